@@ -19,8 +19,8 @@ const (
 	notInTagNames   = `<>%&\?/`
 )
 
-// tags are the tags of a resource. Of names that differ in case only, one is kept: the spelling of the first with the value of
-// the last.
+// tags are the tags of a resource. Of names that differ in case only, one is kept: the spelling of
+// the first with the value of the last.
 type tags map[string]string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -64,18 +64,21 @@ func checkTags(method string, raw []byte) *armerror.Error {
 		return nil // the call itself refuses such a body
 	}
 	if len(body.Tags) > mostTags {
-		return armerror.BadRequest("TooManyTags", "The resource has %d tags. The maximum number of tags is '%d'.", len(body.Tags), mostTags)
+		return armerror.BadRequest("TooManyTags", "The resource has %d tags. The maximum number of tags is '%d'.",
+			len(body.Tags), mostTags)
 	}
 	for name, value := range body.Tags {
 		switch {
 		case name == "" || units(name) > longestTagName:
-			return armerror.BadRequest("InvalidTagNameLength", "The length of tag name '%s' is out of range. It must be between '1' and '%d' characters.",
-				name, longestTagName)
+			return armerror.BadRequest("InvalidTagNameLength",
+				"The length of tag name '%s' is out of range. It must be between '1' and '%d' characters.", name, longestTagName)
 		case strings.ContainsAny(name, notInTagNames):
-			return armerror.BadRequest("InvalidTagNameCharacters", "The tag names '%s' have reserved characters '<,>,%%,&,\\,?,/' or control characters.", name)
+			return armerror.BadRequest("InvalidTagNameCharacters",
+				"The tag names '%s' have reserved characters '<,>,%%,&,\\,?,/' or control characters.", name)
 		case units(value) > longestTagValue:
-			return armerror.BadRequest("InvalidTagValueLength", "Tag value too large. Following tag value '%s' exceeded the maximum length. "+
-				"Maximum allowed length for tag value - '%d' characters.", value, longestTagValue)
+			return armerror.BadRequest("InvalidTagValueLength", "Tag value too large. "+
+				"Following tag value '%s' exceeded the maximum length. Maximum allowed length for tag value - '%d' characters.",
+				value, longestTagValue)
 		}
 	}
 	return nil

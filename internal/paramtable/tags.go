@@ -24,17 +24,19 @@ const (
 	ownPrefix = "disk.csi.azure.com-"
 )
 
-// Characters returns the length of a text as Azure counts it: in code units of UTF-16. Microsoft's pages say "characters" for
-// tags and names, and define those of resource groups by .NET's Char, which is such a unit. A character outside of the Basic
-// Multilingual Plane, as most emoji, counts as two.
+// Characters returns the length of a text as Azure counts it: in code units of UTF-16. Microsoft's
+// pages say "characters" for tags and names, and define the characters of resource groups by .NET's
+// Char, which is such a unit. A character outside of the Basic Multilingual Plane, as most emoji,
+// counts as two.
 func Characters(text string) int { return len(utf16.Encode([]rune(text))) }
 
 // IsOwnTag reports whether the driver recognises its disks and snapshots by the tag, in any case.
 func IsOwnTag(name string) bool { return strings.HasPrefix(strings.ToLower(name), ownPrefix) }
 
-// Tags reads "key=value" pairs that a delimiter separates into tags, and returns what cannot be a tag at Azure as faults of the
-// parameter "tags". A value may hold "="; fill replaces the templates in it. Names are compared without regard to case, as at
-// Azure: of two pairs, and of a pair and a tag that is there already, the later value counts, with the spelling of the earlier name.
+// Tags reads "key=value" pairs that a delimiter separates into tags, and returns what cannot be a tag
+// at Azure as faults of the parameter "tags". A value may hold "="; fill replaces the templates in it.
+// Names are compared without regard to case, as at Azure: of two pairs, and of a pair and a tag that
+// is there already, the later value counts, with the spelling of the earlier name.
 func Tags(tags map[string]string, text, delimiter string, fill func(string) string) (faults []string) {
 	for _, pair := range strings.Split(text, delimiter) {
 		if strings.TrimSpace(pair) == "" {

@@ -51,7 +51,8 @@ var table = paramtable.Table[Parameters]{
 	{Name: "incremental", Allowed: "true, false (in any case)", Default: "true", Check: paramtable.IsBoolean,
 		Set:    func(p *Parameters, v string) { p.Incremental, _ = strconv.ParseBool(strings.ToLower(v)) },
 		Effect: "holds what changed since the snapshot before", V1: "takes everything but the exact `false` for true"},
-	paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 43", "", func(p *Parameters, v string) { p.tags = v }),
+	paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 43", "",
+		func(p *Parameters, v string) { p.tags = v }),
 	{Name: "tagValueDelimiter", Allowed: "a text that separates tags", Default: ",", Check: paramtable.IsTagDelimiter,
 		Set: func(p *Parameters, v string) { p.tagDelimiter = v }},
 	paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "Azure's", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }),
@@ -86,15 +87,15 @@ func Parse(raw map[string]string) (Parameters, error) {
 	return p, paramtable.Invalid(faults)
 }
 
-// MaxTags is the number of tags that Azure allows on a resource, less those with which the driver marks the members of a group
-// and the steps of a copy.
+// MaxTags is the number of tags that Azure allows on a resource, less those with which the driver
+// marks the members of a group and the steps of a copy.
 const MaxTags = paramtable.MostTags - 4
 
 // AddTags adds tags that the parameters do not name. The error is an InvalidArgument if there are too many.
 func (p *Parameters) AddTags(more map[string]string) error {
 	if paramtable.AddTags(p.Tags, more); len(p.Tags) > MaxTags {
-		return paramtable.Invalid([]string{fmt.Sprintf("parameter tags: the snapshot would have %d tags with those that the driver adds; allowed: %d",
-			len(p.Tags), MaxTags)})
+		return paramtable.Invalid([]string{fmt.Sprintf(
+			"parameter tags: the snapshot would have %d tags with those that the driver adds; allowed: %d", len(p.Tags), MaxTags)})
 	}
 	return nil
 }

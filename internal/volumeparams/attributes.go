@@ -1,6 +1,7 @@
 package volumeparams
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -75,13 +76,11 @@ func ParseAttributes(raw map[string]string, block bool) (Attributes, error) {
 	}
 	tuning, err := ParseTuning(raw)
 	a.Tuning = tuning
-	switch {
-	case err != nil && len(faults) > 0:
-		return a, fmt.Errorf("%w; %w", paramtable.Invalid(faults), err)
-	case err != nil:
-		return a, err
+	invalid := paramtable.Invalid(faults)
+	if err != nil && invalid != nil {
+		return a, fmt.Errorf("%w; %w", invalid, err)
 	}
-	return a, paramtable.Invalid(faults)
+	return a, cmp.Or(invalid, err)
 }
 
 var allowedPartition = fmt.Sprintf("a whole number from 1 to %d", maxPartition)

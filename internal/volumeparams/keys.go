@@ -80,7 +80,8 @@ func diskKeys() []key {
 			About("The name of the disk. `${pvc.metadata.name}`, `${pvc.metadata.namespace}` and `${pv.metadata.name}` are replaced. "+
 				"A name that Azure does not accept is corrected and gets a hash of the original at its end.", "Cuts a long name off, and makes a random one of one with other characters."),
 		paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 45", "", func(p *Parameters, v string) { p.tags = v }).
-			About("Tags of the disk. Values may hold `=` and the templates of diskName. Names that differ in case only are one tag, as at Azure: the later value counts.", "").
+			About("Tags of the disk. Values may hold `=` and the templates of diskName. "+
+				"Names that differ in case only are one tag, as at Azure: the later value counts.", "").
 			Changing("Sets the tags that it names. Other tags remain unchanged, and the driver's own tags cannot be named."),
 		key{Name: "tagValueDelimiter", Allowed: "a text other than =", Default: ",", Check: paramtable.IsTagDelimiter,
 			Set: func(p *Parameters, v string) { p.tagDelimiter = v }}.

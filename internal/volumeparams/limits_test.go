@@ -27,7 +27,14 @@ func TestLimitsAreAzures(t *testing.T) {
 		ideograph = "\u6f22"     // one character, three bytes
 		emoji     = "\U0001f600" // two code units of UTF-16, four bytes
 	)
-	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	repeat := strings.Repeat
+	sku := func(name string, more ...string) map[string]string {
+		class := map[string]string{"skuName": name}
+		for i := 0; i+1 < len(more); i += 2 {
+			class[more[i]] = more[i+1]
+		}
+		return class
+	}
 	for name, test := range map[string]struct {
 		source     string
 		class      map[string]string
@@ -35,37 +42,37 @@ func TestLimitsAreAzures(t *testing.T) {
 		last, next string
 		gib        int64
 	}{
-		"characters of a tag's name":        {tagLimits, nil, "tags", strings.Repeat("n", 512) + "=v", strings.Repeat("n", 513) + "=v", 4},
-		"ideographs of a tag's name":        {tagLimits, nil, "tags", strings.Repeat(ideograph, 512) + "=v", strings.Repeat(ideograph, 513) + "=v", 4},
-		"characters of a tag's value":       {tagLimits, nil, "tags", "n=" + strings.Repeat("v", 256), "n=" + strings.Repeat("v", 257), 4},
-		"ideographs of a tag's value":       {tagLimits, nil, "tags", "n=" + strings.Repeat(ideograph, 256), "n=" + strings.Repeat(ideograph, 257), 4},
-		"emoji of a tag's value":            {tagLimits, nil, "tags", "n=" + strings.Repeat(emoji, 128), "n=" + strings.Repeat(emoji, 129), 4},
+		"characters of a tag's name":        {tagLimits, nil, "tags", repeat("n", 512) + "=v", repeat("n", 513) + "=v", 4},
+		"ideographs of a tag's name":        {tagLimits, nil, "tags", repeat(ideograph, 512) + "=v", repeat(ideograph, 513) + "=v", 4},
+		"characters of a tag's value":       {tagLimits, nil, "tags", "n=" + repeat("v", 256), "n=" + repeat("v", 257), 4},
+		"ideographs of a tag's value":       {tagLimits, nil, "tags", "n=" + repeat(ideograph, 256), "n=" + repeat(ideograph, 257), 4},
+		"emoji of a tag's value":            {tagLimits, nil, "tags", "n=" + repeat(emoji, 128), "n=" + repeat(emoji, 129), 4},
 		"other characters in a tag's value": {tagLimits, nil, "tags", `n=<>%&?\/=`, `n<=v`, 4},
 		"tags beside the driver's two":      {tagLimits, nil, "tags", manyTags(48), manyTags(49), 4},
-		"a resource group":                  {names, nil, "resourceGroup", strings.Repeat("g", 90), strings.Repeat("g", 91), 4},
-		"ideographs of a resource group":    {names, nil, "resourceGroup", strings.Repeat(ideograph, 90), strings.Repeat(ideograph, 91), 4},
+		"a resource group":                  {names, nil, "resourceGroup", repeat("g", 90), repeat("g", 91), 4},
+		"ideographs of a resource group":    {names, nil, "resourceGroup", repeat(ideograph, 90), repeat(ideograph, 91), 4},
 
-		"shares of a small Premium SSD":  {shared, map[string]string{"skuName": "Premium_LRS"}, "maxShares", "3", "4", 512},
-		"shares of a medium Premium SSD": {shared, map[string]string{"skuName": "Premium_LRS"}, "maxShares", "5", "6", 4096},
-		"shares of a large Premium SSD":  {shared, map[string]string{"skuName": "Premium_LRS"}, "maxShares", "10", "11", 4097},
-		"shares of a small Standard SSD": {shared, map[string]string{"skuName": "StandardSSD_LRS"}, "maxShares", "3", "4", 4},
-		"shares of a Premium SSD v2":     {shared, map[string]string{"skuName": "PremiumV2_LRS"}, "maxShares", "15", "16", 4},
-		"shares of an Ultra Disk":        {shared, map[string]string{"skuName": "UltraSSD_LRS"}, "maxShares", "15", "16", 4},
-		"shares of a hard disk":          {shared, map[string]string{"skuName": "Standard_LRS"}, "maxShares", "1", "2", 4},
+		"shares of a small Premium SSD":  {shared, sku("Premium_LRS"), "maxShares", "3", "4", 512},
+		"shares of a medium Premium SSD": {shared, sku("Premium_LRS"), "maxShares", "5", "6", 4096},
+		"shares of a large Premium SSD":  {shared, sku("Premium_LRS"), "maxShares", "10", "11", 4097},
+		"shares of a small Standard SSD": {shared, sku("StandardSSD_LRS"), "maxShares", "3", "4", 4},
+		"shares of a Premium SSD v2":     {shared, sku("PremiumV2_LRS"), "maxShares", "15", "16", 4},
+		"shares of an Ultra Disk":        {shared, sku("UltraSSD_LRS"), "maxShares", "15", "16", 4},
+		"shares of a hard disk":          {shared, sku("Standard_LRS"), "maxShares", "1", "2", 4},
 
-		"IOPS of a small Premium SSD v2":        {diskTypes, map[string]string{"skuName": "PremiumV2_LRS"}, "diskIOPSReadWrite", "3000", "3001", 6},
-		"IOPS of a Premium SSD v2 by its size":  {diskTypes, map[string]string{"skuName": "PremiumV2_LRS"}, "diskIOPSReadWrite", "5000", "5001", 10},
-		"most IOPS of a Premium SSD v2":         {diskTypes, map[string]string{"skuName": "PremiumV2_LRS"}, "diskIOPSReadWrite", "80000", "80001", 65536},
-		"fewest IOPS of a Premium SSD v2":       {diskTypes, map[string]string{"skuName": "PremiumV2_LRS"}, "diskIOPSReadWrite", "3000", "2999", 10},
-		"throughput of a Premium SSD v2":        {diskTypes, map[string]string{"skuName": "PremiumV2_LRS"}, "diskMBpsReadWrite", "750", "751", 10},
-		"most throughput of a Premium SSD v2":   {diskTypes, map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadWrite": "80000"}, "diskMBpsReadWrite", "2000", "2001", 160},
-		"fewest throughput of a Premium SSD v2": {diskTypes, map[string]string{"skuName": "PremiumV2_LRS"}, "diskMBpsReadWrite", "125", "124", 10},
-		"IOPS of an Ultra Disk by its size":     {diskTypes, map[string]string{"skuName": "UltraSSD_LRS"}, "diskIOPSReadWrite", "4000", "4001", 4},
-		"most IOPS of an Ultra Disk":            {diskTypes, map[string]string{"skuName": "UltraSSD_LRS"}, "diskIOPSReadWrite", "400000", "400001", 65536},
-		"fewest IOPS of an Ultra Disk":          {diskTypes, map[string]string{"skuName": "UltraSSD_LRS"}, "diskIOPSReadWrite", "100", "99", 1024},
-		"most throughput of an Ultra Disk":      {diskTypes, map[string]string{"skuName": "UltraSSD_LRS", "diskIOPSReadWrite": "100000"}, "diskMBpsReadWrite", "10000", "10001", 1024},
-		"least throughput of an Ultra Disk":     {diskTypes, map[string]string{"skuName": "UltraSSD_LRS", "diskIOPSReadWrite": "4000"}, "diskMBpsReadWrite", "1", "0", 4},
-		"bursting":                              {bursting, map[string]string{"skuName": "Premium_LRS"}, "enableBursting", "false", "true", 512},
+		"IOPS of a small Premium SSD v2":        {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "3000", "3001", 6},
+		"IOPS of a Premium SSD v2 by its size":  {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "5000", "5001", 10},
+		"most IOPS of a Premium SSD v2":         {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "80000", "80001", 65536},
+		"fewest IOPS of a Premium SSD v2":       {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "3000", "2999", 10},
+		"throughput of a Premium SSD v2":        {diskTypes, sku("PremiumV2_LRS"), "diskMBpsReadWrite", "750", "751", 10},
+		"most throughput of a Premium SSD v2":   {diskTypes, sku("PremiumV2_LRS", "diskIOPSReadWrite", "80000"), "diskMBpsReadWrite", "2000", "2001", 160},
+		"fewest throughput of a Premium SSD v2": {diskTypes, sku("PremiumV2_LRS"), "diskMBpsReadWrite", "125", "124", 10},
+		"IOPS of an Ultra Disk by its size":     {diskTypes, sku("UltraSSD_LRS"), "diskIOPSReadWrite", "4000", "4001", 4},
+		"most IOPS of an Ultra Disk":            {diskTypes, sku("UltraSSD_LRS"), "diskIOPSReadWrite", "400000", "400001", 65536},
+		"fewest IOPS of an Ultra Disk":          {diskTypes, sku("UltraSSD_LRS"), "diskIOPSReadWrite", "100", "99", 1024},
+		"most throughput of an Ultra Disk":      {diskTypes, sku("UltraSSD_LRS", "diskIOPSReadWrite", "100000"), "diskMBpsReadWrite", "10000", "10001", 1024},
+		"least throughput of an Ultra Disk":     {diskTypes, sku("UltraSSD_LRS", "diskIOPSReadWrite", "4000"), "diskMBpsReadWrite", "1", "0", 4},
+		"bursting":                              {bursting, sku("Premium_LRS"), "enableBursting", "false", "true", 512},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,16 +96,23 @@ func TestLimitsAreAzures(t *testing.T) {
 			}
 		})
 	}
-	for sku, largest := range map[string]int64{"Premium_LRS": 32767, "Premium_ZRS": 32767, "StandardSSD_LRS": 32767, "Standard_LRS": 32767, "PremiumV2_LRS": 65536, "UltraSSD_LRS": 65536} {
+}
+
+func TestTheLargestDisksAreAzures(t *testing.T) {
+	t.Parallel()
+	const small, large = 32767, 65536 // https://learn.microsoft.com/azure/virtual-machines/disks-types
+	for sku, largest := range map[string]int64{
+		"Premium_LRS": small, "Premium_ZRS": small, "StandardSSD_LRS": small, "Standard_LRS": small, "PremiumV2_LRS": large, "UltraSSD_LRS": large,
+	} {
 		p, err := volumeparams.Parse(map[string]string{"skuName": sku})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := p.Size(largest*volumeparams.GiB, 0); err != nil {
-			t.Errorf("%s of %s GiB (%s): got %v, want no error", sku, number(largest), diskTypes, err)
+			t.Errorf("%s of %d GiB: got %v, want no error", sku, largest, err)
 		}
 		if _, err := p.Size((largest+1)*volumeparams.GiB, 0); err == nil {
-			t.Errorf("%s of %s GiB: got no error, want one", sku, number(largest+1))
+			t.Errorf("%s of %d GiB: got no error, want one", sku, largest+1)
 		}
 	}
 }
@@ -123,7 +137,8 @@ func TestNamesOfTagsThatDifferInCaseAreOneTag(t *testing.T) {
 	if want := map[string]string{"Owner": "c", "k8s-azure-created-by": "me"}; !maps.Equal(after.Tags, want) {
 		t.Errorf("tags after a change: got %v, want %v", after.Tags, want)
 	}
-	if _, err := volumeparams.Parse(map[string]string{"tags": "Disk.csi.azure.com-volume-uid=mine"}); !errors.Is(err, provisioner.InvalidArgument) {
+	_, err = volumeparams.Parse(map[string]string{"tags": "Disk.csi.azure.com-volume-uid=mine"})
+	if !errors.Is(err, provisioner.InvalidArgument) {
 		t.Errorf("a tag by which the driver recognises its disks: got %v, want InvalidArgument", err)
 	}
 }
@@ -136,13 +151,13 @@ func TestAChangeThatAddsNoTagDoesNotCountThem(t *testing.T) {
 	for i := range 50 {
 		p.Tags["t"+strconv.Itoa(i)] = "v"
 	}
-	for raw, allowed := range map[string]bool{"skuName": true, "tags": false} {
-		change, err := volumeparams.ParseChange(map[string]string{raw: map[string]string{"skuName": "StandardSSD_LRS", "tags": "a=b"}[raw]})
+	for name, value := range map[string]string{"skuName": "StandardSSD_LRS", "tags": "a=b"} {
+		change, err := volumeparams.ParseChange(map[string]string{name: value})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.With(change, volumeparams.GiB); (err == nil) != allowed {
-			t.Errorf("a change of %s of a disk with 50 tags: got %v, want an error: %t", raw, err, !allowed)
+		if _, err := p.With(change, volumeparams.GiB); (err == nil) != (name != "tags") {
+			t.Errorf("a change of %s of a disk with 50 tags: got %v, want an error: %t", name, err, name == "tags")
 		}
 	}
 }

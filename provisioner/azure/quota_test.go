@@ -128,10 +128,14 @@ func TestAThrottledKindOfRequestHoldsBackNoOther(t *testing.T) {
 		vm, disk := l.newVM(), l.newDisks(1)[0]
 		snapshot := func(name string) error {
 			id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/snapshots/%s", subscription, group, name)
-			_, err := l.cloud.Snapshots().Create(l.Context(), provisioner.SnapshotSpec{ID: id, SourceID: disk, Location: "eastus", Incremental: true})
+			spec := provisioner.SnapshotSpec{ID: id, SourceID: disk, Location: "eastus", Incremental: true}
+			_, err := l.cloud.Snapshots().Create(l.Context(), spec)
 			return err
 		}
-		l.rule(faults.Rule{Method: http.MethodPut, Kind: "snapshots", Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(time.Minute), Times: 1})
+		l.rule(faults.Rule{
+			Method: http.MethodPut, Kind: "snapshots", Times: 1,
+			Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(time.Minute),
+		})
 		l.header = http.Header{"X-Ms-Ratelimit-Remaining-Resource": {"Microsoft.Compute/HighCostSnapshotCreateHydrate3Min;0"}}
 		if err := snapshot("first"); provisioner.KindOf(err) != provisioner.RateLimited {
 			t.Fatalf("the throttled snapshot: got %v, want RateLimited", err)

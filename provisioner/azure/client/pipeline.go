@@ -188,7 +188,8 @@ func kindOfRequest(method, subscription, path string) pacing.Scope {
 	_, resource, _ := strings.Cut(path, "/providers/")
 	provider, resource, _ := strings.Cut(resource, "/")
 	resourceType, name, _ := strings.Cut(resource, "/")
-	return pacing.Scope{Policy: pacing.Kind, Resource: fmt.Sprint(subscription, " ", method, " ", provider, "/", resourceType, " ", name == "")}
+	listed := name == ""
+	return pacing.Scope{Policy: pacing.Kind, Resource: fmt.Sprint(subscription, " ", method, " ", provider, "/", resourceType, " ", listed)}
 }
 
 func limitsOf(ctx context.Context, r *http.Request) limits {

@@ -38,11 +38,16 @@ func TestAnswersCorrectTheEstimate(t *testing.T) {
 		t.Fatalf("the first request waits %v, want 0", w)
 	}
 	const own = "Microsoft.Compute/UpdateVMResource"
-	p.Learn(now, s, own, []Remaining{{Policy: "Microsoft.Compute/VMScaleSetBatchedVMRequests5Min", Left: 1199}, {Policy: "Microsoft.Compute/VmssQueuedVMOperations", Left: 0}})
+	p.Learn(now, s, own, []Remaining{
+		{Policy: "Microsoft.Compute/VMScaleSetBatchedVMRequests5Min", Left: 1199}, {Policy: "Microsoft.Compute/VmssQueuedVMOperations", Left: 0},
+	})
 	if w := p.Delay(now, s); w != 0 {
 		t.Fatalf("with nothing left of another quota a request waits %v, want 0", w)
 	}
-	p.Learn(now, s, own, []Remaining{{Policy: "microsoft.compute/updatevmresource", Left: 0}, {Policy: own, Left: 7}, {Policy: "Microsoft.Compute/UpdateVMSubscriptionMaximum", Left: 1400}})
+	p.Learn(now, s, own, []Remaining{
+		{Policy: "microsoft.compute/updatevmresource", Left: 0}, {Policy: own, Left: 7},
+		{Policy: "Microsoft.Compute/UpdateVMSubscriptionMaximum", Left: 1400},
+	})
 	if w := p.Delay(now, s); w != 15*time.Second {
 		t.Fatalf("with nothing left a request waits %v, want the 15 s that a token takes", w)
 	}

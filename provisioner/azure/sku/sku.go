@@ -120,7 +120,8 @@ func (c *Catalog) list(ctx context.Context, location string) (offers, error) {
 	return all, c.client.Translate(err, "list the SKUs of %s", location)
 }
 
-// add adds a SKU, unless it is of other regions only: the list is filtered by Azure, and an answer that is not filtered says nothing about the region.
+// add adds a SKU, unless it is of other regions only. Azure filters the list; an answer that is not
+// filtered must not count for the region.
 func (o offers) add(sku *armcompute.ResourceSKU, location string) {
 	if !names(sku.Locations, location) {
 		return
@@ -211,7 +212,9 @@ func offerOf(sku *armcompute.ResourceSKU, location string) (zones []string, offe
 
 // names reports whether a list of regions has the region. A list without regions is about all of them.
 func names(locations []*string, location string) bool {
-	return len(locations) == 0 || slices.ContainsFunc(locations, func(l *string) bool { return client.NormalLocation(client.Value(l)) == location })
+	return len(locations) == 0 || slices.ContainsFunc(locations, func(l *string) bool {
+		return client.NormalLocation(client.Value(l)) == location
+	})
 }
 
 func texts(list []*string) []string {

@@ -50,20 +50,26 @@ func (s *Adopter) Disk(ctx context.Context, handle volumehandle.Handle) (provisi
 	return disk, nil
 }
 
-// Adopt creates an AzVolume for a disk that exists at Azure and that a node is going to use. attributes are the PersistentVolume's. If they
-// are nil, because the request does not contain them, Adopt takes them and the access from the PersistentVolume, if there is one. It changes
-// neither the disk nor its content. A disk that does not exist is NotFound; an attribute that the driver cannot obey is InvalidArgument.
+// Adopt creates an AzVolume for a disk that exists at Azure and that a node is going to use.
+// attributes are the PersistentVolume's. If they are nil, because the request does not contain them,
+// Adopt takes them and the access from the PersistentVolume, if there is one. It changes neither the
+// disk nor its content. A disk that does not exist is NotFound; an attribute that the driver cannot
+// obey is InvalidArgument.
 func (s *Adopter) Adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access) (*apiv1.AzVolume, error) {
 	return s.adopt(ctx, handle, attributes, a, true)
 }
 
-// AdoptUnused is Adopt for an operation that uses no attribute: to detach, to change, to expand or to delete a disk. An attribute that the
-// driver cannot obey counts as not given. A later publish refuses it.
+// AdoptUnused is Adopt for an operation that uses no attribute: to detach, to change, to expand or to
+// delete a disk. An attribute that the driver cannot obey counts as not given. A later publish
+// refuses it.
 func (s *Adopter) AdoptUnused(ctx context.Context, handle volumehandle.Handle, a call.Access) (*apiv1.AzVolume, error) {
 	return s.adopt(ctx, handle, nil, a, false)
 }
 
-func (s *Adopter) adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access, obey bool) (*apiv1.AzVolume, error) {
+// adopt does the work. obey makes an attribute that the driver cannot obey an error.
+func (s *Adopter) adopt(
+	ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access, obey bool,
+) (*apiv1.AzVolume, error) {
 	disk, err := s.Disk(ctx, handle)
 	if err != nil {
 		return nil, err

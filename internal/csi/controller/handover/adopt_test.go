@@ -267,11 +267,13 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 		do       func(ctx context.Context, id string, attributes map[string]string) error
 	}{
 		"expand": {true, func(ctx context.Context, id string, _ map[string]string) error {
-			_, err := p.CSI.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}})
+			request := &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}}
+			_, err := p.CSI.ControllerExpandVolume(ctx, request)
 			return err
 		}},
 		"modify": {true, func(ctx context.Context, id string, _ map[string]string) error {
-			_, err := p.CSI.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: id, MutableParameters: map[string]string{"tags": "a=b"}})
+			request := &csi.ControllerModifyVolumeRequest{VolumeId: id, MutableParameters: map[string]string{"tags": "a=b"}}
+			_, err := p.CSI.ControllerModifyVolume(ctx, request)
 			return err
 		}},
 		"unpublish": {true, func(ctx context.Context, id string, _ map[string]string) error {
@@ -293,7 +295,8 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 			return nil
 		}},
 		"snapshot": {true, func(ctx context.Context, id string, _ map[string]string) error {
-			_, err := p.CSI.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "of-" + id[strings.LastIndex(id, "/")+1:], SourceVolumeId: id})
+			request := &csi.CreateSnapshotRequest{Name: "of-" + id[strings.LastIndex(id, "/")+1:], SourceVolumeId: id}
+			_, err := p.CSI.CreateSnapshot(ctx, request)
 			return err
 		}},
 		"get": {true, func(ctx context.Context, id string, _ map[string]string) error {
@@ -315,7 +318,8 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 				return nil
 			}
 			block := &csi.VolumeCapability{
-				AccessMode: controlplane.Mounted().GetAccessMode(), AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+				AccessMode: controlplane.Mounted().GetAccessMode(),
+				AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
 			}
 			return p.PublishWith(ctx, id, "bad-a", block, attributes)
 		}},
@@ -326,7 +330,8 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 					return fmt.Errorf("got %w, want InvalidArgument", err)
 				}
 				for key, value := range attributes {
-					if !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value) || !strings.Contains(err.Error(), "allowed") {
+					text := err.Error()
+					if !strings.Contains(text, key) || !strings.Contains(text, value) || !strings.Contains(text, "allowed") {
 						return fmt.Errorf("got %w, want an error that names %s, %s and what is allowed", err, key, value)
 					}
 				}
@@ -335,7 +340,9 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 		}},
 	}
 	n := 0
-	for key, value := range map[string]string{"fsType": "ntfs", "cachingMode": "read-only", "maxMountReplicaCount": "9", "partition": "sdc1", "perfProfile": "fast"} {
+	for key, value := range map[string]string{
+		"fsType": "ntfs", "cachingMode": "read-only", "maxMountReplicaCount": "9", "partition": "sdc1", "perfProfile": "fast",
+	} {
 		for name, call := range calls {
 			t.Run(key+"/"+name, func(t *testing.T) {
 				n++
@@ -347,7 +354,9 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 				attributes := map[string]string{key: value}
 				volumeFor(t, p, fmt.Sprintf("bad-%d", n), func(pv *corev1.PersistentVolume) {
 					pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
-					pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: disk.ID, VolumeAttributes: attributes}
+					pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+						Driver: controlplane.DriverName, VolumeHandle: disk.ID, VolumeAttributes: attributes,
+					}
 				})
 				if err := call.do(t.Context(), disk.ID, attributes); err != nil {
 					t.Errorf("%s of a volume with %s %s: %v", name, key, value, err)

@@ -114,7 +114,8 @@ func (s *Snapshotter) wantedGroup(ctx context.Context, request *csi.CreateVolume
 	slices.Sort(sources)
 	g.sources = digest(strings.Join(sources, "\n"))
 	if n := paramtable.Characters(g.seal.String()); n > paramtable.LongestTagValue && refused == nil {
-		refused = call.InvalidArgument("name %q: the ID of the group snapshot would have %d characters; allowed: %d, because its members have it as a tag",
+		refused = call.InvalidArgument(
+			"name %q: the ID of the group snapshot would have %d characters; allowed: %d, because its members have it as a tag",
 			request.GetName(), n, paramtable.LongestTagValue)
 	}
 	return g, refused
