@@ -228,7 +228,9 @@ func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 	for _, p := range w.podsOf(v) {
 		w.endPodModel(p)
 	}
-	if w.within(time.Minute, func() bool { return l.failures > 0 && len(w.podsOf(v)) == 0 && m.kubelet.mayDie() && w.entry(m, v.name) != "" }) {
+	if w.within(time.Minute, func() bool {
+		return l.failures > 0 && len(w.podsOf(v)) == 0 && m.kubelet.mayDie() && w.entry(m, v.name) != ""
+	}) {
 		w.note("the kubelet of %s starts, and has forgotten %s", m.name, v.name)
 		m.kubelet.start()
 	}
