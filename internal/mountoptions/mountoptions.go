@@ -6,6 +6,7 @@
 package mountoptions
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -70,7 +71,7 @@ func split(entry string) ([]string, error) {
 		}
 	}
 	if quoted {
-		return nil, fmt.Errorf("has a double quote that is not closed")
+		return nil, errors.New("has a double quote that is not closed")
 	}
 	return options, end(len(entry))
 }
@@ -79,7 +80,8 @@ func check(option string) error {
 	name, _, valued := strings.Cut(option, "=")
 	switch {
 	case slices.Contains(notHere, name):
-		return fmt.Errorf("option %q is not allowed: it changes what mount does; allowed are the options of the filesystem and of the mount point", option)
+		return fmt.Errorf("option %q is not allowed: it changes what mount does; "+
+			"allowed are the options of the filesystem and of the mount point", option)
 	case valued && (name == readOnly || name == writable):
 		return fmt.Errorf("option %q is not allowed: use %q", option, name)
 	}

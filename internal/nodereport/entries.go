@@ -74,8 +74,8 @@ func (r *Reporter) Unreserved(ctx context.Context, volume string) error {
 	return nil
 }
 
-// StagedAt writes the staging path of a volume that was unstaged at another path and stays staged. A volume that has no entry gets
-// none.
+// StagedAt writes the staging path of a volume that was unstaged at another path and stays staged. A volume that has no
+// entry gets none.
 func (r *Reporter) StagedAt(ctx context.Context, volume, path string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 {

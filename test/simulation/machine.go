@@ -147,7 +147,7 @@ func (m *machine) startPlugin() {
 		m.w.must(server.AnswerFences(withActor(ctx, "fences"), nil))
 	}()
 	synctest.Wait()
-	if m.w.options.Mutant == CallsAreRepeated {
+	if mutant := m.w.options.Mutant; mutant == CallsAreRepeated || mutant == FinalCode {
 		return
 	}
 	go func() {

@@ -23,7 +23,8 @@ const (
 	NodeNamesItsVM Mutant = "a node names its VM"
 	// KubeletIsThere: the controller takes the kubelet of each Node for alive.
 	KubeletIsThere Mutant = "kubelets live for ever"
-	// FinalCode: a node plug-in that fails and leaves something behind says so with a final code.
+	// FinalCode: a node plug-in that fails and leaves something behind says so with a final code. It does not end such calls by itself, which would hide
+	// the code.
 	FinalCode Mutant = "final codes"
 	// CallsAreRepeated: a node plug-in waits for the kubelet to call again, and ends nothing by itself.
 	CallsAreRepeated Mutant = "calls are repeated"

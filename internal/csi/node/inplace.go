@@ -67,7 +67,9 @@ func (s *Server) staged(ctx context.Context, use usage.Usage, staging string) (s
 }
 
 // unusable says why a pod cannot use the filesystem of a record, or "".
-func (s *Server) unusable(ctx context.Context, record nodereport.Record, staging string, mount provisioner.MountPoint, mounted bool) (string, error) {
+func (s *Server) unusable(
+	ctx context.Context, record nodereport.Record, staging string, mount provisioner.MountPoint, mounted bool,
+) (string, error) {
 	if _, why, err := s.grants.Lasting(ctx, record); why != "" || err != nil {
 		return why, err
 	}

@@ -28,7 +28,8 @@ func (s *Server) pathsBeside(ctx context.Context, record nodereport.Record) ([]s
 		return m.Source == record.Device && m.Target != record.StagingPath
 	}
 	if why := excluded(before, record); why != "" && slices.ContainsFunc(mounts, inUse) {
-		return nil, provisioner.Errorf(provisioner.Unavailable, "cannot stage volume %s at %s: it is staged on this node %s at %s, and pods use it there",
+		return nil, provisioner.Errorf(provisioner.Unavailable,
+			"cannot stage volume %s at %s: it is staged on this node %s at %s, and pods use it there",
 			record.VolumeName, record.StagingPath, why, others[0])
 	}
 	return others, nil

@@ -100,7 +100,8 @@ func (s *Server) checkUnpublished(ctx context.Context, disk volumehandle.Handle,
 		return fmt.Errorf("list mounts: %w", err)
 	}
 	for _, mount := range mounts {
-		if mount.Source == device && !slices.Contains(stagings, mount.Target) && mount.Target != target && !strings.Contains(mount.Target, subPaths) {
+		ours := mount.Target == target || slices.Contains(stagings, mount.Target) || strings.Contains(mount.Target, subPaths)
+		if mount.Source == device && !ours {
 			return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to publish the volume at %s: its access mode allows one target path, and it is published at %s", target, mount.Target)
 		}
 	}

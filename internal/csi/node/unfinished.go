@@ -81,7 +81,8 @@ func (s *Server) forgetAnnounced(ctx context.Context, entry apiv1.StagedVolume) 
 	case err != nil:
 		return err
 	case mounted:
-		return provisioner.Errorf(provisioner.Conflict, "cannot end the staging of volume %s: it has no record, and %s is mounted at %s", entry.VolumeName, mount.Source, mount.Target)
+		return provisioner.Errorf(provisioner.Conflict,
+			"cannot end the staging of volume %s: it has no record, and %s is mounted at %s", entry.VolumeName, mount.Source, mount.Target)
 	}
 	return s.forget(ctx, entry.VolumeName, nodereport.Record{}, false)
 }
@@ -104,6 +105,7 @@ func (s *Server) unstageRecorded(ctx context.Context, record nodereport.Record) 
 			return err
 		}
 	}
-	logr.FromContextOrDiscard(ctx).Info("ended a call that the kubelet did not repeat", "volumeName", record.VolumeName, "epoch", record.Epoch)
+	logr.FromContextOrDiscard(ctx).Info("ended a call that the kubelet did not repeat",
+		"volumeName", record.VolumeName, "epoch", record.Epoch)
 	return nil
 }

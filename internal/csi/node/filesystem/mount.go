@@ -30,7 +30,8 @@ func (s *Stager) clearStale(ctx context.Context, use usage.Usage, record noderep
 		return kept{}, err
 	}
 	for _, mount := range stale {
-		logr.FromContextOrDiscard(ctx).Info("unmounting a device that is out of date", "device", mount.Source, "stagingPath", mount.Target)
+		logr.FromContextOrDiscard(ctx).Info("unmounting a device that is out of date",
+			"device", mount.Source, "stagingPath", mount.Target)
 		if err := s.Host.Mounts().Unmount(ctx, mount.Target); err != nil {
 			return kept{}, fmt.Errorf("unmount the device that is out of date: %w", err)
 		}
@@ -39,7 +40,9 @@ func (s *Stager) clearStale(ctx context.Context, use usage.Usage, record noderep
 }
 
 // judgeMounts collects the input of stagingMount.keep for each staging path, and returns the mounts that are out of date.
-func (s *Stager) judgeMounts(ctx context.Context, use usage.Usage, record nodereport.Record, found *kept) (stale []provisioner.MountPoint, err error) {
+func (s *Stager) judgeMounts(
+	ctx context.Context, use usage.Usage, record nodereport.Record, found *kept,
+) (stale []provisioner.MountPoint, err error) {
 	before, recorded, err := s.Records.Get(record.VolumeName)
 	if err != nil {
 		return nil, err
@@ -59,7 +62,7 @@ func (s *Stager) judgeMounts(ctx context.Context, use usage.Usage, record nodere
 		}
 		here := path == record.StagingPath
 		in := stagingMount{mount: mount, record: record}
-		// A mount option makes its own path read-only. If the filesystem is in use for writing at another path, it stays writable there.
+		// A mount option makes its own path read-only. A filesystem that is writable at another path stays writable there.
 		in.record.ReadOnly = use.Sealed || use.MountsReadOnly() && (mount.Sealed || here && !mount.ReadOnly)
 		if recorded && before.BootID == record.BootID {
 			in.before = &before
