@@ -108,7 +108,9 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 
 // Foreign returns a VM that has the disk of a volume and that is outside of this cluster, "" if there is none; see ownership.ForeignVM. attachedTo are the
 // VMs that Azure lists for the disk, and attachments those of the volume. cache has the index VM.
-func Foreign(ctx context.Context, cache client.Reader, namespace string, attachedTo []string, attachments []*apiv1.AzVolumeAttachment) (string, error) {
+func Foreign(
+	ctx context.Context, cache client.Reader, namespace string, attachedTo []string, attachments []*apiv1.AzVolumeAttachment,
+) (string, error) {
 	return ownership.ForeignVM(attachedTo, attachments, func(vm string) (bool, error) {
 		nodes, err := OfVM(ctx, cache, namespace, vm)
 		return len(nodes) > 0, err

@@ -14,8 +14,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Another cluster uses a disk, and this one has its records: the PersistentVolume, and an AzVolume and an AzVolumeAttachment that were restored from a
-// backup. Its VM is no node of this cluster. Until a person detaches the disk there, no node of this cluster gets the disk.
+// Another cluster uses a disk, and this one has its records: the PersistentVolume, and an AzVolume
+// and an AzVolumeAttachment that were restored from a backup. Its VM is no node of this cluster.
+// Until a person detaches the disk there, no node of this cluster gets the disk.
 
 const (
 	// ForeignVMsUnseen: what Azure says of a disk does not name the VMs of another cluster.
@@ -156,10 +157,12 @@ func (w *world) unseen(disk provisioner.Disk) provisioner.Disk {
 	return disk
 }
 
-// PreemptedRaised: the attachment of a node that was fenced by a pre-emption gets the epoch of the ownership that is being released, and is not deleted.
+// PreemptedRaised: the attachment of a node that was fenced by a pre-emption gets the epoch of the
+// ownership that is being released, and is not deleted.
 const PreemptedRaised Mutant = "pre-empted attachments are raised"
 
-// raised changes a pre-empted attachment of a node that owns its volume under a later epoch, where the driver would delete it. It returns whether it did.
+// raised changes a pre-empted attachment of a node that owns its volume under a later epoch, where
+// the driver would delete it. It returns whether it did.
 func (t tampered) raised(ctx context.Context, o client.Object) (bool, error) {
 	a, isAttachment := o.(*apiv1.AzVolumeAttachment)
 	if t.w.options.Mutant != PreemptedRaised || !isAttachment || !ownership.Preempted(a) {
@@ -182,16 +185,18 @@ func (t tampered) Delete(ctx context.Context, o client.Object, options ...client
 	return t.Client.Delete(ctx, o, options...)
 }
 
-// preemptedKept holds that the attachment of a node that was fenced by a pre-emption is deleted and never changed: with another epoch it would not say any
-// more that only a reservation keeps the node from writing.
+// preemptedKept holds that the attachment of a node that was fenced by a pre-emption is deleted and
+// never changed: with another epoch it would not say any more that only a reservation keeps the
+// node from writing.
 func (w *world) preemptedKept(before, after *apiv1.AzVolumeAttachment) {
 	if ownership.Preempted(before) && (after.Spec.Epoch != before.Spec.Epoch || after.Spec.Role != before.Spec.Role) {
 		w.broken("law 3: the pre-empted attachment %s of epoch %d becomes %s of epoch %d", after.Name, before.Spec.Epoch, after.Spec.Role, after.Spec.Epoch)
 	}
 }
 
-// publishHalf has an unpublish from a machine that was fenced, and then a publish to it, be killed after each has written the ownership, so that the
-// attachment is the one from before. An unpublish follows, which the caller repeats.
+// publishHalf has an unpublish from a machine that was fenced, and then a publish to it, be killed
+// after each has written the ownership, so that the attachment is the one from before. An unpublish
+// follows, which the caller repeats.
 func (w *world) publishHalf(v *volumeModel, fenced *machine) {
 	w.note("%s is published again to %s, which was fenced", v.name, fenced.name)
 	at := func(state apiv1.OwnershipState, node string) func() bool {

@@ -13,9 +13,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// alone adds a question to the job that attaches a disk, as long as it is not confirmed that this cluster uses the disk: Azure is asked again, now that the
-// disk is attached here, whether a VM outside of this cluster has it. The publish asked before that, and another cluster may have done the same at the same time.
-// Each cluster attaches the disk first and asks then, so at least one of the two sees the other, and no node stages a disk that is not Attached.
+// alone adds a question to the job that attaches a disk, as long as it is not confirmed that this
+// cluster uses the disk: Azure is asked again, now that the disk is attached here, whether a VM
+// outside of this cluster has it. The publish asked before that, and another cluster may have done
+// the same at the same time. Each cluster attaches the disk first and asks then, so at least one of
+// the two sees the other, and no node stages a disk that is not Attached.
 func (r *Reconciler) alone(in attachment.Input, attach work.Func) work.Func {
 	v := in.Volume
 	if primary := v.Status.Primary; primary == nil || !primary.Exclusive || ownership.Confirmed(v) {
@@ -36,7 +38,8 @@ func (r *Reconciler) alone(in attachment.Input, attach work.Func) work.Func {
 		}
 		foreign, err := nodeidentity.Foreign(ctx, r.Client, v.Namespace, disk.AttachedTo, attachments)
 		if err == nil && foreign != "" {
-			err = provisioner.Errorf(provisioner.FailedPrecondition, "attach disk: it was attached elsewhere at the same time: %s", ownership.ForeignUse(foreign, v.Spec.Disk.Name))
+			err = provisioner.Errorf(provisioner.FailedPrecondition, "attach disk: it was attached elsewhere at the same time: %s",
+				ownership.ForeignUse(foreign, v.Spec.Disk.Name))
 		}
 		if err != nil {
 			return operation.Truth{}, err

@@ -43,7 +43,9 @@ func (r *Reconciler) fenceBy(in attachment.Input, diskID, vmID, token string) wo
 
 // suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see attachment.VMsToDetach. Where the providerID of the
 // Node names a VM, that is the node's, also if its AzDriverNode is gone or contradicts it.
-func (r *Reconciler) suspects(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, attachedTo []string) ([]string, error) {
+func (r *Reconciler) suspects(
+	ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, attachedTo []string,
+) ([]string, error) {
 	attachments, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return nil, err
@@ -65,7 +67,8 @@ func (r *Reconciler) suspects(ctx context.Context, volume *apiv1.AzVolume, a *ap
 			"there is no proof while it is; if no pod that runs on that node uses the volume, detach the disk there at Azure", a.Spec.NodeName, contested, nodes[contested].VMID)
 	}
 	if len(unknown) > 0 && !ownership.UsesDisk(volume, a.Spec.NodeName) {
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "fence node %s: it is not recorded to which VM the disk was attached, and there is no proof while another VM may be the node's: %s",
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
+			"fence node %s: it is not recorded to which VM the disk was attached, and there is no proof while another VM may be the node's: %s",
 			a.Spec.NodeName, ownership.ForeignUse(unknown[0], volume.Spec.Disk.Name))
 	}
 	return append(cut, unknown...), nil

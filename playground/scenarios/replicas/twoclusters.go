@@ -18,7 +18,8 @@ const (
 	foreignVM = "production"
 	// refusalTimeout covers the start of the pod and several tries to publish its volume.
 	refusalTimeout = 2 * time.Minute
-	// refusalLasts is for how long the other cluster's VM keeps the disk after the first refusal: the publish is repeated meanwhile.
+	// refusalLasts is for how long the other cluster's VM keeps the disk after the first refusal:
+	// the publish is repeated meanwhile.
 	refusalLasts = 30 * time.Second
 )
 
@@ -30,8 +31,8 @@ var TwoClusters = scenario.Scenario{
 	Run:     twoClusters,
 }
 
-// twoClusters removes the records of a volume, as if the PersistentVolume had been restored into this cluster, gives the disk to a VM that is no node, and
-// starts the pod.
+// twoClusters removes the records of a volume, as if the PersistentVolume had been restored into
+// this cluster, gives the disk to a VM that is no node, and starts the pod.
 func twoClusters(ctx context.Context, e *scenario.Environment) error {
 	w := scenario.Workload{Name: "writer", MaxShares: 3, Replicas: 1}
 	e.Progress("making a pod that writes to a disk with a replica")
@@ -115,7 +116,8 @@ func forget(ctx context.Context, e *scenario.Environment, v observer.Volume) err
 	})
 }
 
-// awaitRefusal blocks until an event says that the disk is at the other cluster's VM, and returns its message.
+// awaitRefusal blocks until an event says that the disk is at the other cluster's VM, and returns
+// its message.
 func awaitRefusal(ctx context.Context, e *scenario.Environment, since time.Time) (message string, err error) {
 	err = e.Poll(ctx, refusalTimeout, time.Second, "an event names the VM "+foreignVM, func(ctx context.Context) error {
 		events, err := e.Kube.CoreV1().Events(e.Namespace).List(ctx, metav1.ListOptions{})

@@ -10,9 +10,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// custodyCheck returns what is known of who uses a volume's disk before a node acquires the ownership. The error is a FailedPrecondition if a VM outside of
-// this cluster has the disk.
-type custodyCheck func(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, disk diskRead) (ownership.Custody, error)
+// custodyCheck returns what is known of who uses a volume's disk before a node acquires the
+// ownership. The error is a FailedPrecondition if a VM outside of this cluster has the disk.
+type custodyCheck func(
+	ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, read diskRead,
+) (ownership.Custody, error)
 
 // diskRead reads a disk at Azure. It does so once, unless the read fails. It is for one goroutine.
 type diskRead func() (provisioner.Disk, error)
@@ -30,9 +32,12 @@ func (s *Publisher) disk(ctx context.Context, v *apiv1.AzVolume) diskRead {
 	}
 }
 
-// custody asks Azure if the AzVolume does not confirm that this cluster uses the disk. A planned move costs no call. Azure is asked again when the disk has
-// been attached, because another cluster may do the same at the same time (internal/controller/attachment).
-func (s *Publisher) custody(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, read diskRead) (ownership.Custody, error) {
+// custody asks Azure if the AzVolume does not confirm that this cluster uses the disk. A planned
+// move costs no call. Azure is asked again when the disk has been attached, because another cluster
+// may do the same at the same time (internal/controller/attachment).
+func (s *Publisher) custody(
+	ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, read diskRead,
+) (ownership.Custody, error) {
 	known := ownership.CustodyOf(v, attachments, s.clock.Now())
 	if known != ownership.CustodyUnknown {
 		return known, nil
@@ -43,7 +48,8 @@ func (s *Publisher) custody(ctx context.Context, v *apiv1.AzVolume, node string,
 	}
 	vm, err := nodeidentity.Foreign(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
 	if err == nil && vm != "" {
-		err = provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: %s", v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))
+		err = provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: %s",
+			v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))
 	}
 	return known, err
 }
