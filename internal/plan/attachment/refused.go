@@ -17,7 +17,8 @@ func refusedAt(a *apiv1.AzVolumeAttachment) (at time.Time, refused bool) {
 		return time.Time{}, false
 	}
 	switch provisioner.Kind(e.Kind) {
-	case provisioner.InvalidArgument, provisioner.FailedPrecondition, provisioner.InsufficientCapacity, provisioner.NotFound, provisioner.Unsupported:
+	case provisioner.InvalidArgument, provisioner.FailedPrecondition, provisioner.InsufficientCapacity,
+		provisioner.NotFound, provisioner.Unsupported:
 		return e.Time.Time, true
 	default:
 		return time.Time{}, false
@@ -35,5 +36,8 @@ func DiskMustBeRead(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 // for. The next request is another one, and need not wait as a repetition does.
 func DiskDiffers(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	at, refused := refusedAt(a)
-	return refused && v != nil && v.Status.Disk != nil && v.Status.Disk.ChangedTime != nil && !v.Status.Disk.ChangedTime.Time.Before(at)
+	if !refused || v == nil || v.Status.Disk == nil || v.Status.Disk.ChangedTime == nil {
+		return false
+	}
+	return !v.Status.Disk.ChangedTime.Time.Before(at)
 }

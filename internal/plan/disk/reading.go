@@ -63,7 +63,8 @@ func (s *Step) read(in Input, found *provisioner.Disk) {
 	}
 	before := used(&apiv1.AzVolume{Spec: in.Volume.Spec, Status: s.Status})
 	after := values{
-		skuName: found.SKUName, shares: max(found.MaxShares, 1), zone: found.Zone, encryptionSet: strings.ToLower(found.DiskEncryptionSetID), sizeBytes: found.SizeBytes,
+		skuName: found.SKUName, shares: max(found.MaxShares, 1), zone: found.Zone,
+		encryptionSet: strings.ToLower(found.DiskEncryptionSetID), sizeBytes: found.SizeBytes,
 	}
 	reading := &apiv1.DiskReading{
 		ReadTime: at, SKUName: found.SKUName, MaxShares: after.shares, Zone: found.Zone, DiskEncryptionSetID: found.DiskEncryptionSetID,
@@ -96,7 +97,10 @@ type values struct {
 
 // used returns the values that the driver uses now.
 func used(v *apiv1.AzVolume) values {
-	u := values{skuName: SKU(v), shares: v.Shares(), zone: v.Spec.Disk.Zone, encryptionSet: strings.ToLower(EncryptionSet(v)), sizeBytes: v.Status.SizeBytes}
+	u := values{
+		skuName: SKU(v), shares: v.Shares(), zone: v.Spec.Disk.Zone,
+		encryptionSet: strings.ToLower(EncryptionSet(v)), sizeBytes: v.Status.SizeBytes,
+	}
 	if d := v.Status.Disk; d != nil && d.MaxShares > 0 {
 		u.zone = d.Zone
 	}
@@ -107,7 +111,8 @@ func used(v *apiv1.AzVolume) values {
 func unrecorded(in Input, attachedTo []string) []string {
 	var vms []string
 	for _, vm := range attachedTo {
-		if !slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool { return strings.EqualFold(a.Status.VMID, vm) }) {
+		names := func(a *apiv1.AzVolumeAttachment) bool { return strings.EqualFold(a.Status.VMID, vm) }
+		if !slices.ContainsFunc(in.Attachments, names) {
 			vms = append(vms, vm)
 		}
 	}
