@@ -22,15 +22,15 @@ import (
 
 // Options of a cloud. All but Intercept and Notify are required.
 type Options struct {
-	Store         *store.Store // opened with Tables and operations.Tables
-	Clock         clock.WithTicker
-	Log           *slog.Logger
-	Plane         dataplane.DataPlane
-	// LosesReservations reports whether a VM loses its reservation and registration at a disk when the disk is detached from it and when it is
-	// deallocated; nil for never.
+	Store *store.Store // opened with Tables and operations.Tables
+	Clock clock.WithTicker
+	Log   *slog.Logger
+	Plane dataplane.DataPlane
+	// LosesReservations reports whether a VM loses its reservation and registration at a disk when the disk is
+	// detached from it and when it is deallocated; nil for never.
 	LosesReservations func(diskUID string) bool
-	Latency       *latency.Sampler
-	Subscriptions []string
+	Latency           *latency.Sampler
+	Subscriptions     []string
 	// Intercept may delay operations or make them fail; see operations.Options.
 	Intercept func(op *operations.Operation) (time.Duration, *armerror.Error)
 	// Notify is called with power and network changes of VMs, after they are committed. It must not block.

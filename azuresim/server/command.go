@@ -23,7 +23,8 @@ func NewCommand() *cobra.Command {
 	f.StringVar(&o.StateDir, "state-dir", o.StateDir, "directory of the store")
 	f.StringVar(&o.Latency, "latency", o.Latency, "how long things take: realistic, fast, or a JSON file")
 	f.Int64Var(&o.Seed, "seed", o.Seed, "seed of the latencies and of --reservations")
-	f.StringVar(&o.Reservations, "reservations", o.Reservations, "what a detach and a deallocation do with the VM's persistent reservations: keep, lose, or seed for either, by the disk")
+	f.StringVar(&o.Reservations, "reservations", o.Reservations,
+		"what a detach and a deallocation do with the VM's persistent reservations: keep, lose, or seed for either, by the disk")
 	f.StringVar(&o.Throttle, "throttle", o.Throttle, "on: hold clients to Azure's request quotas")
 	f.StringVar(&o.Auth, "auth", o.Auth, "on: refuse calls without a token of this simulator")
 	f.StringArrayVar(&o.Clients, "client", o.Clients, "client ID and secret that may ask for tokens, as ID=SECRET; repeatable; without one every client may ask")

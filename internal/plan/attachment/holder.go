@@ -20,7 +20,9 @@ const keptRetry = 5 * time.Second
 // before its answer is read. The request is written before a's node acts, and that node refuses it
 // if the attachment is being deleted. So a caller that reads both from the API server, after the
 // deletion, misses no pre-emption. report is the AzDriverNode of a's node; nil for none.
-func KeptFor(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment, report *apiv1.AzDriverNode) string {
+func KeptFor(
+	volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment, report *apiv1.AzDriverNode,
+) string {
 	if node := ownership.HoldsOff(volume, a, all); node != "" || report == nil || ownership.Preempted(a) {
 		return node
 	}
@@ -45,7 +47,8 @@ func keptAttached(in Input, work operation.Work) bool {
 
 func (s *Step) keep(in Input) {
 	s.condition(in, conditionNow(in.Attachment), ReasonHoldsReservation,
-		fmt.Sprintf("only the reservation of this node keeps node %s from writing; the disk stays attached here until Azure has detached it there", in.KeptFor))
+		fmt.Sprintf("only the reservation of this node keeps node %s from writing; the disk stays attached here "+
+			"until Azure has detached it there", in.KeptFor))
 	s.soon(keptRetry)
 }
 

@@ -34,7 +34,8 @@ func Companions(in Input) []*corev1.Pod {
 		linked = append(linked, newMember(in.Pods[i].Pod))
 	}
 	for _, p := range in.Cluster.Pods {
-		if leaving[p.Spec.NodeName] && p.DeletionTimestamp == nil && !slices.ContainsFunc(linked[:len(in.Pods)], func(m *member) bool { return nameOf(m.pod) == nameOf(p) }) {
+		ours := func(u PodView) bool { return nameOf(u.Pod) == nameOf(p) }
+		if leaving[p.Spec.NodeName] && p.DeletionTimestamp == nil && !slices.ContainsFunc(in.Pods, ours) {
 			candidates = append(candidates, newMember(p))
 		}
 	}

@@ -344,8 +344,8 @@ func (s *surroundings) come(waiting []*user, may func(u *user, come []*user) boo
 	return nil
 }
 
-// accompanied reports whether the required affinity of a pod is satisfied on a node, where some pods have come, and where others are by their domains. A pod that
-// follows others is never the first of them.
+// accompanied reports whether the required affinity of a pod is satisfied on a node, where some pods have come.
+// attracted are the others, by their domains. A pod that follows others is never the first of them.
 func (s *surroundings) accompanied(u *user, node *corev1.Node, come []*user, attracted map[domain]int, follows bool) bool {
 	found := true
 	for _, t := range u.affinity {
