@@ -133,7 +133,8 @@ func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) e
 	if err := errors.Join(faults...); err != nil {
 		return err
 	}
-	if err := c.loseReservations(ctx, vm, func(d DataDisk) bool { return d.Operation == op.ID && d.State == DiskDetaching }); err != nil || vm.Off() {
+	detached := func(d DataDisk) bool { return d.Operation == op.ID && d.State == DiskDetaching }
+	if err := c.loseReservations(ctx, vm, detached); err != nil || vm.Off() {
 		return err // a VM without power gets its devices when it starts
 	}
 	for _, d := range vm.Disks {

@@ -27,8 +27,8 @@ type Options struct {
 	Clock clock.WithTicker
 	Log   *slog.Logger
 	Plane dataplane.DataPlane
-	// LosesReservations reports whether a VM loses its reservation and registration at a disk when the disk is detached from it and when it is
-	// deallocated; nil for never.
+	// LosesReservations reports whether a VM loses its reservation and registration at a disk when the disk is
+	// detached from it and when it is deallocated; nil for never.
 	LosesReservations func(diskUID string) bool
 	Latency           *latency.Sampler
 	Subscriptions     []string

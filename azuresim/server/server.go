@@ -118,7 +118,8 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 	}, nil
 }
 
-// losesReservations says of a disk whether VMs lose their reservations at it. Azure does not document either, so with a seed there are disks of both kinds.
+// losesReservations reports whether VMs lose their reservations at a disk. Azure does not document either, so with a
+// seed there are disks of both kinds.
 func (s settings) losesReservations(diskUID string) bool {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%d/%s", s.Seed, diskUID)

@@ -392,7 +392,9 @@ func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step at
 
 // keptFor returns the node for which the disk must stay attached to the attachment's node; all are the attachments of the
 // volume. Only the disks of shares above 1 are reserved.
-func (r *Reconciler) keptFor(ctx context.Context, reader client.Reader, in attachment.Input, all []*apiv1.AzVolumeAttachment) (string, error) {
+func (r *Reconciler) keptFor(
+	ctx context.Context, reader client.Reader, in attachment.Input, all []*apiv1.AzVolumeAttachment,
+) (string, error) {
 	a := in.Attachment
 	if len(all) < 2 || in.Volume != nil && in.Volume.Spec.Disk.MaxShares < 2 {
 		return "", nil

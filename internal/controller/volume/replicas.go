@@ -87,7 +87,8 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 func (p replicaPlan) keptMessage() string {
 	parts := make([]string, 0, len(p.Kept))
 	for _, k := range p.Kept {
-		parts = append(parts, fmt.Sprintf("the replica on node %s is kept until the disk is detached from node %s, which only its reservation keeps from writing", k.Node, k.For))
+		parts = append(parts, fmt.Sprintf(
+			"the replica on node %s is kept until the disk is detached from node %s, which only its reservation keeps from writing", k.Node, k.For))
 	}
 	return operation.Shorten(strings.Join(parts, "; "))
 }
@@ -174,8 +175,8 @@ func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) e
 		}
 		if fenced := ownership.HoldsOff(o.volume, a, o.attachments); fenced != "" {
 			// The end of the fenced node's attachment is an event of the volume.
-			ctrl.LoggerFrom(ctx).Info("the disk stays attached until it is detached from a fenced node", "volume", o.volume.Name, "node", a.Spec.NodeName, "fenced", fenced,
-				"reason", placement.ReasonReplicaKept)
+			ctrl.LoggerFrom(ctx).Info("the disk stays attached until it is detached from a fenced node",
+				"volume", o.volume.Name, "node", a.Spec.NodeName, "fenced", fenced, "reason", placement.ReasonReplicaKept)
 			continue
 		}
 		if err := r.remove(ctx, a); err != nil {

@@ -149,7 +149,8 @@ func (s *Step) detachEnded(in Input) {
 // the disk; see VMsToDetach.
 func (s *Step) fence(in Input) {
 	switch {
-	case in.Job.EndedAs(operation.WorkFence) && in.Job.Err == nil && in.Job.Truth.OnlyRead && in.Job.Truth.Epoch == in.Attachment.Spec.Epoch:
+	case in.Job.EndedAs(operation.WorkFence) && in.Job.Err == nil && in.Job.Truth.OnlyRead &&
+		in.Job.Truth.Epoch == in.Attachment.Spec.Epoch:
 		s.fenceRead(in)
 	case in.Job.EndedAs(operation.WorkFence) && (in.Job.Err != nil || in.Job.Truth.Epoch == in.Attachment.Spec.Epoch):
 		s.fenceEnded(in)

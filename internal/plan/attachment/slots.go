@@ -141,7 +141,8 @@ func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) 
 	case len(replicas) == 0:
 		return SlotDecision{Full: true, Message: full}
 	case len(free) == 0:
-		return SlotDecision{Wait: true, Kept: true, Message: full + "; " + slices.MinFunc(replicas, byName).Name + " is kept, because only its reservation keeps a fenced node from writing"}
+		return SlotDecision{Wait: true, Kept: true, Message: full + "; " +
+			slices.MinFunc(replicas, byName).Name + " is kept, because only its reservation keeps a fenced node from writing"}
 	}
 	return SlotDecision{GiveWay: slices.MinFunc(free, func(a, b *apiv1.AzVolumeAttachment) int {
 		if d := in.missed(a) - in.missed(b); d != 0 {

@@ -4,13 +4,14 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// HoldsOff returns the node that may be kept from writing to a volume only by the reservation of attachment a's node; ""
-// if there is none. As long as there is one, the disk stays attached to a's node: Azure does not document that a
-// reservation survives the detach of the disk from the node that holds it. all are the attachments of the volume, and a
-// may be among them. volume is nil if there is no AzVolume.
+// HoldsOff returns the node that may be kept from writing to a volume only by the reservation of
+// attachment a's node; "" if there is none. As long as there is one, the disk stays attached to a's
+// node: Azure does not document that a reservation survives the detach of the disk from the node
+// that holds it. all are the attachments of the volume, and a may be among them. volume is nil if
+// there is no AzVolume.
 //
-// A node that was fenced by a pre-emption never has to keep the disk, because another node has its reservation. So no
-// two attachments wait for each other.
+// A node that was fenced by a pre-emption never has to keep the disk, because another node has its
+// reservation. So no two attachments wait for each other.
 func HoldsOff(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) string {
 	if Preempted(a) {
 		return ""
@@ -25,10 +26,11 @@ func HoldsOff(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*apiv1.
 	return first
 }
 
-// mayHoldOff reports whether the node of an attachment may hold the reservation that keeps a fenced node from writing:
-// it took the reservation from that node, or it owned the volume later. If a later owner was lost, any node may have been
-// asked to take the reservation from it, and may have done so although another proof was recorded. If the volume has had
-// several owners since, nothing records which node holds the reservation.
+// mayHoldOff reports whether the node of an attachment may hold the reservation that keeps a fenced
+// node from writing: it took the reservation from that node, or it owned the volume later. If a
+// later owner was lost, any node may have been asked to take the reservation from it, and may have
+// done so although another proof was recorded. If the volume has had several owners since, nothing
+// records which node holds the reservation.
 func mayHoldOff(volume *apiv1.AzVolume, a, fenced *apiv1.AzVolumeAttachment) bool {
 	by := fenced.Status.Proof.Preemption
 	switch {

@@ -10,17 +10,22 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Where the pods of a volume will run is decided for two futures, and a node may have a replica if either allows it: the pods of the volume
-// leave their node alone, or all pods leave that node, as when it is lost or drained. In the second future the pods that belong together by their required
-// affinity, the companions, leave together. They go where their own volumes have replicas, or, if they have none, where they can run.
+// Where the pods of a volume will run is decided for two futures, and a node may have a replica if
+// either allows it: the pods of the volume leave their node alone, or all pods leave that node, as
+// when it is lost or drained. In the second future the pods that belong together by their required
+// affinity, the companions, leave together. They go where their own volumes have replicas, or, if
+// they have none, where they can run.
 //
-// Each volume is decided alone, so the companions need an order: a pod that others must run near goes first, and the others follow its replicas. Of pods that
-// need one another, the one with the first volume by name goes first. A follower gets no replica before the pod that it follows has one. So the
-// volumes of all companions come to the same nodes, in whatever order they are decided, and no replica has to be moved for that.
+// Each volume is decided alone, so the companions need an order: a pod that others must run near
+// leads, and the others follow its replicas. Of pods that need one another, the one with the first
+// volume by name leads. A follower gets no replica before the pod that it follows has one. So the
+// volumes of all companions come to the same nodes, in whatever order they are decided, and no
+// replica has to be moved for that.
 
-// Companions returns the pods of in.Cluster that leave together with the pods of the volume: they are on the same nodes, and the required affinity of
-// one of them names another, directly or by a chain of such pods. A pod without claims that only needs others is none: it has no volume that could be ready
-// for it. The order is the one of in.Cluster.
+// Companions returns the pods of in.Cluster that leave together with the pods of the volume: they
+// are on the same nodes, and the required affinity of one of them names another, directly or by a
+// chain of such pods. A pod without claims that only needs others is none: it has no volume that
+// could be ready for it. The order is the one of in.Cluster.
 func Companions(in Input) []*corev1.Pod {
 	leaving := leavingNodes(in)
 	var candidates []*member
@@ -29,7 +34,8 @@ func Companions(in Input) []*corev1.Pod {
 		linked = append(linked, newMember(in.Pods[i].Pod))
 	}
 	for _, p := range in.Cluster.Pods {
-		if leaving[p.Spec.NodeName] && p.DeletionTimestamp == nil && !slices.ContainsFunc(linked[:len(in.Pods)], func(m *member) bool { return nameOf(m.pod) == nameOf(p) }) {
+		ours := func(u PodView) bool { return nameOf(u.Pod) == nameOf(p) }
+		if leaving[p.Spec.NodeName] && p.DeletionTimestamp == nil && !slices.ContainsFunc(in.Pods, ours) {
 			candidates = append(candidates, newMember(p))
 		}
 	}
@@ -88,13 +94,15 @@ func (m *member) needs(other *member, in Input) bool {
 type companion struct {
 	*user
 	view *PodView
-	// at are the nodes that have the most of the pod's volumes, without the nodes that it leaves; nil if none has any.
+	// at are the nodes that have the most of the pod's volumes, without the nodes that it leaves;
+	// nil if none has any.
 	at []*NodeView
-	// awaited says that the pod goes first and that its volumes have no replica yet.
+	// awaited says that the pod leads and that its volumes have no replica yet.
 	awaited bool
 }
 
-// free reports whether a companion may go to a node with the volume's pods: its volumes have no replicas, and it does not have to go first.
+// free reports whether a companion may go to a node with the volume's pods: its volumes have no
+// replicas, and it does not have to lead.
 func (c *companion) free(node *corev1.Node) bool {
 	return len(c.at) == 0 && !c.awaited && c.runsOn(node)
 }
@@ -115,7 +123,7 @@ func (s *surroundings) bring(in Input, leaving map[string]bool) {
 	for i := range in.Companions {
 		c := &companion{user: newUser(in.Companions[i].Pod), view: &in.Companions[i]}
 		c.at = c.replicas(in, leaving)
-		c.awaited = len(c.view.Replicated) > 0 && len(c.at) == 0 && c.goesFirst(in, members, members[len(in.Pods)+i])
+		c.awaited = len(c.view.Replicated) > 0 && len(c.at) == 0 && c.leads(in, members, members[len(in.Pods)+i])
 		s.companions = append(s.companions, c)
 	}
 }
@@ -143,9 +151,10 @@ func (c *companion) replicas(in Input, leaving map[string]bool) []*NodeView {
 	return at
 }
 
-// goesFirst reports whether a companion's volumes get their replicas before the volume: it does not need the volume's pods, not even by a
-// chain of pods, or it has the first volume by name. All volumes of a pod give the same answer.
-func (c *companion) goesFirst(in Input, members []*member, self *member) bool {
+// leads reports whether a companion's volumes get their replicas before the volume: it does not
+// need the volume's pods, not even by a chain of pods, or it has the first volume by name. All
+// volumes of a pod give the same answer.
+func (c *companion) leads(in Input, members []*member, self *member) bool {
 	own := in.Volume.Name
 	for i := range in.Pods {
 		own = slices.Min(append([]string{own}, in.Pods[i].Replicated...))
@@ -191,8 +200,9 @@ func (s *surroundings) arrivals() []*user {
 	return all
 }
 
-// meetTogether returns a pod of the volume whose required affinity a node does not satisfy when all pods have left their node, or nil. The pods of the volume
-// and the companions that are free come one after the other, in any possible order.
+// meetTogether returns a pod of the volume whose required affinity a node does not satisfy when all
+// pods have left their node, or nil. The pods of the volume and the companions that are free come
+// one after the other, in any possible order.
 func (s *surroundings) meetTogether(node *corev1.Node) *user {
 	waiting := slices.Clone(s.users)
 	for _, c := range s.companions {
@@ -218,7 +228,8 @@ func (s *surroundings) company(node *corev1.Node) int {
 	return n
 }
 
-// awaitedPods names the companions without replicas that the volume's pods follow; "" if there are none.
+// awaitedPods names the companions without replicas that the volume's pods follow; "" if there are
+// none.
 func (s *surroundings) awaitedPods() string {
 	var names []string
 	for _, c := range s.companions {

@@ -15,7 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-// together is a cluster whose pods have volumes of the same names, all of which have their primaries on node a.
+// together is a cluster whose pods have volumes of the same names, and all primaries are on node a.
 type together struct {
 	pods     []*corev1.Pod
 	others   []*corev1.Pod
@@ -148,7 +148,7 @@ func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")), newPod("db", "a", called("set"), beside("set"), avoids)}, cannot: []string{"db:b"}},
 			order:   []string{"db", "app", "db"}, want: map[string]string{"app": "c", "db": "c"},
 		},
-		"pods of which neither can be the first, as for the scheduler": {
+		"two pods and neither can be the first, as for the scheduler": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", beside("app"))}},
 			order:   []string{"app"}, want: map[string]string{"app": ""}, why: "do not run there and will not move there",
 		},
@@ -279,7 +279,7 @@ func TestWhichPodsLeaveTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkNext places a replica in a cluster of 5,000 nodes, among 150,000 pods of which 30 are on the node that the volume's pod leaves.
+// BenchmarkNext places a replica in a cluster of 5,000 nodes, among 150,000 pods, and 30 of them are on the node that the volume's pod leaves.
 func BenchmarkNext(b *testing.B) {
 	in := placement.Input{Now: objects.Now, Volume: objects.NewVolume(objects.Owned("n0", 2, apiv1.OwnershipHeld))}
 	in.Attachments = objects.Attachments(objects.NewAttachment("n0", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))

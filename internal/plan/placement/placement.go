@@ -39,7 +39,8 @@ type NodeView struct {
 // PodView is a pod that uses the volume, as placement sees it.
 type PodView struct {
 	Pod *corev1.Pod
-	// Volumes of the pod, without the one that is placed. Replicated are those that want replicas; they matter only if there are Companions.
+	// Volumes of the pod, without the one that is placed. Replicated are those that want replicas; they matter only if
+	// there are Companions.
 	Volumes, Replicated []string
 	// PersistentVolumes of the pod, also those of other drivers, as far as they exist.
 	PersistentVolumes []*corev1.PersistentVolume

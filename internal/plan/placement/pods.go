@@ -136,7 +136,7 @@ type user struct {
 	// attracted counts, by the domains of the affinity terms, the pods that match all of them.
 	attracted map[domain]int
 	// later is attracted after all pods have left the user's node: it counts the pods that stay, and the companions where their volumes have
-	// replicas. awaits says that a companion that matches all terms goes first and has no replicas yet.
+	// replicas. awaits says that a companion that matches all terms leads and has no replicas yet.
 	later  map[domain]int
 	awaits bool
 	// repelled holds the domains of pods that the user's anti-affinity names, and of pods whose anti-affinity names the user.
@@ -344,8 +344,8 @@ func (s *surroundings) come(waiting []*user, may func(u *user, come []*user) boo
 	return nil
 }
 
-// accompanied reports whether the required affinity of a pod is satisfied on a node, where some pods have come, and where others are by their domains. A pod that
-// follows others is never the first of them.
+// accompanied reports whether the required affinity of a pod is satisfied on a node, where some pods have come.
+// attracted are the others, by their domains. A pod that follows others is never the first of them.
 func (s *surroundings) accompanied(u *user, node *corev1.Node, come []*user, attracted map[domain]int, follows bool) bool {
 	found := true
 	for _, t := range u.affinity {
