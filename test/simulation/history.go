@@ -55,7 +55,8 @@ const (
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history depends.
 func Behaviours() []string {
-	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes, behaviourReservations, behaviourHibernation, behaviourGoalState}
+	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes,
+		behaviourReservations, behaviourHibernation, behaviourGoalState}
 }
 
 // has says that the history has a behaviour: the remainder of the seed divided by of is below share.
