@@ -27,7 +27,9 @@ func TestADetachThatFailsLeavesTheDiskAtTheHostWhateverTheVMLists(t *testing.T) 
 			s.disk("d1", shares(2))
 			s.attach("n1", "d1")
 			s.adminCall("PUT", "/admin/goal-state?value="+value, nil, nil)
-			s.fault(map[string]any{"stage": "operation", "operation": "vm.disks", "status": 500, "code": "InternalExecutionError", "times": 1})
+			s.fault(map[string]any{
+				"stage": "operation", "operation": "vm.disks", "status": 500, "code": "InternalExecutionError", "times": 1,
+			})
 			if err := s.forceDetach("n1", "d1"); err == nil {
 				t.Fatal("the forced detach succeeded, want the failure on request")
 			}

@@ -23,8 +23,11 @@ func NewCommand() *cobra.Command {
 	f.StringVar(&o.StateDir, "state-dir", o.StateDir, "directory of the store")
 	f.StringVar(&o.Latency, "latency", o.Latency, "how long things take: realistic, fast, or a JSON file")
 	f.Int64Var(&o.Seed, "seed", o.Seed, "seed of the latencies, of --reservations and of --goal-state")
-	f.StringVar(&o.Reservations, "reservations", o.Reservations, "what a detach and a deallocation do with the VM's persistent reservations: keep, lose, or seed for either, by the disk")
-	f.StringVar(&o.GoalState, "goal-state", o.GoalState, "whether VMs list what they are to have, so not a disk whose detach was accepted: on, off, or seed, which is on if the seed is even")
+	f.StringVar(&o.Reservations, "reservations", o.Reservations,
+		"what a detach and a deallocation do with the VM's persistent reservations: keep, lose, or seed for either, by the disk")
+	f.StringVar(&o.GoalState, "goal-state", o.GoalState,
+		"whether VMs list what they are to have, so not a disk whose detach was accepted: "+
+			"on, off, or seed, which is on if the seed is even")
 	f.StringVar(&o.Throttle, "throttle", o.Throttle, "on: hold clients to Azure's request quotas")
 	f.StringVar(&o.Auth, "auth", o.Auth, "on: refuse calls without a token of this simulator")
 	f.StringArrayVar(&o.Clients, "client", o.Clients, "client ID and secret that may ask for tokens, as ID=SECRET; repeatable; without one every client may ask")

@@ -140,6 +140,13 @@ func attachmentTests() []test {
 			r.done(op, err)
 			op, err = r.Cloud.Attachments().ForceDetach(r.ctx, otherCase(vm), otherCase(id))
 			r.done(op, err)
+			d, err := r.Cloud.Disks().Get(r.ctx, id)
+			if err != nil || len(d.AttachedTo) > 0 {
+				r.Fatalf("got the disk %+v, %v; want it at no VM", d, err)
+			}
+			if i, err := r.Cloud.Instances().Get(r.ctx, vm); err != nil || !i.Settled {
+				r.Fatalf("got the VM %+v, %v; want it settled", i, err)
+			}
 			r.mustNotBeAttached(vm, id)
 		}},
 		{"a forced detach does not wait for a detach in flight", forcedOverDetach},

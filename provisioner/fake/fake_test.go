@@ -18,7 +18,12 @@ import (
 const group = "/subscriptions/s/resourceGroups/group/providers/Microsoft.Compute/"
 
 func TestFakeConformsAtOnce(t *testing.T) {
-	conformance.Run(t, func(*testing.T) conformance.Harness { return harness(fake.Latency{}) })
+	conformance.Run(t, func(*testing.T) conformance.Harness { return harness(fake.Latency{}, false) })
+}
+
+func TestFakeConformsIfVMsListWhatTheyAreToHave(t *testing.T) {
+	latency := fake.Latency{Attach: 3 * time.Millisecond, Detach: 2 * time.Millisecond, ForceDetach: time.Millisecond}
+	conformance.Run(t, func(*testing.T) conformance.Harness { return harness(latency, true) })
 }
 
 func TestFakeConformsWithLatency(t *testing.T) {
@@ -27,12 +32,12 @@ func TestFakeConformsWithLatency(t *testing.T) {
 		return harness(fake.Latency{
 			CreateDisk: ms, UpdateDisk: ms, DeleteDisk: ms, CreateSnapshot: ms, DeleteSnapshot: ms,
 			Attach: 3 * ms, Detach: 2 * ms, ForceDetach: ms, BackgroundCopy: 10 * ms,
-		})
+		}, false)
 	})
 }
 
-func harness(latency fake.Latency) conformance.Harness {
-	cloud := fake.New(fake.Options{Latency: latency, ResourceGroups: []string{"group"}})
+func harness(latency fake.Latency, goalState bool) conformance.Harness {
+	cloud := fake.New(fake.Options{Latency: latency, GoalState: goalState, ResourceGroups: []string{"group"}})
 	var n atomic.Int64
 	newVM := func(kind string) func(*testing.T, string, string) string {
 		return func(_ *testing.T, size, zone string) string {

@@ -53,8 +53,8 @@ func (m *machine) wake() {
 	m.startPlugin()
 }
 
-// playHibernation hibernates the machine of each volume in a world that has settled, for long enough that another machine uses the volume if the driver lets it, and
-// wakes it.
+// playHibernation hibernates the machine of each volume in a world that has settled, for long enough
+// that another machine uses the volume if the driver lets it, and wakes it.
 func (w *world) playHibernation(c *cluster) {
 	if !w.hibernates {
 		return

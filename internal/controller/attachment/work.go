@@ -56,7 +56,9 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 			}
 			diskID = found
 		}
-		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().Detach(ctx, vmID, diskID) })
+		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) {
+			return d.cloud.Attachments().Detach(ctx, vmID, diskID)
+		})
 		if err != nil {
 			return operation.Truth{}, fmt.Errorf("detach disk: %w", err)
 		}
@@ -146,7 +148,9 @@ func (d diskWork) finishEarlier(ctx context.Context, token string, accepted func
 
 // cutOff detaches a disk by force, and returns what the VM has then. That the operation succeeds is the proof: a VM
 // does not list a disk that it is not to have any more, although the detach may be in flight or have failed.
-func (d diskWork) cutOff(ctx context.Context, diskID, vmID string, accepted func(provisioner.Operation)) (operation.Truth, error) {
+func (d diskWork) cutOff(
+	ctx context.Context, diskID, vmID string, accepted func(provisioner.Operation),
+) (operation.Truth, error) {
 	crashpoint.At("fence-before-forced-detach")
 	op, err := d.cloud.Attachments().ForceDetach(ctx, vmID, diskID)
 	if err != nil {
@@ -222,8 +226,8 @@ func (d diskWork) findDisk(ctx context.Context, vmID, volumeName string) (string
 	}
 	id := named(vm.DataDisks, volumeName)
 	if err == nil && id == "" && !vm.Settled {
-		return "", provisioner.Errorf(provisioner.Conflict, "find the disk of volume %s at VM %s: the VM does not list it, but an operation on the VM is in flight or has failed, "+
-			"and the disk may still be attached", volumeName, vmID)
+		return "", provisioner.Errorf(provisioner.Conflict, "find the disk of volume %s at VM %s: the VM does not list it, "+
+			"but an operation on the VM is in flight or has failed, and the disk may still be attached", volumeName, vmID)
 	}
 	return id, nil
 }

@@ -96,6 +96,8 @@ func TestAttachment(t *testing.T) {
 			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonAttached}},
 		"a VM that is gone is proof": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
 			Job: ended(operation.WorkFence, operation.Truth{VMGone: true, Epoch: 2}, nil)}, want{state: apiv1.AttachmentPending, proof: apiv1.ProofVMDown, reason: attachment.ReasonFenced}},
+		"a VM that is down, and its disk is detached": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
+			Job: ended(operation.WorkFence, operation.Truth{VMDown: true, Epoch: 2}, nil)}, want{state: apiv1.AttachmentPending, proof: apiv1.ProofVMDown, reason: attachment.ReasonFenced}},
 		"a disk that is off is proof": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
 			Job: ended(operation.WorkFence, operation.Truth{Epoch: 2}, nil)}, want{state: apiv1.AttachmentPending, proof: apiv1.ProofDetached, reason: attachment.ReasonFenced}},
 		"a disk that is still on is none": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
