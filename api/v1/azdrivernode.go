@@ -226,7 +226,7 @@ type StagedVolume struct {
 	// StagingPath is where the volume is staged.
 	// +optional
 	StagingPath string `json:"stagingPath,omitempty"`
-	// ReservationKey is the key of the persistent reservation that this node holds on the disk, as in "0xad00000000070a2c"; unset if the
+	// ReservationKey is the key of the persistent reservation that this node holds on the disk, as in "0xad1d540000070a2c"; unset if the
 	// disk is not reserved.
 	// +optional
 	ReservationKey string `json:"reservationKey,omitempty"`

@@ -47,7 +47,7 @@ type FenceResult struct {
 	VolumeName string `json:"volumeName"`
 	NodeName   string `json:"nodeName"`
 	Epoch      int64  `json:"epoch"`
-	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in "0xad00000000070a2d". Unset if it
+	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in "0xad1d540000070a2d". Unset if it
 	// could not; then Message says why.
 	// +optional
 	Key string `json:"key,omitempty"`

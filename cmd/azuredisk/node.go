@@ -31,20 +31,23 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/departure"
 	"github.com/azuredisk-csi/azuredisk/internal/imds"
+	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/registrar"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;watch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch;create;update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=get;update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch
 
-// The node is looked up for so long before the plug-in gives up and leaves it to its restart.
+// Node and cluster are looked up for so long before the plug-in gives up and leaves it to its restart.
 const (
 	identifyInterval = 2 * time.Second
 	identifyTimeout  = time.Minute
@@ -105,7 +108,11 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	if err != nil {
 		return err
 	}
-	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone", instance.Zone)
+	cluster, err := identifyCluster(ctx, api)
+	if err != nil {
+		return err
+	}
+	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone", instance.Zone, "cluster", cluster)
 	machine := host.New(host.Options{Links: settings.DeviceLinks, RescanInterval: settings.RescanInterval, MaxFormatsAndChecks: settings.MaxFormatsAndChecks})
 	records := nodereport.Records{Dir: settings.RecordsDir()}
 	release, err := records.Lock(ctx, clock.RealClock{})
@@ -123,7 +130,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		},
 	})
 	nodes := node.New(node.Options{
-		NodeName: settings.NodeName, DriverName: settings.DriverName, Namespace: settings.Namespace, Instance: instance, BootID: boot,
+		NodeName: settings.NodeName, DriverName: settings.DriverName, Namespace: settings.Namespace, Instance: instance, BootID: boot, Cluster: cluster,
 		Client: api, Host: machine, Report: report, Records: records, Expansion: settings.Expansion, AwaitPublish: !settings.AttachRequired,
 		DiskAt: diskAt(ctx, settings), Reservations: settings.PersistentReservations == config.ReservationsAuto,
 		Limit: node.Limit{
@@ -244,17 +251,36 @@ func identify(ctx context.Context, settings *config.Node, api client.Client) (ap
 		},
 	}
 	var instance apiv1.AzDriverNodeSpec
+	err := untilKnown(ctx, "which VM this node is cannot be found out yet", func(ctx context.Context) (err error) {
+		instance, err = imds.Find(ctx, options)
+		return err
+	})
+	return instance, err
+}
+
+// identifyCluster finds out which cluster this node belongs to.
+func identifyCluster(ctx context.Context, api client.Reader) (provisioner.ClusterIdentity, error) {
+	var uid string
+	err := untilKnown(ctx, "which cluster this is cannot be found out yet", func(ctx context.Context) (err error) {
+		uid, err = kubeapi.ClusterUID(ctx, api)
+		return err
+	})
+	return provisioner.NewClusterIdentity(uid), err
+}
+
+// untilKnown repeats find until it succeeds. After identifyTimeout it returns the last error of find.
+func untilKnown(ctx context.Context, notYet string, find func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, identifyInterval, identifyTimeout, true, func(ctx context.Context) (bool, error) {
-		if instance, last = imds.Find(ctx, options); last != nil {
-			logr.FromContextOrDiscard(ctx).Info("which VM this node is cannot be found out yet", "reason", last.Error())
+		if last = find(ctx); last != nil {
+			logr.FromContextOrDiscard(ctx).Info(notYet, "reason", last.Error())
 		}
 		return last == nil, nil
 	})
 	if err != nil && last != nil {
-		return apiv1.AzDriverNodeSpec{}, last
+		return last
 	}
-	return instance, err
+	return err
 }
 
 // diskAt returns how instance metadata is asked which disk is at a LUN; nil where the node does not use it, or it does not answer: each

@@ -30,8 +30,8 @@ func TestTheWatchShowsRequestsToFence(t *testing.T) {
 func TestResultsOfFencesOutliveTheProcessAndEdits(t *testing.T) {
 	api := newAPI(t)
 	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
-	result := apiv1.FenceResult{VolumeName: "v", NodeName: "lost", Epoch: 6, Key: "0xad00000000060001"}
-	for _, key := range []string{"0xad00000000050001", result.Key} { // the second replaces the first
+	result := apiv1.FenceResult{VolumeName: "v", NodeName: "lost", Epoch: 6, Key: "0xad1d540000060001"}
+	for _, key := range []string{"0xad1d540000050001", result.Key} { // the second replaces the first
 		written := result
 		written.Key = key
 		if err := r.Fenced(t.Context(), written); err != nil {

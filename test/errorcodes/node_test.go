@@ -84,7 +84,7 @@ func newNodeWorld(t *testing.T) nodeWorld {
 	spec := apiv1.AzDriverNodeSpec{VMID: "vm", Location: "eastus", Zone: "1"}
 	w.records = records
 	w.server = node.New(node.Options{
-		NodeName: thisNode, DriverName: "disk.csi.azure.com", Namespace: namespace, BootID: "boot", Client: api, Host: w.kernel, Records: records,
+		NodeName: thisNode, DriverName: "disk.csi.azure.com", Namespace: namespace, BootID: "boot", Cluster: 1, Client: api, Host: w.kernel, Records: records,
 		Instance: spec, Limit: node.Limit{Patience: time.Minute}, Expansion: true,
 		Report: nodereport.New(nodereport.Options{
 			Client: api, Namespace: namespace, NodeName: thisNode, Spec: spec, SlowInterval: time.Minute, FastInterval: time.Second,

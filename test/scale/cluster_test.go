@@ -66,7 +66,7 @@ func uid(kind string, i int) string {
 }
 
 // reservationKey is that of every disk. Here no node sends a command to a disk.
-const reservationKey = "0xad00000000010001"
+const reservationKey = "0xad1d540000010001"
 
 // cluster makes the objects of a node and of a volume.
 type cluster struct {

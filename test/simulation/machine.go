@@ -126,7 +126,7 @@ func (m *machine) startPlugin() {
 	})
 	report.SetReady(true, "Serving", "")
 	m.server = node.New(node.Options{
-		NodeName: m.name, DriverName: driverName, Namespace: namespace, Instance: m.spec(), BootID: m.bootID(), Client: api, Host: host,
+		NodeName: m.name, DriverName: driverName, Namespace: namespace, Instance: m.spec(), BootID: m.bootID(), Cluster: clusterIdentity, Client: api, Host: host,
 		Report: report, Records: m.records, Limit: node.Limit{Volumes: slots},
 		AwaitPublish: m.w.byPods, DiskAt: m.w.metadata(host.diskAt), Reservations: true, FencesAtOnce: 1,
 		NewUUID: func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },

@@ -202,7 +202,7 @@ func (w *world) reservedUnrecorded(v *volumeModel, m *machine) bool {
 		return false
 	}
 	epoch, holder := o.Status.Primary.Epoch, w.sharedDisk(diskOf(v.name)).State().Holder
-	own, err := provisioner.NewReservationKey(epoch, m.name, diskOf(v.name))
+	own, err := provisioner.NewReservationKey(clusterIdentity, epoch, m.name, diskOf(v.name))
 	w.must(err)
 	return holder.IsDrivers() && holder.Epoch() >= epoch && holder != own
 }

@@ -26,6 +26,9 @@ const (
 	LeavesEarly Mutant = "leaves early"
 )
 
+// clusterIdentity is part of the keys of all nodes.
+const clusterIdentity provisioner.ClusterIdentity = 1
+
 // lateWrites is for how long writes in flight may reach a disk after a command that ends the right to write, and does not abort them.
 const lateWrites = time.Second
 
@@ -64,7 +67,7 @@ func (c commands) Read(ctx context.Context, path string) (provisioner.Reservatio
 		state.Type, state.Holder, state.Keys = provisioner.WriteExclusive, key, append(state.Keys, key)
 	}
 	if c.withoutEpochs(ctx) && state.Holder.IsDrivers() && !c.k.m.takes(d) {
-		state.Holder, err = provisioner.NewReservationKey(1, "another node", d.disk)
+		state.Holder, err = provisioner.NewReservationKey(clusterIdentity, 1, "another node", d.disk)
 	}
 	return state, err
 }

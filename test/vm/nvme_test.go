@@ -144,7 +144,7 @@ func TestANamespaceOfALocalController(t *testing.T) {
 // withoutReservations expects that the namespace has no reservations: NVMe targets of Linux have them from Linux 6.13 on, and QEMU's have none.
 func withoutReservations(t *testing.T, device string) {
 	t.Helper()
-	const key = 0xad0000000001243a
+	const key = 0xad1d54000001243a
 	r := reservation.Reservations{}
 	_, read := r.Read(t.Context(), device)
 	for what, err := range map[string]error{

@@ -37,7 +37,7 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 		expect.Must(t, c.Status().Update(t.Context(), volume))
 		lost := &apiv1.AzDriverNode{}
 		expect.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: desertedNode}, lost))
-		lost.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: desertedVolume, Epoch: 1, Phase: apiv1.PhaseStaged, ReservationKey: "0xad00000000010002"}}
+		lost.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: desertedVolume, Epoch: 1, Phase: apiv1.PhaseStaged, ReservationKey: "0xad1d540000010002"}}
 		expect.Must(t, c.Status().Update(t.Context(), lost))
 		for _, o := range []client.Object{
 			&apiv1.AzVolumeAttachment{
@@ -69,7 +69,7 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	if a.Status.Proof != nil || d.Jobs.Job(a).Work != operation.WorkFence {
 		t.Fatalf("got proof %+v and work %q, want no proof yet, and the forced detach begun", a.Status.Proof, d.Jobs.Job(a).Work)
 	}
-	asked.Status.FenceResults = []apiv1.FenceResult{{VolumeName: desertedVolume, NodeName: desertedNode, Epoch: 1, Key: "0xad00000000010003", Generation: 7}}
+	asked.Status.FenceResults = []apiv1.FenceResult{{VolumeName: desertedVolume, NodeName: desertedNode, Epoch: 1, Key: "0xad1d540000010003", Generation: 7}}
 	expect.Must(t, d.cache.Status().Update(t.Context(), asked))
 	requests := answered(t.Context(), asked)
 	if len(requests) != 1 || requests[0].NamespacedName != key {

@@ -220,7 +220,7 @@ func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (prov
 	if err != nil {
 		return 0, none, err
 	}
-	victim, err := provisioner.NewReservationKey(request.Epoch, request.NodeName, disk.String())
+	victim, err := provisioner.NewReservationKey(s.options.Cluster, request.Epoch, request.NodeName, disk.String())
 	if err != nil {
 		return 0, none, err
 	}

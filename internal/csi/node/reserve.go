@@ -81,7 +81,7 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 
 // key is this node's key of a disk under an epoch.
 func (s *Server) key(disk volumehandle.Handle, epoch int64) (provisioner.ReservationKey, error) {
-	return provisioner.NewReservationKey(epoch, s.options.NodeName, disk.String())
+	return provisioner.NewReservationKey(s.options.Cluster, epoch, s.options.NodeName, disk.String())
 }
 
 // endReservation ends a reservation that the driver made under this epoch or an earlier one, for a volume whose disk is not to be reserved any more:

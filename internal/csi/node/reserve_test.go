@@ -19,10 +19,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
+// thisCluster is the cluster of the nodes under test.
+const thisCluster = provisioner.ClusterIdentity(0x1d54)
+
 // keyOf is a node's key of the volume's disk.
 func keyOf(t *testing.T, name string, epoch int64) provisioner.ReservationKey {
 	t.Helper()
-	key, err := provisioner.NewReservationKey(epoch, name, volumeID)
+	key, err := provisioner.NewReservationKey(thisCluster, epoch, name, volumeID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,6 +31,8 @@ type Options struct {
 	Namespace string
 	// Instance says which VM the node is.
 	Instance apiv1.AzDriverNodeSpec
+	// Cluster is part of the keys with which this node reserves disks. It must be set.
+	Cluster provisioner.ClusterIdentity
 	// BootID of the running kernel.
 	BootID string
 	// Client reads at the API server, never through a cache: MayStage needs the current objects.

@@ -95,7 +95,7 @@ func (m *machine) start() *node.Server {
 		},
 	})
 	options := node.Options{
-		NodeName: thisNode, DriverName: driverName, Namespace: namespace, BootID: m.bootID, Client: m.api, Host: m.host,
+		NodeName: thisNode, DriverName: driverName, Namespace: namespace, BootID: m.bootID, Cluster: thisCluster, Client: m.api, Host: m.host,
 		Report: report, Records: m.records, Limit: node.Limit{Volumes: 16}, Expansion: true, Reservations: true,
 		Instance: apiv1.AzDriverNodeSpec{VMID: "vm", Location: "eastus", Zone: "2"},
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-const reservationKey = "0xad00000000020002"
+const reservationKey = "0xad1d540000020002"
 
 // beingFenced is the attachment of node a, which was lost under epoch 2.
 func beingFenced() attachment.Input {

@@ -131,9 +131,9 @@ func TestFencingIsWhatThePrimaryReports(t *testing.T) {
 		key   string
 		want  apiv1.FencingMethod
 	}{
-		{apiv1.PhaseStaging, 2, "0xad00000000020002", ""},
-		{apiv1.PhaseStaged, 1, "0xad00000000010002", ""},
-		{apiv1.PhaseStaged, 2, "0xad00000000020002", apiv1.FencingPreemption},
+		{apiv1.PhaseStaging, 2, "0xad1d540000020002", ""},
+		{apiv1.PhaseStaged, 1, "0xad1d540000010002", ""},
+		{apiv1.PhaseStaged, 2, "0xad1d540000020002", apiv1.FencingPreemption},
 		{apiv1.PhaseUnstaging, 2, "", apiv1.FencingPreemption}, // it stays until the next one stages
 		{apiv1.PhaseStaged, 2, "", apiv1.FencingForcedDetach},
 	} {

@@ -13,7 +13,7 @@ import (
 )
 
 func key(t rapid.TB, epoch int64, node string) provisioner.ReservationKey {
-	k, err := provisioner.NewReservationKey(epoch, node, "disk")
+	k, err := provisioner.NewReservationKey(1, epoch, node, "disk")
 	if err != nil {
 		t.Fatal(err)
 	}

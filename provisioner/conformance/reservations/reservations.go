@@ -95,7 +95,7 @@ func (h Harness) newRun(t *testing.T, hosts []Host) *run {
 // key is that of a node under an epoch.
 func (r *run) key(epoch int64, host int) provisioner.ReservationKey {
 	r.Helper()
-	key, err := provisioner.NewReservationKey(epoch, fmt.Sprintf("node-%d", host), "disk")
+	key, err := provisioner.NewReservationKey(1, epoch, fmt.Sprintf("node-%d", host), "disk")
 	r.ok(err)
 	return key
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-const first, second = 0xAD00000000010002, 0x0000000000001234
+const first, second = 0xAD1D540000010002, 0x0000000000001234
 
 // scsiAnswer is an answer to PERSISTENT RESERVE IN.
 func scsiAnswer(generation uint32, list ...byte) []byte {
