@@ -64,6 +64,11 @@ type Ownership struct {
 	// even if the node is healthy again: the proof comes from Azure.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
+	// Exclusive reports whether Azure listed the disk at no VM outside of this cluster when this ownership was acquired. Only then
+	// may the node take the disk's reservation from a key of another cluster. Azure is asked only before a node of this cluster has
+	// used the disk, so a planned move does not set it.
+	// +optional
+	Exclusive bool `json:"exclusive,omitempty"`
 }
 
 // ReleaseRecord says which node released a volume last, and by what proof.
