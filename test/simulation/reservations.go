@@ -97,8 +97,24 @@ func (c commands) Unregister(ctx context.Context, path string, key provisioner.R
 	return c.Reservations.Unregister(ctx, path, key)
 }
 
+// Aborts implements provisioner.Reservations.
+func (c commands) Aborts(ctx context.Context, path string, own provisioner.ReservationKey) (bool, error) {
+	if d := c.k.m.devices[path]; d != nil && c.k.m.pretended[d.disk] == own {
+		return true, nil
+	}
+	return c.Reservations.Aborts(ctx, path, own)
+}
+
+// Preempt implements provisioner.Reservations.
+func (c commands) Preempt(ctx context.Context, path string, own, victim provisioner.ReservationKey) error {
+	return c.letContinue(path, func() error { return c.Reservations.Preempt(ctx, path, own, victim) })
+}
+
 // Reserve implements provisioner.Reservations.
 func (c commands) Reserve(ctx context.Context, path string, key provisioner.ReservationKey) error {
+	if d := c.k.m.devices[path]; d != nil && c.k.m.pretended[d.disk] == key {
+		return nil
+	}
 	return c.letContinue(path, func() error { return c.Reservations.Reserve(ctx, path, key) })
 }
 
