@@ -145,7 +145,10 @@ func (m *machine) startPlugin() {
 	synctest.Wait()
 	go func() {
 		defer m.w.recovered(plugin.name)
-		wait.UntilWithContext(withActor(ctx, "clear formats"), server.ClearFormats, node.ClearInterval)
+		wait.UntilWithContext(withActor(ctx, "clear formats"), func(ctx context.Context) {
+			server.ClearFormats(ctx)
+			server.EndReservations(ctx)
+		}, node.ClearInterval)
 	}()
 	synctest.Wait()
 }
