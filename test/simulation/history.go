@@ -49,11 +49,15 @@ const (
 	behaviourScenes   = "scenes"
 
 	behaviourReservations = "reservations"
+	// behaviourPaths: a disk that is attached again is another path, and the disk keeps the registration of the former one.
+	behaviourPaths = "paths"
+	// behaviourInitiators: the disks take all nodes for one initiator.
+	behaviourInitiators = "initiators"
 )
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history depends.
 func Behaviours() []string {
-	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes, behaviourReservations}
+	return []string{behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes, behaviourReservations, behaviourPaths, behaviourInitiators}
 }
 
 // has says that the history has a behaviour: the remainder of the seed divided by of is below share.
@@ -133,6 +137,7 @@ func newWorld(seed uint64, options Options) *world {
 	w.faults, w.overlaps = w.has(behaviourFaults, 11, 3), w.has(behaviourOverlap, 1, 1)
 	w.edits, w.scenes = w.has(behaviourEdits, 17, 4), w.has(behaviourScenes, 19, 3)
 	w.reservations = w.has(behaviourReservations, 3, 2)
+	w.paths, w.oneInitiator = w.has(behaviourPaths, 2, 1), w.has(behaviourInitiators, 23, 2)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

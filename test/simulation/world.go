@@ -131,8 +131,11 @@ type world struct {
 	// reservations says that the disks have reservations, and shared is what they are. preempted are the attachments whose nodes were fenced by
 	// them, by name.
 	reservations bool
-	shared       map[string]*sharedisk.Disk
-	preempted    map[string]*apiv1.AzVolumeAttachment
+	// paths and oneInitiator say what the disks take for an initiator; formerPaths counts the paths that are gone.
+	paths, oneInitiator bool
+	formerPaths         int
+	shared              map[string]*sharedisk.Disk
+	preempted           map[string]*apiv1.AzVolumeAttachment
 	// spared are the disks of VMs that a mutant has not cut off.
 	spared map[string]bool
 	// largest size that each disk has had, by its unique ID.

@@ -43,6 +43,14 @@ func (d *Disk) State() provisioner.ReservationState {
 	return state
 }
 
+// ChangePath gives the registration of a node to another initiator: the node has the disk by a new path, and the disk keeps the registration
+// of the former one.
+func (d *Disk) ChangePath(node, former string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.state = d.state.Rename(node, former)
+}
+
 // types are SCSI's numbers of reservations.
 var types = map[reservations.Type]provisioner.ReservationType{
 	reservations.WriteExclusive:                 provisioner.WriteExclusive,
