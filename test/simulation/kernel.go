@@ -177,7 +177,7 @@ func (k filesystems) Probe(ctx context.Context, path string) (provisioner.Filesy
 		return provisioner.Filesystem{}, false, err
 	}
 	k.recordEarly(ctx, d)
-	fs := k.m.w.content[k.identified(d)]
+	fs := k.m.w.content[d.disk]
 	return fs, fs == provisioner.Filesystem{}, nil
 }
 

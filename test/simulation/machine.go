@@ -73,8 +73,6 @@ type device struct {
 	cut bool
 	// late is until when writes in flight may reach the disk although another machine has reserved it.
 	late time.Time
-	// misread says that a mutant has found another disk's content on it (IdentifiedLate).
-	misread bool
 }
 
 // boot gives the machine power, a new kernel and a node plug-in.

@@ -28,8 +28,6 @@ const (
 	LeavesEarly Mutant = "leaves early"
 	// KeyIsPath: a node takes a reservation with its key for its own, whichever path has registered the key.
 	KeyIsPath Mutant = "a key is a path"
-	// IdentifiedLate: a node that stages identifies the device after it has changed the reservation.
-	IdentifiedLate Mutant = "identified late"
 	// ReplacedIsPreempted: a node that fences takes its own reservation for a proof, although it has pre-empted nothing.
 	ReplacedIsPreempted Mutant = "replaced is pre-empted"
 )
@@ -177,23 +175,6 @@ func (w *world) pathChanged(m *machine, disk string) {
 		w.formerPaths++
 		w.sharedDisk(disk).ChangePath(m.name, fmt.Sprintf("%s by path %d", m.name, w.formerPaths))
 	}
-}
-
-// identified is the disk whose content a machine finds on a device: for a mutant that stages, at first the disk that it looks for.
-func (k kernel) identified(d *device) string {
-	if k.m.w.options.Mutant != IdentifiedLate {
-		return d.disk
-	}
-	for _, v := range k.m.w.volumes {
-		a := k.m.w.attachment(v.name, k.m.name)
-		if a == nil || v.name == volumeOf(d.disk) || a.Spec.Role != apiv1.RolePrimary || a.Status.LUN == nil || *a.Status.LUN != d.lun {
-			continue
-		}
-		if d.misread = !d.misread; d.misread {
-			return diskOf(v.name)
-		}
-	}
-	return d.disk
 }
 
 // recordEarly makes the record of a fence for a mutant before it has registered.

@@ -140,7 +140,6 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"a reservation ends before the flush":            {simulation.ReleaseBeforeFlush, "refuses the last writes", 3 * 19, "reservations,scenes"},
 		"a reservation ends before the detach":           {simulation.LeavesEarly, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
 		"a key of a former path is taken for a path":     {simulation.KeyIsPath, "law 3", 3 * 2 * 11, "paths,reservations,faults"},
-		"a reservation ends before the device is known":  {simulation.IdentifiedLate, "law 3", 3 * 11, "faults,reservations"},
 		"a key that was replaced counts as pre-empted":   {simulation.ReplacedIsPreempted, "by pre-emption", 3 * 7 * 19 * 23, "kubelets,reservations,scenes,initiators"},
 		"an entry that was taken out stays away":         {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
 	} {
