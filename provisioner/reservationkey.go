@@ -3,6 +3,7 @@ package provisioner
 import (
 	"fmt"
 	"hash/fnv"
+	"strconv"
 	"strings"
 )
 
@@ -82,6 +83,15 @@ func fnv32(text string) uint32 {
 	return hash.Sum32()
 }
 
+// ParseReservationKey is the inverse of String.
+func ParseReservationKey(text string) (ReservationKey, error) {
+	key, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 64)
+	if err != nil {
+		return 0, Errorf(InvalidArgument, "parse reservation key %q: %w", text, err)
+	}
+	return ReservationKey(key), nil
+}
+
 // FenceOnly returns the key under which the same node registers if it only takes the reservation from another node.
 func (k ReservationKey) FenceOnly() ReservationKey { return k | keyFenceOnly }
 
@@ -92,6 +102,12 @@ func (k ReservationKey) IsFenceOnly() bool { return k.IsDrivers() && k&keyFenceO
 // registered any other key.
 func (k ReservationKey) IsDrivers() bool {
 	return k>>keyMagicShift == keyMagic && k.epoch() > 0 && k.cluster() > 0
+}
+
+// SameNode reports whether both keys can be of one node of one cluster and of one disk.
+func (k ReservationKey) SameNode(other ReservationKey) bool {
+	const of = keyClusterMask<<keyClusterShift | keyOwnerMask<<keyOwnerShift
+	return k.IsDrivers() && other.IsDrivers() && k&of == other&of
 }
 
 // Epoch of a key of this driver; 0 for another key.

@@ -41,6 +41,14 @@ type Reservations interface {
 	// comes later. This node must be registered with own. Conflict: it is not, or no node is registered with victim; then
 	// nothing was aborted. So a repetition after a success ends with Conflict, and Read shows that victim is not registered.
 	PreemptAndAbort(ctx context.Context, device string, own, victim ReservationKey) error
+	// Aborts reports whether the disk has PREEMPT AND ABORT, which not all disks with reservations have. It asks by the command
+	// itself, with a victim that no node is registered with, so that nothing changes. This node must be registered with own.
+	// Conflict: it is not.
+	Aborts(ctx context.Context, device string, own ReservationKey) (bool, error)
+	// Preempt is as PreemptAndAbort, without the abort: writes of a removed node that are in flight may still reach the disk
+	// after Preempt has returned. So it proves nothing about a node that may be writing. It is for a node that is known to have
+	// stopped, and for a registration of this node by a former path.
+	Preempt(ctx context.Context, device string, own, victim ReservationKey) error
 	// Clear removes the reservation and all registrations, whose nodes they are does not matter. This node must be registered
 	// with the key. It succeeds if nothing is registered. Conflict: this node is not registered with the key.
 	Clear(ctx context.Context, device string, key ReservationKey) error
@@ -58,8 +66,28 @@ type ReservationState struct {
 	Type ReservationType
 }
 
-// Registered says whether a node is registered with the key.
+// Registered reports whether a node is registered with the key.
 func (s ReservationState) Registered(key ReservationKey) bool { return slices.Contains(s.Keys, key) }
+
+// Registrations with the key. There are several if a node has registered with it by several paths.
+func (s ReservationState) Registrations(key ReservationKey) int {
+	count := 0
+	for _, k := range s.Keys {
+		if k == key {
+			count++
+		}
+	}
+	return count
+}
+
+// Unregistered returns a key that no node is registered with.
+func (s ReservationState) Unregistered() ReservationKey {
+	key := ReservationKey(keyMagic<<keyMagicShift | keyOwnerMask<<keyOwnerShift) // no node's key: its epoch is 0
+	for s.Registered(key) {
+		key--
+	}
+	return key
+}
 
 // String describes the state for messages.
 func (s ReservationState) String() string {

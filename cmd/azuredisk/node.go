@@ -113,7 +113,10 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		return err
 	}
 	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone", instance.Zone, "cluster", cluster)
-	machine := host.New(host.Options{Links: settings.DeviceLinks, RescanInterval: settings.RescanInterval, MaxFormatsAndChecks: settings.MaxFormatsAndChecks})
+	machine := host.New(host.Options{
+		Links: settings.DeviceLinks, RescanInterval: settings.RescanInterval, MaxFormatsAndChecks: settings.MaxFormatsAndChecks,
+		NVMeReservations: settings.NVMeReservations,
+	})
 	records := nodereport.Records{Dir: settings.RecordsDir()}
 	release, err := records.Lock(ctx, clock.RealClock{})
 	if err != nil {

@@ -60,6 +60,8 @@ type Node struct {
 	MaxFormatsAndChecks int
 	// PersistentReservations is auto or off: whether shared disks are reserved.
 	PersistentReservations string
+	// NVMeReservations lets the node reserve shared disks that are NVMe namespaces.
+	NVMeReservations bool
 	// BootIDFile holds the kernel's boot ID.
 	BootIDFile string
 }
@@ -88,6 +90,7 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&n.RescanInterval, "device-rescan-interval", 2*time.Second, "how often the bus is rescanned while a device is awaited and no event comes")
 	flags.IntVar(&n.MaxFormatsAndChecks, "max-formats-and-checks", 2, "filesystems that are made or checked in full at once, because each takes memory, and more for a larger disk; 0 for any number. A check of a clean filesystem does not count")
 	flags.StringVar(&n.PersistentReservations, "persistent-reservations", ReservationsAuto, "auto: reserve a shared disk for the node that uses its filesystem, so that a lost node is fenced by the disk; off: for no volume")
+	flags.BoolVar(&n.NVMeReservations, "nvme-reservations", false, "reserve also shared disks that this node has as NVMe namespaces; no NVMe disk of Azure has passed the driver's tests of reservations yet")
 	flags.StringVar(&n.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "`path` of the kernel's boot ID")
 }
 

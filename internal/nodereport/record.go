@@ -131,7 +131,9 @@ func (r Records) List() (map[string]Record, error) {
 }
 
 // Put writes a record, which replaces the earlier one.
-func (r Records) Put(record Record) error {
+func (r Records) Put(record Record) error { return r.put(r.path(record.VolumeName), record) }
+
+func (r Records) put(path string, record any) error {
 	raw, err := json.Marshal(record)
 	if err != nil {
 		return fmt.Errorf("encode record of volume: %w", err)
@@ -139,7 +141,6 @@ func (r Records) Put(record Record) error {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return fmt.Errorf("make directory of records: %w", err)
 	}
-	path := r.path(record.VolumeName)
 	if err := writeDurably(path+".new", raw); err != nil {
 		return fmt.Errorf("write record of volume: %w", err)
 	}
@@ -150,8 +151,10 @@ func (r Records) Put(record Record) error {
 }
 
 // Delete removes a record. It succeeds if there is none.
-func (r Records) Delete(volume string) error {
-	err := os.Remove(r.path(volume))
+func (r Records) Delete(volume string) error { return r.remove(r.path(volume)) }
+
+func (r Records) remove(path string) error {
+	err := os.Remove(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

@@ -37,6 +37,8 @@ type Options struct {
 	// MaxFormatsAndChecks is how many filesystems are made or checked in full at once; 0 for any number. Each takes memory, which
 	// grows with the disk.
 	MaxFormatsAndChecks int
+	// NVMeReservations lets Reservations use those of NVMe namespaces.
+	NVMeReservations bool
 }
 
 // Host implements provisioner.Host.
@@ -93,7 +95,9 @@ func (h *Host) Filesystems() provisioner.Filesystems { return filesystems{h} }
 func (h *Host) Mounts() provisioner.Mounts { return mounts{h} }
 
 // Reservations implements provisioner.Host.
-func (h *Host) Reservations() provisioner.Reservations { return reservation.Reservations{} }
+func (h *Host) Reservations() provisioner.Reservations {
+	return reservation.Reservations{NVMe: h.options.NVMeReservations}
+}
 
 // result is how a command ended.
 type result struct {

@@ -53,6 +53,10 @@ const (
 	behaviourForgets      = "forgets"
 	behaviourHibernation  = "hibernation"
 	behaviourGoalState    = "goalstate"
+	// behaviourPaths: a disk that is attached again is another path, and the disk keeps the registration of the former one.
+	behaviourPaths = "paths"
+	// behaviourInitiators: the disks take all nodes for one initiator.
+	behaviourInitiators = "initiators"
 )
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history depends.
@@ -60,6 +64,7 @@ func Behaviours() []string {
 	return []string{
 		behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes,
 		behaviourReservations, behaviourClusters, behaviourForgets, behaviourHibernation, behaviourGoalState,
+		behaviourPaths, behaviourInitiators,
 	}
 }
 
@@ -141,7 +146,8 @@ func newWorld(seed uint64, options Options) *world {
 	w.edits, w.scenes = w.has(behaviourEdits, 17, 4), w.has(behaviourScenes, 19, 3)
 	w.reservations, w.clusters = w.has(behaviourReservations, 3, 2), w.has(behaviourClusters, 23, 5)
 	w.forgets = w.reservations && w.has(behaviourForgets, 2, 1)
-	w.hibernates, w.goalState = w.has(behaviourHibernation, 29, 8), w.has(behaviourGoalState, 5, 2)
+	w.hibernates, w.goalState = w.has(behaviourHibernation, 29, 8), w.has(behaviourGoalState, 31, 14)
+	w.paths, w.oneInitiator = !w.forgets && w.has(behaviourPaths, 5, 3), w.has(behaviourInitiators, 37, 3)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

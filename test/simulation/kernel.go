@@ -85,6 +85,7 @@ func (m *machine) deviceOf(disk string, lun int32) *device {
 		path := fmt.Sprintf("/dev/sd%c", 'a'+i)
 		if d := m.devices[path]; d == nil || d.cut && !m.holds(path) {
 			m.devices[path] = &device{path: path, disk: disk, lun: lun}
+			m.w.pathChanged(m, disk)
 			return m.devices[path]
 		}
 	}
@@ -170,11 +171,12 @@ func (k tuner) Tune(context.Context, string, []provisioner.DeviceSetting) error 
 type filesystems struct{ kernel }
 
 // Probe implements provisioner.Filesystems.
-func (k filesystems) Probe(_ context.Context, path string) (provisioner.Filesystem, bool, error) {
+func (k filesystems) Probe(ctx context.Context, path string) (provisioner.Filesystem, bool, error) {
 	d, err := k.device(path)
 	if err != nil {
 		return provisioner.Filesystem{}, false, err
 	}
+	k.recordEarly(ctx, d)
 	fs := k.m.w.content[d.disk]
 	return fs, fs == provisioner.Filesystem{}, nil
 }

@@ -147,12 +147,14 @@ func (m *machine) startPlugin() {
 		m.w.must(server.AnswerFences(withActor(ctx, "fences"), nil))
 	}()
 	synctest.Wait()
-	if mutant := m.w.options.Mutant; mutant == CallsAreRepeated || mutant == FinalCode {
-		return
-	}
 	go func() {
 		defer m.w.recovered(plugin.name)
-		wait.UntilWithContext(withActor(ctx, "end unfinished calls"), server.EndUnfinished, node.ClearInterval)
+		wait.UntilWithContext(withActor(ctx, "end unfinished calls"), func(ctx context.Context) {
+			if mutant := m.w.options.Mutant; mutant != CallsAreRepeated && mutant != FinalCode {
+				server.EndUnfinished(ctx)
+			}
+			server.EndReservations(ctx)
+		}, node.ClearInterval)
 	}()
 	synctest.Wait()
 }

@@ -2,11 +2,13 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
@@ -26,6 +28,10 @@ const (
 	LeavesEarly Mutant = "leaves early"
 	// NoHolder: the controller does not see that a node holds off another one, and detaches the disk from it.
 	NoHolder Mutant = "no holder"
+	// KeyIsPath: a node takes a reservation with its key for its own, whichever path has registered the key.
+	KeyIsPath Mutant = "a key is a path"
+	// ReplacedIsPreempted: a node that fences takes its own reservation for a proof, although it has pre-empted nothing.
+	ReplacedIsPreempted Mutant = "replaced is pre-empted"
 )
 
 // clusterIdentity is part of the keys of all nodes.
@@ -36,7 +42,7 @@ const lateWrites = time.Second
 
 // Reservations implements provisioner.Host.
 func (k kernel) Reservations() provisioner.Reservations {
-	return commands{sharedisk.Node{Name: k.m.name, Disk: func(ctx context.Context, path string) (*sharedisk.Disk, error) {
+	return commands{sharedisk.Node{Name: k.m.initiator(), Disk: func(ctx context.Context, path string) (*sharedisk.Disk, error) {
 		if err := k.enter(ctx, "reservation of "+path, nil); err != nil {
 			return nil, provisioner.Errorf(provisioner.Unavailable, "%s: %w", path, err)
 		}
@@ -99,8 +105,27 @@ func (c commands) Unregister(ctx context.Context, path string, key provisioner.R
 	return c.Reservations.Unregister(ctx, path, key)
 }
 
+// Aborts implements provisioner.Reservations.
+func (c commands) Aborts(ctx context.Context, path string, own provisioner.ReservationKey) (bool, error) {
+	if d := c.k.m.devices[path]; d != nil && c.k.m.pretended[d.disk] == own {
+		return true, nil
+	}
+	return c.Reservations.Aborts(ctx, path, own)
+}
+
+// Preempt implements provisioner.Reservations.
+func (c commands) Preempt(ctx context.Context, path string, own, victim provisioner.ReservationKey) error {
+	return c.letContinue(path, func() error { return c.Reservations.Preempt(ctx, path, own, victim) })
+}
+
 // Reserve implements provisioner.Reservations.
 func (c commands) Reserve(ctx context.Context, path string, key provisioner.ReservationKey) error {
+	if d := c.k.m.devices[path]; d != nil && c.k.m.pretended[d.disk] == key {
+		return nil
+	}
+	if d := c.k.m.devices[path]; d != nil && c.k.m.w.options.Mutant == KeyIsPath && c.k.m.w.sharedDisk(d.disk).State().Holder == key {
+		return nil
+	}
 	return c.letContinue(path, func() error { return c.Reservations.Reserve(ctx, path, key) })
 }
 
@@ -138,6 +163,37 @@ func (c commands) letContinue(path string, command func() error) error {
 	return err
 }
 
+// initiator is what the disks take a machine for.
+func (m *machine) initiator() string {
+	if m.w.oneInitiator {
+		return "every machine"
+	}
+	return m.name
+}
+
+// pathChanged gives a machine another path to a disk that was attached to it.
+func (w *world) pathChanged(m *machine, disk string) {
+	if w.paths && w.reservations && !w.oneInitiator {
+		w.formerPaths++
+		w.sharedDisk(disk).ChangePath(m.name, fmt.Sprintf("%s by path %d", m.name, w.formerPaths))
+	}
+}
+
+// recordEarly makes the record of a fence for a mutant before it has registered.
+func (k kernel) recordEarly(ctx context.Context, d *device) {
+	w := k.m.w
+	if w.options.Mutant != ReplacedIsPreempted || !strings.HasPrefix(actorOf(ctx), "fences") {
+		return
+	}
+	victim := w.sharedDisk(d.disk).State().Holder
+	if victim.Epoch() == 0 || victim.IsFenceOnly() {
+		return
+	}
+	own, err := provisioner.NewReservationKey(clusterIdentity, victim.Epoch(), k.m.name, d.disk)
+	w.must(err)
+	w.must(k.m.records.PutKept(nodereport.Kept{VolumeName: volumeOf(d.disk), Key: own.FenceOnly().String(), Victim: victim.String()}))
+}
+
 // sharedDisk has the reservations of a disk.
 func (w *world) sharedDisk(disk string) *sharedisk.Disk {
 	if w.shared[disk] == nil {
@@ -153,14 +209,14 @@ func (m *machine) takes(d *device) bool {
 
 // allowed says whether the disk takes new commands of a machine that write or flush.
 func (m *machine) allowed(d *device) bool {
-	return !m.w.reservations || m.w.sharedDisk(d.disk).Allows(m.name, true)
+	return !m.w.reservations || m.w.sharedDisk(d.disk).Allows(m.initiator(), true)
 }
 
-// isReserved holds law 3d: a node reserves a shared disk before it writes to it.
+// isReserved holds law 3d: a node reserves a shared disk before it writes to it, unless the disk takes all nodes for one initiator.
 func (k kernel) isReserved(d *device) {
 	w := k.m.w
 	v := w.model(volumeOf(d.disk))
-	if w.violation == "" && w.reservations && v != nil && v.shares > 1 && !v.several && w.sharedDisk(d.disk).State().Type == provisioner.NoReservation {
+	if w.violation == "" && w.reservations && v != nil && v.shares > 1 && !v.several && !w.oneInitiator && w.sharedDisk(d.disk).State().Type == provisioner.NoReservation {
 		w.broken("law 3: %s uses the disk of %s, which is not reserved", k.m.name, v.name)
 	}
 }
@@ -188,7 +244,7 @@ func (k kernel) releaseEarly(target string) {
 	}
 	if d := k.m.devices[mount.Source]; d != nil && k.m.takes(d) {
 		disk := k.m.w.sharedDisk(d.disk)
-		node := sharedisk.Node{Name: k.m.name, Disk: func(context.Context, string) (*sharedisk.Disk, error) { return disk, nil }}
+		node := sharedisk.Node{Name: k.m.initiator(), Disk: func(context.Context, string) (*sharedisk.Disk, error) { return disk, nil }}
 		k.m.w.must(node.Unregister(context.Background(), d.path, disk.State().Holder))
 	}
 }

@@ -136,7 +136,11 @@ type world struct {
 	// reservations says that the disks have reservations, and shared is what they are. preempted are the attachments whose nodes were fenced by
 	// them, by name.
 	reservations bool
-	// forgets says that a disk forgets what a machine has registered and reserved when it is detached from the machine, and when Azure deallocates the VM.
+	// paths and oneInitiator say what the disks take for an initiator; formerPaths counts the paths that are gone.
+	paths, oneInitiator bool
+	formerPaths         int
+	// forgets says that a disk forgets what a machine has registered and reserved when it is detached from the machine, and when Azure
+	// deallocates the VM.
 	forgets   bool
 	shared    map[string]*sharedisk.Disk
 	preempted map[string]*apiv1.AzVolumeAttachment

@@ -145,7 +145,7 @@ func TestANamespaceOfALocalController(t *testing.T) {
 func withoutReservations(t *testing.T, device string) {
 	t.Helper()
 	const key = 0xad1d54000001243a
-	r := reservation.Reservations{}
+	r := reservation.Reservations{NVMe: true}
 	_, read := r.Read(t.Context(), device)
 	for what, err := range map[string]error{
 		"read": read, "register": r.Register(t.Context(), device, key), "unregister": r.Unregister(t.Context(), device, key),

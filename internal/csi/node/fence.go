@@ -15,6 +15,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -227,7 +228,12 @@ func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (prov
 		return 0, none, err
 	}
 	key = key.FenceOnly()
-	proof, changed, err := s.reserver.Fence(ctx, device.Path, key, victim)
+	before, _, err := s.options.Records.Kept(volume.Name)
+	if err != nil {
+		return 0, none, err
+	}
+	pair := nodereport.Kept{VolumeName: volume.Name, Key: key.String(), Victim: victim.String()}
+	proof, changed, err := s.reserver.Fence(ctx, device.Path, key, victim, before == pair, func() error { return s.options.Records.PutKept(pair) })
 	if err != nil && changed && finalOfFence(err) {
 		// Else it is left when the request is withdrawn. It may hold the reservation that a fence of an earlier epoch depends on.
 		err = errors.Join(err, s.leave(ctx, disk, device.Path, held{key: key}))
@@ -276,8 +282,15 @@ func (s *Server) leaveFence(ctx context.Context, result apiv1.FenceResult, prova
 	if provable && plan.Unproved(attachments, result.NodeName, result.Epoch) {
 		return provisioner.Errorf(provisioner.Unavailable, "cannot end the fence of node %s from volume %s: the node was not proved to have released it", result.NodeName, name)
 	}
-	return s.leaveAttached(ctx, name, func(disk volumehandle.Handle, _ *apiv1.AzVolumeAttachment) (provisioner.ReservationKey, error) {
+	err = s.leaveAttached(ctx, name, func(disk volumehandle.Handle, _ *apiv1.AzVolumeAttachment) (provisioner.ReservationKey, error) {
 		key, err := s.key(disk, result.Epoch)
 		return key.FenceOnly(), err
 	})
+	if err != nil {
+		return err
+	}
+	if kept, found, err := s.options.Records.Kept(name); err != nil || !found || kept.Victim == "" {
+		return err
+	}
+	return s.options.Records.DeleteKept(name)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -366,7 +367,7 @@ func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
 	if err := m.unstage(s); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := host.shared.State().Holder, keyOf(t, thisNode, lostEpoch).FenceOnly(); got != want {
+	if got, want := host.shared.State().Holder, keyOf(t, thisNode, lostEpoch+1).FenceOnly(); got != want {
 		t.Errorf("unstaged: the disk is held by %s, want %s", got, want)
 	}
 	m.assertClean()
@@ -375,7 +376,36 @@ func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
 	}
 	m.request()
 	m.results("withdrawn", none)
+	s.EndReservations(t.Context())
 	if state := host.shared.State(); len(state.Keys) != 0 {
 		t.Errorf("the disk has %s, want no key", state)
+	}
+}
+
+// For NVMe the initiator is the Host Identifier, which the platform may give to all VMs.
+func TestAFenceIsNoProofIfTheDiskTakesBothNodesForOne(t *testing.T) {
+	t.Parallel()
+	m, host, _ := lost(t)
+	expect.Must(t, host.onNode(lostNode).Unregister(t.Context(), memoryDevice, keyOf(t, lostNode, lostEpoch)))
+	host.hold(t, thisNode, keyOf(t, lostNode, lostEpoch)) // under the same name for the disk
+	m.request(lostRequest)
+	m.run()
+	result := m.results("an answer", one)[0]
+	if result.Key != "" || !strings.Contains(result.Message, "same initiator") {
+		t.Errorf("got result %+v, want none that proves anything, because the disk takes both nodes for the same initiator", result)
+	}
+}
+
+func TestAFenceOutlastsARestartAfterThePreemption(t *testing.T) {
+	t.Parallel()
+	m, host, _ := lost(t)
+	pair := nodereport.Kept{VolumeName: volume, Key: keyOf(t, thisNode, lostEpoch).FenceOnly().String(), Victim: keyOf(t, lostNode, lostEpoch).String()}
+	disk, own := host.onNode(thisNode), keyOf(t, thisNode, lostEpoch).FenceOnly()
+	expect.Must(t, m.records.PutKept(pair))
+	expect.Must(t, errors.Join(disk.Register(t.Context(), memoryDevice, own), disk.PreemptAndAbort(t.Context(), memoryDevice, own, keyOf(t, lostNode, lostEpoch))))
+	m.request(lostRequest)
+	m.run()
+	if result := m.results("an answer", one)[0]; result.Key != own.String() {
+		t.Errorf("got result %+v, want key %s, which has pre-empted the lost node before the restart", result, own)
 	}
 }

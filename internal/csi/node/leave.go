@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,9 +18,9 @@ import (
 )
 
 // leave ends this node's registration and the reservation. While the reservation is what keeps another node from writing, it must not
-// end. If this node was asked to fence the volume, it keeps it with its fence-only key then, until that request is withdrawn (leaveFence). Otherwise
-// leave fails with Unavailable. It lists the volume's attachments, for which the API server compares all of the cluster, unless the
-// reservation is unfenced, as nearly always.
+// end: the node keeps it with the fence-only key of the same epoch then, also after it has released the volume, until the disk is
+// detached from the other node (endKept). It lists the volume's attachments, for which the API server compares all of the cluster, unless
+// the reservation is unfenced, as nearly always.
 func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device string, own held) error {
 	if own.unfenced {
 		return s.reserver.Leave(ctx, device, own.key)
@@ -35,16 +34,12 @@ func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device str
 	if other == "" {
 		return s.reserver.Leave(ctx, device, own.key)
 	}
-	requests, _, _ := s.options.Report.Fences()
-	i := slices.IndexFunc(requests, func(r apiv1.FenceRequest) bool { return r.VolumeName == volume })
-	if i < 0 {
-		return provisioner.Errorf(provisioner.Unavailable, "cannot end the reservation of volume %s: the disk is still being detached from node %s, which was fenced; retry", volume, other)
-	}
-	fenceOnly, err := s.key(disk, requests[i].Epoch)
-	if err != nil {
+	keep := own.key.FenceOnly()
+	if err := s.options.Records.PutKept(nodereport.Kept{VolumeName: volume, Key: keep.String()}); err != nil {
 		return err
 	}
-	return s.reserver.Exchange(ctx, device, own.key, fenceOnly.FenceOnly())
+	logr.FromContextOrDiscard(ctx).Info("the reservation is kept while the disk is being detached from a node that was fenced", "volumeName", volume, "nodeName", other, "key", keep.String())
+	return s.reserver.Keep(ctx, device, own.key, keep)
 }
 
 // leaveRecorded ends the reservation of a volume that was unmounted and flushed. A device that is gone or fails takes no command, and the

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -34,35 +36,94 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	if err != nil {
 		return held{}, err
 	}
-	own := held{key: key}
-	if volume.Shares() <= 1 {
-		// Another node may have taken the disk for that of a shared volume whose LUN it got.
-		if err := s.reserver.Remove(ctx, device, key); err != nil && !errors.Is(err, provisioner.Unsupported) {
-			logr.FromContextOrDiscard(ctx).Info("a reservation of the disk may remain", "volumeName", use.Volume, "device", device, "reason", err.Error())
-		}
-		return held{}, nil
-	}
-	if !s.options.Reservations || volume.Spec.Disk.PersistentReservations == apiv1.ReservationsOff {
-		return held{}, s.endReservation(ctx, use.Disk, device, own)
-	}
+	shared := volume.Shares() > 1
+	wanted := shared && s.options.Reservations && volume.Spec.Disk.PersistentReservations != apiv1.ReservationsOff
 	record, _, err := s.options.Records.Of(use.Disk)
 	if err != nil {
 		return held{}, err
 	}
-	// The LUN may have another volume's disk, whose owner must not be pre-empted.
+	state, why, err := s.readReservation(ctx, device, shared && everReserved(volume, record))
+	switch {
+	case err != nil:
+		return held{}, fmt.Errorf("read the reservation of volume %s: %w", use.Volume, err)
+	case !wanted && !state.Holder.IsDrivers():
+		return held{}, nil
+	case why != "":
+		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason", why)
+		return held{}, nil
+	}
+	// The LUN may have another volume's disk. Its reservation must neither end nor be taken, so this comes before every command.
 	if err := s.filesystems.Identify(ctx, volume, device); err != nil {
 		return held{}, err
 	}
-	found, err := s.reserver.Hold(ctx, device, key)
+	owner := plan.Owner{Key: key, Exclusive: exclusive(volume, grant)}
 	switch {
-	case errors.Is(err, provisioner.Unsupported):
-		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved: the device has no persistent reservations", "volumeName", use.Volume, "device", device, "reason", err.Error())
-		return held{}, nil
-	case err != nil:
+	case !shared:
+		return held{}, s.clearReservation(ctx, use, device, state, owner)
+	case !wanted:
+		return held{}, s.endReservation(ctx, use.Disk, device, state, owner)
+	default:
+		return s.hold(ctx, use, volume, grant, device, state, owner, record)
+	}
+}
+
+// everReserved reports whether the disk may be reserved, by this node or by another one of this cluster.
+func everReserved(volume *apiv1.AzVolume, record nodereport.Record) bool {
+	last := volume.Status.LastRelease
+	return volume.Status.Fencing == apiv1.FencingPreemption || record.ReservationKey != "" || last != nil && last.Proof.Kind == apiv1.ProofPreempted
+}
+
+// exclusive reports whether Azure listed the disk at no VM outside of this cluster when the ownership in force was acquired.
+func exclusive(volume *apiv1.AzVolume, grant ownership.StageDecision) bool {
+	primary := volume.Status.Primary
+	return primary != nil && primary.Epoch == grant.Epoch && primary.Exclusive
+}
+
+// readTries and readRetry are for a disk that does not answer the first question about its reservations.
+const (
+	readTries = 3
+	readRetry = 200 * time.Millisecond
+)
+
+// readReservation reads the reservation of a disk for the first time in a call. why is set if the disk can be used without one: it has no
+// reservations, or it does not answer and was never reserved. If another node has reserved it nevertheless, the disk refuses the writes of
+// this one.
+func (s *Server) readReservation(ctx context.Context, device string, everReserved bool) (state provisioner.ReservationState, why string, err error) {
+	for try := 1; ; try++ {
+		state, err = s.reserver.Disk.Read(ctx, device)
+		switch {
+		case errors.Is(err, provisioner.Unsupported):
+			return state, err.Error(), nil
+		case err == nil, ctx.Err() != nil, errors.Is(err, provisioner.NotFound):
+			return state, "", err
+		case try == readTries && everReserved:
+			return state, "", err
+		case try == readTries:
+			return state, err.Error(), nil
+		}
+		select {
+		case <-s.options.Clock.After(readRetry):
+		case <-ctx.Done():
+			return state, "", err
+		}
+	}
+}
+
+// hold makes this node hold the reservation of a shared disk.
+func (s *Server) hold(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision, device string,
+	state provisioner.ReservationState, owner plan.Owner, record nodereport.Record,
+) (held, error) {
+	own := held{key: owner.Key}
+	found, why, err := s.reserver.Hold(ctx, device, state, owner)
+	if err != nil {
 		return own, fmt.Errorf("reserve the disk of volume %s: %w", use.Volume, err)
 	}
+	if why != "" {
+		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason", why)
+		return held{}, nil
+	}
 	own.unfenced = plan.Reserved{
-		Found: found, Key: key.String(), RecordedKey: record.ReservationKey, RecordedUnfenced: record.Unfenced, LastRelease: volume.Status.LastRelease,
+		Found: found, Key: owner.Key.String(), RecordedKey: record.ReservationKey, RecordedUnfenced: record.Unfenced, LastRelease: volume.Status.LastRelease,
 	}.Unfenced()
 	if found == plan.FoundOwn {
 		return own, nil
@@ -86,20 +147,29 @@ func (s *Server) key(disk volumehandle.Handle, epoch int64) (provisioner.Reserva
 
 // endReservation ends a reservation that the driver made under this epoch or an earlier one, for a volume whose disk is not to be reserved any more:
 // the disk would refuse this node's writes.
-func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, device string, own held) error {
-	state, err := s.reserver.Disk.Read(ctx, device)
-	switch {
-	case errors.Is(err, provisioner.Unsupported):
-		return nil
-	case err != nil:
-		return fmt.Errorf("read the reservation of volume %s: %w", disk.VolumeName(), err)
-	case !state.Holder.IsDrivers():
+func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, device string, state provisioner.ReservationState, owner plan.Owner) error {
+	if !state.Holder.IsDrivers() {
 		return nil
 	}
-	if _, err := s.reserver.Hold(ctx, device, own.key); err != nil {
+	if _, _, err := s.reserver.Hold(ctx, device, state, owner); err != nil {
 		return fmt.Errorf("end the reservation of volume %s: %w", disk.VolumeName(), err)
 	}
-	return s.leave(ctx, disk, device, own)
+	return s.leave(ctx, disk, device, held{key: owner.Key})
+}
+
+// clearReservation ends a reservation of the driver on a disk that only this node has. The disk could be shared before, or another
+// node has taken it for the disk of a shared volume whose LUN it got. A key of another cluster stays, unless the owner is exclusive.
+func (s *Server) clearReservation(ctx context.Context, use usage.Usage, device string, state provisioner.ReservationState, owner plan.Owner) error {
+	switch holder := state.Holder; {
+	case !holder.IsDrivers():
+		return nil
+	case holder.Cluster() != owner.Key.Cluster() && !owner.Exclusive:
+		return s.endReservation(ctx, use.Disk, device, state, owner) // it refuses that
+	}
+	if err := s.reserver.Clear(ctx, device, owner.Key); err != nil {
+		return fmt.Errorf("end the reservation of volume %s: %w", use.Volume, err)
+	}
+	return nil
 }
 
 // unreserve ends the reservation after a failed staging that has left no record of it. With a record, forget ends it, after the flush.
@@ -114,7 +184,7 @@ func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device
 		return
 	}
 	if err = errors.Join(err, s.leave(ctx, disk, device, own)); err != nil {
-		// The next node that stages the volume has a later epoch and pre-empts it; a disk for one VM loses it at its next staging (reservation.Reserver.Remove).
+		// The next node that stages the volume has a later epoch and pre-empts it; a disk for one VM loses it at its next staging (clearReservation).
 		logr.FromContextOrDiscard(ctx).Info("the reservation of a volume that could not be staged remains", "volumeName", disk.VolumeName(), "device", device, "key", own.key.String(), "reason", err.Error())
 	}
 }

@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/reservation"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -152,6 +154,8 @@ func edit(t *testing.T, m *machine, change func(*apiv1.AzDriverNodeStatus)) {
 func TestStagingOverWhatTheDiskHas(t *testing.T) {
 	t.Parallel()
 	own, before, after := keyOf(t, thisNode, 7), keyOf(t, "node-a", 6), keyOf(t, "node-c", 8)
+	elsewhere, err := provisioner.NewReservationKey(thisCluster+1, 2, "node-a", volumeID)
+	expect.Must(t, err)
 	const foreign = provisioner.ReservationKey(0x6f3a0001)
 	for name, test := range map[string]struct {
 		holder provisioner.ReservationKey
@@ -174,6 +178,14 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		"a disk for one VM that was taken for a shared one":       {holder: after, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
 		"a disk for one VM that another program has reserved":     {holder: foreign, want: foreign, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
 		"the disk of another volume":                              {holder: before, edit: recordFilesystem, want: before, failure: codes.FailedPrecondition},
+		"another volume's, and a disk for one VM":                 {holder: before, edit: oneVM(recordFilesystem), want: before, failure: codes.FailedPrecondition},
+		"another volume's, and off for the volume":                {holder: before, edit: off(recordFilesystem), want: before, failure: codes.FailedPrecondition},
+		"another volume's, which a fence keeps from a lost node":  {holder: before.FenceOnly(), edit: oneVM(recordFilesystem), want: before.FenceOnly(), failure: codes.FailedPrecondition},
+		"reserved by a node of another cluster":                   {holder: elsewhere, want: elsewhere, failure: codes.FailedPrecondition},
+		"the same, and off for the volume":                        {holder: elsewhere, edit: off(), want: elsewhere, failure: codes.FailedPrecondition},
+		"the same, and a disk for one VM":                         {holder: elsewhere, edit: oneVM(), want: elsewhere, failure: codes.FailedPrecondition},
+		"the same, and Azure lists the disk at no other VM":       {holder: elsewhere, edit: listedHere(), want: own},
+		"a disk for one VM, listed at no other VM":                {holder: elsewhere, edit: oneVM(listedHere())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -208,6 +220,30 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 	}
 }
 
+// editVolume is an edit of a volume, on which others follow.
+type editVolume = func(*apiv1.AzVolume)
+
+func oneVM(then ...editVolume) editVolume {
+	return edited(func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }, then)
+}
+
+func off(then ...editVolume) editVolume {
+	return edited(func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }, then)
+}
+
+func listedHere(then ...editVolume) editVolume {
+	return edited(func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = true }, then)
+}
+
+func edited(edit editVolume, then []editVolume) editVolume {
+	return func(v *apiv1.AzVolume) {
+		edit(v)
+		for _, e := range then {
+			e(v)
+		}
+	}
+}
+
 // recordFilesystem records a filesystem that the device does not have.
 func recordFilesystem(v *apiv1.AzVolume) {
 	v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "9d3c6f0e-0000-4000-8000-000000000001"}
@@ -238,6 +274,165 @@ func (h withoutReservations) Reservations() provisioner.Reservations {
 	return sharedisk.Node{Name: thisNode, Disk: func(context.Context, string) (*sharedisk.Disk, error) {
 		return nil, provisioner.Errorf(provisioner.Unsupported, "no reservations")
 	}}
+}
+
+func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
+	t.Parallel()
+	before, foreign := keyOf(t, "node-a", 6), provisioner.ReservationKey(0x6f3a0001)
+	for name, test := range map[string]struct {
+		holder  provisioner.ReservationKey
+		failure codes.Code
+	}{
+		"a disk that was never reserved":                   {},
+		"reserved under the epoch before, by a lost owner": {holder: before},
+		"reserved by another program":                      {holder: foreign, failure: codes.FailedPrecondition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			host.shared.NoAbort = true
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			if test.holder != 0 {
+				host.hold(t, "node-a", test.holder)
+			}
+			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.failure {
+				t.Fatalf("stage: got %v, want %v", err, test.failure)
+			}
+			if test.failure != codes.OK {
+				return
+			}
+			if state := host.shared.State(); state.Type != provisioner.NoReservation || state.Registered(keyOf(t, thisNode, 7)) || m.entry().ReservationKey != "" {
+				t.Errorf("the disk has %s, the report key %q; want no reservation, and no key of this node", state, m.entry().ReservationKey)
+			}
+		})
+	}
+}
+
+// The kernel makes Unsupported of an ILLEGAL REQUEST, whatever the disk refuses.
+func TestADiskThatIsReservedAndRefusesACommandIsNotUsed(t *testing.T) {
+	t.Parallel()
+	host := newMemoryHost()
+	m := newMachine(t, refusing{host}, t.TempDir(), func(string) {})
+	m.publishShared(7)
+	host.hold(t, "node-a", keyOf(t, "node-a", 6))
+	err := m.stage(m.start(), mountCapability("ext4"))
+	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), keyOf(t, "node-a", 6).String()) {
+		t.Errorf("stage: got %v, want FailedPrecondition that names the holder", err)
+	}
+}
+
+// refusing is a host whose disks know no pre-emption.
+type refusing struct{ *memoryHost }
+
+func (h refusing) Reservations() provisioner.Reservations {
+	return refusesPreempt{h.memoryHost.Reservations()}
+}
+
+type refusesPreempt struct{ provisioner.Reservations }
+
+func (refusesPreempt) Preempt(context.Context, string, provisioner.ReservationKey, provisioner.ReservationKey) error {
+	return provisioner.Errorf(provisioner.Unsupported, "pre-empt: invalid argument")
+}
+
+func (r refusesPreempt) PreemptAndAbort(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
+	return r.Preempt(ctx, device, own, victim)
+}
+
+// Azure does not say what becomes of a registration when the disk is detached and attached again, or when the VM is moved to another host.
+func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
+	t.Parallel()
+	own := keyOf(t, thisNode, 7)
+	for name, test := range map[string]struct {
+		// before and after the volume was staged.
+		before, after bool
+	}{
+		"the path changed before the staging": {before: true},
+		"the path changed after the staging":  {after: true},
+		"it changed twice":                    {before: true, after: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			if test.before {
+				host.hold(t, "former path", own)
+			}
+			s := m.start()
+			expect.Must(t, m.stage(s, mountCapability("ext4")))
+			if !host.shared.Allows(thisNode, true) {
+				t.Errorf("staged, and the disk refuses the writes of this node: it has %s", host.shared.State())
+			}
+			if test.after {
+				expect.Must(t, host.onNode(thisNode).Clear(t.Context(), memoryDevice, own))
+				host.hold(t, "former path", own)
+			}
+			expect.Must(t, m.unstage(s))
+			m.assertClean()
+			if state := host.shared.State(); len(state.Keys) != 0 {
+				t.Errorf("unstaged: the disk has %s, want no key", state)
+			}
+		})
+	}
+}
+
+func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fails   int
+		edit    func(*apiv1.AzVolume)
+		failure codes.Code
+		want    provisioner.ReservationKey
+	}{
+		"it answers later":                             {fails: 2, want: keyOf(t, thisNode, 7)},
+		"it was never reserved":                        {fails: 3},
+		"it was reserved before":                       {fails: 3, edit: func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption }, failure: codes.Unavailable},
+		"its last owner was fenced by its reservation": {fails: 3, edit: lastPreempted, failure: codes.Unavailable},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, &silent{memoryHost: host, left: test.fails}, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			if test.edit != nil {
+				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { test.edit(v) })
+			}
+			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.failure {
+				t.Errorf("stage: got %v, want %v", err, test.failure)
+			}
+			if got := host.shared.State().Holder; got != test.want {
+				t.Errorf("the disk is held by %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func lastPreempted(v *apiv1.AzVolume) {
+	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "node-a", Proof: apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5}}
+}
+
+// silent is a host whose disk does not answer the first questions about its reservations.
+type silent struct {
+	*memoryHost
+	left int
+}
+
+func (h *silent) Reservations() provisioner.Reservations {
+	return silentReads{h.memoryHost.Reservations(), h}
+}
+
+type silentReads struct {
+	provisioner.Reservations
+	h *silent
+}
+
+func (r silentReads) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
+	if r.h.left > 0 {
+		r.h.left--
+		return provisioner.ReservationState{}, provisioner.Errorf(provisioner.Unavailable, "read the reservations of %s: no answer", device)
+	}
+	return r.Reservations.Read(ctx, device)
 }
 
 func TestAGrantThatIsLostWhileTheDiskIsReserved(t *testing.T) {
@@ -294,16 +489,19 @@ func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 	}
 }
 
-// The node that was fenced has the disk attached until Azure has detached it: if the reservation ended, it could write again.
-func TestUnstagingWaitsUntilAFencedNodeHasLostTheDisk(t *testing.T) {
+// The node that was fenced has the disk attached until Azure has detached it, which takes hours if its host is dead: if the reservation
+// ended, it could write again, and if the unstage waited, no node could have the volume.
+func TestAVolumeIsReleasedAndItsReservationKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	t.Parallel()
 	fencedUnder5 := func(m *machine, host *memoryHost) { host.hold(m.t, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
 	for name, test := range map[string]struct {
 		// before is called before the volume is staged, and after after that.
 		before, after func(*machine, *memoryHost)
+		// staysHere: the volume is staged on this node again, and not on another one.
+		staysHere bool
 	}{
 		"the node that fenced holds the reservation": {before: fencedUnder5},
-		"its next owner left the reservation behind": {before: func(m *machine, host *memoryHost) {
+		"its next owner left the reservation behind": {staysHere: true, before: func(m *machine, host *memoryHost) {
 			host.hold(m.t, "node-d", keyOf(m.t, "node-d", 6))
 		}},
 		"this node was killed after it had reserved the disk": {before: func(m *machine, host *memoryHost) {
@@ -317,7 +515,7 @@ func TestUnstagingWaitsUntilAFencedNodeHasLostTheDisk(t *testing.T) {
 		"the reservation was lost after the staging": {before: fencedUnder5, after: func(m *machine, host *memoryHost) {
 			expect.Must(m.t, host.onNode(thisNode).Clear(m.t.Context(), memoryDevice, keyOf(m.t, thisNode, 7)))
 		}},
-		"an earlier version has staged the volume": {before: fencedUnder5, after: func(m *machine, _ *memoryHost) {
+		"whether the reservation is unfenced is not known": {before: fencedUnder5, after: func(m *machine, _ *memoryHost) {
 			record, _, err := m.records.Get(volume)
 			record.Unfenced = false
 			expect.Must(m.t, errors.Join(err, m.records.Put(record)))
@@ -339,18 +537,28 @@ func TestUnstagingWaitsUntilAFencedNodeHasLostTheDisk(t *testing.T) {
 			}
 			s := m.start()
 			expect.Must(t, m.stage(s, mountCapability("ext4"))) // as after each start of the kubelet
-			if err := m.unstage(s); status.Code(err) != codes.Unavailable {
-				t.Errorf("unstage: got %v, want Unavailable", err)
+			expect.Must(t, m.unstage(s))
+			m.assertClean()
+			s = m.start()
+			s.EndReservations(t.Context())
+			if got, want := host.shared.State().Holder, keyOf(t, thisNode, 7).FenceOnly(); got != want || host.shared.Allows("node-a", true) {
+				t.Errorf("the disk is held by %s and takes writes of the fenced node: %t; want key %s, and no writes", got, host.shared.Allows("node-a", true), want)
 			}
-			if host.shared.Allows("node-a", true) || m.entry() == nil {
-				t.Errorf("the disk takes writes of the fenced node: %t; entry %+v, want it kept", host.shared.Allows("node-a", true), m.entry())
+			if test.staysHere {
+				expect.Must(t, m.stage(s, mountCapability("ext4"))) // under the same epoch
+				expect.Must(t, m.unstage(s))
+			} else {
+				takeOver(t, host, keyOf(t, "node-c", 8))
+				expect.Must(t, host.onNode("node-c").Unregister(t.Context(), memoryDevice, keyOf(t, "node-c", 8)))
 			}
 			expect.Must(t, m.direct.Delete(t.Context(), fenced))
-			expect.Must(t, m.unstage(s))
+			s.EndReservations(t.Context())
 			if state := host.shared.State(); len(state.Keys) != 0 {
 				t.Errorf("the disk has %s, want no key", state)
 			}
-			m.assertClean()
+			if kept, err := m.records.AllKept(); err != nil || len(kept) > 0 {
+				t.Errorf("got records of kept reservations %v, %v, want none", kept, err)
+			}
 		})
 	}
 }
@@ -436,7 +644,7 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 func takeOver(t *testing.T, host *memoryHost, key provisioner.ReservationKey) {
 	t.Helper()
 	reserver := reservation.Reserver{Disk: host.onNode("node-c")}
-	if _, err := reserver.Hold(t.Context(), memoryDevice, key); err != nil || !host.shared.Allows("node-c", true) {
+	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.shared.State(), plan.Owner{Key: key}); err != nil || !host.shared.Allows("node-c", true) {
 		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.shared.State())
 	}
 }

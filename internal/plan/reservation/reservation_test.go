@@ -25,27 +25,52 @@ func TestAtStage(t *testing.T) {
 	own, before, after := key(t, 7, "node-1"), key(t, 6, "node-2"), key(t, 8, "node-2")
 	fencedBy := key(t, 7, "node-3").FenceOnly()
 	const foreign = provisioner.ReservationKey(0x6f3a0001)
+	asked := reservation.Call{Registered: true, Asked: true, Aborts: true}
+	noAbort := reservation.Call{Registered: true, Asked: true}
+	refused := reservation.Call{Refused: true}
+	refusedAgain := reservation.Call{Refused: true, Registered: true}
+	elsewhere, err := provisioner.NewReservationKey(2, 3, "node-2", "disk")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
-		state provisioner.ReservationState
-		want  reservation.Command
+		state     provisioner.ReservationState
+		call      reservation.Call
+		exclusive bool
+		want      reservation.Command
 	}{
-		"a disk that was never reserved":                  {provisioner.ReservationState{}, reservation.Register},
-		"keys of others, no reservation":                  {free(before, foreign), reservation.Register},
-		"registered":                                      {free(own), reservation.Reserve},
-		"reserved":                                        {held(own, own), reservation.Done},
-		"reserved by this key, and not registered":        {held(own), reservation.Register},
-		"reserved under the epoch before":                 {held(before, before), reservation.Register},
-		"reserved under the epoch before, and registered": {held(before, before, own), reservation.Preempt},
-		"reserved by the node that fenced the one before": {held(before.FenceOnly(), before.FenceOnly(), own), reservation.Preempt},
-		"reserved under a later epoch":                    {held(after, after), ""},
-		"reserved by the node that fences this one":       {held(fencedBy, fencedBy, own), ""},
-		"reserved by another program":                     {held(foreign, foreign), ""},
-		"reserved for all registrants":                    {provisioner.ReservationState{Type: provisioner.WriteExclusiveAllRegistrants, Keys: []provisioner.ReservationKey{own}}, ""},
-		"reserved by this key for registrants only":       {provisioner.ReservationState{Type: provisioner.WriteExclusiveRegistrantsOnly, Holder: own, Keys: []provisioner.ReservationKey{own}}, ""},
+		"a disk that was never reserved":                {want: reservation.Register},
+		"keys of others, no reservation":                {state: free(before, foreign), want: reservation.Register},
+		"registered, and what it supports is not known": {state: free(own), want: reservation.Ask},
+		"registered":                                      {state: free(own), call: asked, want: reservation.Reserve},
+		"registered, and it has no abort":                 {state: free(own), call: noAbort, want: reservation.GiveUp},
+		"registered by a former path":                     {state: free(own), call: refused, want: reservation.Register},
+		"reserved in this call":                           {state: held(own, own), call: reservation.Call{Held: true, Asked: true, Aborts: true}, want: reservation.Done},
+		"reserved in this call, and it has no abort":      {state: held(own, own), call: reservation.Call{Held: true, Asked: true}, want: reservation.GiveUp},
+		"reserved in this call, after a restart":          {state: held(own, own), call: reservation.Call{Held: true}, want: reservation.Ask},
+		"reserved by this key, and by which path is open": {state: held(own, own), want: reservation.Reserve},
+		"reserved by this key, and this path is refused":  {state: held(own, own), call: refused, want: reservation.Register},
+		"reserved by this key by a former path":           {state: held(own, own, own), call: refusedAgain, want: reservation.Preempt},
+		"the registration has replaced another node's":    {state: held(own, own), call: reservation.Call{Registered: true, Replaced: true}, want: reservation.GiveUp},
+		"reserved under the epoch before":                 {state: held(before, before), want: reservation.Register},
+		"the same, registered":                            {state: held(before, before, own), want: reservation.Ask},
+		"the same, registered and asked":                  {state: held(before, before, own), call: asked, want: reservation.PreemptAndAbort},
+		"the same, and it has no abort":                   {state: held(before, before, own), call: noAbort, want: reservation.Preempt},
+		"reserved by the node that fenced the one before": {state: held(before.FenceOnly(), before.FenceOnly(), own), call: asked, want: reservation.PreemptAndAbort},
+		"reserved under a later epoch":                    {state: held(after, after)},
+		"reserved by the node that fences this one":       {state: held(fencedBy, fencedBy, own)},
+		"kept by this node after it has unstaged":         {state: held(own.FenceOnly(), own.FenceOnly()), want: reservation.Register},
+		"reserved by another node with the same hash":     {state: held(own.FenceOnly(), own.FenceOnly(), own), call: asked},
+		"reserved by a node of another cluster":           {state: held(elsewhere, elsewhere)},
+		"the same, and no VM outside of this one has it":  {state: held(elsewhere, elsewhere, own), call: asked, exclusive: true, want: reservation.PreemptAndAbort},
+		"a later epoch, and no VM outside of this one":    {state: held(after, after), exclusive: true},
+		"reserved by another program":                     {state: held(foreign, foreign), exclusive: true},
+		"reserved for all registrants":                    {state: provisioner.ReservationState{Type: provisioner.WriteExclusiveAllRegistrants, Keys: []provisioner.ReservationKey{own}}},
+		"reserved by this key for registrants only":       {state: provisioner.ReservationState{Type: provisioner.WriteExclusiveRegistrantsOnly, Holder: own, Keys: []provisioner.ReservationKey{own}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := reservation.AtStage(test.state, own)
+			got, err := reservation.AtStage(test.state, reservation.Owner{Key: own, Exclusive: test.exclusive}, test.call)
 			if got.Command != test.want || (err != nil) != (test.want == "") || err != nil && !errors.Is(err, provisioner.FailedPrecondition) {
 				t.Errorf("got %+v, %v; want %q, and FailedPrecondition without a command", got, err, test.want)
 			}
@@ -56,22 +81,27 @@ func TestAtStage(t *testing.T) {
 func TestAtFence(t *testing.T) {
 	t.Parallel()
 	victim, own, next := key(t, 7, "node-1"), key(t, 7, "node-2").FenceOnly(), key(t, 8, "node-3")
+	recorded := reservation.Call{Recorded: true}
 	for name, test := range map[string]struct {
 		state provisioner.ReservationState
+		call  reservation.Call
 		want  reservation.Command
 	}{
-		"the lost node holds it":                              {held(victim, victim), reservation.Register},
-		"the lost node holds it, and this one is registered":  {held(victim, victim, own), reservation.Preempt},
-		"this node has taken it":                              {held(own, own), reservation.Done},
-		"this node has it, and the lost one registered again": {held(own, own, victim), ""},
-		"no reservation":                                      {free(own), ""},
-		"no reservation, and the lost node is registered":     {free(own, victim), ""},
-		"the next owner has it":                               {held(next, next), ""},
-		"another node has taken it":                           {held(key(t, 7, "node-4").FenceOnly()), ""},
+		"the lost node holds it":                                {state: held(victim, victim), want: reservation.Register},
+		"the lost node holds it, and this one is registered":    {state: held(victim, victim, own), want: reservation.Record},
+		"the same, recorded":                                    {state: held(victim, victim, own), call: recorded, want: reservation.PreemptAndAbort},
+		"registered by a former path":                           {state: held(victim, victim, own), call: reservation.Call{Recorded: true, Refused: true}, want: reservation.Register},
+		"this node has taken it":                                {state: held(own, own), call: recorded, want: reservation.Done},
+		"this node's registration has replaced the lost node's": {state: held(own, own)},
+		"this node has it, and the lost one registered again":   {state: held(own, own, victim), call: recorded},
+		"no reservation":                                        {state: free(own)},
+		"no reservation, and the lost node is registered":       {state: free(own, victim)},
+		"the next owner has it":                                 {state: held(next, next)},
+		"another node has taken it":                             {state: held(key(t, 7, "node-4").FenceOnly())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := reservation.AtFence(test.state, own, victim)
+			got, err := reservation.AtFence(test.state, own, victim, test.call)
 			if got.Command != test.want || (err != nil) != (test.want == "") || err != nil && !errors.Is(err, provisioner.FailedPrecondition) {
 				t.Errorf("got %+v, %v; want %q, and FailedPrecondition without a command", got, err, test.want)
 			}
@@ -98,8 +128,12 @@ func TestAFencedNodeNeverWrites(t *testing.T) {
 		old := &actor{node: "old", key: key(t, 2, "old")}
 		old.stages()
 		fencer := &actor{node: "fencer", key: key(t, 2, "fencer").FenceOnly()}
+		oneInitiator := rapid.Bool().Draw(t, "the disk takes both nodes for one initiator")
+		if oneInitiator {
+			old.node = fencer.node
+		}
 		fencer.decide = func(s provisioner.ReservationState) (reservation.Step, error) {
-			return reservation.AtFence(s, fencer.key, old.key)
+			return reservation.AtFence(s, fencer.key, old.key, fencer.call)
 		}
 		nextNode := rapid.SampledFrom([]string{"fencer", "other"}).Draw(t, "next owner")
 		next := &actor{node: nextNode, key: key(t, 3, nextNode)}
@@ -114,20 +148,30 @@ func TestAFencedNodeNeverWrites(t *testing.T) {
 			}
 			a := rapid.SampledFrom(turn).Draw(t, "turn")
 			if a.ended && a != fencer && rapid.Bool().Draw(t, "again") {
-				a.ended = false // its plug-in was restarted, or the kubelet repeats the call
+				a.begin() // its plug-in was restarted, or the kubelet repeats the call
+			}
+			if a == old && !oneInitiator && !fencer.done() && a.done() && rapid.IntRange(0, 9).Draw(t, "its path changes") == 0 {
+				a.node += "'"
+				a.begin()
 			}
 			a.step(t, disk)
+			if fencer.done() && oneInitiator {
+				t.Fatalf("a fence of a node that the disk takes for the same initiator is a proof: the disk has %s", disk.State())
+			}
+			if a == old && a.done() && !fencer.done() && disk.State().Holder == old.key && !disk.Allows(old.node, true) {
+				t.Fatalf("the disk refuses the writes of the node that has staged: it has %s", disk.State())
+			}
 			if fencer.done() && disk.Allows(old.node, true) {
 				t.Fatalf("after the proof the disk takes writes of the fenced node: %s", disk.State())
 			}
-			if next.done() && !disk.Allows(next.node, true) {
+			if next.done() && !next.gaveUp && !disk.Allows(next.node, true) {
 				t.Fatalf("the disk refuses the writes of its owner: %s", disk.State())
 			}
 		}
 		if !fencer.done() {
 			return
 		}
-		if next.ended = false; !next.run(t, disk) {
+		if next.begin(); !next.run(t, disk) {
 			t.Fatalf("the next owner could not stage: %v; the disk has %s", next.failed, disk.State())
 		}
 		if !next.leaves().run(t, disk) || disk.State().Type != provisioner.NoReservation || len(disk.State().Keys) > 1 {
@@ -138,6 +182,8 @@ func TestAFencedNodeNeverWrites(t *testing.T) {
 
 // actor is a node that follows a decision.
 type actor struct {
+	call   reservation.Call
+	gaveUp bool
 	node   string
 	key    provisioner.ReservationKey
 	decide func(provisioner.ReservationState) (reservation.Step, error)
@@ -147,17 +193,22 @@ type actor struct {
 }
 
 func (a *actor) stages() *actor {
-	a.decide = func(s provisioner.ReservationState) (reservation.Step, error) { return reservation.AtStage(s, a.key) }
+	a.decide = func(s provisioner.ReservationState) (reservation.Step, error) {
+		return reservation.AtStage(s, reservation.Owner{Key: a.key}, a.call)
+	}
 	return a
 }
 
 func (a *actor) leaves() *actor {
-	a.ended = false
+	a.begin()
 	a.decide = func(s provisioner.ReservationState) (reservation.Step, error) {
-		return reservation.AtUnstage(s, a.key), nil
+		return reservation.AtUnstage(s, a.key, a.call), nil
 	}
 	return a
 }
+
+// begin lets the node begin a call.
+func (a *actor) begin() { a.ended, a.call, a.next = false, reservation.Call{}, reservation.Step{} }
 
 func (a *actor) done() bool { return a.ended && a.failed == nil }
 
@@ -176,7 +227,8 @@ func (a *actor) run(t *rapid.T, disk *sharedisk.Disk) bool {
 func (a *actor) step(t *rapid.T, disk *sharedisk.Disk) {
 	if a.next.Command == "" {
 		next, err := a.decide(disk.State())
-		a.failed, a.ended = err, err != nil || next.Command == reservation.Done
+		a.gaveUp = next.Command == reservation.GiveUp
+		a.failed, a.ended = err, err != nil || a.gaveUp || next.Command == reservation.Done
 		if !a.ended {
 			a.next = next
 		}
@@ -186,16 +238,30 @@ func (a *actor) step(t *rapid.T, disk *sharedisk.Disk) {
 	device := sharedisk.Node{Name: a.node, Disk: func(context.Context, string) (*sharedisk.Disk, error) { return disk, nil }}
 	switch a.next.Command {
 	case reservation.Register:
+		before := disk.State().Holder
 		err = device.Register(t.Context(), "", a.key)
+		a.call.Registered = true
+		a.call.Replaced = before != 0 && before != a.key && !before.SameNode(a.key) && disk.State().Holder == a.key
 	case reservation.Unregister:
 		err = device.Unregister(t.Context(), "", a.key)
+	case reservation.Ask:
+		a.call.Aborts, err = device.Aborts(t.Context(), "", a.key)
+		a.call.Asked = err == nil
+	case reservation.Record:
+		a.call.Recorded = true
 	case reservation.Reserve:
 		err = device.Reserve(t.Context(), "", a.key)
+		a.call.Held = a.call.Held || err == nil
 	case reservation.Preempt:
+		err = device.Preempt(t.Context(), "", a.key, a.next.Victim)
+		a.call.Held = a.call.Held || err == nil
+	case reservation.PreemptAndAbort:
 		err = device.PreemptAndAbort(t.Context(), "", a.key, a.next.Victim)
+		a.call.Held = a.call.Held || err == nil
 	default:
 		t.Fatalf("unknown command %q", a.next.Command)
 	}
+	a.call.Refused = a.call.Refused || errors.Is(err, provisioner.Conflict)
 	if err != nil && !errors.Is(err, provisioner.Conflict) { // a conflict changes nothing
 		t.Fatalf("%s of %s: %v", a.next.Command, a.node, err)
 	}

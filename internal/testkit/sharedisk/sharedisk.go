@@ -5,6 +5,7 @@ package sharedisk
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"slices"
 	"sync"
 
@@ -14,6 +15,9 @@ import (
 
 // Disk is the reservations of one disk. The zero value has none. It is safe for concurrent use.
 type Disk struct {
+	// NoAbort is a disk without PREEMPT AND ABORT. It is set before the disk is used.
+	NoAbort bool
+
 	mu    sync.Mutex
 	state reservations.State
 }
@@ -44,6 +48,14 @@ func (d *Disk) State() provisioner.ReservationState {
 		}
 	}
 	return state
+}
+
+// ChangePath gives the registration of a node to another initiator: the node has the disk by a new path, and the disk keeps the registration
+// of the former one.
+func (d *Disk) ChangePath(node, former string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.state = d.state.Rename(node, former)
 }
 
 // types are SCSI's numbers of reservations.
@@ -99,6 +111,28 @@ func (n Node) PreemptAndAbort(ctx context.Context, device string, own, victim pr
 	return n.change(ctx, device, reservations.PreemptAndAbort, own, victim, nil)
 }
 
+// Preempt implements provisioner.Reservations.
+func (n Node) Preempt(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
+	return n.change(ctx, device, reservations.Preempt, own, victim, nil)
+}
+
+// Aborts implements provisioner.Reservations.
+func (n Node) Aborts(ctx context.Context, device string, own provisioner.ReservationKey) (bool, error) {
+	disk, err := n.Disk(ctx, device)
+	if err != nil {
+		return false, err
+	}
+	var conflict *provisioner.ReservationConflict
+	err = n.PreemptAndAbort(ctx, device, own, disk.State().Unregistered())
+	switch {
+	case errors.As(err, &conflict) && conflict.State.Registered(own):
+		return true, nil
+	case errors.Is(err, provisioner.Unsupported):
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Clear implements provisioner.Reservations.
 func (n Node) Clear(ctx context.Context, device string, key provisioner.ReservationKey) error {
 	return n.change(ctx, device, reservations.Clear, key, 0, func(s provisioner.ReservationState) bool { return len(s.Keys) == 0 })
@@ -109,6 +143,9 @@ func (n Node) change(ctx context.Context, device string, action byte, own, other
 	disk, err := n.Disk(ctx, device)
 	if err != nil {
 		return err
+	}
+	if disk.NoAbort && action == reservations.PreemptAndAbort {
+		return provisioner.Errorf(provisioner.Unsupported, "PREEMPT AND ABORT on %s: the disk does not know the command", device)
 	}
 	list := make([]byte, 24)
 	binary.BigEndian.PutUint64(list, uint64(own))

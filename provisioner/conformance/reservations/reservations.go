@@ -64,6 +64,9 @@ func Run(t *testing.T, h Harness) {
 		{"release and unregister", (*run).release},
 		{"pre-emption", (*run).preemption},
 		{"pre-emption of a node that does not hold the reservation", (*run).bystander},
+		{"pre-emption without an abort", (*run).plainPreemption},
+		{"whether the disk has PREEMPT AND ABORT", (*run).aborts},
+		{"a key that a former path has registered", (*run).formerPath},
 		{"clear", (*run).clear},
 		{"keys that are 0", (*run).noKey},
 		{"a context that has ended", (*run).ended},
@@ -281,6 +284,59 @@ func (r *run) bystander() {
 	r.expect(r.key(3, 2), r.key(3, 2))
 }
 
+func (r *run) plainPreemption() {
+	b := r.hosts[1]
+	victim, own := r.key(1, 0), r.key(2, 1)
+	r.take(0, victim)
+	r.conflict("pre-empt without a registration", b.Preempt(r.ctx, b.Device, own, victim), victim)
+	r.ok(b.Register(r.ctx, b.Device, own))
+	r.ok(b.Preempt(r.ctx, b.Device, own, victim))
+	r.expect(own, own)
+	r.mayWrite(1, true)
+	r.conflict("pre-empt again", b.Preempt(r.ctx, b.Device, own, victim), own)
+}
+
+func (r *run) aborts() {
+	a, b := r.hosts[0], r.hosts[1]
+	_, err := b.Aborts(r.ctx, b.Device, r.key(1, 1))
+	r.conflict("ask without a registration", err, 0)
+	r.take(0, r.key(1, 0))
+	r.ok(b.Register(r.ctx, b.Device, r.key(1, 1).FenceOnly()))
+	before := r.expect(r.key(1, 0), r.key(1, 0), r.key(1, 1).FenceOnly())
+	for i, own := range []provisioner.ReservationKey{r.key(1, 0), r.key(1, 1).FenceOnly()} {
+		if aborts, err := r.hosts[i].Aborts(r.ctx, r.hosts[i].Device, own); err != nil || !aborts {
+			r.Fatalf("node %d asks whether the disk has PREEMPT AND ABORT: got %t, %v, want that it has", i, aborts, err)
+		}
+	}
+	if after := r.expect(r.key(1, 0), r.key(1, 0), r.key(1, 1).FenceOnly()); after.Generation != before.Generation {
+		r.Errorf("the generation was %d before the question and is %d after it, want no change", before.Generation, after.Generation)
+	}
+	r.mayWrite(0, true)
+	_, err = a.Aborts(r.ctx, a.Device, r.key(9, 0))
+	r.conflict("ask with a key that is not registered", err, r.key(1, 0))
+}
+
+// formerPath plays a node that has the disk by another path than the one by which its key was registered. The second host is the new path.
+func (r *run) formerPath() {
+	path, own := r.hosts[1], r.key(1, 0)
+	r.take(0, own)
+	r.conflict("reserve by a path that is not registered", path.Reserve(r.ctx, path.Device, own), own)
+	r.refused("unregister by a path that is not registered", path.Unregister(r.ctx, path.Device, own), provisioner.Conflict)
+	r.ok(path.Register(r.ctx, path.Device, own))
+	if state := r.expect(own, own, own); state.Registrations(own) != 2 {
+		r.Fatalf("got %d registrations of the key, want one for each path", state.Registrations(own))
+	}
+	r.conflict("reserve what the former path holds", path.Reserve(r.ctx, path.Device, own), own)
+	r.mayWrite(1, false)
+	r.ok(path.PreemptAndAbort(r.ctx, path.Device, own, own))
+	r.expect(own, own)
+	r.mayWrite(0, false)
+	r.mayWrite(1, true)
+	r.ok(path.Reserve(r.ctx, path.Device, own)) // it is the holder's path now
+	r.ok(path.Unregister(r.ctx, path.Device, own))
+	r.expect(0)
+}
+
 func (r *run) clear() {
 	a, b := r.hosts[0], r.hosts[1]
 	r.ok(a.Clear(r.ctx, a.Device, r.key(1, 0))) // nothing is registered
@@ -296,13 +352,16 @@ func (r *run) noKey() {
 	a := r.hosts[0]
 	r.take(0, r.key(1, 0))
 	for what, err := range map[string]error{
-		"register":              a.Register(r.ctx, a.Device, 0),
-		"unregister":            a.Unregister(r.ctx, a.Device, 0),
-		"reserve":               a.Reserve(r.ctx, a.Device, 0),
-		"release":               a.Release(r.ctx, a.Device, 0),
-		"pre-empt with key 0":   a.PreemptAndAbort(r.ctx, a.Device, 0, r.key(1, 0)),
-		"pre-empt the victim 0": a.PreemptAndAbort(r.ctx, a.Device, r.key(1, 0), 0),
-		"clear":                 a.Clear(r.ctx, a.Device, 0),
+		"register":            a.Register(r.ctx, a.Device, 0),
+		"unregister":          a.Unregister(r.ctx, a.Device, 0),
+		"reserve":             a.Reserve(r.ctx, a.Device, 0),
+		"release":             a.Release(r.ctx, a.Device, 0),
+		"pre-empt with key 0": a.PreemptAndAbort(r.ctx, a.Device, 0, r.key(1, 0)),
+		"pre-empt without an abort and with key 0": a.Preempt(r.ctx, a.Device, 0, r.key(1, 0)),
+		"pre-empt the victim 0 without an abort":   a.Preempt(r.ctx, a.Device, r.key(1, 0), 0),
+		"ask with key 0":                           func() error { _, err := a.Aborts(r.ctx, a.Device, 0); return err }(),
+		"pre-empt the victim 0":                    a.PreemptAndAbort(r.ctx, a.Device, r.key(1, 0), 0),
+		"clear":                                    a.Clear(r.ctx, a.Device, 0),
 	} {
 		r.refused(what, err, provisioner.InvalidArgument)
 	}
@@ -354,12 +413,14 @@ func (r *run) unsupported() {
 	_, err := h.Read(r.ctx, h.Device)
 	r.refused("read", err, provisioner.Unsupported)
 	for what, call := range map[string]func() error{
-		"register":   func() error { return h.Register(r.ctx, h.Device, r.key(1, 0)) },
-		"unregister": func() error { return h.Unregister(r.ctx, h.Device, r.key(1, 0)) },
-		"reserve":    func() error { return h.Reserve(r.ctx, h.Device, r.key(1, 0)) },
-		"release":    func() error { return h.Release(r.ctx, h.Device, r.key(1, 0)) },
-		"pre-empt":   func() error { return h.PreemptAndAbort(r.ctx, h.Device, r.key(1, 0), r.key(2, 1)) },
-		"clear":      func() error { return h.Clear(r.ctx, h.Device, r.key(1, 0)) },
+		"register":                  func() error { return h.Register(r.ctx, h.Device, r.key(1, 0)) },
+		"unregister":                func() error { return h.Unregister(r.ctx, h.Device, r.key(1, 0)) },
+		"reserve":                   func() error { return h.Reserve(r.ctx, h.Device, r.key(1, 0)) },
+		"release":                   func() error { return h.Release(r.ctx, h.Device, r.key(1, 0)) },
+		"pre-empt":                  func() error { return h.PreemptAndAbort(r.ctx, h.Device, r.key(1, 0), r.key(2, 1)) },
+		"pre-empt without an abort": func() error { return h.Preempt(r.ctx, h.Device, r.key(1, 0), r.key(2, 1)) },
+		"ask":                       func() error { _, err := h.Aborts(r.ctx, h.Device, r.key(1, 0)); return err },
+		"clear":                     func() error { return h.Clear(r.ctx, h.Device, r.key(1, 0)) },
 	} {
 		r.refused(what, call(), provisioner.Unsupported)
 	}

@@ -15,6 +15,7 @@ const (
 	iocRegister     = 0x401870C8
 	iocReserve      = 0x401070C9
 	iocRelease      = 0x401070CA
+	iocPreempt      = 0x401870CB
 	iocPreemptAbort = 0x401870CC
 	iocClear        = 0x401070CD
 )
@@ -45,10 +46,12 @@ type (
 	}
 )
 
-// errUnsupported is a device that does not know the commands of reservations, and errOtherBus one that does not know the bus's.
+// errUnsupported is a device that does not know the commands of reservations, and errOtherBus one that does not know the bus's. errNVMeOff is an
+// NVMe namespace whose reservations are not to be used.
 var (
 	errUnsupported = errors.New("the device does not know the command")
 	errOtherBus    = errors.New("the device is on another bus")
+	errNVMeOff     = fmt.Errorf("%w: reservations of NVMe namespaces are switched off", errUnsupported)
 )
 
 // statusError is what an ioctl returned that the disk refused.
@@ -92,10 +95,16 @@ func control[T any](fd int, request uintptr, argument *T) error {
 }
 
 // read reads the state from a SCSI disk or an NVMe namespace.
-func read(fd int) (provisioner.ReservationState, error) {
+func (r Reservations) read(fd int) (provisioner.ReservationState, error) {
 	state, err := scsiRead(fd)
-	if errors.Is(err, errOtherBus) {
-		state, err = nvmeRead(fd)
+	if errors.Is(err, errOtherBus) && isNVMe(fd) {
+		if !r.NVMe {
+			return state, errNVMeOff
+		}
+		if err := nvmeIsHost(fd); err != nil {
+			return state, err
+		}
+		return nvmeRead(fd)
 	}
 	if errors.Is(err, errOtherBus) {
 		err = errUnsupported

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,8 +15,9 @@ import (
 
 // The ioctls of linux/nvme_ioctl.h.
 const (
-	iocNVMeID = 0x4E40     // NVME_IOCTL_ID
-	iocNVMeIO = 0xC0484E43 // NVME_IOCTL_IO_CMD
+	iocNVMeID    = 0x4E40     // NVME_IOCTL_ID
+	iocNVMeAdmin = 0xC0484E41 // NVME_IOCTL_ADMIN_CMD
+	iocNVMeIO    = 0xC0484E43 // NVME_IOCTL_IO_CMD
 )
 
 // nvmeCommand is struct nvme_passthru_cmd. A blank field is one that is not used here.
@@ -43,6 +45,11 @@ const (
 	// nvmeExtended asks for the data structure with host identifiers of 128 bits.
 	nvmeExtended = 1
 
+	nvmeGetFeatures    = 0x0A // an admin command
+	nvmeHostIdentifier = 0x81 // a feature
+	// nvmeHostExtended asks for a Host Identifier of 128 bits.
+	nvmeHostExtended = 1
+
 	nvmeTimeoutMillis = 10_000
 	nvmeReportRoom    = 4096 // for 63 hosts in the extended data structure
 )
@@ -54,6 +61,38 @@ const (
 	nvmeHostInconsistent statusError = 0x18 // Host Identifier Inconsistent Format
 )
 
+// isNVMe reports whether the device is an NVMe namespace.
+func isNVMe(fd int) bool {
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), iocNVMeID, 0)
+	return errno == 0
+}
+
+// nvmeIsHost refuses a controller that does not tell this machine from others. The registrant of a reservation is the Host
+// Identifier (NVM Express Base Specification 2.0, section 5.27.1.25). Linux sets none for a PCIe controller, so it is what the
+// platform has set: with 0, or with a value that is a pattern, a registration of one machine would replace another's.
+func nvmeIsHost(fd int) error {
+	id := make([]byte, 16)
+	err := nvmePass(fd, iocNVMeAdmin, &nvmeCommand{opcode: nvmeGetFeatures, cdw10: nvmeHostIdentifier, cdw11: nvmeHostExtended}, id)
+	if hasStatus(err, nvmeInvalidField) {
+		id = id[:8]
+		err = nvmePass(fd, iocNVMeAdmin, &nvmeCommand{opcode: nvmeGetFeatures, cdw10: nvmeHostIdentifier}, id)
+	}
+	switch {
+	case hasStatus(err, nvmeInvalidOpcode), hasStatus(err, nvmeInvalidField):
+		return fmt.Errorf("%w: the controller has no Host Identifier: %w", errUnsupported, err)
+	case err != nil:
+		return fmt.Errorf("read the Host Identifier: %w", err)
+	case !identifies(id):
+		return fmt.Errorf("%w: the Host Identifier of the controller is %x, which does not tell this machine from others", errUnsupported, id)
+	}
+	return nil
+}
+
+// identifies reports whether a Host Identifier can be that of one machine: it is not one byte over and over.
+func identifies(id []byte) bool {
+	return slices.ContainsFunc(id, func(b byte) bool { return b != id[0] })
+}
+
 // nvmeSend sends a command to the namespace of the device.
 func nvmeSend(fd int, opcode uint8, cdw10, cdw11 uint32, data []byte) error {
 	nsid, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), iocNVMeID, 0)
@@ -63,13 +102,17 @@ func nvmeSend(fd int, opcode uint8, cdw10, cdw11 uint32, data []byte) error {
 	if errno != 0 {
 		return errno
 	}
+	return nvmePass(fd, iocNVMeIO, &nvmeCommand{opcode: opcode, nsid: uint32(nsid), cdw10: cdw10, cdw11: cdw11}, data)
+}
+
+// nvmePass passes a command with its data through the kernel.
+func nvmePass(fd int, ioctl uintptr, command *nvmeCommand, data []byte) error {
 	var pinner runtime.Pinner
 	defer pinner.Unpin()
 	pinner.Pin(&data[0])
-	return control(fd, iocNVMeIO, &nvmeCommand{
-		opcode: opcode, nsid: uint32(nsid), address: uint64(uintptr(unsafe.Pointer(&data[0]))), length: uint32(len(data)),
-		cdw10: cdw10, cdw11: cdw11, timeoutMillis: nvmeTimeoutMillis,
-	})
+	command.address, command.length = uint64(uintptr(unsafe.Pointer(&data[0]))), uint32(len(data))
+	command.timeoutMillis = nvmeTimeoutMillis
+	return control(fd, ioctl, command)
 }
 
 // hasStatus says whether the namespace refused a command with the status.

@@ -1,6 +1,7 @@
 package reservation
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"reflect"
@@ -232,6 +233,23 @@ func TestTheFlagsOfAnNVMeStatusDoNotMatter(t *testing.T) {
 	for status, want := range map[statusError]bool{0x01: true, 0x4001: true, 0x6001: true, 0x4002: false, 0x101: false} {
 		if got := hasStatus(status, nvmeInvalidOpcode); got != want {
 			t.Errorf("status %#x is an invalid opcode: got %t, want %t", int(status), got, want)
+		}
+	}
+}
+
+func TestAHostIdentifierTellsMachinesApart(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		id   []byte
+		want bool
+	}{
+		"none, of 128 bits":    {make([]byte, 16), false},
+		"none, of 64 bits":     {make([]byte, 8), false},
+		"a byte over and over": {bytes.Repeat([]byte{0xFF}, 16), false},
+		"a random one":         {[]byte{0x6c, 0x1b, 0x9f, 0x1e, 0, 0, 0x40, 0, 0x80, 0, 0, 0, 0, 0, 0, 1}, true},
+	} {
+		if got := identifies(test.id); got != test.want {
+			t.Errorf("%s (%x): got %t, want %t", name, test.id, got, test.want)
 		}
 	}
 }

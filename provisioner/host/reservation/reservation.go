@@ -13,21 +13,25 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Reservations implements provisioner.Reservations for the devices of this machine. The zero value is ready to use.
-type Reservations struct{}
+// Reservations implements provisioner.Reservations for the devices of this machine. The zero value is for SCSI disks.
+type Reservations struct {
+	// NVMe also uses the reservations of NVMe namespaces, whose registrants are Host Identifiers. A namespace is Unsupported if its
+	// controller has no Host Identifier, because all machines are one host to it then. Without NVMe each namespace is Unsupported.
+	NVMe bool
+}
 
 var _ provisioner.Reservations = Reservations{}
 
 // Read implements provisioner.Reservations.
-func (Reservations) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
-	return withDevice(ctx, "read the reservations", device, read)
+func (r Reservations) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
+	return withDevice(ctx, "read the reservations", device, r.read)
 }
 
 // Register implements provisioner.Reservations. SCSI ignores the former key. For the kernel's NVMe driver a former key, whatever it is, means that a
 // registration is to be replaced, which a namespace may refuse where there is none, and 0 that one is to be made, which it may refuse where
 // there is one.
-func (Reservations) Register(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return change(ctx, "register key "+key.String(), device, 0, keys{key}, func(fd int) error {
+func (r Reservations) Register(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	return r.change(ctx, "register key "+key.String(), device, 0, keys{key}, func(fd int) error {
 		err := control(fd, iocRegister, &prRegistration{oldKey: uint64(key), newKey: uint64(key), flags: prIgnoreKey})
 		if status := statusError(0); errors.As(err, &status) && status.conflict() {
 			err = control(fd, iocRegister, &prRegistration{newKey: uint64(key), flags: prIgnoreKey})
@@ -37,8 +41,8 @@ func (Reservations) Register(ctx context.Context, device string, key provisioner
 }
 
 // Unregister implements provisioner.Reservations.
-func (Reservations) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "unregister key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
+func (r Reservations) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	err := r.change(ctx, "unregister key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
 		if err := nvmeUnregister(fd, key); !errors.Is(err, errOtherBus) {
 			return err
 		}
@@ -48,30 +52,57 @@ func (Reservations) Unregister(ctx context.Context, device string, key provision
 }
 
 // Reserve implements provisioner.Reservations.
-func (Reservations) Reserve(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return change(ctx, "reserve with key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
+func (r Reservations) Reserve(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	return r.change(ctx, "reserve with key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
 		return control(fd, iocReserve, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
 	})
 }
 
 // Release implements provisioner.Reservations.
-func (Reservations) Release(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "release the reservation of key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
+func (r Reservations) Release(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	err := r.change(ctx, "release the reservation of key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
 		return control(fd, iocRelease, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return s.Holder != key })
 }
 
 // PreemptAndAbort implements provisioner.Reservations.
-func (Reservations) PreemptAndAbort(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
-	return change(ctx, fmt.Sprintf("pre-empt key %s with key %s", victim, own), device, registered(own), keys{own, victim}, func(fd int) error {
+func (r Reservations) PreemptAndAbort(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
+	return r.change(ctx, fmt.Sprintf("pre-empt key %s with key %s", victim, own), device, registered(own), keys{own, victim}, func(fd int) error {
 		return control(fd, iocPreemptAbort, &prPreempt{oldKey: uint64(own), newKey: uint64(victim), kind: uint32(provisioner.WriteExclusive)})
 	})
 }
 
+// Preempt implements provisioner.Reservations.
+func (r Reservations) Preempt(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
+	return r.change(ctx, fmt.Sprintf("pre-empt key %s without an abort with key %s", victim, own), device, registered(own), keys{own, victim}, func(fd int) error {
+		return control(fd, iocPreempt, &prPreempt{oldKey: uint64(own), newKey: uint64(victim), kind: uint32(provisioner.WriteExclusive)})
+	})
+}
+
+// Aborts implements provisioner.Reservations. Before Linux 6.2 the kernel does not show why a disk ended a command with
+// CHECK CONDITION. A node that is registered, and repeats the command after unit attentions, gets it for a service action
+// that the disk does not know.
+func (r Reservations) Aborts(ctx context.Context, device string, own provisioner.ReservationKey) (bool, error) {
+	state, err := r.Read(ctx, device)
+	if err != nil {
+		return false, err
+	}
+	err = r.PreemptAndAbort(ctx, device, own, state.Unregistered())
+	var conflict *provisioner.ReservationConflict
+	var status statusError
+	switch {
+	case err == nil || errors.As(err, &conflict) && conflict.State.Registered(own):
+		return true, nil
+	case errors.Is(err, provisioner.Unsupported), errors.As(err, &status) && status.checkCondition():
+		return false, nil
+	}
+	return false, err
+}
+
 // Clear implements provisioner.Reservations.
-func (Reservations) Clear(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := change(ctx, "clear the reservations with key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
+func (r Reservations) Clear(ctx context.Context, device string, key provisioner.ReservationKey) error {
+	err := r.change(ctx, "clear the reservations with key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
 		return control(fd, iocClear, &prClear{key: uint64(key)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return len(s.Keys) == 0 })
@@ -93,18 +124,21 @@ type registered provisioner.ReservationKey
 
 // change makes a change with keys, and finds out why a disk refused it. The key 0 has a meaning of its own in some commands, which none of the
 // methods has. needs is 0 if the command needs no registration.
-func change(ctx context.Context, command, device string, needs registered, with keys, do func(fd int) error) error {
+func (r Reservations) change(ctx context.Context, command, device string, needs registered, with keys, do func(fd int) error) error {
 	if slices.Contains(with, 0) {
 		return provisioner.Errorf(provisioner.InvalidArgument, "%s on %s: a key must not be 0", command, device)
 	}
 	_, err := withDevice(ctx, command, device, func(fd int) (struct{}, error) {
+		if !r.NVMe && isNVMe(fd) {
+			return struct{}{}, errNVMeOff
+		}
 		err := repeated(func() error { return do(fd) })
 		var status statusError
 		if !errors.As(err, &status) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EIO) {
 			return struct{}{}, err
 		}
 		// The number alone tells a conflict from a failure, but not a failure from a disk without reservations.
-		state, readErr := read(fd)
+		state, readErr := r.read(fd)
 		switch {
 		case readErr != nil:
 			return struct{}{}, errors.Join(err, readErr)

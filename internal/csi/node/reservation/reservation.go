@@ -10,7 +10,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// maxCommands limits how many commands are sent in one call. A decision needs three at most, and others follow only if another node
+// maxCommands limits how many commands are sent in one call. A decision needs six at most, and others follow only if another node
 // changes the state in between.
 const maxCommands = 20
 
@@ -21,89 +21,171 @@ type Reserver struct {
 	Disk provisioner.Reservations
 }
 
-// Hold makes this node hold the reservation of a disk with its key own. If it fails, the key may be registered. Errors: FailedPrecondition
-// if the node must not use the disk (plan.AtStage).
-func (r Reserver) Hold(ctx context.Context, device string, own provisioner.ReservationKey) (plan.Found, error) {
-	var found plan.Found
-	_, _, err := r.follow(ctx, device, own, func(state provisioner.ReservationState) (plan.Step, error) {
-		switch {
-		case state.Type != provisioner.NoReservation && state.Holder != own:
+// Hold makes this node hold the reservation of a disk with the owner's key. state was just read from the disk. reserved is false if a
+// fence by this disk's reservation would prove nothing; then no node holds one, and why says what the disk lacks. If Hold fails, the
+// key may be registered. Errors: FailedPrecondition if the node must not use the disk (plan.AtStage), and if the disk is reserved and
+// refuses a command that is needed.
+func (r Reserver) Hold(ctx context.Context, device string, state provisioner.ReservationState, owner plan.Owner) (found plan.Found, why string, err error) {
+	c := &conversation{disk: r.Disk, device: device, own: owner.Key, state: state, isRead: true}
+	step, err := c.follow(ctx, func() (plan.Step, error) {
+		switch holder := c.state.Holder; {
+		case c.state.Type != provisioner.NoReservation && holder != owner.Key && holder != owner.Key.FenceOnly():
 			found = plan.FoundOther
 		case found != "":
-		case state.Type == provisioner.NoReservation:
+		case c.state.Type == provisioner.NoReservation:
 			found = plan.FoundNone
 		default:
 			found = plan.FoundOwn
 		}
-		return plan.AtStage(state, own)
+		return plan.AtStage(c.state, owner, c.Call)
 	})
-	return found, err
+	switch {
+	case errors.Is(err, provisioner.Unsupported):
+		return found, err.Error(), r.giveUp(ctx, device, owner.Key, err)
+	case err != nil || step.Command != plan.GiveUp:
+		return found, "", err
+	case c.Replaced:
+		return found, "it takes different nodes for the same initiator", r.giveUp(ctx, device, owner.Key, nil)
+	default:
+		return found, "it has no PREEMPT AND ABORT", r.giveUp(ctx, device, owner.Key, nil)
+	}
+}
+
+// giveUp ends this node's registration on a disk that is not to be reserved. failure is why a command was refused, nil if none was.
+func (r Reserver) giveUp(ctx context.Context, device string, own provisioner.ReservationKey, failure error) error {
+	err := r.Leave(ctx, device, own)
+	if failure == nil {
+		return err
+	}
+	state, err := r.Disk.Read(ctx, device)
+	if err != nil || state.Type == provisioner.NoReservation {
+		return err
+	}
+	return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use %s without a reservation: the disk has %s, and does not do what would end it: %s",
+		device, state, failure.Error())
 }
 
 // Leave ends the registration of this node with the key own, and the reservation that it holds with it.
 func (r Reserver) Leave(ctx context.Context, device string, own provisioner.ReservationKey) error {
-	_, _, err := r.follow(ctx, device, own, func(state provisioner.ReservationState) (plan.Step, error) { return plan.AtUnstage(state, own), nil })
+	c := &conversation{disk: r.Disk, device: device, own: own}
+	_, err := c.follow(ctx, func() (plan.Step, error) { return plan.AtUnstage(c.state, own, c.Call), nil })
 	return err
 }
 
-// Remove ends a reservation of the driver, with the key of any node, and all registrations. Only a node that alone has the disk may do that: it registers with the
-// key own for it.
-func (r Reserver) Remove(ctx context.Context, device string, own provisioner.ReservationKey) error {
-	state, err := r.Disk.Read(ctx, device)
-	if err != nil || !state.Holder.IsDrivers() {
-		return err
-	}
+// Clear ends a reservation and all registrations. Only a node that alone has the disk may do that: it registers with the key own for it.
+func (r Reserver) Clear(ctx context.Context, device string, own provisioner.ReservationKey) error {
 	if err := r.Disk.Register(ctx, device, own); err != nil {
 		return err
 	}
 	return r.Disk.Clear(ctx, device, own)
 }
 
-// Exchange registers this node with another key than own. The reservation stays. It does nothing if no node is registered with own.
-func (r Reserver) Exchange(ctx context.Context, device string, own, other provisioner.ReservationKey) error {
-	state, err := r.Disk.Read(ctx, device)
-	if err != nil || !state.Registered(own) {
-		return err
-	}
-	return r.Disk.Register(ctx, device, other)
+// Keep lets this node keep the reservation that it holds with the key own, with the fence-only key keep. It does nothing if no node is
+// registered with own.
+func (r Reserver) Keep(ctx context.Context, device string, own, keep provisioner.ReservationKey) error {
+	c := &conversation{disk: r.Disk, device: device, own: keep}
+	_, err := c.follow(ctx, func() (plan.Step, error) { return plan.AtKeep(c.state, own, keep, c.Call), nil })
+	return err
 }
 
 // Fence takes the reservation from the lost node, which holds it with the key victim. own is a fence-only key. It returns the state that
-// proves it. changed says that it may have sent a command, also if it fails: the key may be registered then. Errors: FailedPrecondition if there is no proof (plan.AtFence).
-func (r Reserver) Fence(ctx context.Context, device string, own, victim provisioner.ReservationKey) (proof provisioner.ReservationState, changed bool, err error) {
-	return r.follow(ctx, device, own, func(state provisioner.ReservationState) (plan.Step, error) { return plan.AtFence(state, own, victim) })
+// proves it. recorded reports whether record has succeeded for these keys before. changed reports whether Fence may have sent a command,
+// also if it fails: the key may be registered then. Errors: FailedPrecondition if there is no proof (plan.AtFence).
+func (r Reserver) Fence(ctx context.Context, device string, own, victim provisioner.ReservationKey, recorded bool, record func() error) (proof provisioner.ReservationState, changed bool, err error) {
+	c := &conversation{disk: r.Disk, device: device, own: own, record: record}
+	c.Recorded = recorded
+	_, err = c.follow(ctx, func() (plan.Step, error) { return plan.AtFence(c.state, own, victim, c.Call) })
+	return c.state, c.changed, err
 }
 
-// follow reads, decides and sends until the decision is Done. It returns the state that was read last.
-func (r Reserver) follow(ctx context.Context, device string, own provisioner.ReservationKey, decide func(provisioner.ReservationState) (plan.Step, error)) (state provisioner.ReservationState, changed bool, err error) {
+// conversation is the commands of one call, and what they have shown.
+type conversation struct {
+	plan.Call
+	disk   provisioner.Reservations
+	device string
+	own    provisioner.ReservationKey
+	record func() error
+	// state that was read last, and whether it is not used up by a command.
+	state  provisioner.ReservationState
+	isRead bool
+	// changed reports whether a command was sent that may change the disk.
+	changed bool
+}
+
+// follow reads, decides and sends until the decision is Done or GiveUp, which it returns.
+func (c *conversation) follow(ctx context.Context, decide func() (plan.Step, error)) (plan.Step, error) {
 	for range maxCommands {
-		if state, err = r.Disk.Read(ctx, device); err != nil {
-			return state, changed, err
+		if !c.isRead {
+			state, err := c.disk.Read(ctx, c.device)
+			if err != nil {
+				return plan.Step{}, err
+			}
+			c.state, c.isRead = state, true
 		}
-		step, err := decide(state)
-		if err != nil || step.Command == plan.Done {
-			return state, changed, err
+		step, err := decide()
+		if err != nil || step.Command == plan.Done || step.Command == plan.GiveUp {
+			return step, err
 		}
-		changed = true
-		if err := r.send(ctx, device, own, step); err != nil && !errors.Is(err, provisioner.Conflict) {
-			return state, changed, err
+		if err := c.send(ctx, step); errors.Is(err, provisioner.Conflict) {
+			c.Refused, c.isRead = true, false
+		} else if err != nil {
+			return step, err
 		}
 	}
-	return state, changed, provisioner.Errorf(provisioner.Unavailable, "reserve %s with key %s: %d commands have not led to the wanted state; the disk has %s",
-		device, own, maxCommands, state)
+	return plan.Step{}, provisioner.Errorf(provisioner.Unavailable, "reserve %s with key %s: %d commands have not led to the wanted state; the disk has %s",
+		c.device, c.own, maxCommands, c.state)
 }
 
-func (r Reserver) send(ctx context.Context, device string, own provisioner.ReservationKey, step plan.Step) error {
+// send sends a command, and notes what its success shows.
+func (c *conversation) send(ctx context.Context, step plan.Step) error {
 	switch step.Command {
+	case plan.Record:
+		if err := c.record(); err != nil {
+			return err
+		}
+		c.Recorded = true
+		return nil
+	case plan.Ask:
+		aborts, err := c.disk.Aborts(ctx, c.device, c.own)
+		if err == nil {
+			c.Asked, c.Aborts = true, aborts
+		}
+		return err
 	case plan.Register:
-		return r.Disk.Register(ctx, device, own)
+		return c.register(ctx)
+	}
+	c.changed, c.isRead = true, false
+	var err error
+	switch step.Command {
 	case plan.Unregister:
-		return r.Disk.Unregister(ctx, device, own)
+		return c.disk.Unregister(ctx, c.device, c.own)
 	case plan.Reserve:
-		return r.Disk.Reserve(ctx, device, own)
+		err = c.disk.Reserve(ctx, c.device, c.own)
+	case plan.PreemptAndAbort:
+		err = c.disk.PreemptAndAbort(ctx, c.device, c.own, step.Victim)
 	case plan.Preempt:
-		return r.Disk.PreemptAndAbort(ctx, device, own, step.Victim)
-	case plan.Done:
+		err = c.disk.Preempt(ctx, c.device, c.own, step.Victim)
+	}
+	if err == nil {
+		c.Held = true
+	}
+	return err
+}
+
+// register registers this node, and finds out whether that has replaced another node's key.
+func (c *conversation) register(ctx context.Context) error {
+	before := c.state.Holder
+	c.changed, c.isRead = true, false
+	if err := c.disk.Register(ctx, c.device, c.own); err != nil {
+		return err
+	}
+	state, err := c.disk.Read(ctx, c.device)
+	if err != nil {
+		return err
+	}
+	c.state, c.isRead, c.Registered = state, true, true
+	if before != 0 && before != c.own && state.Holder == c.own && !before.SameNode(c.own) {
+		c.Replaced = true
 	}
 	return nil
 }

@@ -1,0 +1,60 @@
+package nodereport
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Kept is what the node stores on its own disk about the reservation of a volume that it does not use: a lost node's that it takes
+// over, or one that it keeps after it has unstaged the volume, because a fenced node still has the disk.
+type Kept struct {
+	VolumeName string `json:"volumeName"`
+	// Key is the fence-only key with which this node is registered, as in StagedVolume.ReservationKey.
+	Key string `json:"key"`
+	// Victim is the lost node's key, which was registered at the same time; "" if no node is being fenced.
+	Victim string `json:"victim,omitempty"`
+}
+
+const keptSuffix = ".kept"
+
+// Kept returns what is stored about the reservation of a volume.
+func (r Records) Kept(volume string) (kept Kept, found bool, err error) {
+	raw, err := os.ReadFile(r.keptPath(volume))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Kept{}, false, nil
+	}
+	if err != nil {
+		return Kept{}, false, fmt.Errorf("read record of a reservation: %w", err)
+	}
+	if err := json.Unmarshal(raw, &kept); err != nil {
+		return Kept{}, false, fmt.Errorf("parse record %s: %w", r.keptPath(volume), err)
+	}
+	return kept, true, nil
+}
+
+// AllKept returns the volumes with a Kept.
+func (r Records) AllKept() (volumes []string, err error) {
+	entries, err := os.ReadDir(r.Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list records of reservations: %w", err)
+	}
+	for _, entry := range entries {
+		if volume, is := strings.CutSuffix(entry.Name(), keptSuffix); is {
+			volumes = append(volumes, volume)
+		}
+	}
+	return volumes, nil
+}
+
+// PutKept stores a Kept, which replaces the earlier one.
+func (r Records) PutKept(kept Kept) error { return r.put(r.keptPath(kept.VolumeName), kept) }
+
+// DeleteKept removes the Kept of a volume. It succeeds if there is none.
+func (r Records) DeleteKept(volume string) error { return r.remove(r.keptPath(volume)) }
+
+func (r Records) keptPath(volume string) string { return filepath.Join(r.Dir, volume+keptSuffix) }
