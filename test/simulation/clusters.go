@@ -63,7 +63,7 @@ func (w *world) useElsewhere(v *volumeModel) {
 	if w.content[disk] == (provisioner.Filesystem{}) {
 		w.content[disk] = provisioner.Filesystem{Type: "ext4", UUID: "fs-" + production}
 	}
-	w.shared[disk] = nil // the other cluster's administrator has removed what a node of this one left
+	delete(w.shared, disk) // the other cluster's administrator has removed what a node of this one left
 	if w.reservations {
 		key, err := provisioner.NewReservationKey(otherCluster, int64(1+w.random.IntN(20)), production, disk)
 		w.must(err)
@@ -125,7 +125,7 @@ func (w *world) leaveElsewhere(v *volumeModel) {
 	w.cloud.RemoveVM(vmOf(production))
 	w.azure.changed = true
 	if w.random.IntN(2) == 0 {
-		w.shared[diskOf(v.name)] = nil
+		delete(w.shared, diskOf(v.name))
 	}
 }
 

@@ -209,7 +209,7 @@ func (w *world) reservedUnrecorded(v *volumeModel, m *machine) bool {
 
 func (c *cluster) removeReservation(v *volumeModel, _ *machine) {
 	c.w.note("a person removes the reservation of %s", v.name)
-	c.w.shared[diskOf(v.name)] = nil
+	delete(c.w.shared, diskOf(v.name))
 }
 
 // diskLargerThanRecorded: an AzVolume from before an expansion was restored.

@@ -18,8 +18,8 @@ const (
 	foreignVM = "production"
 	// refusalTimeout covers the start of the pod and several tries to publish its volume.
 	refusalTimeout = 2 * time.Minute
-	// refusalLasts is for how long the other cluster's VM keeps the disk after the first refusal:
-	// the publish is repeated meanwhile.
+	// refusalLasts is for how long the other cluster's VM keeps the disk after the first refusal.
+	// The publish is repeated in that time.
 	refusalLasts = 30 * time.Second
 )
 
