@@ -357,7 +357,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	case operation.WorkFence:
 		work := r.fence(in, diskID, vmID, step.Resume)
 		if step.ReadOnly {
-			work = r.disks.readVM(vmID, a.Spec.Epoch)
+			work = r.disks.readVM(vmID, a.Spec.Epoch, in.Reserved)
 		}
 		r.Jobs.Start(a, step.Start, step.Status.Operation, work)
 	default:

@@ -106,8 +106,9 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string, reserved bool) w
 	}
 }
 
-// readVM is the fence of a VM from which the disk must not be detached now: only its power may be the proof.
-func (d diskWork) readVM(vmID string, epoch int64) work.Func {
+// readVM is the fence of a VM from which the disk must not be detached now: only its power may be the proof, if the node
+// has reserved the disk.
+func (d diskWork) readVM(vmID string, epoch int64, reserved bool) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		truth := operation.Truth{Epoch: epoch, Attached: true}
 		vm, err := d.power.Read(ctx, vmID)
@@ -118,7 +119,7 @@ func (d diskWork) readVM(vmID string, epoch int64) work.Func {
 			return truth, fmt.Errorf("read VM: %w", err)
 		default:
 			truth.VMDown = vm.Down()
-			truth.OnlyRead = !truth.VMDown
+			truth.OnlyRead = !truth.VMDown || !reserved
 		}
 		return truth, nil
 	}

@@ -76,7 +76,7 @@ type Truth struct {
 	LUN       int32
 	// VMGone says that there is no such VM; VMDown that it cannot run code.
 	VMGone, VMDown bool
-	// OnlyRead says that a fence has read the VM, which may run, and has detached nothing. Set by that job only.
+	// OnlyRead reports whether a fence has read the VM, which may write again, and has detached nothing. Set by that job only.
 	OnlyRead bool
 	// Disk is set by the jobs of volumes.
 	Disk *provisioner.Disk
