@@ -34,7 +34,7 @@ func (r *Reconciler) fence(in attachment.Input, diskID, vmID, token string) work
 func (r *Reconciler) fenceBy(in attachment.Input, diskID, vmID, token string) work.Func {
 	a := in.Attachment
 	if in.Volume == nil || a.Status.VMID != "" && in.SharedWith == "" {
-		return r.disks.fence(a.Spec.VolumeName, diskID, vmID, token, in.Reserved)
+		return r.disks.fence(a.Spec.VolumeName, diskID, vmID, token)
 	}
 	return r.disks.fenceByDisk(diskID, token, func(ctx context.Context, attachedTo []string) ([]string, error) {
 		return r.suspects(ctx, in.Volume, a, attachedTo)

@@ -84,15 +84,12 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 func TestAFenceThatDetachesNothingReadsTheVM(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		power    provisioner.PowerState
-		reserved bool
-		want     operation.Truth
+		power provisioner.PowerState
+		want  operation.Truth
 	}{
-		"it runs":                         {provisioner.PowerRunning, true, operation.Truth{Epoch: 2, Attached: true, OnlyRead: true}},
-		"it is deallocated, and reserved": {provisioner.PowerDeallocated, true, operation.Truth{Epoch: 2, Attached: true, VMDown: true}},
-		"it is deallocated": {provisioner.PowerDeallocated, false,
-			operation.Truth{Epoch: 2, Attached: true, VMDown: true, OnlyRead: true}},
-		"it is gone": {"", false, operation.Truth{Epoch: 2, Attached: true, VMGone: true}},
+		"it runs":           {provisioner.PowerRunning, operation.Truth{Epoch: 2, Attached: true, OnlyRead: true}},
+		"it is deallocated": {provisioner.PowerDeallocated, operation.Truth{Epoch: 2, Attached: true, OnlyRead: true}},
+		"it is gone":        {"", operation.Truth{Epoch: 2, Attached: true, VMGone: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,7 +100,7 @@ func TestAFenceThatDetachesNothingReadsTheVM(t *testing.T) {
 				cloud.AddVM(provisioner.Instance{ID: lostVM, Power: test.power, DataDisks: []provisioner.Attachment{disk}})
 				cloud.SetPower(lostVM, test.power)
 			}
-			truth, err := newDiskWork(cloud).readVM(lostVM, 2, test.reserved)(t.Context(), nil)
+			truth, err := newDiskWork(cloud).readVM(lostVM, 2)(t.Context(), nil)
 			expect.Must(t, err)
 			if truth != test.want {
 				t.Errorf("got %+v, want %+v", truth, test.want)

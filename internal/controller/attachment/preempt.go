@@ -23,19 +23,16 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// reserved reports whether the attachment's node has reserved the disk and the failover has decided that the node is lost, so that
-// another node may take the reservation.
-func (r *Reconciler) reserved(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) (bool, error) {
+// helpers returns the healthy nodes with a replica that can take the reservation of the disk from the attachment's node, in the order of
+// their names; nil if the fence has nothing to take.
+func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attachment.Helper, error) {
 	if !ownership.BeingFenced(volume, a.Spec.NodeName) {
-		return false, nil // as nearly always: then the report need not be read
+		return nil, nil // as nearly always: then the report need not be read
 	}
 	report, err := r.driverNode(ctx, r.Client, a.Namespace, a.Spec.NodeName)
-	return err == nil && attachment.MayPreempt(volume, a, report), err
-}
-
-// helpers returns the healthy nodes with a replica that can take the reservation of the disk from the attachment's node, in the order of
-// their names.
-func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attachment.Helper, error) {
+	if err != nil || !attachment.MayPreempt(volume, a, report) {
+		return nil, err
+	}
 	all, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return nil, err

@@ -158,13 +158,8 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 			return in, err
 		}
 	}
-	if in.Reserved, err = r.reserved(ctx, volume, a); err != nil {
+	if in.Helpers, err = r.helpers(ctx, volume, a); err != nil {
 		return in, err
-	}
-	if in.Reserved {
-		if in.Helpers, err = r.helpers(ctx, volume, a); err != nil {
-			return in, err
-		}
 	}
 	if volume != nil && in.Job.Phase == operation.PhaseBegun {
 		in.Waiting = r.Cloud.Attachments().Waiting(a.Status.VMID, volume.Status.DiskURI)
@@ -357,7 +352,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	case operation.WorkFence:
 		work := r.fence(in, diskID, vmID, step.Resume)
 		if step.ReadOnly {
-			work = r.disks.readVM(vmID, a.Spec.Epoch, in.Reserved)
+			work = r.disks.readVM(vmID, a.Spec.Epoch)
 		}
 		r.Jobs.Start(a, step.Start, step.Status.Operation, work)
 	default:

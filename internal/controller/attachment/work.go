@@ -76,8 +76,8 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 //
 // The disk is also detached from a VM that is down. The VM may be started with its mounts and dirty pages: Azure may
 // report it as deallocated before it reports it as hibernated, and a guest may hibernate by itself and count as stopped.
-// Only a disk that the node has reserved remains attached: the next owner takes the reservation.
-func (d diskWork) fence(volumeName, diskID, vmID, token string, reserved bool) work.Func {
+// A reservation of the disk is no reason to leave it attached: it is not known whether the next owner can take it.
+func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		crashpoint.At("fence-before-vm-is-read")
 		vm, err := d.power.Read(ctx, vmID)
@@ -86,8 +86,6 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string, reserved bool) w
 			return operation.Truth{VMGone: true}, nil
 		case err != nil:
 			return operation.Truth{}, fmt.Errorf("read VM: %w", err)
-		case vm.Down() && reserved:
-			return operation.Truth{VMDown: true, Attached: true}, nil
 		}
 		if err := d.finishEarlier(ctx, token, accepted); err != nil {
 			return operation.Truth{}, err
@@ -106,21 +104,16 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string, reserved bool) w
 	}
 }
 
-// readVM is the fence of a VM from which the disk must not be detached now: only its power may be the proof, if the node
-// has reserved the disk.
-func (d diskWork) readVM(vmID string, epoch int64, reserved bool) work.Func {
+// readVM is the fence of a VM from which the disk must not be detached now: there is a proof only if Azure has no such VM.
+func (d diskWork) readVM(vmID string, epoch int64) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		truth := operation.Truth{Epoch: epoch, Attached: true}
-		vm, err := d.power.Read(ctx, vmID)
-		switch {
-		case errors.Is(err, provisioner.NotFound):
-			truth.VMGone = true
-		case err != nil:
+		_, err := d.power.Read(ctx, vmID)
+		if err != nil && !errors.Is(err, provisioner.NotFound) {
 			return truth, fmt.Errorf("read VM: %w", err)
-		default:
-			truth.VMDown = vm.Down()
-			truth.OnlyRead = !truth.VMDown || !reserved
 		}
+		truth.VMGone = err != nil
+		truth.OnlyRead = !truth.VMGone
 		return truth, nil
 	}
 }

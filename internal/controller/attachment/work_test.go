@@ -46,12 +46,12 @@ func TestTheNextLeaderResumesTheForcedDetachOfTheLast(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		tokens := make(chan string, 1)
 		go func() {
-			_, _ = newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "", false)(ctx, func(op provisioner.Operation) { tokens <- op.Token() })
+			_, _ = newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "")(ctx, func(op provisioner.Operation) { tokens <- op.Token() })
 		}()
 		token := <-tokens
 		time.Sleep(5 * time.Second)
 		kill()
-		truth, err := newDiskWork(cloud.Reopen()).fence("pvc-0", disks[0], lostVM, token, false)(t.Context(), func(op provisioner.Operation) {
+		truth, err := newDiskWork(cloud.Reopen()).fence("pvc-0", disks[0], lostVM, token)(t.Context(), func(op provisioner.Operation) {
 			if op.Token() != token && op.Token() != "" {
 				t.Errorf("got another forced detach, %q, want the one in flight to be resumed", op.Token())
 			}
@@ -67,7 +67,7 @@ func TestTheNextLeaderResumesTheForcedDetachOfTheLast(t *testing.T) {
 
 func TestATokenThatThePlatformDoesNotKnowIsReplacedByAForcedDetach(t *testing.T) {
 	withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
-		truth, err := newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "unknown", false)(t.Context(), func(provisioner.Operation) {})
+		truth, err := newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "unknown")(t.Context(), func(provisioner.Operation) {})
 		if n := cloud.CallCount(fake.AttachmentsForceDetach); err != nil || truth.Attached || n != 1 {
 			t.Errorf("%+v, %v, %d forced detaches", truth, err, n)
 		}
@@ -84,7 +84,7 @@ func TestTheFencesOfOneVMReadItTogether(t *testing.T) {
 		work, truths := newDiskWork(cloud), make(chan operation.Truth, n)
 		for i, disk := range disks {
 			go func() {
-				truth, err := work.fence(fmt.Sprintf("pvc-%d", i), disk, lostVM, "", false)(t.Context(), func(provisioner.Operation) {})
+				truth, err := work.fence(fmt.Sprintf("pvc-%d", i), disk, lostVM, "")(t.Context(), func(provisioner.Operation) {})
 				if err != nil {
 					t.Error(err)
 				}
@@ -120,7 +120,7 @@ func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
 				jobs.Start(object, operation.WorkAttach, nil, work.attach(volume, lostVM, ""))
 				time.Sleep(time.Second)
 				began := time.Now()
-				jobs.Start(object, operation.WorkFence, nil, work.fence("pvc-0", disk, lostVM, "", false))
+				jobs.Start(object, operation.WorkFence, nil, work.fence("pvc-0", disk, lostVM, ""))
 				for jobs.Job(object).Phase != operation.PhaseEnded {
 					time.Sleep(100 * time.Millisecond)
 				}
@@ -159,7 +159,7 @@ func TestTheDiskOfALostVolumeIsNotMistakenForAnotherOfItsName(t *testing.T) {
 	}
 	cloud.AddVM(vm)
 	volume := apiv1.VolumeName("s", "g", "pvc-0")
-	for name, job := range map[string]runner.Func{"detach": newDiskWork(cloud).detach(volume, "", lostVM, ""), "fence": newDiskWork(cloud).fence(volume, "", lostVM, "", false)} {
+	for name, job := range map[string]runner.Func{"detach": newDiskWork(cloud).detach(volume, "", lostVM, ""), "fence": newDiskWork(cloud).fence(volume, "", lostVM, "")} {
 		if truth, err := job(t.Context(), func(provisioner.Operation) {}); err != nil || truth.Attached {
 			t.Errorf("%s: %+v, %v; want the disk detached", name, truth, err)
 		}
@@ -185,7 +185,7 @@ func TestWhatAFenceFindsOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, _ []string) {
 				test.prepare(cloud)
-				got, err := newDiskWork(cloud).fence(apiv1.VolumeName("s", "g", "pvc-0"), test.diskID, lostVM, "", false)(t.Context(), func(provisioner.Operation) {})
+				got, err := newDiskWork(cloud).fence(apiv1.VolumeName("s", "g", "pvc-0"), test.diskID, lostVM, "")(t.Context(), func(provisioner.Operation) {})
 				if err != nil || got != test.want {
 					t.Errorf("%+v, %v", got, err)
 				}
@@ -238,7 +238,7 @@ func TestTheNextLeaderWaitsForAForcedDetachThatTheVMDoesNotShow(t *testing.T) {
 				if !diskKnown {
 					disk = ""
 				}
-				job := newDiskWork(cloud.Reopen()).fence(apiv1.VolumeName("s", "g", "pvc-0"), disk, lostVM, op.Token(), false)
+				job := newDiskWork(cloud.Reopen()).fence(apiv1.VolumeName("s", "g", "pvc-0"), disk, lostVM, op.Token())
 				truth, err := job(t.Context(), func(provisioner.Operation) {})
 				if took := time.Since(began); err != nil || truth.Attached || took < 8*time.Second {
 					t.Errorf("got %+v, %v after %v, want the disk detached after the 8s of the forced detach", truth, err, took)
@@ -250,10 +250,10 @@ func TestTheNextLeaderWaitsForAForcedDetachThatTheVMDoesNotShow(t *testing.T) {
 
 func TestADetachThatFailedIsNoProofWhateverTheVMLists(t *testing.T) {
 	for name, job := range map[string]func(work diskWork, disk string) runner.Func{
-		"a forced detach":         func(w diskWork, disk string) runner.Func { return w.fence("pvc-0", disk, lostVM, "", false) },
+		"a forced detach":         func(w diskWork, disk string) runner.Func { return w.fence("pvc-0", disk, lostVM, "") },
 		"a forced detach by disk": func(w diskWork, disk string) runner.Func { return w.fenceByDisk(disk, "", all) },
 		"a forced detach by name": func(w diskWork, _ string) runner.Func {
-			return w.fence(apiv1.VolumeName("s", "g", "pvc-0"), "", lostVM, "", false)
+			return w.fence(apiv1.VolumeName("s", "g", "pvc-0"), "", lostVM, "")
 		},
 		"a detach": func(w diskWork, disk string) runner.Func { return w.detach("pvc-0", disk, lostVM, "") },
 		"a detach found by name": func(w diskWork, _ string) runner.Func {
@@ -285,24 +285,19 @@ func all(_ context.Context, attachedTo []string) ([]string, error) { return atta
 func TestTheFenceOfAVMThatIsDown(t *testing.T) {
 	for name, test := range map[string]struct {
 		power    provisioner.PowerState
-		reserved bool
 		want     operation.Truth
 		attached bool
 		fails    bool
 	}{
-		"stopped, and the disk is not reserved":     {power: provisioner.PowerStopped, want: operation.Truth{VMDown: true}},
-		"deallocated, and the disk is not reserved": {power: provisioner.PowerDeallocated, want: operation.Truth{VMDown: true}},
-		"stopped, and the disk is reserved": {
-			power: provisioner.PowerStopped, reserved: true, want: operation.Truth{VMDown: true, Attached: true}, attached: true,
-		},
-		"hibernated: Azure does not detach its disks":       {power: provisioner.PowerHibernated, fails: true, attached: true},
-		"hibernated, also if the disk is reserved":          {power: provisioner.PowerHibernated, reserved: true, fails: true, attached: true},
-		"running: a reservation is no reason not to detach": {power: provisioner.PowerRunning, reserved: true},
+		"stopped":     {power: provisioner.PowerStopped, want: operation.Truth{VMDown: true}},
+		"deallocated": {power: provisioner.PowerDeallocated, want: operation.Truth{VMDown: true}},
+		"hibernated: Azure does not detach its disks": {power: provisioner.PowerHibernated, fails: true, attached: true},
+		"running": {power: provisioner.PowerRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
 			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
 				cloud.SetPower(lostVM, test.power)
-				got, err := newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "", test.reserved)(t.Context(), func(provisioner.Operation) {})
+				got, err := newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "")(t.Context(), func(provisioner.Operation) {})
 				if got != test.want || (err != nil) != test.fails {
 					t.Errorf("got %+v, %v; want %+v and an error: %v", got, err, test.want, test.fails)
 				}

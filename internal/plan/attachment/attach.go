@@ -53,8 +53,6 @@ type Input struct {
 	// Helpers are the nodes that can take the reservation of the disk from the attachment's node, in the order in which they are asked; nil unless
 	// MayPreempt.
 	Helpers []Helper
-	// Reserved reports that the node has reserved the disk, so that the next owner takes the reservation from it; see MayPreempt.
-	Reserved bool
 	// Job for the attachment in this process.
 	Job operation.Job
 	// Waiting is what the job's request waits for until Azure accepts it.

@@ -143,8 +143,7 @@ func (s *Step) detachEnded(in Input) {
 }
 
 // fence establishes the proof that a node that does not answer can no longer write: the job reads VM and disk from
-// Azure, and detaches the disk by force. At a VM that is down, only a disk that the node has reserved remains attached: the
-// VM may be started with its mounts. An object that names no VM does not prove that there is no
+// Azure, and detaches the disk by force, also from a VM that is down: the VM may be started with its mounts. An object that names no VM does not prove that there is no
 // VM: it may have been re-created after the one that named the VM was lost. Then the job uses what Azure lists for
 // the disk; see VMsToDetach.
 func (s *Step) fence(in Input) {
@@ -226,8 +225,6 @@ func (s *Step) fenceEnded(in Input) {
 	case truth.VMDown && !truth.Attached:
 		s.Status.State = apiv1.AttachmentPending
 		s.prove(in, apiv1.ProofVMDown, "Azure reports the VM as stopped or deallocated, and has detached the disk")
-	case truth.VMDown && in.Reserved:
-		s.prove(in, apiv1.ProofVMDown, "Azure reports the VM as stopped or deallocated, and the next owner takes the reservation of the disk")
 	case !truth.Attached:
 		s.Status.State = apiv1.AttachmentPending
 		s.prove(in, apiv1.ProofDetached, notAttached(in.Attachment))

@@ -9,20 +9,22 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-// A VM that is down may be started with its mounts, so a disk that it has is proved only by the reservation that the next owner takes.
-func TestLaw3ADiskAtAVMThatIsDownIsProvedOnlyIfItIsReserved(t *testing.T) {
-	for reserved, want := range map[bool]apiv1.ProofKind{true: apiv1.ProofVMDown, false: ""} {
+// A VM that is down may be started with its mounts, so that it has the disk is no proof, and the detach is.
+func TestLaw3ADiskAtAVMThatIsDownIsProvedByItsDetach(t *testing.T) {
+	t.Parallel()
+	for _, attached := range []bool{true, false} {
 		a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)
 		a.Status.VMID = "vm"
 		got := attachment.Next(attachment.Input{
 			Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), VMID: "vm",
-			HasFinalizer: true, NodeLost: true, Reserved: reserved,
+			HasFinalizer: true, NodeLost: true,
 			Job: operation.Job{
-				Phase: operation.PhaseEnded, Work: operation.WorkFence, Ended: objects.Now, Truth: operation.Truth{VMDown: true, Attached: true, Epoch: 2},
+				Phase: operation.PhaseEnded, Work: operation.WorkFence, Ended: objects.Now,
+				Truth: operation.Truth{VMDown: true, Attached: attached, Epoch: 2},
 			},
 		}).Status.Proof
-		if reserved && (got == nil || got.Kind != want) || !reserved && got != nil {
-			t.Errorf("reserved %v: got the proof %+v, want %q", reserved, got, want)
+		if attached != (got == nil) || got != nil && got.Kind != apiv1.ProofVMDown {
+			t.Errorf("attached %t: got the proof %+v", attached, got)
 		}
 	}
 }

@@ -72,16 +72,12 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 	asks := lostOwner()
 	asks.Helpers = []attachment.Helper{{NodeName: "b"}}
 	read := func(truth operation.Truth) attachment.Input { in := lostOwner(); in.Job = ended(truth); return in }
-	reserved := read(operation.Truth{VMDown: true, Attached: true})
-	reserved.Reserved = true
 	for name, test := range map[string]struct {
 		in     attachment.Input
 		proof  apiv1.ProofKind
 		ask    string
 		resume string
 	}{
-		"the VM is down, and reserved the disk":  {in: reserved, proof: apiv1.ProofVMDown},
-		"the VM is down, and may come back":      {in: read(operation.Truth{VMDown: true, OnlyRead: true, Attached: true})},
 		"the VM is gone":                         {in: read(operation.Truth{VMGone: true}), proof: apiv1.ProofVMDown},
 		"the VM may run":                         {in: read(operation.Truth{OnlyRead: true, Attached: true})},
 		"another node has taken the reservation": {in: helped, proof: apiv1.ProofPreempted},
