@@ -54,6 +54,7 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 		"a replica took it from the next owner":     {zLost, objects.Attachments(a, takenBy("y", primary("z", 3))), replica("y"), "a"},
 		"a replica that may have taken it from the next owner, whose attachment is gone": {zLost, objects.Attachments(a), replica("y"), "a"},
 		"a replica that may be taking it from the next owner":                            {zBeingFenced, objects.Attachments(a, primary("z", 3)), replica("y"), "a"},
+		"the next owner, after its attachment became a replica":                          {zUnstaged, objects.Attachments(a), replica("z"), "a"},
 		"another replica, after one next owner that was not lost":                        {zUnstaged, objects.Attachments(a), replica("w"), ""},
 		"another replica, after the release of the fenced node":                          {aLost, objects.Attachments(a, replica("x")), replica("y"), ""},
 		"any replica after several owners, because no record says which":                 {released(4), objects.Attachments(a), replica("w"), "a"},
