@@ -29,7 +29,7 @@ with_own_mounts()       { unshare --mount --propagation slave "$@"; }
 stage_packages()        { hack/install-packages.sh; }
 stage_build()           { hack/compile.sh make --no-print-directory build; }
 stage_programs()        { hack/compile.sh bin/playground programs ensure; }
-stage_race()            { CGO_ENABLED=1 hack/compile.sh go build -race $(concurrent); }
+stage_race()            { CGO_ENABLED=1 hack/compile.sh go build -race $(go list -f '{{if .GoFiles}}{{.ImportPath}}{{end}}' $(concurrent)); }
 stage_verify()          { hack/verify.sh && hack/stages-test.sh && hack/release-test.sh; }
 # The linters vet everything, so the tests need not.
 stage_lint()            { make --no-print-directory lint; }

@@ -23,6 +23,7 @@ func (r *Reporter) EnsureScanned(ctx context.Context) error {
 // read the ownership, and only after that may it use the device. A volume that is already Staged under that epoch
 // remains Staged.
 func (r *Reporter) Announce(ctx context.Context, volume string, epoch int64, stagingPath string) error {
+	r.setUnstaging(volume, false)
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		entry := entryOf(status, volume)
 		if entry.Epoch == epoch && entry.Phase == apiv1.PhaseStaged {
@@ -38,6 +39,7 @@ func (r *Reporter) Announce(ctx context.Context, volume string, epoch int64, sta
 
 // Confirm writes that the volume is staged as the entry says.
 func (r *Reporter) Confirm(ctx context.Context, staged apiv1.StagedVolume) error {
+	r.setUnstaging(staged.VolumeName, false)
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		staged.Phase = apiv1.PhaseStaged
 		*entryOf(status, staged.VolumeName) = *staged.DeepCopy()
@@ -88,17 +90,24 @@ func (r *Reporter) StagedAt(ctx context.Context, volume, path string) error {
 	return nil
 }
 
-// BeginUnstage writes that the node is unstaging a volume. A volume that has no entry gets none.
+// BeginUnstage writes that the node is unstaging a volume. A volume that has no entry gets none. If it returns an error, the
+// next write of the report says so, also the write of a heartbeat: the caller may not call again.
 func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
-	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
-		if slices.ContainsFunc(status.StagedVolumes, named(volume)) {
-			entryOf(status, volume).Phase = apiv1.PhaseUnstaging
-		}
-	})
-	if err != nil {
+	r.setUnstaging(volume, true)
+	if err := r.update(ctx, func(*apiv1.AzDriverNodeStatus) {}); err != nil {
 		return fmt.Errorf("report volume %s as being unstaged: %w", volume, err)
 	}
 	return nil
+}
+
+func (r *Reporter) setUnstaging(volume string, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if is {
+		r.unstaging[volume] = true
+	} else {
+		delete(r.unstaging, volume)
+	}
 }
 
 // Forget removes the entry of a volume, which proves that the node released the volume. It is called after the last
@@ -107,6 +116,7 @@ func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
 func (r *Reporter) Forget(ctx context.Context, volume string) error {
 	r.mu.Lock()
 	r.forgotten[volume] = true
+	delete(r.unstaging, volume)
 	r.mu.Unlock()
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		status.StagedVolumes = slices.DeleteFunc(status.StagedVolumes, named(volume))

@@ -68,7 +68,9 @@ type Reporter struct {
 	mu    sync.Mutex
 	ready metav1.Condition
 	// forgotten are the volumes whose entries the next write removes.
-	forgotten  map[string]bool
+	forgotten map[string]bool
+	// unstaging are the volumes whose unstage was begun.
+	unstaging  map[string]bool
 	replicated map[string]replication
 	// watching says that changes of the object are seen, so that requests for heartbeats are answered.
 	watching bool
@@ -97,6 +99,7 @@ func New(options Options) *Reporter {
 
 		fencesChanged: make(chan struct{}),
 		forgotten:     map[string]bool{},
+		unstaging:     map[string]bool{},
 		replicated:    map[string]replication{},
 	}
 	r.SetReady(false, reasonStarting, "the node plug-in is starting")
@@ -284,8 +287,14 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 	} else {
 		r.mu.Lock()
 		r.removing = slices.Collect(maps.Keys(r.forgotten))
+		unstaging := maps.Clone(r.unstaging)
 		r.mu.Unlock()
 		status.StagedVolumes = slices.DeleteFunc(slices.Clone(r.staged), func(e apiv1.StagedVolume) bool { return slices.Contains(r.removing, e.VolumeName) })
+		for i := range status.StagedVolumes {
+			if e := &status.StagedVolumes[i]; unstaging[e.VolumeName] {
+				e.Phase = apiv1.PhaseUnstaging
+			}
+		}
 		status.FenceResults = slices.Clone(r.fenced)
 	}
 	status.MountsScannedTime = &scanned

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -360,4 +361,39 @@ func describe(node *apiv1.AzDriverNode) string {
 		text += fmt.Sprintf("%s:%d:%s", entry.VolumeName, entry.Epoch, entry.Phase)
 	}
 	return text
+}
+
+// The kubelet may not call again after a call that failed: it forgets a volume that has no pod when it is restarted.
+func TestAnUnstageThatWasBegunStaysBegunIfItsWriteFails(t *testing.T) {
+	base := newAPI(t)
+	failing := false
+	r, _ := newReporter(t, interceptor.NewClient(base, interceptor.Funcs{
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+			if failing {
+				return apierrors.NewServiceUnavailable("the API server is gone")
+			}
+			return c.SubResource(sub).Update(ctx, o, opts...)
+		},
+	}), newScanner(t, &mountList{}))
+	phase := func() apiv1.StagePhase { return get(t, base).Status.StagedVolumes[0].Phase }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(r.Confirm(t.Context(), apiv1.StagedVolume{VolumeName: "v", Epoch: 2}))
+	failing = true
+	if err := r.BeginUnstage(t.Context(), "v"); err == nil {
+		t.Fatal("BeginUnstage succeeded without the API server")
+	}
+	failing = false
+	must(r.Resized(t.Context(), "another", 1))
+	if got := phase(); got != apiv1.PhaseUnstaging {
+		t.Errorf("after the next write: got phase %s, want Unstaging", got)
+	}
+	must(r.Announce(t.Context(), "v", 2, "/v"))
+	if got := phase(); got != apiv1.PhaseStaging {
+		t.Errorf("after the next stage: got phase %s, want Staging", got)
+	}
 }

@@ -145,9 +145,9 @@ func newWorld(seed uint64, options Options) *world {
 	w.faults, w.overlaps = w.has(behaviourFaults, 11, 3), w.has(behaviourOverlap, 1, 1)
 	w.edits, w.scenes = w.has(behaviourEdits, 17, 4), w.has(behaviourScenes, 19, 3)
 	w.reservations, w.clusters = w.has(behaviourReservations, 3, 2), w.has(behaviourClusters, 23, 5)
-	w.forgets = w.reservations && w.has(behaviourForgets, 2, 1)
+	w.forgets = w.reservations && w.has(behaviourForgets, 5, 3)
 	w.hibernates, w.goalState = w.has(behaviourHibernation, 29, 8), w.has(behaviourGoalState, 31, 14)
-	w.paths, w.oneInitiator = !w.forgets && w.has(behaviourPaths, 5, 3), w.has(behaviourInitiators, 37, 3)
+	w.paths, w.oneInitiator = !w.forgets && w.has(behaviourPaths, 2, 1), w.has(behaviourInitiators, 37, 3)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

@@ -71,6 +71,8 @@ type mount struct {
 type device struct {
 	path, disk string
 	lun        int32
+	// used reports whether a filesystem or a pod has used it.
+	used bool
 	// cut says that it takes no writes any more: the disk was detached or the power failed.
 	cut bool
 	// late is until when writes in flight may reach the disk although another machine has reserved it.

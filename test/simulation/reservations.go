@@ -214,6 +214,7 @@ func (m *machine) allowed(d *device) bool {
 
 // isReserved holds law 3d: a node reserves a shared disk before it writes to it, unless the disk takes all nodes for one initiator.
 func (k kernel) isReserved(d *device) {
+	d.used = true
 	w := k.m.w
 	v := w.model(volumeOf(d.disk))
 	if w.violation == "" && w.reservations && v != nil && v.shares > 1 && !v.several && !w.oneInitiator && w.sharedDisk(d.disk).State().Type == provisioner.NoReservation {
@@ -227,6 +228,9 @@ func (k kernel) flush(d *device) error {
 		return nil
 	}
 	w, failed := k.m.w, failedDevice(d.path)
+	if !d.used {
+		return failed // by an unstage of another volume, which had this device before
+	}
 	v := w.volume(volumeOf(d.disk))
 	a := w.attachment(volumeOf(d.disk), k.m.name)
 	if v == nil || a == nil || w.model(v.Name).edited || !ownership.OwnedBy(v, k.m.name) || ownership.BeingFenced(v, k.m.name) || ownership.HasProof(a) {

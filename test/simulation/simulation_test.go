@@ -143,8 +143,6 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"a key has no epoch":                             {simulation.KeysWithoutEpoch, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
 		"a reservation ends before the flush":            {simulation.ReleaseBeforeFlush, "refuses the last writes", 3 * 19, "reservations,scenes"},
 		"a reservation ends before the detach":           {simulation.LeavesEarly, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
-		"the node that holds off another loses the disk": {simulation.NoHolder, "by pre-emption", 2 * 3 * 7 * 19, "kubelets,reservations,scenes,forgets"},
-		"a key of a former path is taken for a path":     {simulation.KeyIsPath, "law 3", 3 * 5 * 11, "paths,reservations,faults"},
 		"a key that was replaced counts as pre-empted":   {simulation.ReplacedIsPreempted, "by pre-emption", 3 * 7 * 19 * 37, "kubelets,reservations,scenes,initiators"},
 		"an entry that was taken out stays away":         {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
 		"another cluster's VMs are not seen":             {simulation.ForeignVMsUnseen, "production", 23, "clusters"},

@@ -75,9 +75,6 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" && ownership.Preempted(a) {
 			a.Status.Proof.Kind = apiv1.ProofDetached
 		}
-		if d, ok := o.(*apiv1.AzDriverNode); ok && t.node == "" {
-			d.Status.FenceRequests = nil
-		}
 	case NoEpochsOfBefore:
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" {
 			if v := t.w.volume(a.Spec.VolumeName); v != nil && v.Status.Primary == nil {

@@ -44,15 +44,21 @@ func (r *run) run(requests []*request, vm VM, err error) {
 	}
 }
 
-// settle ends the requests for which the VM's list of disks is the answer, and returns the others.
-func (r *run) settle(vm VM, requests []*request) []*request {
-	e, free, leaving := r.engine, r.slots-len(vm.DataDisks), 0
-	off, faults := r.detached(vm, requests)
+// leavingDisks returns how many of the VM's disks the requests detach.
+func leavingDisks(vm VM, requests []*request) int {
+	leaving := 0
 	for _, q := range requests {
 		if _, listed := vm.find(q.disk); listed && !q.attaches() {
 			leaving++
 		}
 	}
+	return leaving
+}
+
+// settle ends the requests for which the VM's list of disks is the answer, and returns the others.
+func (r *run) settle(vm VM, requests []*request) []*request {
+	e, free, leaving := r.engine, r.slots-len(vm.DataDisks), leavingDisks(vm, requests)
+	off, faults := r.detached(vm, requests)
 	var keep, later []*request
 	for _, q := range requests {
 		a, listed := vm.find(q.disk)

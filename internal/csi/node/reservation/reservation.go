@@ -153,19 +153,23 @@ func (c *conversation) send(ctx context.Context, step plan.Step) error {
 		return err
 	case plan.Register:
 		return c.register(ctx)
-	}
-	c.changed, c.isRead = true, false
-	var err error
-	switch step.Command {
 	case plan.Unregister:
+		c.changed, c.isRead = true, false
 		return c.disk.Unregister(ctx, c.device, c.own)
 	case plan.Reserve:
-		err = c.disk.Reserve(ctx, c.device, c.own)
+		return c.took(c.disk.Reserve(ctx, c.device, c.own))
 	case plan.PreemptAndAbort:
-		err = c.disk.PreemptAndAbort(ctx, c.device, c.own, step.Victim)
+		return c.took(c.disk.PreemptAndAbort(ctx, c.device, c.own, step.Victim))
 	case plan.Preempt:
-		err = c.disk.Preempt(ctx, c.device, c.own, step.Victim)
+		return c.took(c.disk.Preempt(ctx, c.device, c.own, step.Victim))
+	case plan.Done, plan.GiveUp: // follow ends
 	}
+	return nil
+}
+
+// took notes that a command was sent that makes this node hold the reservation if it succeeds.
+func (c *conversation) took(err error) error {
+	c.changed, c.isRead = true, false
 	if err == nil {
 		c.Held = true
 	}
