@@ -1,7 +1,6 @@
 package nodereport
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,17 +23,7 @@ const keptSuffix = ".kept"
 
 // Kept returns what is stored about the reservation of a volume.
 func (r Records) Kept(volume string) (kept Kept, found bool, err error) {
-	raw, err := os.ReadFile(r.keptPath(volume))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Kept{}, false, nil
-	}
-	if err != nil {
-		return Kept{}, false, fmt.Errorf("read record of a reservation: %w", err)
-	}
-	if err := json.Unmarshal(raw, &kept); err != nil {
-		return Kept{}, false, fmt.Errorf("parse record %s: %w", r.keptPath(volume), err)
-	}
-	return kept, true, nil
+	return read[Kept](r.keptPath(volume))
 }
 
 // AllKept returns the volumes with a Kept.

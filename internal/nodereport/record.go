@@ -72,17 +72,22 @@ type Records struct {
 
 // Get returns the record of a volume.
 func (r Records) Get(volume string) (record Record, found bool, err error) {
-	raw, err := os.ReadFile(r.path(volume))
+	return read[Record](r.path(volume))
+}
+
+func read[T any](path string) (content T, found bool, err error) {
+	var none T
+	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Record{}, false, nil
+		return none, false, nil
 	}
 	if err != nil {
-		return Record{}, false, fmt.Errorf("read record of volume: %w", err)
+		return none, false, fmt.Errorf("read record of volume: %w", err)
 	}
-	if err := json.Unmarshal(raw, &record); err != nil {
-		return Record{}, false, fmt.Errorf("parse record %s: %w", r.path(volume), err)
+	if err := json.Unmarshal(raw, &content); err != nil {
+		return none, false, fmt.Errorf("parse record %s: %w", path, err)
 	}
-	return record, true, nil
+	return content, true, nil
 }
 
 // ErrOtherDisk is the cause of a refusal if a request for one disk found the record or the AzVolume of another. Both are

@@ -53,7 +53,7 @@ func (s *Step) keep(in Input) {
 }
 
 // fenceKept is the fence of a node that has to keep the disk. Its VM is read, because a proof that
-// the VM is down needs no detach, and another node may take the reservation. Otherwise the fence
+// Azure has no such VM needs no detach, and another node may take the reservation. Otherwise the fence
 // waits.
 func (s *Step) fenceKept(in Input) {
 	if in.Attachment.Status.VMID != "" && in.SharedWith == "" && !in.Job.Running() {
