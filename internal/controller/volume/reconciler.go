@@ -250,7 +250,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, o observed, step disk.Step
 	return true, nil
 }
 
-// turned says whether the disk came to match the spec or its record, or ceased to, or does so for another reason.
+// turned reports whether the disk came to match the spec or its record, or ceased to, or does so for another reason.
 func turned(before, after *apiv1.AzVolumeStatus) bool {
 	now, then := meta.FindStatusCondition(after.Conditions, disk.ConditionDiskChanged), meta.FindStatusCondition(before.Conditions, disk.ConditionDiskChanged)
 	if now != nil && (then == nil || now.Reason != then.Reason || now.Message != then.Message) {

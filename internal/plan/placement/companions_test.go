@@ -76,7 +76,7 @@ func claims(p *corev1.Pod) {
 	p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
 }
 
-// place decides once about a volume, carries that out, and says whether anything was decided.
+// place decides once about a volume, carries that out, and reports whether anything was decided.
 func (c *together) place(volume string) (placement.Step, bool) {
 	step := placement.Next(c.input(volume))
 	for _, d := range step.Decisions {

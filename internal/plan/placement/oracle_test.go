@@ -164,7 +164,7 @@ func (o oracle) replicasOf(c placement.PodView) []*corev1.Node {
 	return nil
 }
 
-// follows says whether a chain of pods, where each needs the next, leads from a pod to one of the volume's.
+// follows reports whether a chain of pods, where each needs the next, leads from a pod to one of the volume's.
 func (o oracle) follows(p *corev1.Pod, seen []*corev1.Pod) bool {
 	for _, u := range o.Pods {
 		if o.meansAll(p, u.Pod) {
