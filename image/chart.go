@@ -26,8 +26,8 @@ const (
 	chartContent types.MediaType = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// WriteChartLayout writes an OCI layout of a packaged Helm chart, tagged with the chart's version. It replaces the folder. A registry
-// serves it to `helm install oci://…`.
+// WriteChartLayout writes an OCI layout of a packaged Helm chart, tagged with the chart's version.
+// It replaces the folder. A registry serves it to `helm install oci://…`.
 func WriteChartLayout(dir string, archive []byte) error {
 	metadata, err := chartMetadata(archive)
 	if err != nil {
@@ -76,7 +76,8 @@ func chartMetadata(archive []byte) (map[string]any, error) {
 	}
 }
 
-// chartArtifact is what a registry holds of a chart: its metadata as the config, and the archive as the only layer.
+// chartArtifact is what a registry holds of a chart: its metadata as the config, and the archive as
+// the only layer.
 type chartArtifact struct {
 	config, manifest []byte
 	layer            v1.Layer
@@ -88,7 +89,11 @@ func newChartArtifact(metadata map[string]any, archive []byte) (v1.Image, error)
 		return nil, err
 	}
 	layer := static.NewLayer(archive, chartContent)
-	described := v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Annotations: chartAnnotations(metadata)}
+	described := v1.Manifest{
+		SchemaVersion: 2,
+		MediaType:     types.OCIManifestSchema1,
+		Annotations:   chartAnnotations(metadata),
+	}
 	for _, part := range []struct {
 		layer v1.Layer
 		add   func(v1.Descriptor)
@@ -106,13 +111,22 @@ func newChartArtifact(metadata map[string]any, archive []byte) (v1.Image, error)
 	if err != nil {
 		return nil, err
 	}
-	return partial.CompressedToImage(chartArtifact{config: config, manifest: manifest, layer: layer})
+	return partial.CompressedToImage(chartArtifact{
+		config:   config,
+		manifest: manifest,
+		layer:    layer,
+	})
 }
 
 // chartAnnotations are those that Helm gives a chart that it pushes.
 func chartAnnotations(metadata map[string]any) map[string]string {
 	annotations := map[string]string{}
-	for annotation, field := range map[string]string{"title": "name", "version": "version", "description": "description", "url": "home"} {
+	for annotation, field := range map[string]string{
+		"title":       "name",
+		"version":     "version",
+		"description": "description",
+		"url":         "home",
+	} {
 		if value, ok := metadata[field].(string); ok {
 			annotations["org.opencontainers.image."+annotation] = value
 		}

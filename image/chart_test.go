@@ -22,7 +22,11 @@ func archive(t *testing.T, files map[string]string) []byte {
 	zipped := gzip.NewWriter(&buffer)
 	to := tar.NewWriter(zipped)
 	for name, text := range files {
-		must(t, to.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(text))}))
+		must(t, to.WriteHeader(&tar.Header{
+			Name: name,
+			Mode: 0o644,
+			Size: int64(len(text)),
+		}))
 		_, err := io.WriteString(to, text)
 		must(t, err)
 	}
@@ -33,7 +37,8 @@ func archive(t *testing.T, files map[string]string) []byte {
 
 func TestAChartIsAnArtifactAsHelmPushesIt(t *testing.T) {
 	packaged := archive(t, map[string]string{
-		"azuredisk/Chart.yaml": "apiVersion: v2\nname: azuredisk\nversion: 1.2.3\nkeywords: [csi]\nhome: https://example.com\n", "azuredisk/values.yaml": "a: 1\n",
+		"azuredisk/Chart.yaml":  "apiVersion: v2\nname: azuredisk\nversion: 1.2.3\nkeywords: [csi]\nhome: https://example.com\n",
+		"azuredisk/values.yaml": "a: 1\n",
 	})
 	dir := filepath.Join(t.TempDir(), "chart")
 	for range 2 { // the folder is replaced
@@ -51,7 +56,8 @@ func TestAChartIsAnArtifactAsHelmPushesIt(t *testing.T) {
 	must(t, validate.Image(chart, validate.Fast))
 	manifest, err := chart.Manifest()
 	must(t, err)
-	if manifest.Config.MediaType != "application/vnd.cncf.helm.config.v1+json" || manifest.Annotations["org.opencontainers.image.title"] != "azuredisk" {
+	if manifest.Config.MediaType != "application/vnd.cncf.helm.config.v1+json" ||
+		manifest.Annotations["org.opencontainers.image.title"] != "azuredisk" {
 		t.Errorf("got the manifest %+v, want Helm's type of the config and the chart's name", manifest)
 	}
 	config, err := chart.RawConfigFile()
@@ -70,7 +76,8 @@ func TestAChartIsAnArtifactAsHelmPushesIt(t *testing.T) {
 	must(t, err)
 	got, err := io.ReadAll(content)
 	must(t, err)
-	if len(layers) != 1 || manifest.Layers[0].MediaType != "application/vnd.cncf.helm.chart.content.v1.tar+gzip" || !bytes.Equal(got, packaged) {
+	if len(layers) != 1 || manifest.Layers[0].MediaType != "application/vnd.cncf.helm.chart.content.v1.tar+gzip" ||
+		!bytes.Equal(got, packaged) {
 		t.Errorf("got the layers %+v, want the archive alone", manifest.Layers)
 	}
 }
@@ -80,11 +87,13 @@ func TestWhatIsNoChartIsRefused(t *testing.T) {
 		archive []byte
 		want    string
 	}{
-		"no archive":    {[]byte("this is no archive"), "gzip"},
-		"no Chart.yaml": {archive(t, map[string]string{"azuredisk/charts/other/Chart.yaml": "version: 1.0.0\n"}), "no Chart.yaml"},
-		"no version":    {archive(t, map[string]string{"azuredisk/Chart.yaml": "name: azuredisk\n"}), "no version"},
+		"no archive": {[]byte("this is no archive"), "gzip"},
+		"no Chart.yaml": {archive(t, map[string]string{"azuredisk/charts/other/Chart.yaml": "version: 1.0.0\n"}),
+			"no Chart.yaml"},
+		"no version": {archive(t, map[string]string{"azuredisk/Chart.yaml": "name: azuredisk\n"}), "no version"},
 	} {
-		if err := image.WriteChartLayout(filepath.Join(t.TempDir(), "chart"), c.archive); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := image.WriteChartLayout(filepath.Join(t.TempDir(), "chart"), c.archive); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got the error %v, want one with %q", name, err, c.want)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package image makes the container image of the driver: the filesystem tools of Debian in one layer, and the driver in a second
-// one. It needs no container engine, no root and no program of Debian, and makes every platform on every machine. The same input
-// gives the same bytes.
+// Package image makes the container image of the driver: the filesystem tools of Debian in one
+// layer, and the driver in a second one. It needs no container engine, no root and no program of
+// Debian, and makes every platform on every machine. The same input gives the same bytes.
 package image
 
 import (
@@ -53,7 +53,8 @@ func platform(architecture string) (rootfs.Platform, error) {
 			return p, nil
 		}
 	}
-	return rootfs.Platform{}, fmt.Errorf("no image can be made for the architecture %q; want one of %v", architecture, Platforms())
+	return rootfs.Platform{}, fmt.Errorf("no image can be made for the architecture %q; want one of %v", architecture,
+		Platforms())
 }
 
 // Version says what the driver in the image is. It goes into the image's labels.
@@ -73,7 +74,8 @@ type Tools struct {
 	Packages []debian.Package
 }
 
-// FetchTools downloads the packages of the lock for the architecture and takes the files of the image from them.
+// FetchTools downloads the packages of the lock for the architecture and takes the files of the
+// image from them.
 func FetchTools(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture string) (Tools, error) {
 	target, err := platform(architecture)
 	if err != nil {
@@ -91,7 +93,11 @@ func FetchTools(ctx context.Context, from debian.Fetcher, lock debian.Lock, arch
 		return Tools{}, err
 	}
 	packages := tree.Used(lock.Packages[architecture])
-	return Tools{Architecture: architecture, Tree: tree, Packages: packages}, nil
+	return Tools{
+		Architecture: architecture,
+		Tree:         tree,
+		Packages:     packages,
+	}, nil
 }
 
 // Layer returns the tools as a layer of an image.
@@ -106,14 +112,19 @@ func layer(tree rootfs.Tree, complete bool) (v1.Layer, error) {
 	return tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
 }
 
-// Image returns the image of the driver for the architecture. tools is the layer of the tools for the same one.
+// Image returns the image of the driver for the architecture. tools is the layer of the tools for
+// the same one.
 func Image(architecture string, tools v1.Layer, program []byte, version Version) (v1.Image, error) {
 	if err := checkProgram(architecture, program); err != nil {
 		return nil, fmt.Errorf("the driver for linux/%s: %w", architecture, err)
 	}
 	driver := rootfs.Tree{}
 	name := Entrypoint[1:]
-	driver[name] = rootfs.File{File: debian.File{Path: name, Mode: 0o755, Data: program}}
+	driver[name] = rootfs.File{File: debian.File{
+		Path: name,
+		Mode: 0o755,
+		Data: program,
+	}}
 	driverLayer, err := layer(driver, false)
 	if err != nil {
 		return nil, err

@@ -79,7 +79,11 @@ func program(t *testing.T, architecture string) []byte {
 	return data
 }
 
-var version = image.Version{Name: "1.2.3", Revision: "abc", Created: time.Unix(1700000000, 0)}
+var version = image.Version{
+	Name:     "1.2.3",
+	Revision: "abc",
+	Created:  time.Unix(1700000000, 0),
+}
 
 // write makes the layout of all platforms from nothing and returns its files by path.
 func write(t *testing.T, dir string) map[string]string {
@@ -130,8 +134,10 @@ func TestTheLayoutIsValidAndTheSameEachTime(t *testing.T) {
 		must(t, err)
 		config, err := made.ConfigFile()
 		must(t, err)
-		if config.Architecture != descriptor.Platform.Architecture || config.OS != "linux" || config.Config.User != "65532:65532" ||
-			config.Config.Labels["org.opencontainers.image.version"] != version.Name || !slices.Equal(config.Config.Entrypoint, []string{"/azuredisk"}) {
+		if config.Architecture != descriptor.Platform.Architecture || config.OS != "linux" ||
+			config.Config.User != "65532:65532" ||
+			config.Config.Labels["org.opencontainers.image.version"] != version.Name ||
+			!slices.Equal(config.Config.Entrypoint, []string{"/azuredisk"}) {
 			t.Errorf("%s: got the configuration %+v", descriptor.Platform.Architecture, config)
 		}
 	}
@@ -167,14 +173,16 @@ func TestADriverThatDoesNotFitIsRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := image.FetchTools(t.Context(), fetcher(t), lock(t), "riscv64"); err == nil || !strings.Contains(err.Error(), `"riscv64"; want one of [amd64 arm64]`) {
+	if _, err := image.FetchTools(t.Context(), fetcher(t), lock(t), "riscv64"); err == nil ||
+		!strings.Contains(err.Error(), `"riscv64"; want one of [amd64 arm64]`) {
 		t.Errorf("got the error %v, want one with the architectures that there are", err)
 	}
 }
 
 func TestALibraryThatNoPackageHasIsNamed(t *testing.T) {
 	without := lock(t)
-	without.Packages["amd64"] = slices.DeleteFunc(slices.Clone(without.Packages["amd64"]), func(p debian.Package) bool { return p.Name == "libuuid1" })
+	without.Packages["amd64"] = slices.DeleteFunc(slices.Clone(without.Packages["amd64"]),
+		func(p debian.Package) bool { return p.Name == "libuuid1" })
 	_, err := image.FetchTools(t.Context(), fetcher(t), without, "amd64")
 	for _, want := range []string{"libuuid.so.1", "make image-lock"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -184,20 +192,33 @@ func TestALibraryThatNoPackageHasIsNamed(t *testing.T) {
 }
 
 func TestPackagesThatCannotBeDownloadedAreNamed(t *testing.T) {
-	offline := debian.Fetcher{Mirror: "http://127.0.0.1:1", Snapshot: "http://127.0.0.1:1", Cache: t.TempDir(), Client: http.DefaultClient}
+	offline := debian.Fetcher{
+		Mirror:   "http://127.0.0.1:1",
+		Snapshot: "http://127.0.0.1:1",
+		Cache:    t.TempDir(),
+		Client:   http.DefaultClient,
+	}
 	_, err := image.FetchTools(t.Context(), offline, lock(t), "amd64")
 	if err == nil || !strings.Contains(err.Error(), "DEBIAN_MIRROR") || !strings.Contains(err.Error(), "base-files") {
 		t.Errorf("got the error %v, want one with the package and the setting", err)
 	}
 }
 
-// TestTheImageHasWhatTheNodePlugInRuns looks for the names of programs in the calls of provisioner/host.
+// TestTheImageHasWhatTheNodePlugInRuns looks for the names of programs in the calls of
+// provisioner/host.
 func TestTheImageHasWhatTheNodePlugInRuns(t *testing.T) {
 	files, err := filepath.Glob("../provisioner/host/*.go")
 	must(t, err)
 	// f.run(ctx, "blkid", …), f.runToEnd(ctx, device, "xfs_admin", …), const command = "e2fsck"
 	call := regexp.MustCompile(`(?:\.run(?:ToEnd)?\(ctx, (?:[a-z]+, )?|const command = )"([a-z0-9_.]*[a-z0-9])"`)
-	names := map[string]bool{"mkfs.ext2": true, "mkfs.ext3": true, "mkfs.ext4": true, "mkfs.xfs": true, "mkfs.btrfs": true, "sh": true}
+	names := map[string]bool{
+		"mkfs.ext2":  true,
+		"mkfs.ext3":  true,
+		"mkfs.ext4":  true,
+		"mkfs.xfs":   true,
+		"mkfs.btrfs": true,
+		"sh":         true,
+	}
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		must(t, err)
@@ -208,7 +229,8 @@ func TestTheImageHasWhatTheNodePlugInRuns(t *testing.T) {
 			names[match[1]] = true
 		}
 	}
-	for _, known := range []string{"blkid", "btrfs", "btrfstune", "e2fsck", "resize2fs", "tune2fs", "unshare", "xfs_admin", "xfs_growfs"} {
+	for _, known := range []string{"blkid", "btrfs", "btrfstune", "e2fsck", "resize2fs", "tune2fs", "unshare", "xfs_admin",
+		"xfs_growfs"} {
 		if !names[known] {
 			t.Errorf("provisioner/host was not found to run %s; is the pattern of this test out of date?", known)
 		}
@@ -253,7 +275,8 @@ func unpack(t *testing.T, made v1.Image, dir string) {
 	}
 }
 
-// TestEveryLibraryIsInTheImage looks at the image and not at how it is made: each program and library in it, on each platform.
+// TestEveryLibraryIsInTheImage looks at the image and not at how it is made: each program and
+// library in it, on each platform.
 func TestEveryLibraryIsInTheImage(t *testing.T) {
 	for _, platform := range rootfs.Platforms {
 		t.Run(platform.Architecture, func(t *testing.T) {
@@ -312,7 +335,8 @@ func there(root, name string) bool {
 	return false
 }
 
-// TestTheToolsOfTheImageRun makes, checks and changes each filesystem in the root filesystem of the image, as the node plug-in does.
+// TestTheToolsOfTheImageRun makes, checks and changes each filesystem in the root filesystem of the
+// image, as the node plug-in does.
 func TestTheToolsOfTheImageRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("this test changes its root and needs root")
@@ -325,7 +349,9 @@ func TestTheToolsOfTheImageRun(t *testing.T) {
 	run := func(t *testing.T, name string, args ...string) string {
 		t.Helper()
 		// The tools read /proc. It is mounted in namespaces that end with the tool.
-		cmd := exec.Command("unshare", append([]string{"--mount", "--pid", "--fork", "--kill-child", "--root=" + root, "--wd=/", "--mount-proc", "--", name}, args...)...)
+		cmd := exec.Command("unshare", append(
+			[]string{"--mount", "--pid", "--fork", "--kill-child", "--root=" + root, "--wd=/", "--mount-proc", "--", name},
+			args...)...)
 		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -335,10 +361,14 @@ func TestTheToolsOfTheImageRun(t *testing.T) {
 	}
 	const uuid = "12345678-9abc-4def-8123-456789abcdef"
 	for fs, steps := range map[string][][]string{
-		"ext2":  {{"mkfs.ext2", "-q", "DISK"}, {"e2fsck", "-f", "-p", "DISK"}, {"resize2fs", "DISK", "300M"}, {"tune2fs", "-U", uuid, "DISK"}},
-		"ext3":  {{"mkfs.ext3", "-q", "DISK"}, {"e2fsck", "-f", "-p", "DISK"}, {"resize2fs", "DISK", "300M"}, {"tune2fs", "-U", uuid, "DISK"}},
-		"ext4":  {{"mkfs.ext4", "-q", "DISK"}, {"e2fsck", "-f", "-p", "DISK"}, {"resize2fs", "DISK", "300M"}, {"tune2fs", "-f", "-U", uuid, "DISK"}, {"dumpe2fs", "-h", "DISK"}},
-		"xfs":   {{"mkfs.xfs", "-q", "DISK"}, {"xfs_repair", "-n", "DISK"}, {"xfs_admin", "-U", uuid, "DISK"}, {"xfs_db", "-r", "-c", "uuid", "DISK"}},
+		"ext2": {{"mkfs.ext2", "-q", "DISK"}, {"e2fsck", "-f", "-p", "DISK"}, {"resize2fs", "DISK", "300M"},
+			{"tune2fs", "-U", uuid, "DISK"}},
+		"ext3": {{"mkfs.ext3", "-q", "DISK"}, {"e2fsck", "-f", "-p", "DISK"}, {"resize2fs", "DISK", "300M"},
+			{"tune2fs", "-U", uuid, "DISK"}},
+		"ext4": {{"mkfs.ext4", "-q", "DISK"}, {"e2fsck", "-f", "-p", "DISK"}, {"resize2fs", "DISK", "300M"},
+			{"tune2fs", "-f", "-U", uuid, "DISK"}, {"dumpe2fs", "-h", "DISK"}},
+		"xfs": {{"mkfs.xfs", "-q", "DISK"}, {"xfs_repair", "-n", "DISK"}, {"xfs_admin", "-U", uuid, "DISK"},
+			{"xfs_db", "-r", "-c", "uuid", "DISK"}},
 		"btrfs": {{"mkfs.btrfs", "-q", "DISK"}, {"btrfs", "check", "DISK"}, {"btrfstune", "-f", "-M", uuid, "DISK"}},
 	} {
 		t.Run(fs, func(t *testing.T) {
@@ -361,7 +391,8 @@ func TestTheToolsOfTheImageRun(t *testing.T) {
 		})
 	}
 	for name, args := range map[string][]string{
-		"mount": {"--version"}, "umount": {"--version"}, "fsck": {"--version"}, "blockdev": {"--version"}, "xfs_growfs": {"-V"}, "xfs_io": {"-V"}, "sh": {"-c", "echo"}, "unshare": {"--version"},
+		"mount": {"--version"}, "umount": {"--version"}, "fsck": {"--version"}, "blockdev": {"--version"}, "xfs_growfs": {"-V"},
+		"xfs_io": {"-V"}, "sh": {"-c", "echo"}, "unshare": {"--version"},
 	} {
 		t.Run(name, func(t *testing.T) { run(t, name, args...) })
 	}

@@ -26,13 +26,14 @@ type Variant struct {
 	SBOM         []byte
 }
 
-// WriteLayout writes an OCI layout: an index of the variants, tagged with the version, and the bill of materials of each variant as
-// an artifact that refers to it. It replaces the folder.
+// WriteLayout writes an OCI layout: an index of the variants, tagged with the version, and the bill
+// of materials of each variant as an artifact that refers to it. It replaces the folder.
 func WriteLayout(dir string, variants []Variant, version Version) error {
 	return replace(dir, func(dir string) error { return writeLayout(dir, variants, version) })
 }
 
-// replace writes a layout to a folder beside dir, and puts it in the place of dir when it is complete.
+// replace writes a layout to a folder beside dir, and puts it in the place of dir when it is
+// complete.
 func replace(dir string, write func(dir string) error) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
@@ -63,7 +64,10 @@ func writeLayout(dir string, variants []Variant, version Version) error {
 	var bills []v1.Image
 	for _, variant := range variants {
 		index = mutate.AppendManifests(index, mutate.IndexAddendum{
-			Add: variant.Image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: variant.Architecture}},
+			Add: variant.Image, Descriptor: v1.Descriptor{Platform: &v1.Platform{
+				OS:           "linux",
+				Architecture: variant.Architecture,
+			}},
 		})
 		bill, err := bill(variant)
 		if err != nil {
@@ -94,7 +98,11 @@ func bill(variant Variant) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mutate.Subject(out, v1.Descriptor{MediaType: subject.MediaType, Size: subject.Size, Digest: subject.Digest}).(v1.Image), nil
+	return mutate.Subject(out, v1.Descriptor{
+		MediaType: subject.MediaType,
+		Size:      subject.Size,
+		Digest:    subject.Digest,
+	}).(v1.Image), nil
 }
 
 // NewVariant puts the driver over the tools.
@@ -108,7 +116,13 @@ func NewVariant(tools Tools, program []byte, version Version) (Variant, error) {
 		return Variant{}, err
 	}
 	out.SBOM, err = sbom.Document(sbom.Subject{
-		Name: title, Version: version.Name, Architecture: tools.Architecture, Home: home, Created: version.Created, Packages: tools.Packages, Program: program,
+		Name:         title,
+		Version:      version.Name,
+		Architecture: tools.Architecture,
+		Home:         home,
+		Created:      version.Created,
+		Packages:     tools.Packages,
+		Program:      program,
 	})
 	return out, err
 }

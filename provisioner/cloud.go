@@ -37,24 +37,27 @@ type DiskOperation interface {
 // Disks creates, reads, changes and deletes managed disks. A DiskID is the
 // resource ID at Azure, compared without regard to case.
 type Disks interface {
-	// Create asks for a disk and returns once the platform has accepted. It is
-	// idempotent by ID: for a disk that exists and fits spec it returns an operation
-	// that has ended (or the one in flight); one that differs in size, SKU,
-	// shares, zone or source is AlreadyExists, and is not touched. The operation may be a DiskOperation.
-	// Errors: InvalidArgument (the parameters), InsufficientCapacity (quota),
-	// NotFound (source or resource group), Conflict, and the general ones.
+	// Create asks for a disk and returns once the platform has accepted. It is idempotent by ID:
+	// for a disk that exists and fits spec it returns an operation that has ended (or the one in
+	// flight); one that differs in size, SKU, shares, zone or source is AlreadyExists, and is not
+	// touched. The operation may be a DiskOperation. Errors: InvalidArgument (the parameters),
+	// InsufficientCapacity (quota), NotFound (source or resource group), Conflict, and the general
+	// ones.
 	Create(ctx context.Context, spec DiskSpec) (Operation, error)
 	// Get reads a disk. Errors: NotFound.
 	Get(ctx context.Context, id string) (Disk, error)
 	// List reads all disks of a resource group.
 	List(ctx context.Context, scope Scope) ([]Disk, error)
-	// Update makes a change, all of it in one call to the platform or none. A size that the disk already has,
-	// or that is smaller, is left alone; so is everything else that the disk has already. The operation of a conversion to
-	// another SKU may end before the conversion does; see Disk.CompletionPercent. Errors: NotFound, InvalidArgument (the platform never
-	// takes it for this disk), FailedPrecondition (not while the disk is attached, or not yet), Conflict.
+	// Update makes a change, all of it in one call to the platform or none. A size that the disk
+	// already has, or that is smaller, is left alone; so is everything else that the disk has
+	// already. The operation of a conversion to another SKU may end before the conversion does; see
+	// Disk.CompletionPercent. Errors: NotFound, InvalidArgument (the platform never takes it for
+	// this disk), FailedPrecondition (not while the disk is attached, or not yet), Conflict.
 	Update(ctx context.Context, id string, change DiskChange) (Operation, error)
-	// Delete asks for the disk's deletion. A disk that does not exist is a success. The platform may delete a disk that is being attached, and the VM
-	// then keeps a disk that does not exist: the caller makes sure that no attach is in flight. Errors: FailedPrecondition while it is attached to any VM.
+	// Delete asks for the disk's deletion. A disk that does not exist is a success. The platform
+	// may delete a disk that is being attached, and the VM then keeps a disk that does not exist:
+	// the caller makes sure that no attach is in flight. Errors: FailedPrecondition while it is
+	// attached to any VM.
 	Delete(ctx context.Context, id string) (Operation, error)
 	// Resume returns the operation for a token from an earlier Create, Update or
 	// Delete. Errors: InvalidArgument for a token that cannot be read.
@@ -63,9 +66,10 @@ type Disks interface {
 
 // Snapshots creates, reads and deletes snapshots.
 type Snapshots interface {
-	// Create asks for a snapshot; idempotent by ID as Disks.Create is, AlreadyExists
-	// for another source. Its operation ends when the content is fixed; what is copied in the background shows in Get.
-	// Errors: NotFound (source), InvalidArgument, Conflict (a source that is not complete, or busy).
+	// Create asks for a snapshot; idempotent by ID as Disks.Create is, AlreadyExists for another
+	// source. Its operation ends when the content is fixed; what is copied in the background shows
+	// in Get. Errors: NotFound (source), InvalidArgument, Conflict (a source that is not complete,
+	// or busy).
 	Create(ctx context.Context, spec SnapshotSpec) (Operation, error)
 	// Get reads a snapshot. Errors: NotFound.
 	Get(ctx context.Context, id string) (Snapshot, error)
@@ -91,31 +95,34 @@ type Attachments interface {
 	// InvalidArgument (wrong zone, wrong caching), FailedPrecondition (a disk that is not shared is
 	// attached elsewhere), Conflict (being detached, or preempted).
 	Attach(ctx context.Context, request AttachRequest) (Operation, error)
-	// Detach asks for an orderly detach and returns once the platform has accepted
-	// it. A disk that is not attached, and a VM that does not exist, are a success. Errors: Conflict
-	// if it is not known whether the disk is attached, because of another operation on the VM.
+	// Detach asks for an orderly detach and returns once the platform has accepted it. A disk that
+	// is not attached, and a VM that does not exist, are a success. Errors: Conflict if it is not
+	// known whether the disk is attached, because of another operation on the VM.
 	Detach(ctx context.Context, vmID, diskID string) (Operation, error)
-	// ForceDetach cuts the disk off a VM that may not answer any more; writes that
-	// the VM has not flushed are lost. It takes the place of other operations of
-	// that VM. A disk that is not attached is a success; also then an attach of it
-	// to that VM, asked for before, has ended when the forced detach has. Only for a node that is lost.
+	// ForceDetach cuts the disk off a VM that may not answer any more; writes that the VM has not
+	// flushed are lost. It takes the place of other operations of that VM. A disk that is not
+	// attached is a success; also then an attach of it to that VM, asked for before, has ended when
+	// the forced detach has. Only for a node that is lost.
 	//
-	// The success of the operation proves that the VM cannot write to the disk, and nothing else does. So
-	// it is a success only if the platform has completed the detach, or if the VM does not list the disk, is
-	// Settled, and the disk does not name the VM in AttachedTo, or if the VM does not exist. If the operation
-	// fails, the VM may write to the disk, whatever List says. The same holds of an operation that is resumed.
-	// Errors: Conflict if there is no proof, FailedPrecondition if the VM's state forbids a detach, as when it is hibernated.
+	// The success of the operation proves that the VM cannot write to the disk, and nothing else
+	// does. So it is a success only if the platform has completed the detach, or if the VM does not
+	// list the disk, is Settled, and the disk does not name the VM in AttachedTo, or if the VM does
+	// not exist. If the operation fails, the VM may write to the disk, whatever List says. The same
+	// holds of an operation that is resumed. Errors: Conflict if there is no proof,
+	// FailedPrecondition if the VM's state forbids a detach, as when it is hibernated.
 	ForceDetach(ctx context.Context, vmID, diskID string) (Operation, error)
-	// List reads the data disks of a VM from the platform, not from a cache. They are what the VM is to
-	// have: the platform may list a disk from the moment at which an attach is accepted, and list it no
-	// more from the moment at which a detach is, also if the operation fails. So the answer proves
-	// neither that a VM has a disk nor that it has not. Errors: NotFound for a VM that does not exist.
+	// List reads the data disks of a VM from the platform, not from a cache. They are what the VM
+	// is to have: the platform may list a disk from the moment at which an attach is accepted, and
+	// list it no more from the moment at which a detach is, also if the operation fails. So the
+	// answer proves neither that a VM has a disk nor that it has not. Errors: NotFound for a VM
+	// that does not exist.
 	List(ctx context.Context, vmID string) ([]Attachment, error)
-	// ListMany reads the data disks of many VMs with few requests, if the platform has
-	// lists of VMs; such a read is Deferrable. The result is by lower-case VM ID. It leaves out VMs
-	// that the lists do not have, and those for which a list would cost more than List, and may
-	// have others. A list may lag behind List, and a VM that is left out may exist: the answer proves
-	// nothing, and a caller that acts on it asks List first. If a list fails, the error is returned with the answers of the others.
+	// ListMany reads the data disks of many VMs with few requests, if the platform has lists of
+	// VMs; such a read is Deferrable. The result is by lower-case VM ID. It leaves out VMs that the
+	// lists do not have, and those for which a list would cost more than List, and may have others.
+	// A list may lag behind List, and a VM that is left out may exist: the answer proves nothing,
+	// and a caller that acts on it asks List first. If a list fails, the error is returned with the
+	// answers of the others.
 	ListMany(ctx context.Context, vmIDs []string) (map[string][]Attachment, error)
 	// Resume returns the operation for a token from an earlier Attach, Detach or
 	// ForceDetach. Errors: InvalidArgument for a token that cannot be read.
@@ -159,16 +166,18 @@ type Instances interface {
 	Get(ctx context.Context, vmID string) (Instance, error)
 }
 
-// SKUs reads what the platform offers in a region, and what of it the subscription may have. Answers about offers may be
-// cached for a day, those about quotas for a minute.
+// SKUs reads what the platform offers in a region, and what of it the subscription may have.
+// Answers about offers may be cached for a day, those about quotas for a minute.
 type SKUs interface {
-	// VM returns what a VM size can take. Errors: NotFound for a size that the region does not list.
+	// VM returns what a VM size can take. Errors: NotFound for a size that the region does not
+	// list.
 	VM(ctx context.Context, location, vmSize string) (VMLimits, error)
 	// Disk returns what a disk of a SKU and size may have. Errors: NotFound for a
 	// SKU that the region does not offer, InvalidArgument for a size out of its range.
 	Disk(ctx context.Context, location, skuName string, sizeBytes int64) (DiskLimits, error)
-	// Quota returns how much of a disk SKU a subscription may still create in a region; the driver's own subscription if
-	// subscriptionID is "". Quotas are of the region; no zone has one of its own. Errors: NotFound for a SKU that has none, Unauthorized if the credentials do not
+	// Quota returns how much of a disk SKU a subscription may still create in a region; the
+	// driver's own subscription if subscriptionID is "". Quotas are of the region; no zone has one
+	// of its own. Errors: NotFound for a SKU that has none, Unauthorized if the credentials do not
 	// allow to read quotas, and the general ones.
 	Quota(ctx context.Context, subscriptionID, location, skuName string) (DiskQuota, error)
 }
@@ -223,9 +232,11 @@ type Disk struct {
 type SnapshotSpec struct {
 	// ID is the resource ID that the snapshot shall have.
 	ID string
-	// SourceID is the resource ID of a disk, or of the incremental snapshot to copy to another region.
+	// SourceID is the resource ID of a disk, or of the incremental snapshot to copy to another
+	// region.
 	SourceID string
-	// Location is the source's for a snapshot of a disk; another one makes a copy in the background.
+	// Location is the source's for a snapshot of a disk; another one makes a copy in the
+	// background.
 	Location            string
 	Incremental         bool
 	NetworkAccessPolicy string
@@ -294,8 +305,8 @@ const (
 	PowerStopped PowerState = "Stopped"
 	// PowerDeallocated: the VM holds no host; it cannot write.
 	PowerDeallocated PowerState = "Deallocated"
-	// PowerHibernated: the VM holds no host and is hibernated, or the platform does not tell that from
-	// deallocated. If it is started, it goes on with its mounts and dirty pages.
+	// PowerHibernated: the VM holds no host and is hibernated, or the platform does not tell that
+	// from deallocated. If it is started, it goes on with its mounts and dirty pages.
 	PowerHibernated PowerState = "Hibernated"
 	// PowerUnknown: the platform does not say.
 	PowerUnknown PowerState = "Unknown"
@@ -315,7 +326,8 @@ type Instance struct {
 	Settled bool
 }
 
-// Down reports whether the VM is stopped or deallocated, so that it cannot write now. A VM that is hibernated does not count.
+// Down reports whether the VM is stopped or deallocated, so that it cannot write now. A VM that is
+// hibernated does not count.
 func (i Instance) Down() bool { return i.Power == PowerStopped || i.Power == PowerDeallocated }
 
 // DiskLimits is what a disk of one SKU and size may have.
@@ -335,8 +347,9 @@ type VMLimits struct {
 	MaxDataDisks int32
 	// PremiumIO says that disks of the Premium SKUs can be attached.
 	PremiumIO bool
-	// UltraZones are the zones in which Ultra disks can be attached to the size, and UltraRegional says whether they can be outside of the
-	// zones. The VM has to have been made with Ultra disks enabled besides.
+	// UltraZones are the zones in which Ultra disks can be attached to the size, and UltraRegional
+	// says whether they can be outside of the zones. The VM has to have been made with Ultra disks
+	// enabled besides.
 	UltraZones    []string
 	UltraRegional bool
 }
@@ -346,7 +359,8 @@ const Unlimited int64 = -1
 
 // DiskQuota is what a subscription may still create of a disk SKU in a region.
 type DiskQuota struct {
-	// Disks is the number of disks, SizeBytes their size together; Unlimited where there is no limit.
+	// Disks is the number of disks, SizeBytes their size together; Unlimited where there is no
+	// limit.
 	Disks     int64
 	SizeBytes int64
 }

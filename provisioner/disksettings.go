@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// DiskSettings are the parameters of a disk that can be changed while it exists. A zero value is the platform's
-// default. The custom resources have a type with the same fields, and Go converts the one into the other; the compiler
-// refuses a field that only one of them has.
+// DiskSettings are the parameters of a disk that can be changed while it exists. A zero value is
+// the platform's default. The custom resources have a type with the same fields, and Go converts
+// the one into the other; the compiler refuses a field that only one of them has.
 type DiskSettings struct {
 	// SKUName as in "Premium_LRS".
 	SKUName           string
 	DiskIOPSReadWrite *int64
 	DiskMBpsReadWrite *int64
-	// DiskIOPSReadOnly and DiskMBpsReadOnly are what the VMs that share a disk read-only have together.
+	// DiskIOPSReadOnly and DiskMBpsReadOnly are what the VMs that share a disk read-only have
+	// together.
 	DiskIOPSReadOnly *int64
 	DiskMBpsReadOnly *int64
 	// Tier is the performance tier, as in "P30"; "" for that of the size.
@@ -25,19 +26,21 @@ type DiskSettings struct {
 	PublicNetworkAccess string
 	DiskAccessID        string
 	Tags                map[string]string
-	// RemovedTags are names of tags that the disk shall not have, without regard to case. A disk that was read has none.
+	// RemovedTags are names of tags that the disk shall not have, without regard to case. A disk
+	// that was read has none.
 	RemovedTags []string
 }
 
-// ImmutableDiskSettings are the parameters that a disk has for life. A zero value is the platform's default. The custom resources
-// have a type with the same fields.
+// ImmutableDiskSettings are the parameters that a disk has for life. A zero value is the platform's
+// default. The custom resources have a type with the same fields.
 type ImmutableDiskSettings struct {
 	LogicalSectorSize          *int32
 	DiskEncryptionSetID        string
 	DiskEncryptionType         string
 	EnablePerformancePlus      bool
 	OptimizedForFrequentAttach bool
-	// ActionOnDiskDelay is what the platform does when the disk stops answering: "None" or "AutomaticReattach".
+	// ActionOnDiskDelay is what the platform does when the disk stops answering: "None" or
+	// "AutomaticReattach".
 	ActionOnDiskDelay string
 }
 
@@ -48,15 +51,16 @@ type DiskChange struct {
 	From, To  DiskSettings
 }
 
-// Apply returns the settings that a disk is to have after the change. It leaves alone what To does not name, because a
-// platform cannot unset it, except for bursting, the disk access and tags: it removes those that only From has. Texts
-// that differ only in case are the same to a platform.
+// Apply returns the settings that a disk is to have after the change. It leaves alone what To does
+// not name, because a platform cannot unset it, except for bursting, the disk access and tags: it
+// removes those that only From has. Texts that differ only in case are the same to a platform.
 func (c DiskChange) Apply(is DiskSettings) DiskSettings {
 	from, to, has := reflect.ValueOf(c.From), reflect.ValueOf(c.To), reflect.ValueOf(&is).Elem()
 	for i := range has.NumField() {
 		wanted := to.Field(i)
 		switch {
-		case wanted.Kind() == reflect.Map, wanted.Kind() == reflect.Slice, reflect.DeepEqual(wanted.Interface(), from.Field(i).Interface()):
+		case wanted.Kind() == reflect.Map, wanted.Kind() == reflect.Slice,
+			reflect.DeepEqual(wanted.Interface(), from.Field(i).Interface()):
 		case wanted.Kind() == reflect.String && strings.EqualFold(wanted.String(), has.Field(i).String()):
 		case wanted.Kind() == reflect.Bool, !wanted.IsZero():
 			has.Field(i).Set(wanted)
@@ -83,7 +87,8 @@ func (c DiskChange) Apply(is DiskSettings) DiskSettings {
 	return is
 }
 
-// HasTag says whether names have the name of a tag. A platform compares them without regard to case.
+// HasTag says whether names have the name of a tag. A platform compares them without regard to
+// case.
 func HasTag(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
@@ -102,8 +107,8 @@ func SetTag(tags map[string]string, name, value string) {
 	tags[name] = value
 }
 
-// Named returns what the disk has of the settings that others name, tags in the spelling of others. A switch always
-// counts as named.
+// Named returns what the disk has of the settings that others name, tags in the spelling of others.
+// A switch always counts as named.
 func (s DiskSettings) Named(others DiskSettings) DiskSettings {
 	tags, named, has := s.Tags, reflect.ValueOf(others), reflect.ValueOf(&s).Elem()
 	for i := range has.NumField() {

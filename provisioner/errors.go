@@ -32,7 +32,8 @@ const (
 	RateLimited Kind = "RateLimited"
 	// Unavailable: the platform failed or could not be reached.
 	Unavailable Kind = "Unavailable"
-	// Unsupported: the resource does not have what the call needs. Another resource of the same type may have it.
+	// Unsupported: the resource does not have what the call needs. Another resource of the same
+	// type may have it.
 	Unsupported Kind = "Unsupported"
 )
 
@@ -56,7 +57,11 @@ type Error struct {
 // Errorf makes an Error of the given kind. %w is understood.
 func Errorf(kind Kind, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Kind: kind, Message: err.Error(), Err: errors.Unwrap(err)}
+	return &Error{
+		Kind:    kind,
+		Message: err.Error(),
+		Err:     errors.Unwrap(err),
+	}
 }
 
 // Error returns the message.

@@ -14,7 +14,8 @@ type Host interface {
 // Devices finds the block device of an attached disk.
 type Devices interface {
 	// Find waits until the disk at the LUN shows up on this node, or ctx ends, and returns it. It
-	// waits for events, and rescans the bus. Errors: NotFound when ctx ended before the device came.
+	// waits for events, and rescans the bus. Errors: NotFound when ctx ended before the device
+	// came.
 	Find(ctx context.Context, lun int32) (Device, error)
 	// Rescan makes the kernel read the size of the device again and forget what it has
 	// cached of its content, which another node may have changed since, and returns the
@@ -24,23 +25,26 @@ type Devices interface {
 	// success. Errors: Conflict while anything on this node holds the device, also a mount in
 	// another mount namespace; Unavailable when the device does not take the data.
 	Flush(ctx context.Context, path string) error
-	// SetReadOnly write-protects the device on this node, or takes the protection away. The protection is the
-	// kernel's and ends with the device. Errors: Unavailable when the device cannot be opened.
+	// SetReadOnly write-protects the device on this node, or takes the protection away. The
+	// protection is the kernel's and ends with the device. Errors: Unavailable when the device
+	// cannot be opened.
 	SetReadOnly(ctx context.Context, path string, readOnly bool) error
-	// Read reads a block of the device past every cache: whether the disk still answers this node. Errors: NotFound
-	// when the device is gone; Unavailable when the read fails, or ctx ends first.
+	// Read reads a block of the device past every cache: whether the disk still answers this node.
+	// Errors: NotFound when the device is gone; Unavailable when the read fails, or ctx ends first.
 	Read(ctx context.Context, path string) error
 }
 
-// Tuner finds the parts of a disk, and changes the kernel's settings for it. It is apart from Devices because
-// most volumes need neither.
+// Tuner finds the parts of a disk, and changes the kernel's settings for it. It is apart from
+// Devices because most volumes need neither.
 type Tuner interface {
-	// Partition returns the partition of the disk with the number; the first is 1. Errors: FailedPrecondition for a disk that
-	// has none of that number; Unavailable when the disk cannot be opened.
+	// Partition returns the partition of the disk with the number; the first is 1. Errors:
+	// FailedPrecondition for a disk that has none of that number; Unavailable when the disk cannot
+	// be opened.
 	Partition(ctx context.Context, disk string, number int) (Device, error)
-	// Tune writes settings of the kernel for a disk, in their order, and stops at the first that fails. Repeating it changes
-	// nothing. Errors: InvalidArgument for a path that leads out of the disk's own settings, one that the disk does not have, and a value
-	// that the kernel refuses; Unavailable when it cannot be written for another reason.
+	// Tune writes settings of the kernel for a disk, in their order, and stops at the first that
+	// fails. Repeating it changes nothing. Errors: InvalidArgument for a path that leads out of the
+	// disk's own settings, one that the disk does not have, and a value that the kernel refuses;
+	// Unavailable when it cannot be written for another reason.
 	Tune(ctx context.Context, disk string, settings []DeviceSetting) error
 }
 
@@ -51,8 +55,8 @@ type DeviceSetting struct {
 	Value string
 	// Optional settings are left out for a disk that does not have them.
 	Optional bool
-	// Ceiling is the path of the setting that says how large a number the disk takes here; a larger Value is cut down to
-	// it. "" for none.
+	// Ceiling is the path of the setting that says how large a number the disk takes here; a larger
+	// Value is cut down to it. "" for none.
 	Ceiling string
 }
 
@@ -76,43 +80,50 @@ type Filesystem struct {
 type FilesystemOptions struct {
 	// BlockSize and InodeSize in bytes; of ext and xfs.
 	BlockSize, InodeSize int64
-	// BytesPerInode is the size for which there is one inode, and NumberOfInodes their number; of ext.
+	// BytesPerInode is the size for which there is one inode, and NumberOfInodes their number; of
+	// ext.
 	BytesPerInode, NumberOfInodes int64
 }
 
-// Filesystems reads, makes, checks and grows filesystems. Make, Renew, Check and Grow run commands that can take longer than
-// a caller waits. They return when the command has ended, also after the end of ctx: a command that was killed and started over
-// with each call would never finish. Errors of these four: Conflict while another command works on the device.
+// Filesystems reads, makes, checks and grows filesystems. Make, Renew, Check and Grow run commands
+// that can take longer than a caller waits. They return when the command has ended, also after the
+// end of ctx: a command that was killed and started over with each call would never finish. Errors
+// of these four: Conflict while another command works on the device.
 type Filesystems interface {
 	// Probe returns what the device carries and whether it is blank. Blank means
 	// that no signature of anything is found on it and that its first and last
 	// MiB read as zeroes. Errors: Unavailable when the device cannot be read.
 	Probe(ctx context.Context, device string) (fs Filesystem, blank bool, err error)
 	// Make makes the filesystem fs, with the type and the UUID that the caller chose, on a device
-	// that Probe called blank. It probes again itself and refuses, with FailedPrecondition, a device that
-	// is not blank. Errors: InvalidArgument for a type that cannot be made, and for options that the type does not take.
+	// that Probe called blank. It probes again itself and refuses, with FailedPrecondition, a
+	// device that is not blank. Errors: InvalidArgument for a type that cannot be made, and for
+	// options that the type does not take.
 	Make(ctx context.Context, device string, fs Filesystem, options FilesystemOptions) error
-	// Unmake makes a device blank again on which a Make of fs was interrupted. A caller may call it only if it recorded
-	// before that Make that the device was blank, and knows that the device was not used since. Errors:
-	// FailedPrecondition for a device that has anything but fs or the rest of an interrupted Make of it.
+	// Unmake makes a device blank again on which a Make of fs was interrupted. A caller may call it
+	// only if it recorded before that Make that the device was blank, and knows that the device was
+	// not used since. Errors: FailedPrecondition for a device that has anything but fs or the rest
+	// of an interrupted Make of it.
 	Unmake(ctx context.Context, device string, fs Filesystem) error
-	// Renew gives the filesystem fs on a device that nothing uses another UUID, so that a copy of a disk can be mounted
-	// beside the disk that it was made from. It replays the journal first, and changes nothing else of the content. If it
-	// is interrupted, fs has the old or the new UUID, and it can be called again; it succeeds if the filesystem already
-	// has the new UUID. Errors: FailedPrecondition for a device that has anything else, or a filesystem that must be
-	// repaired manually; Conflict while anything holds the device; InvalidArgument for a type that cannot be made.
+	// Renew gives the filesystem fs on a device that nothing uses another UUID, so that a copy of a
+	// disk can be mounted beside the disk that it was made from. It replays the journal first, and
+	// changes nothing else of the content. If it is interrupted, fs has the old or the new UUID,
+	// and it can be called again; it succeeds if the filesystem already has the new UUID. Errors:
+	// FailedPrecondition for a device that has anything else, or a filesystem that must be repaired
+	// manually; Conflict while anything holds the device; InvalidArgument for a type that cannot be
+	// made.
 	Renew(ctx context.Context, device string, fs Filesystem, uuid string) error
 	// Check replays the journal and repairs what can be repaired without questions.
 	// Errors: FailedPrecondition if the filesystem must be repaired manually.
 	Check(ctx context.Context, device string, fs Filesystem) error
-	// Grow grows a filesystem to the size of its device; no change is a success. It is called before the
-	// mount, with mountPath "", and again after it: each host does the part that it can do then.
+	// Grow grows a filesystem to the size of its device; no change is a success. It is called
+	// before the mount, with mountPath "", and again after it: each host does the part that it can
+	// do then.
 	Grow(ctx context.Context, device, mountPath string) error
-	// Progress describes the command that Make, Renew, Check or Grow runs on the device now, with how long and how far; "" for
-	// none.
+	// Progress describes the command that Make, Renew, Check or Grow runs on the device now, with
+	// how long and how far; "" for none.
 	Progress(device string) string
-	// Stop ends a Check that runs on the device, and does not wait for the end. Other commands would leave a filesystem behind
-	// that cannot be used, so they continue.
+	// Stop ends a Check that runs on the device, and does not wait for the end. Other commands
+	// would leave a filesystem behind that cannot be used, so they continue.
 	Stop(device string)
 	// Stats returns the use of the filesystem mounted at path.
 	Stats(ctx context.Context, path string) (FilesystemStats, error)
@@ -126,17 +137,19 @@ type FilesystemStats struct {
 
 // Mounts mounts and unmounts.
 type Mounts interface {
-	// Mount mounts a device at a directory, which is made if it is missing. A
-	// directory where the same device is mounted already is a success. Errors: InvalidArgument for a call that
-	// mount does not understand; Unavailable if the device does not answer; without a kind if the device answers and the
-	// mount fails nevertheless, as for options that the filesystem does not know. The messages are mount's own.
+	// Mount mounts a device at a directory, which is made if it is missing. A directory where the
+	// same device is mounted already is a success. Errors: InvalidArgument for a call that mount
+	// does not understand; Unavailable if the device does not answer; without a kind if the device
+	// answers and the mount fails nevertheless, as for options that the filesystem does not know.
+	// The messages are mount's own.
 	Mount(ctx context.Context, device, target, fsType string, options []string) error
-	// Bind bind-mounts source (directory or device node) at target, which is made
-	// if it is missing, as a directory or a file like source. Idempotent; readOnly is applied by a remount.
-	// Errors: AlreadyExists where source is bound read-only already, though it is not read-only itself, and was asked
-	// for with writing; FailedPrecondition where something else is mounted.
+	// Bind bind-mounts source (directory or device node) at target, which is made if it is missing,
+	// as a directory or a file like source. Idempotent; readOnly is applied by a remount. Errors:
+	// AlreadyExists where source is bound read-only already, though it is not read-only itself, and
+	// was asked for with writing; FailedPrecondition where something else is mounted.
 	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
-	// Unmount unmounts target and removes it. A target that is not mounted, or missing, is a success.
+	// Unmount unmounts target and removes it. A target that is not mounted, or missing, is a
+	// success.
 	Unmount(ctx context.Context, target string) error
 	// List returns the mount points of this node.
 	List(ctx context.Context) ([]MountPoint, error)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ReservationKey is a key of a persistent reservation. 0 is no key. A key of this driver says in which cluster and under
-// which epoch a node registered:
+// ReservationKey is a key of a persistent reservation. 0 is no key. A key of this driver says in
+// which cluster and under which epoch a node registered:
 //
 //	bits 63 to 56   0xAD, which tells the driver's keys from those of other programs
 //	bits 55 to 40   identity of the cluster
@@ -16,8 +16,9 @@ import (
 //	bits 15 to 1    hash of the node's name and the disk's ID
 //	bit  0          fence only: the node registered to take the reservation from another one, and does not own the volume
 //
-// Epochs are those of one cluster: a key of another cluster says nothing about who may use the disk here. Two nodes of a
-// cluster never own a volume under one epoch, so the keys of owners differ also if their hashes are the same.
+// Epochs are those of one cluster: a key of another cluster says nothing about who may use the disk
+// here. Two nodes of a cluster never own a volume under one epoch, so the keys of owners differ
+// also if their hashes are the same.
 type ReservationKey uint64
 
 // ClusterIdentity tells the clusters apart whose drivers use one disk. 0 is none.
@@ -35,12 +36,13 @@ const (
 	keyOwnerMask    = 1<<(keyEpochShift-keyOwnerShift) - 1
 )
 
-// MaxReservationEpoch is the highest epoch that a key can carry. An epoch for each minute reaches it after 31 years.
+// MaxReservationEpoch is the highest epoch that a key can carry. An epoch for each minute reaches
+// it after 31 years.
 const MaxReservationEpoch = int64(keyEpochMask)
 
-// NewClusterIdentity returns the identity of the cluster that a UID identifies. It must be the UID of an object that
-// exists as long as the cluster, and that no restore into another cluster copies. Two clusters have the same identity in 1
-// of 65,535 cases. It is 0 for an empty UID.
+// NewClusterIdentity returns the identity of the cluster that a UID identifies. It must be the UID
+// of an object that exists as long as the cluster, and that no restore into another cluster copies.
+// Two clusters have the same identity in 1 of 65,535 cases. It is 0 for an empty UID.
 func NewClusterIdentity(uid string) ClusterIdentity {
 	if uid == "" {
 		return 0
@@ -52,20 +54,23 @@ func NewClusterIdentity(uid string) ClusterIdentity {
 	return 1
 }
 
-// NewReservationKey returns the key of the node that owns the volume of a disk under the epoch in the cluster. The disk's
-// resource ID is part of it, in any case: nodes own many volumes under the same low epochs, and a key that is found on the
-// wrong disk must prove nothing. Errors: InvalidArgument for an epoch below 1 or above MaxReservationEpoch, for a cluster
-// without an identity, and for a node or a disk without a name.
+// NewReservationKey returns the key of the node that owns the volume of a disk under the epoch in
+// the cluster. The disk's resource ID is part of it, in any case: nodes own many volumes under the
+// same low epochs, and a key that is found on the wrong disk must prove nothing. Errors:
+// InvalidArgument for an epoch below 1 or above MaxReservationEpoch, for a cluster without an
+// identity, and for a node or a disk without a name.
 func NewReservationKey(cluster ClusterIdentity, epoch int64, node, diskID string) (ReservationKey, error) {
 	switch {
 	case cluster == 0:
-		return 0, Errorf(InvalidArgument, "make a reservation key for epoch %d of node %s: the identity of the cluster must not be 0", epoch, node)
+		return 0, Errorf(InvalidArgument,
+			"make a reservation key for epoch %d of node %s: the identity of the cluster must not be 0", epoch, node)
 	case epoch < 1 || epoch > MaxReservationEpoch:
 		return 0, Errorf(InvalidArgument, "make a reservation key: epoch %d must be within 1 and %d", epoch, MaxReservationEpoch)
 	case node == "":
 		return 0, Errorf(InvalidArgument, "make a reservation key for epoch %d: the name of the node must not be empty", epoch)
 	case diskID == "":
-		return 0, Errorf(InvalidArgument, "make a reservation key for epoch %d of node %s: the ID of the disk must not be empty", epoch, node)
+		return 0, Errorf(InvalidArgument, "make a reservation key for epoch %d of node %s: the ID of the disk must not be empty",
+			epoch, node)
 	}
 	return keyMagic<<keyMagicShift | ReservationKey(cluster)<<keyClusterShift | ReservationKey(epoch)<<keyEpochShift |
 		ownerHash(node, diskID)<<keyOwnerShift, nil
@@ -92,14 +97,15 @@ func ParseReservationKey(text string) (ReservationKey, error) {
 	return ReservationKey(key), nil
 }
 
-// FenceOnly returns the key under which the same node registers if it only takes the reservation from another node.
+// FenceOnly returns the key under which the same node registers if it only takes the reservation
+// from another node.
 func (k ReservationKey) FenceOnly() ReservationKey { return k | keyFenceOnly }
 
 // IsFenceOnly reports whether the key is one of FenceOnly.
 func (k ReservationKey) IsFenceOnly() bool { return k.IsDrivers() && k&keyFenceOnly != 0 }
 
-// IsDrivers reports whether the key can be one of this driver, in this cluster or another one. Another program has
-// registered any other key.
+// IsDrivers reports whether the key can be one of this driver, in this cluster or another one.
+// Another program has registered any other key.
 func (k ReservationKey) IsDrivers() bool {
 	return k>>keyMagicShift == keyMagic && k.epoch() > 0 && k.cluster() > 0
 }

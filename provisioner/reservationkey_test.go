@@ -28,13 +28,15 @@ func TestAKeyIsOfOneClusterAndOneNodeAndOneDisk(t *testing.T) {
 			t.Errorf("key of %v: got %s, %v, want another one than the key of %s", of, key, err, other)
 		}
 		keys[key] = of.node + " " + of.disk
-		if same, err := provisioner.NewReservationKey(of.cluster, 1, of.node, strings.ToUpper(of.disk)); err != nil || same != key {
+		if same, err := provisioner.NewReservationKey(of.cluster, 1, of.node, strings.ToUpper(of.disk)); err != nil ||
+			same != key {
 			t.Errorf("key of %v with the disk's ID in upper case: got %s, %v, want %s", of, same, err, key)
 		}
 	}
 }
 
-// TestReservationKeysAreAFormat fails if the layout of keys changes: disks keep keys over upgrades of the driver.
+// TestReservationKeysAreAFormat fails if the layout of keys changes: disks keep keys over upgrades
+// of the driver.
 func TestReservationKeysAreAFormat(t *testing.T) {
 	t.Parallel()
 	for epoch, want := range map[int64]string{
@@ -69,12 +71,14 @@ func TestAReservationKeySaysWhoseItIs(t *testing.T) {
 			}
 		}
 		next := rapid.Int64Range(1, provisioner.MaxReservationEpoch).Draw(t, "other epoch")
-		other, err := provisioner.NewReservationKey(cluster, next, rapid.StringMatching(`[a-z]{1,20}`).Draw(t, "other node"), disk)
+		other, err := provisioner.NewReservationKey(cluster, next, rapid.StringMatching(`[a-z]{1,20}`).Draw(t, "other node"),
+			disk)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if next != epoch && (other == key || other.FenceOnly() == key.FenceOnly() || (next > epoch) != (other > key)) {
-			t.Errorf("keys %s of epoch %d and %s of epoch %d: want different ones in the order of the epochs", key, epoch, other, next)
+			t.Errorf("keys %s of epoch %d and %s of epoch %d: want different ones in the order of the epochs", key, epoch, other,
+				next)
 		}
 	})
 }
@@ -110,7 +114,8 @@ func TestReservationKeysThatCannotBeMade(t *testing.T) {
 		"a nameless node":   {cluster, 1, "", disk},
 		"a nameless disk":   {cluster, 1, "node-1", ""},
 	} {
-		if key, err := provisioner.NewReservationKey(c.cluster, c.epoch, c.node, c.disk); !errors.Is(err, provisioner.InvalidArgument) {
+		if key, err := provisioner.NewReservationKey(c.cluster, c.epoch, c.node, c.disk); !errors.Is(err,
+			provisioner.InvalidArgument) {
 			t.Errorf("%s: got key %s, error %v, want InvalidArgument", name, key, err)
 		}
 	}
@@ -124,7 +129,8 @@ func TestClusterIdentitiesDiffer(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		uid := rapid.StringMatching(`[0-9a-f-]{1,36}`).Draw(t, "UID")
 		if got := provisioner.NewClusterIdentity(uid); got == 0 || got != provisioner.NewClusterIdentity(uid) {
-			t.Errorf("identity of %q: got %#x and %#x, want one identity that is not 0", uid, got, provisioner.NewClusterIdentity(uid))
+			t.Errorf("identity of %q: got %#x and %#x, want one identity that is not 0", uid, got,
+				provisioner.NewClusterIdentity(uid))
 		}
 	})
 	const clusters = 200 // 0.3 pairs of 200 have one identity, if identities are random

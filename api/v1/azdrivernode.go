@@ -43,8 +43,8 @@ type AzDriverNodeList struct {
 
 // AzDriverNodeSpec identifies the virtual machine of a node.
 type AzDriverNodeSpec struct {
-	// VMID is the Azure resource ID of the VM or of the scale-set instance. The controller believes it only as far as it agrees with
-	// the Node's spec.providerID; see the condition VMKnown.
+	// VMID is the Azure resource ID of the VM or of the scale-set instance. The controller believes
+	// it only as far as it agrees with the Node's spec.providerID; see the condition VMKnown.
 	// +kubebuilder:validation:MinLength=1
 	VMID string `json:"vmID"`
 	// VMSize as in "Standard_D4s_v5".
@@ -69,33 +69,38 @@ const NodeConditionReachable = "Reachable"
 const (
 	// ReachableHeartbeatFresh: True.
 	ReachableHeartbeatFresh = "HeartbeatFresh"
-	// ReachableHeartbeatStale: Unknown; the heartbeat is late and nothing else speaks against the node.
+	// ReachableHeartbeatStale: Unknown; the heartbeat is late and nothing else speaks against the
+	// node.
 	ReachableHeartbeatStale = "HeartbeatStale"
 	// ReachableNodeLost: False; two independent signals.
 	ReachableNodeLost = "NodeLost"
 	// ReachableVMDown: False; Azure says that the VM is stopped, deallocated or deleted.
 	ReachableVMDown = "VMDown"
-	// ReachableFencingHeldBack: Unknown; so many nodes look lost at once that the fault may be elsewhere.
+	// ReachableFencingHeldBack: Unknown; so many nodes look lost at once that the fault may be
+	// elsewhere.
 	ReachableFencingHeldBack = "FencingHeldBack"
 )
 
-// NodeConditionProbeable says whether the controller's probes reach the node, so that a controller that has just
-// started knows what its predecessor had learnt. It is absent until a probe was answered. Only the controller writes it.
+// NodeConditionProbeable says whether the controller's probes reach the node, so that a controller
+// that has just started knows what its predecessor had learnt. It is absent until a probe was
+// answered. Only the controller writes it.
 const NodeConditionProbeable = "Probeable"
 
 // Reasons of the condition Probeable.
 const (
-	// ProbeableAnswered: True; the node has answered, and a silence means something. The controller probes the node all the time and
-	// requests a heartbeat when a probe fails. Node plug-ins rely on this reason, not on the status alone.
+	// ProbeableAnswered: True; the node has answered, and a silence means something. The controller
+	// probes the node all the time and requests a heartbeat when a probe fails. Node plug-ins rely
+	// on this reason, not on the status alone.
 	ProbeableAnswered = "AnswersProbes"
 	// ProbeableDisabled: False; the controller is configured not to probe.
 	ProbeableDisabled = "ProbesDisabled"
-	// ProbeableContradicted: False; heartbeats arrived while probes failed, so that a silence means nothing.
+	// ProbeableContradicted: False; heartbeats arrived while probes failed, so that a silence means
+	// nothing.
 	ProbeableContradicted = "ProbesContradicted"
 )
 
-// NodeConditionVMKnown says whether the controller believes which VM the node says to be. It is absent until it was False. Only the
-// controller writes it.
+// NodeConditionVMKnown says whether the controller believes which VM the node says to be. It is
+// absent until it was False. Only the controller writes it.
 const NodeConditionVMKnown = "VMKnown"
 
 // AzDriverNodeStatus is what the node plug-in reports of its node.
@@ -107,12 +112,12 @@ type AzDriverNodeStatus struct {
 	// HeartbeatSeconds is the interval at which the node promises to report.
 	// +optional
 	HeartbeatSeconds int32 `json:"heartbeatSeconds,omitempty"`
-	// HeartbeatOnRequest says that the node plug-in watches this object and reports at once when HeartbeatRequestedTime changes. It then
-	// reports rarely otherwise.
+	// HeartbeatOnRequest says that the node plug-in watches this object and reports at once when
+	// HeartbeatRequestedTime changes. It then reports rarely otherwise.
 	// +optional
 	HeartbeatOnRequest bool `json:"heartbeatOnRequest,omitempty"`
-	// HeartbeatRequestedTime is when a controller requested a heartbeat, because a probe of the node had failed. Every replica of the
-	// controller may write it, also one that does not lead.
+	// HeartbeatRequestedTime is when a controller requested a heartbeat, because a probe of the
+	// node had failed. Every replica of the controller may write it, also one that does not lead.
 	// +optional
 	HeartbeatRequestedTime *metav1.MicroTime `json:"heartbeatRequestedTime,omitempty"`
 	// DriverVersion of the node plug-in.
@@ -121,8 +126,8 @@ type AzDriverNodeStatus struct {
 	// BootID is the kernel's boot ID: after a change of it, no earlier mount exists.
 	// +optional
 	BootID string `json:"bootID,omitempty"`
-	// MountsScannedTime is when this node plug-in process compared StagedVolumes with
-	// the node's mounts. A volume's absence from StagedVolumes proves nothing while it is unset (law 3a).
+	// MountsScannedTime is when this node plug-in process compared StagedVolumes with the node's
+	// mounts. A volume's absence from StagedVolumes proves nothing while it is unset (law 3a).
 	// +optional
 	MountsScannedTime *metav1.MicroTime `json:"mountsScannedTime,omitempty"`
 	// StagedVolumes are the volumes that are staged here, or being staged. An entry is written
@@ -131,19 +136,22 @@ type AzDriverNodeStatus struct {
 	// +listType=map
 	// +listMapKey=volumeName
 	StagedVolumes []StagedVolume `json:"stagedVolumes,omitempty"`
-	// ReportDigest is a digest of the object's UID and of the volumes in StagedVolumes, as the node plug-in wrote them. Where it does
-	// not agree, something else has changed the report, and a volume's absence proves nothing until the node writes again.
-	// Node plug-ins of earlier versions do not write it.
+	// ReportDigest is a digest of the object's UID and of the volumes in StagedVolumes, as the node
+	// plug-in wrote them. Where it does not agree, something else has changed the report, and a
+	// volume's absence proves nothing until the node writes again. Node plug-ins of earlier
+	// versions do not write it.
 	// +optional
 	ReportDigest string `json:"reportDigest,omitempty"`
-	// FenceRequests ask this node to take the persistent reservation of a volume from a node that was lost (law 3d). Only the controller
-	// writes them. A request remains until the lost node's attachment is gone; until then this node keeps the reservation that it took.
+	// FenceRequests ask this node to take the persistent reservation of a volume from a node that
+	// was lost (law 3d). Only the controller writes them. A request remains until the lost node's
+	// attachment is gone; until then this node keeps the reservation that it took.
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
 	FenceRequests []FenceRequest `json:"fenceRequests,omitempty"`
-	// FenceResults are this node's answers to FenceRequests. Only the node plug-in writes them. It removes a result after the request was
-	// removed and this node's registration with the disk has ended.
+	// FenceResults are this node's answers to FenceRequests. Only the node plug-in writes them. It
+	// removes a result after the request was removed and this node's registration with the disk has
+	// ended.
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
@@ -151,36 +159,39 @@ type AzDriverNodeStatus struct {
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable, Probeable, OutOfService, VMKnown.
+	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable,
+	// Probeable, OutOfService, VMKnown.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// NodeCapacity is how many disks the VM can have. The driver has MaxDataDisks less ForeignDisks. Replicas are not
-// subtracted: they are deleted when a primary needs their slot (law 8).
+// NodeCapacity is how many disks the VM can have. The driver has MaxDataDisks less ForeignDisks.
+// Replicas are not subtracted: they are deleted when a primary needs their slot (law 8).
 type NodeCapacity struct {
-	// MaxDataDisks is the largest number of data disks for the VM's size; 0 for a size that Azure does not list, and then
-	// Azure decides on each attach.
+	// MaxDataDisks is the largest number of data disks for the VM's size; 0 for a size that Azure
+	// does not list, and then Azure decides on each attach.
 	MaxDataDisks int32 `json:"maxDataDisks"`
 	// VMSize for which it was looked up.
 	VMSize string `json:"vmSize"`
-	// ForeignDisks is how many data disks are attached to the VM from outside this driver. They take
-	// slots that the driver does not have; the controller counts them at Azure every few minutes.
+	// ForeignDisks is how many data disks are attached to the VM from outside this driver. They
+	// take slots that the driver does not have; the controller counts them at Azure every few
+	// minutes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ForeignDisks int32 `json:"foreignDisks,omitempty"`
 	// LacksPremium says that Azure does not attach Premium disks, v2 included, to VMs of the size.
 	// +optional
 	LacksPremium bool `json:"lacksPremium,omitempty"`
-	// LacksUltra says that Azure does not attach Ultra disks to VMs of the size in the VM's zone. If it does, they
-	// must be enabled on the VM as well, which this field does not say.
+	// LacksUltra says that Azure does not attach Ultra disks to VMs of the size in the VM's zone.
+	// If it does, they must be enabled on the VM as well, which this field does not say.
 	// +optional
 	LacksUltra bool `json:"lacksUltra,omitempty"`
 }
 
-// Takes says whether disks of a SKU can be attached to the VM, as far as that is known. A nil capacity takes all.
+// Takes says whether disks of a SKU can be attached to the VM, as far as that is known. A nil
+// capacity takes all.
 func (c *NodeCapacity) Takes(skuName string) bool {
 	switch {
 	case c == nil || c.MaxDataDisks == 0:
@@ -226,8 +237,8 @@ type StagedVolume struct {
 	// StagingPath is where the volume is staged.
 	// +optional
 	StagingPath string `json:"stagingPath,omitempty"`
-	// ReservationKey is the key of the persistent reservation that this node holds on the disk, as in "0xad1d540000070a2c"; unset if the
-	// disk is not reserved.
+	// ReservationKey is the key of the persistent reservation that this node holds on the disk, as
+	// in "0xad1d540000070a2c"; unset if the disk is not reserved.
 	// +optional
 	ReservationKey string `json:"reservationKey,omitempty"`
 }

@@ -57,8 +57,9 @@ type VolumeOrigin string
 const (
 	// OriginProvisioned is a disk that the driver creates.
 	OriginProvisioned VolumeOrigin = "Provisioned"
-	// OriginAdopted is a disk that existed before: of a PersistentVolume that was created manually or by the V1
-	// driver. It is never formatted unless it reads blank, and the driver never creates it.
+	// OriginAdopted is a disk that existed before: of a PersistentVolume that was created manually
+	// or by the V1 driver. It is never formatted unless it reads blank, and the driver never
+	// creates it.
 	OriginAdopted VolumeOrigin = "Adopted"
 )
 
@@ -74,9 +75,10 @@ const (
 	AccessMultiNode AccessPattern = "MultiNode"
 )
 
-// AzVolumeSpec is what was requested. All of it is immutable except the capacity, the number of replicas, deleteDisk,
-// disk.persistentReservations, and what a VolumeAttributesClass can change of the disk: the DiskSettings. What Azure refuses permanently is
-// reverted to what the status says about the disk.
+// AzVolumeSpec is what was requested. All of it is immutable except the capacity, the number of
+// replicas, deleteDisk, disk.persistentReservations, and what a VolumeAttributesClass can change of
+// the disk: the DiskSettings. What Azure refuses permanently is reverted to what the status says
+// about the disk.
 //
 // +kubebuilder:validation:XValidation:rule="self.origin == oldSelf.origin",message="spec.origin is immutable"
 // +kubebuilder:validation:XValidation:rule="self.access == oldSelf.access",message="spec.access is immutable"
@@ -102,13 +104,13 @@ type AzVolumeSpec struct {
 	// Source is the disk or snapshot whose content the disk starts with.
 	// +optional
 	Source *VolumeSource `json:"source,omitempty"`
-	// PersistentVolumeClaim is the PersistentVolumeClaim for which the volume was provisioned, as namespace/name, for
-	// users to read.
+	// PersistentVolumeClaim is the PersistentVolumeClaim for which the volume was provisioned, as
+	// namespace/name, for users to read.
 	// +optional
 	PersistentVolumeClaim string `json:"persistentVolumeClaim,omitempty"`
-	// DeleteDisk says that the disk is deleted with the AzVolume. CSI's DeleteVolume sets it before it deletes the
-	// AzVolume; it is cleared if the volume is used or to be retained after all. Without it, a disk that was once
-	// created remains at Azure when its AzVolume is deleted.
+	// DeleteDisk says that the disk is deleted with the AzVolume. CSI's DeleteVolume sets it before
+	// it deletes the AzVolume; it is cleared if the volume is used or to be retained after all.
+	// Without it, a disk that was once created remains at Azure when its AzVolume is deleted.
 	// +optional
 	DeleteDisk bool `json:"deleteDisk,omitempty"`
 }
@@ -158,8 +160,8 @@ type DiskParameters struct {
 	// WriteAcceleratorEnabled turns the write accelerator on.
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
-	// PersistentReservations says whether the nodes that use the volume reserve its disk; empty means Auto. It takes effect when
-	// the volume is staged next.
+	// PersistentReservations says whether the nodes that use the volume reserve its disk; empty
+	// means Auto. It takes effect when the volume is staged next.
 	// +optional
 	PersistentReservations ReservationMode `json:"persistentReservations,omitempty"`
 	DiskSettings           `json:",inline"`
@@ -183,7 +185,8 @@ type VolumeSource struct {
 // +kubebuilder:validation:Enum=Pending;Creating;CreationFailed;Created;Updating;UpdateFailed;Deleting;DeletionFailed
 type VolumeState string
 
-// The states of an AzVolume. A failed state is not final: the driver retries as long as the object asks for it.
+// The states of an AzVolume. A failed state is not final: the driver retries as long as the object
+// asks for it.
 //
 //	Pending ─▶ Creating ─▶ Created ─▶ Deleting ─▶ (gone)
 //	              │  ▲      │   ▲         │ ▲
@@ -214,46 +217,52 @@ type AzVolumeStatus struct {
 	// SizeBytes is the size of the disk at Azure in bytes.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
-	// Applied are the settings of spec.disk to which the disk has been brought. The disk is changed when spec.disk says something
-	// else; without it the disk is read first.
+	// Applied are the settings of spec.disk to which the disk has been brought. The disk is changed
+	// when spec.disk says something else; without it the disk is read first.
 	// +optional
 	Applied *AppliedSettings `json:"applied,omitempty"`
-	// UpdateSince is when it was first seen that the disk has to be changed. For half a second from then on changes are
-	// gathered, so that they reach Azure in one call. Unset when the disk is as it should be.
+	// UpdateSince is when it was first seen that the disk has to be changed. For half a second from
+	// then on changes are gathered, so that they reach Azure in one call. Unset when the disk is as
+	// it should be.
 	// +optional
 	UpdateSince *metav1.MicroTime `json:"updateSince,omitempty"`
 	// RefusedCapacity is the last growth that was refused, unless one has succeeded since.
 	// +optional
 	RefusedCapacity *Refusal `json:"refusedCapacity,omitempty"`
-	// RefusedSettings is the last change of the settings that was refused, unless one has succeeded since.
+	// RefusedSettings is the last change of the settings that was refused, unless one has succeeded
+	// since.
 	// +optional
 	RefusedSettings *Refusal `json:"refusedSettings,omitempty"`
 	// Conversion of the disk to another SKU that continues at Azure; unset if there is none.
 	// +optional
 	Conversion *Conversion `json:"conversion,omitempty"`
-	// Disk is the disk as Azure described it when the driver read it last: after Azure had refused to attach it, or after a
-	// change that found it different from spec.disk. Where it differs from spec.disk, the driver uses it.
+	// Disk is the disk as Azure described it when the driver read it last: after Azure had refused
+	// to attach it, or after a change that found it different from spec.disk. Where it differs from
+	// spec.disk, the driver uses it.
 	// +optional
 	Disk *DiskReading `json:"disk,omitempty"`
 	// Filesystem records the filesystem that was made on the disk. While it is set,
 	// a device that carries another one is refused (law 4).
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`
-	// Fencing is how the node that has the volume staged, or had it staged last, is fenced if it is lost, according to that node's
-	// report. Unset before the first use.
+	// Fencing is how the node that has the volume staged, or had it staged last, is fenced if it is
+	// lost, according to that node's report. Unset before the first use.
 	// +optional
 	Fencing FencingMethod `json:"fencing,omitempty"`
-	// ConfirmedUID is the UID of this AzVolume once the disk is known to be used by this cluster: the disk was created for this object, or the
-	// node that holds the ownership has staged it. As long as it is not, also in an object that was restored from a backup with its status and has
-	// another UID, Azure is asked for VMs outside of this cluster that have the disk before a node acquires the ownership.
+	// ConfirmedUID is the UID of this AzVolume once the disk is known to be used by this cluster:
+	// the disk was created for this object, or the node that holds the ownership has staged it. As
+	// long as it is not, also in an object that was restored from a backup with its status and has
+	// another UID, Azure is asked for VMs outside of this cluster that have the disk before a node
+	// acquires the ownership.
 	// +optional
 	ConfirmedUID types.UID `json:"confirmedUID,omitempty"`
-	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of them. When it is
-	// deleted and the disk is not to be deleted with it, the driver deletes the AzVolume as soon as no node uses the
-	// disk, and the disk remains at Azure.
+	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of
+	// them. When it is deleted and the disk is not to be deleted with it, the driver deletes the
+	// AzVolume as soon as no node uses the disk, and the disk remains at Azure.
 	// +optional
 	PersistentVolume string `json:"persistentVolume,omitempty"`
-	// Primary is the ownership of a SingleNode volume: which node may use it. Its epoch outlives the release.
+	// Primary is the ownership of a SingleNode volume: which node may use it. Its epoch outlives
+	// the release.
 	// +optional
 	Primary *Ownership `json:"primary,omitempty"`
 	// LastReleasedTime is when the volume last lost its primary. Five minutes
@@ -263,7 +272,8 @@ type AzVolumeStatus struct {
 	// LastRelease says which node released the volume last, and by what proof.
 	// +optional
 	LastRelease *ReleaseRecord `json:"lastRelease,omitempty"`
-	// Replicas says how many attachment replicas there are. Unset for a volume that is to have none.
+	// Replicas says how many attachment replicas there are. Unset for a volume that is to have
+	// none.
 	// +optional
 	Replicas *ReplicaCount `json:"replicas,omitempty"`
 	// Operation is the Azure operation in flight, if any.
@@ -272,7 +282,8 @@ type AzVolumeStatus struct {
 	// Error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the volume: Ready, ReplicasAttached, Updated, DiskChanged. The message of ReplicasAttached names the nodes that take no replica, and why.
+	// Conditions of the volume: Ready, ReplicasAttached, Updated, DiskChanged. The message of
+	// ReplicasAttached names the nodes that take no replica, and why.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -282,11 +293,13 @@ type AzVolumeStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// DiskReading is what Azure says of a disk that decides how, and where, it can be attached. A client of Azure can change all of it.
+// DiskReading is what Azure says of a disk that decides how, and where, it can be attached. A
+// client of Azure can change all of it.
 type DiskReading struct {
 	// ReadTime is when Azure was asked last. If Azure has never answered, only the times are set.
 	ReadTime metav1.Time `json:"readTime"`
-	// ChangedTime is when the driver first read the values below: what it asked Azure for until then was decided from other values.
+	// ChangedTime is when the driver first read the values below: what it asked Azure for until
+	// then was decided from other values.
 	// +optional
 	ChangedTime *metav1.Time `json:"changedTime,omitempty"`
 	// SKUName is the disk's SKU.
@@ -301,13 +314,15 @@ type DiskReading struct {
 	// DiskEncryptionSetID is the disk encryption set with which the disk is encrypted.
 	// +optional
 	DiskEncryptionSetID string `json:"diskEncryptionSetID,omitempty"`
-	// UnrecordedVMs are the resource IDs of the VMs that had the disk at ReadTime without an AzVolumeAttachment.
+	// UnrecordedVMs are the resource IDs of the VMs that had the disk at ReadTime without an
+	// AzVolumeAttachment.
 	// +optional
 	// +listType=atomic
 	UnrecordedVMs []string `json:"unrecordedVMs,omitempty"`
 }
 
-// Shares is the number of VMs that may attach the disk at once: as Azure said last, or else as spec.disk says.
+// Shares is the number of VMs that may attach the disk at once: as Azure said last, or else as
+// spec.disk says.
 func (v *AzVolume) Shares() int32 {
 	if d := v.Status.Disk; d != nil && d.MaxShares > 0 {
 		return d.MaxShares
@@ -315,7 +330,8 @@ func (v *AzVolume) Shares() int32 {
 	return v.Spec.Disk.MaxShares
 }
 
-// WantedReplicas is the number of replicas besides a primary: spec.maxMountReplicaCount, or fewer if the disk has fewer shares by now.
+// WantedReplicas is the number of replicas besides a primary: spec.maxMountReplicaCount, or fewer
+// if the disk has fewer shares by now.
 func (v *AzVolume) WantedReplicas() int32 {
 	if d := v.Status.Disk; d != nil && d.MaxShares > 0 {
 		return min(v.Spec.MaxMountReplicaCount, d.MaxShares-1)
@@ -327,7 +343,8 @@ func (v *AzVolume) WantedReplicas() int32 {
 type ReplicaCount struct {
 	// Ready is how many of the wanted replicas are attached.
 	Ready int32 `json:"ready"`
-	// Wanted is how many replicas there should be now: spec.maxMountReplicaCount while the volume is in use and for a while after, else 0.
+	// Wanted is how many replicas there should be now: spec.maxMountReplicaCount while the volume
+	// is in use and for a while after, else 0.
 	Wanted int32 `json:"wanted"`
 }
 
@@ -346,7 +363,8 @@ type Operation struct {
 	// ResumeToken lets any process of the driver go on polling the operation; opaque.
 	// +optional
 	ResumeToken string `json:"resumeToken,omitempty"`
-	// StartTime is when Azure accepted the operation, or, without a token, when Azure was about to be asked.
+	// StartTime is when Azure accepted the operation, or, without a token, when Azure was about to
+	// be asked.
 	StartTime metav1.Time `json:"startTime"`
 }
 

@@ -76,8 +76,8 @@ type AzVolumeAttachmentSpec struct {
 	// the last epoch under which it was Primary, or 0.
 	// +kubebuilder:validation:Minimum=0
 	Epoch int64 `json:"epoch"`
-	// ReadOnly says that the volume was published to the node for reading only: the node mounts it so, and
-	// write-protects the device of a raw block volume. It means nothing for a Replica.
+	// ReadOnly says that the volume was published to the node for reading only: the node mounts it
+	// so, and write-protects the device of a raw block volume. It means nothing for a Replica.
 	// +optional
 	ReadOnly bool `json:"readOnly,omitempty"`
 }
@@ -86,7 +86,8 @@ type AzVolumeAttachmentSpec struct {
 // +kubebuilder:validation:Enum=Pending;Attaching;Attached;AttachmentFailed;Detaching;DetachmentFailed
 type AttachmentState string
 
-// The states of an AzVolumeAttachment; failed states are retried. An attachment that is detached is deleted.
+// The states of an AzVolumeAttachment; failed states are retried. An attachment that is detached is
+// deleted.
 const (
 	AttachmentPending    AttachmentState = "Pending"
 	AttachmentAttaching  AttachmentState = "Attaching"
@@ -107,12 +108,13 @@ type AzVolumeAttachmentStatus struct {
 	// LUN of the disk at the VM; set once State is Attached.
 	// +optional
 	LUN *int32 `json:"lun,omitempty"`
-	// VMID is the VM to which the disk is attached, recorded before the first call to Azure, so that it is known even
-	// if the AzDriverNode is deleted.
+	// VMID is the VM to which the disk is attached, recorded before the first call to Azure, so
+	// that it is known even if the AzDriverNode is deleted.
 	// +optional
 	VMID string `json:"vmID,omitempty"`
-	// UID of the AzVolumeAttachment, recorded with the VM. An object that was restored from a backup has another UID than the status that was
-	// restored with it, and such a status is discarded: the VM that it names may be another cluster's.
+	// UID of the AzVolumeAttachment, recorded with the VM. An object that was restored from a
+	// backup has another UID than the status that was restored with it, and such a status is
+	// discarded: the VM that it names may be another cluster's.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// Proof that the node released the volume, and the epoch for which it did (law 3).
@@ -145,8 +147,8 @@ const (
 	ProofDetached ProofKind = "Detached"
 	// ProofVMDown: Azure says that the VM is deallocated, stopped or deleted (law 3c).
 	ProofVMDown ProofKind = "VMDown"
-	// ProofPreempted: another node took the persistent reservation of the disk from this node (law 3d). The disk may still be
-	// attached.
+	// ProofPreempted: another node took the persistent reservation of the disk from this node (law
+	// 3d). The disk may still be attached.
 	ProofPreempted ProofKind = "Preempted"
 )
 

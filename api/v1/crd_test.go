@@ -23,8 +23,18 @@ func newVolume(namespace, name string) *apiv1.AzVolume {
 	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30, MaxMountReplicaCount: 1,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, MaxShares: 2, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
+			Origin:               apiv1.OriginProvisioned,
+			Access:               apiv1.AccessSingleNode,
+			CapacityBytes:        1 << 30,
+			MaxMountReplicaCount: 1,
+			Disk: apiv1.DiskParameters{
+				SubscriptionID: "s",
+				ResourceGroup:  "g",
+				Name:           name,
+				MaxShares:      2,
+				CachingMode:    "None",
+				DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
+			},
 		},
 	}
 }
@@ -32,7 +42,11 @@ func newVolume(namespace, name string) *apiv1.AzVolume {
 func newAttachment(namespace, volume, node string) *apiv1.AzVolumeAttachment {
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, node)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   node,
+			Role:       apiv1.RoleReplica,
+		},
 	}
 }
 
@@ -51,13 +65,20 @@ func TestVolumeSpecRules(t *testing.T) {
 		words  string
 	}{
 		"more replicas than shares": {func(v *apiv1.AzVolume) { v.Spec.MaxMountReplicaCount = 2 }, "maxShares - 1"},
-		"replicas of a multi-node":  {func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }, "must be 0 for a MultiNode"},
-		"an unknown SKU":            {func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "Golden_LRS" }, "Unsupported value"},
-		"no shares at all":          {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 0; v.Spec.MaxMountReplicaCount = -1 }, "greater than or equal to 1"},
-		"no size":                   {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 0 }, "greater than or equal to 1"},
-		"two sources":               {func(v *apiv1.AzVolume) { v.Spec.Source = &apiv1.VolumeSource{DiskURI: "a", SnapshotURI: "b"} }, "exactly one"},
-		"a name that is too long":   {func(v *apiv1.AzVolume) { v.Name = strings.Repeat("a", 64) }, "at most 63"},
-		"a filesystem of no use":    {func(v *apiv1.AzVolume) { v.Spec.Disk.FSType = "ntfs" }, "Unsupported value"},
+		"replicas of a multi-node": {func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode },
+			"must be 0 for a MultiNode"},
+		"an unknown SKU": {func(v *apiv1.AzVolume) { v.Spec.Disk.SKUName = "Golden_LRS" }, "Unsupported value"},
+		"no shares at all": {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 0; v.Spec.MaxMountReplicaCount = -1 },
+			"greater than or equal to 1"},
+		"no size": {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 0 }, "greater than or equal to 1"},
+		"two sources": {func(v *apiv1.AzVolume) {
+			v.Spec.Source = &apiv1.VolumeSource{
+				DiskURI:     "a",
+				SnapshotURI: "b",
+			}
+		}, "exactly one"},
+		"a name that is too long": {func(v *apiv1.AzVolume) { v.Name = strings.Repeat("a", 64) }, "at most 63"},
+		"a filesystem of no use":  {func(v *apiv1.AzVolume) { v.Spec.Disk.FSType = "ntfs" }, "Unsupported value"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := newVolume(namespace, "bad")
@@ -78,28 +99,41 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 		change func(*apiv1.AzVolumeSpec)
 		words  string
 	}{
-		"subscription":      {func(s *apiv1.AzVolumeSpec) { s.Disk.SubscriptionID = "other" }, "spec.disk.subscriptionID is immutable"},
-		"resource group":    {func(s *apiv1.AzVolumeSpec) { s.Disk.ResourceGroup = "other" }, "spec.disk.resourceGroup is immutable"},
-		"disk name":         {func(s *apiv1.AzVolumeSpec) { s.Disk.Name = "other" }, "spec.disk.name is immutable"},
-		"location":          {func(s *apiv1.AzVolumeSpec) { s.Disk.Location = "mars" }, "spec.disk.location is immutable"},
-		"zone":              {func(s *apiv1.AzVolumeSpec) { s.Disk.Zone = "9" }, "spec.disk.zone is immutable"},
-		"shares":            {func(s *apiv1.AzVolumeSpec) { s.Disk.MaxShares = 3 }, "spec.disk.maxShares is immutable"},
-		"filesystem":        {func(s *apiv1.AzVolumeSpec) { s.Disk.FSType = "xfs" }, "spec.disk.fsType is immutable"},
-		"sector size":       {func(s *apiv1.AzVolumeSpec) { s.Disk.LogicalSectorSize = &sector }, "spec.disk.logicalSectorSize is immutable"},
-		"encryption set":    {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionSetID = "/subscriptions/x" }, "spec.disk.diskEncryptionSetID is immutable"},
-		"encryption type":   {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionType = "x" }, "spec.disk.diskEncryptionType is immutable"},
-		"performance plus":  {func(s *apiv1.AzVolumeSpec) { s.Disk.EnablePerformancePlus = true }, "spec.disk.enablePerformancePlus is immutable"},
-		"frequent attaches": {func(s *apiv1.AzVolumeSpec) { s.Disk.OptimizedForFrequentAttach = true }, "spec.disk.optimizedForFrequentAttach is immutable"},
-		"block size":        {func(s *apiv1.AzVolumeSpec) { s.Disk.BlockSize = 1024 }, "spec.disk.blockSize is immutable"},
-		"inode size":        {func(s *apiv1.AzVolumeSpec) { s.Disk.InodeSize = 512 }, "spec.disk.inodeSize is immutable"},
-		"bytes per inode":   {func(s *apiv1.AzVolumeSpec) { s.Disk.BytesPerInode = 8192 }, "spec.disk.bytesPerInode is immutable"},
-		"number of inodes":  {func(s *apiv1.AzVolumeSpec) { s.Disk.NumberOfInodes = 1000 }, "spec.disk.numberOfInodes is immutable"},
-		"action on delay":   {func(s *apiv1.AzVolumeSpec) { s.Disk.ActionOnDiskDelay = "AutomaticReattach" }, "spec.disk.actionOnDiskDelay is immutable"},
-		"write accelerator": {func(s *apiv1.AzVolumeSpec) { s.Disk.WriteAcceleratorEnabled = true }, "spec.disk.writeAcceleratorEnabled is immutable"},
-		"origin":            {func(s *apiv1.AzVolumeSpec) { s.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
-		"access":            {func(s *apiv1.AzVolumeSpec) { s.Access, s.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 }, "spec.access is immutable"},
-		"a source later":    {func(s *apiv1.AzVolumeSpec) { s.Source = &apiv1.VolumeSource{DiskURI: "a"} }, "spec.source is immutable"},
-		"a smaller disk":    {func(s *apiv1.AzVolumeSpec) { s.CapacityBytes-- }, "may only grow"},
+		"subscription": {func(s *apiv1.AzVolumeSpec) { s.Disk.SubscriptionID = "other" },
+			"spec.disk.subscriptionID is immutable"},
+		"resource group": {func(s *apiv1.AzVolumeSpec) { s.Disk.ResourceGroup = "other" },
+			"spec.disk.resourceGroup is immutable"},
+		"disk name":  {func(s *apiv1.AzVolumeSpec) { s.Disk.Name = "other" }, "spec.disk.name is immutable"},
+		"location":   {func(s *apiv1.AzVolumeSpec) { s.Disk.Location = "mars" }, "spec.disk.location is immutable"},
+		"zone":       {func(s *apiv1.AzVolumeSpec) { s.Disk.Zone = "9" }, "spec.disk.zone is immutable"},
+		"shares":     {func(s *apiv1.AzVolumeSpec) { s.Disk.MaxShares = 3 }, "spec.disk.maxShares is immutable"},
+		"filesystem": {func(s *apiv1.AzVolumeSpec) { s.Disk.FSType = "xfs" }, "spec.disk.fsType is immutable"},
+		"sector size": {func(s *apiv1.AzVolumeSpec) { s.Disk.LogicalSectorSize = &sector },
+			"spec.disk.logicalSectorSize is immutable"},
+		"encryption set": {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionSetID = "/subscriptions/x" },
+			"spec.disk.diskEncryptionSetID is immutable"},
+		"encryption type": {func(s *apiv1.AzVolumeSpec) { s.Disk.DiskEncryptionType = "x" },
+			"spec.disk.diskEncryptionType is immutable"},
+		"performance plus": {func(s *apiv1.AzVolumeSpec) { s.Disk.EnablePerformancePlus = true },
+			"spec.disk.enablePerformancePlus is immutable"},
+		"frequent attaches": {func(s *apiv1.AzVolumeSpec) { s.Disk.OptimizedForFrequentAttach = true },
+			"spec.disk.optimizedForFrequentAttach is immutable"},
+		"block size": {func(s *apiv1.AzVolumeSpec) { s.Disk.BlockSize = 1024 }, "spec.disk.blockSize is immutable"},
+		"inode size": {func(s *apiv1.AzVolumeSpec) { s.Disk.InodeSize = 512 }, "spec.disk.inodeSize is immutable"},
+		"bytes per inode": {func(s *apiv1.AzVolumeSpec) { s.Disk.BytesPerInode = 8192 },
+			"spec.disk.bytesPerInode is immutable"},
+		"number of inodes": {func(s *apiv1.AzVolumeSpec) { s.Disk.NumberOfInodes = 1000 },
+			"spec.disk.numberOfInodes is immutable"},
+		"action on delay": {func(s *apiv1.AzVolumeSpec) { s.Disk.ActionOnDiskDelay = "AutomaticReattach" },
+			"spec.disk.actionOnDiskDelay is immutable"},
+		"write accelerator": {func(s *apiv1.AzVolumeSpec) { s.Disk.WriteAcceleratorEnabled = true },
+			"spec.disk.writeAcceleratorEnabled is immutable"},
+		"origin": {func(s *apiv1.AzVolumeSpec) { s.Origin = apiv1.OriginAdopted }, "spec.origin is immutable"},
+		"access": {func(s *apiv1.AzVolumeSpec) { s.Access, s.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 },
+			"spec.access is immutable"},
+		"a source later": {func(s *apiv1.AzVolumeSpec) { s.Source = &apiv1.VolumeSource{DiskURI: "a"} },
+			"spec.source is immutable"},
+		"a smaller disk": {func(s *apiv1.AzVolumeSpec) { s.CapacityBytes-- }, "may only grow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := v.DeepCopy()
@@ -110,8 +144,17 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 	n := int64(4000)
 	v.Spec.CapacityBytes, v.Spec.MaxMountReplicaCount = 2<<30, 0
 	v.Spec.Disk.DiskSettings = apiv1.DiskSettings{
-		SKUName: "PremiumV2_LRS", DiskIOPSReadWrite: &n, DiskMBpsReadWrite: &n, DiskIOPSReadOnly: &n, DiskMBpsReadOnly: &n, Tier: "P30", EnableBursting: true,
-		NetworkAccessPolicy: "AllowPrivate", PublicNetworkAccess: "Disabled", DiskAccessID: "/subscriptions/x", Tags: map[string]string{"a": "b"},
+		SKUName:             "PremiumV2_LRS",
+		DiskIOPSReadWrite:   &n,
+		DiskMBpsReadWrite:   &n,
+		DiskIOPSReadOnly:    &n,
+		DiskMBpsReadOnly:    &n,
+		Tier:                "P30",
+		EnableBursting:      true,
+		NetworkAccessPolicy: "AllowPrivate",
+		PublicNetworkAccess: "Disabled",
+		DiskAccessID:        "/subscriptions/x",
+		Tags:                map[string]string{"a": "b"},
 	}
 	if err := c.Update(t.Context(), v); err != nil {
 		t.Fatal(err)
@@ -149,7 +192,11 @@ func TestOwnershipRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := func(node string, epoch int64, state apiv1.OwnershipState) error {
-		v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: node,
+			Epoch:    epoch,
+			State:    state,
+		}
 		err := c.Status().Update(t.Context(), v)
 		if err != nil {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
@@ -195,7 +242,11 @@ func TestOwnershipIsComparedAndSwapped(t *testing.T) {
 	}
 	acquire := func(from *apiv1.AzVolume, node string) error {
 		changed := from.DeepCopy()
-		changed.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: 1, State: apiv1.OwnershipHeld}
+		changed.Status.Primary = &apiv1.Ownership{
+			NodeName: node,
+			Epoch:    1,
+			State:    apiv1.OwnershipHeld,
+		}
 		return c.Status().Patch(t.Context(), changed, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	}
 	if err := acquire(v, "a"); err != nil {
@@ -230,7 +281,11 @@ func TestAttachmentRules(t *testing.T) {
 			refused(t, c.Update(t.Context(), changed), test.words)
 		})
 	}
-	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 4, Time: metav1.Now()}
+	a.Status.Proof = &apiv1.ReleaseProof{
+		Kind:  apiv1.ProofPreempted,
+		Epoch: 4,
+		Time:  metav1.Now(),
+	}
 	if err := c.Status().Update(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
@@ -264,12 +319,19 @@ func TestAttachmentsAreSelectedByNodeVolumeAndRole(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
 	primary := newAttachment(namespace, "v1", "n1")
 	primary.Spec.Role, primary.Spec.Epoch = apiv1.RolePrimary, 1
-	for _, a := range []*apiv1.AzVolumeAttachment{primary, newAttachment(namespace, "v1", "n2"), newAttachment(namespace, "v2", "n1")} {
+	for _, a := range []*apiv1.AzVolumeAttachment{primary, newAttachment(namespace, "v1", "n2"),
+		newAttachment(namespace, "v2", "n1")} {
 		if err := c.Create(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for field, want := range map[string]int{"spec.nodeName=n1": 2, "spec.volumeName=v1": 2, "spec.nodeName=n2": 1, "spec.role=Primary": 1, "spec.role=Replica": 2} {
+	for field, want := range map[string]int{
+		"spec.nodeName=n1":   2,
+		"spec.volumeName=v1": 2,
+		"spec.nodeName=n2":   1,
+		"spec.role=Primary":  1,
+		"spec.role=Replica":  2,
+	} {
 		name, value, _ := strings.Cut(field, "=")
 		var list apiv1.AzVolumeAttachmentList
 		if err := c.List(t.Context(), &list, client.InNamespace(namespace), client.MatchingFields{name: value}); err != nil {
@@ -289,7 +351,11 @@ func TestStagedVolumesMergeByName(t *testing.T) {
 	if err := c.Create(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: "v", Epoch: 1, Phase: apiv1.PhaseStaged}, {VolumeName: "v", Epoch: 2, Phase: apiv1.PhaseStaged}}
+	d.Status.StagedVolumes = []apiv1.StagedVolume{{
+		VolumeName: "v",
+		Epoch:      1,
+		Phase:      apiv1.PhaseStaged,
+	}, {VolumeName: "v", Epoch: 2, Phase: apiv1.PhaseStaged}}
 	refused(t, c.Status().Update(t.Context(), d), "Duplicate value")
 }
 
@@ -299,7 +365,11 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
-	v.Status.State, v.Status.Primary = apiv1.VolumeCreated, &apiv1.Ownership{NodeName: "node-7", Epoch: 3, State: apiv1.OwnershipHeld}
+	v.Status.State, v.Status.Primary = apiv1.VolumeCreated, &apiv1.Ownership{
+		NodeName: "node-7",
+		Epoch:    3,
+		State:    apiv1.OwnershipHeld,
+	}
 	v.Status.Replicas = &apiv1.ReplicaCount{Ready: 6, Wanted: 8}
 	if err := c.Status().Update(t.Context(), v); err != nil {
 		t.Fatal(err)

@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The Provisioner Library has types with the fields of DiskSettings and ImmutableDiskSettings, and Go converts these into
-// those. The compiler refuses a field that only one of them has.
+// The Provisioner Library has types with the fields of DiskSettings and ImmutableDiskSettings, and
+// Go converts these into those. The compiler refuses a field that only one of them has.
 
 // DiskSettings are the parameters of a disk that can be changed while it exists.
 type DiskSettings struct {
@@ -18,10 +18,12 @@ type DiskSettings struct {
 	// DiskMBpsReadWrite is the provisioned throughput in MB/s (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskMBpsReadWrite *int64 `json:"diskMBpsReadWrite,omitempty"`
-	// DiskIOPSReadOnly is the provisioned IOPS of the VMs that share the disk read-only (UltraSSD_LRS, PremiumV2_LRS).
+	// DiskIOPSReadOnly is the provisioned IOPS of the VMs that share the disk read-only
+	// (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskIOPSReadOnly *int64 `json:"diskIOPSReadOnly,omitempty"`
-	// DiskMBpsReadOnly is the provisioned throughput in MB/s of the VMs that share the disk read-only (UltraSSD_LRS, PremiumV2_LRS).
+	// DiskMBpsReadOnly is the provisioned throughput in MB/s of the VMs that share the disk
+	// read-only (UltraSSD_LRS, PremiumV2_LRS).
 	// +optional
 	DiskMBpsReadOnly *int64 `json:"diskMBpsReadOnly,omitempty"`
 	// Tier is the performance tier, as in "P30", above that of the size (Premium_LRS, Premium_ZRS).
@@ -41,10 +43,12 @@ type DiskSettings struct {
 	// DiskAccessID is the resource ID of the disk access resource (AllowPrivate only).
 	// +optional
 	DiskAccessID string `json:"diskAccessID,omitempty"`
-	// Tags are those that the driver, or a user through the driver, has set on the disk. The disk may have more.
+	// Tags are those that the driver, or a user through the driver, has set on the disk. The disk
+	// may have more.
 	// +optional
 	Tags map[string]string `json:"tags,omitempty"`
-	// RemovedTags are the names of the tags that the VolumeAttributesClass removes from the disk, without regard to case.
+	// RemovedTags are the names of the tags that the VolumeAttributesClass removes from the disk,
+	// without regard to case.
 	// +listType=set
 	// +optional
 	RemovedTags []string `json:"removedTags,omitempty"`
@@ -81,8 +85,8 @@ type ImmutableDiskSettings struct {
 	ActionOnDiskDelay string `json:"actionOnDiskDelay,omitempty"`
 }
 
-// FilesystemOptions are the options with which a filesystem is made on a blank disk. 0 is the default of mkfs. The
-// Provisioner Library has a type with the same fields.
+// FilesystemOptions are the options with which a filesystem is made on a blank disk. 0 is the
+// default of mkfs. The Provisioner Library has a type with the same fields.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.blockSize) == has(oldSelf.blockSize) && (!has(self.blockSize) || self.blockSize == oldSelf.blockSize)",message="spec.disk.blockSize is immutable"
 // +kubebuilder:validation:XValidation:rule="has(self.inodeSize) == has(oldSelf.inodeSize) && (!has(self.inodeSize) || self.inodeSize == oldSelf.inodeSize)",message="spec.disk.inodeSize is immutable"
@@ -117,8 +121,9 @@ type AppliedSettings struct {
 	DiskSettings `json:",inline"`
 }
 
-// Refusal is a change of the disk that Azure, or a rule of Azure that the driver knows, refused permanently. The spec
-// that requested it is reverted to what is applied, so that it blocks no other change.
+// Refusal is a change of the disk that Azure, or a rule of Azure that the driver knows, refused
+// permanently. The spec that requested it is reverted to what is applied, so that it blocks no
+// other change.
 type Refusal struct {
 	// Generation of the AzVolume whose spec was refused.
 	Generation int64 `json:"generation"`
@@ -126,7 +131,8 @@ type Refusal struct {
 	Error `json:",inline"`
 }
 
-// Conversion is a change of a disk's SKU that continues in the background at Azure, while the disk is in use.
+// Conversion is a change of a disk's SKU that continues in the background at Azure, while the disk
+// is in use.
 type Conversion struct {
 	// Percent that is done.
 	// +kubebuilder:validation:Minimum=0

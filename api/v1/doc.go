@@ -7,7 +7,8 @@
 //
 // # Who writes what
 //
-// Nearly every field has one writer. Where several are named, each of them writes by compare-and-swap:
+// Nearly every field has one writer. Where several are named, each of them writes by
+// compare-and-swap:
 //
 //	AzVolume.spec                     CSI controller server: at creation and adoption, to expand and modify, and the
 //	                                  caching mode at publish; volume reconciler (leader): reverts what Azure refused
@@ -28,9 +29,9 @@
 //
 // # The epoch
 //
-// AzVolume.status.primary.epoch grows by one each time a node acquires the ownership. A node may mount a
-// volume only while the AzVolumeAttachment of that node carries the role Primary
-// and the same epoch as the AzVolume.
+// AzVolume.status.primary.epoch grows by one each time a node acquires the ownership. A node may
+// mount a volume only while the AzVolumeAttachment of that node carries the role Primary and the
+// same epoch as the AzVolume.
 //
 // +kubebuilder:object:generate=true
 // +groupName=disk.csi.azure.com

@@ -1,7 +1,7 @@
 package v1
 
-// NodeConditionOutOfService says whether the controller set Kubernetes' out-of-service taint on the Node. It is
-// written before the taint, so that the controller removes its own taint and no other.
+// NodeConditionOutOfService says whether the controller set Kubernetes' out-of-service taint on the
+// Node. It is written before the taint, so that the controller removes its own taint and no other.
 const NodeConditionOutOfService = "OutOfService"
 
 // Reasons of the condition OutOfService.
@@ -12,16 +12,17 @@ const (
 	OutOfServiceNodeBack = "NodeBack"
 )
 
-// TaintNodeLost, with the effect NoSchedule, keeps new pods off a node that is fenced from volumes, until it is Ready
-// again and every fence is complete. Kubernetes itself learns of the loss much later, and would start the pods on the
-// lost node again.
+// TaintNodeLost, with the effect NoSchedule, keeps new pods off a node that is fenced from volumes,
+// until it is Ready again and every fence is complete. Kubernetes itself learns of the loss much
+// later, and would start the pods on the lost node again.
 const TaintNodeLost = GroupName + "/node-lost"
 
-// TaintNodeUnresponsive, with the effect NoSchedule, keeps new pods off a node that has not answered a request to fence (AzDriverNode,
-// status.fenceRequests) in time, until a sign of life comes through the API server. The node may be running, and cut off from the API server: then it
+// TaintNodeUnresponsive, with the effect NoSchedule, keeps new pods off a node that has not
+// answered a request to fence (AzDriverNode, status.fenceRequests) in time, until a sign of life
+// comes through the API server. The node may be running, and cut off from the API server: then it
 // starts no new pod, and Kubernetes learns of it much later.
 const TaintNodeUnresponsive = GroupName + "/node-unresponsive"
 
-// FinalizerFenced is on the attachment of a MultiNode volume whose node is fenced because it was lost, until
-// Kubernetes is informed: the attachment is the record of the decision.
+// FinalizerFenced is on the attachment of a MultiNode volume whose node is fenced because it was
+// lost, until Kubernetes is informed: the attachment is the record of the decision.
 const FinalizerFenced = GroupName + "/fenced"

@@ -10,12 +10,14 @@ import (
 
 const maxNameLength = validation.DNS1123SubdomainMaxLength
 
-// maxVolumeName is the length of a label's value, so that tools can label other objects with an AzVolume's name.
+// maxVolumeName is the length of a label's value, so that tools can label other objects with an
+// AzVolume's name.
 const maxVolumeName = validation.LabelValueMaxLength
 
-// VolumeName returns the name of the AzVolume for a disk at Azure: the disk's name, made legal and short enough for Kubernetes, and a hash of the whole
-// resource ID without regard to case. Two disks of one name, in two resource groups or subscriptions, have two AzVolumes. It depends on nothing but the ID,
-// so all programs of the driver agree on it.
+// VolumeName returns the name of the AzVolume for a disk at Azure: the disk's name, made legal and
+// short enough for Kubernetes, and a hash of the whole resource ID without regard to case. Two
+// disks of one name, in two resource groups or subscriptions, have two AzVolumes. It depends on
+// nothing but the ID, so all programs of the driver agree on it.
 func VolumeName(subscriptionID, resourceGroup, diskName string) string {
 	id := strings.ToLower(subscriptionID + "/" + resourceGroup + "/" + diskName)
 	return legalName(strings.ToLower(diskName), id, maxVolumeName)
@@ -31,7 +33,8 @@ func AttachmentName(volumeName, nodeName string) string {
 	return legalName(name, name, maxNameLength)
 }
 
-// legalName returns s with the characters that a Kubernetes name cannot hold replaced, cut to the limit, and with a hash of identity at its end.
+// legalName returns s with the characters that a Kubernetes name cannot hold replaced, cut to the
+// limit, and with a hash of identity at its end.
 func legalName(s, identity string, limit int) string {
 	sum := sha256.Sum256([]byte(identity))
 	suffix := "-" + hex.EncodeToString(sum[:])[:10]

@@ -24,7 +24,8 @@ func TestAVolumeIsNamedForItsDiskAndItsResourceID(t *testing.T) {
 		"a name that Kubernetes cannot hold":         {"s", "rg", "By_User.1", "by-user-1-"},
 		"a name that is longer than a label's value": {"s", "rg", strings.Repeat("a", 80), strings.Repeat("a", 52) + "-"},
 	} {
-		if got := apiv1.VolumeName(test.subscription, test.group, test.disk); len(got) != len(test.want)+10 || !strings.HasPrefix(got, test.want) {
+		if got := apiv1.VolumeName(test.subscription, test.group, test.disk); len(got) != len(test.want)+10 ||
+			!strings.HasPrefix(got, test.want) {
 			t.Errorf("%s: %q, want %q and 10 digits", name, got, test.want)
 		}
 	}

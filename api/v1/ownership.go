@@ -11,8 +11,8 @@ type OwnershipState string
 const (
 	// OwnershipHeld allows the node to stage the volume.
 	OwnershipHeld OwnershipState = "Held"
-	// OwnershipReleasing no longer allows the node to start to stage the volume. The driver waits for the proof that
-	// the node released it, and no other node can acquire the ownership.
+	// OwnershipReleasing no longer allows the node to start to stage the volume. The driver waits
+	// for the proof that the node released it, and no other node can acquire the ownership.
 	OwnershipReleasing OwnershipState = "Releasing"
 	// OwnershipReleased allows any node to acquire the ownership.
 	OwnershipReleased OwnershipState = "Released"
@@ -29,18 +29,18 @@ const (
 	CauseNodeLost ReleaseCause = "NodeLost"
 )
 
-// Ownership is the right of one node to use a volume, that is, to be its primary. It is written with optimistic
-// locking only: a compare-and-swap (law 1).
+// Ownership is the right of one node to use a volume, that is, to be its primary. It is written
+// with optimistic locking only: a compare-and-swap (law 1).
 //
-// The epoch is a fencing token. It grows by one each time the ownership is acquired, or beyond the epochs of
-// attachments that outlived an AzVolume, which was lost or restored from a backup.
+// The epoch is a fencing token. It grows by one each time the ownership is acquired, or beyond the
+// epochs of attachments that outlived an AzVolume, which was lost or restored from a backup.
 //
 //	Released ──acquire(B), epoch+1──▶ Held(B) ──unpublish(B)──▶ Releasing(B) ──proof──▶ Released
 //	                                    ▲                          │
 //	                                    └───acquire(B), epoch+1────┘
 //
-// An ownership that is Releasing because its node was lost cannot be acquired again before the proof: the disk is
-// being detached from the node.
+// An ownership that is Releasing because its node was lost cannot be acquired again before the
+// proof: the disk is being detached from the node.
 //
 // +kubebuilder:validation:XValidation:rule="self.epoch >= oldSelf.epoch",message="the epoch may only grow"
 // +kubebuilder:validation:XValidation:rule="self.state == 'Released' || has(self.nodeName)",message="an ownership that is Held or Releasing has a nodeName"
@@ -60,13 +60,14 @@ type Ownership struct {
 	// Since is when the state was entered.
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
-	// Cause is why the release was started; set while Releasing. NodeLost is a decision that the driver carries out
-	// even if the node is healthy again: the proof comes from Azure.
+	// Cause is why the release was started; set while Releasing. NodeLost is a decision that the
+	// driver carries out even if the node is healthy again: the proof comes from Azure.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
-	// Exclusive reports whether Azure listed the disk at no VM outside of this cluster when this ownership was acquired. Only then
-	// may the node take the disk's reservation from a key of another cluster. Azure is asked only before a node of this cluster has
-	// used the disk, so a planned move does not set it.
+	// Exclusive reports whether Azure listed the disk at no VM outside of this cluster when this
+	// ownership was acquired. Only then may the node take the disk's reservation from a key of
+	// another cluster. Azure is asked only before a node of this cluster has used the disk, so a
+	// planned move does not set it.
 	// +optional
 	Exclusive bool `json:"exclusive,omitempty"`
 }

@@ -37,8 +37,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// AnnotationFailover on a Pod or a PersistentVolumeClaim with the value FailoverDisabled keeps the driver from
-// fencing its volumes and from deleting the pod when the node is lost.
+// AnnotationFailover on a Pod or a PersistentVolumeClaim with the value FailoverDisabled keeps the
+// driver from fencing its volumes and from deleting the pod when the node is lost.
 const (
 	AnnotationFailover = GroupName + "/failover"
 	FailoverDisabled   = "disabled"

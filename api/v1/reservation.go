@@ -5,13 +5,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ReservationMode says whether the nodes that use a volume reserve its disk, so that a lost node is fenced by the disk itself.
+// ReservationMode says whether the nodes that use a volume reserve its disk, so that a lost node is
+// fenced by the disk itself.
 // +kubebuilder:validation:Enum=Auto;Off
 type ReservationMode string
 
 const (
-	// ReservationsAuto reserves shared disks with a filesystem that one node uses at a time, if the device can be reserved. It is
-	// the default.
+	// ReservationsAuto reserves shared disks with a filesystem that one node uses at a time, if the
+	// device can be reserved. It is the default.
 	ReservationsAuto ReservationMode = "Auto"
 	// ReservationsOff leaves the reservations of the disk to other programs.
 	ReservationsOff ReservationMode = "Off"
@@ -22,18 +23,21 @@ const (
 type FencingMethod string
 
 const (
-	// FencingPreemption: the node holds a persistent reservation of the disk, which a node with a replica takes from it. The
-	// forced detach is requested at the same time, and the first proof counts.
+	// FencingPreemption: the node holds a persistent reservation of the disk, which a node with a
+	// replica takes from it. The forced detach is requested at the same time, and the first proof
+	// counts.
 	FencingPreemption FencingMethod = "Preemption"
 	// FencingForcedDetach: Azure detaches the disk.
 	FencingForcedDetach FencingMethod = "ForcedDetach"
 )
 
-// FenceRequest asks a node with a replica of a volume to take its persistent reservation from a node that was lost.
+// FenceRequest asks a node with a replica of a volume to take its persistent reservation from a
+// node that was lost.
 type FenceRequest struct {
 	// VolumeName is the name of the AzVolume.
 	VolumeName string `json:"volumeName"`
-	// VolumeUID is the UID of the AzVolume. Epochs begin again if an AzVolume is lost or deleted and its disk is adopted again.
+	// VolumeUID is the UID of the AzVolume. Epochs begin again if an AzVolume is lost or deleted
+	// and its disk is adopted again.
 	VolumeUID types.UID `json:"volumeUID"`
 	// NodeName is the node that was lost.
 	NodeName string `json:"nodeName"`
@@ -46,15 +50,15 @@ type FenceRequest struct {
 
 // FenceResult is a node's answer to a FenceRequest.
 type FenceResult struct {
-	// VolumeName, VolumeUID, NodeName, Epoch and RequestTime are copied from the request. A result is a proof only for the request with
-	// the same values.
+	// VolumeName, VolumeUID, NodeName, Epoch and RequestTime are copied from the request. A result
+	// is a proof only for the request with the same values.
 	VolumeName  string           `json:"volumeName"`
 	VolumeUID   types.UID        `json:"volumeUID"`
 	NodeName    string           `json:"nodeName"`
 	Epoch       int64            `json:"epoch"`
 	RequestTime metav1.MicroTime `json:"requestTime"`
-	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in "0xad1d540000070a2d". Unset if it
-	// could not; then Message says why.
+	// Key with which this node holds the reservation since it pre-empted the lost node's key, as in
+	// "0xad1d540000070a2d". Unset if it could not; then Message says why.
 	// +optional
 	Key string `json:"key,omitempty"`
 	// Generation of the disk's registrations after the pre-emption.

@@ -1,4 +1,5 @@
-// Package admin is the API for the operator of the simulator: faults, latencies, power and network of VMs, the record of calls, quotas, and reset. It is served on a listener of its own and never
+// Package admin is the API for the operator of the simulator: faults, latencies, power and network
+// of VMs, the record of calls, quotas, and reset. It is served on a listener of its own and never
 // on the one that clients of Azure see.
 package admin
 
@@ -82,7 +83,8 @@ func refuse(w http.ResponseWriter, err error) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"error": err.Error()})
 }
 
-// requests returns the calls seen: since=<sequence number or RFC 3339 time>, writes=true, api=, kind=, name= narrow them down.
+// requests returns the calls seen: since=<sequence number or RFC 3339 time>, writes=true, api=,
+// kind=, name= narrow them down.
 func (a *api) requests(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	var seq uint64
@@ -165,7 +167,15 @@ func (a *api) vms(w http.ResponseWriter, _ *http.Request) {
 	}
 	list := make([]vm, 0, len(all))
 	for _, m := range all {
-		v := vm{VM: m.PlaneKey, ID: m.ID.String(), Power: m.Power, Provisioning: m.Provisioning, PowerCut: m.PowerCut, NetworkCut: m.NetworkCut, Disks: []vmDisk{}}
+		v := vm{
+			VM:           m.PlaneKey,
+			ID:           m.ID.String(),
+			Power:        m.Power,
+			Provisioning: m.Provisioning,
+			PowerCut:     m.PowerCut,
+			NetworkCut:   m.NetworkCut,
+			Disks:        []vmDisk{},
+		}
 		v.Zone = strings.Join(m.Zones, ",")
 		for _, d := range m.Disks {
 			v.Disks = append(v.Disks, vmDisk{d.LUN, d.Disk.Name, d.State})
@@ -194,7 +204,8 @@ func (a *api) changeVM(w http.ResponseWriter, r *http.Request) {
 	case "network-restore":
 		err = a.Cloud.SetNetworkCut(name, false)
 	default:
-		err = armerror.New(http.StatusNotFound, "NotFound", "unknown action; known are power-cut, power-restore, network-cut, network-restore")
+		err = armerror.New(http.StatusNotFound, "NotFound",
+			"unknown action; known are power-cut, power-restore, network-cut, network-restore")
 	}
 	if err != nil {
 		refuse(w, err)
@@ -203,7 +214,8 @@ func (a *api) changeVM(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// setLatency changes how long things take from now on: name= is a built-in profile, and without it the body is one.
+// setLatency changes how long things take from now on: name= is a built-in profile, and without it
+// the body is one.
 func (a *api) setLatency(w http.ResponseWriter, r *http.Request) {
 	profile, known := latency.ByName(r.URL.Query().Get("name"))
 	if !known {
@@ -250,7 +262,8 @@ func (a *api) reconcile(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// check answers with the contradictions in the model and, if nothing is under way, between model and data plane.
+// check answers with the contradictions in the model and, if nothing is under way, between model
+// and data plane.
 func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	err := a.Cloud.Check()
 	idle := false

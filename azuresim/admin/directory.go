@@ -15,7 +15,8 @@ func (a *api) listApplications(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// putApplication sets the credentials with which a client may ask for tokens. It replaces the earlier ones.
+// putApplication sets the credentials with which a client may ask for tokens. It replaces the
+// earlier ones.
 func (a *api) putApplication(w http.ResponseWriter, r *http.Request) {
 	var app auth.Application
 	if a.known(w) && decode(w, r, &app) {
@@ -29,7 +30,8 @@ func (a *api) deleteApplication(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// putRoles sets what a client may do: a list of role definitions. From the first client with roles on, clients without may do nothing.
+// putRoles sets what a client may do: a list of role definitions. From the first client with roles
+// on, clients without may do nothing.
 func (a *api) putRoles(w http.ResponseWriter, r *http.Request) {
 	var roles auth.Assignment
 	if a.known(w) && decode(w, r, &roles) {

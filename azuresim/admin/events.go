@@ -10,8 +10,8 @@ import (
 
 const eventBuffer = 256
 
-// Events passes power and network changes of VMs on to its listeners. The zero value is ready. A listener that does not keep up is
-// disconnected, so that it knows to look at the present state.
+// Events passes power and network changes of VMs on to its listeners. The zero value is ready. A
+// listener that does not keep up is disconnected, so that it knows to look at the present state.
 type Events struct {
 	mu        sync.Mutex
 	listeners map[chan compute.Event]bool

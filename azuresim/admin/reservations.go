@@ -7,7 +7,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
 )
 
-// diskReservations is how the reservations of a disk are listed. Keys are hexadecimal, as tools print them.
+// diskReservations is how the reservations of a disk are listed. Keys are hexadecimal, as tools
+// print them.
 type diskReservations struct {
 	Disk          string         `json:"disk"`
 	ID            string         `json:"id"`
@@ -30,7 +31,12 @@ func (a *api) reservations(w http.ResponseWriter, r *http.Request) {
 	}
 	list := make([]diskReservations, 0, len(all))
 	for _, d := range all {
-		entry := diskReservations{Disk: d.Disk.Name, ID: d.Disk.String(), Generation: d.State.Generation, Holder: d.State.Holder}
+		entry := diskReservations{
+			Disk:       d.Disk.Name,
+			ID:         d.Disk.String(),
+			Generation: d.State.Generation,
+			Holder:     d.State.Holder,
+		}
 		if d.State.Type != 0 {
 			entry.Type = d.State.Type.String()
 		}

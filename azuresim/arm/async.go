@@ -15,7 +15,8 @@ import (
 // asyncHeaders adds the headers by which a client follows an operation.
 func (s *Server) asyncHeaders(w http.ResponseWriter, c *call, out reply) {
 	op := out.op
-	status := baseURL(c.Request) + "/subscriptions/" + op.Subscription + "/providers/Microsoft.Compute/locations/" + op.Location + "/" + op.Route + "/" + op.ID
+	status := baseURL(c.Request) + "/subscriptions/" + op.Subscription + "/providers/Microsoft.Compute/locations/" + op.Location +
+		"/" + op.Route + "/" + op.ID
 	version := "api-version=" + url.QueryEscape(c.URL.Query().Get("api-version"))
 	w.Header().Set("Azure-AsyncOperation", status+"?"+version)
 	if out.location {
@@ -24,7 +25,8 @@ func (s *Server) asyncHeaders(w http.ResponseWriter, c *call, out reply) {
 	s.retryAfter(w.Header(), op.Kind == "disk.create")
 }
 
-// retryAfter tells the client when to retry. Below a second there is only the millisecond header, which Azure's SDKs know.
+// retryAfter tells the client when to retry. Below a second there is only the millisecond header,
+// which Azure's SDKs know.
 func (s *Server) retryAfter(h http.Header, creation bool) {
 	d := s.Latency.RetryAfter(creation)
 	switch {
@@ -70,7 +72,11 @@ func (s *Server) getOperation(c *call) (reply, error) {
 		}
 		return out, err
 	}
-	st := asyncStatus{StartTime: op.Accepted.UTC(), Status: "InProgress", Name: op.ID}
+	st := asyncStatus{
+		StartTime: op.Accepted.UTC(),
+		Status:    "InProgress",
+		Name:      op.ID,
+	}
 	if op.Done() {
 		ended := op.Ended.UTC()
 		st.Status, st.EndTime = string(op.State), &ended
@@ -80,10 +86,15 @@ func (s *Server) getOperation(c *call) (reply, error) {
 			return reply{}, err
 		}
 	}
-	return reply{status: http.StatusOK, body: st, header: header}, nil
+	return reply{
+		status: http.StatusOK,
+		body:   st,
+		header: header,
+	}, nil
 }
 
-// diskResult is what the disk provider says that a finished operation made, nil if nothing is there.
+// diskResult is what the disk provider says that a finished operation made, nil if nothing is
+// there.
 func (s *Server) diskResult(op *operations.Operation) (*asyncResult, error) {
 	if !strings.HasPrefix(op.Kind, "disk.") && !strings.HasPrefix(op.Kind, "snapshot.") {
 		return nil, nil

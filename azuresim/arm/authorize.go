@@ -8,10 +8,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
 )
 
-// permission is the action by which Azure's access control knows a route: the literal parts of its path, and a verb for the method.
+// permission is the action by which Azure's access control knows a route: the literal parts of its
+// path, and a verb for the method.
 func (r *route) permission() string {
 	verb := map[string]string{
-		http.MethodGet: "read", http.MethodHead: "read", http.MethodPut: "write", http.MethodPatch: "write", http.MethodDelete: "delete", http.MethodPost: "action",
+		http.MethodGet: "read", http.MethodHead: "read", http.MethodPut: "write", http.MethodPatch: "write",
+		http.MethodDelete: "delete", http.MethodPost: "action",
 	}[r.method]
 	parts, provider := []string{"Microsoft.Resources"}, false
 	for i, s := range r.segments {
@@ -63,8 +65,9 @@ func (s *Server) authorizeLinked(c *call) *armerror.Error {
 		c.claims.Client, c.claims.Object, c.route.permission(), c.URL.Path, strings.Join(actions, ","), strings.Join(scopes, ","))
 }
 
-// links are the resources to which a body refers. Azure's answers show that a copy needs beginGetAccess of its source
-// and that an encryption set needs read; the other links follow the same pattern.
+// links are the resources to which a body refers. Azure's answers show that a copy needs
+// beginGetAccess of its source and that an encryption set needs read; the other links follow the
+// same pattern.
 func (c *call) links() []linked {
 	type reference struct {
 		ID string `json:"id"`

@@ -15,7 +15,8 @@ func (s *Server) listSKUs(c *call) (reply, error) {
 	if filter := c.URL.Query().Get("$filter"); filter != "" {
 		field, value, ok := strings.Cut(filter, " eq ")
 		if !ok || !strings.EqualFold(strings.TrimSpace(field), "location") {
-			return reply{}, armerror.BadRequest("InvalidFilter", "The filter '%s' is not supported; location eq '<location>' is.", filter)
+			return reply{}, armerror.BadRequest("InvalidFilter", "The filter '%s' is not supported; location eq '<location>' is.",
+				filter)
 		}
 		location = strings.Trim(strings.TrimSpace(value), "'")
 	}
@@ -43,7 +44,8 @@ func (s *Server) getSubscription(c *call) (reply, error) {
 
 func renderGroup(g *compute.Group) any {
 	return object(nil, map[string]any{
-		"id": "/subscriptions/" + g.Subscription + "/resourceGroups/" + g.Name, "name": g.Name, "type": "Microsoft.Resources/resourceGroups",
+		"id": "/subscriptions/" + g.Subscription + "/resourceGroups/" + g.Name, "name": g.Name,
+		"type":     "Microsoft.Resources/resourceGroups",
 		"location": g.Location, "tags": g.Tags, "properties": map[string]string{"provisioningState": compute.Succeeded},
 	})
 }
@@ -59,7 +61,12 @@ func (s *Server) putGroup(c *call) (reply, error) {
 	if b.Location == "" {
 		return reply{}, armerror.BadRequest("LocationRequired", "The location property is required for this definition.")
 	}
-	created, err := s.Cloud.PutGroup(compute.Group{Subscription: c.params["subscription"], Name: c.params["group"], Location: b.Location, Tags: b.Tags})
+	created, err := s.Cloud.PutGroup(compute.Group{
+		Subscription: c.params["subscription"],
+		Name:         c.params["group"],
+		Location:     b.Location,
+		Tags:         b.Tags,
+	})
 	if err != nil {
 		return reply{}, err
 	}

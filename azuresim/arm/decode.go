@@ -9,8 +9,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 )
 
-// decode reads a JSON object into known, a pointer to a struct, and returns the members that the struct has no field for. Members
-// that are null count as absent.
+// decode reads a JSON object into known, a pointer to a struct, and returns the members that the
+// struct has no field for. Members that are null count as absent.
 func decode(raw []byte, known any) (compute.Properties, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
@@ -36,10 +36,12 @@ func decode(raw []byte, known any) (compute.Properties, error) {
 }
 
 func invalidContent(err error) error {
-	return armerror.BadRequest("InvalidRequestContent", "The request content was invalid and could not be deserialized: '%s'.", err)
+	return armerror.BadRequest("InvalidRequestContent", "The request content was invalid and could not be deserialized: '%s'.",
+		err)
 }
 
-// without returns the properties but for those that only Azure sets; clients send back what they read.
+// without returns the properties but for those that only Azure sets; clients send back what they
+// read.
 func without(p compute.Properties, names ...string) compute.Properties {
 	for _, n := range names {
 		delete(p, n)

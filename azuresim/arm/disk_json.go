@@ -14,7 +14,8 @@ func stamp(t time.Time) any {
 	return t.UTC().Format(time.RFC3339Nano)
 }
 
-// shown is the provisioning state in Azure's spelling for disks: one that is being made is being updated.
+// shown is the provisioning state in Azure's spelling for disks: one that is being made is being
+// updated.
 func shown(state string) string {
 	if state == compute.Creating {
 		return compute.Updating
@@ -26,7 +27,8 @@ func renderDisk(d *compute.DiskView) any {
 	spec := d.Spec
 	p := object(spec.Other, map[string]any{
 		"creationData": object(d.Source.Other, map[string]any{
-			"createOption": d.Source.Option, "sourceResourceId": orNil(d.Source.ResourceID), "sourceUniqueId": orNil(d.Source.UID),
+			"createOption": d.Source.Option, "sourceResourceId": orNil(d.Source.ResourceID),
+			"sourceUniqueId": orNil(d.Source.UID),
 		}),
 		"diskSizeGB": spec.SizeGB, "diskSizeBytes": d.SizeBytes(), "tier": orNil(d.Tier),
 		"timeCreated": stamp(d.Created), "provisioningState": shown(d.Provisioning), "diskState": d.State, "uniqueId": d.UID,
@@ -49,7 +51,10 @@ func renderDisk(d *compute.DiskView) any {
 	}
 	body := map[string]any{
 		"id": d.ID.String(), "name": d.ID.Name, "type": "Microsoft.Compute/disks", "location": d.Location,
-		"zones": d.Zones, "tags": spec.Tags, "sku": map[string]string{"name": spec.SKU, "tier": skuTier(spec.SKU)}, "properties": p,
+		"zones": d.Zones, "tags": spec.Tags, "sku": map[string]string{
+			"name": spec.SKU,
+			"tier": skuTier(spec.SKU),
+		}, "properties": p,
 	}
 	if len(d.Owners) > 0 {
 		body["managedBy"] = d.Owners[0]
@@ -84,9 +89,11 @@ func renderSnapshot(s *compute.SnapshotView) any {
 			"createOption": s.Source.Option, "sourceResourceId": s.Source.ResourceID, "sourceUniqueId": s.Source.UID,
 			"instantAccessDurationMinutes": instantMinutes(s),
 		}),
-		"diskSizeGB": s.SizeGB, "diskSizeBytes": s.SizeGB << 30, "timeCreated": stamp(s.Created), "provisioningState": shown(s.Provisioning),
-		"diskState": compute.StateUnattached, "uniqueId": s.UID, "incremental": s.Incremental, "incrementalSnapshotFamilyId": orNil(s.FamilyID),
-		"completionPercent": s.CompletionPercent, "snapshotAccessState": s.AccessState,
+		"diskSizeGB": s.SizeGB, "diskSizeBytes": s.SizeGB << 30, "timeCreated": stamp(s.Created),
+		"provisioningState": shown(s.Provisioning),
+		"diskState":         compute.StateUnattached, "uniqueId": s.UID, "incremental": s.Incremental,
+		"incrementalSnapshotFamilyId": orNil(s.FamilyID),
+		"completionPercent":           s.CompletionPercent, "snapshotAccessState": s.AccessState,
 		"encryption": map[string]string{"type": "EncryptionAtRestWithPlatformKey"},
 	})
 	for name, value := range map[string]string{"networkAccessPolicy": "AllowAll", "publicNetworkAccess": "Enabled"} {

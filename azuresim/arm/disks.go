@@ -54,9 +54,21 @@ func decodeDisk(raw []byte) (compute.DiskInput, error) {
 	}
 	source, err := decodeCreation(d.Creation)
 	in := compute.DiskInput{
-		Location: r.Location, Zones: r.Zones, Tags: r.Tags, SizeGB: d.SizeGB, MaxShares: d.MaxShares, Tier: d.Tier, Bursting: d.Bursting,
-		IOPS: d.IOPS, MBps: d.MBps, IOPSReadOnly: d.IOPSReadOnly, MBpsReadOnly: d.MBpsReadOnly, Frequent: d.Frequent, Source: source,
-		Other: without(rest, "timeCreated", "provisioningState", "uniqueId", "diskSizeBytes", "diskState", "shareInfo", "completionPercent",
+		Location:     r.Location,
+		Zones:        r.Zones,
+		Tags:         r.Tags,
+		SizeGB:       d.SizeGB,
+		MaxShares:    d.MaxShares,
+		Tier:         d.Tier,
+		Bursting:     d.Bursting,
+		IOPS:         d.IOPS,
+		MBps:         d.MBps,
+		IOPSReadOnly: d.IOPSReadOnly,
+		MBpsReadOnly: d.MBpsReadOnly,
+		Frequent:     d.Frequent,
+		Source:       source,
+		Other: without(rest, "timeCreated", "provisioningState", "uniqueId", "diskSizeBytes", "diskState", "shareInfo",
+			"completionPercent",
 			"LastOwnershipUpdateTime", "burstingEnabledTime", "propertyUpdatesInProgress"),
 	}
 	if r.SKU != nil {
@@ -78,12 +90,20 @@ func decodeCreation(raw json.RawMessage) (*compute.SourceInput, error) {
 	if source == "" {
 		source = c.URI // older clients give a resource ID here
 	}
-	return &compute.SourceInput{Option: c.Option, ResourceID: source, InstantMinutes: c.Instant, Other: rest}, nil
+	return &compute.SourceInput{
+		Option:         c.Option,
+		ResourceID:     source,
+		InstantMinutes: c.Instant,
+		Other:          rest,
+	}, nil
 }
 
 func (s *Server) diskHandlers() handlers {
 	return handlers{
-		put: writer(decodeDisk, s.Cloud.PutDisk, accepted(renderDisk)), patch: writer(decodeDisk, s.Cloud.PatchDisk, accepted(renderDisk)),
-		get: reader(s.Cloud.Disk, renderDisk), delete: deleter(s.Cloud.DeleteDisk), list: lister(s, s.Cloud.Disks, renderDisk),
+		put:    writer(decodeDisk, s.Cloud.PutDisk, accepted(renderDisk)),
+		patch:  writer(decodeDisk, s.Cloud.PatchDisk, accepted(renderDisk)),
+		get:    reader(s.Cloud.Disk, renderDisk),
+		delete: deleter(s.Cloud.DeleteDisk),
+		list:   lister(s, s.Cloud.Disks, renderDisk),
 	}
 }

@@ -27,7 +27,8 @@ func reader[T any](read func(compute.ID) (*T, error), render func(*T) any) handl
 }
 
 // writer writes a resource as the body of a PUT or a PATCH says.
-func writer[In, T any](decode func([]byte) (In, error), write func(compute.ID, In) (compute.Accepted[T], error), answer func(compute.Accepted[T]) reply) handler {
+func writer[In, T any](decode func([]byte) (In, error), write func(compute.ID, In) (compute.Accepted[T], error),
+	answer func(compute.Accepted[T]) reply) handler {
 	return func(c *call) (reply, error) {
 		in, err := decode(c.body)
 		if err != nil {
@@ -44,12 +45,18 @@ func writer[In, T any](decode func([]byte) (In, error), write func(compute.ID, I
 // accepted answers 202 to a write.
 func accepted[T any](render func(*T) any) func(compute.Accepted[T]) reply {
 	return func(a compute.Accepted[T]) reply {
-		return reply{status: http.StatusAccepted, body: render(a.Resource), op: a.Op, location: true}
+		return reply{
+			status:   http.StatusAccepted,
+			body:     render(a.Resource),
+			op:       a.Op,
+			location: true,
+		}
 	}
 }
 
 // lister answers with a page of a resource group or a subscription.
-func lister[T any](s *Server, list func(subscription, group, after string, limit int) (compute.Page[T], error), render func(*T) any) handler {
+func lister[T any](s *Server, list func(subscription, group, after string, limit int) (compute.Page[T], error),
+	render func(*T) any) handler {
 	return func(c *call) (reply, error) {
 		after, err := c.after()
 		if err != nil {
@@ -70,6 +77,10 @@ func deleter(do func(compute.ID) (*operations.Operation, error)) handler {
 		if op == nil {
 			return reply{status: http.StatusNoContent}, nil
 		}
-		return reply{status: http.StatusAccepted, op: op, location: true}, nil
+		return reply{
+			status:   http.StatusAccepted,
+			op:       op,
+			location: true,
+		}, nil
 	}
 }

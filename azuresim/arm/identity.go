@@ -10,13 +10,21 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
 )
 
-// Tenant is the one tenant of the simulated directory. Tokens are issued under any tenant that a client names.
+// Tenant is the one tenant of the simulated directory. Tokens are issued under any tenant that a
+// client names.
 const Tenant = "00000000-0000-0000-0000-00000000a2d0"
 
 // openRoutes are those that a client calls before it has a token.
 func (s *Server) openRoutes() []route {
 	open := func(method, pattern, api string, handle func(*call) (reply, error)) route {
-		return route{method: method, segments: strings.Split(pattern, "/"), api: api, kind: "identity", open: true, handle: handle}
+		return route{
+			method:   method,
+			segments: strings.Split(pattern, "/"),
+			api:      api,
+			kind:     "identity",
+			open:     true,
+			handle:   handle,
+		}
 	}
 	return []route{
 		open("GET", "metadata/endpoints", "Metadata.Endpoints", s.endpoints),
@@ -31,7 +39,12 @@ func (s *Server) openRoutes() []route {
 // endpoints describes this cloud, in the form of the api-version that the caller names.
 func (s *Server) endpoints(c *call) (reply, error) {
 	base := baseURL(c.Request)
-	login := map[string]any{"loginEndpoint": base, "audiences": []string{base, "https://management.azure.com"}, "tenant": "common", "identityProvider": "AAD"}
+	login := map[string]any{
+		"loginEndpoint":    base,
+		"audiences":        []string{base, "https://management.azure.com"},
+		"tenant":           "common",
+		"identityProvider": "AAD",
+	}
 	if c.URL.Query().Get("api-version") < "2019-05-01" {
 		return reply{status: http.StatusOK, body: map[string]any{
 			"galleryEndpoint": base, "graphEndpoint": base, "portalEndpoint": base, "authentication": login,
@@ -39,7 +52,11 @@ func (s *Server) endpoints(c *call) (reply, error) {
 	}
 	cloud := map[string]any{
 		"name": "AzureSim", "portal": base, "resourceManager": base, "authentication": login, "graph": base,
-		"suffixes": map[string]string{"storage": "core.windows.net", "keyVaultDns": "vault.azure.net", "acrLoginServer": "azurecr.io"},
+		"suffixes": map[string]string{
+			"storage":        "core.windows.net",
+			"keyVaultDns":    "vault.azure.net",
+			"acrLoginServer": "azurecr.io",
+		},
 	}
 	if c.URL.Query().Get("api-version") < "2022-09-01" {
 		return reply{status: http.StatusOK, body: []any{cloud}}, nil
@@ -50,16 +67,20 @@ func (s *Server) endpoints(c *call) (reply, error) {
 func (s *Server) instanceDiscovery(c *call) (reply, error) {
 	host := c.Host
 	return reply{status: http.StatusOK, body: map[string]any{
-		"tenant_discovery_endpoint": baseURL(c.Request) + "/" + Tenant + "/v2.0/.well-known/openid-configuration", "api-version": "1.1",
-		"metadata": []any{map[string]any{"preferred_network": host, "preferred_cache": host, "aliases": []string{host}}},
+		"tenant_discovery_endpoint": baseURL(c.Request) + "/" + Tenant + "/v2.0/.well-known/openid-configuration",
+		"api-version":               "1.1",
+		"metadata": []any{map[string]any{"preferred_network": host, "preferred_cache": host,
+			"aliases": []string{host}}},
 	}}, nil
 }
 
 func (s *Server) openID(c *call) (reply, error) {
 	base := baseURL(c.Request) + "/" + c.params["tenant"]
 	return reply{status: http.StatusOK, body: map[string]any{
-		"authorization_endpoint": base + "/oauth2/v2.0/authorize", "token_endpoint": base + "/oauth2/v2.0/token", "issuer": base + "/v2.0",
-		"jwks_uri": base + "/discovery/v2.0/keys", "response_types_supported": []string{"token"}, "subject_types_supported": []string{"pairwise"},
+		"authorization_endpoint": base + "/oauth2/v2.0/authorize", "token_endpoint": base + "/oauth2/v2.0/token",
+		"issuer":   base + "/v2.0",
+		"jwks_uri": base + "/discovery/v2.0/keys", "response_types_supported": []string{"token"},
+		"subject_types_supported":               []string{"pairwise"},
 		"token_endpoint_auth_methods_supported": []string{"client_secret_post", "private_key_jwt"},
 	}}, nil
 }

@@ -20,7 +20,11 @@ func OperationFaults(rules *faults.Set) func(op *operations.Operation) (time.Dur
 		if id.Instance != "" {
 			name += "_" + id.Instance
 		}
-		e := rules.Strike(faults.Operation, faults.Call{Kind: id.Kind, Name: name, Operation: op.Kind})
+		e := rules.Strike(faults.Operation, faults.Call{
+			Kind:      id.Kind,
+			Name:      name,
+			Operation: op.Kind,
+		})
 		return e.Delay, e.Err
 	}
 }

@@ -9,7 +9,10 @@ import (
 
 // addLinked adds what disks refer to: encryption sets and disk accesses.
 func (s *Server) addLinked(add adder) {
-	for kind, api := range map[string]string{compute.KindEncryptionSet: "DiskEncryptionSets", compute.KindDiskAccess: "DiskAccesses"} {
+	for kind, api := range map[string]string{
+		compute.KindEncryptionSet: "DiskEncryptionSets",
+		compute.KindDiskAccess:    "DiskAccesses",
+	} {
 		one := group + provider + kind + "/{name}"
 		add("PUT", one, api+".CreateOrUpdate", kind, "", s.putLinked)
 		add("GET", one, api+".Get", kind, "", reader(s.Cloud.Linked, renderLinked))
@@ -31,7 +34,11 @@ func (s *Server) putLinked(c *call) (reply, error) {
 		return reply{}, armerror.BadRequest("LocationRequired", "The location property is required for this definition.")
 	}
 	l, err := s.Cloud.PutLinked(compute.Linked{
-		ID: c.id(), Location: b.Location, Tags: b.Tags, TopLevel: without(top, "id", "name", "type"), Properties: without(b.Properties, "provisioningState", "timeCreated"),
+		ID:         c.id(),
+		Location:   b.Location,
+		Tags:       b.Tags,
+		TopLevel:   without(top, "id", "name", "type"),
+		Properties: without(b.Properties, "provisioningState", "timeCreated"),
 	})
 	if err != nil {
 		return reply{}, err

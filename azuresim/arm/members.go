@@ -13,8 +13,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
 )
 
-// models make the bodies that calls take, by the name of the call. The SDK's types are generated from Azure's REST specification, so a member that they
-// do not have is one that Azure does not know.
+// models make the bodies that calls take, by the name of the call. The SDK's types are generated
+// from Azure's REST specification, so a member that they do not have is one that Azure does not
+// know.
 var models = map[string]func() any{
 	"Disks.CreateOrUpdate":                            func() any { return &armcompute.Disk{} },
 	"Disks.Update":                                    func() any { return &armcompute.DiskUpdate{} },
@@ -63,7 +64,8 @@ func (r *route) checkMembers(raw []byte) *armerror.Error {
 	return e
 }
 
-// unknownMember returns the path of a member that is lost, "" if there is none. Members that are null count as absent.
+// unknownMember returns the path of a member that is lost, "" if there is none. Members that are
+// null count as absent.
 func unknownMember(given, kept any, path string) string {
 	switch g := given.(type) {
 	case map[string]any:

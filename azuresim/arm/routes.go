@@ -8,7 +8,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/throttle"
 )
 
-// route ties a method and a path pattern to a handler. Literal segments match in any case, as in Azure.
+// route ties a method and a path pattern to a handler. Literal segments match in any case, as in
+// Azure.
 type route struct {
 	method   string
 	segments []string
@@ -36,7 +37,14 @@ const (
 func (s *Server) table() []route {
 	var list []route
 	add := func(method, pattern, api, kind, policy string, handle handler) {
-		list = append(list, route{method: method, segments: strings.Split(pattern, "/"), api: api, kind: kind, policy: policy, handle: handle})
+		list = append(list, route{
+			method:   method,
+			segments: strings.Split(pattern, "/"),
+			api:      api,
+			kind:     kind,
+			policy:   policy,
+			handle:   handle,
+		})
 	}
 	s.addDisks(add)
 	s.addVMs(add)
@@ -44,8 +52,10 @@ func (s *Server) table() []route {
 	s.addLinked(add)
 	add("GET", sub+provider+"skus", "ResourceSKUs.List", "skus", "", s.listSKUs)
 	add("GET", sub+provider+"locations/{location}/usages", "Usage.List", "usages", "", s.listUsages)
-	add("GET", sub+provider+"locations/{location}/operations/{operation}", "Operations.Get", "operations", throttle.GetOperation, s.getOperation)
-	add("GET", sub+provider+"locations/{location}/DiskOperations/{operation}", "DiskOperations.Get", "operations", "", s.getOperation)
+	add("GET", sub+provider+"locations/{location}/operations/{operation}", "Operations.Get", "operations", throttle.GetOperation,
+		s.getOperation)
+	add("GET", sub+provider+"locations/{location}/DiskOperations/{operation}", "DiskOperations.Get", "operations", "",
+		s.getOperation)
 	add("GET", "subscriptions", "Subscriptions.List", "subscriptions", "", s.listSubscriptions)
 	add("GET", sub, "Subscriptions.Get", "subscriptions", "", s.getSubscription)
 	add("GET", sub+"/resourceGroups", "ResourceGroups.List", "resourceGroups", "", s.listGroups)
@@ -80,7 +90,8 @@ func (s *Server) addVMs(add adder) {
 	add("PUT", one, "VirtualMachines.CreateOrUpdate", k, throttle.PutVM, s.putVM)
 	add("PATCH", one, "VirtualMachines.Update", k, throttle.UpdateVM, s.patchVM)
 	add("GET", one, "VirtualMachines.Get", k, throttle.LowCostGet, s.getVM)
-	add("GET", one+"/instanceView", "VirtualMachines.InstanceView", k, throttle.LowCostGet, reader(s.Cloud.VM, renderInstanceView))
+	add("GET", one+"/instanceView", "VirtualMachines.InstanceView", k, throttle.LowCostGet,
+		reader(s.Cloud.VM, renderInstanceView))
 	add("DELETE", one, "VirtualMachines.Delete", k, throttle.DeleteVM, deleter(s.Cloud.DeleteVM))
 	add("GET", group+provider+k, "VirtualMachines.List", k, throttle.HighCostGet, s.listVMs)
 	add("GET", sub+provider+k, "VirtualMachines.ListAll", k, throttle.HighCostGet, s.listVMs)
@@ -91,7 +102,8 @@ func (s *Server) addVMs(add adder) {
 }
 
 var powerActions = map[string]string{
-	compute.PowerOpStart: "Start", compute.PowerOpOff: "PowerOff", compute.PowerOpDeallocate: "Deallocate", compute.PowerOpRestart: "Restart",
+	compute.PowerOpStart: "Start", compute.PowerOpOff: "PowerOff", compute.PowerOpDeallocate: "Deallocate",
+	compute.PowerOpRestart: "Restart",
 }
 
 func (s *Server) addScaleSets(add adder) {
@@ -111,9 +123,11 @@ func (s *Server) addScaleSets(add adder) {
 	add("PUT", instance, "VirtualMachineScaleSetVMs.Update", k, throttle.UpdateVMSSVMs, s.putVM)
 	add("PATCH", instance, "VirtualMachineScaleSetVMs.Patch", k, throttle.UpdateVMSSVMs, s.patchVM)
 	add("GET", instance, "VirtualMachineScaleSetVMs.Get", k, throttle.GetVMSSVMs, s.getVM)
-	add("GET", instance+"/instanceView", "VirtualMachineScaleSetVMs.GetInstanceView", k, throttle.GetVMSSVMs, reader(s.Cloud.VM, renderInstanceView))
+	add("GET", instance+"/instanceView", "VirtualMachineScaleSetVMs.GetInstanceView", k, throttle.GetVMSSVMs,
+		reader(s.Cloud.VM, renderInstanceView))
 	add("DELETE", instance, "VirtualMachineScaleSetVMs.Delete", k, throttle.UpdateVMSSVMs, deleter(s.Cloud.DeleteVM))
-	add("POST", instance+"/attachDetachDataDisks", "VirtualMachineScaleSetVMs.AttachDetachDataDisks", k, throttle.UpdateVMSSVMs, s.attachDetach)
+	add("POST", instance+"/attachDetachDataDisks", "VirtualMachineScaleSetVMs.AttachDetachDataDisks", k, throttle.UpdateVMSSVMs,
+		s.attachDetach)
 	for action, api := range powerActions {
 		add("POST", instance+"/"+action, "VirtualMachineScaleSetVMs."+api, k, throttle.UpdateVMSSVMs, s.power(action))
 	}

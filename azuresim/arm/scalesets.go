@@ -35,7 +35,11 @@ func decodeScaleSet(raw []byte) (compute.ScaleSetInput, error) {
 	}
 	rest, err := decode(b.Properties, &p)
 	in := compute.ScaleSetInput{
-		Location: b.Location, Zones: b.Zones, Tags: b.Tags, Mode: p.Mode, TopLevel: top,
+		Location:   b.Location,
+		Zones:      b.Zones,
+		Tags:       b.Tags,
+		Mode:       p.Mode,
+		TopLevel:   top,
 		Properties: without(rest, "provisioningState", "uniqueId", "timeCreated"),
 	}
 	if b.SKU != nil {
@@ -49,7 +53,11 @@ func scaleSetReply(a compute.Accepted[compute.ScaleSet]) reply {
 	if a.Created {
 		status = http.StatusCreated
 	}
-	return reply{status: status, body: renderScaleSet(a.Resource), op: a.Op}
+	return reply{
+		status: status,
+		body:   renderScaleSet(a.Resource),
+		op:     a.Op,
+	}
 }
 
 func (s *Server) deleteInstances(c *call) (reply, error) {
@@ -63,7 +71,11 @@ func (s *Server) deleteInstances(c *call) (reply, error) {
 		return reply{}, armerror.InvalidParameter("instanceIds", "Required parameter 'instanceIds' is missing (null).")
 	}
 	op, err := s.Cloud.DeleteInstances(c.id(), b.Instances)
-	return reply{status: http.StatusAccepted, op: op, location: true}, err
+	return reply{
+		status:   http.StatusAccepted,
+		op:       op,
+		location: true,
+	}, err
 }
 
 func (s *Server) listInstances(c *call) (reply, error) {
@@ -82,10 +94,12 @@ func renderScaleSet(ss *compute.ScaleSet) any {
 		mode = "Flexible"
 	}
 	return object(ss.TopLevel, map[string]any{
-		"id": ss.ID.String(), "name": ss.ID.Name, "type": "Microsoft.Compute/virtualMachineScaleSets", "location": ss.Location, "zones": ss.Zones, "tags": ss.Tags,
+		"id": ss.ID.String(), "name": ss.ID.Name, "type": "Microsoft.Compute/virtualMachineScaleSets", "location": ss.Location,
+		"zones": ss.Zones, "tags": ss.Tags,
 		"sku": map[string]any{"name": ss.SKU, "tier": "Standard", "capacity": ss.Capacity},
 		"properties": object(ss.Properties, map[string]any{
-			"provisioningState": ss.Provisioning, "uniqueId": ss.UniqueID, "timeCreated": stamp(ss.Created), "orchestrationMode": mode,
+			"provisioningState": ss.Provisioning, "uniqueId": ss.UniqueID, "timeCreated": stamp(ss.Created),
+			"orchestrationMode": mode,
 		}),
 	})
 }

@@ -77,7 +77,12 @@ type reply struct {
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := s.Clock.Now()
-	rec := audit.Record{Time: started.UTC(), Method: r.Method, Path: r.URL.Path, UserAgent: r.UserAgent()}
+	rec := audit.Record{
+		Time:      started.UTC(),
+		Method:    r.Method,
+		Path:      r.URL.Path,
+		UserAgent: r.UserAgent(),
+	}
 	w.Header().Set("x-ms-request-id", uuid.NewString())
 	w.Header().Set("x-ms-correlation-request-id", uuid.NewString())
 	if id := r.Header.Get("x-ms-client-request-id"); id != "" {
@@ -93,17 +98,24 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// answer does the call and writes the response; drop says that the connection is to be closed instead.
+// answer does the call and writes the response; drop says that the connection is to be closed
+// instead.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, rec *audit.Record) (drop bool) {
 	c := &call{Request: r}
 	c.route, c.params = s.match(r)
 	if c.route == nil {
 		rec.API = "Unknown"
-		s.refuse(w, rec, armerror.New(404, "InvalidResourceType", "The resource type or action of %s %s could not be found.", r.Method, r.URL.Path))
+		s.refuse(w, rec, armerror.New(404, "InvalidResourceType", "The resource type or action of %s %s could not be found.",
+			r.Method, r.URL.Path))
 		return false
 	}
 	rec.API, rec.Kind, rec.Policy, rec.Name = c.route.api, c.route.kind, c.route.policy, c.name()
-	target := faults.Call{Method: r.Method, Kind: c.route.kind, Name: c.name(), Action: c.route.action()}
+	target := faults.Call{
+		Method: r.Method,
+		Kind:   c.route.kind,
+		Name:   c.name(),
+		Action: c.route.action(),
+	}
 
 	before := s.Faults.Strike(faults.Before, target)
 	if !s.wait(r.Context(), before.Delay) || before.Disconnect {
@@ -140,7 +152,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, rec *audit.Recor
 	return false
 }
 
-// admit checks token, role, api-version, subscription, quota, resource group and name, and reads the body.
+// admit checks token, role, api-version, subscription, quota, resource group and name, and reads
+// the body.
 func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
 	if !c.route.open {
 		if s.CheckTokens {
@@ -186,7 +199,8 @@ func (s *Server) admit(w http.ResponseWriter, c *call) *armerror.Error {
 // authenticate checks the token, and that it was issued for Resource Manager.
 func (s *Server) authenticate(w http.ResponseWriter, c *call) *armerror.Error {
 	claims, e := s.Authority.Check(c.Header.Get("Authorization"))
-	if allowed := append([]string{baseURL(c.Request)}, managerAudiences...); e == nil && !slices.Contains(allowed, strings.TrimSuffix(claims.Audience, "/")) {
+	if allowed := append([]string{baseURL(c.Request)}, managerAudiences...); e == nil &&
+		!slices.Contains(allowed, strings.TrimSuffix(claims.Audience, "/")) {
 		e = armerror.New(http.StatusUnauthorized, "InvalidAuthenticationTokenAudience",
 			"The access token has been obtained for wrong audience or resource '%s'. It should exactly match with one of the allowed audiences '%s'.",
 			claims.Audience, strings.Join(allowed, "','"))
@@ -199,7 +213,8 @@ func (s *Server) authenticate(w http.ResponseWriter, c *call) *armerror.Error {
 	return nil
 }
 
-// managerAudiences are those of tokens for Resource Manager, without the slash that may follow, besides the simulator's own address.
+// managerAudiences are those of tokens for Resource Manager, without the slash that may follow,
+// besides the simulator's own address.
 var managerAudiences = []string{"https://management.azure.com", "https://management.core.windows.net"}
 
 // take counts the call against the quotas.
@@ -208,14 +223,19 @@ func (s *Server) take(w http.ResponseWriter, c *call) *armerror.Error {
 		return nil
 	}
 	v := s.Limiter.Take(throttle.Request{
-		Method: c.Method, Subscription: c.params["subscription"], Principal: c.claims.Client, Policy: c.route.policy, Resource: c.resource(),
-		Foreign: c.route.kind == compute.KindScaleSet && c.Method != http.MethodGet && s.Latency.Profile().ForeignQuotas,
+		Method:       c.Method,
+		Subscription: c.params["subscription"],
+		Principal:    c.claims.Client,
+		Policy:       c.route.policy,
+		Resource:     c.resource(),
+		Foreign:      c.route.kind == compute.KindScaleSet && c.Method != http.MethodGet && s.Latency.Profile().ForeignQuotas,
 	})
 	maps.Copy(w.Header(), v.Header)
 	return v.Refusal
 }
 
-// checkPlace refuses calls in a resource group that does not exist, and names that a resource cannot have.
+// checkPlace refuses calls in a resource group that does not exist, and names that a resource
+// cannot have.
 func (s *Server) checkPlace(c *call) *armerror.Error {
 	if group := c.params["group"]; group != "" && c.route.kind != "resourceGroups" {
 		if _, err := s.Cloud.Group(c.params["subscription"], group); err != nil {
@@ -286,7 +306,8 @@ func baseURL(r *http.Request) string {
 	return scheme + "://" + r.Host
 }
 
-// name is how faults and records call the resource: an instance of a uniform scale set is <scale set>_<instance>.
+// name is how faults and records call the resource: an instance of a uniform scale set is <scale
+// set>_<instance>.
 func (c *call) name() string {
 	name := c.params["name"]
 	if instance := c.params["instance"]; instance != "" {
@@ -309,7 +330,10 @@ func (c *call) resource() string {
 // id is the resource of the call.
 func (c *call) id() compute.ID {
 	return compute.ID{
-		Subscription: c.params["subscription"], Group: c.params["group"], Kind: c.route.kind,
-		Name: c.params["name"], Instance: c.params["instance"],
+		Subscription: c.params["subscription"],
+		Group:        c.params["group"],
+		Kind:         c.route.kind,
+		Name:         c.params["name"],
+		Instance:     c.params["instance"],
 	}
 }

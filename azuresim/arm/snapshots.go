@@ -24,7 +24,10 @@ func decodeSnapshot(raw []byte) (compute.SnapshotInput, error) {
 	}
 	source, err := decodeCreation(b.Creation)
 	in := compute.SnapshotInput{
-		Location: r.Location, Tags: r.Tags, Incremental: b.Incremental, Source: source,
+		Location:    r.Location,
+		Tags:        r.Tags,
+		Incremental: b.Incremental,
+		Source:      source,
 		Other: without(rest, "timeCreated", "provisioningState", "uniqueId", "diskSizeBytes", "diskState", "completionPercent",
 			"incrementalSnapshotFamilyId", "snapshotAccessState", "encryption"),
 	}
@@ -36,7 +39,10 @@ func decodeSnapshot(raw []byte) (compute.SnapshotInput, error) {
 
 func (s *Server) snapshotHandlers() handlers {
 	return handlers{
-		put: writer(decodeSnapshot, s.Cloud.PutSnapshot, accepted(renderSnapshot)), patch: writer(decodeSnapshot, s.Cloud.PatchSnapshot, accepted(renderSnapshot)),
-		get: reader(s.Cloud.Snapshot, renderSnapshot), delete: deleter(s.Cloud.DeleteSnapshot), list: lister(s, s.Cloud.Snapshots, renderSnapshot),
+		put:    writer(decodeSnapshot, s.Cloud.PutSnapshot, accepted(renderSnapshot)),
+		patch:  writer(decodeSnapshot, s.Cloud.PatchSnapshot, accepted(renderSnapshot)),
+		get:    reader(s.Cloud.Snapshot, renderSnapshot),
+		delete: deleter(s.Cloud.DeleteSnapshot),
+		list:   lister(s, s.Cloud.Snapshots, renderSnapshot),
 	}
 }

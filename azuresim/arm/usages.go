@@ -11,7 +11,10 @@ func (s *Server) listUsages(c *call) (reply, error) {
 	list := make([]any, 0, len(usages))
 	for _, u := range usages {
 		list = append(list, map[string]any{
-			"unit": "Count", "currentValue": u.Current, "limit": u.Limit, "name": map[string]string{"value": u.Name, "localizedValue": u.Localized},
+			"unit": "Count", "currentValue": u.Current, "limit": u.Limit, "name": map[string]string{
+				"value":          u.Name,
+				"localizedValue": u.Localized,
+			},
 		})
 	}
 	return reply{status: http.StatusOK, body: map[string]any{"value": list}}, nil

@@ -27,9 +27,11 @@ var (
 
 	// versions are the api-versions by kind of resource.
 	versions = map[string][]string{
-		compute.KindDisk: diskVersions, compute.KindSnapshot: diskVersions, compute.KindEncryptionSet: diskVersions, compute.KindDiskAccess: diskVersions,
-		compute.KindVM: vmVersions, compute.KindScaleSet: vmVersions, "usages": vmVersions, "operations": slices.Concat(vmVersions, diskVersions),
-		"skus": skuVersions, "subscriptions": resourceVersions, "resourceGroups": resourceVersions,
+		compute.KindDisk: diskVersions, compute.KindSnapshot: diskVersions, compute.KindEncryptionSet: diskVersions,
+		compute.KindDiskAccess: diskVersions,
+		compute.KindVM:         vmVersions, compute.KindScaleSet: vmVersions, "usages": vmVersions,
+		"operations": slices.Concat(vmVersions, diskVersions),
+		"skus":       skuVersions, "subscriptions": resourceVersions, "resourceGroups": resourceVersions,
 	}
 )
 
@@ -38,11 +40,13 @@ func checkVersion(kind, version string) *armerror.Error {
 	known := versions[kind]
 	switch {
 	case version == "":
-		return armerror.BadRequest("MissingApiVersionParameter", "The api-version query parameter (?api-version=) is required for all requests.")
+		return armerror.BadRequest("MissingApiVersionParameter",
+			"The api-version query parameter (?api-version=) is required for all requests.")
 	case slices.Contains(known, version):
 		return nil
 	case kind == "subscriptions" || kind == "resourceGroups" || !apiVersion.MatchString(version):
-		return armerror.BadRequest("InvalidApiVersionParameter", "The api-version '%s' is invalid. The supported versions are '%s'.", version, strings.Join(known, ","))
+		return armerror.BadRequest("InvalidApiVersionParameter",
+			"The api-version '%s' is invalid. The supported versions are '%s'.", version, strings.Join(known, ","))
 	}
 	return armerror.BadRequest("NoRegisteredProviderFound",
 		"No registered resource provider found for location '%s' and API version '%s' for type '%s'. The supported api-versions are '%s'.",

@@ -21,7 +21,8 @@ func renderVM(vm *compute.VM, instanceView bool) any {
 	}
 	kind := "Microsoft.Compute/virtualMachines"
 	body := map[string]any{
-		"id": vm.ID.String(), "name": vm.Name, "location": vm.Location, "zones": vm.Zones, "tags": vm.Tags, "properties": p, "etag": `"` + vm.ETag() + `"`,
+		"id": vm.ID.String(), "name": vm.Name, "location": vm.Location, "zones": vm.Zones, "tags": vm.Tags, "properties": p,
+		"etag": `"` + vm.ETag() + `"`,
 	}
 	if uniform {
 		kind = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines"
@@ -33,11 +34,16 @@ func renderVM(vm *compute.VM, instanceView bool) any {
 	return object(vm.TopLevel, body)
 }
 
-// renderStatus is an entry of a list with statusOnly: neither tags nor profiles, so it says nothing about disks.
+// renderStatus is an entry of a list with statusOnly: neither tags nor profiles, so it says nothing
+// about disks.
 func renderStatus(vm *compute.VM) any {
 	return map[string]any{
 		"id": vm.ID.String(), "name": vm.Name, "location": vm.Location, "type": "Microsoft.Compute/virtualMachines",
-		"properties": map[string]any{"vmId": vm.VMID, "provisioningState": vm.Provisioning, "instanceView": renderInstanceView(vm)},
+		"properties": map[string]any{
+			"vmId":              vm.VMID,
+			"provisioningState": vm.Provisioning,
+			"instanceView":      renderInstanceView(vm),
+		},
 	}
 }
 
@@ -56,9 +62,11 @@ func renderStorage(vm *compute.VM) any {
 			deleteOption = "Detach"
 		}
 		disks = append(disks, object(nil, map[string]any{
-			"lun": d.LUN, "name": d.Disk.Name, "createOption": "Attach", "caching": d.Caching, "writeAcceleratorEnabled": d.WriteAccelerator,
-			"managedDisk":  object(d.Other, map[string]any{"id": d.Disk.String(), "storageAccountType": orNil(d.SKU)}),
-			"deleteOption": deleteOption, "detachOption": detachOption, "toBeDetached": d.State == compute.DiskDetaching || d.State == compute.DiskDetachFailed,
+			"lun": d.LUN, "name": d.Disk.Name, "createOption": "Attach", "caching": d.Caching,
+			"writeAcceleratorEnabled": d.WriteAccelerator,
+			"managedDisk":             object(d.Other, map[string]any{"id": d.Disk.String(), "storageAccountType": orNil(d.SKU)}),
+			"deleteOption":            deleteOption, "detachOption": detachOption,
+			"toBeDetached": d.State == compute.DiskDetaching || d.State == compute.DiskDetachFailed,
 		}))
 	}
 	return object(vm.Storage, map[string]any{"dataDisks": disks})
@@ -77,19 +85,33 @@ func renderInstanceView(vm *compute.VM) any {
 		level = "Error"
 	}
 	statuses := []status{
-		{Code: "ProvisioningState/" + strings.ToLower(vm.Provisioning), Level: level, Display: "Provisioning " + strings.ToLower(vm.Provisioning), Time: stamp(vm.Created)},
+		{
+			Code:    "ProvisioningState/" + strings.ToLower(vm.Provisioning),
+			Level:   level,
+			Display: "Provisioning " + strings.ToLower(vm.Provisioning),
+			Time:    stamp(vm.Created),
+		},
 		{Code: "PowerState/" + vm.Power, Level: "Info", Display: "VM " + vm.Power},
 	}
 	if vm.Hibernated {
-		statuses = append(statuses, status{Code: "HibernationState/Hibernated", Level: "Info", Display: "Hibernated"})
+		statuses = append(statuses, status{
+			Code:    "HibernationState/Hibernated",
+			Level:   "Info",
+			Display: "Hibernated",
+		})
 	}
 	disks := make([]any, 0, len(vm.Disks))
 	for _, d := range vm.Disks {
 		state := map[string]string{
-			compute.DiskAttaching: "updating", compute.DiskAttached: "succeeded", compute.DiskDetaching: "updating", compute.DiskDetachFailed: "failed",
+			compute.DiskAttaching: "updating", compute.DiskAttached: "succeeded", compute.DiskDetaching: "updating",
+			compute.DiskDetachFailed: "failed",
 		}[d.State]
 		disks = append(disks, map[string]any{
-			"name": d.Disk.Name, "statuses": []status{{Code: "ProvisioningState/" + state, Level: "Info", Display: "Provisioning " + state}},
+			"name": d.Disk.Name, "statuses": []status{{
+				Code:    "ProvisioningState/" + state,
+				Level:   "Info",
+				Display: "Provisioning " + state,
+			}},
 		})
 	}
 	return object(nil, map[string]any{"statuses": statuses, "disks": disks, "computerName": computerName(vm)})

@@ -60,7 +60,8 @@ type managedBody struct {
 	AccountType json.RawMessage `json:"storageAccountType"` // the disk decides
 }
 
-// decodeVM reads a VM or instance. whole says that the body is a PUT, where a storage profile without data disks means none.
+// decodeVM reads a VM or instance. whole says that the body is a PUT, where a storage profile
+// without data disks means none.
 func decodeVM(raw []byte, whole bool) (compute.VMInput, error) {
 	var b vmBody
 	var p vmPropertiesBody
@@ -108,9 +109,17 @@ func decodeDataDisk(raw json.RawMessage) (compute.DataDiskInput, error) {
 	var m managedBody
 	other, err := decode(d.ManagedDisk, &m)
 	return compute.DataDiskInput{
-		Name: d.Name, CreateOption: d.CreateOption, ToBeDetached: d.ToBeDetached, DetachOption: d.DetachOption,
+		Name:         d.Name,
+		CreateOption: d.CreateOption,
+		ToBeDetached: d.ToBeDetached,
+		DetachOption: d.DetachOption,
 		AttachInput: compute.AttachInput{
-			DiskID: m.ID, LUN: d.LUN, Caching: d.Caching, DeleteOption: d.DeleteOption, WriteAccelerator: d.WriteAccelerator, Other: other,
+			DiskID:           m.ID,
+			LUN:              d.LUN,
+			Caching:          d.Caching,
+			DeleteOption:     d.DeleteOption,
+			WriteAccelerator: d.WriteAccelerator,
+			Other:            other,
 		},
 	}, err
 }
@@ -151,7 +160,12 @@ func (s *Server) patchVM(c *call) (reply, error) {
 }
 
 func (s *Server) vmReply(a compute.Accepted[compute.VM], status int) reply {
-	return reply{status: status, body: renderVM(a.Resource, false), op: a.Op, header: etag(a.Resource)}
+	return reply{
+		status: status,
+		body:   renderVM(a.Resource, false),
+		op:     a.Op,
+		header: etag(a.Resource),
+	}
 }
 
 func etag(vm *compute.VM) http.Header {
@@ -164,7 +178,11 @@ func (s *Server) getVM(c *call) (reply, error) {
 		return reply{}, err
 	}
 	expand := strings.EqualFold(c.URL.Query().Get("$expand"), "instanceView")
-	return reply{status: http.StatusOK, body: renderVM(vm, expand), header: etag(vm)}, nil
+	return reply{
+		status: http.StatusOK,
+		body:   renderVM(vm, expand),
+		header: etag(vm),
+	}, nil
 }
 
 func (s *Server) power(action string) handler {
@@ -174,7 +192,11 @@ func (s *Server) power(action string) handler {
 			action = compute.PowerOpHibernate
 		}
 		op, err := s.Cloud.SetPower(c.id(), action)
-		return reply{status: http.StatusAccepted, op: op, location: true}, err
+		return reply{
+			status:   http.StatusAccepted,
+			op:       op,
+			location: true,
+		}, err
 	}
 }
 
@@ -195,7 +217,8 @@ func (s *Server) listVMs(c *call) (reply, error) {
 	return listReply(c, p, render), err
 }
 
-// renderListed renders the entries of a list of VMs: whole, with their status, or with their status only. Lists of a resource group have no statusOnly.
+// renderListed renders the entries of a list of VMs: whole, with their status, or with their status
+// only. Lists of a resource group have no statusOnly.
 func (s *Server) renderListed(c *call) func(*compute.VM) any {
 	q := c.URL.Query()
 	if only := q.Get("statusOnly"); only != "" && !strings.EqualFold(only, "false") && c.params["group"] == "" {
@@ -209,7 +232,8 @@ func (s *Server) renderListed(c *call) func(*compute.VM) any {
 func (s *Server) listMembers(c *call, filter, after string, render func(*compute.VM) any) (reply, error) {
 	field, value, ok := strings.Cut(filter, " eq ")
 	if !ok || !strings.EqualFold(strings.Trim(strings.TrimSpace(field), "'"), "virtualMachineScaleSet/id") {
-		return reply{}, armerror.BadRequest("InvalidParameter", "The filter '%s' is not supported; 'virtualMachineScaleSet/id' eq '<id>' is.", filter)
+		return reply{}, armerror.BadRequest("InvalidParameter",
+			"The filter '%s' is not supported; 'virtualMachineScaleSet/id' eq '<id>' is.", filter)
 	}
 	id, err := compute.ParseID(strings.Trim(strings.TrimSpace(value), "'"), "$filter")
 	if err != nil {
@@ -248,17 +272,27 @@ func (s *Server) attachDetach(c *call) (reply, error) {
 			return reply{}, err
 		}
 		attach = append(attach, compute.AttachInput{
-			DiskID: a.DiskID, LUN: a.LUN, Caching: a.Caching, DeleteOption: a.DeleteOption, WriteAccelerator: a.WriteAccelerator, Other: other,
+			DiskID:           a.DiskID,
+			LUN:              a.LUN,
+			Caching:          a.Caching,
+			DeleteOption:     a.DeleteOption,
+			WriteAccelerator: a.WriteAccelerator,
+			Other:            other,
 		})
 	}
 	var detach []compute.DetachInput
 	for _, d := range b.Detach {
 		if d.Option != "" && !strings.EqualFold(d.Option, "ForceDetach") {
 			return reply{}, armerror.InvalidParameter("dataDisksToDetach.detachOption",
-				"The value '%s' of parameter 'dataDisksToDetach.detachOption' is invalid. Allowed values are ForceDetach.", d.Option)
+				"The value '%s' of parameter 'dataDisksToDetach.detachOption' is invalid. Allowed values are ForceDetach.",
+				d.Option)
 		}
 		detach = append(detach, compute.DetachInput{DiskID: d.DiskID, Force: d.Option != ""})
 	}
 	op, err := s.Cloud.AttachDetach(c.id(), attach, detach)
-	return reply{status: http.StatusAccepted, op: op, location: true}, err
+	return reply{
+		status:   http.StatusAccepted,
+		op:       op,
+		location: true,
+	}, err
 }

@@ -1,6 +1,8 @@
-// Package armerror is the error that Azure Resource Manager puts into a response body: an HTTP status, a code that
-// clients classify by, a message for people, and optionally a target and details. Every layer of azuresim that refuses something on
-// Azure's behalf returns one; the HTTP front end writes it, and the operation engine stores it as the outcome of a long-running operation.
+// Package armerror is the error that Azure Resource Manager puts into a response body: an HTTP
+// status, a code that clients classify by, a message for people, and optionally a target and
+// details. Every layer of azuresim that refuses something on Azure's behalf returns one; the HTTP
+// front end writes it, and the operation engine stores it as the outcome of a long-running
+// operation.
 package armerror
 
 import (
@@ -52,7 +54,11 @@ func (e *Error) WithTarget(target string) *Error {
 
 // New makes an error of any status.
 func New(status int, code, format string, args ...any) *Error {
-	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
+	return &Error{
+		Status:  status,
+		Code:    code,
+		Message: fmt.Sprintf(format, args...),
+	}
 }
 
 // BadRequest makes a 400.
@@ -72,7 +78,8 @@ func NotAllowed(format string, args ...any) *Error {
 
 // Conflict makes the 409 for another request in flight on the same resource.
 func Conflict() *Error {
-	return New(http.StatusConflict, "Conflict", "The request failed due to conflict with a concurrent request. To resolve it, please retry after the other request has completed.")
+	return New(http.StatusConflict, "Conflict",
+		"The request failed due to conflict with a concurrent request. To resolve it, please retry after the other request has completed.")
 }
 
 // From returns err as an Error: itself if it is or wraps one, otherwise a 500.

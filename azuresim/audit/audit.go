@@ -1,4 +1,5 @@
-// Package audit remembers the calls that the simulator answered, so that a test can count what its client did. Records live in memory.
+// Package audit remembers the calls that the simulator answered, so that a test can count what its
+// client did. Records live in memory.
 package audit
 
 import (
@@ -37,7 +38,8 @@ type Counter struct {
 	Throttled int `json:"throttled"`
 }
 
-// Log is the memory. The oldest records are dropped when it is full; counters count all. The zero value is ready.
+// Log is the memory. The oldest records are dropped when it is full; counters count all. The zero
+// value is ready.
 type Log struct {
 	mu       sync.Mutex
 	seq      uint64
@@ -81,7 +83,11 @@ type Snapshot struct {
 func (l *Log) Since(keep func(Record) bool) Snapshot {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Snapshot{Last: l.seq, Records: []Record{}, Counters: map[string]Counter{}}
+	s := Snapshot{
+		Last:     l.seq,
+		Records:  []Record{},
+		Counters: map[string]Counter{},
+	}
 	for _, r := range l.records {
 		if keep(r) {
 			s.Records = append(s.Records, r)

@@ -1,4 +1,5 @@
-// Package auth issues and checks bearer tokens, as far as Azure's client libraries need them: JSON web tokens that the simulator signs as their authority.
+// Package auth issues and checks bearer tokens, as far as Azure's client libraries need them: JSON
+// web tokens that the simulator signs as their authority.
 package auth
 
 import (
@@ -24,19 +25,22 @@ const Lifetime = time.Hour
 
 const keyBytes = 32
 
-// leeway is how much later a token is still taken: clocks differ, and a client that was told how long its token lasts counts from when it was told.
+// leeway is how much later a token is still taken: clocks differ, and a client that was told how
+// long its token lasts counts from when it was told.
 const leeway = 5 * time.Second
 
 // Authority issues and checks tokens under one key.
 type Authority struct {
-	// Lifetime of the tokens that it issues. New sets it; it is not changed while the authority is in use.
+	// Lifetime of the tokens that it issues. New sets it; it is not changed while the authority is
+	// in use.
 	Lifetime time.Duration
 
 	key   []byte
 	clock clock.PassiveClock
 }
 
-// LoadKey reads the signing key from the file, and makes the file at the first time. Other processes may read it to issue tokens that are good here.
+// LoadKey reads the signing key from the file, and makes the file at the first time. Other
+// processes may read it to issue tokens that are good here.
 func LoadKey(path string) ([]byte, error) {
 	key, err := os.ReadFile(path)
 	if err == nil && len(key) >= keyBytes {
@@ -62,7 +66,11 @@ func LoadKey(path string) ([]byte, error) {
 
 // New returns an authority. Tokens of another authority with the same key are good here, too.
 func New(key []byte, c clock.PassiveClock) *Authority {
-	return &Authority{Lifetime: Lifetime, key: key, clock: c}
+	return &Authority{
+		Lifetime: Lifetime,
+		key:      key,
+		clock:    c,
+	}
 }
 
 // Claims are what a token says.
@@ -85,8 +93,14 @@ func (a *Authority) Issue(tenant, client, audience string) (token string, expire
 	now := a.clock.Now()
 	expires = now.Add(a.Lifetime)
 	body, err := json.Marshal(Claims{
-		Audience: audience, Issuer: "https://sts.windows.net/" + tenant + "/", Tenant: tenant, Client: client, Subject: client,
-		Issued: now.Unix(), From: now.Unix(), Expires: expires.Unix(),
+		Audience: audience,
+		Issuer:   "https://sts.windows.net/" + tenant + "/",
+		Tenant:   tenant,
+		Client:   client,
+		Subject:  client,
+		Issued:   now.Unix(),
+		From:     now.Unix(),
+		Expires:  expires.Unix(),
 	})
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("encode token: %w", err)
@@ -121,7 +135,9 @@ func (a *Authority) Check(header string) (Claims, *armerror.Error) {
 		return Claims{}, armerror.New(401, "InvalidAuthenticationToken", "The access token is invalid.")
 	}
 	if a.clock.Now().Add(-leeway).Unix() >= c.Expires {
-		return c, armerror.New(401, "ExpiredAuthenticationToken", "The access token expiry UTC time '%s' is earlier than current UTC time.", time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
+		return c, armerror.New(401, "ExpiredAuthenticationToken",
+			"The access token expiry UTC time '%s' is earlier than current UTC time.",
+			time.Unix(c.Expires, 0).UTC().Format(time.RFC3339))
 	}
 	return c, nil
 }

@@ -41,7 +41,10 @@ func newSigner(t *testing.T) signer {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
 	raw, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "driver"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "driver"},
+		NotBefore:    now.Add(-time.Hour),
+		NotAfter:     now.Add(time.Hour),
 	}, &x509.Certificate{SerialNumber: big.NewInt(1)}, key.Public(), key)
 	must(t, err)
 	return signer{key, raw}
@@ -73,7 +76,10 @@ func must(t *testing.T, err error) {
 }
 
 func assertion(text string) url.Values {
-	return url.Values{"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"}, "client_assertion": {text}}
+	return url.Values{
+		"client_assertion_type": {"urn:ietf:params:oauth:client-assertion-type:jwt-bearer"},
+		"client_assertion":      {text},
+	}
 }
 
 func TestGrants(t *testing.T) {
@@ -86,17 +92,31 @@ func TestGrants(t *testing.T) {
 	must(t, err)
 	d, err := auth.NewDirectory(nil, map[string]auth.Application{"Driver": {
 		Secrets: []string{"old", "new"}, Certificates: []string{registered.pem()},
-		Federated: []auth.FederatedCredential{{Issuer: "https://cluster", Subject: "sa", Keys: auth.KeySet{Keys: []auth.Key{public}}}},
+		Federated: []auth.FederatedCredential{{
+			Issuer:  "https://cluster",
+			Subject: "sa",
+			Keys:    auth.KeySet{Keys: []auth.Key{public}},
+		}},
 	}}, nil)
 	must(t, err)
 
 	own := func(change jwt.MapClaims) jwt.MapClaims {
-		claims := jwt.MapClaims{"iss": "driver", "sub": "driver", "aud": endpoint, "exp": now.Add(time.Minute).Unix()}
+		claims := jwt.MapClaims{
+			"iss": "driver",
+			"sub": "driver",
+			"aud": endpoint,
+			"exp": now.Add(time.Minute).Unix(),
+		}
 		maps.Copy(claims, change)
 		return claims
 	}
 	federated := func(change jwt.MapClaims) jwt.MapClaims {
-		claims := jwt.MapClaims{"iss": "https://cluster", "sub": "sa", "aud": []string{"x", auth.DefaultAudience}, "exp": now.Add(time.Minute).Unix()}
+		claims := jwt.MapClaims{
+			"iss": "https://cluster",
+			"sub": "sa",
+			"aud": []string{"x", auth.DefaultAudience},
+			"exp": now.Add(time.Minute).Unix(),
+		}
 		maps.Copy(claims, change)
 		return claims
 	}
@@ -113,31 +133,70 @@ func TestGrants(t *testing.T) {
 		at      time.Time
 		refused int // number of the refusal; 0 for a grant
 	}{
-		"a secret":                               {form: url.Values{"client_secret": {"old"}}},
-		"another secret":                         {form: url.Values{"client_secret": {"new"}}},
-		"a wrong secret":                         {form: url.Values{"client_secret": {"wrong"}}, refused: 7000215},
-		"nothing":                                {form: url.Values{}, refused: 7000218},
-		"another grant":                          {form: url.Values{"grant_type": {"password"}}, refused: 70003},
-		"an unknown client":                      {form: url.Values{"client_secret": {"old"}}, client: "stranger", refused: 700016},
-		"a certificate":                          {form: byCertificate(registered, own(nil))},
-		"a certificate, by RS256":                {form: assertion(sign(t, jwt.SigningMethodRS256, registered.key, registered.thumbprint(), own(nil)))},
-		"a certificate that is not registered":   {form: byCertificate(stranger, own(nil)), refused: 700027},
-		"a certificate that another key uses":    {form: assertion(forged), refused: 700024},
-		"a certificate that is no longer good":   {form: byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(3 * time.Hour).Unix()})), at: now.Add(2 * time.Hour), refused: 700027},
-		"an assertion that is no longer good":    {form: byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})), refused: 700024},
-		"an assertion without an end":            {form: byCertificate(registered, own(jwt.MapClaims{"exp": nil})), refused: 700024},
-		"an assertion for another":               {form: byCertificate(registered, own(jwt.MapClaims{"aud": "https://else"})), refused: 700023},
-		"an assertion of another client":         {form: byCertificate(registered, own(jwt.MapClaims{"sub": "else"})), refused: 700021},
-		"an assertion without a signature":       {form: assertion(unsigned(t, registered.thumbprint(), own(nil))), refused: 700024},
-		"an assertion of another type":           {form: url.Values{"client_assertion": {"x"}, "client_assertion_type": {"saml"}}, refused: 700030},
-		"no assertion at all":                    {form: assertion("a.b"), refused: 50027},
-		"a token of an issuer":                   {form: byIssuer(issuerKey, "k1", federated(nil))},
-		"a token of an issuer, of another key":   {form: byIssuer(otherKey, "k1", federated(nil)), refused: 700024},
-		"a token of an issuer, of an old key":    {form: byIssuer(issuerKey, "k0", federated(nil)), refused: 5000224},
-		"a token of an issuer, no longer good":   {form: byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})), refused: 700024},
-		"a token of an issuer, for another":      {form: byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"aud": "else"})), refused: 700212},
-		"a token of an issuer, of another":       {form: byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"sub": "other"})), refused: 700213},
-		"a token of an issuer that is not known": {form: byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"iss": "https://else"})), refused: 700213},
+		"a secret":       {form: url.Values{"client_secret": {"old"}}},
+		"another secret": {form: url.Values{"client_secret": {"new"}}},
+		"a wrong secret": {form: url.Values{"client_secret": {"wrong"}}, refused: 7000215},
+		"nothing":        {form: url.Values{}, refused: 7000218},
+		"another grant":  {form: url.Values{"grant_type": {"password"}}, refused: 70003},
+		"an unknown client": {
+			form:    url.Values{"client_secret": {"old"}},
+			client:  "stranger",
+			refused: 700016,
+		},
+		"a certificate": {form: byCertificate(registered, own(nil))},
+		"a certificate, by RS256": {form: assertion(
+			sign(t, jwt.SigningMethodRS256, registered.key, registered.thumbprint(), own(nil)))},
+		"a certificate that is not registered": {form: byCertificate(stranger, own(nil)), refused: 700027},
+		"a certificate that another key uses":  {form: assertion(forged), refused: 700024},
+		"a certificate that is no longer good": {
+			form:    byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(3 * time.Hour).Unix()})),
+			at:      now.Add(2 * time.Hour),
+			refused: 700027,
+		},
+		"an assertion that is no longer good": {
+			form:    byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})),
+			refused: 700024,
+		},
+		"an assertion without an end": {
+			form:    byCertificate(registered, own(jwt.MapClaims{"exp": nil})),
+			refused: 700024,
+		},
+		"an assertion for another": {
+			form:    byCertificate(registered, own(jwt.MapClaims{"aud": "https://else"})),
+			refused: 700023,
+		},
+		"an assertion of another client": {
+			form:    byCertificate(registered, own(jwt.MapClaims{"sub": "else"})),
+			refused: 700021,
+		},
+		"an assertion without a signature": {
+			form:    assertion(unsigned(t, registered.thumbprint(), own(nil))),
+			refused: 700024,
+		},
+		"an assertion of another type": {
+			form:    url.Values{"client_assertion": {"x"}, "client_assertion_type": {"saml"}},
+			refused: 700030,
+		},
+		"no assertion at all":                  {form: assertion("a.b"), refused: 50027},
+		"a token of an issuer":                 {form: byIssuer(issuerKey, "k1", federated(nil))},
+		"a token of an issuer, of another key": {form: byIssuer(otherKey, "k1", federated(nil)), refused: 700024},
+		"a token of an issuer, of an old key":  {form: byIssuer(issuerKey, "k0", federated(nil)), refused: 5000224},
+		"a token of an issuer, no longer good": {
+			form:    byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})),
+			refused: 700024,
+		},
+		"a token of an issuer, for another": {
+			form:    byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"aud": "else"})),
+			refused: 700212,
+		},
+		"a token of an issuer, of another": {
+			form:    byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"sub": "other"})),
+			refused: 700213,
+		},
+		"a token of an issuer that is not known": {
+			form:    byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"iss": "https://else"})),
+			refused: 700213,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			form := url.Values{"grant_type": {"client_credentials"}, "client_id": {"driver"}}
@@ -173,8 +232,13 @@ func TestWithAnEmptyDirectoryEveryClientGetsTokensAndMayDoEverything(t *testing.
 	empty, err := auth.NewDirectory(nil, nil, nil)
 	must(t, err)
 	for _, d := range []*auth.Directory{none, empty} {
-		form := url.Values{"grant_type": {"client_credentials"}, "client_id": {"any-client"}, "client_secret": {"anything"}}
-		if client, refusal := d.Grant(form, endpoint, testclock.NewFakePassiveClock(now)); refusal != nil || client != "any-client" {
+		form := url.Values{
+			"grant_type":    {"client_credentials"},
+			"client_id":     {"any-client"},
+			"client_secret": {"anything"},
+		}
+		if client, refusal := d.Grant(form, endpoint, testclock.NewFakePassiveClock(now)); refusal != nil ||
+			client != "any-client" {
 			t.Errorf("%s: %v, want nil, %s", client, refusal, "any-client")
 		}
 		if !d.Allows("any-client", "Microsoft.Compute/disks/delete", "/subscriptions/s") {
@@ -186,7 +250,11 @@ func TestWithAnEmptyDirectoryEveryClientGetsTokensAndMayDoEverything(t *testing.
 func TestRoles(t *testing.T) {
 	d, err := auth.NewDirectory(nil, nil, map[string]auth.Assignment{
 		"Narrow": {
-			{Actions: []string{"Microsoft.Compute/disks/read", "Microsoft.Compute/snapshots/*"}, NotActions: []string{"Microsoft.Compute/snapshots/delete"}, Scopes: []string{"/subscriptions/s/resourceGroups/g"}},
+			{
+				Actions:    []string{"Microsoft.Compute/disks/read", "Microsoft.Compute/snapshots/*"},
+				NotActions: []string{"Microsoft.Compute/snapshots/delete"},
+				Scopes:     []string{"/subscriptions/s/resourceGroups/g"},
+			},
 			{Actions: []string{"Microsoft.Compute/skus/read"}, Scopes: []string{"/subscriptions/s"}},
 		},
 		"wide": {{Actions: []string{"*"}}}, "reader": {{Actions: []string{"*/read"}}},
@@ -197,19 +265,23 @@ func TestRoles(t *testing.T) {
 		client, action, at string
 		allowed            bool
 	}{
-		"what is granted":                   {"narrow", "Microsoft.Compute/disks/read", g + "/providers/Microsoft.Compute/disks/d", true},
-		"in any case":                       {"NARROW", "microsoft.compute/DISKS/read", "/SUBSCRIPTIONS/S/resourcegroups/G/x", true},
-		"what is not":                       {"narrow", "Microsoft.Compute/disks/write", g, false},
-		"a longer action":                   {"narrow", "Microsoft.Compute/disks/read/more", g, false},
-		"by a star":                         {"narrow", "Microsoft.Compute/snapshots/beginGetAccess/action", g, true},
-		"but for what is taken away":        {"narrow", "Microsoft.Compute/snapshots/delete", g, false},
-		"in another group":                  {"narrow", "Microsoft.Compute/disks/read", "/subscriptions/s/resourceGroups/g2", false},
+		"what is granted": {"narrow", "Microsoft.Compute/disks/read",
+			g + "/providers/Microsoft.Compute/disks/d", true},
+		"in any case": {"NARROW", "microsoft.compute/DISKS/read", "/SUBSCRIPTIONS/S/resourcegroups/G/x",
+			true},
+		"what is not":                {"narrow", "Microsoft.Compute/disks/write", g, false},
+		"a longer action":            {"narrow", "Microsoft.Compute/disks/read/more", g, false},
+		"by a star":                  {"narrow", "Microsoft.Compute/snapshots/beginGetAccess/action", g, true},
+		"but for what is taken away": {"narrow", "Microsoft.Compute/snapshots/delete", g, false},
+		"in another group": {"narrow", "Microsoft.Compute/disks/read", "/subscriptions/s/resourceGroups/g2",
+			false},
 		"of the subscription, in the group": {"narrow", "Microsoft.Compute/disks/read", "/subscriptions/s", false},
-		"by a second role":                  {"narrow", "Microsoft.Compute/skus/read", "/subscriptions/s/providers/Microsoft.Compute/skus", true},
-		"everything":                        {"wide", "Microsoft.Compute/virtualMachines/delete", "/", true},
-		"to read everything":                {"reader", "Microsoft.Compute/virtualMachines/instanceView/read", "/", true},
-		"to read everything, not to write":  {"reader", "Microsoft.Compute/disks/write", "/", false},
-		"without a role":                    {"stranger", "Microsoft.Compute/disks/read", g, false},
+		"by a second role": {"narrow", "Microsoft.Compute/skus/read",
+			"/subscriptions/s/providers/Microsoft.Compute/skus", true},
+		"everything":                       {"wide", "Microsoft.Compute/virtualMachines/delete", "/", true},
+		"to read everything":               {"reader", "Microsoft.Compute/virtualMachines/instanceView/read", "/", true},
+		"to read everything, not to write": {"reader", "Microsoft.Compute/disks/write", "/", false},
+		"without a role":                   {"stranger", "Microsoft.Compute/disks/read", g, false},
 	} {
 		if got := d.Allows(test.client, test.action, test.at); got != test.allowed {
 			t.Errorf("%s: allowed is %t, want %t", name, got, test.allowed)

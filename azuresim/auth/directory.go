@@ -21,7 +21,8 @@ var (
 	assignments  = store.Table[Assignment]{Name: "roleAssignments"}
 )
 
-// Application is who may ask for tokens, and how it proves to be who it is. One of its credentials is enough.
+// Application is who may ask for tokens, and how it proves to be who it is. One of its credentials
+// is enough.
 type Application struct {
 	Secrets []string `json:"secrets,omitempty"`
 	// Certificates in PEM form whose keys sign client assertions.
@@ -73,8 +74,9 @@ func certificate(text string) (*x509.Certificate, error) {
 	return x509.ParseCertificate(block.Bytes)
 }
 
-// Directory holds the applications and the roles that they are assigned. While it holds no application, every client gets tokens; while it holds no role
-// assignment, every client may do everything.
+// Directory holds the applications and the roles that they are assigned. While it holds no
+// application, every client gets tokens; while it holds no role assignment, every client may do
+// everything.
 type Directory struct {
 	store *store.Store
 
@@ -83,9 +85,14 @@ type Directory struct {
 	roles        map[string]Assignment
 }
 
-// NewDirectory returns the directory that the store holds, and besides it applications and roles that do not last, by client ID. The store may be nil.
+// NewDirectory returns the directory that the store holds, and besides it applications and roles
+// that do not last, by client ID. The store may be nil.
 func NewDirectory(db *store.Store, apps map[string]Application, roles map[string]Assignment) (*Directory, error) {
-	d := &Directory{store: db, applications: map[string]Application{}, roles: map[string]Assignment{}}
+	d := &Directory{
+		store:        db,
+		applications: map[string]Application{},
+		roles:        map[string]Assignment{},
+	}
 	if db != nil {
 		if err := db.View(func(tx *store.Tx) error {
 			return errors.Join(load(tx, applications, d.applications), load(tx, assignments, d.roles))

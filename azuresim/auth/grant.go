@@ -16,7 +16,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Refusal is why a client gets no token, in the words of OAuth and with the number that Entra ID puts in front.
+// Refusal is why a client gets no token, in the words of OAuth and with the number that Entra ID
+// puts in front.
 type Refusal struct {
 	Code    string // as in invalid_client
 	Number  int    // as in 7000215
@@ -27,24 +28,37 @@ type Refusal struct {
 func (r *Refusal) Error() string { return fmt.Sprintf("AADSTS%d: %s", r.Number, r.Message) }
 
 func refuse(number int, format string, args ...any) *Refusal {
-	return &Refusal{Code: "invalid_client", Number: number, Message: fmt.Sprintf(format, args...)}
+	return &Refusal{
+		Code:    "invalid_client",
+		Number:  number,
+		Message: fmt.Sprintf(format, args...),
+	}
 }
 
 // assertionType is the one kind of client assertion that there is.
 const assertionType = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
-// Grant judges the form of a client-credentials grant. endpoint is the URL to which the form was sent, which is whom a client's own assertion must be for.
+// Grant judges the form of a client-credentials grant. endpoint is the URL to which the form was
+// sent, which is whom a client's own assertion must be for.
 func (d *Directory) Grant(form url.Values, endpoint string, c clock.PassiveClock) (client string, refusal *Refusal) {
 	client = form.Get("client_id")
 	if form.Get("grant_type") != "client_credentials" {
-		return "", &Refusal{Code: "unsupported_grant_type", Number: 70003, Message: "The grant type is not supported; client_credentials is."}
+		return "", &Refusal{
+			Code:    "unsupported_grant_type",
+			Number:  70003,
+			Message: "The grant type is not supported; client_credentials is.",
+		}
 	}
 	app, found, open := d.find(client)
 	if open {
 		return client, nil
 	}
 	if !found {
-		return "", &Refusal{Code: "unauthorized_client", Number: 700016, Message: fmt.Sprintf("Application with identifier '%s' was not found in the directory.", client)}
+		return "", &Refusal{
+			Code:    "unauthorized_client",
+			Number:  700016,
+			Message: fmt.Sprintf("Application with identifier '%s' was not found in the directory.", client),
+		}
 	}
 	assertion := form.Get("client_assertion")
 	switch {
@@ -63,9 +77,11 @@ func (d *Directory) Grant(form url.Values, endpoint string, c clock.PassiveClock
 	return client, app.assertion(client, assertion, endpoint, c)
 }
 
-// assertion checks a signed statement of who the client is: its own, by a certificate, or that of an issuer whom it trusts.
+// assertion checks a signed statement of who the client is: its own, by a certificate, or that of
+// an issuer whom it trusts.
 func (a Application) assertion(client, text, endpoint string, c clock.PassiveClock) *Refusal {
-	parser := jwt.NewParser(jwt.WithTimeFunc(c.Now), jwt.WithExpirationRequired(), jwt.WithValidMethods([]string{"RS256", "PS256", "ES256"}))
+	parser := jwt.NewParser(jwt.WithTimeFunc(c.Now), jwt.WithExpirationRequired(),
+		jwt.WithValidMethods([]string{"RS256", "PS256", "ES256"}))
 	claims := jwt.MapClaims{}
 	unverified, _, err := parser.ParseUnverified(text, claims)
 	if err != nil {
@@ -79,7 +95,8 @@ func (a Application) assertion(client, text, endpoint string, c clock.PassiveClo
 			return refuse(700021, "Client assertion application identifier doesn't match 'client_id' parameter.")
 		}
 		if !slices.Contains(audience, endpoint) {
-			return refuse(700023, "Client assertion audience claim does not match Realm issuer: it is %v, and this is %s.", audience, endpoint)
+			return refuse(700023, "Client assertion audience claim does not match Realm issuer: it is %v, and this is %s.",
+				audience, endpoint)
 		}
 		key, refusal := a.signingKey(unverified.Header, c.Now())
 		if refusal != nil {
@@ -109,7 +126,8 @@ func (a Application) assertion(client, text, endpoint string, c clock.PassiveClo
 		}
 		return verify(parser, text, key)
 	}
-	return refuse(700213, "No matching federated identity record found for presented assertion issuer '%s' and subject '%s'.", issuer, subject)
+	return refuse(700213, "No matching federated identity record found for presented assertion issuer '%s' and subject '%s'.",
+		issuer, subject)
 }
 
 // signingKey is the key of the registered certificate whose thumbprint the header names.

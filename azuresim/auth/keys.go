@@ -32,13 +32,24 @@ func NewKey(id string, public crypto.PublicKey) (Key, error) {
 	text := func(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 	switch k := public.(type) {
 	case *rsa.PublicKey:
-		return Key{Type: "RSA", ID: id, N: text(k.N.Bytes()), E: text(big.NewInt(int64(k.E)).Bytes())}, nil
+		return Key{
+			Type: "RSA",
+			ID:   id,
+			N:    text(k.N.Bytes()),
+			E:    text(big.NewInt(int64(k.E)).Bytes()),
+		}, nil
 	case *ecdsa.PublicKey:
 		point, err := k.Bytes() // 4, x, y
 		if err != nil || k.Curve != elliptic.P256() {
 			return Key{}, errors.New("only the curve P-256 is known")
 		}
-		return Key{Type: "EC", ID: id, Curve: "P-256", X: text(point[1:33]), Y: text(point[33:])}, nil
+		return Key{
+			Type:  "EC",
+			ID:    id,
+			Curve: "P-256",
+			X:     text(point[1:33]),
+			Y:     text(point[33:]),
+		}, nil
 	}
 	return Key{}, fmt.Errorf("a key of type %T is not known", public)
 }

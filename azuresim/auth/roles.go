@@ -6,12 +6,14 @@ import (
 	"strings"
 )
 
-// Role is a role definition, in the form that az role definition takes, and where it is assigned. Only the actions count.
+// Role is a role definition, in the form that az role definition takes, and where it is assigned.
+// Only the actions count.
 type Role struct {
 	Name       string   `json:"Name"`
 	Actions    []string `json:"Actions"`
 	NotActions []string `json:"NotActions,omitempty"`
-	// Scopes are the resource IDs of the subscriptions, resource groups and resources where it is assigned; none for everywhere.
+	// Scopes are the resource IDs of the subscriptions, resource groups and resources where it is
+	// assigned; none for everywhere.
 	Scopes []string `json:"AssignableScopes,omitempty"`
 }
 
@@ -36,7 +38,8 @@ func (r Role) Validate() error {
 	return nil
 }
 
-// allows says whether the role grants an action at a resource. A star stands for any text, and case does not count.
+// allows says whether the role grants an action at a resource. A star stands for any text, and case
+// does not count.
 func (r Role) allows(action, resource string) bool {
 	within := len(r.Scopes) == 0
 	for _, scope := range r.Scopes {
@@ -57,7 +60,8 @@ func anyOf(patterns []string, action string) bool {
 	return false
 }
 
-// Allows says whether a client may do an action at a resource. Every client may do everything while no client is assigned a role.
+// Allows says whether a client may do an action at a resource. Every client may do everything while
+// no client is assigned a role.
 func (d *Directory) Allows(client, action, resource string) bool {
 	if !d.Enforces() {
 		return true

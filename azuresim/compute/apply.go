@@ -56,7 +56,8 @@ func (c *Cloud) applyDelete(ctx context.Context, d *Disk) error {
 	return c.Plane.DeleteDisk(ctx, d.UID)
 }
 
-// present returns the disk of a VM if the data plane is to have it, or nil: it has been deleted, or is being deleted.
+// present returns the disk of a VM if the data plane is to have it, or nil: it has been deleted, or
+// is being deleted.
 func (c *Cloud) present(d DataDisk) (*Disk, error) {
 	disk, err := view(c, func(tx *store.Tx) (*Disk, error) { return diskTable.Get(tx, d.Disk.Key()) })
 	if err != nil || d.Gone || disk == nil || disk.UID != d.UID || disk.Provisioning == Deleting {
@@ -65,7 +66,8 @@ func (c *Cloud) present(d DataDisk) (*Disk, error) {
 	return disk, nil
 }
 
-// plug shows a disk of the VM on the data plane, if the disk is present. Only a shared disk has reservations; maxShares does not change while it is attached.
+// plug shows a disk of the VM on the data plane, if the disk is present. Only a shared disk has
+// reservations; maxShares does not change while it is attached.
 func (c *Cloud) plug(ctx context.Context, vm *VM, d DataDisk) error {
 	disk, err := c.present(d)
 	if err != nil || disk == nil {
@@ -145,7 +147,8 @@ func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) e
 	return errors.Join(faults...)
 }
 
-// loseReservations removes what the VM has registered and reserved at those of its disks that forget it.
+// loseReservations removes what the VM has registered and reserved at those of its disks that
+// forget it.
 func (c *Cloud) loseReservations(ctx context.Context, vm *VM, at func(DataDisk) bool) error {
 	for _, d := range vm.Disks {
 		if c.LosesReservations == nil || !at(d) || !c.LosesReservations(d.UID) {
@@ -158,8 +161,9 @@ func (c *Cloud) loseReservations(ctx context.Context, vm *VM, at func(DataDisk) 
 	return nil
 }
 
-// powerOn gives the VM power and the devices that it should have, also those that were attached while it was off. A disk that is being attached
-// shows up a little early: its operation may have passed its Apply while the VM was off.
+// powerOn gives the VM power and the devices that it should have, also those that were attached
+// while it was off. A disk that is being attached shows up a little early: its operation may have
+// passed its Apply while the VM was off.
 func (c *Cloud) powerOn(ctx context.Context, vm *VM) error {
 	if err := c.Plane.PowerOn(ctx, vm.PlaneKey); err != nil {
 		return err
@@ -191,7 +195,8 @@ func (c *Cloud) Undo(ctx context.Context, op *operations.Operation) error {
 	})
 }
 
-// withPlane runs fn with the VM's present record, while no other caller changes the VM on the data plane. It does nothing if there is no such VM.
+// withPlane runs fn with the VM's present record, while no other caller changes the VM on the data
+// plane. It does nothing if there is no such VM.
 func (c *Cloud) withPlane(id ID, fn func(vm *VM) error) error {
 	lock, _ := c.planeLocks.LoadOrStore(id.Key(), &sync.Mutex{})
 	mu := lock.(*sync.Mutex)

@@ -55,7 +55,12 @@ func (c *Cloud) AttachDetach(id ID, attach []AttachInput, detach []DetachInput) 
 		if len(attach)+len(detach) == 0 {
 			return nil, armerror.InvalidParameter("dataDisksToAttach", "At least one disk to attach or to detach must be given.")
 		}
-		u := &update{tx: tx, vm: vm, opID: uuid.NewString(), goalState: c.ListsGoalState()}
+		u := &update{
+			tx:        tx,
+			vm:        vm,
+			opID:      uuid.NewString(),
+			goalState: c.ListsGoalState(),
+		}
 		u.forced = slices.ContainsFunc(detach, func(d DetachInput) bool { return d.Force })
 		if err := c.admit(u); err != nil {
 			return nil, err
@@ -74,7 +79,8 @@ func (c *Cloud) AttachDetach(id ID, attach []AttachInput, detach []DetachInput) 
 	})
 }
 
-// admit decides whether the update may wait in line, takes the place of those before it, or is refused.
+// admit decides whether the update may wait in line, takes the place of those before it, or is
+// refused.
 func (c *Cloud) admit(u *update) error {
 	if u.vm.Hibernated {
 		return armerror.NotAllowed("The disks of VM '%s' cannot be changed since the VM is hibernated. Deallocate or start it first.", u.vm.Name)
@@ -132,15 +138,26 @@ func (c *Cloud) attachOne(u *update, in AttachInput) error {
 	}
 	view := c.diskView(d, vms)
 	err = checkAttach(attachCase{
-		vm: u.vm, disk: d, copying: view.CompletionPercent != nil && *view.CompletionPercent < 100,
-		caching: caching, accel: in.WriteAccelerator,
+		vm:      u.vm,
+		disk:    d,
+		copying: view.CompletionPercent != nil && *view.CompletionPercent < 100,
+		caching: caching,
+		accel:   in.WriteAccelerator,
 	})
 	if err != nil {
 		return err
 	}
 	u.vm.Disks = append(u.vm.Disks, DataDisk{
-		LUN: lun, Disk: d.ID, UID: d.UID, SKU: d.Spec.SKU, Caching: caching, DeleteOption: in.DeleteOption, WriteAccelerator: in.WriteAccelerator,
-		State: DiskAttaching, Operation: u.opID, Other: in.Other,
+		LUN:              lun,
+		Disk:             d.ID,
+		UID:              d.UID,
+		SKU:              d.Spec.SKU,
+		Caching:          caching,
+		DeleteOption:     in.DeleteOption,
+		WriteAccelerator: in.WriteAccelerator,
+		State:            DiskAttaching,
+		Operation:        u.opID,
+		Other:            in.Other,
 	})
 	if err := u.vm.checkCount(staying); err != nil {
 		return err
@@ -158,7 +175,8 @@ func (u *update) attachAgain(have *DataDisk, lun *int) error {
 			"Cannot attach data disk '%s' to VM '%s' because the disk is currently being detached or the last detach operation failed. Please wait until the disk is completely detached and then try again or delete/detach the disk explicitly again.",
 			have.Disk.Name, u.vm.Name).WithTarget("dataDisks")
 	case lun != nil && *lun != have.LUN:
-		return armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'dataDisk.lun' is not allowed.").WithTarget("dataDisk.lun")
+		return armerror.New(409, "PropertyChangeNotAllowed",
+			"Changing property 'dataDisk.lun' is not allowed.").WithTarget("dataDisk.lun")
 	}
 	return nil
 }
@@ -176,7 +194,8 @@ func (c *Cloud) detachOne(u *update, in DetachInput) error {
 		} else if d == nil {
 			return armerror.New(404, "NotFound", "Disk %s is not found.", in.DiskID)
 		}
-		return armerror.InvalidParameter("dataDisksToDetach", "Disk '%s' cannot be detached from VM '%s' because it is not attached to it.", id.Name, u.vm.Name)
+		return armerror.InvalidParameter("dataDisksToDetach",
+			"Disk '%s' cannot be detached from VM '%s' because it is not attached to it.", id.Name, u.vm.Name)
 	}
 	if have.State == DiskAttaching && !u.whole && !u.forced {
 		return armerror.Conflict()
@@ -201,7 +220,8 @@ func (d *DataDisk) leave(opID string) {
 	d.State, d.Operation = DiskDetaching, opID
 }
 
-// unfinished says whether the disk was never reported as attached, so that it is off the VM when the operation fails.
+// unfinished says whether the disk was never reported as attached, so that it is off the VM when
+// the operation fails.
 func (d *DataDisk) unfinished() bool {
 	return d.State == DiskAttaching || d.State == DiskDetaching && d.Undone
 }
@@ -210,8 +230,9 @@ func (u *update) takesOver(opID string) bool {
 	return slices.ContainsFunc(u.interrupted, func(op *operations.Operation) bool { return op.ID == opID })
 }
 
-// inherit makes this update answer for what the ones that it takes the place of had begun. What they were attaching stays wanted only if this
-// update gives the whole list and names it; that list has been applied by now.
+// inherit makes this update answer for what the ones that it takes the place of had begun. What
+// they were attaching stays wanted only if this update gives the whole list and names it; that list
+// has been applied by now.
 func (u *update) inherit() {
 	for i := range u.vm.Disks {
 		d := &u.vm.Disks[i]
@@ -228,7 +249,8 @@ func (u *update) inherit() {
 	}
 }
 
-// commitUpdate ends the operations that the update takes the place of, writes the VM and accepts the operation.
+// commitUpdate ends the operations that the update takes the place of, writes the VM and accepts
+// the operation.
 func (c *Cloud) commitUpdate(u *update) (*operations.Operation, error) {
 	kind := opVMDisks
 	if u.whole {
@@ -237,7 +259,8 @@ func (c *Cloud) commitUpdate(u *update) (*operations.Operation, error) {
 	if len(u.interrupted) > 0 {
 		cause := armerror.New(409, "OperationPreempted", "Operation execution has been preempted by a more recent operation.")
 		if u.forced && !u.whole {
-			cause = armerror.New(409, "DataDisksForceDetached", "Operation execution has been preempted because data disks of the VM were force detached.")
+			cause = armerror.New(409, "DataDisksForceDetached",
+				"Operation execution has been preempted because data disks of the VM were force detached.")
 		}
 		if _, err := c.engine.Cancel(u.tx, vmLane(u.vm.ID), cause); err != nil {
 			return nil, err
@@ -250,11 +273,16 @@ func (c *Cloud) commitUpdate(u *update) (*operations.Operation, error) {
 		return nil, err
 	}
 	return c.enqueueAs(u.tx, u.opID, job{
-		kind: kind, lane: vmLane(u.vm.ID), target: u.vm.ID, location: u.vm.Location, duration: c.updateTime(u),
+		kind:     kind,
+		lane:     vmLane(u.vm.ID),
+		target:   u.vm.ID,
+		location: u.vm.Location,
+		duration: c.updateTime(u),
 	})
 }
 
-// updateTime draws how long an update takes: attaching and detaching go side by side, and each further disk adds a little.
+// updateTime draws how long an update takes: attaching and detaching go side by side, and each
+// further disk adds a little.
 func (c *Cloud) updateTime(u *update) time.Duration {
 	var d time.Duration
 	if u.attached > 0 {
@@ -283,8 +311,8 @@ type DataDiskInput struct {
 	DetachOption string
 }
 
-// replaceDisks replaces the VM's list by the caller's: it detaches the disks that are missing or marked, and attaches
-// the new ones.
+// replaceDisks replaces the VM's list by the caller's: it detaches the disks that are missing or
+// marked, and attaches the new ones.
 func (c *Cloud) replaceDisks(u *update, list []DataDiskInput) error {
 	var wanted []DataDiskInput
 	seenLUN := map[int]bool{}
@@ -321,7 +349,8 @@ func (c *Cloud) replaceDisks(u *update, list []DataDiskInput) error {
 	return nil
 }
 
-// checkEntry judges one entry of a whole list by itself and fills in the disk ID of one that is given by name.
+// checkEntry judges one entry of a whole list by itself and fills in the disk ID of one that is
+// given by name.
 func (u *update) checkEntry(in *DataDiskInput, seenLUN map[int]bool) error {
 	if in.LUN == nil {
 		return missing("dataDisk.lun")
@@ -339,13 +368,18 @@ func (u *update) checkEntry(in *DataDiskInput, seenLUN map[int]bool) error {
 	isNew := !slices.ContainsFunc(u.vm.Disks, known)
 	switch {
 	case in.DetachOption != "" && !strings.EqualFold(in.DetachOption, "ForceDetach"):
-		return armerror.InvalidParameter("dataDisk.detachOption", "The value '%s' of parameter 'dataDisk.detachOption' is invalid. Allowed values are ForceDetach.", in.DetachOption)
+		return armerror.InvalidParameter("dataDisk.detachOption",
+			"The value '%s' of parameter 'dataDisk.detachOption' is invalid. Allowed values are ForceDetach.", in.DetachOption)
 	case in.DetachOption != "" && !in.ToBeDetached:
-		return armerror.InvalidParameter("dataDisk.detachOption", "Parameter 'dataDisk.detachOption' can be used only when 'dataDisk.toBeDetached' is true.")
+		return armerror.InvalidParameter("dataDisk.detachOption",
+			"Parameter 'dataDisk.detachOption' can be used only when 'dataDisk.toBeDetached' is true.")
 	case isNew && in.ToBeDetached:
-		return armerror.InvalidParameter("dataDisk.toBeDetached", "Disk '%s' cannot be detached from VM '%s' because it is not attached to it.", in.Name, u.vm.Name)
+		return armerror.InvalidParameter("dataDisk.toBeDetached",
+			"Disk '%s' cannot be detached from VM '%s' because it is not attached to it.", in.Name, u.vm.Name)
 	case isNew && !strings.EqualFold(in.CreateOption, "Attach"):
-		return armerror.InvalidParameter("dataDisk.createOption", "The value '%s' of parameter 'dataDisk.createOption' is not supported by this simulator for a new disk; Attach is.", in.CreateOption)
+		return armerror.InvalidParameter("dataDisk.createOption",
+			"The value '%s' of parameter 'dataDisk.createOption' is not supported by this simulator for a new disk; Attach is.",
+			in.CreateOption)
 	case in.DiskID == "":
 		return missing("dataDisk.managedDisk.id")
 	}

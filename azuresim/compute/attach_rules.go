@@ -21,7 +21,8 @@ func cachingFor(asked string) (string, error) {
 			return mode, nil
 		}
 	}
-	return "", armerror.InvalidParameter("dataDisk.caching", "The value '%s' of parameter 'dataDisk.caching' is invalid. Allowed values are None, ReadOnly, ReadWrite.", asked)
+	return "", armerror.InvalidParameter("dataDisk.caching",
+		"The value '%s' of parameter 'dataDisk.caching' is invalid. Allowed values are None, ReadOnly, ReadWrite.", asked)
 }
 
 // attachCase is one disk on its way to one VM.
@@ -63,13 +64,16 @@ func checkPlacement(a attachCase) error {
 	sku, _ := skus.DiskByName(a.disk.Spec.SKU)
 	switch {
 	case a.vm.Location != a.disk.Location:
-		return armerror.BadRequest("BadRequest", "Disk %s cannot be attached to the VM because it is not in the same location as the VM. VM location: '%s'. Disk location: '%s'.",
+		return armerror.BadRequest("BadRequest",
+			"Disk %s cannot be attached to the VM because it is not in the same location as the VM. VM location: '%s'. Disk location: '%s'.",
 			a.disk.ID, a.vm.Location, a.disk.Location)
 	case diskZone != "" && a.vm.Properties["availabilitySet"] != nil:
-		return armerror.BadRequest("BadRequest", "Zonal Disk '%s' cannot be attached to resource '%s' because the resource belongs to an Availability Set. Only regional disks can be attached.",
+		return armerror.BadRequest("BadRequest",
+			"Zonal Disk '%s' cannot be attached to resource '%s' because the resource belongs to an Availability Set. Only regional disks can be attached.",
 			a.disk.ID, a.vm.ID)
 	case !sku.ZoneRedundant && vmZone != diskZone:
-		return armerror.BadRequest("BadRequest", "Disk %s cannot be attached to the VM because it is not in the same zone as the VM. VM zone: '%s'. Disk zone: '%s'.",
+		return armerror.BadRequest("BadRequest",
+			"Disk %s cannot be attached to the VM because it is not in the same zone as the VM. VM zone: '%s'. Disk zone: '%s'.",
 			a.disk.ID, vmZone, diskZone)
 	}
 	return nil
@@ -88,7 +92,8 @@ func checkOwners(a attachCase) error {
 	for _, claim := range d.Claims {
 		// Azure lets only one attach of a shared disk be under way at a time.
 		if !claim.Attached && d.Spec.MaxShares > 1 {
-			return armerror.New(409, "ConflictingUserInput", "Cannot attach the disk %s to VM %s because another request is attaching it to VM %s.",
+			return armerror.New(409, "ConflictingUserInput",
+				"Cannot attach the disk %s to VM %s because another request is attaching it to VM %s.",
 				d.ID.Name, a.vm.ID, claim.VM).WithTarget("dataDisks")
 		}
 	}
@@ -96,7 +101,8 @@ func checkOwners(a attachCase) error {
 		return nil
 	}
 	if d.Spec.MaxShares > 1 {
-		return armerror.New(409, "ConflictingUserInput", "Cannot attach the disk %s to VM %s because it is already attached to %d VMs, which is its 'maxShares' limit.",
+		return armerror.New(409, "ConflictingUserInput",
+			"Cannot attach the disk %s to VM %s because it is already attached to %d VMs, which is its 'maxShares' limit.",
 			d.ID.Name, a.vm.ID, len(d.Claims)).WithTarget("dataDisks")
 	}
 	return armerror.New(409, "ConflictingUserInput",
@@ -109,12 +115,15 @@ func checkSKUOnVM(a attachCase) error {
 	sku, _ := skus.DiskByName(a.disk.Spec.SKU)
 	switch {
 	case a.vm.hasBlobDisks():
-		return armerror.NotAllowed("Addition of a managed disk to a VM with blob based disks is not supported.").WithTarget("dataDisk")
+		return armerror.NotAllowed("Addition of a managed disk to a VM with blob based disks is not supported.").WithTarget(
+			"dataDisk")
 	case sku.ResourceTier == "Premium" && !size.PremiumIO:
-		return armerror.BadRequest("InvalidParameter", "Requested operation cannot be performed because storage account type '%s' is not supported for VM size '%s'.",
+		return armerror.BadRequest("InvalidParameter",
+			"Requested operation cannot be performed because storage account type '%s' is not supported for VM size '%s'.",
 			sku.Name, a.vm.Size).WithTarget("dataDisk.managedDisk.storageAccountType")
 	case sku.Name == skus.UltraSSDLRS && !a.vm.ultraEnabled():
-		return armerror.BadRequest("InvalidParameter", "StorageAccountType UltraSSD_LRS can be used only when additionalCapabilities.ultraSSDEnabled is set.").
+		return armerror.BadRequest("InvalidParameter",
+			"StorageAccountType UltraSSD_LRS can be used only when additionalCapabilities.ultraSSDEnabled is set.").
 			WithTarget("dataDisk.managedDisk.storageAccountType")
 	}
 	return nil
@@ -125,15 +134,19 @@ func checkCaching(a attachCase) error {
 	shared := a.disk.Spec.MaxShares > 1
 	switch {
 	case a.accel && (shared || !strings.HasPrefix(strings.ToLower(a.vm.Size), "standard_m")):
-		return armerror.InvalidParameter("dataDisk.writeAcceleratorEnabled", "Write accelerator is not supported for disk '%s' on VM size '%s'.", a.disk.ID.Name, a.vm.Size)
+		return armerror.InvalidParameter("dataDisk.writeAcceleratorEnabled",
+			"Write accelerator is not supported for disk '%s' on VM size '%s'.", a.disk.ID.Name, a.vm.Size)
 	case a.caching == "None":
 		return nil
 	case shared:
-		return armerror.InvalidParameter("dataDisk.caching", "Host caching '%s' is not supported for shared disk '%s'; only 'None' is.", a.caching, a.disk.ID.Name)
+		return armerror.InvalidParameter("dataDisk.caching",
+			"Host caching '%s' is not supported for shared disk '%s'; only 'None' is.", a.caching, a.disk.ID.Name)
 	case sku.Provisioned:
-		return armerror.InvalidParameter("dataDisk.caching", "Host caching '%s' is not supported for disks of SKU '%s'; only 'None' is.", a.caching, sku.Name)
+		return armerror.InvalidParameter("dataDisk.caching",
+			"Host caching '%s' is not supported for disks of SKU '%s'; only 'None' is.", a.caching, sku.Name)
 	case a.disk.Spec.SizeGB > 4095:
-		return armerror.InvalidParameter("dataDisk.caching", "Host caching '%s' is not supported for disk '%s' as it is larger than 4095 GiB.", a.caching, a.disk.ID.Name)
+		return armerror.InvalidParameter("dataDisk.caching",
+			"Host caching '%s' is not supported for disk '%s' as it is larger than 4095 GiB.", a.caching, a.disk.ID.Name)
 	}
 	return nil
 }
@@ -161,7 +174,8 @@ func (vm *VM) pickLUN(asked *int) (int, error) {
 }
 
 func tooManyDisks(limit int) error {
-	return armerror.NotAllowed("The maximum number of data disks allowed to be attached to a VM of this size is %d.", limit).WithTarget("dataDisks")
+	return armerror.NotAllowed("The maximum number of data disks allowed to be attached to a VM of this size is %d.",
+		limit).WithTarget("dataDisks")
 }
 
 // checkCount applies the limit of the VM size to the disks for which counts says so.

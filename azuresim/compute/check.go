@@ -10,14 +10,20 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 )
 
-// Check reports every contradiction in the model. It holds between any two transactions, also after any kill.
+// Check reports every contradiction in the model. It holds between any two transactions, also after
+// any kill.
 func (c *Cloud) Check() error {
 	return c.Store.View(func(tx *store.Tx) error {
 		ops, err := c.engine.Unfinished(tx)
 		if err != nil {
 			return err
 		}
-		k := checker{tx: tx, ops: map[string]*operations.Operation{}, disks: map[string]*Disk{}, vms: map[string]*VM{}}
+		k := checker{
+			tx:    tx,
+			ops:   map[string]*operations.Operation{},
+			disks: map[string]*Disk{},
+			vms:   map[string]*VM{},
+		}
 		for _, op := range ops {
 			k.ops[op.ID] = op
 		}
@@ -73,7 +79,8 @@ func (k *checker) checkDisks() {
 	for key, d := range k.disks {
 		k.expect(uids[d.UID] == "", "disks %s and %s have the same unique ID", uids[d.UID], key)
 		uids[d.UID] = key
-		k.expect(len(d.Claims) <= d.Spec.MaxShares, "disk %s has %d claims, maxShares is %d", key, len(d.Claims), d.Spec.MaxShares)
+		k.expect(len(d.Claims) <= d.Spec.MaxShares, "disk %s has %d claims, maxShares is %d", key, len(d.Claims),
+			d.Spec.MaxShares)
 		busy := d.Provisioning == Creating || d.Provisioning == Updating || d.Provisioning == Deleting
 		k.expect(!busy || k.hasLane(diskLane(d.ID)), "disk %s is %s without an operation", key, d.Provisioning)
 		for _, claim := range d.Claims {
@@ -84,7 +91,8 @@ func (k *checker) checkDisks() {
 				continue
 			}
 			entry := vm.findDisk(d.ID)
-			k.expect(entry != nil && entry.LUN == claim.LUN, "disk %s names VM %s at LUN %d as its user, and the VM does not list the disk there", key, claim.VM, claim.LUN)
+			k.expect(entry != nil && entry.LUN == claim.LUN,
+				"disk %s names VM %s at LUN %d as its user, and the VM does not list the disk there", key, claim.VM, claim.LUN)
 		}
 	}
 }
@@ -128,18 +136,21 @@ func (k *checker) checkDataDisks(key string, vm *VM) {
 		if d != nil {
 			claim := d.claimOf(vm)
 			k.expect(claim.VM != "", "VM %s lists disk %s, which it has no claim to", key, e.Disk)
-			k.expect(e.State == DiskDetaching || claim.Attached == (e.State != DiskAttaching), "VM %s: disk %s is %s, its claim says attached=%v", key, e.Disk, e.State, claim.Attached)
+			k.expect(e.State == DiskDetaching || claim.Attached == (e.State != DiskAttaching),
+				"VM %s: disk %s is %s, its claim says attached=%v", key, e.Disk, e.State, claim.Attached)
 		}
 		moving := e.State == DiskAttaching || e.State == DiskDetaching
 		op := k.ops[e.Operation]
-		k.expect(!moving || op != nil && op.Lane == vmLane(vm.ID), "VM %s: disk %s is %s without an operation", key, e.Disk, e.State)
+		k.expect(!moving || op != nil && op.Lane == vmLane(vm.ID), "VM %s: disk %s is %s without an operation", key, e.Disk,
+			e.State)
 	}
 	size, ok := skus.SizeByName(vm.Size)
-	k.expect(ok && attached <= size.MaxDataDisks, "VM %s has %d disks, its size %s takes %d", key, attached, vm.Size, size.MaxDataDisks)
+	k.expect(ok && attached <= size.MaxDataDisks, "VM %s has %d disks, its size %s takes %d", key, attached, vm.Size,
+		size.MaxDataDisks)
 }
 
-// CheckPlane reports every difference between the model and the data plane. That can be judged only while no operation is under way: quiet says whether that was so
-// from beginning to end.
+// CheckPlane reports every difference between the model and the data plane. That can be judged only
+// while no operation is under way: quiet says whether that was so from beginning to end.
 func (c *Cloud) CheckPlane(ctx context.Context) (quiet bool, err error) {
 	before, idle, err := c.accepted()
 	if err != nil || !idle {

@@ -27,8 +27,8 @@ type Options struct {
 	Clock clock.WithTicker
 	Log   *slog.Logger
 	Plane dataplane.DataPlane
-	// LosesReservations reports whether a VM loses its reservation and registration at a disk when the disk is
-	// detached from it and when it is deallocated; nil for never.
+	// LosesReservations reports whether a VM loses its reservation and registration at a disk when
+	// the disk is detached from it and when it is deallocated; nil for never.
 	LosesReservations func(diskUID string) bool
 	Latency           *latency.Sampler
 	Subscriptions     []string
@@ -36,7 +36,8 @@ type Options struct {
 	GoalState bool
 	// Intercept may delay operations or make them fail; see operations.Options.
 	Intercept func(op *operations.Operation) (time.Duration, *armerror.Error)
-	// Notify is called with power and network changes of VMs, after they are committed. It must not block.
+	// Notify is called with power and network changes of VMs, after they are committed. It must not
+	// block.
 	Notify func(Event)
 }
 
@@ -57,10 +58,10 @@ type Cloud struct {
 	goalState  atomic.Bool
 }
 
-// ListGoalState chooses what VMs list of the disks whose detach is accepted from now on. With the goal
-// state, the VM does not list the disk any more, also after the detach has failed. Otherwise the
-// VM lists it with toBeDetached until the detach has succeeded. In both cases the disk stays at the
-// host, and names the VM in managedBy or managedByExtended, until then.
+// ListGoalState chooses what VMs list of the disks whose detach is accepted from now on. With the
+// goal state, the VM does not list the disk any more, also after the detach has failed. Otherwise
+// the VM lists it with toBeDetached until the detach has succeeded. In both cases the disk stays at
+// the host, and names the VM in managedBy or managedByExtended, until then.
 func (c *Cloud) ListGoalState(on bool) { c.goalState.Store(on) }
 
 // ListsGoalState reports whether VMs list what they are to have.
@@ -70,11 +71,18 @@ func (c *Cloud) ListsGoalState() bool { return c.goalState.Load() }
 func New(o Options) *Cloud {
 	c := &Cloud{Options: o}
 	c.ListGoalState(o.GoalState)
-	c.engine = operations.New(operations.Options{Store: o.Store, Clock: o.Clock, Log: o.Log, Executor: c, Intercept: o.Intercept})
+	c.engine = operations.New(operations.Options{
+		Store:     o.Store,
+		Clock:     o.Clock,
+		Log:       o.Log,
+		Executor:  c,
+		Intercept: o.Intercept,
+	})
 	return c
 }
 
-// Run brings the data plane to what the store says and then runs operations until ctx ends. ready is called when the first part is done.
+// Run brings the data plane to what the store says and then runs operations until ctx ends. ready
+// is called when the first part is done.
 func (c *Cloud) Run(ctx context.Context, ready func()) error {
 	if err := c.ReconcilePlane(ctx); err != nil {
 		return fmt.Errorf("reconcile data plane: %w", err)
@@ -132,8 +140,15 @@ func (c *Cloud) enqueueAs(tx *store.Tx, id string, j job) (*operations.Operation
 		route = "DiskOperations"
 	}
 	op := &operations.Operation{
-		ID: id, Kind: j.kind, Lane: j.lane, Target: j.target.String(), Subscription: j.target.Subscription,
-		Location: j.location, Route: route, Payload: raw, Duration: j.duration,
+		ID:           id,
+		Kind:         j.kind,
+		Lane:         j.lane,
+		Target:       j.target.String(),
+		Subscription: j.target.Subscription,
+		Location:     j.location,
+		Route:        route,
+		Payload:      raw,
+		Duration:     j.duration,
 	}
 	return op, c.engine.Enqueue(tx, op)
 }
@@ -153,7 +168,8 @@ func (c *Cloud) laneFree(tx *store.Tx, lane string) error {
 // CheckSubscription refuses subscriptions that the simulator was not started with.
 func (c *Cloud) CheckSubscription(subscription string) error {
 	if uuid.Validate(subscription) != nil {
-		return armerror.BadRequest("InvalidSubscriptionId", "The provided subscription identifier '%s' is malformed or invalid.", subscription)
+		return armerror.BadRequest("InvalidSubscriptionId", "The provided subscription identifier '%s' is malformed or invalid.",
+			subscription)
 	}
 	known := slices.ContainsFunc(c.Subscriptions, func(s string) bool { return strings.EqualFold(s, subscription) })
 	if !known {

@@ -10,7 +10,8 @@ import (
 
 func outOfRange(parameter string, value, lo, hi int64) *armerror.Error {
 	return armerror.InvalidParameter(parameter,
-		"The value '%d' of parameter '%s' is out of range. The value must be between '%d' and '%d', inclusive.", value, parameter, lo, hi)
+		"The value '%d' of parameter '%s' is out of range. The value must be between '%d' and '%d', inclusive.", value, parameter,
+		lo, hi)
 }
 
 func missing(parameter string) *armerror.Error {
@@ -21,10 +22,12 @@ func missing(parameter string) *armerror.Error {
 func checkDisk(d *Disk) error {
 	sku, ok := skus.DiskByName(d.Spec.SKU)
 	if !ok {
-		return armerror.InvalidParameter("sku.name", "The value '%s' of parameter 'sku.name' is invalid. Supported values are %s.",
+		return armerror.InvalidParameter("sku.name",
+			"The value '%s' of parameter 'sku.name' is invalid. Supported values are %s.",
 			d.Spec.SKU, strings.Join(skus.DiskNames(), ", "))
 	}
-	for _, rule := range []func(*Disk, skus.Disk) error{checkSize, checkDiskZones, checkShares, checkTier, checkBursting, checkPerformance, checkNetworkAccess} {
+	for _, rule := range []func(*Disk, skus.Disk) error{checkSize, checkDiskZones, checkShares, checkTier, checkBursting,
+		checkPerformance, checkNetworkAccess} {
 		if err := rule(d, sku); err != nil {
 			return err
 		}
@@ -50,17 +53,22 @@ func checkDiskZones(d *Disk, sku skus.Disk) error {
 	}
 	switch {
 	case len(d.Zones) > 1:
-		return armerror.BadRequest("InvalidAvailabilityZone", "A disk can be in one availability zone only; %d were given.", len(d.Zones))
+		return armerror.BadRequest("InvalidAvailabilityZone", "A disk can be in one availability zone only; %d were given.",
+			len(d.Zones))
 	case len(d.Zones) == 1 && sku.ZoneRedundant:
-		return armerror.InvalidParameter("zones", "A disk of SKU '%s' is zone redundant, so that zones must not be given.", sku.Name)
+		return armerror.InvalidParameter("zones", "A disk of SKU '%s' is zone redundant, so that zones must not be given.",
+			sku.Name)
 	case len(d.Zones) == 1 && !slices.Contains(location.Zones, d.Zones[0]):
-		return armerror.BadRequest("InvalidAvailabilityZone", "The zone(s) '%s' for resource '%s' is not supported. The supported zones for location '%s' are '%s'.",
+		return armerror.BadRequest("InvalidAvailabilityZone",
+			"The zone(s) '%s' for resource '%s' is not supported. The supported zones for location '%s' are '%s'.",
 			d.Zones[0], d.ID, location.Name, strings.Join(location.Zones, ","))
 	case len(d.Zones) == 1 && !slices.Contains(location.ZonesOf(sku.Name), d.Zones[0]):
-		return armerror.New(409, "SkuNotAvailable", "The requested disk SKU '%s' for resource '%s' is currently not available in location '%s' zones '%s'. "+
-			"Please try another zone or SKU.", sku.Name, d.ID, location.Name, d.Zones[0])
+		return armerror.New(409, "SkuNotAvailable",
+			"The requested disk SKU '%s' for resource '%s' is currently not available in location '%s' zones '%s'. "+
+				"Please try another zone or SKU.", sku.Name, d.ID, location.Name, d.Zones[0])
 	case len(d.Zones) == 0 && sku.Provisioned && len(location.Zones) > 0:
-		return armerror.InvalidParameter("zones", "A disk of SKU '%s' must be in an availability zone in location '%s'.", sku.Name, location.Name)
+		return armerror.InvalidParameter("zones", "A disk of SKU '%s' must be in an availability zone in location '%s'.",
+			sku.Name, location.Name)
 	case sku.ZoneRedundant && len(location.Zones) == 0:
 		return armerror.InvalidParameter("sku.name", "SKU '%s' is not available in location '%s'.", sku.Name, location.Name)
 	}
@@ -87,7 +95,8 @@ func checkTier(d *Disk, sku skus.Disk) error {
 		return armerror.InvalidParameter("disk.tier", "The value '%s' of parameter 'disk.tier' is invalid.", d.Spec.Tier)
 	}
 	if own, _ := sku.TierByName(sku.TierFor(d.Spec.SizeGB).Name); rank < own {
-		return armerror.InvalidParameter("disk.tier", "Performance tier '%s' is below the baseline tier '%s' of a disk of %d GiB.",
+		return armerror.InvalidParameter("disk.tier",
+			"Performance tier '%s' is below the baseline tier '%s' of a disk of %d GiB.",
 			d.Spec.Tier, sku.Tiers[own].Name, d.Spec.SizeGB)
 	}
 	return nil
@@ -98,9 +107,11 @@ func checkBursting(d *Disk, sku skus.Disk) error {
 	case !d.Spec.Bursting:
 		return nil
 	case !sku.Burstable:
-		return armerror.InvalidParameter("disk.burstingEnabled", "On-demand bursting is not supported for a disk of SKU '%s'.", sku.Name)
+		return armerror.InvalidParameter("disk.burstingEnabled", "On-demand bursting is not supported for a disk of SKU '%s'.",
+			sku.Name)
 	case d.Spec.SizeGB <= 512:
-		return armerror.InvalidParameter("disk.burstingEnabled", "On-demand bursting is supported for disks of more than 512 GiB; this one has %d GiB.", d.Spec.SizeGB)
+		return armerror.InvalidParameter("disk.burstingEnabled",
+			"On-demand bursting is supported for disks of more than 512 GiB; this one has %d GiB.", d.Spec.SizeGB)
 	case d.Spec.MaxShares > 1:
 		return armerror.InvalidParameter("disk.burstingEnabled", "On-demand bursting is not supported for a shared disk.")
 	}
@@ -111,7 +122,8 @@ func checkPerformance(d *Disk, sku skus.Disk) error {
 	s := d.Spec
 	if !sku.Provisioned {
 		if s.IOPS+s.MBps+s.IOPSReadOnly+s.MBpsReadOnly > 0 {
-			return armerror.InvalidParameter("disk.diskIOPSReadWrite", "IOPS and throughput can be set for SKUs %s and %s only, not for '%s'.",
+			return armerror.InvalidParameter("disk.diskIOPSReadWrite",
+				"IOPS and throughput can be set for SKUs %s and %s only, not for '%s'.",
 				skus.UltraSSDLRS, skus.PremiumV2LRS, sku.Name)
 		}
 		return nil

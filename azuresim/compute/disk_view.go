@@ -45,7 +45,12 @@ func (c *Cloud) holders(tx *store.Tx, d *Disk) (held []attachment, vms []*VM, er
 		if entry != nil {
 			caching = entry.Caching
 		}
-		held = append(held, attachment{vm: vm.Name, caching: caching, deallocated: vm.Power == PowerDeallocated, settled: settled})
+		held = append(held, attachment{
+			vm:          vm.Name,
+			caching:     caching,
+			deallocated: vm.Power == PowerDeallocated,
+			settled:     settled,
+		})
 		vms = append(vms, vm)
 	}
 	return held, vms, nil
@@ -91,7 +96,8 @@ func (c *Cloud) diskView(d *Disk, holders []*VM) *DiskView {
 	return v
 }
 
-// forgetShown drops the performance that a caller read and sends back, where the size of the disk sets it.
+// forgetShown drops the performance that a caller read and sends back, where the size of the disk
+// sets it.
 func (v *DiskView) forgetShown(in *DiskInput) {
 	same := func(n *int64, shown int64) bool { return n != nil && *n == shown }
 	if v.Spec.IOPS == 0 && same(in.IOPS, v.IOPS) {
@@ -143,7 +149,8 @@ func (c *Cloud) Disks(subscription, group, after string, limit int) (Page[DiskVi
 }
 
 // page collects up to limit records; render returns nil for those to leave out.
-func page[T, V any](tx *store.Tx, t store.Table[T], prefix, after string, limit int, render func(*T) (*V, error)) (Page[V], error) {
+func page[T, V any](tx *store.Tx, t store.Table[T], prefix, after string, limit int, render func(*T) (*V, error)) (Page[V],
+	error) {
 	p := Page[V]{Items: []*V{}}
 	last := ""
 	for r, err := range t.Scan(tx, prefix, after) {

@@ -37,12 +37,14 @@ type DiskInput struct {
 type SourceInput struct {
 	Option     string
 	ResourceID string
-	// InstantMinutes is how long a snapshot of a provisioned disk is usable before its background copy has ended; nil for not.
+	// InstantMinutes is how long a snapshot of a provisioned disk is usable before its background
+	// copy has ended; nil for not.
 	InstantMinutes *int64
 	Other          Properties
 }
 
-// Accepted is a write that was accepted: the resource as it is shown now, and the operation in flight.
+// Accepted is a write that was accepted: the resource as it is shown now, and the operation in
+// flight.
 type Accepted[T any] struct {
 	Resource *T
 	Op       *operations.Operation
@@ -63,7 +65,9 @@ func (c *Cloud) PutDisk(id ID, in DiskInput) (Accepted[DiskView], error) {
 		}
 		if d != nil && d.Provisioning != Failed {
 			if in.Source != nil && in.Source.Option != "" && !strings.EqualFold(in.Source.Option, d.Source.Option) {
-				return Accepted[DiskView]{}, armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'creationData.createOption' is not allowed.").WithTarget("creationData.createOption")
+				return Accepted[DiskView]{},
+					armerror.New(409, "PropertyChangeNotAllowed",
+						"Changing property 'creationData.createOption' is not allowed.").WithTarget("creationData.createOption")
 			}
 			return c.updateDisk(tx, d, in)
 		}
@@ -85,7 +89,8 @@ func (c *Cloud) PatchDisk(id ID, in DiskInput) (Accepted[DiskView], error) {
 	})
 }
 
-// acceptsWrite refuses writes to a missing group and to a disk or snapshot with an operation under way.
+// acceptsWrite refuses writes to a missing group and to a disk or snapshot with an operation under
+// way.
 func (c *Cloud) acceptsWrite(tx *store.Tx, id ID) error {
 	if _, err := mustGroup(tx, id.Subscription, id.Group); err != nil {
 		return err
@@ -102,8 +107,13 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 		return none, missing("disk.creationData.createOption")
 	}
 	d := &Disk{
-		ID: id, UID: uuid.NewString(), Location: skus.NormalizeLocation(*in.Location), Zones: in.Zones,
-		Created: c.Clock.Now().UTC(), Provisioning: Creating, Spec: DiskSpec{SKU: skus.StandardLRS, MaxShares: 1},
+		ID:           id,
+		UID:          uuid.NewString(),
+		Location:     skus.NormalizeLocation(*in.Location),
+		Zones:        in.Zones,
+		Created:      c.Clock.Now().UTC(),
+		Provisioning: Creating,
+		Spec:         DiskSpec{SKU: skus.StandardLRS, MaxShares: 1},
 	}
 	wanted := merged(d.Spec, in)
 	sourceGB, err := c.resolveSource(tx, d, wanted.SKU, in.Source)
@@ -117,7 +127,8 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 	case d.Spec.SizeGB == 0:
 		d.Spec.SizeGB = sourceGB
 	case d.Spec.SizeGB < sourceGB:
-		return none, armerror.InvalidParameter("disk.diskSizeGB", "The disk size %d GB must not be less than the size %d GB of its source.", d.Spec.SizeGB, sourceGB)
+		return none, armerror.InvalidParameter("disk.diskSizeGB",
+			"The disk size %d GB must not be less than the size %d GB of its source.", d.Spec.SizeGB, sourceGB)
 	}
 	defaultPerformance(&d.Spec)
 	if err := checkDisk(d); err != nil {
@@ -135,7 +146,13 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 	if err := diskTable.Put(tx, id.Key(), d); err != nil {
 		return none, err
 	}
-	op, err := c.enqueue(tx, job{kind: opDiskCreate, lane: diskLane(id), target: id, location: d.Location, duration: c.Latency.Draw(latency.DiskCreate)})
+	op, err := c.enqueue(tx, job{
+		kind:     opDiskCreate,
+		lane:     diskLane(id),
+		target:   id,
+		location: d.Location,
+		duration: c.Latency.Draw(latency.DiskCreate),
+	})
 	return Accepted[DiskView]{c.diskView(d, nil), op, true}, err
 }
 
@@ -162,7 +179,8 @@ func merged(s DiskSpec, in DiskInput) DiskSpec {
 		s.Tags = in.Tags
 	}
 	s.Other = overlaid(s.Other, in.Other)
-	if policy, set := in.Other["networkAccessPolicy"]; set && string(policy) != `"AllowPrivate"` && in.Other["diskAccessId"] == nil {
+	if policy, set := in.Other["networkAccessPolicy"]; set && string(policy) != `"AllowPrivate"` &&
+		in.Other["diskAccessId"] == nil {
 		delete(s.Other, "diskAccessId") // it ends with the policy that needs it
 	}
 	return s
@@ -191,11 +209,13 @@ func overlaid(base, over Properties) Properties {
 func (c *Cloud) updateDisk(tx *store.Tx, d *Disk, in DiskInput) (Accepted[DiskView], error) {
 	var none Accepted[DiskView]
 	if in.Location != nil && skus.NormalizeLocation(*in.Location) != d.Location {
-		return none, armerror.New(409, "InvalidResourceLocation", "The resource '%s' already exists in location '%s'. A resource with the same name cannot be created in location '%s'.",
+		return none, armerror.New(409, "InvalidResourceLocation",
+			"The resource '%s' already exists in location '%s'. A resource with the same name cannot be created in location '%s'.",
 			d.ID.Name, d.Location, *in.Location)
 	}
 	if in.Zones != nil && !slices.Equal(in.Zones, d.Zones) {
-		return none, armerror.BadRequest("BadRequest", "Availability zone must not be changed on existing resource '%s'. Existing zones: '%s', new zones: '%s'.",
+		return none, armerror.BadRequest("BadRequest",
+			"Availability zone must not be changed on existing resource '%s'. Existing zones: '%s', new zones: '%s'.",
 			d.ID.Name, strings.Join(d.Zones, ","), strings.Join(in.Zones, ","))
 	}
 	held, views, err := c.holders(tx, d)
@@ -223,13 +243,20 @@ func (c *Cloud) updateDisk(tx *store.Tx, d *Disk, in DiskInput) (Accepted[DiskVi
 	if err := diskTable.Put(tx, d.ID.Key(), d); err != nil {
 		return none, err
 	}
-	op, err := c.enqueue(tx, job{kind: opDiskUpdate, lane: diskLane(d.ID), target: d.ID, location: d.Location,
-		duration: c.Latency.Draw(latency.DiskUpdate), payload: want.Spec})
+	op, err := c.enqueue(tx, job{
+		kind:     opDiskUpdate,
+		lane:     diskLane(d.ID),
+		target:   d.ID,
+		location: d.Location,
+		duration: c.Latency.Draw(latency.DiskUpdate),
+		payload:  want.Spec,
+	})
 	return Accepted[DiskView]{c.diskView(d, views), op, false}, err
 }
 
-// DeleteDisk deletes a disk that is attached to no VM. A disk that is being attached can be deleted. op is nil if there is no such disk; a disk that is being
-// deleted returns the operation under way.
+// DeleteDisk deletes a disk that is attached to no VM. A disk that is being attached can be
+// deleted. op is nil if there is no such disk; a disk that is being deleted returns the operation
+// under way.
 func (c *Cloud) DeleteDisk(id ID) (op *operations.Operation, err error) {
 	return change(c, func(tx *store.Tx) (*operations.Operation, error) {
 		d, err := diskTable.Get(tx, id.Key())
@@ -252,7 +279,13 @@ func (c *Cloud) DeleteDisk(id ID) (op *operations.Operation, err error) {
 		if err := diskTable.Put(tx, id.Key(), d); err != nil {
 			return nil, err
 		}
-		return c.enqueue(tx, job{kind: opDiskDelete, lane: diskLane(id), target: d.ID, location: d.Location, duration: c.Latency.Draw(latency.DiskDelete)})
+		return c.enqueue(tx, job{
+			kind:     opDiskDelete,
+			lane:     diskLane(id),
+			target:   d.ID,
+			location: d.Location,
+			duration: c.Latency.Draw(latency.DiskDelete),
+		})
 	})
 }
 

@@ -128,7 +128,8 @@ func (c *Cloud) completeVM(tx *store.Tx, op *operations.Operation, id ID) error 
 	return vmTable.Put(tx, id.Key(), vm)
 }
 
-// settleDisks turns what the operation was attaching into attached, and drops what it was detaching.
+// settleDisks turns what the operation was attaching into attached, and drops what it was
+// detaching.
 func (c *Cloud) settleDisks(tx *store.Tx, op *operations.Operation, vm *VM) error {
 	now := c.Clock.Now().UTC()
 	for i := range vm.Disks {
@@ -216,7 +217,8 @@ func (c *Cloud) Fail(tx *store.Tx, op *operations.Operation, _ *armerror.Error) 
 	return c.failVM(tx, op, id)
 }
 
-// failVM: what was being attached is off the VM again; what was being detached stays, marked, and can be detached again.
+// failVM: what was being attached is off the VM again; what was being detached stays, marked, and
+// can be detached again.
 func (c *Cloud) failVM(tx *store.Tx, op *operations.Operation, id ID) error {
 	vm, err := vmTable.Get(tx, id.Key())
 	if err != nil || vm == nil {

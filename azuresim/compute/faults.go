@@ -12,7 +12,13 @@ func (c *Cloud) notify(tx *store.Tx, vm *VM, kind, state string) {
 	if c.Notify == nil {
 		return
 	}
-	e := Event{Time: c.Clock.Now().UTC(), VM: vm.PlaneKey, ID: vm.ID.String(), Kind: kind, State: state}
+	e := Event{
+		Time:  c.Clock.Now().UTC(),
+		VM:    vm.PlaneKey,
+		ID:    vm.ID.String(),
+		Kind:  kind,
+		State: state,
+	}
 	tx.OnCommit(func() { c.Notify(e) })
 }
 
@@ -33,14 +39,15 @@ func (c *Cloud) vmByPlaneKey(tx *store.Tx, key string) (*VM, error) {
 	return vmTable.Get(tx, *idKey)
 }
 
-// CutPower cuts the power of a VM at once: its devices fail and what its cache had not written is lost. Azure still says that it
-// runs, unless reportStopped.
+// CutPower cuts the power of a VM at once: its devices fail and what its cache had not written is
+// lost. Azure still says that it runs, unless reportStopped.
 func (c *Cloud) CutPower(ctx context.Context, key string, reportStopped bool) error {
 	id, err := c.idByPlaneKey(key)
 	if err != nil {
 		return err
 	}
-	// The data plane comes first: a caller that was told "cut" must find the devices dead. After a crash in between the caller asks again.
+	// The data plane comes first: a caller that was told "cut" must find the devices dead. After a
+	// crash in between the caller asks again.
 	return c.withPlane(id, func(vm *VM) error {
 		if err := c.Plane.PowerOff(ctx, vm.PlaneKey); err != nil {
 			return err
@@ -61,7 +68,8 @@ func (c *Cloud) RestorePower(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	// The data plane comes first here, too: until all devices are there the VM counts as cut, and the caller asks again.
+	// The data plane comes first here, too: until all devices are there the VM counts as cut, and
+	// the caller asks again.
 	return c.withPlane(id, func(vm *VM) error {
 		if vm.Power != PowerDeallocated {
 			if err := c.powerOn(ctx, vm); err != nil {
@@ -86,7 +94,8 @@ func (c *Cloud) idByPlaneKey(key string) (ID, error) {
 	return vm.ID, nil
 }
 
-// SetNetworkCut records that a VM's network is cut or restored, and notifies. The program that simulates the network does the rest.
+// SetNetworkCut records that a VM's network is cut or restored, and notifies. The program that
+// simulates the network does the rest.
 func (c *Cloud) SetNetworkCut(key string, isCut bool) error {
 	return c.changeByPlaneKey(key, func(tx *store.Tx, vm *VM) {
 		vm.NetworkCut = isCut

@@ -26,7 +26,8 @@ func (c *Cloud) PutGroup(g Group) (created bool, err error) {
 		}
 		if old != nil && old.Location != g.Location {
 			return false, armerror.New(409, "InvalidResourceGroupLocation",
-				"Invalid resource group location '%s'. The Resource group already exists in location '%s'.", g.Location, old.Location)
+				"Invalid resource group location '%s'. The Resource group already exists in location '%s'.", g.Location,
+				old.Location)
 		}
 		return old == nil, groupTable.Put(tx, groupKey(g.Subscription, g.Name), &g)
 	})
@@ -44,7 +45,8 @@ func (c *Cloud) Groups(subscription string) ([]*Group, error) {
 	})
 }
 
-// DeleteGroup removes an empty resource group. Azure would delete what is in it; here that is refused.
+// DeleteGroup removes an empty resource group. Azure would delete what is in it; here that is
+// refused.
 func (c *Cloud) DeleteGroup(subscription, name string) error {
 	return c.Store.Update(func(tx *store.Tx) error {
 		if _, err := mustGroup(tx, subscription, name); err != nil {
@@ -52,14 +54,17 @@ func (c *Cloud) DeleteGroup(subscription, name string) error {
 		}
 		prefix := groupKey(subscription, name) + "/"
 		for _, used := range []func() (bool, error){
-			func() (bool, error) { return hasAny(diskTable, tx, prefix) }, func() (bool, error) { return hasAny(snapshotTable, tx, prefix) },
-			func() (bool, error) { return hasAny(vmTable, tx, prefix) }, func() (bool, error) { return hasAny(scaleSetTable, tx, prefix) },
+			func() (bool, error) { return hasAny(diskTable, tx, prefix) },
+			func() (bool, error) { return hasAny(snapshotTable, tx, prefix) },
+			func() (bool, error) { return hasAny(vmTable, tx, prefix) },
+			func() (bool, error) { return hasAny(scaleSetTable, tx, prefix) },
 			func() (bool, error) { return hasAny(linkedTable, tx, prefix) },
 		} {
 			if any, err := used(); err != nil {
 				return err
 			} else if any {
-				return armerror.New(409, "ResourceGroupDeletionBlocked", "Deletion of resource group '%s' is refused as it still holds resources.", name)
+				return armerror.New(409, "ResourceGroupDeletionBlocked",
+					"Deletion of resource group '%s' is refused as it still holds resources.", name)
 			}
 		}
 		return groupTable.Delete(tx, groupKey(subscription, name))

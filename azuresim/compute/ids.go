@@ -19,20 +19,27 @@ const (
 	KindDiskAccess    = "diskAccesses"
 )
 
-// resourceName is what Azure takes as the name of a disk and of what has to do with disks: it begins with a letter or digit, and does not end with a
-// hyphen or full stop.
+// resourceName is what Azure takes as the name of a disk and of what has to do with disks: it
+// begins with a letter or digit, and does not end with a hyphen or full stop.
 var resourceName = regexp.MustCompile(`^[a-zA-Z0-9]([\w.-]{0,78}\w)?$`)
 
-// CheckName refuses names that a resource of the kind cannot have. VMs and scale sets are not checked.
+// CheckName refuses names that a resource of the kind cannot have. VMs and scale sets are not
+// checked.
 func CheckName(kind, name string) *armerror.Error {
-	parameter := map[string]string{KindDisk: "disk.name", KindSnapshot: "snapshot.name", KindEncryptionSet: "diskEncryptionSet.name", KindDiskAccess: "diskAccess.name"}[kind]
+	parameter := map[string]string{
+		KindDisk:          "disk.name",
+		KindSnapshot:      "snapshot.name",
+		KindEncryptionSet: "diskEncryptionSet.name",
+		KindDiskAccess:    "diskAccess.name",
+	}[kind]
 	if parameter == "" || resourceName.MatchString(name) {
 		return nil
 	}
 	return armerror.InvalidParameter(parameter, "The value of parameter %s is invalid.", parameter)
 }
 
-// ID names a resource. Case is kept for display; two IDs are the same resource if their Keys are equal.
+// ID names a resource. Case is kept for display; two IDs are the same resource if their Keys are
+// equal.
 type ID struct {
 	Subscription string `json:"subscription"`
 	Group        string `json:"group"`
@@ -43,7 +50,8 @@ type ID struct {
 
 // String is the resource ID as Azure writes it.
 func (id ID) String() string {
-	s := "/subscriptions/" + id.Subscription + "/resourceGroups/" + id.Group + "/providers/Microsoft.Compute/" + id.Kind + "/" + id.Name
+	s := "/subscriptions/" + id.Subscription + "/resourceGroups/" + id.Group + "/providers/Microsoft.Compute/" + id.Kind + "/" +
+		id.Name
 	if id.Instance != "" {
 		s += "/virtualMachines/" + id.Instance
 	}
@@ -53,7 +61,8 @@ func (id ID) String() string {
 // Key is the form that is equal for equal resources.
 func (id ID) Key() string { return strings.ToLower(id.String()) }
 
-// groupPrefix is how the keys of a kind in a resource group begin; without a group, those of a subscription.
+// groupPrefix is how the keys of a kind in a resource group begin; without a group, those of a
+// subscription.
 func groupPrefix(subscription, group, kind string) string {
 	p := "/subscriptions/" + subscription + "/"
 	if group != "" {
@@ -62,9 +71,11 @@ func groupPrefix(subscription, group, kind string) string {
 	return strings.ToLower(p)
 }
 
-// ParseID reads a resource ID of one of the kinds above. target names the parameter that held it, for the error.
+// ParseID reads a resource ID of one of the kinds above. target names the parameter that held it,
+// for the error.
 func ParseID(s, target string) (ID, error) {
-	invalid := armerror.InvalidParameter(target, "Parameter '%s' has an invalid value '%s': it is not the ID of a Microsoft.Compute resource.", target, s)
+	invalid := armerror.InvalidParameter(target,
+		"Parameter '%s' has an invalid value '%s': it is not the ID of a Microsoft.Compute resource.", target, s)
 	parts := strings.Split(strings.TrimPrefix(s, "/"), "/")
 	if len(parts) != 8 && len(parts) != 10 {
 		return ID{}, invalid
@@ -77,7 +88,11 @@ func ParseID(s, target string) (ID, error) {
 	if !fixed {
 		return ID{}, invalid
 	}
-	id := ID{Subscription: parts[1], Group: parts[3], Name: parts[7]}
+	id := ID{
+		Subscription: parts[1],
+		Group:        parts[3],
+		Name:         parts[7],
+	}
 	for _, kind := range []string{KindDisk, KindSnapshot, KindVM, KindScaleSet, KindEncryptionSet, KindDiskAccess} {
 		if strings.EqualFold(kind, parts[6]) {
 			id.Kind = kind

@@ -28,7 +28,8 @@ type scaleSetModel struct {
 			} `json:"properties"`
 		} `json:"networkInterfaceConfigurations"`
 	} `json:"networkProfile"`
-	// configurations of the network interfaces as the model gives them, and capabilities of the instances
+	// configurations of the network interfaces as the model gives them, and capabilities of the
+	// instances
 	configurations, capabilities json.RawMessage
 }
 
@@ -49,11 +50,15 @@ func (ss *ScaleSet) model() scaleSetModel {
 	return m
 }
 
-// shape gives an instance the profiles of the model: a computer name of the prefix and six base-36 digits, an OS disk, and network interfaces.
+// shape gives an instance the profiles of the model: a computer name of the prefix and six base-36
+// digits, an OS disk, and network interfaces.
 func (m scaleSetModel) shape(vm *VM, number int) error {
 	suffix := strconv.FormatInt(int64(number), 36)
 	name := m.OS.Prefix + strings.Repeat("0", max(0, 6-len(suffix))) + suffix
-	vm.Properties, vm.Storage = Properties{"additionalCapabilities": m.capabilities}, Properties{"imageReference": m.Storage.Image, "diskControllerType": m.Storage.Controller}
+	vm.Properties, vm.Storage = Properties{"additionalCapabilities": m.capabilities}, Properties{
+		"imageReference":     m.Storage.Image,
+		"diskControllerType": m.Storage.Controller,
+	}
 	if err := vm.Properties.set("osProfile", map[string]string{"computerName": name}); err != nil {
 		return err
 	}
@@ -67,7 +72,8 @@ func (m scaleSetModel) shape(vm *VM, number int) error {
 			return err
 		}
 		if vm.ID.Instance != "" {
-			if err := vm.Properties.set("networkProfileConfiguration", map[string]json.RawMessage{"networkInterfaceConfigurations": m.configurations}); err != nil {
+			if err := vm.Properties.set("networkProfileConfiguration",
+				map[string]json.RawMessage{"networkInterfaceConfigurations": m.configurations}); err != nil {
 				return err
 			}
 		}
@@ -99,7 +105,12 @@ func (m scaleSetModel) osDisk(vm *VM) map[string]any {
 	if managed == nil {
 		managed = map[string]any{}
 	}
-	managed["id"] = ID{Subscription: vm.ID.Subscription, Group: vm.ID.Group, Kind: KindDisk, Name: disk["name"].(string)}.String()
+	managed["id"] = ID{
+		Subscription: vm.ID.Subscription,
+		Group:        vm.ID.Group,
+		Kind:         KindDisk,
+		Name:         disk["name"].(string),
+	}.String()
 	disk["managedDisk"] = managed
 	if disk["osType"] == nil {
 		disk["osType"] = "Linux"
@@ -110,15 +121,20 @@ func (m scaleSetModel) osDisk(vm *VM) map[string]any {
 	return disk
 }
 
-// interfaces are the instance's network interfaces: parts of an instance of a uniform scale set, resources of their own for a VM.
+// interfaces are the instance's network interfaces: parts of an instance of a uniform scale set,
+// resources of their own for a VM.
 func (m scaleSetModel) interfaces(vm *VM) []any {
 	list := make([]any, 0, len(m.Network.Interfaces))
 	for _, nic := range m.Network.Interfaces {
 		id := vm.ID.String() + "/networkInterfaces/" + nic.Name
 		if vm.ID.Instance == "" {
-			id = "/subscriptions/" + vm.ID.Subscription + "/resourceGroups/" + vm.ID.Group + "/providers/Microsoft.Network/networkInterfaces/" + nic.Name + "-" + vm.VMID[:8]
+			id = "/subscriptions/" + vm.ID.Subscription + "/resourceGroups/" + vm.ID.Group +
+				"/providers/Microsoft.Network/networkInterfaces/" + nic.Name + "-" + vm.VMID[:8]
 		}
-		list = append(list, map[string]any{"id": id, "properties": map[string]any{"primary": nic.Properties.Primary || len(m.Network.Interfaces) == 1}})
+		list = append(list, map[string]any{
+			"id":         id,
+			"properties": map[string]any{"primary": nic.Properties.Primary || len(m.Network.Interfaces) == 1},
+		})
 	}
 	return list
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 )
 
-// Linked is a disk encryption set or a disk access. It exists so that disks can refer to it, and has no effect.
+// Linked is a disk encryption set or a disk access. It exists so that disks can refer to it, and
+// has no effect.
 type Linked struct {
 	ID         ID                `json:"id"`
 	Location   string            `json:"location"`

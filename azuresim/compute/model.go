@@ -60,7 +60,8 @@ type DiskSpec struct {
 	Other                      Properties        `json:"other,omitempty"`
 }
 
-// Claim is the tie of a disk to a VM, from the moment that an attach is accepted until the detach is done.
+// Claim is the tie of a disk to a VM, from the moment that an attach is accepted until the detach
+// is done.
 type Claim struct {
 	VM       string `json:"vm"` // resource ID
 	LUN      int    `json:"lun"`
@@ -192,5 +193,6 @@ var (
 
 // Tables are the tables that the model needs in its store.
 var Tables = []string{
-	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name, linkedTable.Name, quotaTable.Name,
+	groupTable.Name, diskTable.Name, snapshotTable.Name, vmTable.Name, planeTable.Name, scaleSetTable.Name, linkedTable.Name,
+	quotaTable.Name,
 }

@@ -23,7 +23,12 @@ import (
 const testSubscription = "s"
 
 func testID(kind, name string) ID {
-	return ID{Subscription: testSubscription, Group: "g", Kind: kind, Name: name}
+	return ID{
+		Subscription: testSubscription,
+		Group:        "g",
+		Kind:         kind,
+		Name:         name,
+	}
 }
 
 var errFlaky = errors.New("the data plane is flaky")
@@ -67,9 +72,13 @@ func (w *world) start() {
 	w.t.Helper()
 	profile := latency.Fast()
 	w.cloud = New(Options{
-		Store: w.db, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler), Plane: w.plane,
-		Latency: latency.NewSampler(profile, rand.New(rand.NewSource(1))), Subscriptions: []string{testSubscription},
-		Intercept: func(*operations.Operation) (time.Duration, *armerror.Error) { return 0, w.fault() },
+		Store:         w.db,
+		Clock:         clock.RealClock{},
+		Log:           slog.New(slog.DiscardHandler),
+		Plane:         w.plane,
+		Latency:       latency.NewSampler(profile, rand.New(rand.NewSource(1))),
+		Subscriptions: []string{testSubscription},
+		Intercept:     func(*operations.Operation) (time.Duration, *armerror.Error) { return 0, w.fault() },
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ready := make(chan struct{}), make(chan struct{})
@@ -99,7 +108,13 @@ func (w *world) step(r *rand.Rand) error {
 	location, sku, size, shares, gb := "westus", "Premium_LRS", "Standard_D2s_v5", 1+r.Intn(3), int64(4<<r.Intn(3))
 	switch r.Intn(12) {
 	case 0, 1:
-		_, err := w.cloud.PutDisk(disk(), DiskInput{Location: &location, SKU: &sku, SizeGB: &gb, MaxShares: &shares, Source: &SourceInput{Option: "Empty"}})
+		_, err := w.cloud.PutDisk(disk(), DiskInput{
+			Location:  &location,
+			SKU:       &sku,
+			SizeGB:    &gb,
+			MaxShares: &shares,
+			Source:    &SourceInput{Option: "Empty"},
+		})
 		return err
 	case 2:
 		_, err := w.cloud.DeleteDisk(disk())
@@ -144,7 +159,11 @@ func TestNothingBreaksTheModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	w := &world{t: t, db: db, plane: &flaky{None: &dataplane.None{}, random: rand.New(rand.NewSource(seed))}}
+	w := &world{
+		t:     t,
+		db:    db,
+		plane: &flaky{None: &dataplane.None{}, random: rand.New(rand.NewSource(seed))},
+	}
 	var mu sync.Mutex
 	faults := rand.New(rand.NewSource(seed + 1))
 	w.fault = func() *armerror.Error {
@@ -156,7 +175,11 @@ func TestNothingBreaksTheModel(t *testing.T) {
 		return nil
 	}
 	w.start()
-	if _, err := w.cloud.PutGroup(Group{Subscription: testSubscription, Name: "g", Location: "westus"}); err != nil {
+	if _, err := w.cloud.PutGroup(Group{
+		Subscription: testSubscription,
+		Name:         "g",
+		Location:     "westus",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for round := range rounds {

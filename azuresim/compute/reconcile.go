@@ -15,8 +15,9 @@ type planeState struct {
 	vms   []*VM
 }
 
-// ReconcilePlane brings the data plane to what the store says: cuts attachments that should not be, makes those that should, and deletes backing files that
-// belong to nothing. What an operation under way is attaching, detaching, making or deleting is left to it.
+// ReconcilePlane brings the data plane to what the store says: cuts attachments that should not be,
+// makes those that should, and deletes backing files that belong to nothing. What an operation
+// under way is attaching, detaching, making or deleting is left to it.
 func (c *Cloud) ReconcilePlane(ctx context.Context) error {
 	want, err := view(c, readPlaneState)
 	if err != nil {

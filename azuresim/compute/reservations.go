@@ -9,7 +9,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 )
 
-// DiskReservations are the persistent reservations of a disk, for the operator of the simulator: Azure's API does not show them.
+// DiskReservations are the persistent reservations of a disk, for the operator of the simulator:
+// Azure's API does not show them.
 type DiskReservations struct {
 	Disk  ID
 	State reservations.State

@@ -33,10 +33,21 @@ func TestAVMLosesItsReservationsAtADetachAndADeallocation(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			plane := &forgetful{None: &dataplane.None{}}
-			c := &Cloud{Options: Options{Plane: plane, LosesReservations: func(uid string) bool { return uid != "keeps-and-goes" }}}
-			vm := &VM{PlaneKey: "v1", Power: PowerDeallocated, Disks: []DataDisk{
-				{UID: "forgets-and-goes", Operation: "op", State: DiskDetaching}, {UID: "keeps-and-goes", Operation: "op", State: DiskDetaching}, {UID: "forgets"},
+			c := &Cloud{Options: Options{
+				Plane:             plane,
+				LosesReservations: func(uid string) bool { return uid != "keeps-and-goes" },
 			}}
+			vm := &VM{
+				PlaneKey: "v1",
+				Power:    PowerDeallocated,
+				Disks: []DataDisk{
+					{
+						UID:       "forgets-and-goes",
+						Operation: "op",
+						State:     DiskDetaching,
+					}, {UID: "keeps-and-goes", Operation: "op", State: DiskDetaching}, {UID: "forgets"},
+				},
+			}
 			if err := c.applyVM(t.Context(), &operations.Operation{ID: "op", Kind: test.kind}, vm); err != nil {
 				t.Fatal(err)
 			}

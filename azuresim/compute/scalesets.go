@@ -33,7 +33,8 @@ func scaleSetOf(instance ID) ID {
 	return instance
 }
 
-// PutScaleSet makes a scale set or updates it. Its operation is done when the instances that its capacity asks for are there, and no others.
+// PutScaleSet makes a scale set or updates it. Its operation is done when the instances that its
+// capacity asks for are there, and no others.
 func (c *Cloud) PutScaleSet(id ID, in ScaleSetInput) (Accepted[ScaleSet], error) {
 	return change(c, func(tx *store.Tx) (Accepted[ScaleSet], error) {
 		var none Accepted[ScaleSet]
@@ -77,7 +78,8 @@ func (c *Cloud) newScaleSet(id ID, in ScaleSetInput) (*ScaleSet, error) {
 	}
 	for _, z := range in.Zones {
 		if !strings.Contains(strings.Join(location.Zones, ","), z) {
-			return nil, armerror.BadRequest("InvalidAvailabilityZone", "The zone(s) '%s' for resource '%s' is not supported. The supported zones for location '%s' are '%s'.",
+			return nil, armerror.BadRequest("InvalidAvailabilityZone",
+				"The zone(s) '%s' for resource '%s' is not supported. The supported zones for location '%s' are '%s'.",
 				z, id, location.Name, strings.Join(location.Zones, ","))
 		}
 	}
@@ -85,7 +87,11 @@ func (c *Cloud) newScaleSet(id ID, in ScaleSetInput) (*ScaleSet, error) {
 		return nil, missing("sku.name")
 	}
 	return &ScaleSet{
-		ID: id, Location: location.Name, Zones: in.Zones, Created: c.Clock.Now().UTC(), UniqueID: uuid.NewString(),
+		ID:       id,
+		Location: location.Name,
+		Zones:    in.Zones,
+		Created:  c.Clock.Now().UTC(),
+		UniqueID: uuid.NewString(),
 		Flexible: in.Mode != nil && strings.EqualFold(*in.Mode, "Flexible"),
 	}, nil
 }
@@ -109,7 +115,8 @@ func (c *Cloud) reshape(tx *store.Tx, ss *ScaleSet, in ScaleSetInput) (*operatio
 		ss.Capacity = *in.Capacity
 	}
 	if in.Mode != nil && strings.EqualFold(*in.Mode, "Flexible") != ss.Flexible {
-		return nil, armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'orchestrationMode' is not allowed.").WithTarget("orchestrationMode")
+		return nil, armerror.New(409, "PropertyChangeNotAllowed",
+			"Changing property 'orchestrationMode' is not allowed.").WithTarget("orchestrationMode")
 	}
 	if in.Tags != nil {
 		ss.Tags = in.Tags
@@ -125,7 +132,13 @@ func (c *Cloud) reshape(tx *store.Tx, ss *ScaleSet, in ScaleSetInput) (*operatio
 	if err := scaleSetTable.Put(tx, ss.ID.Key(), ss); err != nil {
 		return nil, err
 	}
-	return c.enqueue(tx, job{kind: opScaleSetPut, lane: scaleSetLane(ss.ID), target: ss.ID, location: ss.Location, duration: c.Latency.Draw(latency.ScaleSet)})
+	return c.enqueue(tx, job{
+		kind:     opScaleSetPut,
+		lane:     scaleSetLane(ss.ID),
+		target:   ss.ID,
+		location: ss.Location,
+		duration: c.Latency.Draw(latency.ScaleSet),
+	})
 }
 
 func scaleSetLane(id ID) string { return "vmss " + id.Key() }
@@ -138,7 +151,8 @@ func (c *Cloud) ScaleSet(id ID) (*ScaleSet, error) {
 // ScaleSets lists the scale sets of a resource group, or of the subscription if group is empty.
 func (c *Cloud) ScaleSets(subscription, group, after string, limit int) (Page[ScaleSet], error) {
 	return view(c, func(tx *store.Tx) (Page[ScaleSet], error) {
-		return page(tx, scaleSetTable, groupPrefix(subscription, group, KindScaleSet), after, limit, func(ss *ScaleSet) (*ScaleSet, error) { return ss, nil })
+		return page(tx, scaleSetTable, groupPrefix(subscription, group, KindScaleSet), after, limit,
+			func(ss *ScaleSet) (*ScaleSet, error) { return ss, nil })
 	})
 }
 
@@ -199,11 +213,18 @@ func (c *Cloud) DeleteScaleSet(id ID) (*operations.Operation, error) {
 		if err := c.shrink(tx, ss); err != nil {
 			return nil, err
 		}
-		return c.enqueue(tx, job{kind: opScaleSetDelete, lane: scaleSetLane(id), target: ss.ID, location: ss.Location, duration: duration})
+		return c.enqueue(tx, job{
+			kind:     opScaleSetDelete,
+			lane:     scaleSetLane(id),
+			target:   ss.ID,
+			location: ss.Location,
+			duration: duration,
+		})
 	})
 }
 
-// DeleteInstances deletes some instances of a scale set and lowers its capacity. The operation returned is done when its last one is.
+// DeleteInstances deletes some instances of a scale set and lowers its capacity. The operation
+// returned is done when its last one is.
 func (c *Cloud) DeleteInstances(id ID, instances []string) (*operations.Operation, error) {
 	return change(c, func(tx *store.Tx) (*operations.Operation, error) {
 		ss, err := get(tx, scaleSetTable, id)
@@ -212,9 +233,20 @@ func (c *Cloud) DeleteInstances(id ID, instances []string) (*operations.Operatio
 		}
 		var last *operations.Operation
 		for _, name := range instances {
-			target := ID{Subscription: id.Subscription, Group: id.Group, Kind: KindScaleSet, Name: id.Name, Instance: name}
+			target := ID{
+				Subscription: id.Subscription,
+				Group:        id.Group,
+				Kind:         KindScaleSet,
+				Name:         id.Name,
+				Instance:     name,
+			}
 			if ss.Flexible {
-				target = ID{Subscription: id.Subscription, Group: id.Group, Kind: KindVM, Name: name}
+				target = ID{
+					Subscription: id.Subscription,
+					Group:        id.Group,
+					Kind:         KindVM,
+					Name:         name,
+				}
 			}
 			vm, err := c.mustVM(tx, target)
 			if err != nil {
@@ -238,7 +270,8 @@ func (c *Cloud) shrink(tx *store.Tx, ss *ScaleSet) error {
 	for len(members) > ss.Capacity {
 		newest := 0
 		for i, vm := range members {
-			if vm.Created.After(members[newest].Created) || vm.Created.Equal(members[newest].Created) && instanceNumber(vm) > instanceNumber(members[newest]) {
+			if vm.Created.After(members[newest].Created) || vm.Created.Equal(members[newest].Created) &&
+				instanceNumber(vm) > instanceNumber(members[newest]) {
 				newest = i
 			}
 		}
@@ -255,7 +288,8 @@ func instanceNumber(vm *VM) int {
 	return n
 }
 
-// awaitMembers returns operations.ErrNotYet as long as instances are on their way in or out; each has an operation of its own.
+// awaitMembers returns operations.ErrNotYet as long as instances are on their way in or out; each
+// has an operation of its own.
 func (c *Cloud) awaitMembers(id ID) error {
 	return c.Store.View(func(tx *store.Tx) error {
 		ss, err := scaleSetTable.Get(tx, id.Key())
@@ -283,7 +317,8 @@ func (c *Cloud) completeScaleSet(tx *store.Tx, op *operations.Operation, id ID) 
 			return err
 		}
 		if len(left) > 0 {
-			return armerror.NotAllowed("Scale set '%s' cannot be deleted as the deletion of its instance %s failed.", ss.ID.Name, left[0].Name)
+			return armerror.NotAllowed("Scale set '%s' cannot be deleted as the deletion of its instance %s failed.", ss.ID.Name,
+				left[0].Name)
 		}
 		return scaleSetTable.Delete(tx, id.Key())
 	}
@@ -309,11 +344,22 @@ func (c *Cloud) grow(tx *store.Tx, ss *ScaleSet) error {
 func (c *Cloud) addInstance(tx *store.Tx, ss *ScaleSet) error {
 	number := ss.NextInstance
 	ss.NextInstance++
-	id := ID{Subscription: ss.ID.Subscription, Group: ss.ID.Group, Kind: KindScaleSet, Name: ss.ID.Name, Instance: strconv.Itoa(number)}
+	id := ID{
+		Subscription: ss.ID.Subscription,
+		Group:        ss.ID.Group,
+		Kind:         KindScaleSet,
+		Name:         ss.ID.Name,
+		Instance:     strconv.Itoa(number),
+	}
 	name := fmt.Sprintf("%s_%d", ss.ID.Name, number)
 	if ss.Flexible {
 		name = fmt.Sprintf("%s_%s", ss.ID.Name, uuid.NewString()[:8])
-		id = ID{Subscription: ss.ID.Subscription, Group: ss.ID.Group, Kind: KindVM, Name: name}
+		id = ID{
+			Subscription: ss.ID.Subscription,
+			Group:        ss.ID.Group,
+			Kind:         KindVM,
+			Name:         name,
+		}
 	}
 	var zones []string
 	if len(ss.Zones) > 0 {
@@ -333,7 +379,13 @@ func (c *Cloud) addInstance(tx *store.Tx, ss *ScaleSet) error {
 	if err := vmTable.Put(tx, id.Key(), vm); err != nil {
 		return err
 	}
-	_, err = c.enqueue(tx, job{kind: opVMCreate, lane: vmLane(id), target: id, location: vm.Location, duration: c.Latency.Draw(latency.VMCreate)})
+	_, err = c.enqueue(tx, job{
+		kind:     opVMCreate,
+		lane:     vmLane(id),
+		target:   id,
+		location: vm.Location,
+		duration: c.Latency.Draw(latency.VMCreate),
+	})
 	return err
 }
 

@@ -89,10 +89,12 @@ func (c *Cloud) PatchSnapshot(id ID, in SnapshotInput) (Accepted[SnapshotView], 
 func (c *Cloud) updateSnapshot(tx *store.Tx, s *Snapshot, in SnapshotInput) (Accepted[SnapshotView], error) {
 	var none Accepted[SnapshotView]
 	if in.Incremental != nil && *in.Incremental != s.Incremental {
-		return none, armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'incremental' is not allowed.").WithTarget("incremental")
+		return none, armerror.New(409, "PropertyChangeNotAllowed",
+			"Changing property 'incremental' is not allowed.").WithTarget("incremental")
 	}
 	if in.Source != nil && in.Source.ResourceID != "" && !strings.EqualFold(in.Source.ResourceID, s.Source.ResourceID) {
-		return none, armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'creationData.sourceResourceId' is not allowed.").WithTarget("creationData.sourceResourceId")
+		return none, armerror.New(409, "PropertyChangeNotAllowed",
+			"Changing property 'creationData.sourceResourceId' is not allowed.").WithTarget("creationData.sourceResourceId")
 	}
 	if in.Tags != nil {
 		s.Tags = in.Tags
@@ -102,7 +104,13 @@ func (c *Cloud) updateSnapshot(tx *store.Tx, s *Snapshot, in SnapshotInput) (Acc
 	if err := snapshotTable.Put(tx, s.ID.Key(), s); err != nil {
 		return none, err
 	}
-	op, err := c.enqueue(tx, job{kind: opSnapshotUpdate, lane: diskLane(s.ID), target: s.ID, location: s.Location, duration: c.Latency.Draw(latency.DiskUpdate)})
+	op, err := c.enqueue(tx, job{
+		kind:     opSnapshotUpdate,
+		lane:     diskLane(s.ID),
+		target:   s.ID,
+		location: s.Location,
+		duration: c.Latency.Draw(latency.DiskUpdate),
+	})
 	return Accepted[SnapshotView]{c.snapshotView(s), op, false}, err
 }
 
@@ -116,8 +124,15 @@ func (c *Cloud) createSnapshot(tx *store.Tx, id ID, in SnapshotInput) (Accepted[
 		return none, locationUnknown(*in.Location)
 	}
 	s := &Snapshot{
-		ID: id, UID: uuid.NewString(), Location: location.Name, Tags: in.Tags, SKU: skus.StandardLRS,
-		Incremental: deref(in.Incremental), Created: c.Clock.Now().UTC(), Provisioning: Creating, Other: in.Other,
+		ID:           id,
+		UID:          uuid.NewString(),
+		Location:     location.Name,
+		Tags:         in.Tags,
+		SKU:          skus.StandardLRS,
+		Incremental:  deref(in.Incremental),
+		Created:      c.Clock.Now().UTC(),
+		Provisioning: Creating,
+		Other:        in.Other,
 	}
 	set(&s.SKU, in.SKU)
 	if err := checkSnapshotSKU(s.SKU); err != nil {
@@ -129,7 +144,13 @@ func (c *Cloud) createSnapshot(tx *store.Tx, id ID, in SnapshotInput) (Accepted[
 	if err := snapshotTable.Put(tx, id.Key(), s); err != nil {
 		return none, err
 	}
-	op, err := c.enqueue(tx, job{kind: opSnapshotCreate, lane: diskLane(id), target: id, location: s.Location, duration: c.Latency.Draw(latency.SnapshotCreate)})
+	op, err := c.enqueue(tx, job{
+		kind:     opSnapshotCreate,
+		lane:     diskLane(id),
+		target:   id,
+		location: s.Location,
+		duration: c.Latency.Draw(latency.SnapshotCreate),
+	})
 	return Accepted[SnapshotView]{c.snapshotView(s), op, true}, err
 }
 
@@ -138,7 +159,8 @@ func checkSnapshotSKU(sku string) error {
 	case "standard_lrs", "premium_lrs", "standard_zrs":
 		return nil
 	}
-	return armerror.InvalidParameter("sku.name", "The value '%s' of parameter 'sku.name' is invalid. Supported values for snapshots are Standard_LRS, Premium_LRS, Standard_ZRS.", sku)
+	return armerror.InvalidParameter("sku.name",
+		"The value '%s' of parameter 'sku.name' is invalid. Supported values for snapshots are Standard_LRS, Premium_LRS, Standard_ZRS.", sku)
 }
 
 // snapshotSource fills in what the snapshot is of.
@@ -164,14 +186,21 @@ func (c *Cloud) snapshotSource(tx *store.Tx, s *Snapshot, in *SourceInput) error
 	case start && (src.id.Kind != KindSnapshot || !s.Incremental):
 		return armerror.BadRequest("BadRequest", "CopyStart makes an incremental snapshot from an incremental snapshot.")
 	case !start && src.location != s.Location:
-		return armerror.BadRequest("BadRequest", "The source '%s' is in location '%s'; a copy must be in the same location, not in '%s'.", src.id, src.location, s.Location)
+		return armerror.BadRequest("BadRequest",
+			"The source '%s' is in location '%s'; a copy must be in the same location, not in '%s'.", src.id, src.location,
+			s.Location)
 	case start && src.instant:
 		return armerror.NotAllowed("The source '%s' is not ready: it is in state InstantAccess and cannot be copied before its background copy has finished.", src.id)
 	case !start && copiesInBackground(src.sku) && !s.Incremental:
 		return armerror.BadRequest("BadRequest", "Snapshots of a disk of SKU '%s' must be incremental.", src.sku)
 	}
 	s.SizeGB = src.sizeGB
-	s.Source = Source{Option: "Copy", ResourceID: src.id.String(), UID: src.uid, Other: in.Other}
+	s.Source = Source{
+		Option:     "Copy",
+		ResourceID: src.id.String(),
+		UID:        src.uid,
+		Other:      in.Other,
+	}
 	if s.Incremental {
 		s.FamilyID = src.family
 		if s.FamilyID == "" {
@@ -187,14 +216,16 @@ func (c *Cloud) snapshotSource(tx *store.Tx, s *Snapshot, in *SourceInput) error
 	return c.grantInstantAccess(s, in, !start && copiesInBackground(src.sku))
 }
 
-// grantInstantAccess lets disks be made from a snapshot of a provisioned disk for a while before its background copy has ended.
+// grantInstantAccess lets disks be made from a snapshot of a provisioned disk for a while before
+// its background copy has ended.
 func (c *Cloud) grantInstantAccess(s *Snapshot, in *SourceInput, possible bool) error {
 	const parameter = "snapshot.creationData.instantAccessDurationMinutes"
 	switch {
 	case in.InstantMinutes == nil:
 		return nil
 	case !possible:
-		return armerror.InvalidParameter(parameter, "Parameter '%s' can be set for snapshots of disks of SKU '%s' and '%s' only.", parameter, skus.UltraSSDLRS, skus.PremiumV2LRS)
+		return armerror.InvalidParameter(parameter, "Parameter '%s' can be set for snapshots of disks of SKU '%s' and '%s' only.",
+			parameter, skus.UltraSSDLRS, skus.PremiumV2LRS)
 	case *in.InstantMinutes < 60 || *in.InstantMinutes > 300:
 		return outOfRange(parameter, *in.InstantMinutes, 60, 300)
 	}
@@ -216,9 +247,10 @@ func (c *Cloud) Snapshot(id ID) (*SnapshotView, error) {
 // Snapshots lists the snapshots of a resource group, or of the subscription if group is empty.
 func (c *Cloud) Snapshots(subscription, group, after string, limit int) (Page[SnapshotView], error) {
 	return view(c, func(tx *store.Tx) (Page[SnapshotView], error) {
-		return page(tx, snapshotTable, groupPrefix(subscription, group, KindSnapshot), after, limit, func(s *Snapshot) (*SnapshotView, error) {
-			return c.snapshotView(s), nil
-		})
+		return page(tx, snapshotTable, groupPrefix(subscription, group, KindSnapshot), after, limit,
+			func(s *Snapshot) (*SnapshotView, error) {
+				return c.snapshotView(s), nil
+			})
 	})
 }
 
@@ -245,7 +277,13 @@ func (c *Cloud) DeleteSnapshot(id ID) (*operations.Operation, error) {
 		if err := snapshotTable.Put(tx, id.Key(), s); err != nil {
 			return nil, err
 		}
-		return c.enqueue(tx, job{kind: opSnapshotDelete, lane: diskLane(id), target: s.ID, location: s.Location, duration: c.Latency.Draw(latency.SnapshotDelete)})
+		return c.enqueue(tx, job{
+			kind:     opSnapshotDelete,
+			lane:     diskLane(id),
+			target:   s.ID,
+			location: s.Location,
+			duration: c.Latency.Draw(latency.SnapshotDelete),
+		})
 	})
 }
 

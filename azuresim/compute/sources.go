@@ -35,7 +35,14 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 			return sourceInfo{}, err
 		}
 		ready := d.Provisioning != Creating && d.Provisioning != Failed && !d.CopyDone.After(c.Clock.Now())
-		return sourceInfo{id: d.ID, uid: d.UID, location: d.Location, sku: d.Spec.SKU, sizeGB: d.Spec.SizeGB, ready: ready}, goneIf(d.Provisioning, id)
+		return sourceInfo{
+			id:       d.ID,
+			uid:      d.UID,
+			location: d.Location,
+			sku:      d.Spec.SKU,
+			sizeGB:   d.Spec.SizeGB,
+			ready:    ready,
+		}, goneIf(d.Provisioning, id)
 	case KindSnapshot:
 		s, err := get(tx, snapshotTable, id)
 		if err != nil {
@@ -44,10 +51,18 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 		seen := c.snapshotView(s)
 		ready := s.Provisioning == Succeeded && seen.AccessState != AccessPending
 		return sourceInfo{
-			id: s.ID, uid: s.UID, location: s.Location, sku: s.SKU, sizeGB: s.SizeGB, family: s.FamilyID, ready: ready, instant: seen.AccessState == AccessInstant,
+			id:       s.ID,
+			uid:      s.UID,
+			location: s.Location,
+			sku:      s.SKU,
+			sizeGB:   s.SizeGB,
+			family:   s.FamilyID,
+			ready:    ready,
+			instant:  seen.AccessState == AccessInstant,
 		}, goneIf(s.Provisioning, id)
 	}
-	return sourceInfo{}, armerror.InvalidParameter(parameter, "Parameter '%s' must be the ID of a disk or snapshot; '%s' is not.", parameter, resourceID)
+	return sourceInfo{}, armerror.InvalidParameter(parameter, "Parameter '%s' must be the ID of a disk or snapshot; '%s' is not.",
+		parameter, resourceID)
 }
 
 func goneIf(provisioning string, id ID) error {
@@ -57,7 +72,8 @@ func goneIf(provisioning string, id ID) error {
 	return nil
 }
 
-// resolveSource fills in what a new disk of the SKU is made from and returns the size of its source, 0 if there is none.
+// resolveSource fills in what a new disk of the SKU is made from and returns the size of its
+// source, 0 if there is none.
 func (c *Cloud) resolveSource(tx *store.Tx, d *Disk, sku string, in *SourceInput) (sizeGB int64, err error) {
 	d.Source = Source{Option: in.Option, Other: in.Other}
 	switch strings.ToLower(in.Option) {
@@ -80,7 +96,9 @@ func (c *Cloud) resolveSource(tx *store.Tx, d *Disk, sku string, in *SourceInput
 		return 0, armerror.NotAllowed("The source '%s' is not ready: its background copy or creation has not finished.", src.id)
 	}
 	if src.location != d.Location && !strings.EqualFold(in.Option, "CopyStart") {
-		return 0, armerror.BadRequest("BadRequest", "The source '%s' is in location '%s'; a copy must be in the same location, not in '%s'.", src.id, src.location, d.Location)
+		return 0, armerror.BadRequest("BadRequest",
+			"The source '%s' is in location '%s'; a copy must be in the same location, not in '%s'.", src.id, src.location,
+			d.Location)
 	}
 	d.Source.ResourceID, d.Source.UID, d.Source.Option = src.id.String(), src.uid, "Copy"
 	if strings.EqualFold(in.Option, "CopyStart") {
@@ -125,7 +143,8 @@ func (c *Cloud) notASource(tx *store.Tx, uid string) error {
 	return nil
 }
 
-// copiedBySnapshot refuses while the background copy of a snapshot reads from the source of that uid.
+// copiedBySnapshot refuses while the background copy of a snapshot reads from the source of that
+// uid.
 func (c *Cloud) copiedBySnapshot(tx *store.Tx, id ID, uid string) error {
 	now := c.Clock.Now()
 	for r, err := range snapshotTable.Scan(tx, "", "") {
@@ -139,7 +158,8 @@ func (c *Cloud) copiedBySnapshot(tx *store.Tx, id ID, uid string) error {
 	return nil
 }
 
-// copiesInBackground: snapshots of provisioned disks, and such disks made from snapshots, fill up after they are made.
+// copiesInBackground: snapshots of provisioned disks, and such disks made from snapshots, fill up
+// after they are made.
 func copiesInBackground(sku string) bool {
 	s, ok := skus.DiskByName(sku)
 	return ok && s.Provisioned

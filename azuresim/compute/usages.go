@@ -68,7 +68,8 @@ func counterByName(name string) (counter, bool) {
 	return counter{}, false
 }
 
-// SetQuota sets the limit of a counter, in every subscription and location; nil sets it back to what Azure gives every subscription.
+// SetQuota sets the limit of a counter, in every subscription and location; nil sets it back to
+// what Azure gives every subscription.
 func (c *Cloud) SetQuota(name string, limit *int64) error {
 	k, ok := counterByName(name)
 	if !ok {
@@ -110,13 +111,22 @@ func (c *Cloud) Usages(subscription, location string) ([]Usage, error) {
 			if err != nil {
 				return nil, err
 			}
-			list = append(list, Usage{Name: k.name, Localized: k.localized, Current: k.sum(disks), Limit: limit})
+			list = append(list, Usage{
+				Name:      k.name,
+				Localized: k.localized,
+				Current:   k.sum(disks),
+				Limit:     limit,
+			})
 		}
 		vms, err := vmTable.All(tx, "")
 		if err != nil {
 			return nil, err
 		}
-		machines := Usage{Name: "virtualMachines", Localized: "Virtual Machines", Limit: 25000}
+		machines := Usage{
+			Name:      "virtualMachines",
+			Localized: "Virtual Machines",
+			Limit:     25000,
+		}
 		for _, vm := range vms {
 			if strings.EqualFold(vm.Value.ID.Subscription, subscription) && vm.Value.Location == known.Name {
 				machines.Current++
@@ -142,14 +152,16 @@ func disksIn(tx *store.Tx, subscription, location, except string) ([]DiskSpec, e
 			return nil, err
 		}
 		d := r.Value
-		if r.Key != except && strings.EqualFold(d.ID.Subscription, subscription) && d.Location == location && d.Provisioning != Failed {
+		if r.Key != except && strings.EqualFold(d.ID.Subscription, subscription) && d.Location == location &&
+			d.Provisioning != Failed {
 			list = append(list, d.Spec)
 		}
 	}
 	return list, nil
 }
 
-// checkQuota refuses a disk that the counters do not hold. before is what the disk was, nil for a new one: a change that asks for nothing more is accepted.
+// checkQuota refuses a disk that the counters do not hold. before is what the disk was, nil for a
+// new one: a change that asks for nothing more is accepted.
 func checkQuota(tx *store.Tx, d *Disk, before *DiskSpec) error {
 	disks, err := disksIn(tx, d.ID.Subscription, d.Location, d.ID.Key())
 	if err != nil {

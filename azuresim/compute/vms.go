@@ -46,10 +46,13 @@ func (c *Cloud) mustVM(tx *store.Tx, id ID) (*VM, error) {
 		return nil, err
 	}
 	if ss == nil {
-		return nil, armerror.New(404, "ParentResourceNotFound", "Failed to perform the operation on nested resource. The parent resource 'Microsoft.Compute/%s/%s' could not be found.",
+		return nil, armerror.New(404, "ParentResourceNotFound",
+			"Failed to perform the operation on nested resource. The parent resource 'Microsoft.Compute/%s/%s' could not be found.",
 			KindScaleSet, id.Name)
 	}
-	return nil, armerror.New(404, "NotFound", "The provided instanceId %s is not an active Virtual Machine Scale Set VM instanceId.", id.Instance).WithTarget("instanceIds")
+	return nil, armerror.New(404, "NotFound",
+		"The provided instanceId %s is not an active Virtual Machine Scale Set VM instanceId.",
+		id.Instance).WithTarget("instanceIds")
 }
 
 // VM returns a VM or scale-set instance.
@@ -57,7 +60,8 @@ func (c *Cloud) VM(id ID) (*VM, error) {
 	return view(c, func(tx *store.Tx) (*VM, error) { return c.mustVM(tx, id) })
 }
 
-// VMs lists the VMs of a resource group, or of the subscription if group is empty. Instances of uniform scale sets are not VMs.
+// VMs lists the VMs of a resource group, or of the subscription if group is empty. Instances of
+// uniform scale sets are not VMs.
 func (c *Cloud) VMs(subscription, group, after string, limit int) (Page[VM], error) {
 	return view(c, func(tx *store.Tx) (Page[VM], error) {
 		return page(tx, vmTable, groupPrefix(subscription, group, KindVM), after, limit, func(vm *VM) (*VM, error) {
@@ -101,12 +105,20 @@ func (c *Cloud) updateVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 		return none, err
 	}
 	if in.Location != nil && skus.NormalizeLocation(*in.Location) != vm.Location {
-		return none, armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'location' is not allowed.").WithTarget("location")
+		return none, armerror.New(409, "PropertyChangeNotAllowed",
+			"Changing property 'location' is not allowed.").WithTarget("location")
 	}
 	if in.Zones != nil && !slices.Equal(in.Zones, vm.Zones) {
-		return none, armerror.New(409, "PropertyChangeNotAllowed", "Changing property 'zones' is not allowed.").WithTarget("zones")
+		return none, armerror.New(409, "PropertyChangeNotAllowed",
+			"Changing property 'zones' is not allowed.").WithTarget("zones")
 	}
-	u := &update{tx: tx, vm: vm, opID: uuid.NewString(), whole: true, goalState: c.ListsGoalState()}
+	u := &update{
+		tx:        tx,
+		vm:        vm,
+		opID:      uuid.NewString(),
+		whole:     true,
+		goalState: c.ListsGoalState(),
+	}
 	for _, d := range in.Disks {
 		u.forced = u.forced || d.ToBeDetached && strings.EqualFold(d.DetachOption, "ForceDetach")
 	}
@@ -148,14 +160,16 @@ func (vm *VM) take(in VMInput) error {
 }
 
 func unknownSize(name string) error {
-	return armerror.InvalidParameter("vmSize", "The value '%s' provided for the VM size is not valid. The simulated sizes can be had from the resource SKUs.", name)
+	return armerror.InvalidParameter("vmSize",
+		"The value '%s' provided for the VM size is not valid. The simulated sizes can be had from the resource SKUs.", name)
 }
 
 func matchETag(vm *VM, ifMatch string) error {
 	if ifMatch == "" || ifMatch == "*" || strings.Trim(ifMatch, `"`) == vm.ETag() {
 		return nil
 	}
-	return armerror.New(412, "ConditionNotMet", "The condition '%s' in the If-Match header was not satisfied. The current ETag is '%s'.", ifMatch, vm.ETag())
+	return armerror.New(412, "ConditionNotMet",
+		"The condition '%s' in the If-Match header was not satisfied. The current ETag is '%s'.", ifMatch, vm.ETag())
 }
 
 func (c *Cloud) createVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) {
@@ -181,14 +195,25 @@ func (c *Cloud) createVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 	if err := claimPlaneKey(tx, vm); err != nil {
 		return none, err
 	}
-	u := &update{tx: tx, vm: vm, opID: uuid.NewString(), whole: true}
+	u := &update{
+		tx:    tx,
+		vm:    vm,
+		opID:  uuid.NewString(),
+		whole: true,
+	}
 	if err := c.replaceDisks(u, in.Disks); err != nil {
 		return none, err
 	}
 	if err := vmTable.Put(tx, id.Key(), vm); err != nil {
 		return none, err
 	}
-	op, err := c.enqueueAs(tx, u.opID, job{kind: opVMCreate, lane: vmLane(id), target: id, location: vm.Location, duration: c.Latency.Draw(latency.VMCreate)})
+	op, err := c.enqueueAs(tx, u.opID, job{
+		kind:     opVMCreate,
+		lane:     vmLane(id),
+		target:   id,
+		location: vm.Location,
+		duration: c.Latency.Draw(latency.VMCreate),
+	})
 	return Accepted[VM]{vm, op, true}, err
 }
 
@@ -199,12 +224,21 @@ func (c *Cloud) newVM(id ID, location string, zones []string, planeKey string) (
 		return nil, locationUnknown(location)
 	}
 	if len(zones) > 1 || len(zones) == 1 && !slices.Contains(l.Zones, zones[0]) {
-		return nil, armerror.BadRequest("InvalidAvailabilityZone", "The zone(s) '%s' for resource '%s' is not supported. The supported zones for location '%s' are '%s'.",
+		return nil, armerror.BadRequest("InvalidAvailabilityZone",
+			"The zone(s) '%s' for resource '%s' is not supported. The supported zones for location '%s' are '%s'.",
 			strings.Join(zones, ","), id, l.Name, strings.Join(l.Zones, ","))
 	}
 	return &VM{
-		ID: id, PlaneKey: planeKey, Name: id.Name, VMID: uuid.NewString(), Location: l.Name, Zones: zones,
-		Created: c.Clock.Now().UTC(), Provisioning: Creating, Power: PowerStarting, Revision: 1,
+		ID:           id,
+		PlaneKey:     planeKey,
+		Name:         id.Name,
+		VMID:         uuid.NewString(),
+		Location:     l.Name,
+		Zones:        zones,
+		Created:      c.Clock.Now().UTC(),
+		Provisioning: Creating,
+		Power:        PowerStarting,
+		Revision:     1,
 	}, nil
 }
 
@@ -219,7 +253,8 @@ func (vm *VM) join(tx *store.Tx, scaleSet string) error {
 		return err
 	}
 	if !ss.Flexible {
-		return armerror.BadRequest("BadRequest", "VM '%s' cannot be added to scale set '%s' because its orchestration mode is not Flexible.", vm.Name, ss.ID.Name)
+		return armerror.BadRequest("BadRequest",
+			"VM '%s' cannot be added to scale set '%s' because its orchestration mode is not Flexible.", vm.Name, ss.ID.Name)
 	}
 	vm.ScaleSet = ss.ID.String()
 	return nil
@@ -290,7 +325,13 @@ func (c *Cloud) SetPower(id ID, what string) (*operations.Operation, error) {
 		if err := vmTable.Put(tx, id.Key(), vm); err != nil {
 			return nil, err
 		}
-		return c.enqueue(tx, job{kind: kind.op, lane: vmLane(id), target: vm.ID, location: vm.Location, duration: c.Latency.Draw(kind.step)})
+		return c.enqueue(tx, job{
+			kind:     kind.op,
+			lane:     vmLane(id),
+			target:   vm.ID,
+			location: vm.Location,
+			duration: c.Latency.Draw(kind.step),
+		})
 	})
 }
 
@@ -302,7 +343,8 @@ func (vm *VM) mayHibernate(what string) error {
 	var capabilities struct {
 		HibernationEnabled bool `json:"hibernationEnabled"`
 	}
-	if raw := vm.Properties["additionalCapabilities"]; raw == nil || json.Unmarshal(raw, &capabilities) != nil || !capabilities.HibernationEnabled {
+	if raw := vm.Properties["additionalCapabilities"]; raw == nil || json.Unmarshal(raw, &capabilities) != nil ||
+		!capabilities.HibernationEnabled {
 		return armerror.NotAllowed("The Hibernate operation cannot be performed on VM '%s' because it does not have the hibernation capability enabled.", vm.Name)
 	}
 	if vm.Power != PowerRunning {
@@ -311,7 +353,8 @@ func (vm *VM) mayHibernate(what string) error {
 	return nil
 }
 
-// DeleteVM deletes a VM or instance, ending its operations in flight. op is nil if there is no such VM.
+// DeleteVM deletes a VM or instance, ending its operations in flight. op is nil if there is no such
+// VM.
 func (c *Cloud) DeleteVM(id ID) (*operations.Operation, error) {
 	return change(c, func(tx *store.Tx) (*operations.Operation, error) {
 		vm, err := vmTable.Get(tx, id.Key())
@@ -330,11 +373,19 @@ func (c *Cloud) deleteVM(tx *store.Tx, vm *VM, duration time.Duration) (*operati
 	if len(ahead) > 0 && ahead[0].Kind == opVMDelete {
 		return ahead[0], nil
 	}
-	if _, err := c.engine.Cancel(tx, vmLane(vm.ID), armerror.New(409, "OperationPreempted", "Operation execution has been preempted by a more recent operation.")); err != nil {
+	if _, err := c.engine.Cancel(tx, vmLane(vm.ID),
+		armerror.New(409, "OperationPreempted",
+			"Operation execution has been preempted by a more recent operation.")); err != nil {
 		return nil, err
 	}
 	vm.Provisioning = Deleting
-	op, err := c.enqueue(tx, job{kind: opVMDelete, lane: vmLane(vm.ID), target: vm.ID, location: vm.Location, duration: duration})
+	op, err := c.enqueue(tx, job{
+		kind:     opVMDelete,
+		lane:     vmLane(vm.ID),
+		target:   vm.ID,
+		location: vm.Location,
+		duration: duration,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
-// None is a data plane without data: it remembers what it was told and makes no device. It lets the front end run
-// without root, and lets tests see what the front end asked for. The zero value is ready to use.
+// None is a data plane without data: it remembers what it was told and makes no device. It lets the
+// front end run without root, and lets tests see what the front end asked for. The zero value is
+// ready to use.
 type None struct {
 	mu          sync.Mutex
 	disks       map[string]int64
@@ -115,7 +116,11 @@ func (n *None) List(context.Context) ([]Attachment, error) {
 	defer n.mu.Unlock()
 	list := make([]Attachment, 0, len(n.attachments))
 	for s, uid := range n.attachments {
-		list = append(list, Attachment{VM: s.vm, LUN: s.lun, DiskUID: uid})
+		list = append(list, Attachment{
+			VM:      s.vm,
+			LUN:     s.lun,
+			DiskUID: uid,
+		})
 	}
 	slices.SortFunc(list, func(a, b Attachment) int {
 		return cmp.Or(cmp.Compare(a.VM, b.VM), cmp.Compare(a.LUN, b.LUN))

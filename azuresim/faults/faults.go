@@ -1,5 +1,5 @@
-// Package faults makes chosen calls and operations misbehave, on request of a test: fail, take longer, be throttled, or lose their answer. Rules live in memory;
-// they are gone after a restart.
+// Package faults makes chosen calls and operations misbehave, on request of a test: fail, take
+// longer, be throttled, or lose their answer. Rules live in memory; they are gone after a restart.
 package faults
 
 import (
@@ -21,16 +21,17 @@ import (
 // Stage says when a rule strikes.
 type Stage string
 
-// The stages. Before: instead of the call. After: the call is done, its answer is replaced or lost. Operation: at the end of the long-running
-// operation, instead of its effect.
+// The stages. Before: instead of the call. After: the call is done, its answer is replaced or lost.
+// Operation: at the end of the long-running operation, instead of its effect.
 const (
 	Before    Stage = "before"
 	After     Stage = "after"
 	Operation Stage = "operation"
 )
 
-// Rule is one fault. The first group of fields says what it matches (empty matches everything, case does not matter); the second what
-// happens: a delay, then an error if Status or Code is set, or a closed connection.
+// Rule is one fault. The first group of fields says what it matches (empty matches everything, case
+// does not matter); the second what happens: a delay, then an error if Status or Code is set, or a
+// closed connection.
 type Rule struct {
 	ID        string `json:"id,omitempty"`
 	Method    string `json:"method,omitempty"`
@@ -152,7 +153,8 @@ func (s *Set) dropSpent() {
 	})
 }
 
-// Strike returns the effect of the first rule of the stage that matches the call, and counts the hit. The zero effect means none.
+// Strike returns the effect of the first rule of the stage that matches the call, and counts the
+// hit. The zero effect means none.
 func (s *Set) Strike(stage Stage, c Call) Effect {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,7 +170,8 @@ func (s *Set) Strike(stage Stage, c Call) Effect {
 
 func (r *Rule) matches(c Call) bool {
 	match := func(want, got string) bool { return want == "" || strings.EqualFold(want, got) }
-	return match(r.Method, c.Method) && match(r.Kind, c.Kind) && match(r.Name, c.Name) && match(r.Action, c.Action) && match(r.Operation, c.Operation)
+	return match(r.Method, c.Method) && match(r.Kind, c.Kind) && match(r.Name, c.Name) && match(r.Action, c.Action) &&
+		match(r.Operation, c.Operation)
 }
 
 func (r *Rule) effect() Effect {

@@ -12,11 +12,25 @@ import (
 func TestRuleStrikesAsOftenAndAsLongAsItSays(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	s := New(clock)
-	call := Call{Method: "GET", Kind: "disks", Name: "A"}
-	if _, err := s.Add(Rule{Kind: "Disks", Name: "a", Times: 2, Status: 500}); err != nil {
+	call := Call{
+		Method: "GET",
+		Kind:   "disks",
+		Name:   "A",
+	}
+	if _, err := s.Add(Rule{
+		Kind:   "Disks",
+		Name:   "a",
+		Times:  2,
+		Status: 500,
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Add(Rule{Kind: "disks", For: latency.Duration(time.Minute), Status: 429, RetryAfter: latency.Duration(time.Second)}); err != nil {
+	if _, err := s.Add(Rule{
+		Kind:       "disks",
+		For:        latency.Duration(time.Minute),
+		Status:     429,
+		RetryAfter: latency.Duration(time.Second),
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []int{500, 500, 429, 429} {

@@ -55,7 +55,8 @@ func (s *server) do(ctx context.Context, c *call) (int64, error) {
 
 type execute func(cdb, out []byte) (reservations.Answer, error)
 
-// device returns the block device that the descriptor is open on, and whether it is one of a hypervisor, or was until it was detached.
+// device returns the block device that the descriptor is open on, and whether it is one of a
+// hypervisor, or was until it was detached.
 func (c *call) device() (path string, ours bool, err error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/fd/%d", c.thread, c.fd), &stat); err != nil {
@@ -82,7 +83,10 @@ func (c *call) read(address uintptr, length int) ([]byte, error) {
 	if length == 0 {
 		return data, nil
 	}
-	n, err := unix.ProcessVMReadv(c.thread, []unix.Iovec{{Base: &data[0], Len: uint64(length)}}, []unix.RemoteIovec{{Base: address, Len: length}}, 0)
+	n, err := unix.ProcessVMReadv(c.thread, []unix.Iovec{{
+		Base: &data[0],
+		Len:  uint64(length),
+	}}, []unix.RemoteIovec{{Base: address, Len: length}}, 0)
 	if err != nil || n != length {
 		return nil, unix.EFAULT
 	}
@@ -94,7 +98,10 @@ func (c *call) write(address uintptr, data []byte) error {
 	if len(data) == 0 {
 		return nil
 	}
-	n, err := unix.ProcessVMWritev(c.thread, []unix.Iovec{{Base: &data[0], Len: uint64(len(data))}}, []unix.RemoteIovec{{Base: address, Len: len(data)}}, 0)
+	n, err := unix.ProcessVMWritev(c.thread, []unix.Iovec{{
+		Base: &data[0],
+		Len:  uint64(len(data)),
+	}}, []unix.RemoteIovec{{Base: address, Len: len(data)}}, 0)
 	if err != nil || n != len(data) {
 		return unix.EFAULT
 	}
@@ -116,7 +123,8 @@ var scsiTypes = []reservations.Type{0,
 	reservations.WriteExclusiveAllRegistrants, reservations.ExclusiveAccessAllRegistrants,
 }
 
-// changeReservations does what the kernel's SCSI disk driver (drivers/scsi/sd.c) does with the ioctls of linux/pr.h.
+// changeReservations does what the kernel's SCSI disk driver (drivers/scsi/sd.c) does with the
+// ioctls of linux/pr.h.
 func (c *call) changeReservations(run execute) (int64, error) {
 	size := int(c.command >> 16 & 0x3FFF)
 	argument, err := c.read(c.argument, size)
@@ -141,8 +149,8 @@ func (c *call) changeReservations(run execute) (int64, error) {
 	return prStatusIOError, nil
 }
 
-// command returns the SCSI command for an ioctl. For PREEMPT, the first key in the ioctl's argument is that of the caller, and the second one the
-// victim's, though the header calls them old and new.
+// command returns the SCSI command for an ioctl. For PREEMPT, the first key in the ioctl's argument
+// is that of the caller, and the second one the victim's, though the header calls them old and new.
 func command(ioctl uint32, argument []byte) (cdb, out []byte, err error) {
 	word := func(at int) uint64 { return binary.NativeEndian.Uint64(argument[at:]) }
 	half := func(at int) uint32 { return binary.NativeEndian.Uint32(argument[at:]) }

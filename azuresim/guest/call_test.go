@@ -88,10 +88,20 @@ func TestCommandsThroughSGIO(t *testing.T) {
 	send := func(direction int32, cdb, data []byte) (*sgHeader, []byte, error) {
 		sense := make([]byte, 32)
 		header := &sgHeader{
-			interfaceID: 'S', direction: direction, cdbLength: uint8(len(cdb)), senseRoom: uint8(len(sense)), length: uint32(len(data)),
-			data: &data[0], cdb: &cdb[0], sense: &sense[0],
+			interfaceID: 'S',
+			direction:   direction,
+			cdbLength:   uint8(len(cdb)),
+			senseRoom:   uint8(len(sense)),
+			length:      uint32(len(data)),
+			data:        &data[0],
+			cdb:         &cdb[0],
+			sense:       &sense[0],
 		}
-		c := &call{thread: os.Getpid(), command: sgIO, argument: uintptr(unsafe.Pointer(header))}
+		c := &call{
+			thread:   os.Getpid(),
+			command:  sgIO,
+			argument: uintptr(unsafe.Pointer(header)),
+		}
 		err := c.sendCommand(func(cdb, out []byte) (reservations.Answer, error) {
 			answer := state.Execute("vm", cdb, out)
 			state = answer.State
@@ -102,16 +112,20 @@ func TestCommandsThroughSGIO(t *testing.T) {
 	list := make([]byte, 24)
 	binary.BigEndian.PutUint64(list[8:], 0x77)
 	register := []byte{reservations.OpOut, reservations.RegisterAndIgnore, 0, 0, 0, 0, 0, 0, 24, 0}
-	if header, _, err := send(sgToDevice, register, list); err != nil || header.status != 0 || header.info != 0 || header.residual != 0 {
-		t.Errorf("register: got %v, status %#x, info %d, residual %d, want success", err, header.status, header.info, header.residual)
+	if header, _, err := send(sgToDevice, register, list); err != nil || header.status != 0 || header.info != 0 ||
+		header.residual != 0 {
+		t.Errorf("register: got %v, status %#x, info %d, residual %d, want success", err, header.status, header.info,
+			header.residual)
 	}
 	keys := make([]byte, 64)
 	header, _, err := send(sgFromDevice, []byte{reservations.OpIn, 0, 0, 0, 0, 0, 0, 0, 64, 0}, keys)
 	if got := binary.BigEndian.Uint64(keys[8:]); err != nil || header.status != 0 || got != 0x77 || header.residual != 48 {
-		t.Errorf("read keys: got %v, status %#x, key %#x, residual %d, want key 0x77, residual 48", err, header.status, got, header.residual)
+		t.Errorf("read keys: got %v, status %#x, key %#x, residual %d, want key 0x77, residual 48", err, header.status, got,
+			header.residual)
 	}
 	header, _, err = send(sgToDevice, register[:10:10], make([]byte, 8))
-	if err != nil || header.status != uint8(reservations.CheckCondition) || header.wrote != 18 || header.driver != driverSense || header.info != sgInfoCheck {
+	if err != nil || header.status != uint8(reservations.CheckCondition) || header.wrote != 18 || header.driver != driverSense ||
+		header.info != sgInfoCheck {
 		t.Errorf("a parameter list that is too short: got %v, status %#x, %d bytes of sense data, driver status %#x, info %d, want CHECK CONDITION with 18",
 			err, header.status, header.wrote, header.driver, header.info)
 	}
@@ -121,7 +135,11 @@ func TestCommandsThroughSGIO(t *testing.T) {
 	if _, _, err := send(sgFromDevice, []byte{0x12, 0, 0, 0, 36, 0}, make([]byte, 36)); !errors.Is(err, errNotOurs) {
 		t.Errorf("INQUIRY: got %v, want that it is left to the kernel", err)
 	}
-	c := &call{thread: os.Getpid(), command: sgIO, argument: 8}
+	c := &call{
+		thread:   os.Getpid(),
+		command:  sgIO,
+		argument: 8,
+	}
 	if err := c.sendCommand(nil); !errors.Is(err, unix.EFAULT) {
 		t.Errorf("an address that is not mapped: got %v, want EFAULT", err)
 	}

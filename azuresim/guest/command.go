@@ -72,7 +72,8 @@ func newRunCommand() *cobra.Command {
 	return command
 }
 
-// Run installs the filter, hands its listener to the server at the socket, and becomes the program. It returns only an error.
+// Run installs the filter, hands its listener to the server at the socket, and becomes the program.
+// It returns only an error.
 func Run(ctx context.Context, socket string, args []string) error {
 	program, err := exec.LookPath(args[0])
 	if err != nil {

@@ -53,12 +53,17 @@ func program(arch uint32) []unix.SockFilter {
 		load(offsetCommand),
 	}
 	for i, command := range caught {
-		filter = append(filter, unix.SockFilter{Code: equal, K: command, Jt: commands - uint8(i)})
+		filter = append(filter, unix.SockFilter{
+			Code: equal,
+			K:    command,
+			Jt:   commands - uint8(i),
+		})
 	}
 	return append(filter, result(unix.SECCOMP_RET_ALLOW), result(unix.SECCOMP_RET_USER_NOTIF))
 }
 
-// install puts the filter on the calling thread, which must be locked, and returns its listener. What the thread starts inherits the filter.
+// install puts the filter on the calling thread, which must be locked, and returns its listener.
+// What the thread starts inherits the filter.
 func install() (*os.File, error) {
 	arch, ok := architectures[runtime.GOARCH]
 	if !ok {
@@ -66,7 +71,8 @@ func install() (*os.File, error) {
 	}
 	filter := program(arch)
 	argument := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	// Without the second flag a signal, as Go's runtime sends them, would interrupt a call whose command the disk has run already.
+	// Without the second flag a signal, as Go's runtime sends them, would interrupt a call whose
+	// command the disk has run already.
 	const flags = unix.SECCOMP_FILTER_FLAG_NEW_LISTENER | unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, flags, uintptr(unsafe.Pointer(&argument)))
 	switch {

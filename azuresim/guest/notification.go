@@ -44,7 +44,8 @@ func control(listener *os.File, request uintptr, argument unsafe.Pointer) error 
 	}
 }
 
-// serveListener answers the calls of one filter until no process has the filter any more, or ctx ends.
+// serveListener answers the calls of one filter until no process has the filter any more, or ctx
+// ends.
 func (s *server) serveListener(ctx context.Context, listener *os.File) error {
 	defer listener.Close()
 	stop, stopped, err := os.Pipe()
@@ -81,7 +82,10 @@ func (s *server) serveListener(ctx context.Context, listener *os.File) error {
 func (s *server) answer(ctx context.Context, listener *os.File, n *notification) {
 	r := &reply{id: n.id}
 	c := &call{
-		thread: int(n.pid), fd: int32(n.args[0]), command: uint32(n.args[1]), argument: uintptr(n.args[2]),
+		thread:   int(n.pid),
+		fd:       int32(n.args[0]),
+		command:  uint32(n.args[1]),
+		argument: uintptr(n.args[2]),
 		// What was read of a process that was killed could be another one's.
 		valid: func() error { return control(listener, notifIDValid, unsafe.Pointer(&n.id)) },
 	}
@@ -93,7 +97,8 @@ func (s *server) answer(ctx context.Context, listener *os.File, n *notification)
 	case errors.As(err, &errno):
 		r.errno = -int32(errno)
 	case err != nil:
-		s.log.ErrorContext(ctx, "cannot answer an ioctl", "thread", c.thread, "command", fmt.Sprintf("%#x", c.command), "error", err)
+		s.log.ErrorContext(ctx, "cannot answer an ioctl", "thread", c.thread, "command", fmt.Sprintf("%#x", c.command), "error",
+			err)
 		r.errno = -int32(unix.EIO)
 	default:
 		r.value = value

@@ -28,7 +28,8 @@ type server struct {
 	calls sync.WaitGroup
 }
 
-// Serve takes listeners from the socket and answers their calls until ctx ends. A call that comes after that fails in its process with ENOSYS.
+// Serve takes listeners from the socket and answers their calls until ctx ends. A call that comes
+// after that fails in its process with ENOSYS.
 func Serve(ctx context.Context, socket *net.UnixListener, disks *hypervisor.Client, log *slog.Logger) error {
 	s := &server{disks: disks, log: log}
 	unregister := context.AfterFunc(ctx, func() { _ = socket.Close() })

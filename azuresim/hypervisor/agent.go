@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The agent is a child process that does everything which makes the kernel ask the FUSE file system: opening its files, and binding, resizing and
-// clearing loop devices.
+// The agent is a child process that does everything which makes the kernel ask the FUSE file
+// system: opening its files, and binding, resizing and clearing loop devices.
 //
-// The process that serves a FUSE file system must never wait for it. A thread that waits for an answer cannot be killed, and while it
-// lives the process's descriptors stay open, /dev/fuse among them; so when such a process is killed, requests get neither an
-// answer nor an error, and the loop driver's locks are held for ever. With the waiting in another process that has no
-// /dev/fuse, the death of the hypervisor ends the FUSE connection, and every wait for it.
+// The process that serves a FUSE file system must never wait for it. A thread that waits for an
+// answer cannot be killed, and while it lives the process's descriptors stay open, /dev/fuse among
+// them; so when such a process is killed, requests get neither an answer nor an error, and the loop
+// driver's locks are held for ever. With the waiting in another process that has no /dev/fuse, the
+// death of the hypervisor ends the FUSE connection, and every wait for it.
 
 const (
 	// agentName is the agent's argv[0], by which the program finds out that it is to be the agent.
@@ -120,8 +121,9 @@ var errAgentGone = errors.New("loop agent ended")
 
 // agent is the hypervisor's side: it keeps an agent process running.
 type agent struct {
-	// inherited are the descriptors of the FUSE file system and of the state directory's lock: while an agent lives, even one whose hypervisor was
-	// killed, no other hypervisor takes the directory.
+	// inherited are the descriptors of the FUSE file system and of the state directory's lock:
+	// while an agent lives, even one whose hypervisor was killed, no other hypervisor takes the
+	// directory.
 	inherited []*os.File
 
 	mu      sync.Mutex
@@ -206,7 +208,12 @@ func startAgent(inherited []*os.File) (*agentProcess, error) {
 	if err := command.Start(); err != nil {
 		return nil, err
 	}
-	p := &agentProcess{stdin: stdin, gone: make(chan struct{}), encoder: json.NewEncoder(stdin), waiting: map[uint64]chan loopAnswer{}}
+	p := &agentProcess{
+		stdin:   stdin,
+		gone:    make(chan struct{}),
+		encoder: json.NewEncoder(stdin),
+		waiting: map[uint64]chan loopAnswer{},
+	}
 	go func() {
 		defer close(p.gone)
 		p.receive(json.NewDecoder(stdout))

@@ -13,7 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/dataplane"
 )
 
-// EnsureVM makes the VM known and its device directory present. A new VM is on. Attach, PowerOff and PowerOn do the same.
+// EnsureVM makes the VM known and its device directory present. A new VM is on. Attach, PowerOff
+// and PowerOn do the same.
 func (h *Hypervisor) EnsureVM(_ context.Context, vm string) error {
 	if err := checkVM(vm); err != nil {
 		return err
@@ -34,7 +35,8 @@ func (h *Hypervisor) ensureVM(vm string) error {
 	return h.store.update(func(r *record) { r.vm(vm) })
 }
 
-// RemoveVM cuts the VM's attachments and forgets the VM and its device directory. A VM that is not known is success.
+// RemoveVM cuts the VM's attachments and forgets the VM and its device directory. A VM that is not
+// known is success.
 func (h *Hypervisor) RemoveVM(_ context.Context, vm string) error {
 	if err := checkVM(vm); err != nil {
 		return err
@@ -53,8 +55,9 @@ func (h *Hypervisor) RemoveVM(_ context.Context, vm string) error {
 	return newDevDir(h.dir, vm).remove()
 }
 
-// Attach shows a disk to a VM at a LUN. On return the attachment is durable and, if the VM is on, its device is in the VM's device directory.
-// Errors: ErrInvalid, ErrNotFound (disk), ErrConflict (the LUN holds another disk, or the disk is at another LUN of the VM), ErrNoSpace.
+// Attach shows a disk to a VM at a LUN. On return the attachment is durable and, if the VM is on,
+// its device is in the VM's device directory. Errors: ErrInvalid, ErrNotFound (disk), ErrConflict
+// (the LUN holds another disk, or the disk is at another LUN of the VM), ErrNoSpace.
 func (h *Hypervisor) Attach(_ context.Context, vm string, lun int, uid string) error {
 	if err := checkSlot(vm, lun, uid); err != nil {
 		return err
@@ -73,8 +76,8 @@ func (h *Hypervisor) Attach(_ context.Context, vm string, lun int, uid string) e
 	if err != nil {
 		return err
 	}
-	// The record is written before the names in the device directory, so that a device that a VM has seen is restored
-	// after a crash.
+	// The record is written before the names in the device directory, so that a device that a VM
+	// has seen is restored after a crash.
 	if !at {
 		if err := h.store.update(func(r *record) { r.vm(vm).Disks[lun] = uid }); err != nil {
 			return err
@@ -105,7 +108,8 @@ func (h *Hypervisor) lookAt(vm string, lun int, uid string) (at, off bool, err e
 	return at, off, err
 }
 
-// Detach cuts an attachment: on return none of the VM's I/O reaches the disk any more, and the detach is durable. An attachment that is not there, or whose LUN holds another disk, is success.
+// Detach cuts an attachment: on return none of the VM's I/O reaches the disk any more, and the
+// detach is durable. An attachment that is not there, or whose LUN holds another disk, is success.
 func (h *Hypervisor) Detach(_ context.Context, vm string, lun int, uid string) error {
 	if err := checkSlot(vm, lun, uid); err != nil {
 		return err
@@ -170,7 +174,11 @@ func (h *Hypervisor) List(context.Context) ([]dataplane.Attachment, error) {
 	h.store.view(func(r *record) {
 		for name, vm := range r.VMs {
 			for lun, uid := range vm.Disks {
-				list = append(list, dataplane.Attachment{VM: name, LUN: lun, DiskUID: uid})
+				list = append(list, dataplane.Attachment{
+					VM:      name,
+					LUN:     lun,
+					DiskUID: uid,
+				})
 			}
 		}
 	})
@@ -210,9 +218,13 @@ func (h *Hypervisor) makeDevice(s slot, uid string) (*attachment, error) {
 		return nil, err
 	}
 	file := &cutFile{
-		name: fmt.Sprintf("%s%s-%d.%s.lun%d", h.namePrefix(), h.boot, h.serial.Add(1), s.vm, s.lun),
-		vm:   s.vm, clock: h.clock, faults: h.faultsOf(s.vm), disk: h.shared(uid),
-		bar: make(chan struct{}), backing: backing,
+		name:    fmt.Sprintf("%s%s-%d.%s.lun%d", h.namePrefix(), h.boot, h.serial.Add(1), s.vm, s.lun),
+		vm:      s.vm,
+		clock:   h.clock,
+		faults:  h.faultsOf(s.vm),
+		disk:    h.shared(uid),
+		bar:     make(chan struct{}),
+		backing: backing,
 	}
 	h.fs.add(file)
 	device, err := h.agent.call(loopRequest{Op: "bind", File: file.name})
@@ -221,10 +233,15 @@ func (h *Hypervisor) makeDevice(s slot, uid string) (*attachment, error) {
 		h.fs.remove(file)
 		return nil, err
 	}
-	return &attachment{uid: uid, file: file, device: device}, nil
+	return &attachment{
+		uid:    uid,
+		file:   file,
+		device: device,
+	}, nil
 }
 
-// disconnect cuts an attachment and removes its device. The cut comes first: if a later step fails, the VM is fenced nevertheless.
+// disconnect cuts an attachment and removes its device. The cut comes first: if a later step fails,
+// the VM is fenced nevertheless.
 func (h *Hypervisor) disconnect(s slot) error {
 	h.mu.Lock()
 	a := h.live[s]
@@ -236,7 +253,11 @@ func (h *Hypervisor) disconnect(s slot) error {
 	if err := newDevDir(h.dir, s.vm).hide(s.lun); err != nil {
 		return err
 	}
-	if _, err := h.agent.call(loopRequest{Op: "clear", File: a.file.name, Device: a.device}); err != nil {
+	if _, err := h.agent.call(loopRequest{
+		Op:     "clear",
+		File:   a.file.name,
+		Device: a.device,
+	}); err != nil {
 		return err
 	}
 	h.fs.remove(a.file)
@@ -246,7 +267,8 @@ func (h *Hypervisor) disconnect(s slot) error {
 	return nil
 }
 
-// disconnectVM raises the bar of all the VM's files before it waits for any, so that the VM loses all its disks at one moment.
+// disconnectVM raises the bar of all the VM's files before it waits for any, so that the VM loses
+// all its disks at one moment.
 func (h *Hypervisor) disconnectVM(vm string) error {
 	h.mu.Lock()
 	var slots []slot

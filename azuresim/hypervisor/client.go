@@ -12,15 +12,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
-// Client talks to a hypervisor process. Its errors are of the same kinds as the Hypervisor's; ErrUnavailable if the process does not answer, which leaves open
-// whether the step was done: repeat it.
+// Client talks to a hypervisor process. Its errors are of the same kinds as the Hypervisor's;
+// ErrUnavailable if the process does not answer, which leaves open whether the step was done:
+// repeat it.
 type Client struct {
 	http *http.Client
 }
 
 var _ dataplane.DataPlane = (*Client)(nil)
 
-// NewClient returns a client for the socket. It connects when it is used, so the process may come and go.
+// NewClient returns a client for the socket. It connects when it is used, so the process may come
+// and go.
 func NewClient(socket string) *Client {
 	dialer := net.Dialer{}
 	return &Client{http: &http.Client{Transport: &http.Transport{
@@ -71,7 +73,11 @@ func (e *remoteError) Unwrap() error { return e.kind }
 
 // CreateDisk calls Hypervisor.CreateDisk.
 func (c *Client) CreateDisk(ctx context.Context, diskUID string, sizeBytes int64, source string) error {
-	_, err := c.call(ctx, "createDisk", request{DiskUID: diskUID, SizeBytes: sizeBytes, Source: source})
+	_, err := c.call(ctx, "createDisk", request{
+		DiskUID:   diskUID,
+		SizeBytes: sizeBytes,
+		Source:    source,
+	})
 	return err
 }
 
@@ -89,13 +95,21 @@ func (c *Client) DeleteDisk(ctx context.Context, diskUID string) error {
 
 // Attach calls Hypervisor.Attach.
 func (c *Client) Attach(ctx context.Context, vm string, lun int, diskUID string) error {
-	_, err := c.call(ctx, "attach", request{VM: vm, LUN: lun, DiskUID: diskUID})
+	_, err := c.call(ctx, "attach", request{
+		VM:      vm,
+		LUN:     lun,
+		DiskUID: diskUID,
+	})
 	return err
 }
 
 // Detach calls Hypervisor.Detach.
 func (c *Client) Detach(ctx context.Context, vm string, lun int, diskUID string) error {
-	_, err := c.call(ctx, "detach", request{VM: vm, LUN: lun, DiskUID: diskUID})
+	_, err := c.call(ctx, "detach", request{
+		VM:      vm,
+		LUN:     lun,
+		DiskUID: diskUID,
+	})
 	return err
 }
 
@@ -155,7 +169,11 @@ func (c *Client) SetShared(ctx context.Context, diskUID string, shared bool) err
 
 // Execute calls Hypervisor.Execute.
 func (c *Client) Execute(ctx context.Context, device string, cdb, out []byte) (reservations.Answer, error) {
-	answered, err := c.call(ctx, "execute", request{Device: device, CDB: cdb, Out: out})
+	answered, err := c.call(ctx, "execute", request{
+		Device: device,
+		CDB:    cdb,
+		Out:    out,
+	})
 	return answered.Answer, err
 }
 

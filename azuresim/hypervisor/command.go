@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NewCommand returns `azuresim hypervisor`, the process that serves a hypervisor until SIGTERM or SIGINT, and then leaves neither device nor mount behind.
+// NewCommand returns `azuresim hypervisor`, the process that serves a hypervisor until SIGTERM or
+// SIGINT, and then leaves neither device nor mount behind.
 func NewCommand() *cobra.Command {
 	var stateDir, socket string
 	command := &cobra.Command{

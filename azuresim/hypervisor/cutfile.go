@@ -12,12 +12,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
-// cutFile is one attachment as the FUSE file system serves it: a way to the backing file of a disk that can be cut once and for all.
+// cutFile is one attachment as the FUSE file system serves it: a way to the backing file of a disk
+// that can be cut once and for all.
 //
-// Each operation holds mu for reading from before it looks at the bar until the backing file has answered. cut raises the bar and then takes mu for
-// writing; so when cut returns, every operation that saw no bar has reached the backing file in full,
-// and no later one will. That is the whole fence: there is no moment at which a write can
-// slip past it.
+// Each operation holds mu for reading from before it looks at the bar until the backing file has
+// answered. cut raises the bar and then takes mu for writing; so when cut returns, every operation
+// that saw no bar has reached the backing file in full, and no later one will. That is the whole
+// fence: there is no moment at which a write can slip past it.
 type cutFile struct {
 	node   uint64 // FUSE inode number; never used twice while the process lives
 	name   string // name in the FUSE file system
@@ -38,8 +39,9 @@ type cutFile struct {
 
 // disk is what the attachments of one backing file share.
 type disk struct {
-	// freeze is held for reading by every operation on the disk, and for writing while the disk is copied, so that a copy is one moment's content.
-	// It is taken before cutFile.mu: an operation that waits for a copy to end must not keep a cut waiting.
+	// freeze is held for reading by every operation on the disk, and for writing while the disk is
+	// copied, so that a copy is one moment's content. It is taken before cutFile.mu: an operation
+	// that waits for a copy to end must not keep a cut waiting.
 	freeze sync.RWMutex
 	// commands is held during a command about reservations.
 	commands sync.Mutex
@@ -47,8 +49,8 @@ type disk struct {
 	reserved atomic.Pointer[reservations.State]
 }
 
-// access runs op on the backing file. It returns EIO if the file is cut, and EBADE if another VM has reserved the disk. op's error is returned as
-// an errno.
+// access runs op on the backing file. It returns EIO if the file is cut, and EBADE if another VM
+// has reserved the disk. op's error is returned as an errno.
 func (c *cutFile) access(write bool, op func(*os.File) error) error {
 	if write {
 		c.fenced.inFlight.Add(1)
@@ -77,8 +79,8 @@ func (c *cutFile) access(write bool, op func(*os.File) error) error {
 	return op(c.backing)
 }
 
-// suffer holds an operation back as the VM's faults ask, at most until the file is cut. It runs outside the locks,
-// since a fault that could keep a cut waiting would take away the fence.
+// suffer holds an operation back as the VM's faults ask, at most until the file is cut. It runs
+// outside the locks, since a fault that could keep a cut waiting would take away the fence.
 func (c *cutFile) suffer(write bool) error {
 	faults := c.faults.Load()
 	if faults == nil {
@@ -108,7 +110,8 @@ func (c *cutFile) suffer(write bool) error {
 	}
 }
 
-// raiseBar makes every operation that starts from now on fail. It does not wait for those in flight; cut does.
+// raiseBar makes every operation that starts from now on fail. It does not wait for those in
+// flight; cut does.
 func (c *cutFile) raiseBar() {
 	c.barOnce.Do(func() {
 		c.barred.Store(true)
@@ -116,13 +119,15 @@ func (c *cutFile) raiseBar() {
 	})
 }
 
-// cut bars the file and returns when the last operation in flight has reached the backing file. It may be repeated.
+// cut bars the file and returns when the last operation in flight has reached the backing file. It
+// may be repeated.
 func (c *cutFile) cut() {
 	c.raiseBar()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.backing != nil {
-		// Every write was given to the kernel already, so nothing can fail here that a caller was promised.
+		// Every write was given to the kernel already, so nothing can fail here that a caller was
+		// promised.
 		_ = c.backing.Close()
 		c.backing = nil
 	}

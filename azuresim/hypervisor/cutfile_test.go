@@ -20,8 +20,11 @@ func newTestFile(t *testing.T) *cutFile {
 		t.Fatal(err)
 	}
 	return &cutFile{
-		faults: &atomic.Pointer[Faults]{}, clock: clock.RealClock{}, disk: &disk{},
-		bar: make(chan struct{}), backing: backing,
+		faults:  &atomic.Pointer[Faults]{},
+		clock:   clock.RealClock{},
+		disk:    &disk{},
+		bar:     make(chan struct{}),
+		backing: backing,
 	}
 }
 

@@ -9,13 +9,15 @@ import (
 	"strconv"
 )
 
-// DeviceDir is the directory that is a VM's /dev/disk/azure. It keeps its inode from EnsureVM to RemoveVM, over restarts of the hypervisor, so
-// that it can be bind-mounted into the VM's mount namespace.
+// DeviceDir is the directory that is a VM's /dev/disk/azure. It keeps its inode from EnsureVM to
+// RemoveVM, over restarts of the hypervisor, so that it can be bind-mounted into the VM's mount
+// namespace.
 func DeviceDir(stateDir, vm string) string {
 	return filepath.Join(stateDir, "vms", vm, "dev", "disk", "azure")
 }
 
-// devDir is the device directory of one VM. It holds the symlinks that Azure's udev rules make on a real VM.
+// devDir is the device directory of one VM. It holds the symlinks that Azure's udev rules make on a
+// real VM.
 type devDir struct {
 	path    string // as DeviceDir says
 	staging string // on the same file system, outside of what the VM sees

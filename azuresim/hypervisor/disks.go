@@ -23,9 +23,10 @@ func (h *Hypervisor) image(uid string) string {
 	return filepath.Join(h.disksDir(), uid+imageSuffix)
 }
 
-// CreateDisk makes the backing file of a disk; it is durable on return. source is "" for a blank disk, or the UID of a disk whose content at one moment is
-// copied; its writers wait for that. An existing disk is left as it is.
-// Errors: ErrInvalid (size, names, source bigger than the disk), ErrNotFound (source), ErrNoSpace.
+// CreateDisk makes the backing file of a disk; it is durable on return. source is "" for a blank
+// disk, or the UID of a disk whose content at one moment is copied; its writers wait for that. An
+// existing disk is left as it is. Errors: ErrInvalid (size, names, source bigger than the disk),
+// ErrNotFound (source), ErrNoSpace.
 func (h *Hypervisor) CreateDisk(ctx context.Context, uid string, sizeBytes int64, source string) error {
 	if err := checkDisk(uid); err != nil {
 		return err
@@ -43,7 +44,8 @@ func (h *Hypervisor) CreateDisk(ctx context.Context, uid string, sizeBytes int64
 	return nil
 }
 
-// makeImage writes the image under another name first, so that an image that has its name is complete.
+// makeImage writes the image under another name first, so that an image that has its name is
+// complete.
 func (h *Hypervisor) makeImage(ctx context.Context, uid string, sizeBytes int64, source string) error {
 	temporary := filepath.Join(h.disksDir(), unfinishedImage+uid)
 	file, err := os.OpenFile(temporary, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -89,13 +91,14 @@ func (h *Hypervisor) copyDisk(ctx context.Context, file *os.File, sizeBytes int6
 		return err
 	}
 	if info.Size() > sizeBytes {
-		return fmt.Errorf("%w: source disk %s has %d bytes, more than the %d asked for", ErrInvalid, source, info.Size(), sizeBytes)
+		return fmt.Errorf("%w: source disk %s has %d bytes, more than the %d asked for", ErrInvalid, source, info.Size(),
+			sizeBytes)
 	}
 	return copySparse(ctx, file, from, info.Size())
 }
 
-// ResizeDisk grows the disk and lets the devices of its attachments show it; the size is durable on return. A disk that is as big or bigger stays.
-// Errors: ErrInvalid, ErrNotFound, ErrNoSpace.
+// ResizeDisk grows the disk and lets the devices of its attachments show it; the size is durable on
+// return. A disk that is as big or bigger stays. Errors: ErrInvalid, ErrNotFound, ErrNoSpace.
 func (h *Hypervisor) ResizeDisk(_ context.Context, uid string, sizeBytes int64) error {
 	if err := checkDisk(uid); err != nil {
 		return err
@@ -109,7 +112,11 @@ func (h *Hypervisor) ResizeDisk(_ context.Context, uid string, sizeBytes int64) 
 	}
 	var errs []error
 	for _, a := range h.liveOf(uid) {
-		_, err := h.agent.call(loopRequest{Op: "resize", File: a.file.name, Device: a.device})
+		_, err := h.agent.call(loopRequest{
+			Op:     "resize",
+			File:   a.file.name,
+			Device: a.device,
+		})
 		if err != nil && !a.file.barred.Load() {
 			errs = append(errs, fmt.Errorf("resize device of %s: %w", a.file.name, err))
 		}
@@ -136,7 +143,8 @@ func (h *Hypervisor) growImage(uid string, sizeBytes int64) error {
 	return file.Sync()
 }
 
-// DeleteDisk removes the backing file. A disk that is not there is success. ErrConflict if it is attached.
+// DeleteDisk removes the backing file. A disk that is not there is success. ErrConflict if it is
+// attached.
 func (h *Hypervisor) DeleteDisk(_ context.Context, uid string) error {
 	if err := checkDisk(uid); err != nil {
 		return err

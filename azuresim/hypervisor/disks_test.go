@@ -46,7 +46,12 @@ func TestCopyHasTheSourcesContentAndItsHoles(t *testing.T) {
 	file, err := os.Open(image(dir, "copy"))
 	must(t, err)
 	defer file.Close()
-	for offset, want := range map[int64][]byte{0: head, 512 * mib: make([]byte, mib), 1<<30 - mib: tail, 1 << 30: make([]byte, mib)} {
+	for offset, want := range map[int64][]byte{
+		0:           head,
+		512 * mib:   make([]byte, mib),
+		1<<30 - mib: tail,
+		1 << 30:     make([]byte, mib),
+	} {
 		got := make([]byte, mib)
 		_, err := file.ReadAt(got, offset)
 		must(t, err)

@@ -2,7 +2,8 @@ package hypervisor
 
 import "errors"
 
-// The kinds of failure that the hypervisor tells apart; they survive the way over the socket, so that errors.Is works on both sides.
+// The kinds of failure that the hypervisor tells apart; they survive the way over the socket, so
+// that errors.Is works on both sides.
 var (
 	// ErrInvalid marks a request that can never succeed: a bad name, LUN or size.
 	ErrInvalid = errors.New("invalid request")
@@ -14,7 +15,8 @@ var (
 	ErrNoSpace = errors.New("no space")
 	// ErrUnavailable marks a hypervisor process that does not answer; the client alone makes it.
 	ErrUnavailable = errors.New("hypervisor unavailable")
-	// ErrUnsupported marks a machine that cannot run the hypervisor; the message says what is missing.
+	// ErrUnsupported marks a machine that cannot run the hypervisor; the message says what is
+	// missing.
 	ErrUnsupported = errors.New("machine cannot run the hypervisor")
 )
 

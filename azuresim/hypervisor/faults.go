@@ -6,12 +6,14 @@ import (
 	"sync/atomic"
 )
 
-// Faults are misbehaviours of one VM's storage. They are not recorded: a restart of the hypervisor lifts them.
+// Faults are misbehaviours of one VM's storage. They are not recorded: a restart of the hypervisor
+// lifts them.
 type Faults struct {
 	// ReadDelayMillis and WriteDelayMillis hold back each read, and each write, flush and discard.
 	ReadDelayMillis  int64 `json:"readDelayMillis,omitempty"`
 	WriteDelayMillis int64 `json:"writeDelayMillis,omitempty"`
-	// HangWrites holds writes, flushes and discards back until the fault is lifted or the attachment is cut; those that were cut never reach the disk.
+	// HangWrites holds writes, flushes and discards back until the fault is lifted or the
+	// attachment is cut; those that were cut never reach the disk.
 	HangWrites bool `json:"hangWrites,omitempty"`
 
 	lifted chan struct{} // closed when other faults take the place of these

@@ -58,7 +58,8 @@ func TestDetachedNodeGetsEIOAndTheNextNodeFindsAllThatWasSynced(t *testing.T) {
 	}
 }
 
-// takesOver holds that the node after a fenced one finds at its mount what was synced before the fence, and nothing from after it, and can write.
+// takesOver holds that the node after a fenced one finds at its mount what was synced before the
+// fence, and nothing from after it, and can write.
 func takesOver(t *testing.T, next string) {
 	t.Helper()
 	if got := read(t, filepath.Join(next, "acknowledged")); got != "one" {

@@ -16,7 +16,8 @@ const (
 	backgroundIO = 64 // asynchronous requests that the kernel keeps in flight
 )
 
-// fuseFS is a flat FUSE file system of cutFiles. It holds no state of its own: a file that it does not know (any more) answers EIO.
+// fuseFS is a flat FUSE file system of cutFiles. It holds no state of its own: a file that it does
+// not know (any more) answers EIO.
 type fuseFS struct {
 	fuse.RawFileSystem
 
@@ -61,8 +62,8 @@ func (fs *fuseFS) file(node uint64) *cutFile {
 
 func (fs *fuseFS) String() string { return "azuresim" }
 
-// Lookup finds a file by name. Attributes and entries are not cached by the kernel: the loop driver asks when it is
-// configured and resized, and reads and writes ask nothing.
+// Lookup finds a file by name. Attributes and entries are not cached by the kernel: the loop driver
+// asks when it is configured and resized, and reads and writes ask nothing.
 func (fs *fuseFS) Lookup(_ <-chan struct{}, header *fuse.InHeader, name string, out *fuse.EntryOut) fuse.Status {
 	fs.mu.RLock()
 	file := fs.byName[name]
@@ -119,7 +120,8 @@ func (fs *fuseFS) access(node uint64, write bool, op func(*os.File) error) fuse.
 	return fuse.ToStatus(errnoOf(file.access(write, op)))
 }
 
-// Read copies the data before it returns: a result that the kernel fetched later could pass the cut.
+// Read copies the data before it returns: a result that the kernel fetched later could pass the
+// cut.
 func (fs *fuseFS) Read(_ <-chan struct{}, in *fuse.ReadIn, buf []byte) (fuse.ReadResult, fuse.Status) {
 	var n int
 	status := fs.access(in.NodeId, false, func(f *os.File) error {
@@ -159,7 +161,8 @@ func (fs *fuseFS) Fsync(_ <-chan struct{}, in *fuse.FsyncIn) fuse.Status {
 	})
 }
 
-// Fallocate serves discard (punch hole) and write-zeroes (zero range), the only two that the loop driver sends.
+// Fallocate serves discard (punch hole) and write-zeroes (zero range), the only two that the loop
+// driver sends.
 func (fs *fuseFS) Fallocate(_ <-chan struct{}, in *fuse.FallocateIn) fuse.Status {
 	const supported = unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE
 	if in.Mode&unix.FALLOC_FL_KEEP_SIZE == 0 || in.Mode&^uint32(supported) != 0 {

@@ -10,11 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fuseMount is a FUSE file system that is mounted nowhere: a detached mount, reached through a file descriptor only.
+// fuseMount is a FUSE file system that is mounted nowhere: a detached mount, reached through a file
+// descriptor only.
 //
-// It is not in any mount table, so no other mount namespace copies it (a VM's namespace that held a copy would show every VM's disks and keep the
-// file system alive), it cannot be unmounted by mistake, and a hypervisor that is killed leaves no mount behind: the
-// kernel drops it with the process's descriptors.
+// It is not in any mount table, so no other mount namespace copies it (a VM's namespace that held a
+// copy would show every VM's disks and keep the file system alive), it cannot be unmounted by
+// mistake, and a hypervisor that is killed leaves no mount behind: the kernel drops it with the
+// process's descriptors.
 type fuseMount struct {
 	fs     *fuseFS
 	root   *os.File // the detached mount
@@ -51,7 +53,12 @@ func mountFuse(fs *fuseFS, logger *log.Logger) (*fuseMount, error) {
 		_ = root.Close()
 		return nil, fmt.Errorf("start FUSE server: %w", err)
 	}
-	m := &fuseMount{fs: fs, root: root, server: server, served: make(chan struct{})}
+	m := &fuseMount{
+		fs:     fs,
+		root:   root,
+		server: server,
+		served: make(chan struct{}),
+	}
 	go func() {
 		defer close(m.served)
 		server.Serve()
@@ -59,7 +66,8 @@ func mountFuse(fs *fuseFS, logger *log.Logger) (*fuseMount, error) {
 	return m, nil
 }
 
-// close ends the file system and returns when no request is served any more. A loop device that a stale mount keeps alive gets an error from then on.
+// close ends the file system and returns when no request is served any more. A loop device that a
+// stale mount keeps alive gets an error from then on.
 func (m *fuseMount) close() error {
 	if err := m.abort(); err != nil {
 		return err
@@ -68,8 +76,8 @@ func (m *fuseMount) close() error {
 	return m.root.Close()
 }
 
-// abort ends the FUSE connection through the kernel's control file system, since unmounting would wait for users that the
-// hypervisor does not control.
+// abort ends the FUSE connection through the kernel's control file system, since unmounting would
+// wait for users that the hypervisor does not control.
 func (m *fuseMount) abort() error {
 	var stat unix.Statx_t
 	// Unsynchronised, for this process must not wait for its own file system (see agent).

@@ -18,7 +18,8 @@ import (
 
 const mib = 1 << 20
 
-// requireMachine fails the test where the machine cannot run it; these tests prove fencing and must not vanish quietly.
+// requireMachine fails the test where the machine cannot run it; these tests prove fencing and must
+// not vanish quietly.
 func requireMachine(t testing.TB, programs ...string) {
 	t.Helper()
 	if err := hypervisor.CheckMachine(); err != nil {
@@ -31,7 +32,8 @@ func requireMachine(t testing.TB, programs ...string) {
 	}
 }
 
-// stateDir is a state directory of the test's own. When the test is over nothing of it may be left on the machine.
+// stateDir is a state directory of the test's own. When the test is over nothing of it may be left
+// on the machine.
 func stateDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -39,8 +41,8 @@ func stateDir(t testing.TB) string {
 	return dir
 }
 
-// start starts a hypervisor as a process of its own. It must not be this one: this one uses the devices, and a process that waits for its own
-// FUSE file system can't be killed.
+// start starts a hypervisor as a process of its own. It must not be this one: this one uses the
+// devices, and a process that waits for its own FUSE file system can't be killed.
 func start(t testing.TB, dir string) *hypervisor.Client {
 	t.Helper()
 	_, client := startHypervisor(t, dir)

@@ -19,7 +19,8 @@ import (
 
 // Options say where a hypervisor keeps its state and with what it works.
 type Options struct {
-	// StateDir holds the backing files, the record of attachments and the VMs' device directories. It is made if missing. One hypervisor at a time can have it.
+	// StateDir holds the backing files, the record of attachments and the VMs' device directories.
+	// It is made if missing. One hypervisor at a time can have it.
 	StateDir string
 	// Clock times delays that faults ask for. Nil is the real one.
 	Clock clock.Clock
@@ -27,7 +28,8 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Hypervisor is the data plane: disks as files, attachments as block devices. See the package comment for what it promises. All methods may be called at once.
+// Hypervisor is the data plane: disks as files, attachments as block devices. See the package
+// comment for what it promises. All methods may be called at once.
 type Hypervisor struct {
 	dir    string
 	clock  clock.Clock
@@ -63,8 +65,10 @@ type attachment struct {
 	device string
 }
 
-// New starts a hypervisor: it clears what an earlier process left in this state directory's name, and in no other's, and gives each recorded attachment of a VM that
-// is on a fresh device. Close must be called in the end. Errors: ErrUnsupported (no root, FUSE or loop devices), ErrConflict (directory in use).
+// New starts a hypervisor: it clears what an earlier process left in this state directory's name,
+// and in no other's, and gives each recorded attachment of a VM that is on a fresh device. Close
+// must be called in the end. Errors: ErrUnsupported (no root, FUSE or loop devices), ErrConflict
+// (directory in use).
 func New(ctx context.Context, o Options) (*Hypervisor, error) {
 	if err := CheckMachine(); err != nil {
 		return nil, err
@@ -74,8 +78,13 @@ func New(ctx context.Context, o Options) (*Hypervisor, error) {
 		return nil, fmt.Errorf("resolve state directory: %w", err)
 	}
 	h := &Hypervisor{
-		dir: dir, clock: o.Clock, logger: o.Logger, fs: newFuseFS(),
-		live: map[slot]*attachment{}, disks: map[string]*disk{}, faults: map[string]*atomic.Pointer[Faults]{},
+		dir:    dir,
+		clock:  o.Clock,
+		logger: o.Logger,
+		fs:     newFuseFS(),
+		live:   map[slot]*attachment{},
+		disks:  map[string]*disk{},
+		faults: map[string]*atomic.Pointer[Faults]{},
 	}
 	if h.clock == nil {
 		h.clock = clock.RealClock{}
@@ -113,7 +122,8 @@ func (h *Hypervisor) start(ctx context.Context) error {
 	return h.restore(ctx)
 }
 
-// sweep clears what a killed process left: loop devices, device links, unfinished images. A FUSE mount is not among it (see fuseMount).
+// sweep clears what a killed process left: loop devices, device links, unfinished images. A FUSE
+// mount is not among it (see fuseMount).
 func (h *Hypervisor) sweep(ctx context.Context) error {
 	stale, err := sweepLoops(h.namePrefix())
 	if err != nil {
@@ -134,8 +144,9 @@ func (h *Hypervisor) sweep(ctx context.Context) error {
 	return h.removeUnfinishedImages()
 }
 
-// restore gives every VM that is on its devices again, under the LUNs it had. An attachment that cannot be made does not keep the others
-// from their devices; List shows it without one, and Attach repeats it.
+// restore gives every VM that is on its devices again, under the LUNs it had. An attachment that
+// cannot be made does not keep the others from their devices; List shows it without one, and Attach
+// repeats it.
 func (h *Hypervisor) restore(ctx context.Context) error {
 	on := map[string]map[int]string{}
 	h.store.view(func(r *record) {
@@ -161,9 +172,9 @@ func (h *Hypervisor) restore(ctx context.Context) error {
 	return nil
 }
 
-// Close cuts every attachment, clears every loop device and ends the FUSE file system. The record stays, so that the
-// next New brings the same attachments back. A device that is still mounted answers EIO and is removed with its last
-// user.
+// Close cuts every attachment, clears every loop device and ends the FUSE file system. The record
+// stays, so that the next New brings the same attachments back. A device that is still mounted
+// answers EIO and is removed with its last user.
 func (h *Hypervisor) Close() error {
 	var errs []error
 	if h.fuse != nil {
@@ -231,7 +242,8 @@ func (h *Hypervisor) liveOf(uid string) []*attachment {
 	return found
 }
 
-// CheckMachine says what this machine lacks to run a hypervisor, as an ErrUnsupported, or returns nil.
+// CheckMachine says what this machine lacks to run a hypervisor, as an ErrUnsupported, or returns
+// nil.
 func CheckMachine() error {
 	if os.Geteuid() != 0 {
 		return fmt.Errorf("%w: it must run as root", ErrUnsupported)

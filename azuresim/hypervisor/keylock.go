@@ -2,7 +2,8 @@ package hypervisor
 
 import "sync"
 
-// keyLock is a mutex for each key. The zero value is ready to use. A key costs memory only while it is held or waited for.
+// keyLock is a mutex for each key. The zero value is ready to use. A key costs memory only while it
+// is held or waited for.
 type keyLock struct {
 	mu   sync.Mutex
 	held map[string]*keyEntry

@@ -14,12 +14,13 @@ const (
 	loopMajor = 7
 	// sectorSize is the logical block size of the devices, as on Azure (512e).
 	sectorSize = 512
-	// bindTries bounds the race for a free device number against other programs on the machine; each lost try costs a millisecond.
+	// bindTries bounds the race for a free device number against other programs on the machine;
+	// each lost try costs a millisecond.
 	bindTries = 256
 )
 
-// bindLoop puts a loop device over file and returns its path. The file's name is the device's identity for clearLoop and sweepLoops.
-// The binding outlives the calling process.
+// bindLoop puts a loop device over file and returns its path. The file's name is the device's
+// identity for clearLoop and sweepLoops. The binding outlives the calling process.
 func bindLoop(file *os.File) (string, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -63,8 +64,9 @@ func configureLoop(device string, number int, file *os.File) error {
 	return unprotect(fd)
 }
 
-// unprotect removes the write protection that the last user of the device set. The kernel keeps it with the device's number, also when
-// another file backs it, but a newly attached disk must be writable.
+// unprotect removes the write protection that the last user of the device set. The kernel keeps it
+// with the device's number, also when another file backs it, but a newly attached disk must be
+// writable.
 func unprotect(fd int) error {
 	if err := unix.IoctlSetPointerInt(fd, unix.BLKROSET, 0); err != nil {
 		return fmt.Errorf("take write protection away: %w", err)
@@ -72,8 +74,9 @@ func unprotect(fd int) error {
 	return nil
 }
 
-// clearLoop removes the loop device if its backing file's name begins with prefix, and does nothing otherwise. A device
-// that is in use (a mount in some namespace) is removed when its last user ends.
+// clearLoop removes the loop device if its backing file's name begins with prefix, and does nothing
+// otherwise. A device that is in use (a mount in some namespace) is removed when its last user
+// ends.
 func clearLoop(device, prefix string) error {
 	cleared, err := releaseLoop(device, prefix)
 	if err != nil || !cleared || backingName(device) != "" {
@@ -82,7 +85,8 @@ func clearLoop(device, prefix string) error {
 	return openLoop(device, unprotect)
 }
 
-// openLoop calls do with the device open for reading. One that does not exist has been cleared already.
+// openLoop calls do with the device open for reading. One that does not exist has been cleared
+// already.
 func openLoop(device string, do func(fd int) error) error {
 	fd, err := unix.Open(device, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) {
@@ -95,10 +99,12 @@ func openLoop(device string, do func(fd int) error) error {
 	return do(fd)
 }
 
-// releaseLoop says whether it was the device's to clear. The kernel does it when the last descriptor is closed.
+// releaseLoop says whether it was the device's to clear. The kernel does it when the last
+// descriptor is closed.
 func releaseLoop(device, prefix string) (cleared bool, err error) {
 	err = openLoop(device, func(fd int) error {
-		// The open descriptor keeps others from binding the device again between the look at the name and the clearing.
+		// The open descriptor keeps others from binding the device again between the look at the
+		// name and the clearing.
 		if cleared = strings.HasPrefix(backingName(device), prefix); !cleared {
 			return nil
 		}
@@ -123,8 +129,9 @@ func resizeLoop(device string) error {
 	return nil
 }
 
-// backingName returns the name of the device's backing file without its directory, or "" for a device that is free. It asks sysfs, since the
-// ioctl for it wants the file's attributes, and a file that is cut or whose server was killed gives none.
+// backingName returns the name of the device's backing file without its directory, or "" for a
+// device that is free. It asks sysfs, since the ioctl for it wants the file's attributes, and a
+// file that is cut or whose server was killed gives none.
 func backingName(device string) string {
 	backing, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(device), "loop", "backing_file"))
 	if err != nil {
@@ -133,8 +140,9 @@ func backingName(device string) string {
 	return filepath.Base(string(backing))
 }
 
-// sweepLoops clears every loop device of this machine whose backing file's name begins with prefix: what an earlier process left behind.
-// It returns how many there were. It opens no device of another program, for that could delay its removal.
+// sweepLoops clears every loop device of this machine whose backing file's name begins with prefix:
+// what an earlier process left behind. It returns how many there were. It opens no device of
+// another program, for that could delay its removal.
 func sweepLoops(prefix string) (int, error) {
 	bound, err := filepath.Glob("/sys/block/loop*/loop")
 	if err != nil {

@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// playFrontEnd does what an ARM front end does, says so, and attaches and detaches until it is killed.
+// playFrontEnd does what an ARM front end does, says so, and attaches and detaches until it is
+// killed.
 func playFrontEnd(socket string) error {
 	ctx := context.Background()
 	c := hypervisor.NewClient(socket)

@@ -7,8 +7,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
-// The protocol: each method is `POST /v1/<method>` with a request object, over a unix socket. The answer is 200 with a response object, or another status with a
-// failure object. Requests may be repeated, whatever the outcome of the first.
+// The protocol: each method is `POST /v1/<method>` with a request object, over a unix socket. The
+// answer is 200 with a response object, or another status with a failure object. Requests may be
+// repeated, whatever the outcome of the first.
 
 // request has the arguments of every method; each uses what it needs.
 type request struct {
@@ -43,7 +44,10 @@ func (h *Hypervisor) methods() map[string]func(context.Context, request) (respon
 		return func(ctx context.Context, r request) (response, error) { return response{}, method(ctx, r) }
 	}
 	return map[string]func(context.Context, request) (response, error){
-		"createDisk": plain(func(ctx context.Context, r request) error { return h.CreateDisk(ctx, r.DiskUID, r.SizeBytes, r.Source) }),
+		"createDisk": plain(func(ctx context.Context,
+			r request) error {
+			return h.CreateDisk(ctx, r.DiskUID, r.SizeBytes, r.Source)
+		}),
 		"resizeDisk": plain(func(ctx context.Context, r request) error { return h.ResizeDisk(ctx, r.DiskUID, r.SizeBytes) }),
 		"deleteDisk": plain(func(ctx context.Context, r request) error { return h.DeleteDisk(ctx, r.DiskUID) }),
 		"setShared":  plain(func(ctx context.Context, r request) error { return h.SetShared(ctx, r.DiskUID, r.Shared) }),

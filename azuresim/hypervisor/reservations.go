@@ -16,13 +16,15 @@ import (
 const (
 	// lateWrites is how long writes that a command did not abort stay in flight after it.
 	lateWrites = 50 * time.Millisecond
-	// lateWriteWait is how long such a command waits for one of the writes in flight that it could keep back.
+	// lateWriteWait is how long such a command waits for one of the writes in flight that it could
+	// keep back.
 	lateWriteWait = 5 * time.Millisecond
 )
 
 // exclusion is what an attachment knows of the commands that took away its VM's right to write.
 //
-// A write looks at the reservation when it arrives, and is in flight from then on. A command that excludes its VM does one of two things with it:
+// A write looks at the reservation when it arrives, and is in flight from then on. A command that
+// excludes its VM does one of two things with it:
 //
 //   - PREEMPT AND ABORT counts up aborts after it has changed the state, and takes cutFile.mu for writing. A write that has
 //     reached the file is complete then. Any other one sees the count, looks at the reservation again, and is refused.
@@ -79,8 +81,9 @@ func (h *Hypervisor) SetShared(_ context.Context, uid string, shared bool) error
 	})
 }
 
-// Execute runs a SCSI command about reservations for the VM whose device that is. The state is durable when it returns. After PREEMPT AND
-// ABORT no write of a VM that was removed reaches the disk any more; see exclusion for other commands. Errors: ErrNotFound if the device is no
+// Execute runs a SCSI command about reservations for the VM whose device that is. The state is
+// durable when it returns. After PREEMPT AND ABORT no write of a VM that was removed reaches the
+// disk any more; see exclusion for other commands. Errors: ErrNotFound if the device is no
 // attachment's. A command that the disk refuses is not an error.
 func (h *Hypervisor) Execute(_ context.Context, device string, cdb, out []byte) (reservations.Answer, error) {
 	s, a := h.attachmentOf(device)
@@ -121,7 +124,8 @@ func (h *Hypervisor) enforce(d *disk, uid string, before reservations.State, ans
 	release := make(chan struct{})
 	var kept []*cutFile
 	for _, a := range h.liveOf(uid) {
-		excluded := before.Allows(a.file.vm, true) && !answer.State.Allows(a.file.vm, true) && !slices.Contains(answer.Abort, a.file.vm)
+		excluded := before.Allows(a.file.vm, true) && !answer.State.Allows(a.file.vm, true) &&
+			!slices.Contains(answer.Abort, a.file.vm)
 		if excluded && h.keepBack(a.file, release) {
 			kept = append(kept, a.file)
 		}
@@ -146,14 +150,16 @@ func (h *Hypervisor) enforce(d *disk, uid string, before reservations.State, ans
 	}()
 }
 
-// abort makes the writes in flight look at the reservation again, and returns when those that have reached the file are complete.
+// abort makes the writes in flight look at the reservation again, and returns when those that have
+// reached the file are complete.
 func (c *cutFile) abort() {
 	c.fenced.aborts.Add(1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 }
 
-// keepBack makes the file keep back the writes in flight until release is closed, and waits until it has caught one. It returns false if there are none.
+// keepBack makes the file keep back the writes in flight until release is closed, and waits until
+// it has caught one. It returns false if there are none.
 func (h *Hypervisor) keepBack(file *cutFile, release chan struct{}) bool {
 	keep := &hold{caught: make(chan struct{}, 1), released: release}
 	if file.fenced.inFlight.Load() == 0 || !file.fenced.hold.CompareAndSwap(nil, keep) {
@@ -179,7 +185,8 @@ func (h *Hypervisor) attachmentOf(device string) (slot, *attachment) {
 	return slot{}, nil
 }
 
-// LoseReservations removes what a VM has registered and reserved at a disk. It is durable when it returns.
+// LoseReservations removes what a VM has registered and reserved at a disk. It is durable when it
+// returns.
 func (h *Hypervisor) LoseReservations(_ context.Context, vm, uid string) error {
 	if err := errors.Join(checkVM(vm), checkDisk(uid)); err != nil {
 		return err
@@ -223,7 +230,8 @@ func (h *Hypervisor) forgetReservations(uid string) error {
 	})
 }
 
-// forgetInitiator is for a VM that is deleted: what it had registered and reserved stays, and a later VM of the same name is another initiator.
+// forgetInitiator is for a VM that is deleted: what it had registered and reserved stays, and a
+// later VM of the same name is another initiator.
 func (h *Hypervisor) forgetInitiator(vm string) error {
 	deleted := fmt.Sprintf("%s, deleted at %s", vm, h.clock.Now().UTC().Format(time.RFC3339Nano))
 	var disks []string

@@ -147,13 +147,14 @@ func TestADiskThatIsNotSharedHasNoReservations(t *testing.T) {
 	first, _ := sharedDisk(t, dir, c)
 	must(t, c.SetShared(ctx, "d1", false))
 	first.reserve(reservations.RegisterAndIgnore, 0, 1, reservations.CheckCondition)
-	if _, err := c.Execute(ctx, "/dev/loop-none", []byte{reservations.OpIn, 0, 0, 0, 0, 0, 0, 0, 8, 0}, nil); !errors.Is(err, hypervisor.ErrNotFound) {
+	if _, err := c.Execute(ctx, "/dev/loop-none", []byte{reservations.OpIn, 0, 0, 0, 0, 0, 0, 0, 8, 0}, nil); !errors.Is(err,
+		hypervisor.ErrNotFound) {
 		t.Errorf("a command for a device that no VM has: got %v, want ErrNotFound", err)
 	}
 }
 
-// TestAWriteInFlight has a write of the holder in flight in the storage while another VM takes the reservation: PREEMPT AND ABORT ends the write, and after
-// PREEMPT it reaches the disk.
+// TestAWriteInFlight has a write of the holder in flight in the storage while another VM takes the
+// reservation: PREEMPT AND ABORT ends the write, and after PREEMPT it reaches the disk.
 func TestAWriteInFlight(t *testing.T) {
 	for name, c := range map[string]struct {
 		action    byte
@@ -190,7 +191,8 @@ func TestAWriteInFlight(t *testing.T) {
 	}
 }
 
-// TestAFilesystemOfAVMThatWasPreempted has a filesystem mounted on the VM that loses the reservation.
+// TestAFilesystemOfAVMThatWasPreempted has a filesystem mounted on the VM that loses the
+// reservation.
 func TestAFilesystemOfAVMThatWasPreempted(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs"} {
 		t.Run(fsType, func(t *testing.T) {

@@ -27,7 +27,8 @@ func (h *Hypervisor) Handler() http.Handler {
 				h.answer(w, nil, fmt.Errorf("%w: parse request: %w", ErrInvalid, err))
 				return
 			}
-			// If the caller ends, for instance a front end that is killed, the step is still completed.
+			// If the caller ends, for instance a front end that is killed, the step is still
+			// completed.
 			out, err := method(context.WithoutCancel(r.Context()), in)
 			h.answer(w, out, err)
 		})
@@ -62,7 +63,8 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// Listen makes the socket, for root alone. A socket that an earlier process left is replaced, which is right only for the holder of the state directory.
+// Listen makes the socket, for root alone. A socket that an earlier process left is replaced, which
+// is right only for the holder of the state directory.
 func Listen(socket string) (net.Listener, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove stale socket: %w", err)

@@ -13,8 +13,8 @@ import (
 // copyChunk bounds one step of a copy, so that a cancelled context is noticed soon.
 const copyChunk = 64 << 20
 
-// copySparse copies size bytes of from into the empty file to, and leaves holes where from has them. A file system that can
-// share blocks shares them, which takes no time and no space.
+// copySparse copies size bytes of from into the empty file to, and leaves holes where from has
+// them. A file system that can share blocks shares them, which takes no time and no space.
 func copySparse(ctx context.Context, to, from *os.File, size int64) error {
 	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) == nil {
 		return nil
@@ -50,7 +50,8 @@ func copyRange(ctx context.Context, to, from *os.File, start, end int64) error {
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
+		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL),
+			errors.Is(err, unix.ENOSYS):
 			var copied int64
 			copied, err = io.Copy(io.NewOffsetWriter(to, start), io.NewSectionReader(from, start, min(end-start, copyChunk)))
 			n = int(copied)

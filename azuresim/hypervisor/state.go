@@ -19,18 +19,21 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/reservations"
 )
 
-// lockWait is how long New waits for a state directory that is in use, and lockPoll how often it looks.
+// lockWait is how long New waits for a state directory that is in use, and lockPoll how often it
+// looks.
 const (
 	lockWait = 3 * time.Second
 	lockPoll = 10 * time.Millisecond
 )
 
-// record is what the hypervisor must know after a crash. Disks are not in it: a disk is its backing file.
+// record is what the hypervisor must know after a crash. Disks are not in it: a disk is its backing
+// file.
 type record struct {
 	// ID names this state directory in the names of the files under its loop devices.
 	ID  string               `json:"id"`
 	VMs map[string]*vmRecord `json:"vms"`
-	// Shared are the disks that have reservations, and Reservations their state where it is not blank. Both by disk UID.
+	// Shared are the disks that have reservations, and Reservations their state where it is not
+	// blank. Both by disk UID.
 	Shared       map[string]bool               `json:"shared,omitempty"`
 	Reservations map[string]reservations.State `json:"reservations,omitempty"`
 }
@@ -41,7 +44,8 @@ type vmRecord struct {
 	Disks map[int]string `json:"disks,omitempty"`
 }
 
-// store keeps a record in a file. A change is durable when update returns; concurrent updates share a write.
+// store keeps a record in a file. A change is durable when update returns; concurrent updates share
+// a write.
 type store struct {
 	path string
 
@@ -56,8 +60,10 @@ type store struct {
 // stateFile keeps the record, in the state directory.
 const stateFile = "attachments.json"
 
-// LoopPrefix returns how the names of the files under all loop devices of a state directory begin, as /sys/block/loop*/loop/backing_file has them: behind a slash.
-// It only reads, and may be called while a hypervisor runs there, or after it was killed. It is an error that matches fs.ErrNotExist if none ever did.
+// LoopPrefix returns how the names of the files under all loop devices of a state directory begin,
+// as /sys/block/loop*/loop/backing_file has them: behind a slash. It only reads, and may be called
+// while a hypervisor runs there, or after it was killed. It is an error that matches fs.ErrNotExist
+// if none ever did.
 func LoopPrefix(stateDir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(stateDir, stateFile))
 	if err != nil {
@@ -119,8 +125,8 @@ func (s *store) view(look func(*record)) {
 	look(&s.record)
 }
 
-// update changes the record and returns when the change is durable. After an error the change may or may not survive a crash;
-// it applies until then.
+// update changes the record and returns when the change is durable. After an error the change may
+// or may not survive a crash; it applies until then.
 func (s *store) update(change func(*record)) error {
 	s.mu.Lock()
 	change(&s.record)
@@ -160,7 +166,8 @@ func (r *record) vm(name string) *vmRecord {
 	return vm
 }
 
-// replaceFile writes data to path so that a crash leaves the old content or the new, and the new one is durable on return.
+// replaceFile writes data to path so that a crash leaves the old content or the new, and the new
+// one is durable on return.
 func replaceFile(path string, data []byte) error {
 	file, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -188,8 +195,8 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// lockDir takes the state directory for this process, so that two hypervisors cannot serve the same disks. A process that was just killed
-// may need a moment to release it.
+// lockDir takes the state directory for this process, so that two hypervisors cannot serve the same
+// disks. A process that was just killed may need a moment to release it.
 func lockDir(ctx context.Context, c clock.Clock, path string) (*os.File, error) {
 	file, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -204,7 +211,8 @@ func lockDir(ctx context.Context, c clock.Clock, path string) (*os.File, error) 
 			return nil, errors.Join(fmt.Errorf("lock state directory: %w", err), file.Close())
 		}
 		if waited >= lockWait {
-			return nil, errors.Join(fmt.Errorf("%w: state directory %s is in use by another hypervisor", ErrConflict, path), file.Close())
+			return nil, errors.Join(fmt.Errorf("%w: state directory %s is in use by another hypervisor", ErrConflict, path),
+				file.Close())
 		}
 		select {
 		case <-ctx.Done():

@@ -28,7 +28,8 @@ var ErrARM = errors.New("ARM request failed")
 type ARM struct {
 	// ResourceID is the VM's, or that of an instance of a uniform scale set.
 	ResourceID string
-	// Endpoint is http://host:port or https://host:port; with a Client of DialUnix the host does not matter.
+	// Endpoint is http://host:port or https://host:port; with a Client of DialUnix the host does
+	// not matter.
 	Endpoint string
 	// Client sends the requests. Nil is http.DefaultClient.
 	Client *http.Client
@@ -36,7 +37,8 @@ type ARM struct {
 	Token func() (string, error)
 }
 
-// DialUnix returns a client that reaches the front end over a unix socket, from any network namespace.
+// DialUnix returns a client that reaches the front end over a unix socket, from any network
+// namespace.
 func DialUnix(socket string) *http.Client {
 	dialer := net.Dialer{}
 	return &http.Client{Timeout: armTimeout, Transport: &http.Transport{
@@ -49,7 +51,8 @@ func DialUnix(socket string) *http.Client {
 // Instance gets the VM. Errors: ErrARM for an answer that is not 200, else those of the network.
 func (a *ARM) Instance(ctx context.Context) (Instance, error) {
 	target := strings.TrimSuffix(a.Endpoint, "/") + a.ResourceID + "?" + url.Values{"api-version": {armVersion}}.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil) //nolint:gosec // the endpoint is a flag of the program
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target,
+		nil) //nolint:gosec // the endpoint is a flag of the program
 	if err != nil {
 		return Instance{}, fmt.Errorf("make ARM request: %w", err)
 	}
@@ -134,7 +137,8 @@ type armIdentity struct {
 	} `json:"userAssignedIdentities"`
 }
 
-// instance reads the ARM representation. The names of the subscription, the group and a uniform scale set are in the ID alone.
+// instance reads the ARM representation. The names of the subscription, the group and a uniform
+// scale set are in the ID alone.
 func (vm *armVM) instance() (Instance, error) {
 	parts := idParts(vm.ID)
 	if parts["subscriptions"] == "" || parts["resourcegroups"] == "" {
@@ -176,25 +180,36 @@ func (vm *armVM) instance() (Instance, error) {
 
 func (d armDisk) disk() Disk {
 	return Disk{
-		LUN: d.LUN, Name: d.Name, ResourceID: d.ManagedDisk.ID, Caching: d.Caching,
-		CreateOption: d.CreateOption, SizeGB: d.DiskSizeGB, SKU: d.ManagedDisk.SKU,
+		LUN:          d.LUN,
+		Name:         d.Name,
+		ResourceID:   d.ManagedDisk.ID,
+		Caching:      d.Caching,
+		CreateOption: d.CreateOption,
+		SizeGB:       d.DiskSizeGB,
+		SKU:          d.ManagedDisk.SKU,
 	}
 }
 
-// identities are those that the VM's type says. IDs that the front end does not give are made from the names, always the same ones.
+// identities are those that the VM's type says. IDs that the front end does not give are made from
+// the names, always the same ones.
 func (a armIdentity) identities(vmID string) []Identity {
 	var found []Identity
 	tenant := orMade(a.TenantID, "tenant")
 	if strings.Contains(a.Type, "SystemAssigned") {
 		found = append(found, Identity{
-			ClientID: madeID("client " + vmID), ObjectID: orMade(a.PrincipalID, "principal "+vmID), TenantID: tenant,
+			ClientID: madeID("client " + vmID),
+			ObjectID: orMade(a.PrincipalID, "principal "+vmID),
+			TenantID: tenant,
 		})
 	}
 	if strings.Contains(a.Type, "UserAssigned") {
 		for _, id := range slices.Sorted(maps.Keys(a.UserAssigned)) {
 			user := a.UserAssigned[id]
 			found = append(found, Identity{
-				ResourceID: id, ClientID: orMade(user.ClientID, "client "+id), ObjectID: orMade(user.PrincipalID, "principal "+id), TenantID: tenant,
+				ResourceID: id,
+				ClientID:   orMade(user.ClientID, "client "+id),
+				ObjectID:   orMade(user.PrincipalID, "principal "+id),
+				TenantID:   tenant,
 			})
 		}
 	}

@@ -56,16 +56,22 @@ front end from where it was started.`,
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.armEndpoint, "arm-endpoint", "", "the ARM front end: http://HOST:PORT, https://HOST:PORT or unix:///PATH (required)")
-	flags.StringVar(&o.armCA, "arm-ca", "", "file of PEM certificates that the front end's is checked against (default: the system's)")
-	flags.StringVar(&o.tokenKey, "token-key-file", "", "file with the front end's token key, so that it accepts the tokens made here (default: a random key)")
-	flags.StringVar(&o.resourceID, "resource-id", "", "ARM ID of the VM or scale-set instance; instead of --subscription, --resource-group and --vm")
+	flags.StringVar(&o.armEndpoint, "arm-endpoint", "",
+		"the ARM front end: http://HOST:PORT, https://HOST:PORT or unix:///PATH (required)")
+	flags.StringVar(&o.armCA, "arm-ca", "",
+		"file of PEM certificates that the front end's is checked against (default: the system's)")
+	flags.StringVar(&o.tokenKey, "token-key-file", "",
+		"file with the front end's token key, so that it accepts the tokens made here (default: a random key)")
+	flags.StringVar(&o.resourceID, "resource-id", "",
+		"ARM ID of the VM or scale-set instance; instead of --subscription, --resource-group and --vm")
 	flags.StringVar(&o.subscription, "subscription", "", "subscription ID of the VM")
 	flags.StringVar(&o.resourceGroup, "resource-group", "", "resource group of the VM")
 	flags.StringVar(&o.vm, "vm", "", "name of the VM")
 	flags.StringVar(&o.listen, "listen", "127.0.0.1:0", "IP:PORT to listen on")
-	flags.StringVar(&o.netns, "netns", "", "network namespace to listen in, for instance /run/netns/NAME or /proc/PID/ns/net (default: the process's own)")
-	flags.BoolVar(&o.allowLinkLocal, "allow-link-local", false, "allow a link-local or unspecified address; only for a process that runs inside a VM's network namespace")
+	flags.StringVar(&o.netns, "netns", "",
+		"network namespace to listen in, for instance /run/netns/NAME or /proc/PID/ns/net (default: the process's own)")
+	flags.BoolVar(&o.allowLinkLocal, "allow-link-local", false,
+		"allow a link-local or unspecified address; only for a process that runs inside a VM's network namespace")
 	flags.DurationVar(&o.keep, "keep", 10*time.Second, "how long an answer of the front end is served again")
 	return command
 }
@@ -78,12 +84,17 @@ func (o options) validate() (string, error) {
 	}
 	id := o.resourceID
 	if id == "" {
-		for name, value := range map[string]string{"subscription": o.subscription, "resource-group": o.resourceGroup, "vm": o.vm} {
+		for name, value := range map[string]string{
+			"subscription":   o.subscription,
+			"resource-group": o.resourceGroup,
+			"vm":             o.vm,
+		} {
 			if value == "" {
 				errs = append(errs, fmt.Errorf("flag --%s is required where --resource-id is not given", name))
 			}
 		}
-		id = "/subscriptions/" + o.subscription + "/resourceGroups/" + o.resourceGroup + "/providers/Microsoft.Compute/virtualMachines/" + o.vm
+		id = "/subscriptions/" + o.subscription + "/resourceGroups/" + o.resourceGroup +
+			"/providers/Microsoft.Compute/virtualMachines/" + o.vm
 	}
 	if !o.allowLinkLocal && o.netns == "" {
 		errs = append(errs, checkAddress(o.listen))
@@ -115,9 +126,14 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("listen on %s: %w", o.listen, err)
 	}
 	slog.InfoContext(ctx, "instance metadata ready", "address", listener.Addr().String(), "vm", id)
-	cached := &Cached{Source: source, Clock: clock.RealClock{}, Keep: o.keep, Failed: func(err error) {
-		slog.WarnContext(ctx, "front end does not answer, serving what it said before", "error", err)
-	}}
+	cached := &Cached{
+		Source: source,
+		Clock:  clock.RealClock{},
+		Keep:   o.keep,
+		Failed: func(err error) {
+			slog.WarnContext(ctx, "front end does not answer, serving what it said before", "error", err)
+		},
+	}
 	server := &http.Server{Handler: (&Server{Source: cached, Signer: signer}).Handler(), ReadHeaderTimeout: 10 * time.Second}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
@@ -133,11 +149,19 @@ func run(ctx context.Context, o options) error {
 
 // source asks the front end, with a token as every client of ARM must have one.
 func (o options) source(id string, signer *Signer) (*ARM, error) {
-	self := Identity{ClientID: madeID("imds"), ObjectID: madeID("imds object"), TenantID: madeID("tenant")}
-	arm := &ARM{ResourceID: id, Endpoint: o.armEndpoint, Token: func() (string, error) {
-		t, err := signer.sign(self, id, armResource)
-		return t.signed, err
-	}}
+	self := Identity{
+		ClientID: madeID("imds"),
+		ObjectID: madeID("imds object"),
+		TenantID: madeID("tenant"),
+	}
+	arm := &ARM{
+		ResourceID: id,
+		Endpoint:   o.armEndpoint,
+		Token: func() (string, error) {
+			t, err := signer.sign(self, id, armResource)
+			return t.signed, err
+		},
+	}
 	if socket, ok := strings.CutPrefix(o.armEndpoint, "unix://"); ok {
 		arm.Endpoint, arm.Client = "http://azuresim", DialUnix(socket)
 		return arm, nil

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// document is the body of /metadata/instance. As on Azure every value in it is a string, numbers and booleans too, and what a VM does not have is "".
+// document is the body of /metadata/instance. As on Azure every value in it is a string, numbers
+// and booleans too, and what a VM does not have is "".
 func (i Instance) document() (any, error) {
 	type object = map[string]any
 	var tags []string
@@ -36,24 +37,38 @@ func (i Instance) document() (any, error) {
 			"location":                   i.Location,
 			"name":                       i.Name,
 			"offer":                      "",
-			"osProfile":                  object{"adminUsername": "", "computerName": i.ComputerName, "disablePasswordAuthentication": "true"},
-			"osType":                     i.OSType,
-			"placementGroupId":           "",
-			"plan":                       object{"name": "", "product": "", "publisher": ""},
-			"platformFaultDomain":        "0",
-			"platformUpdateDomain":       "0",
-			"priority":                   "",
-			"provider":                   "Microsoft.Compute",
-			"publicKeys":                 []object{},
-			"publisher":                  "",
-			"resourceGroupName":          i.ResourceGroup,
-			"resourceId":                 i.ResourceID,
-			"sku":                        "",
+			"osProfile": object{
+				"adminUsername":                 "",
+				"computerName":                  i.ComputerName,
+				"disablePasswordAuthentication": "true",
+			},
+			"osType":           i.OSType,
+			"placementGroupId": "",
+			"plan": object{
+				"name":      "",
+				"product":   "",
+				"publisher": "",
+			},
+			"platformFaultDomain":  "0",
+			"platformUpdateDomain": "0",
+			"priority":             "",
+			"provider":             "Microsoft.Compute",
+			"publicKeys":           []object{},
+			"publisher":            "",
+			"resourceGroupName":    i.ResourceGroup,
+			"resourceId":           i.ResourceID,
+			"sku":                  "",
 			"storageProfile": object{
-				"dataDisks":      disks,
-				"imageReference": object{"id": "", "offer": "", "publisher": "", "sku": "", "version": ""},
-				"osDisk":         osDisk,
-				"resourceDisk":   object{"size": "0"},
+				"dataDisks": disks,
+				"imageReference": object{
+					"id":        "",
+					"offer":     "",
+					"publisher": "",
+					"sku":       "",
+					"version":   "",
+				},
+				"osDisk":       osDisk,
+				"resourceDisk": object{"size": "0"},
 			},
 			"subscriptionId": i.SubscriptionID,
 			"tags":           strings.Join(tags, ";"),
@@ -94,7 +109,8 @@ func (d Disk) document() map[string]any {
 	}
 }
 
-// lookUp follows the path into the document; a list is entered by index. Names are compared as Azure does, whatever their case.
+// lookUp follows the path into the document; a list is entered by index. Names are compared as
+// Azure does, whatever their case.
 func lookUp(document any, path string) (any, bool) {
 	for segment := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
 		if segment == "" {
@@ -125,7 +141,8 @@ func lookUp(document any, path string) (any, bool) {
 	return document, true
 }
 
-// text is the answer in the format "text": a leaf's value, or the names under a node, those of nodes with a slash.
+// text is the answer in the format "text": a leaf's value, or the names under a node, those of
+// nodes with a slash.
 func text(node any) string {
 	var lines []string
 	switch node := node.(type) {

@@ -22,8 +22,16 @@ func (f fixed) Instance(context.Context) (imds.Instance, error) {
 }
 
 func TestWhichOfSeveralIdentitiesATokenIsOf(t *testing.T) {
-	a := imds.Identity{ClientID: "a", ObjectID: "o-a", ResourceID: "/ids/a"}
-	b := imds.Identity{ClientID: "b", ObjectID: "o-b", ResourceID: "/ids/b"}
+	a := imds.Identity{
+		ClientID:   "a",
+		ObjectID:   "o-a",
+		ResourceID: "/ids/a",
+	}
+	b := imds.Identity{
+		ClientID:   "b",
+		ObjectID:   "o-b",
+		ResourceID: "/ids/b",
+	}
 	system := imds.Identity{ClientID: "s", ObjectID: "o-s"}
 	for name, test := range map[string]struct {
 		has    fixed
@@ -38,8 +46,12 @@ func TestWhichOfSeveralIdentitiesATokenIsOf(t *testing.T) {
 		"by object ID":                                     {has: fixed{a, b, system}, query: "&object_id=o-a", client: "a"},
 		"by resource ID":                                   {has: fixed{a, b, system}, query: "&msi_res_id=/IDS/b", client: "b"},
 		"by resource ID, as it is called now":              {has: fixed{a, b, system}, query: "&mi_res_id=/ids/a", client: "a"},
-		"one that the VM does not have":                    {has: fixed{a, b, system}, query: "&client_id=c", says: "Identity not found"},
-		"a VM without any":                                 {says: "Identity not found"},
+		"one that the VM does not have": {
+			has:   fixed{a, b, system},
+			query: "&client_id=c",
+			says:  "Identity not found",
+		},
+		"a VM without any": {says: "Identity not found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			signer, err := imds.NewSigner([]byte(tokenKey), clock.RealClock{})

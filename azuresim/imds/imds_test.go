@@ -26,7 +26,8 @@ const vmJSON = `{
   "id": "` + group + `/providers/Microsoft.Compute/virtualMachines/node-1", "name": "node-1", "location": "westeurope", "zones": ["2"],
   "tags": {"b": "2", "a": "1"},
   "identity": {"type": "SystemAssigned, UserAssigned", "principalId": "p-system", "tenantId": "t-1",
-    "userAssignedIdentities": {"` + group + `/providers/Microsoft.ManagedIdentity/userAssignedIdentities/u": {"clientId": "c-user", "principalId": "p-user"}}},
+    "userAssignedIdentities": {"` + group +
+	`/providers/Microsoft.ManagedIdentity/userAssignedIdentities/u": {"clientId": "c-user", "principalId": "p-user"}}},
   "properties": {
     "vmId": "v-1", "hardwareProfile": {"vmSize": "Standard_D4s_v5"}, "osProfile": {"computerName": "node-1"},
     "virtualMachineScaleSet": {"id": "` + group + `/providers/Microsoft.Compute/virtualMachineScaleSets/pool"},
@@ -35,7 +36,8 @@ const vmJSON = `{
        "managedDisk": {"id": "` + group + `/providers/Microsoft.Compute/disks/d3", "storageAccountType": "Premium_LRS"}},
       {"lun": 0, "name": "d0", "caching": "None", "createOption": "Attach", "managedDisk": {"id": "x"}}]}}}`
 
-const instanceJSON = `{"id": "` + group + `/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/7", "name": "pool_7",
+const instanceJSON = `{"id": "` + group +
+	`/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/7", "name": "pool_7",
   "location": "westeurope", "sku": {"name": "Standard_D2s_v5"}, "properties": {"vmId": "v-7"}}`
 
 // frontEnd answers as ARM does for what it has, and counts.
@@ -77,9 +79,17 @@ func serve(t *testing.T, f *frontEnd, id string, c clock.PassiveClock) string {
 	t.Helper()
 	signer, err := imds.NewSigner([]byte(tokenKey), c)
 	must(t, err)
-	source := &imds.ARM{ResourceID: id, Endpoint: f.URL, Token: func() (string, error) { return "t", nil }}
+	source := &imds.ARM{
+		ResourceID: id,
+		Endpoint:   f.URL,
+		Token:      func() (string, error) { return "t", nil },
+	}
 	server := httptest.NewServer((&imds.Server{
-		Source: &imds.Cached{Source: source, Clock: c, Keep: 10 * time.Second}, Signer: signer,
+		Source: &imds.Cached{
+			Source: source,
+			Clock:  c,
+			Keep:   10 * time.Second,
+		}, Signer: signer,
 	}).Handler())
 	t.Cleanup(server.Close)
 	return server.URL
@@ -146,9 +156,17 @@ func TestInstanceDocument(t *testing.T) {
 }
 
 func TestInstanceOfAUniformScaleSet(t *testing.T) {
-	base := serve(t, startFrontEnd(t), group+"/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/7", clock.RealClock{})
-	for path, want := range map[string]string{"name": "pool_7", "vmScaleSetName": "pool", "vmSize": "Standard_D2s_v5", "zone": "", "osType": "Linux"} {
-		if status, body := get(t, base+"/metadata/instance/compute/"+path+"?format=text&api-version=2021-02-01"); status != http.StatusOK || body != want {
+	base := serve(t, startFrontEnd(t), group+"/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/7",
+		clock.RealClock{})
+	for path, want := range map[string]string{
+		"name":           "pool_7",
+		"vmScaleSetName": "pool",
+		"vmSize":         "Standard_D2s_v5",
+		"zone":           "",
+		"osType":         "Linux",
+	} {
+		if status, body := get(t, base+"/metadata/instance/compute/"+path+
+			"?format=text&api-version=2021-02-01"); status != http.StatusOK || body != want {
 			t.Errorf("%s: %d %q, want %q", path, status, body, want)
 		}
 	}
@@ -163,17 +181,22 @@ func TestRequestsThatAzureRefusesAreRefused(t *testing.T) {
 		status  int
 		body    string
 	}{
-		"no Metadata header":         {"/metadata/instance" + version, []string{"Metadata: false"}, 400, "Required metadata header not specified"},
-		"through a proxy":            {"/metadata/instance" + version, []string{"X-Forwarded-For: 1.2.3.4"}, 400, "X-Forwarded-For"},
-		"no version":                 {"/metadata/instance", nil, 400, `"newest-versions":["2023-11-15"`},
-		"unknown version":            {"/metadata/instance?api-version=1999-01-01", nil, 400, "api-version is invalid"},
-		"leaf as JSON":               {"/metadata/instance/compute/name" + version, nil, 400, "format=text"},
-		"unknown node":               {"/metadata/instance/compute/nothing" + version, nil, 404, "Not found"},
-		"index beyond the list":      {"/metadata/instance/compute/storageProfile/dataDisks/9" + version, nil, 404, "Not found"},
-		"unknown path":               {"/metadata/nothing", nil, 404, "Not found"},
-		"token without header":       {"/metadata/identity/oauth2/token?api-version=2018-02-01&resource=r", []string{"Metadata: no"}, 400, `"invalid_request"`},
-		"token without resource":     {"/metadata/identity/oauth2/token?api-version=2018-02-01", nil, 400, "'resource' is missing"},
-		"token of an unknown client": {"/metadata/identity/oauth2/token?api-version=2018-02-01&resource=r&client_id=x", nil, 400, "Identity not found"},
+		"no Metadata header": {"/metadata/instance" + version, []string{"Metadata: false"}, 400,
+			"Required metadata header not specified"},
+		"through a proxy": {"/metadata/instance" + version, []string{"X-Forwarded-For: 1.2.3.4"}, 400,
+			"X-Forwarded-For"},
+		"no version":            {"/metadata/instance", nil, 400, `"newest-versions":["2023-11-15"`},
+		"unknown version":       {"/metadata/instance?api-version=1999-01-01", nil, 400, "api-version is invalid"},
+		"leaf as JSON":          {"/metadata/instance/compute/name" + version, nil, 400, "format=text"},
+		"unknown node":          {"/metadata/instance/compute/nothing" + version, nil, 404, "Not found"},
+		"index beyond the list": {"/metadata/instance/compute/storageProfile/dataDisks/9" + version, nil, 404, "Not found"},
+		"unknown path":          {"/metadata/nothing", nil, 404, "Not found"},
+		"token without header": {"/metadata/identity/oauth2/token?api-version=2018-02-01&resource=r",
+			[]string{"Metadata: no"}, 400, `"invalid_request"`},
+		"token without resource": {"/metadata/identity/oauth2/token?api-version=2018-02-01", nil, 400,
+			"'resource' is missing"},
+		"token of an unknown client": {"/metadata/identity/oauth2/token?api-version=2018-02-01&resource=r&client_id=x", nil, 400,
+			"Identity not found"},
 	} {
 		if status, body := get(t, base+test.path, test.headers...); status != test.status || !strings.Contains(body, test.body) {
 			t.Errorf("%s: %d %s, want %d with %q", name, status, body, test.status, test.body)
@@ -182,7 +205,8 @@ func TestRequestsThatAzureRefusesAreRefused(t *testing.T) {
 }
 
 func TestVMWithoutIdentityGetsNoToken(t *testing.T) {
-	base := serve(t, startFrontEnd(t), group+"/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/7", clock.RealClock{})
+	base := serve(t, startFrontEnd(t), group+"/providers/Microsoft.Compute/virtualMachineScaleSets/pool/virtualMachines/7",
+		clock.RealClock{})
 	status, body := get(t, base+"/metadata/identity/oauth2/token?api-version=2018-02-01&resource=r")
 	if status != http.StatusBadRequest || !strings.Contains(body, "Identity not found") {
 		t.Errorf("%d %s, want %d, it to contain %q", status, body, http.StatusBadRequest, "Identity not found")
@@ -191,7 +215,8 @@ func TestVMWithoutIdentityGetsNoToken(t *testing.T) {
 
 func TestNoEventIsScheduled(t *testing.T) {
 	base := serve(t, startFrontEnd(t), vmPath, clock.RealClock{})
-	if status, body := get(t, base+"/metadata/scheduledevents?api-version=2020-07-01"); status != 200 || strings.TrimSpace(body) != `{"DocumentIncarnation":1,"Events":[]}` {
+	if status, body := get(t, base+"/metadata/scheduledevents?api-version=2020-07-01"); status != 200 ||
+		strings.TrimSpace(body) != `{"DocumentIncarnation":1,"Events":[]}` {
 		t.Errorf("%d %s", status, body)
 	}
 }

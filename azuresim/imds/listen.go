@@ -14,7 +14,8 @@ import (
 // ErrAddress marks an address that the service must not listen on.
 var ErrAddress = errors.New("address not allowed")
 
-// checkAddress refuses the addresses at which a host's own metadata service, or every address, would answer.
+// checkAddress refuses the addresses at which a host's own metadata service, or every address,
+// would answer.
 func checkAddress(address string) error {
 	parsed, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -26,8 +27,8 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// listen listens in the network namespace at path, or in the process's own if path is "". A socket stays in the namespace in
-// which it was made, so a thread enters it only for that moment.
+// listen listens in the network namespace at path, or in the process's own if path is "". A socket
+// stays in the namespace in which it was made, so a thread enters it only for that moment.
 func listen(ctx context.Context, address, path string) (net.Listener, error) {
 	config := net.ListenConfig{}
 	if path == "" {
@@ -59,7 +60,8 @@ func listen(ctx context.Context, address, path string) (net.Listener, error) {
 	return r.listener, r.err
 }
 
-// inNamespace runs do with the thread in the namespace. home says whether the thread is where it was.
+// inNamespace runs do with the thread in the namespace. home says whether the thread is where it
+// was.
 func inNamespace(namespace int, do func()) (home bool, err error) {
 	here, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

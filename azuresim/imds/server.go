@@ -13,9 +13,12 @@ import (
 // Versions of the API that are served; all answer alike.
 var (
 	instanceVersions = []string{
-		"2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01", "2018-02-01", "2018-04-02", "2018-10-01", "2019-02-01", "2019-03-11",
-		"2019-04-30", "2019-06-01", "2019-06-04", "2019-08-01", "2019-08-15", "2019-11-01", "2020-06-01", "2020-07-15", "2020-09-01", "2020-10-01",
-		"2020-12-01", "2021-01-01", "2021-02-01", "2021-03-01", "2021-05-01", "2021-10-01", "2021-11-01", "2021-11-15", "2021-12-13", "2023-07-01", "2023-11-15",
+		"2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01", "2018-02-01", "2018-04-02", "2018-10-01",
+		"2019-02-01", "2019-03-11",
+		"2019-04-30", "2019-06-01", "2019-06-04", "2019-08-01", "2019-08-15", "2019-11-01", "2020-06-01", "2020-07-15",
+		"2020-09-01", "2020-10-01",
+		"2020-12-01", "2021-01-01", "2021-02-01", "2021-03-01", "2021-05-01", "2021-10-01", "2021-11-01", "2021-11-15",
+		"2021-12-13", "2023-07-01", "2023-11-15",
 	}
 	identityVersions = []string{"2018-02-01", "2019-08-01", "2019-11-01", "2020-06-01"}
 	eventVersions    = []string{"2017-03-01", "2017-08-01", "2017-11-01", "2019-01-01", "2019-04-01", "2019-08-01", "2020-07-01"}
@@ -44,8 +47,8 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// admit holds the requests to the rules that keep a tricked web server in the VM from being used to reach the service: the
-// Metadata header must be there, and no proxy's header.
+// admit holds the requests to the rules that keep a tricked web server in the VM from being used to
+// reach the service: the Metadata header must be there, and no proxy's header.
 func admit(w http.ResponseWriter, r *http.Request, complain func(w http.ResponseWriter, status int, what string)) bool {
 	switch {
 	case !strings.EqualFold(r.Header.Get("Metadata"), "true"):
@@ -136,7 +139,8 @@ func (s *Server) token(w http.ResponseWriter, r *http.Request) {
 	identity, ok := instance.identity(query)
 	switch {
 	case !ok && len(instance.Identities) > 1 && !selects(query):
-		refuseToken(w, http.StatusBadRequest, "Multiple user assigned identities exist, please specify the clientId / resourceId of the identity in the token request")
+		refuseToken(w, http.StatusBadRequest,
+			"Multiple user assigned identities exist, please specify the clientId / resourceId of the identity in the token request")
 		return
 	case !ok:
 		refuseToken(w, http.StatusBadRequest, "Identity not found")
@@ -177,7 +181,8 @@ func selects(query map[string][]string) bool {
 	return false
 }
 
-// identity picks the identity that a token request asks for. Without a selector it is the system-assigned one, or the only one.
+// identity picks the identity that a token request asks for. Without a selector it is the
+// system-assigned one, or the only one.
 func (i Instance) identity(query map[string][]string) (Identity, bool) {
 	for name, field := range selectors {
 		if len(query[name]) == 0 || query[name][0] == "" {

@@ -52,8 +52,8 @@ type Identity struct {
 	TenantID   string
 }
 
-// Cached keeps the source's answer for a while, and serves it again while the source fails. What a VM is does not change
-// because the front end is being restarted.
+// Cached keeps the source's answer for a while, and serves it again while the source fails. What a
+// VM is does not change because the front end is being restarted.
 type Cached struct {
 	Source Source
 	Clock  clock.PassiveClock

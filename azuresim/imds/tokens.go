@@ -17,7 +17,8 @@ const tokenLife = 24 * time.Hour
 // keyBytes is the least that a signing key must have.
 const keyBytes = 32
 
-// Signer makes tokens as Entra ID makes them. With the front end's key (HMAC, SHA-256) the front end accepts them; a verifier of real tokens does not.
+// Signer makes tokens as Entra ID makes them. With the front end's key (HMAC, SHA-256) the front
+// end accepts them; a verifier of real tokens does not.
 type Signer struct {
 	// Life of the tokens. NewSigner sets Azure's; it is not changed while the signer is in use.
 	Life time.Duration
@@ -37,7 +38,11 @@ func NewSigner(key []byte, c clock.PassiveClock) (*Signer, error) {
 	if len(key) < keyBytes {
 		return nil, fmt.Errorf("token key has %d bytes, at least %d are needed", len(key), keyBytes)
 	}
-	return &Signer{Life: tokenLife, key: key, clock: c}, nil
+	return &Signer{
+		Life:  tokenLife,
+		key:   key,
+		clock: c,
+	}, nil
 }
 
 // token is a signed access token and when it begins and ends.

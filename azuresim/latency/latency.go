@@ -1,5 +1,6 @@
-// Package latency decides how long simulated Azure takes. A profile is data: for each kind of step a range and a tail.
-// Draws come from one seeded source, so a run with the same seed and the same order of calls takes the same times.
+// Package latency decides how long simulated Azure takes. A profile is data: for each kind of step
+// a range and a tail. Draws come from one seeded source, so a run with the same seed and the same
+// order of calls takes the same times.
 package latency
 
 import (
@@ -16,7 +17,8 @@ import (
 // Step is a kind of work that takes time.
 type Step string
 
-// The steps that a profile may set. Request is the time that any call takes before it is answered; PerDisk is added for each disk of a VM update after the first.
+// The steps that a profile may set. Request is the time that any call takes before it is answered;
+// PerDisk is added for each disk of a VM update after the first.
 const (
 	Request        Step = "request"
 	DiskCreate     Step = "diskCreate"
@@ -41,7 +43,8 @@ const (
 
 // Steps lists every step.
 var Steps = []Step{
-	Request, DiskCreate, DiskUpdate, DiskDelete, SnapshotCreate, SnapshotDelete, BackgroundCopy, Attach, Detach, ForceDetach, PerDisk,
+	Request, DiskCreate, DiskUpdate, DiskDelete, SnapshotCreate, SnapshotDelete, BackgroundCopy, Attach, Detach, ForceDetach,
+	PerDisk,
 	VMCreate, VMUpdate, VMDelete, VMStart, VMPowerOff, VMDeallocate, VMRestart, ScaleSet,
 }
 
@@ -65,8 +68,8 @@ func (d *Duration) UnmarshalJSON(raw []byte) error {
 // MarshalJSON writes a Go duration string.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-// Range is the distribution of one step: uniform between Min and Max, and with probability TailChance
-// uniform between Max and TailMax instead.
+// Range is the distribution of one step: uniform between Min and Max, and with probability
+// TailChance uniform between Max and TailMax instead.
 type Range struct {
 	Min        Duration `json:"min"`
 	Max        Duration `json:"max"`
@@ -74,9 +77,10 @@ type Range struct {
 	TailMax    Duration `json:"tailMax,omitempty"`
 }
 
-// Profile holds a range for each step (a missing step takes no time) and the times to wait that answers name: all of them, and that which accepts the creation
-// of a disk. ForeignQuotas lets the answers to writes to scale sets and their instances name quotas
-// that the request does not use, with nothing left in them, as Azure's do.
+// Profile holds a range for each step (a missing step takes no time) and the times to wait that
+// answers name: all of them, and that which accepts the creation of a disk. ForeignQuotas lets the
+// answers to writes to scale sets and their instances name quotas that the request does not use,
+// with nothing left in them, as Azure's do.
 type Profile struct {
 	RetryAfter       Duration       `json:"retryAfter"`
 	CreateRetryAfter Duration       `json:"createRetryAfter,omitzero"`
@@ -146,7 +150,8 @@ func (s *Sampler) Draw(step Step) time.Duration {
 	return lo + time.Duration(s.rand.Int63n(int64(hi-lo)+1))
 }
 
-// RetryAfter is the polling interval that answers ask for; creation: that the answer asks for which accepts the creation of a disk.
+// RetryAfter is the polling interval that answers ask for; creation: that the answer asks for which
+// accepts the creation of a disk.
 func (s *Sampler) RetryAfter(creation bool) time.Duration {
 	p := s.Profile()
 	if creation && p.CreateRetryAfter > 0 {
@@ -155,8 +160,8 @@ func (s *Sampler) RetryAfter(creation bool) time.Duration {
 	return time.Duration(p.RetryAfter)
 }
 
-// Use makes the sampler draw from another profile, which must be valid and not be changed any more. What is under way
-// keeps the time that was drawn for it.
+// Use makes the sampler draw from another profile, which must be valid and not be changed any more.
+// What is under way keeps the time that was drawn for it.
 func (s *Sampler) Use(p *Profile) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

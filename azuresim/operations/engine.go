@@ -25,7 +25,8 @@ type Options struct {
 	Clock    clock.WithTicker
 	Log      *slog.Logger
 	Executor Executor
-	// Intercept is asked once when an operation is due. A delay puts the due time off; an error makes the operation fail.
+	// Intercept is asked once when an operation is due. A delay puts the due time off; an error
+	// makes the operation fail.
 	Intercept func(op *Operation) (time.Duration, *armerror.Error)
 }
 
@@ -49,10 +50,16 @@ type entry struct {
 
 // New returns an engine; nothing runs before Run.
 func New(o Options) *Engine {
-	return &Engine{Options: o, pending: map[string]*entry{}, busy: map[string]bool{}, wake: make(chan struct{}, 1)}
+	return &Engine{
+		Options: o,
+		pending: map[string]*entry{},
+		busy:    map[string]bool{},
+		wake:    make(chan struct{}, 1),
+	}
 }
 
-// Run executes operations until ctx ends and waits for those at work. It begins with what an earlier process left.
+// Run executes operations until ctx ends and waits for those at work. It begins with what an
+// earlier process left.
 func (e *Engine) Run(ctx context.Context) error {
 	if err := e.load(); err != nil {
 		return err
@@ -117,7 +124,8 @@ func (e *Engine) poke() {
 	}
 }
 
-// startDue starts what is due and returns the time until the next; ok is false if nothing waits for a time.
+// startDue starts what is due and returns the time until the next; ok is false if nothing waits for
+// a time.
 func (e *Engine) startDue(ctx context.Context) (next time.Duration, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -187,7 +195,8 @@ func (e *Engine) attempt(ctx context.Context, id string, p *entry) (retryIn time
 		}
 	}
 	if err := e.Executor.Undo(ctx, op); err != nil {
-		e.Log.Warn("cannot undo the effects of a failing operation, will retry", "operation", id, "kind", op.Kind, "target", op.Target, "error", err)
+		e.Log.Warn("cannot undo the effects of a failing operation, will retry", "operation", id, "kind", op.Kind, "target",
+			op.Target, "error", err)
 		return applyRetry, true
 	}
 	return e.settled(op, e.finish(id, refusal))
@@ -216,7 +225,8 @@ func (e *Engine) settled(op *Operation, err error) (retryIn time.Duration, again
 	return 0, false
 }
 
-// finish ends the operation in one transaction with its model change: as succeeded, or as failed if there is a refusal.
+// finish ends the operation in one transaction with its model change: as succeeded, or as failed if
+// there is a refusal.
 func (e *Engine) finish(id string, refusal *armerror.Error) error {
 	return e.Store.Update(func(tx *store.Tx) error {
 		op, err := opTable.Get(tx, id)

@@ -82,7 +82,12 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{t: t, clock: clocktesting.NewFakeClock(time.Unix(1e9, 0)), script: &script{errors: map[string]error{}}, path: filepath.Join(t.TempDir(), "db")}
+	b := &bench{
+		t:      t,
+		clock:  clocktesting.NewFakeClock(time.Unix(1e9, 0)),
+		script: &script{errors: map[string]error{}},
+		path:   filepath.Join(t.TempDir(), "db"),
+	}
 	b.open()
 	t.Cleanup(func() { b.stop() })
 	return b
@@ -96,7 +101,12 @@ func (b *bench) open() {
 		b.t.Fatal(err)
 	}
 	b.store = db
-	b.engine = New(Options{Store: db, Clock: b.clock, Log: slog.New(slog.DiscardHandler), Executor: b.script})
+	b.engine = New(Options{
+		Store:    db,
+		Clock:    b.clock,
+		Log:      slog.New(slog.DiscardHandler),
+		Executor: b.script,
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -115,7 +125,11 @@ func (b *bench) open() {
 func (b *bench) enqueue(id, lane string, d time.Duration) {
 	b.t.Helper()
 	err := b.store.Update(func(tx *store.Tx) error {
-		return b.engine.Enqueue(tx, &Operation{ID: id, Lane: lane, Duration: d})
+		return b.engine.Enqueue(tx, &Operation{
+			ID:       id,
+			Lane:     lane,
+			Duration: d,
+		})
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -246,7 +260,11 @@ func TestCanceledOperationsDoNotComplete(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return b.engine.Enqueue(tx, &Operation{ID: "c", Lane: "vm", Duration: time.Second})
+		return b.engine.Enqueue(tx, &Operation{
+			ID:       "c",
+			Lane:     "vm",
+			Duration: time.Second,
+		})
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -61,8 +61,8 @@ func (e *Engine) end(tx *store.Tx, op *Operation, state State, cause *armerror.E
 	return opTable.Put(tx, next.ID, next)
 }
 
-// Cancel takes every operation out of the lane, to make way for a newer one, and returns them. Their effects so far stay; the newer one
-// has to answer for them.
+// Cancel takes every operation out of the lane, to make way for a newer one, and returns them.
+// Their effects so far stay; the newer one has to answer for them.
 func (e *Engine) Cancel(tx *store.Tx, lane string, cause *armerror.Error) ([]*Operation, error) {
 	victims, err := e.Lane(tx, lane)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package operations runs long-running operations: it accepts them inside the caller's transaction, lets those of one lane run one after
-// the other, waits until each is due, has its effects made outside the store and then its model change inside one transaction together with the operation's
+// Package operations runs long-running operations: it accepts them inside the caller's transaction,
+// lets those of one lane run one after the other, waits until each is due, has its effects made
+// outside the store and then its model change inside one transaction together with the operation's
 // final state.
 //
 //	            lane free                due, effects made
@@ -9,8 +10,8 @@
 //	 Queued ────────────────────┘
 //	   └───────── a newer operation takes over (either state) ─▶ Canceled
 //
-// Everything is in the store: after a kill the engine finds the same lanes and due times and continues. Effects may therefore be made twice
-// and must be idempotent.
+// Everything is in the store: after a kill the engine finds the same lanes and due times and
+// continues. Effects may therefore be made twice and must be idempotent.
 package operations
 
 import (
@@ -35,7 +36,8 @@ const (
 	Canceled  State = "Canceled"
 )
 
-// Operation is one long-running operation. The caller of Enqueue fills the first group; the engine the second.
+// Operation is one long-running operation. The caller of Enqueue fills the first group; the engine
+// the second.
 type Operation struct {
 	ID           string          `json:"id"`
 	Kind         string          `json:"kind"`
@@ -63,13 +65,15 @@ var ErrNotYet = errors.New("not yet")
 
 // Executor knows what the kinds of operations mean.
 type Executor interface {
-	// Apply makes the operation's effects outside the store. It is repeated, possibly by another process, until it succeeds. ErrNotYet says that
-	// something else has to end first; the operation then waits for as long as that takes.
+	// Apply makes the operation's effects outside the store. It is repeated, possibly by another
+	// process, until it succeeds. ErrNotYet says that something else has to end first; the
+	// operation then waits for as long as that takes.
 	Apply(ctx context.Context, op *Operation) error
-	// Complete changes the model to what the operation was for. An *armerror.Error makes the operation fail instead.
+	// Complete changes the model to what the operation was for. An *armerror.Error makes the
+	// operation fail instead.
 	Complete(tx *store.Tx, op *Operation) error
-	// Undo undoes what Apply may have begun, before the operation fails. It is repeated until it succeeds: an effect of an
-	// operation that is said to have failed must not stay.
+	// Undo undoes what Apply may have begun, before the operation fails. It is repeated until it
+	// succeeds: an effect of an operation that is said to have failed must not stay.
 	Undo(ctx context.Context, op *Operation) error
 	// Fail changes the model after the operation failed with cause.
 	Fail(tx *store.Tx, op *Operation, cause *armerror.Error) error

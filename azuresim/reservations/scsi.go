@@ -89,7 +89,11 @@ func (s State) illegal(code uint16) Answer {
 	sense := make([]byte, 18) // fixed format
 	sense[0], sense[2], sense[7] = 0x70, 0x05, 10
 	binary.BigEndian.PutUint16(sense[12:], code)
-	return Answer{Status: CheckCondition, Sense: sense, State: s}
+	return Answer{
+		Status: CheckCondition,
+		Sense:  sense,
+		State:  s,
+	}
 }
 
 func (s State) conflict() Answer     { return Answer{Status: Conflict, State: s} }

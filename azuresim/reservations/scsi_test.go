@@ -55,45 +55,79 @@ func TestCommandsOfSPC4(t *testing.T) {
 		want  string // state
 		abort string
 	}{
-		"register, without a key before":             {[]step{{"a", reservations.Register, 0, 0, 1, good}}, "1 [a=1] 0 ", "[]"},
-		"register, with a wrong key before":          {[]step{register("a", 1), {"a", reservations.Register, 0, 7, 2, conflict}}, "1 [a=1] 0 ", "[]"},
-		"register, unknown with a key before":        {[]step{{"a", reservations.Register, 0, 7, 2, conflict}}, "0 [] 0 ", "[]"},
-		"another key for the holder":                 {[]step{register("a", 1), reserve("a", we, 1), register("a", 2)}, "2 [a=2] 1 a", "[]"},
-		"unregister":                                 {[]step{register("a", 1), {"a", reservations.Register, 0, 1, 0, good}}, "2 [] 0 ", "[]"},
-		"unregister what is not there, ignoring":     {[]step{register("a", 0)}, "1 [] 0 ", "[]"},
-		"unregister the holder":                      {[]step{register("a", 1), register("b", 2), reserve("a", wero, 1), register("a", 0)}, "3 [b=2] 0 ", "[]"},
-		"unregister one of all holders":              {[]step{register("a", 1), register("b", 2), reserve("a", wear, 1), register("a", 0)}, "3 [b=2] 7 ", "[]"},
-		"unregister the last of all holders":         {[]step{register("a", 1), reserve("a", wear, 1), register("a", 0)}, "2 [] 0 ", "[]"},
-		"reserve without a registration":             {[]step{{"a", reservations.Reserve, we, 0, 0, conflict}}, "0 [] 0 ", "[]"},
-		"reserve with a wrong key":                   {[]step{register("a", 1), {"a", reservations.Reserve, we, 2, 0, conflict}}, "1 [a=1] 0 ", "[]"},
-		"reserve twice":                              {[]step{register("a", 1), reserve("a", we, 1), reserve("a", we, 1)}, "1 [a=1] 1 a", "[]"},
-		"reserve with another type":                  {[]step{register("a", 1), reserve("a", we, 1), {"a", reservations.Reserve, ea, 1, 0, conflict}}, "1 [a=1] 1 a", "[]"},
-		"reserve what another holds":                 {[]step{register("a", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.Reserve, we, 2, 0, conflict}}, "2 [a=1 b=2] 1 a", "[]"},
-		"reserve what all hold":                      {[]step{register("a", 1), register("b", 2), reserve("a", eaar, 1), reserve("b", eaar, 2)}, "2 [a=1 b=2] 8 ", "[]"},
-		"reserve with a type that there is not":      {[]step{register("a", 1), {"a", reservations.Reserve, 2, 1, 0, check}}, "1 [a=1] 0 ", "[]"},
-		"reserve an element":                         {[]step{register("a", 1), {"a", reservations.Reserve, 0x20 | we, 1, 0, check}}, "1 [a=1] 0 ", "[]"},
-		"release":                                    {[]step{register("a", 1), reserve("a", we, 1), {"a", reservations.Release, we, 1, 0, good}}, "1 [a=1] 0 ", "[]"},
-		"release what another holds":                 {[]step{register("a", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.Release, we, 2, 0, good}}, "2 [a=1 b=2] 1 a", "[]"},
-		"release without a registration":             {[]step{{"a", reservations.Release, we, 1, 0, conflict}}, "0 [] 0 ", "[]"},
-		"release with another type":                  {[]step{register("a", 1), reserve("a", we, 1), {"a", reservations.Release, ea, 1, 0, check}}, "1 [a=1] 1 a", "[]"},
-		"clear":                                      {[]step{register("a", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.Clear, 0, 2, 0, good}}, "3 [] 0 ", "[]"},
-		"clear without a registration":               {[]step{register("a", 1), {"b", reservations.Clear, 0, 1, 0, conflict}}, "1 [a=1] 0 ", "[]"},
-		"preempt the holder":                         {[]step{register("a", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.Preempt, we, 2, 1, good}}, "3 [b=2] 1 b", "[]"},
-		"preempt and abort the holder":               {[]step{register("a", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.PreemptAndAbort, wero, 2, 1, good}}, "3 [b=2] 5 b", "[a]"},
-		"preempt one that does not hold":             {[]step{register("a", 1), register("b", 2), register("c", 3), reserve("a", we, 1), {"b", reservations.PreemptAndAbort, we, 2, 3, good}}, "4 [a=1 b=2] 1 a", "[c]"},
-		"preempt where nothing is reserved":          {[]step{register("a", 1), register("b", 2), {"b", reservations.PreemptAndAbort, we, 2, 1, good}}, "3 [b=2] 0 ", "[a]"},
-		"preempt a key that is not registered":       {[]step{register("b", 2), {"b", reservations.PreemptAndAbort, we, 2, 9, conflict}}, "1 [b=2] 0 ", "[]"},
-		"preempt without a registration":             {[]step{register("a", 1), reserve("a", we, 1), {"b", reservations.PreemptAndAbort, we, 2, 1, conflict}}, "1 [a=1] 1 a", "[]"},
-		"preempt nothing":                            {[]step{register("a", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.Preempt, we, 2, 0, check}}, "2 [a=1 b=2] 1 a", "[]"},
-		"preempt all of all holders":                 {[]step{register("a", 1), register("b", 2), register("c", 3), reserve("a", wear, 1), {"b", reservations.PreemptAndAbort, we, 2, 0, good}}, "4 [b=2] 1 b", "[a c]"},
-		"preempt one of all holders":                 {[]step{register("a", 1), register("b", 2), reserve("a", wear, 1), {"b", reservations.PreemptAndAbort, wear, 2, 1, good}}, "3 [b=2] 7 ", "[a]"},
-		"preempt two with one key":                   {[]step{register("a", 1), register("c", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.PreemptAndAbort, we, 2, 1, good}}, "4 [b=2] 1 b", "[a c]"},
-		"preempt the holder with the same key":       {[]step{register("a", 1), register("b", 1), reserve("a", we, 1), {"b", reservations.PreemptAndAbort, we, 1, 1, good}}, "3 [b=1] 1 b", "[a]"},
-		"preempt oneself":                            {[]step{register("a", 1), reserve("a", we, 1), {"a", reservations.PreemptAndAbort, ea, 1, 1, good}}, "2 [a=1] 3 a", "[]"},
-		"register and move":                          {[]step{register("a", 1), {"a", 0x07, 0, 1, 2, check}}, "1 [a=1] 0 ", "[]"},
-		"the commands of a VM that was pre-empted":   {[]step{register("a", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.Preempt, we, 2, 1, good}, {"a", reservations.Reserve, we, 1, 0, conflict}, {"a", reservations.PreemptAndAbort, we, 1, 2, conflict}}, "3 [b=2] 1 b", "[]"},
-		"a VM that was pre-empted registers again":   {[]step{register("a", 1), register("b", 2), reserve("a", we, 1), {"b", reservations.Preempt, we, 2, 1, good}, register("a", 3)}, "4 [b=2 a=3] 1 b", "[]"},
-		"a holder that is registered as another one": {[]step{register("a", 1), reserve("a", we, 1), register("a", 5), {"a", reservations.Release, we, 5, 0, good}}, "2 [a=5] 0 ", "[]"},
+		"register, without a key before": {[]step{{"a", reservations.Register, 0, 0, 1, good}}, "1 [a=1] 0 ", "[]"},
+		"register, with a wrong key before": {[]step{register("a", 1), {"a", reservations.Register, 0, 7, 2, conflict}},
+			"1 [a=1] 0 ", "[]"},
+		"register, unknown with a key before": {[]step{{"a", reservations.Register, 0, 7, 2, conflict}}, "0 [] 0 ", "[]"},
+		"another key for the holder": {[]step{register("a", 1), reserve("a", we, 1), register("a", 2)},
+			"2 [a=2] 1 a", "[]"},
+		"unregister": {[]step{register("a", 1), {"a", reservations.Register, 0, 1, 0, good}},
+			"2 [] 0 ", "[]"},
+		"unregister what is not there, ignoring": {[]step{register("a", 0)}, "1 [] 0 ", "[]"},
+		"unregister the holder": {[]step{register("a", 1), register("b", 2), reserve("a", wero, 1),
+			register("a", 0)}, "3 [b=2] 0 ", "[]"},
+		"unregister one of all holders": {[]step{register("a", 1), register("b", 2), reserve("a", wear, 1),
+			register("a", 0)}, "3 [b=2] 7 ", "[]"},
+		"unregister the last of all holders": {[]step{register("a", 1), reserve("a", wear, 1), register("a", 0)},
+			"2 [] 0 ", "[]"},
+		"reserve without a registration": {[]step{{"a", reservations.Reserve, we, 0, 0, conflict}}, "0 [] 0 ", "[]"},
+		"reserve with a wrong key": {[]step{register("a", 1), {"a", reservations.Reserve, we, 2, 0, conflict}},
+			"1 [a=1] 0 ", "[]"},
+		"reserve twice": {[]step{register("a", 1), reserve("a", we, 1), reserve("a", we, 1)},
+			"1 [a=1] 1 a", "[]"},
+		"reserve with another type": {[]step{register("a", 1), reserve("a", we, 1),
+			{"a", reservations.Reserve, ea, 1, 0, conflict}}, "1 [a=1] 1 a", "[]"},
+		"reserve what another holds": {[]step{register("a", 1), register("b", 2), reserve("a", we, 1),
+			{"b", reservations.Reserve, we, 2, 0, conflict}}, "2 [a=1 b=2] 1 a", "[]"},
+		"reserve what all hold": {[]step{register("a", 1), register("b", 2), reserve("a", eaar, 1),
+			reserve("b", eaar, 2)}, "2 [a=1 b=2] 8 ", "[]"},
+		"reserve with a type that there is not": {[]step{register("a", 1), {"a", reservations.Reserve, 2, 1, 0, check}},
+			"1 [a=1] 0 ", "[]"},
+		"reserve an element": {[]step{register("a", 1),
+			{"a", reservations.Reserve, 0x20 | we, 1, 0, check}}, "1 [a=1] 0 ", "[]"},
+		"release": {[]step{register("a", 1), reserve("a", we, 1),
+			{"a", reservations.Release, we, 1, 0, good}}, "1 [a=1] 0 ", "[]"},
+		"release what another holds": {[]step{register("a", 1), register("b", 2), reserve("a", we, 1),
+			{"b", reservations.Release, we, 2, 0, good}}, "2 [a=1 b=2] 1 a", "[]"},
+		"release without a registration": {[]step{{"a", reservations.Release, we, 1, 0, conflict}}, "0 [] 0 ", "[]"},
+		"release with another type": {[]step{register("a", 1), reserve("a", we, 1),
+			{"a", reservations.Release, ea, 1, 0, check}}, "1 [a=1] 1 a", "[]"},
+		"clear": {[]step{register("a", 1), register("b", 2), reserve("a", we, 1),
+			{"b", reservations.Clear, 0, 2, 0, good}}, "3 [] 0 ", "[]"},
+		"clear without a registration": {[]step{register("a", 1), {"b", reservations.Clear, 0, 1, 0, conflict}},
+			"1 [a=1] 0 ", "[]"},
+		"preempt the holder": {[]step{register("a", 1), register("b", 2), reserve("a", we, 1),
+			{"b", reservations.Preempt, we, 2, 1, good}}, "3 [b=2] 1 b", "[]"},
+		"preempt and abort the holder": {[]step{register("a", 1), register("b", 2), reserve("a", we, 1),
+			{"b", reservations.PreemptAndAbort, wero, 2, 1, good}}, "3 [b=2] 5 b", "[a]"},
+		"preempt one that does not hold": {[]step{register("a", 1), register("b", 2), register("c", 3),
+			reserve("a", we, 1), {"b", reservations.PreemptAndAbort, we, 2, 3, good}}, "4 [a=1 b=2] 1 a", "[c]"},
+		"preempt where nothing is reserved": {[]step{register("a", 1), register("b", 2),
+			{"b", reservations.PreemptAndAbort, we, 2, 1, good}}, "3 [b=2] 0 ", "[a]"},
+		"preempt a key that is not registered": {[]step{register("b", 2),
+			{"b", reservations.PreemptAndAbort, we, 2, 9, conflict}}, "1 [b=2] 0 ", "[]"},
+		"preempt without a registration": {[]step{register("a", 1), reserve("a", we, 1),
+			{"b", reservations.PreemptAndAbort, we, 2, 1, conflict}}, "1 [a=1] 1 a", "[]"},
+		"preempt nothing": {[]step{register("a", 1), register("b", 2), reserve("a", we, 1),
+			{"b", reservations.Preempt, we, 2, 0, check}}, "2 [a=1 b=2] 1 a", "[]"},
+		"preempt all of all holders": {[]step{register("a", 1), register("b", 2), register("c", 3),
+			reserve("a", wear, 1), {"b", reservations.PreemptAndAbort, we, 2, 0, good}}, "4 [b=2] 1 b", "[a c]"},
+		"preempt one of all holders": {[]step{register("a", 1), register("b", 2), reserve("a", wear, 1),
+			{"b", reservations.PreemptAndAbort, wear, 2, 1, good}}, "3 [b=2] 7 ", "[a]"},
+		"preempt two with one key": {[]step{register("a", 1), register("c", 1), register("b", 2),
+			reserve("a", we, 1), {"b", reservations.PreemptAndAbort, we, 2, 1, good}}, "4 [b=2] 1 b", "[a c]"},
+		"preempt the holder with the same key": {[]step{register("a", 1), register("b", 1), reserve("a", we, 1),
+			{"b", reservations.PreemptAndAbort, we, 1, 1, good}}, "3 [b=1] 1 b", "[a]"},
+		"preempt oneself": {[]step{register("a", 1), reserve("a", we, 1),
+			{"a", reservations.PreemptAndAbort, ea, 1, 1, good}}, "2 [a=1] 3 a", "[]"},
+		"register and move": {[]step{register("a", 1), {"a", 0x07, 0, 1, 2, check}}, "1 [a=1] 0 ", "[]"},
+		"the commands of a VM that was pre-empted": {[]step{register("a", 1), register("b", 2), reserve("a", we, 1),
+			{"b", reservations.Preempt, we, 2, 1, good}, {"a", reservations.Reserve, we, 1, 0, conflict},
+			{"a", reservations.PreemptAndAbort, we, 1, 2, conflict}}, "3 [b=2] 1 b", "[]"},
+		"a VM that was pre-empted registers again": {[]step{register("a", 1), register("b", 2), reserve("a", we, 1),
+			{"b", reservations.Preempt, we, 2, 1, good}, register("a", 3)}, "4 [b=2 a=3] 1 b", "[]"},
+		"a holder that is registered as another one": {[]step{register("a", 1), reserve("a", we, 1), register("a", 5),
+			{"a", reservations.Release, we, 5, 0, good}}, "2 [a=5] 0 ", "[]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,7 +137,8 @@ func TestCommandsOfSPC4(t *testing.T) {
 				cdb, list := out(s.action, s.t, s.key, s.other)
 				answer := state.Execute(s.vm, cdb, list)
 				if answer.Status != s.want {
-					t.Fatalf("step %d, service action %#x of %s: got status %#x, want %#x", i, s.action, s.vm, answer.Status, s.want)
+					t.Fatalf("step %d, service action %#x of %s: got status %#x, want %#x", i, s.action, s.vm, answer.Status,
+						s.want)
 				}
 				state, abort = answer.State, answer.Abort
 			}
@@ -114,13 +149,17 @@ func TestCommandsOfSPC4(t *testing.T) {
 	}
 }
 
-// TestWhoMayReadAndWrite is the table "reservation type against access" of Azure's page about shared disks.
+// TestWhoMayReadAndWrite is the table "reservation type against access" of Azure's page about
+// shared disks.
 func TestWhoMayReadAndWrite(t *testing.T) {
 	t.Parallel()
 	for reservationType, want := range map[reservations.Type]string{ // holder, registered, others
 		0: "rw rw rw", we: "rw r r", ea: "rw - -", wero: "rw rw r", earo: "rw rw -", wear: "rw rw r", eaar: "rw rw -",
 	} {
-		state := reservations.State{Type: reservationType, Registrations: []reservations.Registration{{Initiator: "holder", Key: 1}, {Initiator: "registered", Key: 2}}}
+		state := reservations.State{
+			Type:          reservationType,
+			Registrations: []reservations.Registration{{Initiator: "holder", Key: 1}, {Initiator: "registered", Key: 2}},
+		}
 		if reservationType != 0 && reservationType < wear {
 			state.Holder = "holder"
 		}
@@ -146,7 +185,12 @@ func TestWhoMayReadAndWrite(t *testing.T) {
 
 func TestReadingTheState(t *testing.T) {
 	t.Parallel()
-	state := reservations.State{Generation: 7, Registrations: []reservations.Registration{{Initiator: "a", Key: 0x11}, {Initiator: "b", Key: 0x22}}, Type: we, Holder: "b"}
+	state := reservations.State{
+		Generation:    7,
+		Registrations: []reservations.Registration{{Initiator: "a", Key: 0x11}, {Initiator: "b", Key: 0x22}},
+		Type:          we,
+		Holder:        "b",
+	}
 	for name, c := range map[string]struct {
 		action byte
 		length byte
@@ -173,7 +217,8 @@ func TestReadingTheState(t *testing.T) {
 	}
 }
 
-// TestRandomCommandsKeepTheState plays commands and checks what SPC-4 says of every state and answer.
+// TestRandomCommandsKeepTheState plays commands and checks what SPC-4 says of every state and
+// answer.
 func TestRandomCommandsKeepTheState(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -208,9 +253,11 @@ func TestRandomCommandsKeepTheState(t *testing.T) {
 					t.Fatalf("state %q: %s was aborted and is registered, or sent the command", describe(state), gone)
 				}
 			}
-			held := state.Holder != "" && registered[state.Holder] || state.Holder == "" && state.Type >= wear && len(registered) > 0
+			held := state.Holder != "" && registered[state.Holder] || state.Holder == "" && state.Type >= wear &&
+				len(registered) > 0
 			if (state.Type != 0) != held {
-				t.Fatalf("state %q: reserved %t, want it exactly if a registered initiator holds the reservation", describe(state), state.Type != 0)
+				t.Fatalf("state %q: reserved %t, want it exactly if a registered initiator holds the reservation",
+					describe(state), state.Type != 0)
 			}
 		}
 	})

@@ -51,7 +51,8 @@ type State struct {
 	Registrations []Registration `json:"registrations,omitempty"`
 	// Type of the reservation; 0 for none.
 	Type Type `json:"type,omitempty"`
-	// Holder is the initiator that holds the reservation; "" for the types that all registrants hold.
+	// Holder is the initiator that holds the reservation; "" for the types that all registrants
+	// hold.
 	Holder string `json:"holder,omitempty"`
 }
 
@@ -130,8 +131,9 @@ func (s State) reserve(initiator string, t Type) State {
 	return s
 }
 
-// preempt removes the registrations with the victim's key. If that key holds the reservation, the initiator gets one of the
-// type, and keeps its own registration whatever its key is. For a reservation that all registrants hold, the victim 0 stands for all of them.
+// preempt removes the registrations with the victim's key. If that key holds the reservation, the
+// initiator gets one of the type, and keeps its own registration whatever its key is. For a
+// reservation that all registrants hold, the victim 0 stands for all of them.
 func (s State) preempt(initiator string, victim uint64, t Type) State {
 	s.Generation++
 	takes := s.Type != 0 && (s.Type.allRegistrants() && victim == 0 || !s.Type.allRegistrants() && victim == s.holderKey())
@@ -144,7 +146,8 @@ func (s State) preempt(initiator string, victim uint64, t Type) State {
 	return s.without(func(r Registration) bool { return r.Key == victim })
 }
 
-// removed are the initiators, other than the one that sent the command, that are registered before and not after.
+// removed are the initiators, other than the one that sent the command, that are registered before
+// and not after.
 func removed(before, after State, sender string) []string {
 	var gone []string
 	for _, r := range before.Registrations {
@@ -155,7 +158,8 @@ func removed(before, after State, sender string) []string {
 	return gone
 }
 
-// Lose removes the registration of an initiator, and its reservation: the platform has forgotten the initiator.
+// Lose removes the registration of an initiator, and its reservation: the platform has forgotten
+// the initiator.
 func (s State) Lose(initiator string) State {
 	if _, registered := s.key(initiator); !registered {
 		return s
@@ -163,7 +167,8 @@ func (s State) Lose(initiator string) State {
 	return s.register(initiator, 0)
 }
 
-// Rename gives an initiator another name, for a VM that is deleted: its registrations stay, and belong to no VM.
+// Rename gives an initiator another name, for a VM that is deleted: its registrations stay, and
+// belong to no VM.
 func (s State) Rename(from, to string) State {
 	s.Registrations = slices.Clone(s.Registrations)
 	for i := range s.Registrations {

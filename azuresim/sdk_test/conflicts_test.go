@@ -113,7 +113,10 @@ func TestForceDetachPreemptsEverything(t *testing.T) {
 	r.DataDisksToDetach[0].DetachOption = to.Ptr(armcompute.DiskDetachOptionTypesForceDetach)
 	forced, err := s.begin("node", r)
 	finish(t, forced, err)
-	for name, re := range map[string]string{"ordinary": failure(t, ordinary, nil).ErrorCode, "waiting": failure(t, waiting, nil).ErrorCode} {
+	for name, re := range map[string]string{
+		"ordinary": failure(t, ordinary, nil).ErrorCode,
+		"waiting":  failure(t, waiting, nil).ErrorCode,
+	} {
 		if re != "DataDisksForceDetached" {
 			t.Errorf("%s operation ended with %s, want %s", name, re, "DataDisksForceDetached")
 		}
@@ -132,7 +135,8 @@ func TestDetachShowsWhileItGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	vm := s.getVM("node")
-	if d := vm.Properties.StorageProfile.DataDisks; len(d) != 1 || !*d[0].ToBeDetached || *vm.Properties.ProvisioningState != "Updating" {
+	if d := vm.Properties.StorageProfile.DataDisks; len(d) != 1 || !*d[0].ToBeDetached ||
+		*vm.Properties.ProvisioningState != "Updating" {
 		t.Errorf("during detach: %+v, VM is %s", d, *vm.Properties.ProvisioningState)
 	}
 	_, err = s.begin("node", attachments("a"))
@@ -145,7 +149,13 @@ func TestFailedDetachLeavesTheDiskMarked(t *testing.T) {
 	s.disk("a")
 	s.vm("node", "Standard_D4s_v5")
 	s.attach("node", "a")
-	s.fault(map[string]any{"stage": "operation", "operation": "vm.disks", "times": 1, "code": "InternalExecutionError", "status": 500})
+	s.fault(map[string]any{
+		"stage":     "operation",
+		"operation": "vm.disks",
+		"times":     1,
+		"code":      "InternalExecutionError",
+		"status":    500,
+	})
 	p, err := s.begin("node", detachments("a"))
 	if re := failure(t, p, err); re.ErrorCode != "InternalExecutionError" {
 		t.Errorf("detach ended with %v, want re.ErrorCode = %v", re, "InternalExecutionError")
@@ -163,7 +173,13 @@ func TestFailedAttachLeavesNothing(t *testing.T) {
 	s := start(t)
 	s.disk("a")
 	s.vm("node", "Standard_D4s_v5")
-	s.fault(map[string]any{"stage": "operation", "operation": "vm.disks", "times": 1, "code": "InternalExecutionError", "status": 500})
+	s.fault(map[string]any{
+		"stage":     "operation",
+		"operation": "vm.disks",
+		"times":     1,
+		"code":      "InternalExecutionError",
+		"status":    500,
+	})
 	p, err := s.begin("node", attachments("a"))
 	failure(t, p, err)
 	expectLUNs(t, s.getVM("node"), nil)
@@ -224,17 +240,19 @@ func TestAttachIsRefusedForWhatTheDiskAndTheVMAre(t *testing.T) {
 		status   int
 		code     string
 	}{
-		"a disk of another zone":                          {"node", "zone2", nil, 400, "BadRequest"},
-		"a regional disk on a zonal VM":                   {"node", "anywhere", nil, 400, "BadRequest"},
-		"a zonal disk on a regional VM":                   {"regional", "zone1", nil, 400, "BadRequest"},
-		"a zonal disk on a VM of an availability set":     {"inset", "zone1", nil, 400, "BadRequest"},
-		"a disk of another location":                      {"regional", "distant", nil, 400, "BadRequest"},
-		"a premium disk on a VM that cannot take it":      {"basic", "zone1", nil, 400, "InvalidParameter"},
-		"an ultra disk on a VM without the capability":    {"node", "ultra", nil, 400, "InvalidParameter"},
-		"a managed disk on a VM with blob disks":          {"blob", "zone1", nil, 409, "OperationNotAllowed"},
-		"a shared disk with host caching":                 {"node", "shared", caching(armcompute.CachingTypesReadOnly), 400, "InvalidParameter"},
-		"write accelerator on a size that does not do it": {"node", "zone1", func(d *armcompute.DataDisksToAttach) { d.WriteAcceleratorEnabled = to.Ptr(true) }, 400, "InvalidParameter"},
-		"a VM that is not there":                          {"nowhere", "zone1", nil, 404, "ResourceNotFound"},
+		"a disk of another zone":                       {"node", "zone2", nil, 400, "BadRequest"},
+		"a regional disk on a zonal VM":                {"node", "anywhere", nil, 400, "BadRequest"},
+		"a zonal disk on a regional VM":                {"regional", "zone1", nil, 400, "BadRequest"},
+		"a zonal disk on a VM of an availability set":  {"inset", "zone1", nil, 400, "BadRequest"},
+		"a disk of another location":                   {"regional", "distant", nil, 400, "BadRequest"},
+		"a premium disk on a VM that cannot take it":   {"basic", "zone1", nil, 400, "InvalidParameter"},
+		"an ultra disk on a VM without the capability": {"node", "ultra", nil, 400, "InvalidParameter"},
+		"a managed disk on a VM with blob disks":       {"blob", "zone1", nil, 409, "OperationNotAllowed"},
+		"a shared disk with host caching": {"node", "shared", caching(armcompute.CachingTypesReadOnly), 400,
+			"InvalidParameter"},
+		"write accelerator on a size that does not do it": {"node", "zone1",
+			func(d *armcompute.DataDisksToAttach) { d.WriteAcceleratorEnabled = to.Ptr(true) }, 400, "InvalidParameter"},
+		"a VM that is not there": {"nowhere", "zone1", nil, 404, "ResourceNotFound"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := attachments(tc.disk)

@@ -39,8 +39,11 @@ func TestQuotaOfAVMRunsOut(t *testing.T) {
 	if after, err := strconv.Atoi(re.RawResponse.Header.Get("Retry-After")); err != nil || after < 1 || after > 15 {
 		t.Errorf("Retry-After is %q", re.RawResponse.Header.Get("Retry-After"))
 	}
-	if !strings.Contains(re.Error(), `"code": "TooManyRequests"`) || !strings.Contains(re.RawResponse.Header.Get("x-ms-ratelimit-remaining-resource"), "Microsoft.Compute/UpdateVMResource;0") {
-		t.Errorf("refusal is %v, headers %v, want it to contain %q and %q", re, re.RawResponse.Header, `"code": "TooManyRequests"`, "Microsoft.Compute/UpdateVMResource;0")
+	if !strings.Contains(re.Error(), `"code": "TooManyRequests"`) ||
+		!strings.Contains(re.RawResponse.Header.Get("x-ms-ratelimit-remaining-resource"),
+			"Microsoft.Compute/UpdateVMResource;0") {
+		t.Errorf("refusal is %v, headers %v, want it to contain %q and %q", re, re.RawResponse.Header,
+			`"code": "TooManyRequests"`, "Microsoft.Compute/UpdateVMResource;0")
 	}
 	p, err := s.beginPatch("other")
 	finish(t, p, err) // another VM has its own quota
@@ -51,14 +54,29 @@ func TestFaultsStrikeWhatTheyName(t *testing.T) {
 	s.vm("node", "Standard_D4s_v5")
 	s.vm("other", "Standard_D4s_v5")
 	s.disk("a")
-	s.fault(map[string]any{"method": "POST", "kind": "virtualMachines", "name": "node", "action": "attachDetachDataDisks", "times": 2, "status": 500, "code": "InternalServerError"})
+	s.fault(map[string]any{
+		"method": "POST",
+		"kind":   "virtualMachines",
+		"name":   "node",
+		"action": "attachDetachDataDisks",
+		"times":  2,
+		"status": 500,
+		"code":   "InternalServerError",
+	})
 	for range 2 {
 		_, err := s.begin("node", attachments("a"))
 		expectCode(t, responseError(t, err), 500, "InternalServerError")
 	}
 	s.attach("node", "a")
 
-	s.fault(map[string]any{"method": "GET", "kind": "disks", "status": 429, "code": "TooManyRequests", "retryAfter": "7s", "for": "1h"})
+	s.fault(map[string]any{
+		"method":     "GET",
+		"kind":       "disks",
+		"status":     429,
+		"code":       "TooManyRequests",
+		"retryAfter": "7s",
+		"for":        "1h",
+	})
 	_, err := s.disks.Get(t.Context(), group, "a", nil)
 	re := responseError(t, err)
 	expectCode(t, re, 429, "TooManyRequests")
@@ -111,7 +129,8 @@ func TestCallsAreCounted(t *testing.T) {
 		t.Fatalf("%d writes: %+v, want %d, len(after.Records) = %v", after.Writes, after.Records, 1, 1)
 	}
 	r := after.Records[0]
-	if r.API != "VirtualMachines.AttachDetachDataDisks" || r.Policy != "UpdateVM" || r.Name != "node" || r.Status != 202 || r.Operation == "" {
+	if r.API != "VirtualMachines.AttachDetachDataDisks" || r.Policy != "UpdateVM" || r.Name != "node" || r.Status != 202 ||
+		r.Operation == "" {
 		t.Errorf("record is %+v", r)
 	}
 	if c := after.Counters["Disks.CreateOrUpdate"]; c.Calls != 1 || c.Failed != 0 {

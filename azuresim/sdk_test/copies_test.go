@@ -25,7 +25,10 @@ func (s *simulator) snapshot(name, source string, option armcompute.DiskCreateOp
 // slowCopies makes background copies outlast the test.
 func (s *simulator) slowCopies() {
 	s.t.Helper()
-	if status := s.adminCall("PUT", "/admin/latency", map[string]any{"steps": map[string]any{"backgroundCopy": map[string]any{"min": "1h", "max": "1h"}}}, nil); status != 204 {
+	if status := s.adminCall("PUT", "/admin/latency", map[string]any{"steps": map[string]any{"backgroundCopy": map[string]any{
+		"min": "1h",
+		"max": "1h",
+	}}}, nil); status != 204 {
 		s.t.Fatalf("latency refused: %d, want %d", status, 204)
 	}
 }
@@ -37,7 +40,10 @@ func anUltraDisk(d *armcompute.Disk) {
 func copyOf(source string) func(*armcompute.Disk) {
 	return func(d *armcompute.Disk) {
 		d.Properties.DiskSizeGB = nil
-		d.Properties.CreationData = &armcompute.CreationData{CreateOption: to.Ptr(armcompute.DiskCreateOptionCopy), SourceResourceID: &source}
+		d.Properties.CreationData = &armcompute.CreationData{
+			CreateOption:     to.Ptr(armcompute.DiskCreateOptionCopy),
+			SourceResourceID: &source,
+		}
 	}
 }
 
@@ -49,8 +55,10 @@ func TestInstantAccessSnapshotIsUsableAtOnceAndCannotBeCopiedYet(t *testing.T) {
 	body.Properties.CreationData.InstantAccessDurationMinutes = to.Ptr[int64](60)
 	p, err := s.snapshots.BeginCreateOrUpdate(t.Context(), group, "s", body, nil)
 	sn := finish(t, p, err).Snapshot
-	if got := sn.Properties; *got.SnapshotAccessState != armcompute.SnapshotAccessStateInstantAccess || *got.CreationData.InstantAccessDurationMinutes != 60 || *got.CompletionPercent >= 100 {
-		t.Errorf("snapshot is %s with %d minutes at %v", *got.SnapshotAccessState, *got.CreationData.InstantAccessDurationMinutes, *got.CompletionPercent)
+	if got := sn.Properties; *got.SnapshotAccessState != armcompute.SnapshotAccessStateInstantAccess ||
+		*got.CreationData.InstantAccessDurationMinutes != 60 || *got.CompletionPercent >= 100 {
+		t.Errorf("snapshot is %s with %d minutes at %v", *got.SnapshotAccessState, *got.CreationData.InstantAccessDurationMinutes,
+			*got.CompletionPercent)
 	}
 	// The disk is there at once and is filled afterwards; it cannot be attached before.
 	made := s.disk("b", anUltraDisk, copyOf(*sn.ID))
@@ -85,7 +93,8 @@ func TestSnapshotIsCopiedToAnotherRegionAndItsSourceStaysUntilThen(t *testing.T)
 	p, err := s.snapshots.BeginCreateOrUpdate(t.Context(), group, "copy", body, nil)
 	sn := finish(t, p, err).Snapshot
 	if *sn.Location != "westus2" || *sn.Properties.CreationData.CreateOption != armcompute.DiskCreateOptionCopyStart {
-		t.Errorf("copy is in %s, made by %s, want %s, %s", *sn.Location, *sn.Properties.CreationData.CreateOption, "westus2", armcompute.DiskCreateOptionCopyStart)
+		t.Errorf("copy is in %s, made by %s, want %s, %s", *sn.Location, *sn.Properties.CreationData.CreateOption, "westus2",
+			armcompute.DiskCreateOptionCopyStart)
 	}
 	percent := float32(0)
 	s.eventually("the copy is complete", func() bool {

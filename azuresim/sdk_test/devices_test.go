@@ -119,7 +119,10 @@ func TestDataFollowsTheDiskFromVMToVM(t *testing.T) {
 	r.expectContent("n2", 0, "after it is back!")
 	r.disk("restored", func(d *armcompute.Disk) {
 		d.Properties.DiskSizeGB = nil
-		d.Properties.CreationData = &armcompute.CreationData{CreateOption: to.Ptr(armcompute.DiskCreateOptionCopy), SourceResourceID: sn.ID}
+		d.Properties.CreationData = &armcompute.CreationData{
+			CreateOption:     to.Ptr(armcompute.DiskCreateOptionCopy),
+			SourceResourceID: sn.ID,
+		}
 	})
 	r.attach("n2", "restored")
 	r.expectContent("n2", 1, "written on n1")

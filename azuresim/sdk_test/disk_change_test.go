@@ -67,7 +67,8 @@ func TestBurstingOfADisk(t *testing.T) {
 	_, err := s.patch("a", bursting(true))
 	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
 	s.detach("node", "a")
-	if d, err := s.patch("a", bursting(true)); err != nil || !*d.Properties.BurstingEnabled || d.Properties.BurstingEnabledTime == nil {
+	if d, err := s.patch("a", bursting(true)); err != nil || !*d.Properties.BurstingEnabled ||
+		d.Properties.BurstingEnabledTime == nil {
 		t.Fatalf("%+v, %v", d.Properties, err)
 	}
 	_, err = s.patch("a", bursting(false)) // 12 hours have not passed

@@ -63,8 +63,12 @@ func TestDiskRules(t *testing.T) {
 		"the smallest ultra disk":               {changes{sku(ultra), zone("1"), sizeGB(4), iops(4000)}, ""},
 		"an ultra disk of 3 GiB":                {changes{sku(ultra), zone("1"), sizeGB(3)}, "InvalidParameter"},
 		"IOPS of an ultra disk beyond its size": {changes{sku(ultra), zone("1"), sizeGB(4), iops(4001)}, "InvalidParameter"},
-		"two zones":                             {changes{func(d *armcompute.Disk) { d.Zones = []*string{to.Ptr("1"), to.Ptr("2")} }}, "InvalidAvailabilityZone"},
-		"a zone for a zone-redundant disk":      {changes{sku(armcompute.DiskStorageAccountTypesPremiumZRS), zone("1")}, "InvalidParameter"},
+		"two zones": {changes{func(d *armcompute.Disk) {
+			d.Zones = []*string{to.Ptr("1"),
+				to.Ptr("2")}
+		}}, "InvalidAvailabilityZone"},
+		"a zone for a zone-redundant disk": {changes{sku(armcompute.DiskStorageAccountTypesPremiumZRS), zone("1")},
+			"InvalidParameter"},
 		"Premium v2 without a zone":             {changes{sku(premiumV2)}, "InvalidParameter"},
 		"IOPS of Premium v2 within bounds":      {changes{sku(premiumV2), zone("1"), iops(8000)}, ""},
 		"IOPS of Premium v2 beyond 500 per GiB": {changes{sku(premiumV2), zone("1"), iops(8001)}, "InvalidParameter"},
@@ -124,7 +128,8 @@ func TestListsComeInPages(t *testing.T) {
 	p, err := s.disks.BeginCreateOrUpdate(t.Context(), "other", "elsewhere", diskParams(), nil)
 	finish(t, p, err)
 
-	here, n := pages(t, s.disks.NewListByResourceGroupPager(group, nil), func(p armcompute.DisksClientListByResourceGroupResponse) []*armcompute.Disk { return p.Value })
+	here, n := pages(t, s.disks.NewListByResourceGroupPager(group, nil),
+		func(p armcompute.DisksClientListByResourceGroupResponse) []*armcompute.Disk { return p.Value })
 	names := map[string]bool{}
 	for _, d := range here {
 		names[*d.Name] = true
@@ -132,7 +137,8 @@ func TestListsComeInPages(t *testing.T) {
 	if n != 3 || len(names) != 7 || names["elsewhere"] {
 		t.Errorf("%d pages with %v", n, names)
 	}
-	all, _ := pages(t, s.disks.NewListPager(nil), func(p armcompute.DisksClientListResponse) []*armcompute.Disk { return p.Value })
+	all, _ := pages(t, s.disks.NewListPager(nil),
+		func(p armcompute.DisksClientListResponse) []*armcompute.Disk { return p.Value })
 	if len(all) != 8 {
 		t.Errorf("subscription has %d disks, want 8", len(all))
 	}

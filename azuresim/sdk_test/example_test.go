@@ -26,7 +26,8 @@ func (anyone) GetToken(context.Context, policy.TokenRequestOptions) (azcore.Acce
 	return azcore.AccessToken{Token: "anything", ExpiresOn: time.Now().Add(time.Hour)}, nil
 }
 
-// connect returns stock clients that talk to the simulator instead of Azure. Only the endpoint differs.
+// connect returns stock clients that talk to the simulator instead of Azure. Only the endpoint
+// differs.
 func connect(endpoint string) (*armcompute.ClientFactory, error) {
 	options := &arm.ClientOptions{
 		ClientOptions: policy.ClientOptions{

@@ -1,5 +1,5 @@
-// Package sdk_test holds azuresim to what a stock Azure SDK client expects of Azure: every test talks to a whole simulator over HTTP, and
-// the simulator must be consistent and idle after each.
+// Package sdk_test holds azuresim to what a stock Azure SDK client expects of Azure: every test
+// talks to a whole simulator over HTTP, and the simulator must be consistent and idle after each.
 package sdk_test
 
 import (
@@ -51,7 +51,11 @@ func (anyToken) GetToken(context.Context, policy.TokenRequestOptions) (azcore.Ac
 func start(t *testing.T, change ...func(*server.Options)) *simulator {
 	t.Helper()
 	running := simtest.Start(t, change...)
-	s := &simulator{t: t, url: running.URL, admin: running.AdminURL}
+	s := &simulator{
+		t:     t,
+		url:   running.URL,
+		admin: running.AdminURL,
+	}
 	s.connect(nil)
 	t.Cleanup(s.settle)
 	return s
@@ -62,7 +66,10 @@ func clientOptions(url string, transport policy.Transporter) *arm.ClientOptions 
 		Transport: transport,
 		Cloud: cloud.Configuration{
 			ActiveDirectoryAuthorityHost: url,
-			Services:                     map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: {Endpoint: url, Audience: "https://management.azure.com"}},
+			Services: map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: {
+				Endpoint: url,
+				Audience: "https://management.azure.com",
+			}},
 		},
 		InsecureAllowCredentialWithHTTP: true,
 		Retry:                           policy.RetryOptions{MaxRetries: -1},
@@ -118,7 +125,8 @@ func decodeBody(t *testing.T, resp *http.Response, out any) {
 	}
 }
 
-// unixTransport reaches a server on a unix socket, without regard to the URL's host. It keeps no connection, so that a restart of the server goes unnoticed.
+// unixTransport reaches a server on a unix socket, without regard to the URL's host. It keeps no
+// connection, so that a restart of the server goes unnoticed.
 func unixTransport(socket string) *http.Transport {
 	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -172,9 +180,11 @@ func expectCode(t *testing.T, re *azcore.ResponseError, status int, code string)
 
 func diskParams(change ...func(*armcompute.Disk)) armcompute.Disk {
 	d := armcompute.Disk{
-		Location: to.Ptr("eastus"), SKU: &armcompute.DiskSKU{Name: to.Ptr(armcompute.DiskStorageAccountTypesPremiumLRS)},
+		Location: to.Ptr("eastus"),
+		SKU:      &armcompute.DiskSKU{Name: to.Ptr(armcompute.DiskStorageAccountTypesPremiumLRS)},
 		Properties: &armcompute.DiskProperties{
-			CreationData: &armcompute.CreationData{CreateOption: to.Ptr(armcompute.DiskCreateOptionEmpty)}, DiskSizeGB: to.Ptr[int32](16),
+			CreationData: &armcompute.CreationData{CreateOption: to.Ptr(armcompute.DiskCreateOptionEmpty)},
+			DiskSizeGB:   to.Ptr[int32](16),
 		},
 	}
 	for _, c := range change {
@@ -220,7 +230,10 @@ func vmParams(size string, change ...func(*armcompute.VirtualMachine)) armcomput
 		Properties: &armcompute.VirtualMachineProperties{
 			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes(size))},
 			OSProfile:       &armcompute.OSProfile{ComputerName: to.Ptr("host")},
-			StorageProfile:  &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{Name: to.Ptr("os"), CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage)}},
+			StorageProfile: &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{
+				Name:         to.Ptr("os"),
+				CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage),
+			}},
 		},
 	}
 	for _, c := range change {
@@ -241,7 +254,8 @@ func (s *simulator) vm(name, size string, change ...func(*armcompute.VirtualMach
 
 func (s *simulator) getVM(name string) armcompute.VirtualMachine {
 	s.t.Helper()
-	vm, err := s.vms.Get(s.t.Context(), group, name, &armcompute.VirtualMachinesClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
+	vm, err := s.vms.Get(s.t.Context(), group, name,
+		&armcompute.VirtualMachinesClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -49,17 +49,21 @@ func TestListsOfVMsHaveTheirDisksOrTheirStatus(t *testing.T) {
 		if *vm.Name == "a" {
 			wantDisks = 1
 		}
-		if got := len(vm.Properties.StorageProfile.DataDisks); got != wantDisks || vm.Properties.InstanceView != nil || vm.Tags["of"] == nil {
-			t.Errorf("VM %s: got %d disks, instance view %v, tags %v; want %d disks, no instance view, tags", *vm.Name, got, vm.Properties.InstanceView, vm.Tags, wantDisks)
+		if got := len(vm.Properties.StorageProfile.DataDisks); got != wantDisks || vm.Properties.InstanceView != nil ||
+			vm.Tags["of"] == nil {
+			t.Errorf("VM %s: got %d disks, instance view %v, tags %v; want %d disks, no instance view, tags", *vm.Name, got,
+				vm.Properties.InstanceView, vm.Tags, wantDisks)
 		}
 	}
 
-	status, n := pages(t, s.vms.NewListAllPager(&armcompute.VirtualMachinesClientListAllOptions{StatusOnly: to.Ptr("true")}), inSubscription)
+	status, n := pages(t, s.vms.NewListAllPager(&armcompute.VirtualMachinesClientListAllOptions{StatusOnly: to.Ptr("true")}),
+		inSubscription)
 	if len(status) != 3 || n != 2 {
 		t.Fatalf("got the status of %d VMs on %d pages, want 3 on 2", len(status), n)
 	}
 	for _, vm := range status {
-		if vm.Properties.InstanceView == nil || *vm.Properties.InstanceView.Statuses[1].Code != "PowerState/running" || vm.Properties.StorageProfile != nil || vm.Tags != nil {
+		if vm.Properties.InstanceView == nil || *vm.Properties.InstanceView.Statuses[1].Code != "PowerState/running" ||
+			vm.Properties.StorageProfile != nil || vm.Tags != nil {
 			t.Errorf("VM %s: got %+v, want the power state and no profiles", *vm.Name, vm.Properties)
 		}
 	}
@@ -70,7 +74,10 @@ func TestTheStatusOfTheVMsOfAFlexibleScaleSet(t *testing.T) {
 	set := s.scaleSet("flex", armcompute.OrchestrationModeFlexible, 2)
 	s.vm("other", "Standard_D4s_v5")
 	filter := "'virtualMachineScaleSet/id' eq '" + *set.ID + "'"
-	members, _ := pages(t, s.vms.NewListAllPager(&armcompute.VirtualMachinesClientListAllOptions{StatusOnly: to.Ptr("true"), Filter: &filter}), inSubscription)
+	members, _ := pages(t, s.vms.NewListAllPager(&armcompute.VirtualMachinesClientListAllOptions{
+		StatusOnly: to.Ptr("true"),
+		Filter:     &filter,
+	}), inSubscription)
 	if len(members) != 2 || members[0].Properties.InstanceView == nil || members[0].Properties.StorageProfile != nil {
 		t.Errorf("got %d members, the first with %+v; want 2 with their status only", len(members), members[0].Properties)
 	}

@@ -20,7 +20,8 @@ const serveEnv = "AZURESIM_TEST_STATE_DIR"
 
 const hypervisorEnv = "AZURESIM_TEST_HYPERVISOR_DIR"
 
-// TestMain turns the test binary into azuresim itself if it is started with a state directory, so that tests have real processes to kill.
+// TestMain turns the test binary into azuresim itself if it is started with a state directory, so
+// that tests have real processes to kill.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
@@ -93,7 +94,11 @@ func (p *process) kill() {
 
 // client makes simulators whose clients reach the sockets of the process.
 func (p *process) client() *simulator {
-	s := &simulator{t: p.t, url: "http://azure", admin: "http://admin"}
+	s := &simulator{
+		t:     p.t,
+		url:   "http://azure",
+		admin: "http://admin",
+	}
 	s.connect(&http.Client{Transport: unixTransport(filepath.Join(p.dir, "azure.sock"))})
 	return s
 }
@@ -123,7 +128,8 @@ func TestSecondProcessOnOneStateDirectoryIsRefused(t *testing.T) {
 	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "", dir
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	if err := server.Run(ctx, o, t.Output(), t.Output()); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "another process") {
+	if err := server.Run(ctx, o, t.Output(), t.Output()); err == nil || !strings.Contains(err.Error(), dir) ||
+		!strings.Contains(err.Error(), "another process") {
 		t.Errorf("second process: %v, want an error that contains %q and %q", err, dir, "another process")
 	}
 }

@@ -54,9 +54,11 @@ func TestOperationHeadersAndDocuments(t *testing.T) {
 	s.vm("node", "Standard_D4s_v5")
 	s.hold("vm.disks", "node")
 	vm := "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/virtualMachines/node"
-	resp := s.raw("POST", vm+"/attachDetachDataDisks?api-version=2025-04-01", `{"dataDisksToAttach":[{"diskId":"`+diskID("a")+`"}]}`)
+	resp := s.raw("POST", vm+"/attachDetachDataDisks?api-version=2025-04-01",
+		`{"dataDisksToAttach":[{"diskId":"`+diskID("a")+`"}]}`)
 	status, location := resp.Header.Get("Azure-AsyncOperation"), resp.Header.Get("Location")
-	if resp.StatusCode != 202 || !strings.Contains(status, "/providers/Microsoft.Compute/locations/eastus/operations/") || !strings.Contains(location, "monitor=true") {
+	if resp.StatusCode != 202 || !strings.Contains(status, "/providers/Microsoft.Compute/locations/eastus/operations/") ||
+		!strings.Contains(location, "monitor=true") {
 		t.Fatalf("%d, %v", resp.StatusCode, resp.Header)
 	}
 	get := func(url string) (int, map[string]any) {
@@ -73,7 +75,8 @@ func TestOperationHeadersAndDocuments(t *testing.T) {
 		}
 		return r.StatusCode, doc
 	}
-	if code, doc := get(status); code != 200 || doc["status"] != "InProgress" || doc["startTime"] == nil || doc["endTime"] != nil {
+	if code, doc := get(status); code != 200 || doc["status"] != "InProgress" || doc["startTime"] == nil ||
+		doc["endTime"] != nil {
 		t.Errorf("status while it is in flight: got %d %v", code, doc)
 	}
 	if code, _ := get(location); code != 202 {
@@ -87,8 +90,10 @@ func TestOperationHeadersAndDocuments(t *testing.T) {
 		t.Errorf("location after it: %d %v", code, doc)
 	}
 
-	disk := s.raw("PUT", diskID("b")+"?api-version=2025-01-02", `{"location":"East US","properties":{"creationData":{"createOption":"Empty"},"diskSizeGB":4}}`)
-	if disk.StatusCode != 202 || !strings.Contains(disk.Header.Get("Location"), "/DiskOperations/") || disk.Header.Get("x-ms-request-id") == "" {
+	disk := s.raw("PUT", diskID("b")+"?api-version=2025-01-02",
+		`{"location":"East US","properties":{"creationData":{"createOption":"Empty"},"diskSizeGB":4}}`)
+	if disk.StatusCode != 202 || !strings.Contains(disk.Header.Get("Location"), "/DiskOperations/") ||
+		disk.Header.Get("x-ms-request-id") == "" {
 		t.Errorf("disk PUT: %d %v", disk.StatusCode, disk.Header)
 	}
 }
@@ -100,9 +105,10 @@ func TestRequestsAreCheckedBeforeResources(t *testing.T) {
 		status             int
 		code               string
 	}{
-		"an odd api-version":   {"GET", diskID("a") + "?api-version=latest", "", 400, "InvalidApiVersionParameter"},
-		"an unknown action":    {"POST", diskID("a") + "/explode?api-version=2025-01-02", "", 404, "InvalidResourceType"},
-		"an odd skip token":    {"GET", "/subscriptions/" + subscription + "/providers/Microsoft.Compute/disks?api-version=2025-01-02&$skiptoken=%21", "", 400, "InvalidParameter"},
+		"an odd api-version": {"GET", diskID("a") + "?api-version=latest", "", 400, "InvalidApiVersionParameter"},
+		"an unknown action":  {"POST", diskID("a") + "/explode?api-version=2025-01-02", "", 404, "InvalidResourceType"},
+		"an odd skip token": {"GET", "/subscriptions/" + subscription +
+			"/providers/Microsoft.Compute/disks?api-version=2025-01-02&$skiptoken=%21", "", 400, "InvalidParameter"},
 		"case does not matter": {"GET", strings.ToUpper(diskID("a")) + "?api-version=2025-01-02", "", 404, "ResourceNotFound"},
 	} {
 		t.Run(name, func(t *testing.T) {

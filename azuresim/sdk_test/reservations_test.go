@@ -24,7 +24,8 @@ func (r *rig) register(vm string, lun int, key uint64) reservations.Status {
 	list := make([]byte, 24)
 	binary.BigEndian.PutUint64(list[8:], key)
 	client := hypervisor.NewClient(filepath.Join(r.dir, "hypervisor.sock"))
-	answer, err := client.Execute(r.t.Context(), device, []byte{reservations.OpOut, reservations.RegisterAndIgnore, 0, 0, 0, 0, 0, 0, 24, 0}, list)
+	answer, err := client.Execute(r.t.Context(), device,
+		[]byte{reservations.OpOut, reservations.RegisterAndIgnore, 0, 0, 0, 0, 0, 0, 24, 0}, list)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -45,17 +45,23 @@ func TestWhatAzureRefusesIsRefused(t *testing.T) {
 	}{
 		"DELETE in a resource group that does not exist": {"DELETE", elsewhere, "", 404, "ResourceGroupNotFound"},
 		"PATCH in a resource group that does not exist":  {"PATCH", elsewhere, `{}`, 404, "ResourceGroupNotFound"},
-		"an api-version of VMs for a disk":               {"GET", diskID("plain") + "?api-version=2025-04-01", "", 400, "NoRegisteredProviderFound"},
-		"an unknown property of a part":                  {"PUT", diskID("a") + version, disk(`"encryption":{"colour":"red"}`), 400, "BadRequest"},
-		"an unknown property of a change":                {"PATCH", diskID("plain") + version, `{"properties":{"diskSizeGB":8,"colour":"red"}}`, 400, "BadRequest"},
-		"an unknown property of a data disk": {"PUT", strings.Replace(diskID("v"), "/disks/", "/virtualMachines/", 1) + "?api-version=2025-04-01",
+		"an api-version of VMs for a disk": {"GET", diskID("plain") + "?api-version=2025-04-01", "", 400,
+			"NoRegisteredProviderFound"},
+		"an unknown property of a part": {"PUT", diskID("a") + version, disk(`"encryption":{"colour":"red"}`),
+			400, "BadRequest"},
+		"an unknown property of a change": {"PATCH", diskID("plain") + version,
+			`{"properties":{"diskSizeGB":8,"colour":"red"}}`, 400, "BadRequest"},
+		"an unknown property of a data disk": {"PUT",
+			strings.Replace(diskID("v"), "/disks/", "/virtualMachines/", 1) + "?api-version=2025-04-01",
 			`{"location":"eastus","properties":{"hardwareProfile":{"vmSize":"Standard_D4s_v5"},"storageProfile":{"dataDisks":[{"lun":0,"colour":"red"}]}}}`, 400, "BadRequest"},
-		"an unknown property of an attach": {"POST", strings.Replace(diskID("v"), "/disks/", "/virtualMachines/", 1) + "/attachDetachDataDisks?api-version=2025-04-01",
+		"an unknown property of an attach": {"POST",
+			strings.Replace(diskID("v"), "/disks/", "/virtualMachines/", 1) + "/attachDetachDataDisks?api-version=2025-04-01",
 			`{"dataDisksToAttach":[{"diskId":"` + diskID("plain") + `","colour":"red"}]}`, 400, "BadRequest"},
 		"a name with a space":            {"PUT", diskID("a%20b") + version, emptyDisk, 400, "InvalidParameter"},
 		"a name that ends with a hyphen": {"PUT", diskID("a-") + version, emptyDisk, 400, "InvalidParameter"},
 		"a disk access that does not exist, for an existing disk": {"PATCH", diskID("plain") + version,
-			`{"properties":{"networkAccessPolicy":"AllowPrivate","diskAccessId":"` + missing + `diskAccesses/none"}}`, 400, "BadRequest"},
+			`{"properties":{"networkAccessPolicy":"AllowPrivate","diskAccessId":"` + missing + `diskAccesses/none"}}`, 400,
+			"BadRequest"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if status, code, message := s.code(tc.method, tc.path, tc.body); status != tc.status || code != tc.code {
@@ -75,7 +81,8 @@ func TestNamesThatAzureTakes(t *testing.T) {
 func TestATokenForAnotherAudienceIsRefused(t *testing.T) {
 	s := start(t, func(o *server.Options) { o.Auth = "on" })
 	for audience, code := range map[string]string{
-		"https://management.azure.com": "", "https://management.azure.com/": "", "https://management.core.windows.net/": "", s.url: "",
+		"https://management.azure.com": "", "https://management.azure.com/": "", "https://management.core.windows.net/": "",
+		s.url:                     "",
 		"https://vault.azure.net": "InvalidAuthenticationTokenAudience", "": "InvalidAuthenticationTokenAudience",
 	} {
 		var doc struct {
@@ -102,16 +109,18 @@ func TestPerformanceAndTierOfADisk(t *testing.T) {
 		iops, mbps int64
 		tier       string
 	}{
-		"premium":                    {[]func(*armcompute.Disk){sizeGB(10)}, 120, 25, "P3"},
-		"premium with a higher tier": {[]func(*armcompute.Disk){sizeGB(10), with(func(p *armcompute.DiskProperties) { p.Tier = to.Ptr("P20") })}, 2300, 150, "P20"},
-		"standard":                   {[]func(*armcompute.Disk){sku(standard), sizeGB(200)}, 500, 60, ""},
-		"standard SSD":               {[]func(*armcompute.Disk){sku(ssd), sizeGB(200)}, 500, 100, ""},
-		"premium v2":                 {[]func(*armcompute.Disk){sku(premiumV2), zone("1")}, 3000, 125, ""},
+		"premium": {[]func(*armcompute.Disk){sizeGB(10)}, 120, 25, "P3"},
+		"premium with a higher tier": {[]func(*armcompute.Disk){sizeGB(10),
+			with(func(p *armcompute.DiskProperties) { p.Tier = to.Ptr("P20") })}, 2300, 150, "P20"},
+		"standard":     {[]func(*armcompute.Disk){sku(standard), sizeGB(200)}, 500, 60, ""},
+		"standard SSD": {[]func(*armcompute.Disk){sku(ssd), sizeGB(200)}, 500, 100, ""},
+		"premium v2":   {[]func(*armcompute.Disk){sku(premiumV2), zone("1")}, 3000, 125, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := s.disk(strings.ReplaceAll(name, " ", "-"), tc.change...)
 			p := d.Properties
-			if *p.DiskIOPSReadWrite != tc.iops || *p.DiskMBpsReadWrite != tc.mbps || deref(p.Tier) != tc.tier || p.DataAccessAuthMode != nil {
+			if *p.DiskIOPSReadWrite != tc.iops || *p.DiskMBpsReadWrite != tc.mbps || deref(p.Tier) != tc.tier ||
+				p.DataAccessAuthMode != nil {
 				t.Errorf("IOPS %d, MBps %d, tier %q, data access %v; want %d, %d, %q and none",
 					*p.DiskIOPSReadWrite, *p.DiskMBpsReadWrite, deref(p.Tier), p.DataAccessAuthMode, tc.iops, tc.mbps, tc.tier)
 			}
@@ -156,7 +165,8 @@ func TestADiskCanBeDeletedWhileItIsBeingAttached(t *testing.T) {
 		t.Fatal(err)
 	}
 	if d := s.getDisk("a"); *d.Properties.DiskState != "Unattached" || d.ManagedBy != nil {
-		t.Errorf("a disk during its attach is %s, managed by %v; want Unattached, and nothing", *d.Properties.DiskState, d.ManagedBy)
+		t.Errorf("a disk during its attach is %s, managed by %v; want Unattached, and nothing", *d.Properties.DiskState,
+			d.ManagedBy)
 	}
 	del, err := s.disks.BeginDelete(t.Context(), group, "a", nil)
 	finish(t, del, err)
@@ -164,11 +174,14 @@ func TestADiskCanBeDeletedWhileItIsBeingAttached(t *testing.T) {
 
 	// The VM has a disk that does not exist. A whole list that names it is refused.
 	vm := s.getVM("node")
-	if disks := vm.Properties.StorageProfile.DataDisks; len(disks) != 1 || !strings.EqualFold(*disks[0].ManagedDisk.ID, diskID("a")) {
+	if disks := vm.Properties.StorageProfile.DataDisks; len(disks) != 1 ||
+		!strings.EqualFold(*disks[0].ManagedDisk.ID, diskID("a")) {
 		t.Fatalf("data disks are %v, want the one that was deleted", disks)
 	}
 	list := append(vm.Properties.StorageProfile.DataDisks, &armcompute.DataDisk{
-		Lun: to.Ptr[int32](1), CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesAttach), ManagedDisk: &armcompute.ManagedDiskParameters{ID: to.Ptr(diskID("b"))},
+		Lun:          to.Ptr[int32](1),
+		CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesAttach),
+		ManagedDisk:  &armcompute.ManagedDiskParameters{ID: to.Ptr(diskID("b"))},
 	})
 	update, err := s.vms.BeginUpdate(t.Context(), group, "node", armcompute.VirtualMachineUpdate{
 		Properties: &armcompute.VirtualMachineProperties{StorageProfile: &armcompute.StorageProfile{DataDisks: list}},
@@ -184,7 +197,8 @@ func TestADiskCanBeDeletedWhileItIsBeingAttached(t *testing.T) {
 func TestInstancesOfAUniformScaleSetHaveTheProfilesOfItsModel(t *testing.T) {
 	s := start(t)
 	p, err := s.sets.BeginCreateOrUpdate(t.Context(), group, "pool", armcompute.VirtualMachineScaleSet{
-		Location: to.Ptr("eastus"), SKU: &armcompute.SKU{Name: to.Ptr("Standard_D4s_v5"), Capacity: to.Ptr[int64](1)},
+		Location: to.Ptr("eastus"),
+		SKU:      &armcompute.SKU{Name: to.Ptr("Standard_D4s_v5"), Capacity: to.Ptr[int64](1)},
 		Properties: &armcompute.VirtualMachineScaleSetProperties{
 			OrchestrationMode: to.Ptr(armcompute.OrchestrationModeUniform),
 			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetVMProfile{
@@ -192,13 +206,18 @@ func TestInstancesOfAUniformScaleSetHaveTheProfilesOfItsModel(t *testing.T) {
 				StorageProfile: &armcompute.VirtualMachineScaleSetStorageProfile{
 					ImageReference: &armcompute.ImageReference{ID: to.Ptr("/image")},
 					OSDisk: &armcompute.VirtualMachineScaleSetOSDisk{
-						CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage), Caching: to.Ptr(armcompute.CachingTypesReadWrite), OSType: to.Ptr(armcompute.OperatingSystemTypesLinux),
-						DiskSizeGB: to.Ptr[int32](128), ManagedDisk: &armcompute.VirtualMachineScaleSetManagedDiskParameters{StorageAccountType: to.Ptr(armcompute.StorageAccountTypesPremiumLRS)},
+						CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage),
+						Caching:      to.Ptr(armcompute.CachingTypesReadWrite),
+						OSType:       to.Ptr(armcompute.OperatingSystemTypesLinux),
+						DiskSizeGB:   to.Ptr[int32](128),
+						ManagedDisk: &armcompute.VirtualMachineScaleSetManagedDiskParameters{StorageAccountType: to.Ptr(
+							armcompute.StorageAccountTypesPremiumLRS)},
 					},
 				},
 				NetworkProfile: &armcompute.VirtualMachineScaleSetNetworkProfile{
 					NetworkInterfaceConfigurations: []*armcompute.VirtualMachineScaleSetNetworkConfiguration{{
-						Name: to.Ptr("nic"), Properties: &armcompute.VirtualMachineScaleSetNetworkConfigurationProperties{Primary: to.Ptr(true)},
+						Name:       to.Ptr("nic"),
+						Properties: &armcompute.VirtualMachineScaleSetNetworkConfigurationProperties{Primary: to.Ptr(true)},
 					}},
 				},
 			},
@@ -211,14 +230,16 @@ func TestInstancesOfAUniformScaleSetHaveTheProfilesOfItsModel(t *testing.T) {
 	}
 	props := got.Properties
 	if props.NetworkProfile == nil || len(props.NetworkProfile.NetworkInterfaces) != 1 ||
-		!strings.HasSuffix(*props.NetworkProfile.NetworkInterfaces[0].ID, "/virtualMachineScaleSets/pool/virtualMachines/0/networkInterfaces/nic") {
+		!strings.HasSuffix(*props.NetworkProfile.NetworkInterfaces[0].ID,
+			"/virtualMachineScaleSets/pool/virtualMachines/0/networkInterfaces/nic") {
 		t.Errorf("network profile is %+v, want the interface nic of the instance", props.NetworkProfile)
 	}
 	if props.NetworkProfileConfiguration == nil || len(props.NetworkProfileConfiguration.NetworkInterfaceConfigurations) != 1 {
 		t.Errorf("network configuration is %+v, want that of the model", props.NetworkProfileConfiguration)
 	}
 	os := props.StorageProfile.OSDisk
-	if os == nil || os.OSType == nil || *os.OSType != armcompute.OperatingSystemTypesLinux || *os.DiskSizeGB != 128 || os.Name == nil || os.ManagedDisk == nil || os.ManagedDisk.ID == nil {
+	if os == nil || os.OSType == nil || *os.OSType != armcompute.OperatingSystemTypesLinux || *os.DiskSizeGB != 128 ||
+		os.Name == nil || os.ManagedDisk == nil || os.ManagedDisk.ID == nil {
 		t.Errorf("OS disk is %+v, want that of the model, with a name and an ID", os)
 	}
 	if props.StorageProfile.ImageReference == nil {

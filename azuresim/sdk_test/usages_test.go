@@ -13,7 +13,8 @@ import (
 // usage returns what the usages list says of a counter.
 func (s *simulator) usage(location, name string) (current int32, limit int64) {
 	s.t.Helper()
-	all, _ := pages(s.t, s.factory.NewUsageClient().NewListPager(location, nil), func(p armcompute.UsageClientListResponse) []*armcompute.Usage { return p.Value })
+	all, _ := pages(s.t, s.factory.NewUsageClient().NewListPager(location, nil),
+		func(p armcompute.UsageClientListResponse) []*armcompute.Usage { return p.Value })
 	for _, u := range all {
 		if *u.Name.Value == name {
 			return *u.CurrentValue, *u.Limit
@@ -28,7 +29,13 @@ func TestUsagesCountTheDisksOfALocation(t *testing.T) {
 	s.disk("a")
 	s.disk("b", sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), zone("1"), sizeGB(100))
 	s.disk("c", func(d *armcompute.Disk) { d.Location = to.Ptr("westeurope") })
-	for name, want := range map[string]int32{"PremiumDiskCount": 1, "UltraSSDDiskCount": 1, "UltraSSDDiskSizeInGB": 100, "StandardDiskCount": 0, "virtualMachines": 0} {
+	for name, want := range map[string]int32{
+		"PremiumDiskCount":     1,
+		"UltraSSDDiskCount":    1,
+		"UltraSSDDiskSizeInGB": 100,
+		"StandardDiskCount":    0,
+		"virtualMachines":      0,
+	} {
 		if current, limit := s.usage("East US", name); current != want || limit < 1000 {
 			t.Errorf("%s: %d of %d, want %d", name, current, limit, want)
 		}
@@ -52,16 +59,19 @@ func TestTheQuotaIsKept(t *testing.T) {
 		return re.Error()
 	}
 	s.disk("a")
-	if text := refused("b"); !strings.Contains(text, "exceeding approved PremiumDiskCount quota") || !strings.Contains(text, "Current Limit: 1, Current Usage: 1, Additional Required: 1") {
+	if text := refused("b"); !strings.Contains(text, "exceeding approved PremiumDiskCount quota") ||
+		!strings.Contains(text, "Current Limit: 1, Current Usage: 1, Additional Required: 1") {
 		t.Error(text)
 	}
 	s.disk("a", sizeGB(32)) // growing it takes no further disk
 	s.disk("c", sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), zone("1"), sizeGB(60))
 	refused("d", sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), zone("1"), sizeGB(41))
-	grow, err := s.disks.BeginUpdate(t.Context(), group, "c", armcompute.DiskUpdate{Properties: &armcompute.DiskUpdateProperties{DiskSizeGB: to.Ptr[int32](101)}}, nil)
+	grow, err := s.disks.BeginUpdate(t.Context(), group, "c",
+		armcompute.DiskUpdate{Properties: &armcompute.DiskUpdateProperties{DiskSizeGB: to.Ptr[int32](101)}}, nil)
 	expectCode(t, failure(t, grow, err), 409, "OperationNotAllowed")
 	other := s.disk("e", sku(ssd))
-	convert, err := s.disks.BeginUpdate(t.Context(), group, *other.Name, armcompute.DiskUpdate{SKU: &armcompute.DiskSKU{Name: to.Ptr(armcompute.DiskStorageAccountTypesPremiumLRS)}}, nil)
+	convert, err := s.disks.BeginUpdate(t.Context(), group, *other.Name,
+		armcompute.DiskUpdate{SKU: &armcompute.DiskSKU{Name: to.Ptr(armcompute.DiskStorageAccountTypesPremiumLRS)}}, nil)
 	expectCode(t, failure(t, convert, err), 409, "OperationNotAllowed")
 
 	if status := s.adminCall("PUT", "/admin/quotas/PremiumDiskCount", map[string]int{"limit": 2}, nil); status != 204 {
@@ -83,10 +93,12 @@ func TestAZoneMayLackASKU(t *testing.T) {
 		return func(d *armcompute.Disk) { d.Location = &location }
 	}
 	s.disk("there", sku(premiumV2), in("southeastasia"), zone("2"))
-	p, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "not-there", diskParams(sku(premiumV2), in("southeastasia"), zone("3")), nil)
+	p, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "not-there",
+		diskParams(sku(premiumV2), in("southeastasia"), zone("3")), nil)
 	expectCode(t, failure(t, p, err), 409, "SkuNotAvailable")
 	filter := "location eq 'southeastasia'"
-	page, err := s.factory.NewResourceSKUsClient().NewListPager(&armcompute.ResourceSKUsClientListOptions{Filter: &filter}).NextPage(t.Context())
+	page, err := s.factory.NewResourceSKUsClient().NewListPager(
+		&armcompute.ResourceSKUsClientListOptions{Filter: &filter}).NextPage(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,8 @@ func TestVMResizeIsHeldToTheDisks(t *testing.T) {
 	s.attach("node", "a", "b", "c", "d", "e")
 	resize := func(size string) error {
 		p, err := s.vms.BeginUpdate(t.Context(), group, "node", armcompute.VirtualMachineUpdate{
-			Properties: &armcompute.VirtualMachineProperties{HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes(size))}},
+			Properties: &armcompute.VirtualMachineProperties{HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(
+				armcompute.VirtualMachineSizeTypes(size))}},
 		}, nil)
 		if err == nil {
 			finish(t, p, nil)
@@ -93,8 +94,9 @@ func TestVMNamesAreUniqueOverTheSimulator(t *testing.T) {
 func (s *simulator) scaleSet(name string, mode armcompute.OrchestrationMode, capacity int64) armcompute.VirtualMachineScaleSet {
 	s.t.Helper()
 	p, err := s.sets.BeginCreateOrUpdate(s.t.Context(), group, name, armcompute.VirtualMachineScaleSet{
-		Location: to.Ptr("eastus"), Zones: []*string{to.Ptr("1"), to.Ptr("2")},
-		SKU: &armcompute.SKU{Name: to.Ptr("Standard_D4s_v5"), Capacity: &capacity},
+		Location: to.Ptr("eastus"),
+		Zones:    []*string{to.Ptr("1"), to.Ptr("2")},
+		SKU:      &armcompute.SKU{Name: to.Ptr("Standard_D4s_v5"), Capacity: &capacity},
 		Properties: &armcompute.VirtualMachineScaleSetProperties{
 			OrchestrationMode: &mode,
 			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetVMProfile{
@@ -107,9 +109,10 @@ func (s *simulator) scaleSet(name string, mode armcompute.OrchestrationMode, cap
 
 func (s *simulator) listInstances(set string) []*armcompute.VirtualMachineScaleSetVM {
 	s.t.Helper()
-	list, _ := pages(s.t, s.instances.NewListPager(group, set, nil), func(p armcompute.VirtualMachineScaleSetVMsClientListResponse) []*armcompute.VirtualMachineScaleSetVM {
-		return p.Value
-	})
+	list, _ := pages(s.t, s.instances.NewListPager(group, set, nil),
+		func(p armcompute.VirtualMachineScaleSetVMsClientListResponse) []*armcompute.VirtualMachineScaleSetVM {
+			return p.Value
+		})
 	return list
 }
 
@@ -120,7 +123,8 @@ func TestUniformScaleSetInstancesTakeDisks(t *testing.T) {
 		t.Errorf("scale set is %+v", set)
 	}
 	list := s.listInstances("pool")
-	if len(list) != 3 || *list[1].InstanceID != "1" || *list[1].Name != "pool_1" || *list[1].Zones[0] != "2" || *list[1].Properties.OSProfile.ComputerName != "pool000001" {
+	if len(list) != 3 || *list[1].InstanceID != "1" || *list[1].Name != "pool_1" || *list[1].Zones[0] != "2" ||
+		*list[1].Properties.OSProfile.ComputerName != "pool000001" {
 		t.Fatalf("instances are %+v", list)
 	}
 	s.disk("a", zone("2"))
@@ -129,8 +133,10 @@ func TestUniformScaleSetInstancesTakeDisks(t *testing.T) {
 	if got := finish(t, p, err).DataDisks; len(got) != 1 || *got[0].Lun != 0 {
 		t.Errorf("after attach: %+v", got)
 	}
-	got, err := s.instances.Get(t.Context(), group, "pool", "1", &armcompute.VirtualMachineScaleSetVMsClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
-	if err != nil || *s.getDisk("a").ManagedBy != *got.ID || !strings.HasSuffix(*got.ID, "/virtualMachineScaleSets/pool/virtualMachines/1") {
+	got, err := s.instances.Get(t.Context(), group, "pool", "1",
+		&armcompute.VirtualMachineScaleSetVMsClientGetOptions{Expand: to.Ptr(armcompute.InstanceViewTypesInstanceView)})
+	if err != nil || *s.getDisk("a").ManagedBy != *got.ID ||
+		!strings.HasSuffix(*got.ID, "/virtualMachineScaleSets/pool/virtualMachines/1") {
 		t.Errorf("instance is %v, %v; disk is managed by %v", *got.ID, err, *s.getDisk("a").ManagedBy)
 	}
 
@@ -204,7 +210,8 @@ func TestScaleSetGrowsAndShrinks(t *testing.T) {
 	s.scaleSet("pool", armcompute.OrchestrationModeUniform, 2)
 	resize := func(n int64) {
 		t.Helper()
-		p, err := s.sets.BeginUpdate(t.Context(), group, "pool", armcompute.VirtualMachineScaleSetUpdate{SKU: &armcompute.SKU{Capacity: &n}}, nil)
+		p, err := s.sets.BeginUpdate(t.Context(), group, "pool",
+			armcompute.VirtualMachineScaleSetUpdate{SKU: &armcompute.SKU{Capacity: &n}}, nil)
 		finish(t, p, err)
 	}
 	resize(4)
@@ -217,7 +224,8 @@ func TestScaleSetGrowsAndShrinks(t *testing.T) {
 	if list := s.listInstances("pool"); *list[1].InstanceID != "4" {
 		t.Errorf("an instance ID was used again: %s, want %s", *list[1].InstanceID, "4")
 	}
-	p, err := s.sets.BeginDeleteInstances(t.Context(), group, "pool", armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{InstanceIDs: []*string{to.Ptr("4")}}, nil)
+	p, err := s.sets.BeginDeleteInstances(t.Context(), group, "pool",
+		armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{InstanceIDs: []*string{to.Ptr("4")}}, nil)
 	finish(t, p, err)
 	got, err := s.sets.Get(t.Context(), group, "pool", nil)
 	if err != nil || *got.SKU.Capacity != 1 {

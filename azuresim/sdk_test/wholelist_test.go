@@ -11,8 +11,10 @@ import (
 // entry is an element of the whole data disk list.
 func entry(name string, lun int32) *armcompute.DataDisk {
 	return &armcompute.DataDisk{
-		Lun: &lun, Name: &name, CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesAttach),
-		ManagedDisk: &armcompute.ManagedDiskParameters{ID: to.Ptr(diskID(name))},
+		Lun:          &lun,
+		Name:         &name,
+		CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesAttach),
+		ManagedDisk:  &armcompute.ManagedDiskParameters{ID: to.Ptr(diskID(name))},
 	}
 }
 
@@ -25,7 +27,8 @@ func leaving(name string, lun int32, force bool) *armcompute.DataDisk {
 	return e
 }
 
-func (s *simulator) beginPatch(vm string, list ...*armcompute.DataDisk) (*runtime.Poller[armcompute.VirtualMachinesClientUpdateResponse], error) {
+func (s *simulator) beginPatch(vm string,
+	list ...*armcompute.DataDisk) (*runtime.Poller[armcompute.VirtualMachinesClientUpdateResponse], error) {
 	if list == nil {
 		list = []*armcompute.DataDisk{}
 	}
@@ -83,7 +86,8 @@ func TestPatchWithoutStorageProfileLeavesDisksAlone(t *testing.T) {
 	s.disk("a")
 	s.vm("node", "Standard_D4s_v5")
 	s.attach("node", "a")
-	p, err := s.vms.BeginUpdate(t.Context(), group, "node", armcompute.VirtualMachineUpdate{Tags: map[string]*string{"k": to.Ptr("v")}}, nil)
+	p, err := s.vms.BeginUpdate(t.Context(), group, "node",
+		armcompute.VirtualMachineUpdate{Tags: map[string]*string{"k": to.Ptr("v")}}, nil)
 	vm := finish(t, p, err).VirtualMachine
 	expectLUNs(t, vm, map[string]int32{"a": 0})
 	if *vm.Tags["k"] != "v" {
@@ -123,14 +127,21 @@ func TestListRulesAreHeld(t *testing.T) {
 		status int
 		code   string
 	}{
-		"a LUN that is taken is refused":                    {[]*armcompute.DataDisk{entry("a", 0), entry("b", 0)}, 400, "InvalidParameter"},
-		"a LUN of a disk that is leaving is still taken":    {[]*armcompute.DataDisk{leaving("a", 0, false), entry("b", 0)}, 400, "InvalidParameter"},
-		"force detach needs toBeDetached":                   {[]*armcompute.DataDisk{force}, 400, "InvalidParameter"},
-		"a disk that is not there cannot leave":             {[]*armcompute.DataDisk{entry("a", 0), leaving("b", 1, false)}, 400, "InvalidParameter"},
-		"a LUN cannot change":                               {[]*armcompute.DataDisk{entry("a", 3)}, 409, "PropertyChangeNotAllowed"},
-		"a disk that does not exist cannot be attached":     {[]*armcompute.DataDisk{entry("a", 0), entry("nowhere", 2)}, 404, "NotFound"},
-		"a LUN above 63 is refused":                         {[]*armcompute.DataDisk{entry("a", 0), entry("b", 64)}, 400, "InvalidParameter"},
-		"making a disk in the list is not supported, plain": {[]*armcompute.DataDisk{entry("a", 0), empty}, 400, "InvalidParameter"},
+		"a LUN that is taken is refused": {[]*armcompute.DataDisk{entry("a", 0), entry("b", 0)}, 400,
+			"InvalidParameter"},
+		"a LUN of a disk that is leaving is still taken": {[]*armcompute.DataDisk{leaving("a", 0, false), entry("b", 0)}, 400,
+			"InvalidParameter"},
+		"force detach needs toBeDetached": {[]*armcompute.DataDisk{force}, 400, "InvalidParameter"},
+		"a disk that is not there cannot leave": {[]*armcompute.DataDisk{entry("a", 0), leaving("b", 1, false)}, 400,
+			"InvalidParameter"},
+		"a LUN cannot change": {[]*armcompute.DataDisk{entry("a", 3)}, 409,
+			"PropertyChangeNotAllowed"},
+		"a disk that does not exist cannot be attached": {[]*armcompute.DataDisk{entry("a", 0), entry("nowhere", 2)}, 404,
+			"NotFound"},
+		"a LUN above 63 is refused": {[]*armcompute.DataDisk{entry("a", 0), entry("b", 64)}, 400,
+			"InvalidParameter"},
+		"making a disk in the list is not supported, plain": {[]*armcompute.DataDisk{entry("a", 0), empty}, 400,
+			"InvalidParameter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := s.beginPatch("node", tc.list...)
@@ -144,9 +155,11 @@ func TestETagGuardsWrites(t *testing.T) {
 	s := start(t)
 	s.vm("node", "Standard_D4s_v5")
 	vm := s.getVM("node")
-	p, err := s.vms.BeginCreateOrUpdate(t.Context(), group, "node", vm, &armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfMatch: vm.Etag})
+	p, err := s.vms.BeginCreateOrUpdate(t.Context(), group, "node", vm,
+		&armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfMatch: vm.Etag})
 	finish(t, p, err)
-	_, err = s.vms.BeginCreateOrUpdate(t.Context(), group, "node", vm, &armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfMatch: vm.Etag})
+	_, err = s.vms.BeginCreateOrUpdate(t.Context(), group, "node", vm,
+		&armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfMatch: vm.Etag})
 	expectCode(t, responseError(t, err), 412, "ConditionNotMet")
 }
 

@@ -30,15 +30,20 @@ func NewCommand() *cobra.Command {
 			"on, off, or seed, which is on if the seed is even")
 	f.StringVar(&o.Throttle, "throttle", o.Throttle, "on: hold clients to Azure's request quotas")
 	f.StringVar(&o.Auth, "auth", o.Auth, "on: refuse calls without a token of this simulator")
-	f.StringArrayVar(&o.Clients, "client", o.Clients, "client ID and secret that may ask for tokens, as ID=SECRET; repeatable; without one every client may ask")
-	f.StringArrayVar(&o.Applications, "application", o.Applications, "client ID and file (JSON: secrets, certificates, federated) of what it may ask for tokens with, as ID=FILE; repeatable")
-	f.StringArrayVar(&o.Roles, "role", o.Roles, "client ID and file (JSON, as for az role definition create) of what it may do within the assignable scopes, as ID=FILE; repeatable; without one every client may do everything")
+	f.StringArrayVar(&o.Clients, "client", o.Clients,
+		"client ID and secret that may ask for tokens, as ID=SECRET; repeatable; without one every client may ask")
+	f.StringArrayVar(&o.Applications, "application", o.Applications,
+		"client ID and file (JSON: secrets, certificates, federated) of what it may ask for tokens with, as ID=FILE; repeatable")
+	f.StringArrayVar(&o.Roles, "role", o.Roles,
+		"client ID and file (JSON, as for az role definition create) of what it may do within the assignable scopes, as ID=FILE; repeatable; without one every client may do everything")
 	f.DurationVar(&o.TokenLifetime, "token-lifetime", o.TokenLifetime, "how long tokens are good for")
 	f.StringVar(&o.Hypervisor, "hypervisor", o.Hypervisor, "unix socket of azuresim hypervisor; empty for disks without devices")
 	f.StringSliceVar(&o.Subscriptions, "subscription", o.Subscriptions, "subscription that exists; repeatable")
-	f.StringSliceVar(&o.ResourceGroups, "resource-group", o.ResourceGroups, "resource group to make at start in every subscription; repeatable")
+	f.StringSliceVar(&o.ResourceGroups, "resource-group", o.ResourceGroups,
+		"resource group to make at start in every subscription; repeatable")
 	f.StringVar(&o.Location, "location", o.Location, "location of those resource groups")
-	f.StringSliceVar(&o.Quotas, "quota", o.Quotas, "limit of a counter of the usages list, as in PremiumDiskCount=10; repeatable; Azure's defaults for the others")
+	f.StringSliceVar(&o.Quotas, "quota", o.Quotas,
+		"limit of a counter of the usages list, as in PremiumDiskCount=10; repeatable; Azure's defaults for the others")
 	f.IntVar(&o.PageSize, "page-size", o.PageSize, "how many entries a page of a list holds")
 	f.StringVar(&o.TLSCert, "tls-cert", o.TLSCert, "certificate file; with --tls-key the Azure endpoint speaks HTTPS")
 	f.StringVar(&o.TLSKey, "tls-key", o.TLSKey, "key file of the certificate")

@@ -1,4 +1,5 @@
-// Package server puts the simulator together and runs it: store, model, data plane, the Azure listener and the admin listener.
+// Package server puts the simulator together and runs it: store, model, data plane, the Azure
+// listener and the admin listener.
 package server
 
 import (
@@ -51,10 +52,21 @@ type Options struct {
 // Defaults are the options without flags.
 func Defaults() Options {
 	return Options{
-		Listen: "127.0.0.1:8080", AdminListen: "127.0.0.1:8081", StateDir: "azuresim-state", Latency: "realistic", Seed: 1,
-		Reservations: "seed", GoalState: "seed",
-		Throttle: "on", Auth: "off", Subscriptions: []string{"00000000-0000-0000-0000-000000000001"}, ResourceGroups: []string{"default"},
-		Location: "eastus", PageSize: 100, LogLevel: "info", TokenLifetime: auth.Lifetime,
+		Listen:         "127.0.0.1:8080",
+		AdminListen:    "127.0.0.1:8081",
+		StateDir:       "azuresim-state",
+		Latency:        "realistic",
+		Seed:           1,
+		Reservations:   "seed",
+		GoalState:      "seed",
+		Throttle:       "on",
+		Auth:           "off",
+		Subscriptions:  []string{"00000000-0000-0000-0000-000000000001"},
+		ResourceGroups: []string{"default"},
+		Location:       "eastus",
+		PageSize:       100,
+		LogLevel:       "info",
+		TokenLifetime:  auth.Lifetime,
 	}
 }
 
@@ -72,7 +84,12 @@ type settings struct {
 
 // resolve checks every option and reports every fault.
 func (o Options) resolve() (settings, error) {
-	s := settings{Options: o, applications: map[string]auth.Application{}, roles: map[string]auth.Assignment{}, quotas: map[string]int64{}}
+	s := settings{
+		Options:      o,
+		applications: map[string]auth.Application{},
+		roles:        map[string]auth.Assignment{},
+		quotas:       map[string]int64{},
+	}
 	var faults []error
 	fault := func(flag string, format string, args ...any) {
 		faults = append(faults, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
@@ -120,7 +137,8 @@ func (o Options) resolve() (settings, error) {
 		name, text, _ := strings.Cut(pair, "=")
 		limit, err := strconv.ParseInt(text, 10, 64)
 		if !slices.Contains(compute.QuotaNames(), name) || err != nil || limit < 0 {
-			fault("quota", "%q must be <counter>=<limit>, where the limit is 0 or more and the counter one of %s", pair, strings.Join(compute.QuotaNames(), ", "))
+			fault("quota", "%q must be <counter>=<limit>, where the limit is 0 or more and the counter one of %s", pair,
+				strings.Join(compute.QuotaNames(), ", "))
 		}
 		s.quotas[name] = limit
 	}

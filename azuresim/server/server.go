@@ -37,7 +37,8 @@ const (
 	shutdownWait  = 5 * time.Second
 )
 
-// Run runs the simulator until ctx ends. It writes its log to logs and, when it is ready, one line to out.
+// Run runs the simulator until ctx ends. It writes its log to logs and, when it is ready, one line
+// to out.
 func Run(ctx context.Context, o Options, out, logs io.Writer) error {
 	s, err := o.resolve()
 	if err != nil {
@@ -47,7 +48,8 @@ func Run(ctx context.Context, o Options, out, logs io.Writer) error {
 	if err := os.MkdirAll(s.StateDir, 0o700); err != nil {
 		return fmt.Errorf("make state directory: %w", err)
 	}
-	db, err := store.Open(filepath.Join(s.StateDir, "azuresim.db"), storeLockWait, slices.Concat(compute.Tables, operations.Tables, auth.Tables)...)
+	db, err := store.Open(filepath.Join(s.StateDir, "azuresim.db"), storeLockWait,
+		slices.Concat(compute.Tables, operations.Tables, auth.Tables)...)
 	if err != nil {
 		return err
 	}
@@ -78,13 +80,24 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		plane = hypervisor.NewClient(s.Hypervisor)
 	}
 	cloud := compute.New(compute.Options{
-		Store: db, Clock: realClock, Log: log, Plane: plane, Latency: sampler, Subscriptions: s.Subscriptions,
-		LosesReservations: s.losesReservations, GoalState: s.GoalState == "on" || s.GoalState == "seed" && s.Seed%2 == 0,
-		Intercept: arm.OperationFaults(rules), Notify: events.Send,
+		Store:             db,
+		Clock:             realClock,
+		Log:               log,
+		Plane:             plane,
+		Latency:           sampler,
+		Subscriptions:     s.Subscriptions,
+		LosesReservations: s.losesReservations,
+		GoalState:         s.GoalState == "on" || s.GoalState == "seed" && s.Seed%2 == 0,
+		Intercept:         arm.OperationFaults(rules),
+		Notify:            events.Send,
 	})
 	for _, sub := range s.Subscriptions {
 		for _, name := range s.ResourceGroups {
-			if err := ensureGroup(cloud, compute.Group{Subscription: sub, Name: name, Location: s.Location}); err != nil {
+			if err := ensureGroup(cloud, compute.Group{
+				Subscription: sub,
+				Name:         name,
+				Location:     s.Location,
+			}); err != nil {
 				return nil, fmt.Errorf("make resource group %s: %w", name, err)
 			}
 		}
@@ -111,15 +124,33 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 	return &app{
 		cloud: cloud,
 		arm: arm.New(arm.Options{
-			Cloud: cloud, Clock: realClock, Log: log, Latency: sampler, Faults: rules, Audit: calls, Authority: authority,
-			CheckTokens: s.Auth == "on", Directory: directory, Limiter: limiter, PageSize: s.PageSize,
+			Cloud:       cloud,
+			Clock:       realClock,
+			Log:         log,
+			Latency:     sampler,
+			Faults:      rules,
+			Audit:       calls,
+			Authority:   authority,
+			CheckTokens: s.Auth == "on",
+			Directory:   directory,
+			Limiter:     limiter,
+			PageSize:    s.PageSize,
 		}),
-		admin: admin.New(admin.Options{Cloud: cloud, Faults: rules, Audit: calls, Limiter: limiter, Authority: authority, Directory: directory, Events: events, Latency: sampler}),
+		admin: admin.New(admin.Options{
+			Cloud:     cloud,
+			Faults:    rules,
+			Audit:     calls,
+			Limiter:   limiter,
+			Authority: authority,
+			Directory: directory,
+			Events:    events,
+			Latency:   sampler,
+		}),
 	}, nil
 }
 
-// losesReservations reports whether VMs lose their reservations at a disk. Azure does not document either, so with a
-// seed there are disks of both kinds.
+// losesReservations reports whether VMs lose their reservations at a disk. Azure does not document
+// either, so with a seed there are disks of both kinds.
 func (s settings) losesReservations(diskUID string) bool {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%d/%s", s.Seed, diskUID)
@@ -150,9 +181,14 @@ func (a *app) serve(ctx context.Context, s settings, out io.Writer) error {
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	ready := func() {
-		fmt.Fprintf(out, "azuresim is ready: azure=%s admin=%s state=%s latency=%s\n", front.Addr(), adminAt, s.StateDir, s.Latency)
+		fmt.Fprintf(out, "azuresim is ready: azure=%s admin=%s state=%s latency=%s\n", front.Addr(), adminAt, s.StateDir,
+			s.Latency)
 		g.Go(func() error {
-			return serveHTTP(ctx, &http.Server{Handler: a.arm, TLSConfig: s.tls, ReadHeaderTimeout: headerTimeout}, front)
+			return serveHTTP(ctx, &http.Server{
+				Handler:           a.arm,
+				TLSConfig:         s.tls,
+				ReadHeaderTimeout: headerTimeout,
+			}, front)
 		})
 		if back != nil {
 			g.Go(func() error {
@@ -168,7 +204,8 @@ func listen(address string) (net.Listener, error) {
 	if !isSocket(address) {
 		return net.Listen("tcp", address)
 	}
-	// A socket file that an earlier process left behind is in the way; the store's lock has made sure that no such process runs.
+	// A socket file that an earlier process left behind is in the way; the store's lock has made
+	// sure that no such process runs.
 	if err := os.Remove(address); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)
 	}

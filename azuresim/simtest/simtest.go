@@ -15,13 +15,16 @@ import (
 
 // Simulator is a running azuresim.
 type Simulator struct {
-	// URL is where it answers as Azure, and AdminURL where it is administered: scheme, host and port. Both listen on any free port of 127.0.0.1.
+	// URL is where it answers as Azure, and AdminURL where it is administered: scheme, host and
+	// port. Both listen on any free port of 127.0.0.1.
 	URL, AdminURL string
 }
 
-// Start runs azuresim until the test and its later cleanups have ended, and returns when it answers. Its state is in a directory of its own, Azure takes
-// no longer than the test needs ("fast"), there are no quotas and no tokens are checked, unless change says otherwise. What it logs goes to the test's log. A
-// simulator that does not start, or that does not end well, fails the test. The test's goroutine calls it.
+// Start runs azuresim until the test and its later cleanups have ended, and returns when it
+// answers. Its state is in a directory of its own, Azure takes no longer than the test needs
+// ("fast"), there are no quotas and no tokens are checked, unless change says otherwise. What it
+// logs goes to the test's log. A simulator that does not start, or that does not end well, fails
+// the test. The test's goroutine calls it.
 func Start(t testing.TB, change ...func(*server.Options)) Simulator {
 	t.Helper()
 	o := server.Defaults()
@@ -56,7 +59,8 @@ func Start(t testing.TB, change ...func(*server.Options)) Simulator {
 	return Simulator{URL: scheme + azure, AdminURL: "http://" + admin}
 }
 
-// Admin calls the admin API with a document, reads the answer into out if that is not nil, and returns the status.
+// Admin calls the admin API with a document, reads the answer into out if that is not nil, and
+// returns the status.
 func (s Simulator) Admin(t testing.TB, method, path string, in, out any) int {
 	t.Helper()
 	var body bytes.Buffer

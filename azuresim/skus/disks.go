@@ -1,5 +1,6 @@
-// Package skus is the simulated catalogue: locations and their zones, VM sizes with what they can take, disk SKUs with their tiers.
-// The model validates against it and the resource SKU list is rendered from it, so the two cannot disagree.
+// Package skus is the simulated catalogue: locations and their zones, VM sizes with what they can
+// take, disk SKUs with their tiers. The model validates against it and the resource SKU list is
+// rendered from it, so the two cannot disagree.
 package skus
 
 import "strings"
@@ -15,7 +16,8 @@ const (
 	UltraSSDLRS    = "UltraSSD_LRS"
 )
 
-// Tier is a size class of a disk SKU; a disk has the performance of the smallest tier that holds it.
+// Tier is a size class of a disk SKU; a disk has the performance of the smallest tier that holds
+// it.
 type Tier struct {
 	Name                 string
 	MaxSizeGB            int64
@@ -50,7 +52,8 @@ var (
 	hddMBps      = []int64{60, 60, 60, 60, 60, 60, 60, 60, 60, 60, 60, 300, 500, 500}
 )
 
-// sharesBySize is how often a disk of a tier may be attached: 3 up to 512 GiB, 5 up to 4 TiB, 10 above.
+// sharesBySize is how often a disk of a tier may be attached: 3 up to 512 GiB, 5 up to 4 TiB, 10
+// above.
 func sharesBySize(sizeGB int64) int {
 	switch {
 	case sizeGB <= 512:
@@ -65,7 +68,13 @@ func sharesBySize(sizeGB int64) int {
 func tiers(letter string, iops, mbps []int64, shared, bursts bool) []Tier {
 	list := make([]Tier, 0, len(tierSizes))
 	for i, size := range tierSizes {
-		t := Tier{Name: letter + tierNumbers[i], MaxSizeGB: size, IOPS: iops[i], MBps: mbps[i], MaxShares: 1}
+		t := Tier{
+			Name:      letter + tierNumbers[i],
+			MaxSizeGB: size,
+			IOPS:      iops[i],
+			MBps:      mbps[i],
+			MaxShares: 1,
+		}
 		if shared {
 			t.MaxShares = sharesBySize(size)
 		}
@@ -87,9 +96,20 @@ func provisioned(tierName string) []Tier {
 var Disks = []Disk{
 	{Name: StandardLRS, ResourceTier: "Standard", Tiers: tiers("S", hddIOPS, hddMBps, false, false)},
 	{Name: StandardSSDLRS, ResourceTier: "Standard", Tiers: tiers("E", standardIOPS, standardMBps, true, false)},
-	{Name: StandardSSDZRS, ResourceTier: "Standard", Tiers: tiers("E", standardIOPS, standardMBps, true, false), ZoneRedundant: true},
+	{
+		Name:          StandardSSDZRS,
+		ResourceTier:  "Standard",
+		Tiers:         tiers("E", standardIOPS, standardMBps, true, false),
+		ZoneRedundant: true,
+	},
 	{Name: PremiumLRS, ResourceTier: "Premium", Tiers: tiers("P", premiumIOPS, premiumMBps, true, true), Burstable: true},
-	{Name: PremiumZRS, ResourceTier: "Premium", Tiers: tiers("P", premiumIOPS, premiumMBps, true, true), Burstable: true, ZoneRedundant: true},
+	{
+		Name:          PremiumZRS,
+		ResourceTier:  "Premium",
+		Tiers:         tiers("P", premiumIOPS, premiumMBps, true, true),
+		Burstable:     true,
+		ZoneRedundant: true,
+	},
 	{Name: PremiumV2LRS, ResourceTier: "Premium", Tiers: provisioned("PV2"), Provisioned: true},
 	{Name: UltraSSDLRS, ResourceTier: "Ultra", Tiers: provisioned("U"), Provisioned: true},
 }
@@ -136,12 +156,22 @@ func (d Disk) TierByName(name string) (rank int, ok bool) {
 	return 0, false
 }
 
-// PerformanceLimits returns what may be provisioned for a size. It means something only for provisioned SKUs.
+// PerformanceLimits returns what may be provisioned for a size. It means something only for
+// provisioned SKUs.
 func (d Disk) PerformanceLimits(sizeGB, iops int64) Limits {
 	if d.Name == UltraSSDLRS {
-		l := Limits{MinIOPS: 100, MaxIOPS: min(400000, 1000*sizeGB), MinMBps: 1}
+		l := Limits{
+			MinIOPS: 100,
+			MaxIOPS: min(400000, 1000*sizeGB),
+			MinMBps: 1,
+		}
 		l.MaxMBps = min(10000, max(l.MinMBps, iops*256/1000))
 		return l
 	}
-	return Limits{MinIOPS: 3000, MaxIOPS: min(80000, max(3000, 500*sizeGB)), MinMBps: 125, MaxMBps: min(2000, max(125, iops/4))}
+	return Limits{
+		MinIOPS: 3000,
+		MaxIOPS: min(80000, max(3000, 500*sizeGB)),
+		MinMBps: 125,
+		MaxMBps: min(2000, max(125, iops/4)),
+	}
 }

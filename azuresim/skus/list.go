@@ -37,7 +37,8 @@ type Entry struct {
 	Restrictions []any          `json:"restrictions"`
 }
 
-// List returns the catalogue: of one location, or of all if location is empty. An unknown location has no entries.
+// List returns the catalogue: of one location, or of all if location is empty. An unknown location
+// has no entries.
 func List(location string) []Entry {
 	var list []Entry
 	for _, l := range Locations {
@@ -57,8 +58,11 @@ func List(location string) []Entry {
 
 func newEntry(l Location, resourceType, name string) Entry {
 	return Entry{
-		ResourceType: resourceType, Name: name, Locations: []string{l.Name},
-		LocationInfo: []LocationInfo{{Location: l.Name, Zones: l.Zones}}, Restrictions: []any{},
+		ResourceType: resourceType,
+		Name:         name,
+		Locations:    []string{l.Name},
+		LocationInfo: []LocationInfo{{Location: l.Name, Zones: l.Zones}},
+		Restrictions: []any{},
 	}
 }
 
@@ -132,7 +136,8 @@ func (d Disk) capabilities(t Tier, minSizeGB int64) []Capability {
 		c[4].Value, c[5].Value = n(l.MaxMBps), n(d.PerformanceLimits(1, 0).MinMBps)
 	}
 	if t.BurstIOPS > 0 {
-		c = append(c, Capability{"MaxBurstIops", n(t.BurstIOPS)}, Capability{"MaxBurstBandwidthMBps", n(t.BurstMBps)}, Capability{"BurstCreditBucketSizeInGiB", "600"})
+		c = append(c, Capability{"MaxBurstIops", n(t.BurstIOPS)}, Capability{"MaxBurstBandwidthMBps", n(t.BurstMBps)},
+			Capability{"BurstCreditBucketSizeInGiB", "600"})
 	}
 	return c
 }

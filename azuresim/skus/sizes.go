@@ -76,12 +76,14 @@ var threeZones = []string{"1", "2", "3"}
 // Locations lists the regions.
 var Locations = []Location{
 	{"eastus", threeZones}, {"eastus2", threeZones}, {"westus2", threeZones}, {"westus3", threeZones}, {"centralus", threeZones},
-	{"northeurope", threeZones}, {"westeurope", threeZones}, {"germanywestcentral", threeZones}, {"swedencentral", threeZones}, {"uksouth", threeZones},
+	{"northeurope", threeZones}, {"westeurope", threeZones}, {"germanywestcentral", threeZones}, {"swedencentral", threeZones},
+	{"uksouth", threeZones},
 	{"japaneast", threeZones}, {"southeastasia", threeZones},
 	{"westus", nil}, {"northcentralus", nil}, {"ukwest", nil},
 }
 
-// lacking are the disk SKUs that a zone of a location does not have, as not every zone of Azure has all of them.
+// lacking are the disk SKUs that a zone of a location does not have, as not every zone of Azure has
+// all of them.
 var lacking = map[string]map[string][]string{
 	"eastus":        {"2": {UltraSSDLRS}},
 	"southeastasia": {"3": {PremiumV2LRS, UltraSSDLRS}},
@@ -90,7 +92,8 @@ var lacking = map[string]map[string][]string{
 
 // ZonesOf returns the zones of a location that have a disk SKU.
 func (l Location) ZonesOf(diskSKU string) []string {
-	return slices.DeleteFunc(slices.Clone(l.Zones), func(zone string) bool { return slices.Contains(lacking[l.Name][zone], diskSKU) })
+	return slices.DeleteFunc(slices.Clone(l.Zones),
+		func(zone string) bool { return slices.Contains(lacking[l.Name][zone], diskSKU) })
 }
 
 // LocationByName finds a region. Display names such as "East US" are understood, as Azure does.

@@ -11,8 +11,9 @@ type Record[T any] struct {
 	Value *T
 }
 
-// Scan yields the records whose key begins with prefix and is greater than after, in key order. A record that cannot be decoded ends
-// the scan with its error. The table must not be written during the scan.
+// Scan yields the records whose key begins with prefix and is greater than after, in key order. A
+// record that cannot be decoded ends the scan with its error. The table must not be written during
+// the scan.
 func (t Table[T]) Scan(tx *Tx, prefix, after string) iter.Seq2[Record[T], error] {
 	return func(yield func(Record[T], error) bool) {
 		from := []byte(max(prefix, after))

@@ -1,7 +1,8 @@
 // Package store keeps azuresim's state: typed tables of JSON records in one bbolt file.
 //
-// Every write transaction is on the disk before Update returns, so what a caller was told survives a kill at any
-// instruction. Write transactions run one at a time, which is what makes read-check-write sequences of the model safe without locks.
+// Every write transaction is on the disk before Update returns, so what a caller was told survives
+// a kill at any instruction. Write transactions run one at a time, which is what makes
+// read-check-write sequences of the model safe without locks.
 package store
 
 import (
@@ -20,7 +21,8 @@ type Store struct{ db *bolt.DB }
 // Tx is a transaction. It must not leave the function that it was given to.
 type Tx struct{ tx *bolt.Tx }
 
-// Open opens or makes the file at path with the given tables. It waits up to lockWait for another process to release the file.
+// Open opens or makes the file at path with the given tables. It waits up to lockWait for another
+// process to release the file.
 func Open(path string, lockWait time.Duration, tables ...string) (*Store, error) {
 	db, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockWait})
 	if errors.Is(err, bolterrors.ErrTimeout) {
@@ -47,7 +49,8 @@ func Open(path string, lockWait time.Duration, tables ...string) (*Store, error)
 // Close waits for open transactions and closes the file.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Update runs fn in a write transaction. If fn returns an error nothing is written and the error is returned as it is.
+// Update runs fn in a write transaction. If fn returns an error nothing is written and the error is
+// returned as it is.
 func (s *Store) Update(fn func(*Tx) error) error {
 	return s.db.Update(func(tx *bolt.Tx) error { return fn(&Tx{tx}) })
 }
@@ -57,10 +60,12 @@ func (s *Store) View(fn func(*Tx) error) error {
 	return s.db.View(func(tx *bolt.Tx) error { return fn(&Tx{tx}) })
 }
 
-// OnCommit registers fn to run after the transaction is on the disk; it does not run if the transaction fails.
+// OnCommit registers fn to run after the transaction is on the disk; it does not run if the
+// transaction fails.
 func (t *Tx) OnCommit(fn func()) { t.tx.OnCommit(fn) }
 
-// Table is a table of records of type T. The zero value is not usable; Name must be one of the names given to Open.
+// Table is a table of records of type T. The zero value is not usable; Name must be one of the
+// names given to Open.
 type Table[T any] struct{ Name string }
 
 func (t Table[T]) bucket(tx *Tx) *bolt.Bucket {

@@ -1,5 +1,6 @@
-// Package throttle is the request quota of Azure Compute: token buckets for each policy, one per resource and one per subscription,
-// and the buckets of Azure Resource Manager in front of them. Buckets live in memory and are full after a restart.
+// Package throttle is the request quota of Azure Compute: token buckets for each policy, one per
+// resource and one per subscription, and the buckets of Azure Resource Manager in front of them.
+// Buckets live in memory and are full after a restart.
 package throttle
 
 import (
@@ -30,8 +31,8 @@ const (
 	HighCostGetVMSS = "HighCostGetVMScaleSet"
 )
 
-// managerQuota is Resource Manager's quota per principal and subscription by kind of request. All principals of a subscription together have
-// managerPrincipals times as much.
+// managerQuota is Resource Manager's quota per principal and subscription by kind of request. All
+// principals of a subscription together have managerPrincipals times as much.
 var managerQuota = map[string]Quota{"reads": {25 * 60, 250}, "writes": {10 * 60, 200}, "deletes": {10 * 60, 200}}
 
 const managerPrincipals = 15
@@ -59,8 +60,8 @@ var Policies = map[string]Policy{
 	HighCostGetVMSS: {Quota{10, 30}, Quota{360, 1080}},
 }
 
-// bucket is known by the time at which it is full again. Whole nanoseconds, and not fractions of tokens, are counted, so that
-// after Retry-After there is a token and not almost one.
+// bucket is known by the time at which it is full again. Whole nanoseconds, and not fractions of
+// tokens, are counted, so that after Retry-After there is a token and not almost one.
 type bucket struct{ full time.Time }
 
 // level returns how many tokens there are, and how long it takes until there is one.
@@ -94,7 +95,8 @@ func (l *Limiter) Reset() {
 	l.buckets = map[string]*bucket{}
 }
 
-// Request is a call to be counted. Policy may be empty: then only Resource Manager's own limits hold.
+// Request is a call to be counted. Policy may be empty: then only Resource Manager's own limits
+// hold.
 type Request struct {
 	Method, Subscription, Principal, Policy, Resource string
 	// Foreign lets the answer name quotas that the call does not count against.
@@ -120,7 +122,8 @@ type limit struct {
 	header string // of an ARM limit
 }
 
-// Take takes a token from every bucket that the call counts against, or from none if one of them is empty.
+// Take takes a token from every bucket that the call counts against, or from none if one of them is
+// empty.
 func (l *Limiter) Take(r Request) Outcome {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,7 +157,13 @@ func (r Request) limits() []limit {
 	own := managerQuota[kind]
 	const header = "x-ms-ratelimit-remaining-subscription-"
 	list := []limit{
-		{key: sub + "/arm/" + strings.ToLower(r.Principal) + "/" + kind, name: kind, isARM: true, header: header + kind, quota: own},
+		{
+			key:    sub + "/arm/" + strings.ToLower(r.Principal) + "/" + kind,
+			name:   kind,
+			isARM:  true,
+			header: header + kind,
+			quota:  own,
+		},
 		{key: sub + "/all/" + kind, name: kind, isARM: true, header: header + "global-" + kind,
 			quota: Quota{managerPrincipals * own.PerMinute, managerPrincipals * own.Capacity}},
 	}
@@ -163,9 +172,17 @@ func (r Request) limits() []limit {
 		return list
 	}
 	if p.Resource.Capacity > 0 && r.Resource != "" {
-		list = append(list, limit{key: sub + "/" + r.Policy + "/" + strings.ToLower(r.Resource), name: r.Policy + "Resource", quota: p.Resource})
+		list = append(list, limit{
+			key:   sub + "/" + r.Policy + "/" + strings.ToLower(r.Resource),
+			name:  r.Policy + "Resource",
+			quota: p.Resource,
+		})
 	}
-	return append(list, limit{key: sub + "/" + r.Policy, name: r.Policy + "SubscriptionMaximum", quota: p.Subscription})
+	return append(list, limit{
+		key:   sub + "/" + r.Policy,
+		name:  r.Policy + "SubscriptionMaximum",
+		quota: p.Subscription,
+	})
 }
 
 func (l *Limiter) bucket(li limit) *bucket {
@@ -210,7 +227,8 @@ func (li limit) refusal(r Request, now time.Time, wait time.Duration) *armerror.
 			"operationGroup": li.name, "startTime": now.Add(-time.Minute).UTC(), "endTime": now.UTC(),
 			"allowedRequestCount": li.quota.Capacity, "measuredRequestCount": li.quota.Capacity + 1,
 		})
-		e = armerror.New(http.StatusTooManyRequests, "OperationNotAllowed", "The server rejected the request because too many requests have been received for this subscription.")
+		e = armerror.New(http.StatusTooManyRequests, "OperationNotAllowed",
+			"The server rejected the request because too many requests have been received for this subscription.")
 		e.Details = []armerror.Detail{{Code: "TooManyRequests", Target: li.name, Message: string(detail)}}
 	}
 	e.RetryAfter = time.Duration(seconds) * time.Second

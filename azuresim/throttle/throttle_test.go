@@ -11,7 +11,12 @@ import (
 )
 
 func update(vm string) Request {
-	return Request{Method: http.MethodPost, Subscription: "s", Policy: UpdateVM, Resource: "rg/virtualMachines/" + vm}
+	return Request{
+		Method:       http.MethodPost,
+		Subscription: "s",
+		Policy:       UpdateVM,
+		Resource:     "rg/virtualMachines/" + vm,
+	}
 }
 
 func TestBurstThenSustainedRate(t *testing.T) {
@@ -49,7 +54,9 @@ func TestHeadersTellWhatIsLeft(t *testing.T) {
 		t.Errorf("writes left: %q, want %q", got, "199")
 	}
 	h = l.Take(Request{Method: http.MethodGet, Subscription: "s"}).Header
-	if h.Get("x-ms-ratelimit-remaining-subscription-reads") != "249" || h.Get("x-ms-ratelimit-remaining-subscription-global-reads") != "3749" || h.Get("x-ms-ratelimit-remaining-resource") != "" {
+	if h.Get("x-ms-ratelimit-remaining-subscription-reads") != "249" ||
+		h.Get("x-ms-ratelimit-remaining-subscription-global-reads") != "3749" ||
+		h.Get("x-ms-ratelimit-remaining-resource") != "" {
 		t.Errorf("a call without policy: %v", h)
 	}
 }
@@ -62,7 +69,11 @@ func TestResourceManagerCountsByPrincipalAndSubscription(t *testing.T) {
 		capacity, aSecond int
 	}{{http.MethodGet, "reads", 250, 25}, {http.MethodPut, "writes", 200, 10}, {http.MethodDelete, "deletes", 200, 10}} {
 		call := func(principal, subscription string) Outcome {
-			return l.Take(Request{Method: tc.method, Subscription: subscription, Principal: principal})
+			return l.Take(Request{
+				Method:       tc.method,
+				Subscription: subscription,
+				Principal:    principal,
+			})
 		}
 		burst := func(want int) {
 			t.Helper()
@@ -71,7 +82,8 @@ func TestResourceManagerCountsByPrincipalAndSubscription(t *testing.T) {
 					t.Fatalf("%s %d of %d is refused: %v", tc.kind, i+1, want, v.Refusal)
 				}
 			}
-			if v := call("driver", "s"); v.Refusal == nil || v.Refusal.Code != "SubscriptionRequestsThrottled" || v.Refusal.RetryAfter != time.Second {
+			if v := call("driver", "s"); v.Refusal == nil || v.Refusal.Code != "SubscriptionRequestsThrottled" ||
+				v.Refusal.RetryAfter != time.Second {
 				t.Fatalf("%s %d: got %v, want SubscriptionRequestsThrottled with Retry-After 1 s", tc.kind, want+1, v.Refusal)
 			}
 		}
@@ -86,7 +98,11 @@ func TestResourceManagerCountsByPrincipalAndSubscription(t *testing.T) {
 		burst(tc.aSecond)
 	}
 	l.Reset()
-	if v := l.Take(Request{Method: http.MethodPut, Subscription: "s", Principal: "driver"}); v.Refusal != nil {
+	if v := l.Take(Request{
+		Method:       http.MethodPut,
+		Subscription: "s",
+		Principal:    "driver",
+	}); v.Refusal != nil {
 		t.Errorf("refused after reset: %v", v.Refusal)
 	}
 }
@@ -95,7 +111,11 @@ func TestAllPrincipalsOfASubscriptionTogetherHaveALimit(t *testing.T) {
 	l := New(clocktesting.NewFakeClock(time.Unix(1e9, 0)))
 	passed := 0
 	for i := 0; ; i++ {
-		if l.Take(Request{Method: http.MethodDelete, Subscription: "s", Principal: fmt.Sprint(i % 20)}).Refusal != nil {
+		if l.Take(Request{
+			Method:       http.MethodDelete,
+			Subscription: "s",
+			Principal:    fmt.Sprint(i % 20),
+		}).Refusal != nil {
 			break
 		}
 		passed++
@@ -105,7 +125,8 @@ func TestAllPrincipalsOfASubscriptionTogetherHaveALimit(t *testing.T) {
 	}
 }
 
-// Whatever the order and pace of calls, at most the burst and what has been refilled since is let through, and after Retry-After one call is.
+// Whatever the order and pace of calls, at most the burst and what has been refilled since is let
+// through, and after Retry-After one call is.
 func TestNeverMoreThanTheBucketGives(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))

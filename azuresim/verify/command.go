@@ -15,7 +15,13 @@ import (
 
 // NewCommand returns `azuresim verify`.
 func NewCommand() *cobra.Command {
-	o := Options{Endpoint: "https://management.azure.com", Location: "eastus", MaxCost: 1, Clock: clock.RealClock{}, Poll: 2 * time.Second}
+	o := Options{
+		Endpoint: "https://management.azure.com",
+		Location: "eastus",
+		MaxCost:  1,
+		Clock:    clock.RealClock{},
+		Poll:     2 * time.Second,
+	}
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Play the rules of the simulator against a real subscription, and print where the two differ",

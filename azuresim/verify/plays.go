@@ -48,10 +48,15 @@ func ofDisk(name string) func(*world) string {
 	return func(w *world) string { return w.disk(name) + "?api-version=" + diskVersion }
 }
 
-// spec is an empty disk of 4 GiB in the run's location, with further properties; those of the outermost object begin with a slash.
+// spec is an empty disk of 4 GiB in the run's location, with further properties; those of the
+// outermost object begin with a slash.
 func (w *world) spec(changes object) object {
 	properties := object{"creationData": object{"createOption": "Empty"}, "diskSizeGB": 4}
-	disk := object{"location": w.Location, "sku": object{"name": "Premium_LRS"}, "properties": properties}
+	disk := object{
+		"location":   w.Location,
+		"sku":        object{"name": "Premium_LRS"},
+		"properties": properties,
+	}
 	for name, value := range changes {
 		if top, ok := strings.CutPrefix(name, "/"); ok {
 			disk[top] = value
@@ -86,11 +91,16 @@ func requestPlays() []play {
 	get := http.MethodGet
 	return []play{
 		refusal("resource-unknown", "404 ResourceNotFound", get, ofDisk("none"), nil),
-		refusal("group-unknown", "404 ResourceGroupNotFound", get, at("/subscriptions/{sub}/resourceGroups/{group}-none"+disks), nil),
-		refusal("subscription-malformed", "400 InvalidSubscriptionId", get, at("/subscriptions/mine/resourceGroups/{group}"+disks), nil),
-		refusal("api-version-missing", "400 MissingApiVersionParameter", get, func(w *world) string { return w.disk("none") }, nil),
-		refusal("api-version", "400 NoRegisteredProviderFound", get, func(w *world) string { return w.disk("none") + "?api-version=2025-01-03" }, nil),
-		refusal("api-version-groups", "400 InvalidApiVersionParameter", get, func(w *world) string { return w.groupPath(w.group) + "?api-version=2025-01-03" }, nil),
+		refusal("group-unknown", "404 ResourceGroupNotFound", get, at("/subscriptions/{sub}/resourceGroups/{group}-none"+disks),
+			nil),
+		refusal("subscription-malformed", "400 InvalidSubscriptionId", get,
+			at("/subscriptions/mine/resourceGroups/{group}"+disks), nil),
+		refusal("api-version-missing", "400 MissingApiVersionParameter", get, func(w *world) string { return w.disk("none") },
+			nil),
+		refusal("api-version", "400 NoRegisteredProviderFound", get,
+			func(w *world) string { return w.disk("none") + "?api-version=2025-01-03" }, nil),
+		refusal("api-version-groups", "400 InvalidApiVersionParameter", get,
+			func(w *world) string { return w.groupPath(w.group) + "?api-version=2025-01-03" }, nil),
 		refusal("body", "400 InvalidRequestContent", http.MethodPut, newDisk, "{"),
 		badDisk("member-unknown", "400 BadRequest", object{"colour": "red"}),
 		badDisk("member-unknown", "400 InvalidRequestContent", object{"/colour": "red"}),
@@ -131,7 +141,8 @@ func operationHeaders(ctx context.Context, w *world) (string, error) {
 
 func diskPlays() []play {
 	patch := func(rule, want, name string, properties object) play {
-		return refusal(rule, want, http.MethodPatch, ofDisk(name), object{"properties": properties}).after(makeDisk(name, object{"diskSizeGB": 8}))
+		return refusal(rule, want, http.MethodPatch, ofDisk(name),
+			object{"properties": properties}).after(makeDisk(name, object{"diskSizeGB": 8}))
 	}
 	missing := func(w *world, kind string) string { return w.path(kind, "none") }
 	put := func(rule, want string, body func(w *world) object) play {
@@ -141,7 +152,8 @@ func diskPlays() []play {
 		}}
 	}
 	return []play{
-		refusal("disk-name", "400 InvalidParameter", http.MethodPut, ofDisk(strings.Repeat("a", 81)), object{"location": "eastus"}),
+		refusal("disk-name", "400 InvalidParameter", http.MethodPut, ofDisk(strings.Repeat("a", 81)),
+			object{"location": "eastus"}),
 		refusal("disk-name", "400 InvalidParameter", http.MethodPut, ofDisk("_a"), object{"location": "eastus"}),
 		badDisk("disk-sku", "400 InvalidParameter", object{"/sku": object{"name": "Golden_LRS"}}),
 		badDisk("disk-zones", "400 InvalidAvailabilityZone", object{"/zones": []string{"9"}}),
@@ -151,7 +163,10 @@ func diskPlays() []play {
 		badDisk("disk-performance", "400 InvalidParameter", object{"diskIOPSReadWrite": 5000}),
 		badDisk("disk-network", "400 InvalidParameter", object{"networkAccessPolicy": "AllowPrivate"}),
 		put("disk-encryption-set", "400 BadRequest", func(w *world) object {
-			return w.spec(object{"encryption": object{"type": "EncryptionAtRestWithCustomerKey", "diskEncryptionSetId": missing(w, "diskEncryptionSets")}})
+			return w.spec(object{"encryption": object{
+				"type":                "EncryptionAtRestWithCustomerKey",
+				"diskEncryptionSetId": missing(w, "diskEncryptionSets"),
+			}})
 		}),
 		put("disk-access", "400 BadRequest", func(w *world) object {
 			return w.spec(object{"networkAccessPolicy": "AllowPrivate", "diskAccessId": missing(w, "diskAccesses")})
@@ -163,14 +178,20 @@ func diskPlays() []play {
 			a, err := w.do(ctx, http.MethodPut, ofDisk("retry")(w), w.spec(nil))
 			return a.header.Get("Retry-After"), err
 		}},
-		{"disk-performance-shown", "120 IOPS, 25 MBps", shown("premium", nil, "%v IOPS, %v MBps", "diskIOPSReadWrite", "diskMBpsReadWrite")},
-		{"disk-performance-shown", "500 IOPS, 60 MBps", shown("standard", object{"/sku": object{"name": "Standard_LRS"}}, "%v IOPS, %v MBps", "diskIOPSReadWrite", "diskMBpsReadWrite")},
+		{"disk-performance-shown", "120 IOPS, 25 MBps",
+			shown("premium", nil, "%v IOPS, %v MBps", "diskIOPSReadWrite", "diskMBpsReadWrite")},
+		{"disk-performance-shown", "500 IOPS, 60 MBps",
+			shown("standard", object{"/sku": object{"name": "Standard_LRS"}}, "%v IOPS, %v MBps", "diskIOPSReadWrite",
+				"diskMBpsReadWrite")},
 		{"disk-tier-shown", "tier P1", shown("premium", nil, "tier %v", "tier")},
 		{"disk-tier-shown", "tier <nil>", shown("standard", object{"/sku": object{"name": "Standard_LRS"}}, "tier %v", "tier")},
 		patch("disk-shrink", "400 ResizeDiskError", "shrinks", object{"diskSizeGB": 4}),
 		{"disk-zone-fixed", "400 BadRequest", changed("zonal", object{"/zones": []string{"1"}}, object{"/zones": []string{"2"}})},
 		{"disk-location-fixed", "409 InvalidResourceLocation", changed("placed", nil, object{"/location": "japaneast"})},
-		{"disk-source-fixed", "409 PropertyChangeNotAllowed", changed("sourced", nil, object{"creationData": object{"createOption": "Upload", "uploadSizeBytes": 4<<30 + 512}})},
+		{"disk-source-fixed", "409 PropertyChangeNotAllowed", changed("sourced", nil, object{"creationData": object{
+			"createOption":    "Upload",
+			"uploadSizeBytes": 4<<30 + 512,
+		}})},
 	}
 }
 

@@ -23,7 +23,8 @@ type Options struct {
 	Endpoint string
 	// Subnet of the two VMs, a resource ID. If it is empty, a virtual network is created.
 	Subnet string
-	// MaxCost limits what the run may cost, in US dollars: it ends when that much may have been spent.
+	// MaxCost limits what the run may cost, in US dollars: it ends when that much may have been
+	// spent.
 	MaxCost float64
 	// Rules to play; all if empty.
 	Rules      []string
@@ -37,7 +38,8 @@ type Options struct {
 	Alive func(owner string) bool
 }
 
-// Prices in US dollars an hour, generous: two VMs of vmSize with their OS disks, and a few small disks.
+// Prices in US dollars an hour, generous: two VMs of vmSize with their OS disks, and a few small
+// disks.
 const (
 	hourlyCost  = 0.40
 	cleanUpTime = 15 * time.Minute
@@ -68,7 +70,8 @@ func Run(ctx context.Context, o Options, out io.Writer) (differences []Differenc
 	}
 	playing, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	fmt.Fprintf(out, "resource group %s in %s, for at most %s and $%.2f\n", w.group, o.Location, limit.Round(time.Second), o.MaxCost)
+	fmt.Fprintf(out, "resource group %s in %s, for at most %s and $%.2f\n", w.group, o.Location, limit.Round(time.Second),
+		o.MaxCost)
 	defer func() {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
 		defer cancel()
@@ -91,9 +94,14 @@ func (w *world) play(ctx context.Context, plays []play, out io.Writer) (differen
 			continue
 		}
 		fmt.Fprintf(out, "DIFFERS %s: azuresim: %s; platform: %s\n", p.rule, p.want, got)
-		differences = append(differences, Difference{Rule: p.rule, Simulator: p.want, Platform: got})
+		differences = append(differences, Difference{
+			Rule:      p.rule,
+			Simulator: p.want,
+			Platform:  got,
+		})
 	}
-	fmt.Fprintf(out, "%d rules played, %d differ; %d of all rules are not played\n", len(plays), len(differences), len(rules.All)-len(played()))
+	fmt.Fprintf(out, "%d rules played, %d differ; %d of all rules are not played\n", len(plays), len(differences),
+		len(rules.All)-len(played()))
 	return differences, nil
 }
 

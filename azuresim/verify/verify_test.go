@@ -24,26 +24,39 @@ import (
 
 const subscription = "00000000-0000-0000-0000-000000000001"
 
-// start runs a simulator with Azure's quotas, where an attach takes long enough that something can be done during it.
+// start runs a simulator with Azure's quotas, where an attach takes long enough that something can
+// be done during it.
 func start(t *testing.T) verify.Options {
 	t.Helper()
 	profile := latency.Fast()
 	profile.CreateRetryAfter = latency.Duration(2 * time.Second)
-	profile.Steps[latency.Attach] = latency.Range{Min: latency.Duration(300 * time.Millisecond), Max: latency.Duration(300 * time.Millisecond)}
+	profile.Steps[latency.Attach] = latency.Range{
+		Min: latency.Duration(300 * time.Millisecond),
+		Max: latency.Duration(300 * time.Millisecond),
+	}
 	running := simtest.Start(t, func(o *server.Options) { o.Throttle = "on" })
 	if status := running.Admin(t, http.MethodPut, "/admin/latency", profile, nil); status >= 300 {
 		t.Fatalf("the profile was answered with %d", status)
 	}
 	return verify.Options{
-		Subscription: subscription, Location: "eastus", Endpoint: running.URL, Subnet: "/subnet", MaxCost: 1, Credential: verify.Anyone{}, Clock: clock.RealClock{},
-		Poll: 2 * time.Millisecond, Owner: "here/1", Alive: func(string) bool { return true },
+		Subscription: subscription,
+		Location:     "eastus",
+		Endpoint:     running.URL,
+		Subnet:       "/subnet",
+		MaxCost:      1,
+		Credential:   verify.Anyone{},
+		Clock:        clock.RealClock{},
+		Poll:         2 * time.Millisecond,
+		Owner:        "here/1",
+		Alive:        func(string) bool { return true },
 	}
 }
 
 // groups are the resource groups of runs.
 func groups(t *testing.T, o verify.Options) (names []string) {
 	t.Helper()
-	for _, line := range strings.Split(get(t, o.Endpoint+"/subscriptions/"+subscription+"/resourceGroups?api-version=2021-04-01"), `"name":"`) {
+	for _, line := range strings.Split(get(t, o.Endpoint+"/subscriptions/"+subscription+"/resourceGroups?api-version=2021-04-01"),
+		`"name":"`) {
 		if name, _, _ := strings.Cut(line, `"`); strings.HasPrefix(name, "azuresim-verify-") {
 			names = append(names, name)
 		}
@@ -109,10 +122,14 @@ func TestBrokenRulesAreFound(t *testing.T) {
 		rules []string
 	}{
 		"other codes": {replace(`"code":"`, `"code":"Not`), []string{
-			"resource-unknown", "group-unknown", "subscription-malformed", "api-version-missing", "api-version", "api-version-groups", "body", "member-unknown",
-			"location-missing", "location-unknown", "parameter-missing", "disk-name", "disk-sku", "disk-zones", "disk-shares", "disk-bursting", "disk-tier",
-			"disk-performance", "disk-network", "disk-encryption-set", "disk-access", "copy-source", "disk-shrink", "disk-zone-fixed", "disk-location-fixed",
-			"disk-source-fixed", "vm-size", "attach-missing-disk", "attach-nothing", "attach-owned", "attach-lun", "attach-fixed", "attach-caching", "attach-zone",
+			"resource-unknown", "group-unknown", "subscription-malformed", "api-version-missing", "api-version",
+			"api-version-groups", "body", "member-unknown",
+			"location-missing", "location-unknown", "parameter-missing", "disk-name", "disk-sku", "disk-zones", "disk-shares",
+			"disk-bursting", "disk-tier",
+			"disk-performance", "disk-network", "disk-encryption-set", "disk-access", "copy-source", "disk-shrink",
+			"disk-zone-fixed", "disk-location-fixed",
+			"disk-source-fixed", "vm-size", "attach-missing-disk", "attach-nothing", "attach-owned", "attach-lun", "attach-fixed",
+			"attach-caching", "attach-zone",
 			"detach-absent", "disk-delete-attached", "disk-shares-change", "disk-grow-attached", "vm-etag", "vm-fixed",
 		}},
 		"another status": {func(resp *http.Response, body string) string {
@@ -133,7 +150,8 @@ func TestBrokenRulesAreFound(t *testing.T) {
 			resp.Header.Del("Location")
 			return body
 		}, []string{"operation"}},
-		"other properties": {replace(`"diskIOPSReadWrite"`, `"x"`, `"tier":"P1"`, `"tier":"P4"`, `"diskState":"Unattached"`, `"diskState":"Attaching"`),
+		"other properties": {replace(`"diskIOPSReadWrite"`, `"x"`, `"tier":"P1"`, `"tier":"P4"`, `"diskState":"Unattached"`,
+			`"diskState":"Attaching"`),
 			[]string{"disk-performance-shown", "disk-tier-shown", "disk-attaching-state"}},
 		"no deletion during an attach": {func(resp *http.Response, body string) string {
 			if resp.Request.Method == http.MethodDelete && strings.Contains(resp.Request.URL.Path, "/disks/deleted") {
@@ -189,7 +207,8 @@ func left(t *testing.T, o verify.Options, owner string, expires time.Time) {
 	t.Helper()
 	group := fmt.Sprintf("/subscriptions/%s/resourceGroups/azuresim-verify-%d", subscription, expires.UnixNano())
 	put(t, o.Endpoint+group+"?api-version=2021-04-01",
-		fmt.Sprintf(`{"location":"eastus","tags":{"azuresim-verify":%q,"azuresim-verify-expires":%q}}`, owner, expires.UTC().Format(time.RFC3339)))
+		fmt.Sprintf(`{"location":"eastus","tags":{"azuresim-verify":%q,"azuresim-verify-expires":%q}}`, owner,
+			expires.UTC().Format(time.RFC3339)))
 	put(t, o.Endpoint+group+"/providers/Microsoft.Compute/disks/left?api-version=2025-01-02",
 		`{"location":"eastus","properties":{"creationData":{"createOption":"Empty"},"diskSizeGB":4}}`)
 }

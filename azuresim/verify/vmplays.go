@@ -55,15 +55,32 @@ func partsListed(path func(*world) string) func(context.Context, *world) (string
 func (w *world) vmSpec(name string) object {
 	return object{"location": w.Location, "properties": object{
 		"hardwareProfile": object{"vmSize": vmSize},
-		"osProfile":       object{"computerName": name, "adminUsername": "azuresim", "adminPassword": "aA1-" + rand.Text()},
+		"osProfile": object{
+			"computerName":  name,
+			"adminUsername": "azuresim",
+			"adminPassword": "aA1-" + rand.Text(),
+		},
 		"storageProfile": object{
-			"imageReference": object{"publisher": "Canonical", "offer": "ubuntu-24_04-lts", "sku": "minimal", "version": "latest"},
-			"osDisk":         object{"createOption": "FromImage", "deleteOption": "Delete", "managedDisk": object{"storageAccountType": "StandardSSD_LRS"}},
+			"imageReference": object{
+				"publisher": "Canonical",
+				"offer":     "ubuntu-24_04-lts",
+				"sku":       "minimal",
+				"version":   "latest",
+			},
+			"osDisk": object{
+				"createOption": "FromImage",
+				"deleteOption": "Delete",
+				"managedDisk":  object{"storageAccountType": "StandardSSD_LRS"},
+			},
 		},
 		"networkProfile": object{"networkApiVersion": "2020-11-01", "networkInterfaceConfigurations": []object{{
-			"name": "nic", "properties": object{"deleteOption": "Delete", "primary": true, "ipConfigurations": []object{{
-				"name": "ip", "properties": object{"subnet": object{"id": w.Subnet}},
-			}}},
+			"name": "nic", "properties": object{
+				"deleteOption": "Delete",
+				"primary":      true,
+				"ipConfigurations": []object{{
+					"name": "ip", "properties": object{"subnet": object{"id": w.Subnet}},
+				}},
+			},
 		}}},
 	}}
 }
@@ -144,7 +161,8 @@ func vmPlays() []play {
 		attach("attach-lun", "400 InvalidParameter", "vm-1", "free", object{"lun": 0}).after(one).after(makeDisk("free", nil)),
 		attach("attach-lun", "400 InvalidParameter", "vm-1", "free", object{"lun": 64}).after(makeDisk("free", nil)),
 		attach("attach-fixed", "409 PropertyChangeNotAllowed", "vm-1", "one", object{"lun": 3}).after(one),
-		attach("attach-caching", "400 InvalidParameter", "vm-1", "free", object{"caching": "Sometimes"}).after(makeDisk("free", nil)),
+		attach("attach-caching", "400 InvalidParameter", "vm-1", "free",
+			object{"caching": "Sometimes"}).after(makeDisk("free", nil)),
 		attach("attach-zone", "400 BadRequest", "vm-1", "zonal", nil).after(makeDisk("zonal", object{"/zones": []string{"1"}})),
 		post("detach-absent", "400 InvalidParameter", "vm-1", func(w *world) object {
 			return object{"dataDisksToDetach": []object{{"diskId": w.disk("free")}}}
@@ -152,7 +170,8 @@ func vmPlays() []play {
 		refusal("disk-delete-attached", "409 OperationNotAllowed", http.MethodDelete, ofDisk("one"), nil).after(one),
 		{"disk-shares-change", "409 OperationNotAllowed", grow(object{"maxShares": 3})},
 		{"disk-grow-attached", "409 OperationNotAllowed", grow(object{"diskSizeGB": 8})},
-		refusal("vm-etag", "412 ConditionNotMet", http.MethodPatch, ofVM("vm-1", ""), object{"tags": object{"a": "b"}}, "If-Match", `"0"`).after(makeVM("vm-1")),
+		refusal("vm-etag", "412 ConditionNotMet", http.MethodPatch, ofVM("vm-1", ""), object{"tags": object{"a": "b"}},
+			"If-Match", `"0"`).after(makeVM("vm-1")),
 		{"vm-fixed", "409 PropertyChangeNotAllowed", func(ctx context.Context, w *world) (string, error) {
 			body := w.vmSpec("vm-1")
 			body["location"] = "japaneast"

@@ -44,13 +44,19 @@ func newWorld(o Options) (*world, error) {
 			Cloud: cloud.Configuration{Services: map[cloud.ServiceName]cloud.ServiceConfiguration{
 				cloud.ResourceManager: {Endpoint: o.Endpoint, Audience: "https://management.azure.com"},
 			}},
-			Transport: o.Transport, InsecureAllowCredentialWithHTTP: strings.HasPrefix(o.Endpoint, "http://"),
+			Transport:                       o.Transport,
+			InsecureAllowCredentialWithHTTP: strings.HasPrefix(o.Endpoint, "http://"),
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make a client: %w", err)
 	}
-	return &world{Options: o, client: client, group: prefix + strings.ToLower(rand.Text()[:8]), made: map[string]bool{}}, nil
+	return &world{
+		Options: o,
+		client:  client,
+		group:   prefix + strings.ToLower(rand.Text()[:8]),
+		made:    map[string]bool{},
+	}, nil
 }
 
 func (w *world) groupPath(group string) string {
@@ -126,7 +132,8 @@ func read(resp *http.Response) (answer, error) {
 	return a, nil
 }
 
-// do sends a request and waits for the end of the operation that it begins. The code is then that of the operation.
+// do sends a request and waits for the end of the operation that it begins. The code is then that
+// of the operation.
 func (w *world) do(ctx context.Context, method, path string, body any, header ...string) (answer, error) {
 	a, err := w.send(ctx, method, path, body, header...)
 	if err != nil {
@@ -189,7 +196,8 @@ func (w *world) makeGroup(ctx context.Context, expires time.Time) error {
 	})
 }
 
-// removeLeftovers removes the groups of runs that were killed: those that have expired, and those whose process does not run.
+// removeLeftovers removes the groups of runs that were killed: those that have expired, and those
+// whose process does not run.
 func (w *world) removeLeftovers(ctx context.Context, out io.Writer) error {
 	path := "/subscriptions/" + w.Subscription + "/resourceGroups?api-version=" + groupVersion
 	for path != "" {
@@ -240,15 +248,17 @@ func (w *world) removeGroup(ctx context.Context, group string) error {
 	}
 }
 
-// removeContents deletes the resources of a group that can be deleted now. The next round deletes the others, such as a disk that is
-// still being created. Azure would remove the contents by itself; a simulator does not.
+// removeContents deletes the resources of a group that can be deleted now. The next round deletes
+// the others, such as a disk that is still being created. Azure would remove the contents by
+// itself; a simulator does not.
 func (w *world) removeContents(ctx context.Context, group string) error {
 	for _, kind := range []string{"virtualMachines", "snapshots", "disks"} {
 		version := diskVersion
 		if kind == "virtualMachines" {
 			version = vmVersion
 		}
-		a, err := w.send(ctx, http.MethodGet, w.groupPath(group)+"/providers/Microsoft.Compute/"+kind+"?api-version="+version, nil)
+		a, err := w.send(ctx, http.MethodGet, w.groupPath(group)+"/providers/Microsoft.Compute/"+kind+"?api-version="+version,
+			nil)
 		if err != nil {
 			return err
 		}

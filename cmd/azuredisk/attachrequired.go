@@ -13,10 +13,10 @@ import (
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csidrivers,verbs=get
 
-// checkAttachRequired refuses a setting that differs from the CSIDriver's: either no component would serve the
-// VolumeAttachments, or Kubernetes and the controller would publish volumes independently. If there is no CSIDriver
-// yet, the installation that started the controller is creating it. Its attachRequired is immutable, so one check is
-// sufficient.
+// checkAttachRequired refuses a setting that differs from the CSIDriver's: either no component
+// would serve the VolumeAttachments, or Kubernetes and the controller would publish volumes
+// independently. If there is no CSIDriver yet, the installation that started the controller is
+// creating it. Its attachRequired is immutable, so one check is sufficient.
 func checkAttachRequired(ctx context.Context, kube client.Reader, settings *config.Controller) error {
 	driver := &storagev1.CSIDriver{}
 	err := kube.Get(ctx, client.ObjectKey{Name: settings.DriverName}, driver)

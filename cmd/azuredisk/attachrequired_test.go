@@ -22,7 +22,10 @@ func TestAControllerWhoseAttachRequiredDiffersFromTheCSIDriversDoesNotStart(t *t
 		}
 	}
 	for _, is := range []bool{true, false} {
-		driver := &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: settings.DriverName}, Spec: storagev1.CSIDriverSpec{AttachRequired: &is}}
+		driver := &storagev1.CSIDriver{
+			ObjectMeta: metav1.ObjectMeta{Name: settings.DriverName},
+			Spec:       storagev1.CSIDriverSpec{AttachRequired: &is},
+		}
 		if err := kube.Create(t.Context(), driver); err != nil {
 			t.Fatal(err)
 		}
@@ -32,7 +35,8 @@ func TestAControllerWhoseAttachRequiredDiffersFromTheCSIDriversDoesNotStart(t *t
 			if told == is && err != nil {
 				t.Errorf("attachRequired %t, as in the CSIDriver: got %v, want nil", told, err)
 			}
-			if told != is && (err == nil || !strings.Contains(err.Error(), "CSIDriver "+settings.DriverName+" has attachRequired")) {
+			if told != is && (err == nil ||
+				!strings.Contains(err.Error(), "CSIDriver "+settings.DriverName+" has attachRequired")) {
 				t.Errorf("attachRequired %t, and %t in the CSIDriver: got %v, want an error that names both", told, is, err)
 			}
 		}

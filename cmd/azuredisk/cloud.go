@@ -33,14 +33,18 @@ func setCredentialFile(cmd *cobra.Command, settings *config.Cloud) {
 	}
 }
 
-// newAzure makes the client of Azure and its credentials, and takes the settings that no flag sets from azure.json.
+// newAzure makes the client of Azure and its credentials, and takes the settings that no flag sets
+// from azure.json.
 func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Cloud, *credential.Credentials, error) {
 	source, err := cloudSource(settings)
 	if err != nil {
 		return nil, nil, err
 	}
 	credentials, err := credential.Open(ctx, credential.Options{
-		Source: source, Interval: settings.CloudConfigReloadInterval, Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("credentials"),
+		Source:   source,
+		Interval: settings.CloudConfigReloadInterval,
+		Metrics:  ctrlmetrics.Registry,
+		Logger:   ctrl.Log.WithName("credentials"),
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("bad configuration: cloud-config: %w", err)
@@ -52,9 +56,16 @@ func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Clo
 		prefix = file.UserAgent
 	}
 	cloud, err := azure.New(ctx, azure.Options{
-		Credential: credentials, Transport: credentials, Cloud: credentials.Cloud(), SubscriptionID: settings.SubscriptionID,
-		EdgeZone: file.ExtendedLocationName, Metrics: ctrlmetrics.Registry, Logger: ctrl.Log.WithName("azure"),
-		UserAgent: "azuredisk/" + version.Version, UserAgentPrefix: prefix, UserAgentSuffix: settings.UserAgentSuffix,
+		Credential:      credentials,
+		Transport:       credentials,
+		Cloud:           credentials.Cloud(),
+		SubscriptionID:  settings.SubscriptionID,
+		EdgeZone:        file.ExtendedLocationName,
+		Metrics:         ctrlmetrics.Registry,
+		Logger:          ctrl.Log.WithName("azure"),
+		UserAgent:       "azuredisk/" + version.Version,
+		UserAgentPrefix: prefix,
+		UserAgentSuffix: settings.UserAgentSuffix,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -89,7 +100,8 @@ func cloudSource(settings *config.Controller) (credential.Source, error) {
 	name := "Secret " + settings.CloudConfigSecretNamespace + "/" + settings.CloudConfigSecretName
 	source.Name = name
 	source.Read = func(ctx context.Context) ([]byte, error) {
-		secret, err := client.CoreV1().Secrets(settings.CloudConfigSecretNamespace).Get(ctx, settings.CloudConfigSecretName, metav1.GetOptions{})
+		secret, err := client.CoreV1().Secrets(settings.CloudConfigSecretNamespace).Get(ctx, settings.CloudConfigSecretName,
+			metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) && settings.CloudConfig != "":
 			return os.ReadFile(settings.CloudConfig)
@@ -105,7 +117,8 @@ func cloudSource(settings *config.Controller) (credential.Source, error) {
 	return source, nil
 }
 
-// followCredentials adds the credentials to the manager, which follows their changes, and reports changes as events on this pod.
+// followCredentials adds the credentials to the manager, which follows their changes, and reports
+// changes as events on this pod.
 func followCredentials(credentials *credential.Credentials) func(ctrl.Manager) error {
 	return func(mgr ctrl.Manager) error {
 		namespace, _ := config.Environment("POD_NAMESPACE")

@@ -33,10 +33,12 @@ func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
 	endpoint, kube, namespace := startAzuresim(t), apiserver.Client(t), apiserver.Namespace(t)
 	azureJSON := func(secret string) []byte {
 		raw, err := json.Marshal(map[string]any{
-			"tenantId": "t", "subscriptionId": simulator.Defaults().Subscriptions[0], "resourceGroup": "default", "location": "East US",
+			"tenantId": "t", "subscriptionId": simulator.Defaults().Subscriptions[0], "resourceGroup": "default",
+			"location":                "East US",
 			"resourceManagerEndpoint": endpoint, "aadClientId": "driver", "aadClientSecret": secret,
 			// What V1's file says besides.
-			"vmType": "vmss", "cloudProviderBackoff": true, "cloudProviderRateLimitQPS": 6.5, "useInstanceMetadata": true, "primaryScaleSetName": "set",
+			"vmType": "vmss", "cloudProviderBackoff": true, "cloudProviderRateLimitQPS": 6.5, "useInstanceMetadata": true,
+			"primaryScaleSetName": "set",
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +46,10 @@ func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
 		return raw
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "azure-cloud-provider"}, Data: map[string][]byte{"cloud-config": azureJSON("old")},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      "azure-cloud-provider",
+		}, Data: map[string][]byte{"cloud-config": azureJSON("old")},
 	}
 	if err := kube.Create(t.Context(), secret); err != nil {
 		t.Fatal(err)
@@ -67,7 +72,10 @@ func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
 	}
 	t.Setenv("POD_NAMESPACE", namespace)
 	t.Setenv("POD_NAME", "controller-0")
-	mgr, err := ctrl.NewManager(apiserver.Config(t), ctrl.Options{Scheme: newScheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	mgr, err := ctrl.NewManager(apiserver.Config(t), ctrl.Options{
+		Scheme:  newScheme(),
+		Metrics: metricsserver.Options{BindAddress: "0"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +92,10 @@ func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
 	}()
 	list := func() {
 		t.Helper()
-		if _, err := cloud.Disks().List(ctx, provisioner.Scope{SubscriptionID: settings.SubscriptionID, ResourceGroup: "default"}); err != nil {
+		if _, err := cloud.Disks().List(ctx, provisioner.Scope{
+			SubscriptionID: settings.SubscriptionID,
+			ResourceGroup:  "default",
+		}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -115,7 +126,8 @@ func waitForEvent(t *testing.T, kube client.WithWatch, namespace, reason, note s
 	defer watch.Stop()
 	for seen := range watch.ResultChan() {
 		event, ok := seen.Object.(*eventsv1.Event)
-		if ok && event.Reason == reason && event.Regarding.Kind == "Pod" && event.Regarding.Name == "controller-0" && strings.Contains(event.Note, note) {
+		if ok && event.Reason == reason && event.Regarding.Kind == "Pod" && event.Regarding.Name == "controller-0" &&
+			strings.Contains(event.Note, note) {
 			if strings.Contains(event.Note, "mistyped") {
 				t.Errorf("the event tells the secret: %s", event.Note)
 			}
@@ -127,7 +139,11 @@ func waitForEvent(t *testing.T, kube client.WithWatch, namespace, reason, note s
 
 func TestTheFileThatAzureCredentialFileNames(t *testing.T) {
 	t.Setenv("AZURE_CREDENTIAL_FILE", "/etc/kubernetes/cloud.conf")
-	for args, want := range map[string]string{"": "/etc/kubernetes/cloud.conf", "--cloud-config=/mine": "/mine", "--cloud-config=": ""} {
+	for args, want := range map[string]string{
+		"":                     "/etc/kubernetes/cloud.conf",
+		"--cloud-config=/mine": "/mine",
+		"--cloud-config=":      "",
+	} {
 		cmd := newControllerCommand()
 		settings := &config.Cloud{}
 		cmd.ResetFlags()

@@ -98,18 +98,30 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	metrics := metricsOptions(&settings.Common)
 	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme: newScheme(), MapperProvider: kubeapi.NewMapper, Cache: index.CacheOptions(settings.Namespace), NewCache: index.NewCache(settings.Namespace, settings.DriverName), NewClient: index.NewClient, Controller: index.ControllerOptions(), Logger: ctrl.Log,
-		Metrics:                metrics,
-		HealthProbeBindAddress: settings.HealthAddress,
-		LeaderElection:         settings.LeaderElection, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock,
-		// Nothing is left running when the manager has stopped, and the state is in the API: the next leader can start at once.
+		Scheme:                              newScheme(),
+		MapperProvider:                      kubeapi.NewMapper,
+		Cache:                               index.CacheOptions(settings.Namespace),
+		NewCache:                            index.NewCache(settings.Namespace, settings.DriverName),
+		NewClient:                           index.NewClient,
+		Controller:                          index.ControllerOptions(),
+		Logger:                              ctrl.Log,
+		Metrics:                             metrics,
+		HealthProbeBindAddress:              settings.HealthAddress,
+		LeaderElection:                      settings.LeaderElection,
+		LeaderElectionID:                    leaseName,
+		LeaderElectionResourceLockInterface: lock,
+		// Nothing is left running when the manager has stopped, and the state is in the API: the
+		// next leader can start at once.
 		LeaderElectionReleaseOnCancel: true,
-		LeaseDuration:                 &settings.LeaseDuration, RenewDeadline: &settings.RenewDeadline, RetryPeriod: &lookEvery,
+		LeaseDuration:                 &settings.LeaseDuration,
+		RenewDeadline:                 &settings.RenewDeadline,
+		RetryPeriod:                   &lookEvery,
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("make manager: %w", err)
 	}
-	lock.LockConfig.EventRecorder = mgr.GetEventRecorderFor(leaseName) //nolint:staticcheck // client-go's elector knows the old kind of events only
+	lock.LockConfig.EventRecorder = mgr.GetEventRecorderFor(
+		leaseName) //nolint:staticcheck // client-go's elector knows the old kind of events only
 	mgr, err = kubeevents.With(ctx, mgr)
 	return mgr, lock, err
 }
@@ -125,7 +137,8 @@ func ownNamespace(settings *config.Controller) string {
 	return settings.Namespace
 }
 
-// newLeaderLock makes the lock of the leader's lease. The identity names the node, so that a standby knows when that is lost.
+// newLeaderLock makes the lock of the leader's lease. The identity names the node, so that a
+// standby knows when that is lost.
 func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.Lock, error) {
 	namespace := ownNamespace(settings)
 	pod, err := os.Hostname()
@@ -140,13 +153,20 @@ func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.
 		return nil, fmt.Errorf("make a client for the leader's lease: %w", err)
 	}
 	return leadership.New(leadership.Options{
-		Leases: leases, Namespace: namespace, Name: leaseName, Identity: nodehealth.LeaderIdentity(pod, node, string(uuid.NewUUID())),
-		RenewEvery: settings.RetryPeriod, Clock: clock.RealClock{}, Log: ctrl.Log.WithName("leadership"),
+		Leases:     leases,
+		Namespace:  namespace,
+		Name:       leaseName,
+		Identity:   nodehealth.LeaderIdentity(pod, node, string(uuid.NewUUID())),
+		RenewEvery: settings.RetryPeriod,
+		Clock:      clock.RealClock{},
+		Log:        ctrl.Log.WithName("leadership"),
 	}), nil
 }
 
-// runController wires the controller plug-in, with what else is to run in it, and runs it until ctx ends.
-func runController(ctx context.Context, settings *config.Controller, cloud provisioner.Cloud, besides ...func(ctrl.Manager) error) error {
+// runController wires the controller plug-in, with what else is to run in it, and runs it until ctx
+// ends.
+func runController(ctx context.Context, settings *config.Controller, cloud provisioner.Cloud,
+	besides ...func(ctrl.Manager) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	mgr, lock, err := newControllerManager(ctx, settings)
@@ -159,7 +179,8 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err := index.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err
 	}
-	// No reconciler watches PersistentVolumeClaims. Without this the first that reads one would wait until all are listed.
+	// No reconciler watches PersistentVolumeClaims. Without this the first that reads one would
+	// wait until all are listed.
 	if _, err := mgr.GetCache().GetInformer(ctx, &corev1.PersistentVolumeClaim{}); err != nil {
 		return fmt.Errorf("get informer of claims: %w", err)
 	}
@@ -202,40 +223,69 @@ type reconciler interface {
 }
 
 // newDiskReconcilers makes the reconcilers that act at Azure, and the one that fences lost nodes.
-func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud, monitor *liveness.Monitor) ([]reconciler, error) {
+func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud,
+	monitor *liveness.Monitor) ([]reconciler, error) {
 	now := clock.RealClock{}
 	nodes := nodefacts.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
 	volumes, err := volume.New(volume.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
-		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-volume"), DriverName: settings.DriverName,
-		CleanUpDelay: settings.CleanUpDelay, ReservedSlots: settings.ReplicaReservedSlots, DrainGrace: settings.ReplicaDrainGrace,
-		Workers: settings.VolumeWorkers, Metrics: ctrlmetrics.Registry,
+		Client:        mgr.GetClient(),
+		Reader:        mgr.GetAPIReader(),
+		Cloud:         cloud,
+		Jobs:          work.New(ctx, now, settings.CloudOperations),
+		Nodes:         nodes,
+		Clock:         now,
+		Events:        mgr.GetEventRecorder("azuredisk-volume"),
+		DriverName:    settings.DriverName,
+		CleanUpDelay:  settings.CleanUpDelay,
+		ReservedSlots: settings.ReplicaReservedSlots,
+		DrainGrace:    settings.ReplicaDrainGrace,
+		Workers:       settings.VolumeWorkers,
+		Metrics:       ctrlmetrics.Registry,
 	})
 	if err != nil {
 		return nil, err
 	}
 	attachments, err := attachment.New(attachment.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, settings.CloudOperations),
-		Nodes: nodes, Clock: now, Events: mgr.GetEventRecorder("azuredisk-attachment"),
-		ReservedSlots: settings.ReplicaReservedSlots, Workers: settings.AttachmentWorkers, Overlap: overlap(settings), Metrics: ctrlmetrics.Registry,
+		Client:        mgr.GetClient(),
+		Reader:        mgr.GetAPIReader(),
+		Cloud:         cloud,
+		Jobs:          work.New(ctx, now, settings.CloudOperations),
+		Nodes:         nodes,
+		Clock:         now,
+		Events:        mgr.GetEventRecorder("azuredisk-attachment"),
+		ReservedSlots: settings.ReplicaReservedSlots,
+		Workers:       settings.AttachmentWorkers,
+		Overlap:       overlap(settings),
+		Metrics:       ctrlmetrics.Registry,
 	})
 	if err != nil {
 		return nil, err
 	}
 	driverNodes := drivernode.New(drivernode.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, FirstConditions: monitor.FirstConditions,
-		Events: mgr.GetEventRecorder("azuredisk-drivernode"), Workers: settings.NodeWorkers,
+		Client:          mgr.GetClient(),
+		Reader:          mgr.GetAPIReader(),
+		Cloud:           cloud,
+		FirstConditions: monitor.FirstConditions,
+		Events:          mgr.GetEventRecorder("azuredisk-drivernode"),
+		Workers:         settings.NodeWorkers,
 	})
 	failovers, err := failover.New(failover.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Monitor: monitor, Clock: now, Events: mgr.GetEventRecorder("azuredisk-failover"),
-		DriverName: settings.DriverName, OwnNamespace: ownNamespace(settings), OutOfServiceTaint: settings.FailoverOutOfServiceTaint,
-		Workers: settings.NodeWorkers, Metrics: ctrlmetrics.Registry,
+		Client:            mgr.GetClient(),
+		Reader:            mgr.GetAPIReader(),
+		Monitor:           monitor,
+		Clock:             now,
+		Events:            mgr.GetEventRecorder("azuredisk-failover"),
+		DriverName:        settings.DriverName,
+		OwnNamespace:      ownNamespace(settings),
+		OutOfServiceTaint: settings.FailoverOutOfServiceTaint,
+		Workers:           settings.NodeWorkers,
+		Metrics:           ctrlmetrics.Registry,
 	})
 	return []reconciler{volumes, attachments, driverNodes, failovers}, err
 }
 
-// overlap is how long a former leader may send requests after this one has the lease: until it has missed the renewal,
-// which it tries at each period, and has ended (ADR 0014).
+// overlap is how long a former leader may send requests after this one has the lease: until it has
+// missed the renewal, which it tries at each period, and has ended (ADR 0014).
 func overlap(settings *config.Controller) time.Duration {
 	if !settings.LeaderElection {
 		return 0
@@ -248,17 +298,26 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 	var reconcilers []reconciler
 	if settings.RemoveNotReadyTaint {
 		reconcilers = append(reconcilers, startuptaint.New(startuptaint.Options{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-startuptaint"),
-			DriverName: settings.DriverName, Workers: settings.NodeWorkers,
+			Client:     mgr.GetClient(),
+			Reader:     mgr.GetAPIReader(),
+			Events:     mgr.GetEventRecorder("azuredisk-startuptaint"),
+			DriverName: settings.DriverName,
+			Workers:    settings.NodeWorkers,
 		}))
 	}
 	pods := attachdetach.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("azuredisk-attachdetach"), Clock: clock.RealClock{},
+		Client:     mgr.GetClient(),
+		Reader:     mgr.GetAPIReader(),
+		Events:     mgr.GetEventRecorder("azuredisk-attachdetach"),
+		Clock:      clock.RealClock{},
 		DriverName: settings.DriverName,
 	}
 	if settings.AttachRequired {
 		reconcilers = append(reconcilers, inuse.New(inuse.Options{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: settings.DriverName, Workers: settings.NodeWorkers,
+			Client:     mgr.GetClient(),
+			Reader:     mgr.GetAPIReader(),
+			DriverName: settings.DriverName,
+			Workers:    settings.NodeWorkers,
 		}))
 	} else {
 		pods.Publisher = publisher
@@ -266,12 +325,21 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 	return append(reconcilers, attachdetach.New(pods))
 }
 
-// addMonitor adds the monitor of nodes, which every replica runs, and the writer of node health, which the leader runs.
-func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) (*liveness.Monitor, error) {
+// addMonitor adds the monitor of nodes, which every replica runs, and the writer of node health,
+// which the leader runs.
+func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) (*liveness.Monitor,
+	error) {
 	options := liveness.Options{
-		Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Instances: cloud.Instances(), Namespace: settings.Namespace,
-		Clock: clock.RealClock{}, StaleAfter: settings.HeartbeatStaleAfter, MassLossThreshold: settings.FailoverMassLossThreshold,
-		Enabled: settings.FailoverEnabled, Metrics: ctrlmetrics.Registry,
+		Reader:            mgr.GetClient(),
+		APIReader:         mgr.GetAPIReader(),
+		Writer:            mgr.GetClient(),
+		Instances:         cloud.Instances(),
+		Namespace:         settings.Namespace,
+		Clock:             clock.RealClock{},
+		StaleAfter:        settings.HeartbeatStaleAfter,
+		MassLossThreshold: settings.FailoverMassLossThreshold,
+		Enabled:           settings.FailoverEnabled,
+		Metrics:           ctrlmetrics.Registry,
 	}
 	if settings.FailoverProbe == config.ProbeKubelet {
 		options.Prober = liveness.KubeletProber{}
@@ -288,8 +356,11 @@ func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controll
 		return nil, fmt.Errorf("watch heartbeats: %w", err)
 	}
 	writer := &liveness.ConditionWriter{
-		Client: mgr.GetClient(), Monitor: monitor, Namespace: settings.Namespace, Clock: clock.RealClock{},
-		Events: mgr.GetEventRecorder("azuredisk-liveness"),
+		Client:    mgr.GetClient(),
+		Monitor:   monitor,
+		Namespace: settings.Namespace,
+		Clock:     clock.RealClock{},
+		Events:    mgr.GetEventRecorder("azuredisk-liveness"),
 	}
 	for _, runnable := range []manager.Runnable{monitor, writer} {
 		if err := mgr.Add(runnable); err != nil {
@@ -299,17 +370,32 @@ func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controll
 	return monitor, nil
 }
 
-// addControllerServer adds the CSI endpoint, which every replica serves, and returns its calls for use within the process.
-func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) (attachdetach.Publisher, error) {
+// addControllerServer adds the CSI endpoint, which every replica serves, and returns its calls for
+// use within the process.
+func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config.Controller,
+	cloud provisioner.Cloud) (attachdetach.Publisher, error) {
 	watch := records.NewWatch()
 	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
 		return nil, err
 	}
 	controllerServer, err := csicontroller.New(csicontroller.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Attachments: cloud.Attachments(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: clock.RealClock{},
-		Namespace: settings.Namespace, DriverName: settings.DriverName, SubscriptionID: settings.SubscriptionID,
-		ResourceGroup: settings.ResourceGroup, Location: settings.Location, WaitTimeout: settings.WaitTimeout, Metrics: ctrlmetrics.Registry,
-		PublishedByPods: !settings.AttachRequired, ExtraTags: settings.Tags(),
+		Client:          mgr.GetClient(),
+		Reader:          mgr.GetAPIReader(),
+		Watch:           watch,
+		Disks:           cloud.Disks(),
+		Attachments:     cloud.Attachments(),
+		Snapshots:       cloud.Snapshots(),
+		SKUs:            cloud.SKUs(),
+		Clock:           clock.RealClock{},
+		Namespace:       settings.Namespace,
+		DriverName:      settings.DriverName,
+		SubscriptionID:  settings.SubscriptionID,
+		ResourceGroup:   settings.ResourceGroup,
+		Location:        settings.Location,
+		WaitTimeout:     settings.WaitTimeout,
+		Metrics:         ctrlmetrics.Registry,
+		PublishedByPods: !settings.AttachRequired,
+		ExtraTags:       settings.Tags(),
 	})
 	if err != nil {
 		return nil, err
@@ -321,15 +407,21 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		return nil
 	}
 	identityServer := identity.New(identity.Options{
-		DriverName: settings.DriverName, Version: version.Version, Ready: ready,
-		Expansion: []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE, csi.PluginCapability_VolumeExpansion_ONLINE},
+		DriverName: settings.DriverName,
+		Version:    version.Version,
+		Ready:      ready,
+		Expansion: []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE,
+			csi.PluginCapability_VolumeExpansion_ONLINE},
 	})
 	traces, err := startTracing(ctx, &settings.Common, "azuredisk-controller")
 	if err != nil {
 		return nil, err
 	}
 	endpoint, err := server.New(server.Options{
-		Endpoint: settings.Endpoint, Log: ctrl.Log.WithName("csi"), Metrics: ctrlmetrics.Registry, Tracing: traces,
+		Endpoint: settings.Endpoint,
+		Log:      ctrl.Log.WithName("csi"),
+		Metrics:  ctrlmetrics.Registry,
+		Tracing:  traces,
 		Register: func(r grpc.ServiceRegistrar) {
 			csi.RegisterIdentityServer(r, identityServer)
 			csi.RegisterControllerServer(r, controllerServer)

@@ -62,7 +62,8 @@ func TestControllerServesCSIAndMetrics(t *testing.T) {
 		t.Fatalf("%v: %v", info, err)
 	}
 	created, err := csi.NewControllerClient(conn).CreateVolume(call, &csi.CreateVolumeRequest{
-		Name: "wired", CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30},
+		Name:          "wired",
+		CapacityRange: &csi.CapacityRange{RequiredBytes: 1 << 30},
 		VolumeCapabilities: []*csi.VolumeCapability{{
 			AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
 			AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
@@ -71,10 +72,12 @@ func TestControllerServesCSIAndMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := csi.NewControllerClient(conn).DeleteVolume(call, &csi.DeleteVolumeRequest{VolumeId: created.GetVolume().GetVolumeId()}); err != nil {
+	if _, err := csi.NewControllerClient(conn).DeleteVolume(call,
+		&csi.DeleteVolumeRequest{VolumeId: created.GetVolume().GetVolumeId()}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"azuredisk_csi_call_duration_seconds", "azuredisk_replicas_wanted", "leader_election_master_status"} {
+	for _, name := range []string{"azuredisk_csi_call_duration_seconds", "azuredisk_replicas_wanted",
+		"leader_election_master_status"} {
 		if !strings.Contains(metrics(t, settings.MetricsAddress), name) {
 			t.Errorf("metric %s is missing", name)
 		}

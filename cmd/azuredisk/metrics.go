@@ -12,21 +12,23 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 )
 
-// metricsOptions are those of the server of /metrics. If it is secure, it serves HTTPS, and only to clients that the API
-// server authenticates and that may get the URL /metrics.
+// metricsOptions are those of the server of /metrics. If it is secure, it serves HTTPS, and only to
+// clients that the API server authenticates and that may get the URL /metrics.
 func metricsOptions(common *config.Common) metricsserver.Options {
 	options := metricsserver.Options{BindAddress: common.MetricsAddress}
 	if common.MetricsSecure {
 		options.SecureServing = true
 		options.FilterProvider = filters.WithAuthenticationAndAuthorization
 		options.CertDir = common.MetricsCertDir
-		// A client of HTTP/2 can make the server work for requests that it resets at once, before it is authenticated.
+		// A client of HTTP/2 can make the server work for requests that it resets at once, before
+		// it is authenticated.
 		options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
 	}
 	return options
 }
 
-// newMetricsServer returns the server of /metrics for a program without a manager; nil if it is off.
+// newMetricsServer returns the server of /metrics for a program without a manager; nil if it is
+// off.
 func newMetricsServer(common *config.Common, kube *rest.Config) (metricsserver.Server, error) {
 	client := http.DefaultClient
 	if common.MetricsSecure {

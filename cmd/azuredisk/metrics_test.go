@@ -50,9 +50,17 @@ func TestSecureMetricsAreForAuthorizedClients(t *testing.T) {
 	}
 	reader, stranger := token("reader"), token("stranger")
 	for _, object := range []client.Object{
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "metrics-reader"}, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}},
+		&rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: "metrics-reader"},
+			Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}},
+		},
 		&rbacv1.ClusterRoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Name: "metrics-reader"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "metrics-reader"},
+			ObjectMeta: metav1.ObjectMeta{Name: "metrics-reader"},
+			RoleRef: rbacv1.RoleRef{
+				APIGroup: rbacv1.GroupName,
+				Kind:     "ClusterRole",
+				Name:     "metrics-reader",
+			},
 			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: namespace, Name: "reader"}},
 		},
 	} {
@@ -63,7 +71,8 @@ func TestSecureMetricsAreForAuthorizedClients(t *testing.T) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
 	get := func(token string) (status int, protocol string) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+settings.MetricsAddress+"/metrics", nil)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://"+settings.MetricsAddress+"/metrics",
+			nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +86,8 @@ func TestSecureMetricsAreForAuthorizedClients(t *testing.T) {
 		defer response.Body.Close()
 		return response.StatusCode, response.Proto
 	}
-	expect.Eventually(t, "a client that may read metrics gets them", func() bool { status, _ := get(reader); return status == http.StatusOK })
+	expect.Eventually(t, "a client that may read metrics gets them",
+		func() bool { status, _ := get(reader); return status == http.StatusOK })
 	for who, c := range map[string]struct {
 		token string
 		want  int

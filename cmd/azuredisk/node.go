@@ -47,7 +47,8 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch
 
-// Node and cluster are looked up for so long before the plug-in gives up and leaves it to its restart.
+// Node and cluster are looked up for so long before the plug-in gives up and leaves it to its
+// restart.
 const (
 	identifyInterval = 2 * time.Second
 	identifyTimeout  = time.Minute
@@ -112,10 +113,13 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	if err != nil {
 		return err
 	}
-	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone", instance.Zone, "cluster", cluster)
+	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone",
+		instance.Zone, "cluster", cluster)
 	machine := host.New(host.Options{
-		Links: settings.DeviceLinks, RescanInterval: settings.RescanInterval, MaxFormatsAndChecks: settings.MaxFormatsAndChecks,
-		NVMeReservations: settings.NVMeReservations,
+		Links:               settings.DeviceLinks,
+		RescanInterval:      settings.RescanInterval,
+		MaxFormatsAndChecks: settings.MaxFormatsAndChecks,
+		NVMeReservations:    settings.NVMeReservations,
 	})
 	records := nodereport.Records{Dir: settings.RecordsDir()}
 	release, err := records.Lock(ctx, clock.RealClock{})
@@ -125,19 +129,43 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	defer release()
 	boot := strings.TrimSpace(string(bootID))
 	report := nodereport.New(nodereport.Options{
-		Client: api, Namespace: settings.Namespace, NodeName: settings.NodeName, Spec: instance, DriverVersion: version.Version,
-		SlowInterval: settings.HeartbeatInterval, FastInterval: settings.ReplicatedHeartbeatInterval, ProbedInterval: settings.ProbedHeartbeatInterval,
+		Client:         api,
+		Namespace:      settings.Namespace,
+		NodeName:       settings.NodeName,
+		Spec:           instance,
+		DriverVersion:  version.Version,
+		SlowInterval:   settings.HeartbeatInterval,
+		FastInterval:   settings.ReplicatedHeartbeatInterval,
+		ProbedInterval: settings.ProbedHeartbeatInterval,
 		Scanner: nodereport.Scanner{
-			KubeletDir: settings.KubeletDir, DriverName: settings.DriverName, BootID: boot,
-			Records: records, Mounts: machine.Mounts(), Devices: machine.Devices(),
+			KubeletDir: settings.KubeletDir,
+			DriverName: settings.DriverName,
+			BootID:     boot,
+			Records:    records,
+			Mounts:     machine.Mounts(),
+			Devices:    machine.Devices(),
 		},
 	})
 	nodes := node.New(node.Options{
-		NodeName: settings.NodeName, DriverName: settings.DriverName, Namespace: settings.Namespace, Instance: instance, BootID: boot, Cluster: cluster,
-		Client: api, Host: machine, Report: report, Records: records, Expansion: settings.Expansion, AwaitPublish: !settings.AttachRequired,
-		DiskAt: diskAt(ctx, settings), Reservations: settings.PersistentReservations == config.ReservationsAuto,
+		NodeName:     settings.NodeName,
+		DriverName:   settings.DriverName,
+		Namespace:    settings.Namespace,
+		Instance:     instance,
+		BootID:       boot,
+		Cluster:      cluster,
+		Client:       api,
+		Host:         machine,
+		Report:       report,
+		Records:      records,
+		Expansion:    settings.Expansion,
+		AwaitPublish: !settings.AttachRequired,
+		DiskAt:       diskAt(ctx, settings),
+		Reservations: settings.PersistentReservations == config.ReservationsAuto,
 		Limit: node.Limit{
-			Volumes: settings.MaxVolumes, Reserved: settings.ReservedSlots, Patience: settings.CapacityWait, Fallback: settings.DefaultMaxVolumes,
+			Volumes:  settings.MaxVolumes,
+			Reserved: settings.ReservedSlots,
+			Patience: settings.CapacityWait,
+			Fallback: settings.DefaultMaxVolumes,
 		},
 	})
 	calls, err := newNodeServer(ctx, settings, nodes, report, log)
@@ -151,7 +179,12 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	go func() {
 		select {
 		case <-ctx.Done():
-			departure.Await(serving, departure.Options{Client: api, NodeName: settings.NodeName, Empty: report.AwaitEmpty, Patience: settings.DrainTimeout})
+			departure.Await(serving, departure.Options{
+				Client:   api,
+				NodeName: settings.NodeName,
+				Empty:    report.AwaitEmpty,
+				Patience: settings.DrainTimeout,
+			})
 			stop()
 		case <-serving.Done():
 		}
@@ -165,10 +198,12 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	return nil
 }
 
-func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter, log logr.Logger) (*server.Server, error) {
+func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter,
+	log logr.Logger) (*server.Server, error) {
 	options := identity.Options{
-		DriverName: settings.DriverName, Version: version.Version,
-		Ready: func(context.Context) error { return scanned(report) },
+		DriverName: settings.DriverName,
+		Version:    version.Version,
+		Ready:      func(context.Context) error { return scanned(report) },
 	}
 	if settings.Expansion {
 		options.Expansion = append(options.Expansion, csi.PluginCapability_VolumeExpansion_ONLINE)
@@ -178,7 +213,10 @@ func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeSer
 		return nil, err
 	}
 	return server.New(server.Options{
-		Endpoint: settings.Endpoint, Log: log, Metrics: ctrlmetrics.Registry, Tracing: traces,
+		Endpoint: settings.Endpoint,
+		Log:      log,
+		Metrics:  ctrlmetrics.Registry,
+		Tracing:  traces,
 		Register: func(r grpc.ServiceRegistrar) {
 			csi.RegisterIdentityServer(r, identity.New(options))
 			csi.RegisterNodeServer(r, nodes)
@@ -191,7 +229,8 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 	report *nodereport.Reporter, calls *server.Server,
 ) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
-		Scheme: newScheme(), Logger: ctrl.Log,
+		Scheme: newScheme(),
+		Logger: ctrl.Log,
 		// The parts get their logger from here; they end with the manager.
 		BaseContext:            func() context.Context { return context.WithoutCancel(ctx) },
 		Metrics:                metricsOptions(&settings.Common),
@@ -218,16 +257,22 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 	}
 	if settings.Register {
 		registration := registrar.New(registrar.Options{
-			DriverName: settings.DriverName, Socket: settings.SocketPath(), Dir: settings.RegistrationDir(),
-			Await:  func(ctx context.Context) error { return awaitAll(ctx, calls.Listening(), report.Scanned()) },
-			Notify: reportRegistration(report),
+			DriverName: settings.DriverName,
+			Socket:     settings.SocketPath(),
+			Dir:        settings.RegistrationDir(),
+			Await:      func(ctx context.Context) error { return awaitAll(ctx, calls.Listening(), report.Scanned()) },
+			Notify:     reportRegistration(report),
 		})
-		checks["registration"] = mgr.AddReadyzCheck("registration", func(*http.Request) error { return registration.Registered() })
+		checks["registration"] = mgr.AddReadyzCheck("registration",
+			func(*http.Request) error { return registration.Registered() })
 		checks["registrar"] = mgr.Add(registration)
 		checks["presence"] = mgr.Add(registrar.NewPresence(registrar.PresenceOptions{
-			Client: api, NodeName: settings.NodeName, DriverName: settings.DriverName,
-			Registered: registration.Registered, Again: registration.Again,
-			Missing: func(message string) { report.SetReady(false, "NotInCSINode", message) },
+			Client:     api,
+			NodeName:   settings.NodeName,
+			DriverName: settings.DriverName,
+			Registered: registration.Registered,
+			Again:      registration.Again,
+			Missing:    func(message string) { report.SetReady(false, "NotInCSINode", message) },
 		}))
 	} else {
 		report.SetReady(true, "Serving", "the plug-in serves without the kubelet")
@@ -240,14 +285,16 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 	return mgr.Start(ctx)
 }
 
-// identify finds out which VM this node is. Shortly after a boot neither the metadata service nor the Node may be able to say.
+// identify finds out which VM this node is. Shortly after a boot neither the metadata service nor
+// the Node may be able to say.
 func identify(ctx context.Context, settings *config.Node, api client.Client) (apiv1.AzDriverNodeSpec, error) {
 	sources := make([]imds.Source, 0, len(settings.MetadataSources))
 	for _, source := range settings.MetadataSources {
 		sources = append(sources, imds.Source(source))
 	}
 	options := imds.Options{
-		Sources: sources, Endpoint: settings.IMDSEndpoint,
+		Sources:  sources,
+		Endpoint: settings.IMDSEndpoint,
 		Node: func(ctx context.Context) (*corev1.Node, error) {
 			found := &corev1.Node{}
 			return found, api.Get(ctx, client.ObjectKey{Name: settings.NodeName}, found)
@@ -271,7 +318,8 @@ func identifyCluster(ctx context.Context, api client.Reader) (provisioner.Cluste
 	return provisioner.NewClusterIdentity(uid), err
 }
 
-// untilKnown repeats find until it succeeds. After identifyTimeout it returns the last error of find.
+// untilKnown repeats find until it succeeds. After identifyTimeout it returns the last error of
+// find.
 func untilKnown(ctx context.Context, notYet string, find func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, identifyInterval, identifyTimeout, true, func(ctx context.Context) (bool, error) {
@@ -286,8 +334,8 @@ func untilKnown(ctx context.Context, notYet string, find func(context.Context) e
 	return err
 }
 
-// diskAt returns how instance metadata is asked which disk is at a LUN; nil where the node does not use it, or it does not answer: each
-// use of a new device would wait for it in vain.
+// diskAt returns how instance metadata is asked which disk is at a LUN; nil where the node does not
+// use it, or it does not answer: each use of a new device would wait for it in vain.
 func diskAt(ctx context.Context, settings *config.Node) func(context.Context, int32) (string, error) {
 	if !slices.Contains(settings.MetadataSources, string(imds.SourceIMDS)) {
 		return nil
@@ -296,7 +344,8 @@ func diskAt(ctx context.Context, settings *config.Node) func(context.Context, in
 		return imds.DiskAt(ctx, settings.IMDSEndpoint, lun)
 	}
 	if _, err := ask(ctx, 0); err != nil {
-		logr.FromContextOrDiscard(ctx).Info("instance metadata does not list the disks of this VM; devices are identified without it", "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).Info(
+			"instance metadata does not list the disks of this VM; devices are identified without it", "reason", err.Error())
 		return nil
 	}
 	return ask

@@ -53,8 +53,10 @@ func newAzureRoleCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&name, "name", "Azure Disk CSI driver", "name of the role")
 	flags.StringVar(&subscription, "subscription", placeholder, "subscription in which the role can be assigned")
-	flags.StringArrayVar(&groups, "resource-group", nil, "resource group in which the role can be assigned, instead of the whole subscription; repeatable")
-	flags.StringVar(&part, "part", "all", "which actions: all, group (of resources, to be assigned in resource groups) or subscription (the few that are asked for of the subscription itself)")
+	flags.StringArrayVar(&groups, "resource-group", nil,
+		"resource group in which the role can be assigned, instead of the whole subscription; repeatable")
+	flags.StringVar(&part, "part", "all",
+		"which actions: all, group (of resources, to be assigned in resource groups) or subscription (the few that are asked for of the subscription itself)")
 	flags.BoolVar(&table, "markdown", false, "print a table that says what each action is for")
 	return cmd
 }

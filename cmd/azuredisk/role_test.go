@@ -15,8 +15,11 @@ func TestAzureRole(t *testing.T) {
 		args   []string
 		scopes []string
 	}{
-		"of a subscription":    {args: []string{"--subscription=s"}, scopes: []string{"/subscriptions/s"}},
-		"of resource groups":   {args: []string{"--subscription=s", "--resource-group=a", "--resource-group=b"}, scopes: []string{"/subscriptions/s/resourceGroups/a", "/subscriptions/s/resourceGroups/b"}},
+		"of a subscription": {args: []string{"--subscription=s"}, scopes: []string{"/subscriptions/s"}},
+		"of resource groups": {
+			args:   []string{"--subscription=s", "--resource-group=a", "--resource-group=b"},
+			scopes: []string{"/subscriptions/s/resourceGroups/a", "/subscriptions/s/resourceGroups/b"},
+		},
 		"without anything set": {scopes: []string{"/subscriptions/" + placeholder}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -24,7 +27,8 @@ func TestAzureRole(t *testing.T) {
 			if err := json.Unmarshal([]byte(run(t, append([]string{"azure-role"}, test.args...)...)), &role); err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(role.AssignableScopes, test.scopes) || !role.IsCustom || role.Name == "" || len(role.Actions) != len(azure.Permissions()) {
+			if !slices.Equal(role.AssignableScopes, test.scopes) || !role.IsCustom || role.Name == "" ||
+				len(role.Actions) != len(azure.Permissions()) {
 				t.Errorf("%+v", role)
 			}
 		})

@@ -64,7 +64,8 @@ func restConfig(common *config.Common) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load kubeconfig: %w", err)
 	}
-	// The API server takes longer to compress a large list than the network to send it, as in kube-scheduler and kube-controller-manager.
+	// The API server takes longer to compress a large list than the network to send it, as in
+	// kube-scheduler and kube-controller-manager.
 	cfg.DisableCompression = true
 	kubeapi.Pace(cfg, common.KubeAPIQPS, common.KubeAPIBurst)
 	return cfg, nil

@@ -20,15 +20,18 @@ func TestTheUninstallIsRefusedWhileThereAreDisks(t *testing.T) {
 		objects []client.Object
 		names   []string
 	}{
-		"nothing is there":                     {nil, nil},
-		"only nodes are there":                 {[]client.Object{&apiv1.AzDriverNode{ObjectMeta: meta("n", "node")}}, nil},
-		"a volume of another installation":     {[]client.Object{&apiv1.AzVolume{ObjectMeta: meta("other", "disk")}}, nil},
-		"a volume and an attachment are there": {[]client.Object{&apiv1.AzVolume{ObjectMeta: meta("n", "disk")}, &apiv1.AzVolumeAttachment{ObjectMeta: meta("n", "disk-node")}}, []string{"AzVolume disk", "AzVolumeAttachment disk-node", "--no-hooks"}},
+		"nothing is there":                 {nil, nil},
+		"only nodes are there":             {[]client.Object{&apiv1.AzDriverNode{ObjectMeta: meta("n", "node")}}, nil},
+		"a volume of another installation": {[]client.Object{&apiv1.AzVolume{ObjectMeta: meta("other", "disk")}}, nil},
+		"a volume and an attachment are there": {[]client.Object{&apiv1.AzVolume{ObjectMeta: meta("n", "disk")},
+			&apiv1.AzVolumeAttachment{ObjectMeta: meta("n", "disk-node")}},
+			[]string{"AzVolume disk", "AzVolumeAttachment disk-node", "--no-hooks"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := refuseWithDisks(t.Context(), fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(c.objects...).Build(), "n")
+			err := refuseWithDisks(t.Context(), fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(c.objects...).Build(),
+				"n")
 			if (err == nil) != (c.names == nil) {
 				t.Fatalf("got %v", err)
 			}

@@ -44,22 +44,38 @@ func newVolumeTestCommand() *cobra.Command {
 	}
 	settings.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&options.Namespace, "pod-namespace", "default", "namespace of the claim and the pods")
-	cmd.Flags().StringVar(&options.Name, "name", "azuredisk-volume-test", "name of the claim, and first part of the names of the pods")
+	cmd.Flags().StringVar(&options.Name, "name", "azuredisk-volume-test",
+		"name of the claim, and first part of the names of the pods")
 	cmd.Flags().StringVar(&options.Image, "image", "", "`image` of the driver, which the pods run (required)")
 	cmd.Flags().StringSliceVar(&options.PullSecrets, "image-pull-secrets", nil, "`names` of Secrets for pulling the image")
 	cmd.Flags().StringVar(&options.StorageClass, "storage-class", "azuredisk-premium", "StorageClass of the volume")
 	cmd.Flags().StringVar(&size, "size", "4Gi", "size of the volume")
 	cmd.Flags().DurationVar(&options.Timeout, "timeout", 10*time.Minute, "time limit; the clean-up may take 5 minutes more")
 	cmd.AddCommand(
-		&cobra.Command{Use: "write FILE TEXT", Hidden: true, Args: cobra.ExactArgs(2), RunE: func(_ *cobra.Command, args []string) error {
-			return writeProof(args[0], args[1])
-		}},
-		&cobra.Command{Use: "read FILE TEXT", Hidden: true, Args: cobra.ExactArgs(2), RunE: func(_ *cobra.Command, args []string) error {
-			return checkProof(args[0], args[1])
-		}},
-		&cobra.Command{Use: "hold", Hidden: true, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return hold(cmd.Context())
-		}},
+		&cobra.Command{
+			Use:    "write FILE TEXT",
+			Hidden: true,
+			Args:   cobra.ExactArgs(2),
+			RunE: func(_ *cobra.Command, args []string) error {
+				return writeProof(args[0], args[1])
+			},
+		},
+		&cobra.Command{
+			Use:    "read FILE TEXT",
+			Hidden: true,
+			Args:   cobra.ExactArgs(2),
+			RunE: func(_ *cobra.Command, args []string) error {
+				return checkProof(args[0], args[1])
+			},
+		},
+		&cobra.Command{
+			Use:    "hold",
+			Hidden: true,
+			Args:   cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return hold(cmd.Context())
+			},
+		},
 	)
 	return cmd
 }

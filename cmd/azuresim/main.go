@@ -1,5 +1,6 @@
-// Command azuresim simulates Azure Compute: `serve` is the Azure endpoint, `hypervisor` the block devices behind it, `guest` the ioctls of a
-// VM's processes, `imds` the instance metadata service of one VM. `verify` plays the simulator's rules against a subscription.
+// Command azuresim simulates Azure Compute: `serve` is the Azure endpoint, `hypervisor` the block
+// devices behind it, `guest` the ioctls of a VM's processes, `imds` the instance metadata service
+// of one VM. `verify` plays the simulator's rules against a subscription.
 package main
 
 import (
@@ -19,7 +20,12 @@ import (
 )
 
 func main() {
-	root := &cobra.Command{Use: "azuresim", Short: "Simulator of Azure Compute", SilenceUsage: true, SilenceErrors: true}
+	root := &cobra.Command{
+		Use:           "azuresim",
+		Short:         "Simulator of Azure Compute",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
 	root.AddCommand(server.NewCommand(), hypervisor.NewCommand(), guest.NewCommand(), imds.NewCommand(), verify.NewCommand())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root.ExecuteContext(ctx)

@@ -1,6 +1,6 @@
-// The manifests program writes the manifests for kustomize, from the chart: one overlay for each profile of values, a base with the
-// objects that all profiles have alike, and the CRDs with their namespace, which are kept when the rest is deleted.
-// Usage: go run ./hack/manifests CHART DIR
+// The manifests program writes the manifests for kustomize, from the chart: one overlay for each
+// profile of values, a base with the objects that all profiles have alike, and the CRDs with their
+// namespace, which are kept when the rest is deleted. Usage: go run ./hack/manifests CHART DIR
 package main
 
 import (
@@ -25,7 +25,8 @@ import (
 const (
 	release   = "azuredisk"
 	namespace = "azure-disk-csi"
-	// kubeVersion is the oldest that the chart installs on, so that newer ones take the manifests too.
+	// kubeVersion is the oldest that the chart installs on, so that newer ones take the manifests
+	// too.
 	kubeVersion = "1.33.0"
 )
 
@@ -107,11 +108,14 @@ func render(chart, profile string) ([]manifest, error) {
 
 // clusterScoped are the kinds of the chart that have no namespace.
 var clusterScoped = []string{
-	"ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition", "MutatingWebhookConfiguration", "Namespace", "PriorityClass",
-	"StorageClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "VolumeAttributesClass", "VolumeSnapshotClass",
+	"ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition", "MutatingWebhookConfiguration", "Namespace",
+	"PriorityClass",
+	"StorageClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "VolumeAttributesClass",
+	"VolumeSnapshotClass",
 }
 
-// forKubectl gives an object its namespace, and removes the labels that only Helm uses: an object with them looks like one of a release.
+// forKubectl gives an object its namespace, and removes the labels that only Helm uses: an object
+// with them looks like one of a release.
 func forKubectl(object *unstructured.Unstructured) {
 	if object.GetNamespace() == "" && !slices.Contains(clusterScoped, object.GetKind()) {
 		object.SetNamespace(namespace)
@@ -126,7 +130,8 @@ func forKubectl(object *unstructured.Unstructured) {
 	object.SetAnnotations(annotations)
 }
 
-// split sorts the objects: the CRDs, which are kept, those that all profiles have alike, and for each profile the rest.
+// split sorts the objects: the CRDs, which are kept, those that all profiles have alike, and for
+// each profile the rest.
 func split(rendered map[string][]manifest) (kept, base []manifest, overlays map[string][]manifest) {
 	in := map[string]int{}
 	for _, manifests := range rendered {
@@ -151,7 +156,8 @@ func split(rendered map[string][]manifest) (kept, base []manifest, overlays map[
 	return kept, base, overlays
 }
 
-// namespaceObject is what `helm install --create-namespace` creates. The node plug-in is privileged, because it mounts filesystems.
+// namespaceObject is what `helm install --create-namespace` creates. The node plug-in is
+// privileged, because it mounts filesystems.
 func namespaceObject() manifest {
 	return manifest{text: "apiVersion: v1\nkind: Namespace\nmetadata:\n  labels:\n    pod-security.kubernetes.io/enforce: privileged\n  name: " + namespace + "\n"}
 }
@@ -167,7 +173,8 @@ func writeFolder(dir string, resources []string, manifests []manifest) error {
 	}
 	if len(texts) > 0 {
 		resources = append(resources, "azuredisk.yaml")
-		if err := os.WriteFile(filepath.Join(dir, "azuredisk.yaml"), []byte(generated+strings.Join(texts, "---\n")), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "azuredisk.yaml"), []byte(generated+strings.Join(texts, "---\n")),
+			0o644); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,6 @@
 // The reference program writes the reference documentation: the programs' flags, as the programs
-// themselves print them, and the StorageClass parameters, from the table that parses them. Usage: go run ./hack/reference DIR
+// themselves print them, and the StorageClass parameters, from the table that parses them. Usage:
+// go run ./hack/reference DIR
 package main
 
 import (
@@ -42,7 +43,8 @@ func programs() []program {
 			name:        "playground",
 			module:      "playground",
 			description: "A real Kubernetes of several nodes on one Linux machine, and the scenarios that are played on it.",
-			subcommands: []string{"up", "down", "status", "run", "lifecycle", "migration", "guide", "latency", "node", "enter", "load", "kubectl", "driver", "images", "programs", "selftest"},
+			subcommands: []string{"up", "down", "status", "run", "lifecycle", "migration", "guide", "latency", "node", "enter",
+				"load", "kubectl", "driver", "images", "programs", "selftest"},
 		},
 	}
 }
@@ -75,7 +77,8 @@ func main() {
 	}
 }
 
-// writeRole writes the role definition that the driver needs at Azure, and the page that says what each of its actions is for.
+// writeRole writes the role definition that the driver needs at Azure, and the page that says what
+// each of its actions is for.
 func writeRole(executable, dir string) error {
 	for file, make := range map[string]struct {
 		before string
@@ -112,7 +115,8 @@ const strictness = "Names are compared without regard to case; values are exact.
 
 func writeParameters(path string) error {
 	return writeTable(path, "# StorageClass parameters\n\n"+strictness+
-		"Parameters without an effect are accepted so that StorageClasses of the V1 driver go on working.\n\n", volumeparams.Keys())
+		"Parameters without an effect are accepted so that StorageClasses of the V1 driver go on working.\n\n",
+		volumeparams.Keys())
 }
 
 func writeMutableParameters(path string) error {
@@ -136,7 +140,8 @@ func writeTable[P any](path, heading string, keys paramtable.Table[P]) error {
 		if effect == "" && key.Set == nil {
 			effect = "none"
 		}
-		fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", names, cell(key.Allowed), cell(key.Default), cell(effect), cell(key.V1))
+		fmt.Fprintf(&page, "| %s | %s | %s | %s | %s |\n", names, cell(key.Allowed), cell(key.Default), cell(effect),
+			cell(key.V1))
 	}
 	return os.WriteFile(path, page.Bytes(), 0o644)
 }

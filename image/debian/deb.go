@@ -36,7 +36,8 @@ type File struct {
 	Data []byte
 }
 
-// Unpack reads a package. It runs none of its scripts, writes nothing, and keeps no owners, devices and special permissions.
+// Unpack reads a package. It runs none of its scripts, writes nothing, and keeps no owners, devices
+// and special permissions.
 func Unpack(data []byte) (Deb, error) {
 	var deb Deb
 	parts := map[string]bool{}

@@ -23,7 +23,11 @@ func archive(t testing.TB, members ...member) []byte {
 	w := ar.NewWriter(&out)
 	must(t, w.WriteGlobalHeader())
 	for _, m := range members {
-		must(t, w.WriteHeader(&ar.Header{Name: m.name, Size: int64(len(m.content)), Mode: 0o644}))
+		must(t, w.WriteHeader(&ar.Header{
+			Name: m.name,
+			Size: int64(len(m.content)),
+			Mode: 0o644,
+		}))
 		_, err := w.Write([]byte(m.content))
 		must(t, err)
 	}
@@ -70,13 +74,42 @@ func compressed(t testing.TB, plain string, open func(io.Writer) (io.WriteCloser
 func openXZ(w io.Writer) (io.WriteCloser, error) { return xz.NewWriter(w) }
 
 func TestAPackageIsUnpackedWithEachCompression(t *testing.T) {
-	control := tarOf(t, tar.Header{Name: "./control", Typeflag: tar.TypeReg}, tar.Header{Name: "./postinst", Typeflag: tar.TypeReg, Mode: 0o755})
+	control := tarOf(t, tar.Header{
+		Name:     "./control",
+		Typeflag: tar.TypeReg,
+	}, tar.Header{
+		Name:     "./postinst",
+		Typeflag: tar.TypeReg,
+		Mode:     0o755,
+	})
 	data := tarOf(t,
-		tar.Header{Name: "./usr/", Typeflag: tar.TypeDir, Mode: 0o755},
-		tar.Header{Name: "./usr/bin/mount", Typeflag: tar.TypeReg, Mode: 0o4755, Uid: 7},
-		tar.Header{Name: "./usr/bin/again", Typeflag: tar.TypeLink, Linkname: "./usr/bin/mount"},
-		tar.Header{Name: "./dev/null", Typeflag: tar.TypeChar, Mode: 0o666},
-		tar.Header{Name: "./sbin/link", Typeflag: tar.TypeSymlink, Linkname: "../usr/bin/mount", Mode: 0o777})
+		tar.Header{
+			Name:     "./usr/",
+			Typeflag: tar.TypeDir,
+			Mode:     0o755,
+		},
+		tar.Header{
+			Name:     "./usr/bin/mount",
+			Typeflag: tar.TypeReg,
+			Mode:     0o4755,
+			Uid:      7,
+		},
+		tar.Header{
+			Name:     "./usr/bin/again",
+			Typeflag: tar.TypeLink,
+			Linkname: "./usr/bin/mount",
+		},
+		tar.Header{
+			Name:     "./dev/null",
+			Typeflag: tar.TypeChar,
+			Mode:     0o666,
+		},
+		tar.Header{
+			Name:     "./sbin/link",
+			Typeflag: tar.TypeSymlink,
+			Linkname: "../usr/bin/mount",
+			Mode:     0o777,
+		})
 	want := Deb{Control: []byte("content of ./control"), Files: []File{
 		{Path: "usr/bin/mount", Mode: 0o755, Data: []byte("content of ./usr/bin/mount")},
 		{Path: "usr/bin/again", Mode: 0o755, Data: []byte("content of ./usr/bin/mount")},
@@ -89,7 +122,8 @@ func TestAPackageIsUnpackedWithEachCompression(t *testing.T) {
 	} {
 		t.Run(suffix, func(t *testing.T) {
 			got, err := Unpack(archive(t, member{"debian-binary", "2.0\n"},
-				member{"control.tar" + suffix, compressed(t, control, open)}, member{"data.tar" + suffix, compressed(t, data, open)}))
+				member{"control.tar" + suffix, compressed(t, control, open)},
+				member{"data.tar" + suffix, compressed(t, data, open)}))
 			must(t, err)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("the unpacked package differs (-want +got):\n%s", diff)
@@ -105,15 +139,26 @@ func TestABrokenPackageIsRefused(t *testing.T) {
 		content []byte
 		want    string
 	}{
-		"not an archive":                         {[]byte("<html>please sign in</html>"), "ar archive"},
-		"nothing":                                {nil, "no control file or no data"},
-		"no data":                                {archive(t, control), "no control file or no data"},
-		"no control file":                        {archive(t, data()), "no control file or no data"},
-		"an unknown compression":                 {archive(t, control, member{"data.tar.lzma", "x"}), "unknown compression"},
-		"compressed data that are cut off":       {archive(t, control, member{"data.tar.xz", compressed(t, data().content, openXZ)[:40]}), "data.tar.xz"},
-		"a path out of the package":              {archive(t, control, data(tar.Header{Name: "../etc/passwd", Typeflag: tar.TypeReg})), `"../etc/passwd" leads out`},
-		"a hard link to what is not there":       {archive(t, control, data(tar.Header{Name: "a", Typeflag: tar.TypeLink, Linkname: "b"})), `hard link to "b"`},
-		"an absolute path, which is out as well": {archive(t, control, data(tar.Header{Name: "/etc/passwd", Typeflag: tar.TypeReg})), "leads out"},
+		"not an archive":         {[]byte("<html>please sign in</html>"), "ar archive"},
+		"nothing":                {nil, "no control file or no data"},
+		"no data":                {archive(t, control), "no control file or no data"},
+		"no control file":        {archive(t, data()), "no control file or no data"},
+		"an unknown compression": {archive(t, control, member{"data.tar.lzma", "x"}), "unknown compression"},
+		"compressed data that are cut off": {archive(t, control,
+			member{"data.tar.xz", compressed(t, data().content, openXZ)[:40]}), "data.tar.xz"},
+		"a path out of the package": {archive(t, control, data(tar.Header{
+			Name:     "../etc/passwd",
+			Typeflag: tar.TypeReg,
+		})), `"../etc/passwd" leads out`},
+		"a hard link to what is not there": {archive(t, control, data(tar.Header{
+			Name:     "a",
+			Typeflag: tar.TypeLink,
+			Linkname: "b",
+		})), `hard link to "b"`},
+		"an absolute path, which is out as well": {archive(t, control, data(tar.Header{
+			Name:     "/etc/passwd",
+			Typeflag: tar.TypeReg,
+		})), "leads out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Unpack(c.content)
@@ -125,7 +170,10 @@ func TestABrokenPackageIsRefused(t *testing.T) {
 }
 
 func FuzzUnpack(f *testing.F) {
-	f.Add(archive(f, member{"control.tar", tarOf(f, tar.Header{Name: "./control", Typeflag: tar.TypeReg})}, member{"data.tar", tarOf(f)}))
+	f.Add(archive(f, member{"control.tar", tarOf(f, tar.Header{
+		Name:     "./control",
+		Typeflag: tar.TypeReg,
+	})}, member{"data.tar", tarOf(f)}))
 	f.Add([]byte("!<arch>\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		deb, err := Unpack(data)

@@ -28,7 +28,8 @@ const (
 type Fetcher struct {
 	// Mirror is the URL below which the archives debian and debian-security are.
 	Mirror string
-	// Snapshot is the URL of the archive of old packages. It is asked for a package that the mirror no longer has.
+	// Snapshot is the URL of the archive of old packages. It is asked for a package that the mirror
+	// no longer has.
 	Snapshot string
 	// Cache is the folder in which packages are kept, by their hashes.
 	Cache string
@@ -123,11 +124,14 @@ func (f Fetcher) keep(file string, data []byte) error {
 	return os.Rename(partial.Name(), file)
 }
 
-// NewFetcher returns a Fetcher with the settings in DEBIAN_MIRROR and DEBIAN_SNAPSHOT, or with the defaults.
+// NewFetcher returns a Fetcher with the settings in DEBIAN_MIRROR and DEBIAN_SNAPSHOT, or with the
+// defaults.
 func NewFetcher(cache string, progress func(format string, args ...any)) Fetcher {
 	return Fetcher{
 		Mirror:   cmp.Or(os.Getenv("DEBIAN_MIRROR"), DefaultMirror),
 		Snapshot: cmp.Or(os.Getenv("DEBIAN_SNAPSHOT"), DefaultSnapshot),
-		Cache:    cache, Client: http.DefaultClient, Progress: progress,
+		Cache:    cache,
+		Client:   http.DefaultClient,
+		Progress: progress,
 	}
 }

@@ -1,8 +1,9 @@
-// Package debian gets packages of Debian without Debian's tools: it reads a lock file, downloads what the lock names, and unpacks it
-// without running anything of it.
+// Package debian gets packages of Debian without Debian's tools: it reads a lock file, downloads
+// what the lock names, and unpacks it without running anything of it.
 //
-// Trust has two steps. Package release verifies the signature of a release and takes the hashes of the packages from it, which the
-// lock file records. Fetcher accepts only what has the hash of the lock, so that the source of a download does not matter.
+// Trust has two steps. Package release verifies the signature of a release and takes the hashes of
+// the packages from it, which the lock file records. Fetcher accepts only what has the hash of the
+// lock, so that the source of a download does not matter.
 package debian
 
 import (
@@ -21,7 +22,8 @@ import (
 
 // Lock pins packages.
 type Lock struct {
-	// Taken is the time at which the archives were read, as YYYYMMDDTHHMMSSZ. The archive of old packages is asked for this time.
+	// Taken is the time at which the archives were read, as YYYYMMDDTHHMMSSZ. The archive of old
+	// packages is asked for this time.
 	Taken string `json:"taken"`
 	// Packages are the packages by architecture, in order of names.
 	Packages map[string][]Package `json:"packages"`
@@ -70,7 +72,8 @@ func ParseLock(data []byte) (Lock, error) {
 				fault("packages.%s[%d] (%s): %w", arch, i, p.Name, err)
 			}
 			if i > 0 && list[i-1].Name >= p.Name {
-				fault("packages.%s[%d]: %q comes after %q; want each package once, in order of names", arch, i, p.Name, list[i-1].Name)
+				fault("packages.%s[%d]: %q comes after %q; want each package once, in order of names", arch, i, p.Name,
+					list[i-1].Name)
 			}
 		}
 	}

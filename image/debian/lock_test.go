@@ -14,8 +14,15 @@ import (
 
 func example(content string) Package {
 	digest := sha256.Sum256([]byte(content))
-	return Package{Name: "dash", Version: "0.5.12-2", Source: "dash", Archive: "debian", Path: "pool/main/d/dash/dash_0.5.12-2_amd64.deb",
-		Size: int64(len(content)), SHA256: hex.EncodeToString(digest[:])}
+	return Package{
+		Name:    "dash",
+		Version: "0.5.12-2",
+		Source:  "dash",
+		Archive: "debian",
+		Path:    "pool/main/d/dash/dash_0.5.12-2_amd64.deb",
+		Size:    int64(len(content)),
+		SHA256:  hex.EncodeToString(digest[:]),
+	}
 }
 
 func TestALockIsReadAsItWasWritten(t *testing.T) {
@@ -34,14 +41,17 @@ func TestABadLockIsRefusedWithAllItsFaults(t *testing.T) {
 		change func(*Lock)
 		want   []string
 	}{
-		"no time":                {func(l *Lock) { l.Taken = "yesterday" }, []string{"taken", `"yesterday"`}},
-		"no architecture":        {func(l *Lock) { l.Packages = nil }, []string{"at least one architecture"}},
-		"no packages":            {func(l *Lock) { l.Packages["amd64"] = nil }, []string{"packages.amd64"}},
-		"a package twice":        {func(l *Lock) { l.Packages["amd64"] = append(l.Packages["amd64"], example("y")) }, []string{"packages.amd64[1]", "once"}},
-		"two faults of one":      {func(l *Lock) { l.Packages["amd64"][0].SHA256, l.Packages["amd64"][0].Version = "0", "" }, []string{"sha256", "version"}},
-		"no name":                {func(l *Lock) { l.Packages["amd64"][0].Name = "" }, []string{"name"}},
-		"no size":                {func(l *Lock) { l.Packages["amd64"][0].Size = 0 }, []string{"size: 0"}},
-		"an unknown archive":     {func(l *Lock) { l.Packages["amd64"][0].Archive = "ubuntu" }, []string{`archive: "ubuntu"`, "debian-security"}},
+		"no time":         {func(l *Lock) { l.Taken = "yesterday" }, []string{"taken", `"yesterday"`}},
+		"no architecture": {func(l *Lock) { l.Packages = nil }, []string{"at least one architecture"}},
+		"no packages":     {func(l *Lock) { l.Packages["amd64"] = nil }, []string{"packages.amd64"}},
+		"a package twice": {func(l *Lock) { l.Packages["amd64"] = append(l.Packages["amd64"], example("y")) },
+			[]string{"packages.amd64[1]", "once"}},
+		"two faults of one": {func(l *Lock) { l.Packages["amd64"][0].SHA256, l.Packages["amd64"][0].Version = "0", "" },
+			[]string{"sha256", "version"}},
+		"no name": {func(l *Lock) { l.Packages["amd64"][0].Name = "" }, []string{"name"}},
+		"no size": {func(l *Lock) { l.Packages["amd64"][0].Size = 0 }, []string{"size: 0"}},
+		"an unknown archive": {func(l *Lock) { l.Packages["amd64"][0].Archive = "ubuntu" },
+			[]string{`archive: "ubuntu"`, "debian-security"}},
 		"a path out of the pool": {func(l *Lock) { l.Packages["amd64"][0].Path = "pool/../../x.deb" }, []string{"path", "pool/"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +67,8 @@ func TestABadLockIsRefusedWithAllItsFaults(t *testing.T) {
 			}
 		})
 	}
-	if _, err := ParseLock([]byte("taken: 20261121T021046Z\npackage: {}\n")); err == nil || !strings.Contains(err.Error(), "package") {
+	if _, err := ParseLock([]byte("taken: 20261121T021046Z\npackage: {}\n")); err == nil ||
+		!strings.Contains(err.Error(), "package") {
 		t.Errorf("got the error %v for an unknown field, want one that names it", err)
 	}
 }
@@ -87,15 +98,22 @@ func TestAPackageIsFetchedFromTheMirrorAndThenFromTheArchiveOfOldPackagesAndThen
 		// asked are the numbers of requests to the mirror and to the archive of old packages.
 		asked [2]int
 	}{
-		"the mirror has it":                     {map[string]string{onMirror: "the package"}, nil, [2]int{1, 0}},
-		"the mirror has it no longer":           {nil, map[string]string{onSnapshot: "the package"}, [2]int{1, 1}},
-		"the mirror has something else":         {map[string]string{onMirror: "the peckage"}, map[string]string{onSnapshot: "the package"}, [2]int{1, 1}},
-		"the mirror has something that is long": {map[string]string{onMirror: "the package, and more"}, map[string]string{onSnapshot: "the package"}, [2]int{1, 1}},
+		"the mirror has it":           {map[string]string{onMirror: "the package"}, nil, [2]int{1, 0}},
+		"the mirror has it no longer": {nil, map[string]string{onSnapshot: "the package"}, [2]int{1, 1}},
+		"the mirror has something else": {map[string]string{onMirror: "the peckage"},
+			map[string]string{onSnapshot: "the package"}, [2]int{1, 1}},
+		"the mirror has something that is long": {map[string]string{onMirror: "the package, and more"},
+			map[string]string{onSnapshot: "the package"}, [2]int{1, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			mirror, askedMirror := server(t, c.mirror)
 			snapshot, askedSnapshot := server(t, c.snapshot)
-			from := Fetcher{Mirror: mirror + "/", Snapshot: snapshot, Cache: t.TempDir(), Client: http.DefaultClient}
+			from := Fetcher{
+				Mirror:   mirror + "/",
+				Snapshot: snapshot,
+				Cache:    t.TempDir(),
+				Client:   http.DefaultClient,
+			}
 			for range 2 {
 				data, err := from.Fetch(t.Context(), p, "20261121T021046Z")
 				must(t, err)
@@ -113,7 +131,12 @@ func TestAPackageIsFetchedFromTheMirrorAndThenFromTheArchiveOfOldPackagesAndThen
 func TestAPackageThatNoServerHasIsAnErrorWithBothAddressesAndTheSetting(t *testing.T) {
 	mirror, _ := server(t, nil)
 	snapshot, _ := server(t, map[string]string{"/debian/T/pool/main/d/dash/dash_0.5.12-2_amd64.deb": "another"})
-	_, err := Fetcher{Mirror: mirror, Snapshot: snapshot, Cache: t.TempDir(), Client: http.DefaultClient}.Fetch(t.Context(), example("x"), "T")
+	_, err := Fetcher{
+		Mirror:   mirror,
+		Snapshot: snapshot,
+		Cache:    t.TempDir(),
+		Client:   http.DefaultClient,
+	}.Fetch(t.Context(), example("x"), "T")
 	for _, want := range []string{"dash 0.5.12-2", mirror, snapshot, "404", "SHA-256", "DEBIAN_MIRROR", "make image-lock"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got the error %v, want one with %q", err, want)
@@ -133,7 +156,12 @@ func TestThePackagesOfAllArchitecturesAreFetchedAhead(t *testing.T) {
 	}
 	lock := Lock{Taken: "T", Packages: packages}
 	mirror := httptest.NewServer(http.FileServerFS(files))
-	from := Fetcher{Mirror: mirror.URL, Snapshot: mirror.URL, Cache: t.TempDir(), Client: http.DefaultClient}
+	from := Fetcher{
+		Mirror:   mirror.URL,
+		Snapshot: mirror.URL,
+		Cache:    t.TempDir(),
+		Client:   http.DefaultClient,
+	}
 	must(t, from.FetchAll(t.Context(), lock))
 	mirror.Close()
 	for architecture := range packages {

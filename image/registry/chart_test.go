@@ -13,7 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/image"
 )
 
-// TestHelmInstallsTheChartFromARegistry pushes the chart as `make push-chart` does, and lets Helm read it.
+// TestHelmInstallsTheChartFromARegistry pushes the chart as `make push-chart` does, and lets Helm
+// read it.
 func TestHelmInstallsTheChartFromARegistry(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "chart")
 	must(t, image.WriteChartLayout(dir, packagedChart(t)))
@@ -24,11 +25,14 @@ func TestHelmInstallsTheChartFromARegistry(t *testing.T) {
 		t.Fatalf("got %v, want the chart", pushed)
 	}
 	home := t.TempDir()
-	cmd := exec.Command(helm(t), "template", "azuredisk", "oci://"+repository, "--version", "1.2.3", "--plain-http", "--kube-version", "1.36.0")
+	cmd := exec.Command(helm(t), "template", "azuredisk", "oci://"+repository, "--version", "1.2.3", "--plain-http",
+		"--kube-version", "1.36.0")
 	cmd.Env = append(os.Environ(), "HELM_CONFIG_HOME="+home, "HELM_CACHE_HOME="+home, "HELM_DATA_HOME="+home)
 	output, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(output), "kind: DaemonSet") || !strings.Contains(string(output), pushed[0].DigestStr()) {
-		t.Errorf("helm template oci://…: got %v, %.500s, want the chart's objects and the digest %s", err, output, pushed[0].DigestStr())
+	if err != nil || !strings.Contains(string(output), "kind: DaemonSet") ||
+		!strings.Contains(string(output), pushed[0].DigestStr()) {
+		t.Errorf("helm template oci://…: got %v, %.500s, want the chart's objects and the digest %s", err, output,
+			pushed[0].DigestStr())
 	}
 }
 

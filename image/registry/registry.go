@@ -22,8 +22,9 @@ func options(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
 
-// Push pushes everything in the layout to the repository: what has a name in the layout under this name as its tag, and the rest,
-// which refers to it, by digest. It returns the references of what has a tag, with their digests.
+// Push pushes everything in the layout to the repository: what has a name in the layout under this
+// name as its tag, and the rest, which refers to it, by digest. It returns the references of what
+// has a tag, with their digests.
 func Push(ctx context.Context, dir, repository string) ([]name.Digest, error) {
 	to, manifests, index, err := open(dir, repository)
 	if err != nil {
@@ -88,9 +89,11 @@ func explain(attempt string, ref name.Reference, err error) error {
 		return fmt.Errorf("%s: %s wants credentials or refuses those in Docker's configuration (~/.docker/config.json, or the folder in DOCKER_CONFIG); "+
 			"sign in with `docker login %s`, or `az acr login` for a registry of Azure: %w", attempt, host, host, err)
 	case http.StatusForbidden:
-		return fmt.Errorf("%s: %s does not allow this account to write to %s: %w", attempt, host, ref.Context().RepositoryStr(), err)
+		return fmt.Errorf("%s: %s does not allow this account to write to %s: %w", attempt, host, ref.Context().RepositoryStr(),
+			err)
 	case http.StatusNotFound:
-		return fmt.Errorf("%s: %s has no repository %s, or it is no registry: %w", attempt, host, ref.Context().RepositoryStr(), err)
+		return fmt.Errorf("%s: %s has no repository %s, or it is no registry: %w", attempt, host, ref.Context().RepositoryStr(),
+			err)
 	}
 	return fmt.Errorf("%s: %s answered %d: %w", attempt, host, answer.StatusCode, err)
 }

@@ -51,7 +51,8 @@ func newLayout(t *testing.T) (dir string, index v1.ImageIndex) {
 	must(t, to.AppendIndex(index, layout.WithAnnotations(map[string]string{refName: "1.2.3"})))
 	subject, err := partial.Descriptor(index)
 	must(t, err)
-	artifact, err := mutate.AppendLayers(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/spdx+json"),
+	artifact, err := mutate.AppendLayers(
+		mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/spdx+json"),
 		static.NewLayer([]byte("{}"), "application/spdx+json"))
 	must(t, err)
 	must(t, to.AppendImage(mutate.Subject(artifact, *subject).(v1.Image)))
@@ -113,12 +114,15 @@ func TestWhyAPushFailsIsSaid(t *testing.T) {
 		dir, repository string
 		want            []string
 	}{
-		"no credentials":       {dir, serve(t, refuse(http.StatusUnauthorized)), []string{"docker login", "az acr login", "127.0.0.1"}},
-		"no right to write":    {dir, serve(t, refuse(http.StatusForbidden)), []string{"does not allow", "team/azuredisk"}},
-		"no such repository":   {dir, serve(t, refuse(http.StatusNotFound)), []string{"no repository team/azuredisk"}},
-		"too many requests":    {dir, serve(t, refuse(http.StatusConflict)), []string{"answered 409"}},
-		"no server":            {dir, strings.TrimPrefix(closed.URL, "http://") + "/azuredisk", []string{"is " + strings.TrimPrefix(closed.URL, "http://") + " a registry"}},
-		"a bad name":           {dir, "example.com/Azure Disk", []string{`"example.com/Azure Disk"`, "registry.example.com/azuredisk"}},
+		"no credentials": {dir, serve(t, refuse(http.StatusUnauthorized)),
+			[]string{"docker login", "az acr login", "127.0.0.1"}},
+		"no right to write":  {dir, serve(t, refuse(http.StatusForbidden)), []string{"does not allow", "team/azuredisk"}},
+		"no such repository": {dir, serve(t, refuse(http.StatusNotFound)), []string{"no repository team/azuredisk"}},
+		"too many requests":  {dir, serve(t, refuse(http.StatusConflict)), []string{"answered 409"}},
+		"no server": {dir, strings.TrimPrefix(closed.URL, "http://") + "/azuredisk",
+			[]string{"is " + strings.TrimPrefix(closed.URL, "http://") + " a registry"}},
+		"a bad name": {dir, "example.com/Azure Disk",
+			[]string{`"example.com/Azure Disk"`, "registry.example.com/azuredisk"}},
 		"no image is made yet": {filepath.Join(dir, "none"), "example.com/azuredisk", []string{"make image"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -135,7 +139,8 @@ func TestWhyAPushFailsIsSaid(t *testing.T) {
 // newKey writes a private key in cosign's format and returns the public one.
 func newKey(t *testing.T, password string) (file string, public crypto.PublicKey) {
 	t.Helper()
-	private, publicPEM, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(), func(bool) ([]byte, error) { return []byte(password), nil })
+	private, publicPEM, err := cryptoutils.GeneratePEMEncodedECDSAKeyPair(elliptic.P256(),
+		func(bool) ([]byte, error) { return []byte(password), nil })
 	must(t, err)
 	file = filepath.Join(t.TempDir(), "cosign.key")
 	must(t, os.WriteFile(file, private, 0o600))
@@ -180,7 +185,8 @@ func TestASignatureIsWhereCosignLooksForItAndIsValid(t *testing.T) {
 		var signed payload.Cosign
 		must(t, json.Unmarshal(text, &signed))
 		if signed.Image.DigestStr() != pushed[0].DigestStr() || manifest.Layers[i].MediaType != simpleSigning {
-			t.Errorf("signature %d: got %s of the type %s, want %s of %s", i, signed.Image.DigestStr(), manifest.Layers[i].MediaType, pushed[0].DigestStr(), simpleSigning)
+			t.Errorf("signature %d: got %s of the type %s, want %s of %s", i, signed.Image.DigestStr(),
+				manifest.Layers[i].MediaType, pushed[0].DigestStr(), simpleSigning)
 		}
 	}
 }

@@ -25,13 +25,15 @@ import (
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 )
 
-// The format of cosign's signatures: https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md.
+// The format of cosign's signatures:
+// https://github.com/sigstore/cosign/blob/main/specs/SIGNATURE_SPEC.md.
 const (
 	simpleSigning       = "application/vnd.dev.cosign.simplesigning.v1+json"
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
 )
 
-// LoadKey reads a private key: one that `cosign generate-key-pair` wrote, or another in PEM. The password may be empty.
+// LoadKey reads a private key: one that `cosign generate-key-pair` wrote, or another in PEM. The
+// password may be empty.
 func LoadKey(file string, password []byte) (signature.Signer, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -44,7 +46,8 @@ func LoadKey(file string, password []byte) (signature.Signer, error) {
 	return signature.LoadSigner(key, crypto.SHA256)
 }
 
-// Sign signs what Push gave a tag, and pushes the signatures beside it. Signatures that are there stay.
+// Sign signs what Push gave a tag, and pushes the signatures beside it. Signatures that are there
+// stay.
 func Sign(ctx context.Context, dir, repository string, signer signature.Signer) ([]name.Digest, error) {
 	to, manifests, _, err := open(dir, repository)
 	if err != nil {
@@ -82,7 +85,8 @@ func signOne(ctx context.Context, image name.Digest, signer signature.Signer) er
 		return err
 	}
 	signatures, err = mutate.Append(signatures, mutate.Addendum{
-		Layer: static.NewLayer(content, simpleSigning), Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(raw)},
+		Layer:       static.NewLayer(content, simpleSigning),
+		Annotations: map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(raw)},
 	})
 	if err != nil {
 		return err

@@ -26,7 +26,11 @@ func tree(t *testing.T, files map[string]string) Tree {
 	t.Helper()
 	var list []debian.File
 	for name, content := range files {
-		file := debian.File{Path: name, Mode: 0o644, Data: []byte(content)}
+		file := debian.File{
+			Path: name,
+			Mode: 0o644,
+			Data: []byte(content),
+		}
 		if link, ok := strings.CutPrefix(content, "->"); ok {
 			file.Data, file.Link = nil, link
 		}
@@ -39,25 +43,29 @@ func tree(t *testing.T, files map[string]string) Tree {
 
 func TestASelectionHasAllThatItsFilesNeed(t *testing.T) {
 	from := map[string]string{
-		"bin/dash": "the shell", "bin/sh": "->dash", "sbin/fsck.xfs": "#!/bin/sh -f\n", "sbin/mkfs.ext4": "->mke2fs", "sbin/mke2fs": "a tool",
-		"usr/bin/other": "not asked for", "usr/share/doc/libgcc": "->gcc", "usr/share/doc/gcc/copyright": "text", "etc/absolute": "->/bin/sh",
-		"etc/loop": "->loop", "etc/dangling": "->nothing", "etc/lost": "#!/usr/bin/perl\n", "etc/empty": "#!\n",
+		"bin/dash": "the shell", "bin/sh": "->dash", "sbin/fsck.xfs": "#!/bin/sh -f\n", "sbin/mkfs.ext4": "->mke2fs",
+		"sbin/mke2fs":   "a tool",
+		"usr/bin/other": "not asked for", "usr/share/doc/libgcc": "->gcc", "usr/share/doc/gcc/copyright": "text",
+		"etc/absolute": "->/bin/sh",
+		"etc/loop":     "->loop", "etc/dangling": "->nothing", "etc/lost": "#!/usr/bin/perl\n", "etc/empty": "#!\n",
 	}
 	for name, c := range map[string]struct {
 		pattern string
 		want    []string
 		err     string
 	}{
-		"a file":                            {"usr/bin/other", []string{"usr/bin/other"}, ""},
-		"a script with its shell":           {"usr/*bin/fsck.xfs", []string{"usr/bin/dash", "usr/bin/sh", "usr/sbin/fsck.xfs"}, ""},
-		"a link with its target":            {"usr/sbin/mkfs.*", []string{"usr/sbin/mke2fs", "usr/sbin/mkfs.ext4"}, ""},
-		"an absolute link":                  {"etc/absolute", []string{"etc/absolute", "usr/bin/dash", "usr/bin/sh"}, ""},
-		"nothing":                           {"usr/bin/x*", nil, `matches "usr/bin/x*"`},
-		"a bad pattern":                     {"[", nil, "syntax error"},
-		"a link to itself":                  {"etc/loop", nil, "symbolic links"},
-		"a link to what is not there":       {"etc/dangling", nil, "leads to etc/nothing"},
-		"a script whose shell is not there": {"etc/lost", nil, "etc/lost of package package needs a file that is missing: usr/bin/perl"},
-		"a script that names no shell":      {"etc/empty", nil, "names no interpreter"},
+		"a file": {"usr/bin/other", []string{"usr/bin/other"}, ""},
+		"a script with its shell": {"usr/*bin/fsck.xfs", []string{"usr/bin/dash", "usr/bin/sh", "usr/sbin/fsck.xfs"},
+			""},
+		"a link with its target":      {"usr/sbin/mkfs.*", []string{"usr/sbin/mke2fs", "usr/sbin/mkfs.ext4"}, ""},
+		"an absolute link":            {"etc/absolute", []string{"etc/absolute", "usr/bin/dash", "usr/bin/sh"}, ""},
+		"nothing":                     {"usr/bin/x*", nil, `matches "usr/bin/x*"`},
+		"a bad pattern":               {"[", nil, "syntax error"},
+		"a link to itself":            {"etc/loop", nil, "symbolic links"},
+		"a link to what is not there": {"etc/dangling", nil, "leads to etc/nothing"},
+		"a script whose shell is not there": {"etc/lost", nil,
+			"etc/lost of package package needs a file that is missing: usr/bin/perl"},
+		"a script that names no shell": {"etc/empty", nil, "names no interpreter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := tree(t, from).Select(Platforms[0], []string{c.pattern})
@@ -111,8 +119,9 @@ func TestAProgramOfAnotherArchitectureIsRefused(t *testing.T) {
 
 func TestTheSystemHasCertificatesLicencesUsersAndTheRecordOfThePackages(t *testing.T) {
 	from := tree(t, map[string]string{
-		"usr/share/ca-certificates/mozilla/B.crt": "b\n\n", "usr/share/ca-certificates/mozilla/A.crt": "a", "usr/share/ca-certificates/README": "no",
-		"usr/share/doc/package/copyright": "licence", "usr/share/doc/ca-certificates/copyright": "licence", "bin/tool": "tool",
+		"usr/share/ca-certificates/mozilla/B.crt": "b\n\n", "usr/share/ca-certificates/mozilla/A.crt": "a",
+		"usr/share/ca-certificates/README": "no",
+		"usr/share/doc/package/copyright":  "licence", "usr/share/doc/ca-certificates/copyright": "licence", "bin/tool": "tool",
 	})
 	got, err := from.Select(Platforms[0], []string{"usr/bin/tool"})
 	must(t, err)
@@ -152,13 +161,15 @@ func TestATarIsTheSameEachTimeAndBelongsToRoot(t *testing.T) {
 		must(t, err)
 		names = append(names, header.Name)
 		if header.Uid != 0 || header.Gid != 0 || !header.ModTime.Equal(epoch) {
-			t.Errorf("%s: got owner %d:%d and time %v, want root and the epoch", header.Name, header.Uid, header.Gid, header.ModTime)
+			t.Errorf("%s: got owner %d:%d and time %v, want root and the epoch", header.Name, header.Uid, header.Gid,
+				header.ModTime)
 		}
 		if header.Name == "tmp/" && header.Mode != 0o1777 {
 			t.Errorf("tmp: got the mode %o, want 1777", header.Mode)
 		}
 	}
-	want := []string{"dev/", "etc/", "etc/deep/", "etc/deep/er/", "etc/deep/er/c", "proc/", "root/", "run/", "sys/", "tmp/", "usr/", "usr/bin/", "usr/bin/a", "usr/bin/b"}
+	want := []string{"dev/", "etc/", "etc/deep/", "etc/deep/er/", "etc/deep/er/c", "proc/", "root/", "run/", "sys/", "tmp/",
+		"usr/", "usr/bin/", "usr/bin/a", "usr/bin/b"}
 	if !slices.Equal(names, want) {
 		t.Errorf("got %q, want %q", names, want)
 	}

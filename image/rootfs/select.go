@@ -25,10 +25,14 @@ var Platforms = []Platform{
 	{"arm64", "aarch64-linux-gnu", elf.EM_AARCH64},
 }
 
-// Select returns the files whose paths match a pattern, as path.Match has it, and all that they need. In a pattern, TRIPLET stands
-// for the platform's folder of libraries.
+// Select returns the files whose paths match a pattern, as path.Match has it, and all that they
+// need. In a pattern, TRIPLET stands for the platform's folder of libraries.
 func (t Tree) Select(platform Platform, patterns []string) (Tree, error) {
-	s := selection{from: t, platform: platform, taken: Tree{}}
+	s := selection{
+		from:     t,
+		platform: platform,
+		taken:    Tree{},
+	}
 	names := make([]string, 0, len(t))
 	for name := range t {
 		names = append(names, name)
@@ -88,8 +92,8 @@ func (s selection) take(name string) error {
 	return nil
 }
 
-// Needs returns the paths of the files that a file needs to run: the interpreter and the libraries of a program, or the interpreter
-// of a script. It refuses a program for another platform.
+// Needs returns the paths of the files that a file needs to run: the interpreter and the libraries
+// of a program, or the interpreter of a script. It refuses a program for another platform.
 func Needs(platform Platform, data []byte) ([]string, error) {
 	switch {
 	case bytes.HasPrefix(data, []byte("#!")):

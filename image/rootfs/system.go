@@ -13,20 +13,30 @@ import (
 // NonRoot is the user of the image that is not root.
 const NonRoot = "65532"
 
-// AddSystem adds what maintainer scripts make on an installed Debian: the users, the bundle of the certificates, and the record of the
-// packages, from which scanners learn what is installed. It also adds the licence of each package. from has all files of the packages,
-// and control their control files by name.
+// AddSystem adds what maintainer scripts make on an installed Debian: the users, the bundle of the
+// certificates, and the record of the packages, from which scanners learn what is installed. It
+// also adds the licence of each package. from has all files of the packages, and control their
+// control files by name.
 func (t Tree) AddSystem(from Tree, control map[string][]byte) error {
-	t.Put("etc/passwd", 0o644, "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:"+NonRoot+":"+NonRoot+":nonroot:/nonexistent:/sbin/nologin\n")
+	t.Put("etc/passwd", 0o644, "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:"+NonRoot+":"+NonRoot+
+		":nonroot:/nonexistent:/sbin/nologin\n")
 	t.Put("etc/group", 0o644, "root:x:0:\nnonroot:x:"+NonRoot+":\n")
 	// The filesystem tools look there for what is mounted.
-	t["etc/mtab"] = File{File: debian.File{Path: "etc/mtab", Mode: 0o777, Link: "../proc/self/mounts"}}
+	t["etc/mtab"] = File{File: debian.File{
+		Path: "etc/mtab",
+		Mode: 0o777,
+		Link: "../proc/self/mounts",
+	}}
 	bundle := certificates(from)
 	if bundle == "" {
 		return errors.New("the packages have no certificate below /usr/share/ca-certificates")
 	}
 	const store = "etc/ssl/certs/ca-certificates.crt"
-	t[store] = File{File: debian.File{Path: store, Mode: 0o644, Data: []byte(bundle)}, Package: "ca-certificates"}
+	t[store] = File{File: debian.File{
+		Path: store,
+		Mode: 0o644,
+		Data: []byte(bundle),
+	}, Package: "ca-certificates"}
 	for _, name := range t.Packages() {
 		passed, err := from.follow("usr/share/doc/" + name + "/copyright")
 		if err != nil {
@@ -45,7 +55,11 @@ func (t Tree) AddSystem(from Tree, control map[string][]byte) error {
 func (t Tree) AddMergedLinks() {
 	for _, name := range merged {
 		if t.has("usr/" + name + "/") {
-			t[name] = File{File: debian.File{Path: name, Mode: 0o777, Link: "usr/" + name}}
+			t[name] = File{File: debian.File{
+				Path: name,
+				Mode: 0o777,
+				Link: "usr/" + name,
+			}}
 		}
 	}
 }

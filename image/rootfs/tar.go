@@ -11,11 +11,12 @@ import (
 // epoch is the time of all files, so that equal content has equal digests.
 var epoch = time.Unix(0, 0).UTC()
 
-// folders are made even if nothing is in them: the runtime mounts something there, or programs write there.
+// folders are made even if nothing is in them: the runtime mounts something there, or programs
+// write there.
 var folders = map[string]int64{"dev": 0o755, "proc": 0o755, "run": 0o755, "sys": 0o755, "root": 0o700, "tmp": 0o1777}
 
-// WriteTar writes the tree in order of paths. Everything belongs to root. The same tree gives the same bytes. If complete is false,
-// the tar has only the files and the folders that they are in.
+// WriteTar writes the tree in order of paths. Everything belongs to root. The same tree gives the
+// same bytes. If complete is false, the tar has only the files and the folders that they are in.
 func (t Tree) WriteTar(to io.Writer, complete bool) error {
 	modes := map[string]int64{}
 	if complete {
@@ -47,7 +48,11 @@ func (t Tree) WriteTar(to io.Writer, complete bool) error {
 
 func (t Tree) writeEntry(w *tar.Writer, name string, folderMode int64) error {
 	file, ok := t[name]
-	header := &tar.Header{Name: name, ModTime: epoch, Format: tar.FormatUSTAR}
+	header := &tar.Header{
+		Name:    name,
+		ModTime: epoch,
+		Format:  tar.FormatUSTAR,
+	}
 	switch {
 	case !ok:
 		header.Typeflag, header.Name, header.Mode = tar.TypeDir, name+"/", folderMode

@@ -1,6 +1,7 @@
-// Package rootfs makes the root filesystem of an image from unpacked packages. It keeps the files that the driver needs and
-// everything that these need in turn: the interpreter and the shared libraries of a program, the shell of a script, the target of a
-// symbolic link. It fails if one of them is missing.
+// Package rootfs makes the root filesystem of an image from unpacked packages. It keeps the files
+// that the driver needs and everything that these need in turn: the interpreter and the shared
+// libraries of a program, the shell of a script, the target of a symbolic link. It fails if one of
+// them is missing.
 package rootfs
 
 import (
@@ -18,15 +19,16 @@ import (
 // File is a file of a tree.
 type File struct {
 	debian.File
-	// Package is the name of the package that it comes from. It is empty for a file that is made here.
+	// Package is the name of the package that it comes from. It is empty for a file that is made
+	// here.
 	Package string
 }
 
 // Tree is the files of a root filesystem by path. A path has no slash at its beginning.
 type Tree map[string]File
 
-// merged are the folders that are symbolic links to the folders of the same name below /usr, as on every installed Debian. The
-// packages of Debian 12 still have files in them.
+// merged are the folders that are symbolic links to the folders of the same name below /usr, as on
+// every installed Debian. The packages of Debian 12 still have files in them.
 var merged = []string{"bin", "lib", "lib64", "sbin"}
 
 // underUsr is where a file of a package is on an installed system.
@@ -51,8 +53,10 @@ func (t Tree) Add(pkg string, files []debian.File) error {
 	return nil
 }
 
-// Fetch downloads the packages of the lock for the architecture and returns all their files, and their control files by name.
-func Fetch(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture string) (all Tree, control map[string][]byte, err error) {
+// Fetch downloads the packages of the lock for the architecture and returns all their files, and
+// their control files by name.
+func Fetch(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture string) (all Tree, control map[string][]byte,
+	err error) {
 	all, control = Tree{}, map[string][]byte{}
 	for _, p := range lock.Packages[architecture] {
 		data, err := from.Fetch(ctx, p, lock.Taken)
@@ -73,13 +77,18 @@ func Fetch(ctx context.Context, from debian.Fetcher, lock debian.Lock, architect
 
 // Put adds a file that is made here.
 func (t Tree) Put(name string, mode fs.FileMode, content string) {
-	t[name] = File{File: debian.File{Path: name, Mode: mode, Data: []byte(content)}}
+	t[name] = File{File: debian.File{
+		Path: name,
+		Mode: mode,
+		Data: []byte(content),
+	}}
 }
 
 // maxLinks is the number of symbolic links after which Linux gives up as well.
 const maxLinks = 40
 
-// follow returns the symbolic links on the way from name to a regular file, with the file at the end.
+// follow returns the symbolic links on the way from name to a regular file, with the file at the
+// end.
 func (t Tree) follow(name string) ([]string, error) {
 	var passed []string
 	at := normal(name)

@@ -1,4 +1,5 @@
-// Package sbom describes what an image is made of as an SPDX document: the packages of Debian and the Go modules of the driver.
+// Package sbom describes what an image is made of as an SPDX document: the packages of Debian and
+// the Go modules of the driver.
 package sbom
 
 import (
@@ -44,17 +45,24 @@ func Document(s Subject) ([]byte, error) {
 	root := spdxPackage("Image", s.Name, s.Version, "")
 	root.PrimaryPackagePurpose, root.PackageLicenseDeclared, root.PackageHomePage = "CONTAINER", "Apache-2.0", s.Home
 	doc := &v2_3.Document{
-		SPDXVersion: v2_3.Version, DataLicense: v2_3.DataLicense, SPDXIdentifier: "DOCUMENT",
+		SPDXVersion:       v2_3.Version,
+		DataLicense:       v2_3.DataLicense,
+		SPDXIdentifier:    "DOCUMENT",
 		DocumentName:      fmt.Sprintf("%s %s linux/%s", s.Name, s.Version, s.Architecture),
 		DocumentNamespace: fmt.Sprintf("%s/sbom/%s/linux-%s", s.Home, s.Version, s.Architecture),
 		CreationInfo: &v2_3.CreationInfo{
-			Creators: []common.Creator{{CreatorType: "Tool", Creator: "azuredisk-image"}}, Created: s.Created.UTC().Format(time.RFC3339),
+			Creators: []common.Creator{{
+				CreatorType: "Tool",
+				Creator:     "azuredisk-image",
+			}}, Created: s.Created.UTC().Format(time.RFC3339),
 		},
 	}
 	add := func(p *v2_3.Package, parent, relationship string) {
 		doc.Packages = append(doc.Packages, p)
 		doc.Relationships = append(doc.Relationships, &v2_3.Relationship{
-			RefA: common.MakeDocElementID("", parent), RefB: common.MakeDocElementID("", string(p.PackageSPDXIdentifier)), Relationship: relationship,
+			RefA:         common.MakeDocElementID("", parent),
+			RefB:         common.MakeDocElementID("", string(p.PackageSPDXIdentifier)),
+			Relationship: relationship,
 		})
 	}
 	add(root, "DOCUMENT", common.TypeRelationshipDescribe)
@@ -74,8 +82,14 @@ func Document(s Subject) ([]byte, error) {
 
 func spdxPackage(id, name, version, purl string) *v2_3.Package {
 	p := &v2_3.Package{
-		PackageName: name, PackageVersion: version, PackageSPDXIdentifier: common.ElementID(id), PackageDownloadLocation: unknown,
-		PackageLicenseConcluded: unknown, PackageLicenseDeclared: unknown, PackageCopyrightText: unknown, IsFilesAnalyzedTagPresent: true,
+		PackageName:               name,
+		PackageVersion:            version,
+		PackageSPDXIdentifier:     common.ElementID(id),
+		PackageDownloadLocation:   unknown,
+		PackageLicenseConcluded:   unknown,
+		PackageLicenseDeclared:    unknown,
+		PackageCopyrightText:      unknown,
+		IsFilesAnalyzedTagPresent: true,
 	}
 	if purl != "" {
 		p.PackageExternalReferences = []*v2_3.PackageExternalReference{
@@ -110,8 +124,8 @@ func goModule(path, version string) *v2_3.Package {
 	return spdxPackage("Go-"+identifier(path), path, version, purl.ToString())
 }
 
-// identifier replaces what an SPDX identifier must not have. Different names of packages stay different: a character that is
-// replaced becomes its number.
+// identifier replaces what an SPDX identifier must not have. Different names of packages stay
+// different: a character that is replaced becomes its number.
 func identifier(name string) string {
 	var id strings.Builder
 	for _, r := range name {

@@ -27,7 +27,12 @@ func subject(t *testing.T) Subject {
 		t.Fatal(err)
 	}
 	return Subject{
-		Name: "azuredisk", Version: "1.2.3", Architecture: "arm64", Home: "https://example.com", Created: time.Unix(1, 0), Program: program,
+		Name:         "azuredisk",
+		Version:      "1.2.3",
+		Architecture: "arm64",
+		Home:         "https://example.com",
+		Created:      time.Unix(1, 0),
+		Program:      program,
 		Packages: []debian.Package{
 			{Name: "libstdc++6", Version: "12.2.0-14+deb12u1", Source: "gcc-12", Path: "pool/l_arm64.deb", SHA256: "ab"},
 			{Name: "ca-certificates", Version: "1:2", Source: "ca-certificates", Path: "pool/c_all.deb", SHA256: "cd"},
@@ -91,7 +96,8 @@ func TestTheDocumentIsTheSameEachTime(t *testing.T) {
 }
 
 func TestWhatIsNoGoProgramIsRefused(t *testing.T) {
-	if _, err := Document(Subject{Program: []byte("#!/bin/sh\n")}); err == nil || !strings.Contains(err.Error(), "modules of the driver") {
+	if _, err := Document(Subject{Program: []byte("#!/bin/sh\n")}); err == nil ||
+		!strings.Contains(err.Error(), "modules of the driver") {
 		t.Errorf("got the error %v, want one about the driver's modules", err)
 	}
 }

@@ -1,5 +1,6 @@
-// Package testvm makes the kernel and the root filesystem of the virtual machine that `make vm-test` starts: Debian's kernel with the
-// modules that the tests need, the filesystem tools of the driver's image, and udev.
+// Package testvm makes the kernel and the root filesystem of the virtual machine that `make
+// vm-test` starts: Debian's kernel with the modules that the tests need, the filesystem tools of
+// the driver's image, and udev.
 package testvm
 
 import (
@@ -31,24 +32,27 @@ var LockText []byte
 // Architecture is that of the virtual machine.
 const Architecture = "amd64"
 
-// Named are the packages that files are taken from. linux-image-amd64 is empty and depends on the newest kernel.
+// Named are the packages that files are taken from. linux-image-amd64 is empty and depends on the
+// newest kernel.
 var Named = append(slices.Clone(image.Named), "libopeniscsiusr", "linux-image-amd64", "open-iscsi", "udev")
 
 // files are the patterns of the files that are taken besides those of the driver's image.
 var files = []string{
-	"boot/vmlinuz-*", "usr/*bin/blockdev", "usr/*bin/dumpe2fs", "usr/*bin/iscsistart", "usr/*bin/losetup", "usr/*bin/partx", "usr/*bin/udevadm",
+	"boot/vmlinuz-*", "usr/*bin/blockdev", "usr/*bin/dumpe2fs", "usr/*bin/iscsistart", "usr/*bin/losetup", "usr/*bin/partx",
+	"usr/*bin/udevadm",
 	"usr/lib/systemd/systemd-udevd", "usr/lib/udev/rules.d/*", "usr/lib/udev/scsi_id",
 }
 
-// modules are the kernel modules that are loaded when the machine starts, in this order, each after those that it depends on. A checksum
-// comes before the filesystem that asks for it by name.
+// modules are the kernel modules that are loaded when the machine starts, in this order, each after
+// those that it depends on. A checksum comes before the filesystem that asks for it by name.
 var modules = []string{
 	"virtio_pci", "virtio_console", "sd_mod", "vmw_pvscsi", "virtio_scsi", "nvme",
 	"crc32c_generic", "libcrc32c", "blake2b_generic", "xxhash_generic", "ext4", "xfs", "btrfs", "loop", "fuse",
 	"9pnet_virtio", "9p", "target_core_mod", "iscsi_target_mod", "iscsi_tcp", "nvmet_tcp", "nvme_tcp",
 }
 
-// Modules is the file that lists the modules of the root filesystem by path, in the order in which to load them.
+// Modules is the file that lists the modules of the root filesystem by path, in the order in which
+// to load them.
 const Modules = "etc/modules.load"
 
 // Inputs are all that decides what Fetch returns, besides the code of this module.
@@ -74,7 +78,8 @@ func Fetch(ctx context.Context, from debian.Fetcher, lock debian.Lock) (VM, erro
 	if err != nil {
 		return VM{}, err
 	}
-	target := rootfs.Platforms[slices.IndexFunc(rootfs.Platforms, func(p rootfs.Platform) bool { return p.Architecture == Architecture })]
+	target := rootfs.Platforms[slices.IndexFunc(rootfs.Platforms,
+		func(p rootfs.Platform) bool { return p.Architecture == Architecture })]
 	tree, err := all.Select(target, slices.Concat(image.Files(), files, paths))
 	if err != nil {
 		return VM{}, fmt.Errorf("%w (`make image-lock` chooses the packages again)", err)
@@ -94,7 +99,8 @@ func Fetch(ctx context.Context, from debian.Fetcher, lock debian.Lock) (VM, erro
 	return vm, nil
 }
 
-// withDependencies returns the paths of the modules and of those that they depend on, which come first.
+// withDependencies returns the paths of the modules and of those that they depend on, which come
+// first.
 func withDependencies(all rootfs.Tree, names []string) ([]string, error) {
 	paths := map[string]string{}
 	for name := range all {
@@ -161,7 +167,8 @@ func moduleNeeds(data []byte) ([]string, error) {
 	return nil, nil
 }
 
-// WriteCPIO writes the tree as an archive that the kernel unpacks. The kernel also unpacks several archives one after the other.
+// WriteCPIO writes the tree as an archive that the kernel unpacks. The kernel also unpacks several
+// archives one after the other.
 func WriteCPIO(to io.Writer, tree rootfs.Tree) error {
 	w := cpio.NewWriter(to)
 	for _, header := range entries(tree) {
@@ -180,7 +187,8 @@ func WriteCPIO(to io.Writer, tree rootfs.Tree) error {
 	return w.Close()
 }
 
-// entries are the entries of the tree's archive, in order of paths: a folder comes before what is in it.
+// entries are the entries of the tree's archive, in order of paths: a folder comes before what is
+// in it.
 func entries(tree rootfs.Tree) []cpio.Header {
 	var list []cpio.Header
 	folders := map[string]bool{".": true}
@@ -189,7 +197,11 @@ func entries(tree rootfs.Tree) []cpio.Header {
 			folders[dir] = true
 			list = append(list, cpio.Header{Name: dir, Mode: cpio.TypeDir | 0o755})
 		}
-		header := cpio.Header{Name: name, Mode: cpio.TypeReg | cpio.FileMode(file.Mode&fs.ModePerm), Size: int64(len(file.Data))}
+		header := cpio.Header{
+			Name: name,
+			Mode: cpio.TypeReg | cpio.FileMode(file.Mode&fs.ModePerm),
+			Size: int64(len(file.Data)),
+		}
 		if file.Link != "" {
 			header.Mode, header.Size = cpio.TypeSymlink|0o777, int64(len(file.Link))
 		}

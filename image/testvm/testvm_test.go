@@ -36,9 +36,11 @@ func TestTheArchiveHasEachFolderBeforeWhatIsInIt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got = append(got, strings.TrimSpace(strings.Join([]string{header.FileInfo().Mode().String(), header.Name, header.Linkname, string(content)}, " ")))
+		got = append(got, strings.TrimSpace(
+			strings.Join([]string{header.FileInfo().Mode().String(), header.Name, header.Linkname, string(content)}, " ")))
 	}
-	want := []string{"Lrwxrwxrwx bin usr/bin", "drwxr-xr-x usr", "-rw-r--r-- usr-file  text", "drwxr-xr-x usr/bin", "-rwxr-xr-x usr/bin/tool  a program"}
+	want := []string{"Lrwxrwxrwx bin usr/bin", "drwxr-xr-x usr", "-rw-r--r-- usr-file  text", "drwxr-xr-x usr/bin",
+		"-rwxr-xr-x usr/bin/tool  a program"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the archive has\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -59,7 +61,8 @@ func TestTheLockFileHasTheKernel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.ContainsFunc(lock.Packages[Architecture], func(p debian.Package) bool { return strings.HasPrefix(p.Name, "linux-image-") }) {
+	if !slices.ContainsFunc(lock.Packages[Architecture],
+		func(p debian.Package) bool { return strings.HasPrefix(p.Name, "linux-image-") }) {
 		t.Errorf("the lock file has the packages %+v, want a kernel among them", lock.Packages[Architecture])
 	}
 }

@@ -51,9 +51,12 @@ func (c *Common) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.LogLevel, "log-level", "info", "debug, info, warn or error")
 	flags.StringVar(&c.LogFormat, "log-format", "text", "text or json")
 	flags.StringVar(&c.MetricsAddress, "metrics-address", "0", "`address` that serves /metrics; 0 turns it off")
-	flags.BoolVar(&c.MetricsSecure, "metrics-secure", false, "serve /metrics over HTTPS, and only to clients that the API server authenticates and that may `get` the URL /metrics")
-	flags.StringVar(&c.MetricsCertDir, "metrics-cert-dir", "", "`directory` with tls.crt and tls.key for --metrics-secure; read again when they change. Empty for a self-signed certificate")
-	flags.BoolVar(&c.OTelTracing, "enable-otel-tracing", false, "send OpenTelemetry traces of the CSI calls to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, by OTLP over gRPC")
+	flags.BoolVar(&c.MetricsSecure, "metrics-secure", false,
+		"serve /metrics over HTTPS, and only to clients that the API server authenticates and that may `get` the URL /metrics")
+	flags.StringVar(&c.MetricsCertDir, "metrics-cert-dir", "",
+		"`directory` with tls.crt and tls.key for --metrics-secure; read again when they change. Empty for a self-signed certificate")
+	flags.BoolVar(&c.OTelTracing, "enable-otel-tracing", false,
+		"send OpenTelemetry traces of the CSI calls to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, by OTLP over gRPC")
 	flags.StringVar(&c.HealthAddress, "health-address", "0", "`address` that serves /healthz and /readyz; 0 turns it off")
 }
 
@@ -63,7 +66,8 @@ func (c *Common) Validate() error {
 	return errors.Join(
 		faultIf(c.Namespace == "", "namespace: must not be empty"),
 		faultIf(c.DriverName == "" || len(c.DriverName) > 63, "driver-name: %q must be 1 to 63 characters long", c.DriverName),
-		faultIf(c.MetricsCertDir != "" && !c.MetricsSecure, "metrics-cert-dir: needs metrics-secure, because /metrics has no TLS without it"),
+		faultIf(c.MetricsCertDir != "" && !c.MetricsSecure,
+			"metrics-cert-dir: needs metrics-secure, because /metrics has no TLS without it"),
 		faultIf(c.KubeAPIQPS <= 0, "kube-api-qps: %v must be above 0", c.KubeAPIQPS),
 		faultIf(c.KubeAPIBurst < 1, "kube-api-burst: %d must be at least 1", c.KubeAPIBurst),
 		err,

@@ -6,7 +6,8 @@
 // before it: --heartbeat-interval is AZUREDISK_HEARTBEAT_INTERVAL. The file is YAML
 // whose keys are the flags' names. This is the only package that reads the environment.
 //
-// Validate methods return all faults at once, each naming the setting, its value and what is allowed.
+// Validate methods return all faults at once, each naming the setting, its value and what is
+// allowed.
 package config
 
 import (

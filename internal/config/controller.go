@@ -30,7 +30,8 @@ type Controller struct {
 	Cloud
 	// Endpoint is the CSI socket.
 	Endpoint string
-	// AttachRequired is the CSIDriver's: Kubernetes says by VolumeAttachments where a volume is to be published. Without it the pods do.
+	// AttachRequired is the CSIDriver's: Kubernetes says by VolumeAttachments where a volume is to
+	// be published. Without it the pods do.
 	AttachRequired bool
 	// ExtraTags are tags of all disks and snapshots that the driver creates.
 	ExtraTags map[string]string
@@ -54,11 +55,13 @@ type Controller struct {
 	FailoverEnabled bool
 	// FailoverProbe is how nodes are probed: kubelet or off.
 	FailoverProbe string
-	// FailoverMassLossThreshold is the percentage of nodes above which a loss of so many at once is not believed.
+	// FailoverMassLossThreshold is the percentage of nodes above which a loss of so many at once is
+	// not believed.
 	FailoverMassLossThreshold int
 	// FailoverOutOfServiceTaint taints nodes whose VM is proved down.
 	FailoverOutOfServiceTaint bool
-	// RemoveNotReadyTaint lets the controller remove the start-up taint of nodes whose plug-in is ready.
+	// RemoveNotReadyTaint lets the controller remove the start-up taint of nodes whose plug-in is
+	// ready.
 	RemoveNotReadyTaint bool
 	// ReplicaReservedSlots of each node are left to primaries.
 	ReplicaReservedSlots int32
@@ -68,12 +71,15 @@ type Controller struct {
 	WaitTimeout time.Duration
 }
 
-// controllerQPS is the default of kube-api-qps. The first start in a cluster writes each AzDriverNode, and a lost node costs some writes for each of its
-// volumes. API priority and fairness protects the API server from more than that; this limit leaves room for other clients of the same priority level.
+// controllerQPS is the default of kube-api-qps. The first start in a cluster writes each
+// AzDriverNode, and a lost node costs some writes for each of its volumes. API priority and
+// fairness protects the API server from more than that; this limit leaves room for other clients of
+// the same priority level.
 const controllerQPS = 200
 
-// controllerBurst is the default of kube-api-burst: forty volumes that are unpublished at once cost about 500 calls, and those that wait for their turn miss the
-// update of the VM that detaches the others.
+// controllerBurst is the default of kube-api-burst: forty volumes that are unpublished at once cost
+// about 500 calls, and those that wait for their turn miss the update of the VM that detaches the
+// others.
 const controllerBurst = 1000
 
 // AddFlags registers the settings with their defaults.
@@ -83,12 +89,18 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	c.KubeAPIBurst, flags.Lookup("kube-api-burst").DefValue = controllerBurst, strconv.Itoa(controllerBurst)
 	c.Cloud.AddFlags(flags)
 	flags.StringVar(&c.Endpoint, "endpoint", "unix:///csi/csi.sock", "CSI `endpoint`")
-	flags.BoolVar(&c.AttachRequired, "attach-required", true, "as in the CSIDriver object: Kubernetes calls for volumes to be attached and detached; with false the controller itself follows the pods")
-	flags.StringToStringVar(&c.ExtraTags, "extra-tags", nil, "`tags` of all disks and snapshots that the driver creates, as name=value; those of a class take precedence. A comma separates tags, and belongs to the value within double quotes. Can be repeated")
-	flags.StringVar(&c.ClusterID, "cluster-id", "", "name of the cluster; all disks and snapshots that the driver creates get it as the tag "+TagClusterID)
-	flags.BoolVar(&c.LeaderElection, "leader-election", true, "let one of several replicas reconcile; every replica answers CSI calls")
-	flags.StringVar(&c.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease; empty for the pod's own")
-	flags.DurationVar(&c.LeaseDuration, "lease-duration", 15*time.Second, "how long a leader that does not renew keeps others waiting")
+	flags.BoolVar(&c.AttachRequired, "attach-required", true,
+		"as in the CSIDriver object: Kubernetes calls for volumes to be attached and detached; with false the controller itself follows the pods")
+	flags.StringToStringVar(&c.ExtraTags, "extra-tags", nil,
+		"`tags` of all disks and snapshots that the driver creates, as name=value; those of a class take precedence. A comma separates tags, and belongs to the value within double quotes. Can be repeated")
+	flags.StringVar(&c.ClusterID, "cluster-id", "",
+		"name of the cluster; all disks and snapshots that the driver creates get it as the tag "+TagClusterID)
+	flags.BoolVar(&c.LeaderElection, "leader-election", true,
+		"let one of several replicas reconcile; every replica answers CSI calls")
+	flags.StringVar(&c.LeaderElectionNamespace, "leader-election-namespace", "",
+		"namespace of the lease; empty for the pod's own")
+	flags.DurationVar(&c.LeaseDuration, "lease-duration", 15*time.Second,
+		"how long a leader that does not renew keeps others waiting")
 	flags.DurationVar(&c.RenewDeadline, "renew-deadline", 10*time.Second, "how long a leader tries to renew before it gives up")
 	flags.DurationVar(&c.RetryPeriod, "retry-period", 2*time.Second, "time between tries to get or renew the lease")
 	flags.IntVar(&c.VolumeWorkers, "volume-workers", 20, "volumes that are reconciled at once")
@@ -96,14 +108,22 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.NodeWorkers, "node-workers", 10, "nodes that are reconciled at once")
 	flags.IntVar(&c.CloudOperations, "cloud-operations", 1000, "operations at Azure that are followed at once")
 	flags.DurationVar(&c.CleanUpDelay, "clean-up-delay", 5*time.Minute, "how long after its release a volume keeps its replicas")
-	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 5*time.Second, "least age at which a heartbeat is stale; never less than two and a half times what the node promised")
-	flags.BoolVar(&c.FailoverEnabled, "failover-enabled", true, "take volumes from nodes that are lost; without it only Kubernetes does")
-	flags.StringVar(&c.FailoverProbe, "failover-probe", ProbeKubelet, "second sign that a node is lost: kubelet (its port does not answer) or off (its lease, 40 s by default, has to run out)")
-	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45, "percentage of nodes; where more seem lost at once, and at least two, nothing new is fenced. 100 turns the guard off")
-	flags.BoolVar(&c.FailoverOutOfServiceTaint, "failover-out-of-service-taint", true, "taint nodes whose VM is proved down as out of service, so that Kubernetes moves all of their pods")
-	flags.BoolVar(&c.RemoveNotReadyTaint, "remove-not-ready-taint", true, "remove the taint <driver-name>/agent-not-ready from nodes whose node plug-in is ready")
-	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1, "attach slots of each node that replicas leave free for primaries")
-	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute, "how long a node may be cordoned before its replicas are replaced")
+	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 5*time.Second,
+		"least age at which a heartbeat is stale; never less than two and a half times what the node promised")
+	flags.BoolVar(&c.FailoverEnabled, "failover-enabled", true,
+		"take volumes from nodes that are lost; without it only Kubernetes does")
+	flags.StringVar(&c.FailoverProbe, "failover-probe", ProbeKubelet,
+		"second sign that a node is lost: kubelet (its port does not answer) or off (its lease, 40 s by default, has to run out)")
+	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45,
+		"percentage of nodes; where more seem lost at once, and at least two, nothing new is fenced. 100 turns the guard off")
+	flags.BoolVar(&c.FailoverOutOfServiceTaint, "failover-out-of-service-taint", true,
+		"taint nodes whose VM is proved down as out of service, so that Kubernetes moves all of their pods")
+	flags.BoolVar(&c.RemoveNotReadyTaint, "remove-not-ready-taint", true,
+		"remove the taint <driver-name>/agent-not-ready from nodes whose node plug-in is ready")
+	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1,
+		"attach slots of each node that replicas leave free for primaries")
+	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
+		"how long a node may be cordoned before its replicas are replaced")
 	flags.DurationVar(&c.WaitTimeout, "wait-timeout", 2*time.Minute, "longest CSI call where the caller sets no deadline")
 }
 
@@ -113,8 +133,10 @@ func (c *Controller) Validate() error {
 		c.Common.Validate(), c.Cloud.Validate(),
 		faultIf(c.Endpoint == "", "endpoint: must not be empty"),
 		faultIf(c.CleanUpDelay < 0, "clean-up-delay: %s must not be negative", c.CleanUpDelay),
-		faultIf(c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff, "failover-probe: %q must be %s or %s", c.FailoverProbe, ProbeKubelet, ProbeOff),
-		faultIf(c.FailoverMassLossThreshold < 1 || c.FailoverMassLossThreshold > 100, "failover-mass-loss-threshold: %d must be 1 to 100 percent", c.FailoverMassLossThreshold),
+		faultIf(c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff, "failover-probe: %q must be %s or %s",
+			c.FailoverProbe, ProbeKubelet, ProbeOff),
+		faultIf(c.FailoverMassLossThreshold < 1 || c.FailoverMassLossThreshold > 100,
+			"failover-mass-loss-threshold: %d must be 1 to 100 percent", c.FailoverMassLossThreshold),
 		faultIf(c.ReplicaReservedSlots < 0, "replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots),
 		faultIf(c.ReplicaDrainGrace <= 0, "replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace),
 	}
@@ -122,9 +144,11 @@ func (c *Controller) Validate() error {
 		faults = append(faults, faultIf(!paramtable.IsTag(name, value),
 			"extra-tags, cluster-id: %q=%q must have 1 to 512 characters other than <>%%&?\\/ in the name, and up to 256 in the value", name, value))
 	}
-	faults = append(faults, faultIf(len(c.Tags()) > mostTags, "extra-tags: there are %d with cluster-id; allowed: %d, so that classes can have tags too", len(c.Tags()), mostTags))
+	faults = append(faults, faultIf(len(c.Tags()) > mostTags,
+		"extra-tags: there are %d with cluster-id; allowed: %d, so that classes can have tags too", len(c.Tags()), mostTags))
 	for name, n := range map[string]int{
-		"volume-workers": c.VolumeWorkers, "attachment-workers": c.AttachmentWorkers, "node-workers": c.NodeWorkers, "cloud-operations": c.CloudOperations,
+		"volume-workers": c.VolumeWorkers, "attachment-workers": c.AttachmentWorkers, "node-workers": c.NodeWorkers,
+		"cloud-operations": c.CloudOperations,
 	} {
 		faults = append(faults, faultIf(n < 1, "%s: %d must be at least 1", name, n))
 	}
@@ -132,7 +156,8 @@ func (c *Controller) Validate() error {
 		faults = append(faults, faultIf(d <= 0, "%s: %s must be above 0", name, d))
 	}
 	if !(c.LeaseDuration > c.RenewDeadline+c.RetryPeriod && c.RenewDeadline > c.RetryPeriod && c.RetryPeriod > 0) {
-		faults = append(faults, fmt.Errorf("lease-duration %s, renew-deadline %s, retry-period %s: the first must be above the sum of the others, the second above the third, and that above 0",
+		faults = append(faults, fmt.Errorf(
+			"lease-duration %s, renew-deadline %s, retry-period %s: the first must be above the sum of the others, the second above the third, and that above 0",
 			c.LeaseDuration, c.RenewDeadline, c.RetryPeriod))
 	}
 	return errors.Join(faults...)

@@ -27,30 +27,36 @@ func TestControllerDefaultsAreValidAndFailOver(t *testing.T) {
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
-	if !s.FailoverEnabled || s.FailoverProbe != config.ProbeKubelet || s.FailoverMassLossThreshold != 45 || !s.FailoverOutOfServiceTaint || s.HeartbeatStaleAfter != 5*time.Second {
+	if !s.FailoverEnabled || s.FailoverProbe != config.ProbeKubelet || s.FailoverMassLossThreshold != 45 ||
+		!s.FailoverOutOfServiceTaint || s.HeartbeatStaleAfter != 5*time.Second {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestFailoverCanBeSwitchedOffPartByPart(t *testing.T) {
-	s := controllerSettings(t, "--failover-enabled=false", "--failover-probe=off", "--failover-mass-loss-threshold=100", "--failover-out-of-service-taint=false")
+	s := controllerSettings(t, "--failover-enabled=false", "--failover-probe=off", "--failover-mass-loss-threshold=100",
+		"--failover-out-of-service-taint=false")
 	if err := s.Validate(); err != nil {
 		t.Error(err)
 	}
-	if s.FailoverEnabled || s.FailoverProbe != config.ProbeOff || s.FailoverMassLossThreshold != 100 || s.FailoverOutOfServiceTaint {
+	if s.FailoverEnabled || s.FailoverProbe != config.ProbeOff || s.FailoverMassLossThreshold != 100 ||
+		s.FailoverOutOfServiceTaint {
 		t.Errorf("%+v", s)
 	}
 }
 
 func TestControllerValidateListsAllFaults(t *testing.T) {
-	err := controllerSettings(t, "--endpoint=", "--cloud-config=azure.json", "--volume-workers=0", "--attachment-workers=0", "--node-workers=0", "--cloud-operations=0",
-		"--clean-up-delay=-1s", "--heartbeat-stale-after=0s", "--wait-timeout=0s", "--replica-reserved-slots=-1", "--retry-period=0s",
+	err := controllerSettings(t, "--endpoint=", "--cloud-config=azure.json", "--volume-workers=0", "--attachment-workers=0",
+		"--node-workers=0", "--cloud-operations=0",
+		"--clean-up-delay=-1s", "--heartbeat-stale-after=0s", "--wait-timeout=0s", "--replica-reserved-slots=-1",
+		"--retry-period=0s",
 		"--failover-probe=ping", "--failover-mass-loss-threshold=101").Validate()
 	if err == nil {
 		t.Fatal("no fault was found")
 	}
 	for _, fault := range []string{
-		"endpoint:", "cloud-config:", "volume-workers:", "attachment-workers:", "node-workers:", "cloud-operations:", "clean-up-delay:", "heartbeat-stale-after:",
+		"endpoint:", "cloud-config:", "volume-workers:", "attachment-workers:", "node-workers:", "cloud-operations:",
+		"clean-up-delay:", "heartbeat-stale-after:",
 		"wait-timeout:", "replica-reserved-slots:", "lease-duration ",
 		`failover-probe: "ping" must be kubelet or off`, "failover-mass-loss-threshold: 101 must be 1 to 100 percent",
 	} {

@@ -34,15 +34,20 @@ func TestNodeDefaultsAreValid(t *testing.T) {
 }
 
 func TestNodeValidateListsAllFaults(t *testing.T) {
-	err := nodeSettings(t, "--endpoint=tcp://0.0.0.0:1", "--kubelet-dir=kubelet", "--state-dir=state", "--device-links=links", "--imds-endpoint=169.254.169.254",
-		"--heartbeat-interval=500ms", "--replicated-heartbeat-interval=900ms", "--capacity-wait=1h", "--device-rescan-interval=1ms",
-		"--max-volumes=-1", "--reserved-volume-slots=-2", "--default-max-volumes=0", "--node-metadata-sources=dns", "--persistent-reservations=on", "--log-level=loud").Validate()
+	err := nodeSettings(t, "--endpoint=tcp://0.0.0.0:1", "--kubelet-dir=kubelet", "--state-dir=state", "--device-links=links",
+		"--imds-endpoint=169.254.169.254",
+		"--heartbeat-interval=500ms", "--replicated-heartbeat-interval=900ms", "--capacity-wait=1h",
+		"--device-rescan-interval=1ms",
+		"--max-volumes=-1", "--reserved-volume-slots=-2", "--default-max-volumes=0", "--node-metadata-sources=dns",
+		"--persistent-reservations=on", "--log-level=loud").Validate()
 	if err == nil {
 		t.Fatal("no fault was found")
 	}
 	for _, setting := range []string{
-		"node-name", "endpoint", "kubelet-dir", "state-dir", "device-links", "imds-endpoint", "heartbeat-interval", "replicated-heartbeat-interval", "capacity-wait",
-		"device-rescan-interval", "max-volumes", "reserved-volume-slots", "default-max-volumes", "node-metadata-sources", "persistent-reservations", "log-level",
+		"node-name", "endpoint", "kubelet-dir", "state-dir", "device-links", "imds-endpoint", "heartbeat-interval",
+		"replicated-heartbeat-interval", "capacity-wait",
+		"device-rescan-interval", "max-volumes", "reserved-volume-slots", "default-max-volumes", "node-metadata-sources",
+		"persistent-reservations", "log-level",
 	} {
 		if !strings.Contains("\n"+err.Error(), "\n"+setting+":") {
 			t.Errorf("no fault names %s", setting)

@@ -20,11 +20,14 @@ type Scheduler struct {
 	TLSKeyFile  string
 	// WebhookAddress serves admission requests for pods; "0" turns the webhook off.
 	WebhookAddress string
-	// WebhookService is the Service of the webhook, as NAMESPACE/NAME. Its DNS name is in the certificate.
+	// WebhookService is the Service of the webhook, as NAMESPACE/NAME. Its DNS name is in the
+	// certificate.
 	WebhookService string
-	// WebhookSecret holds the webhook's certificate, in the namespace of the Service; "" with TLSCertFile.
+	// WebhookSecret holds the webhook's certificate, in the namespace of the Service; "" with
+	// TLSCertFile.
 	WebhookSecret string
-	// WebhookConfiguration is the MutatingWebhookConfiguration that trusts the certificate in WebhookSecret.
+	// WebhookConfiguration is the MutatingWebhookConfiguration that trusts the certificate in
+	// WebhookSecret.
 	WebhookConfiguration string
 	// MaxRequestBytes bounds the body of a request.
 	MaxRequestBytes int64
@@ -45,20 +48,31 @@ type Scheduler struct {
 // AddFlags registers the settings with their defaults.
 func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 	s.Common.AddFlags(flags)
-	flags.StringVar(&s.Address, "address", ":29606", "`address` that serves /filter, /prioritize, /healthz and /readyz to the scheduler")
+	flags.StringVar(&s.Address, "address", ":29606",
+		"`address` that serves /filter, /prioritize, /healthz and /readyz to the scheduler")
 	flags.StringVar(&s.TLSCertFile, "tls-cert-file", "", "`path` of a certificate (PEM) for HTTPS; read again when it changes")
 	flags.StringVar(&s.TLSKeyFile, "tls-key-file", "", "`path` of the certificate's key (PEM)")
-	flags.StringVar(&s.WebhookAddress, "webhook-address", "0", "`address` that serves admission requests for pods, over HTTPS; 0 turns the webhook off")
-	flags.StringVar(&s.WebhookService, "webhook-service", "", "`namespace/name` of the webhook's Service, whose DNS name is in its certificate")
-	flags.StringVar(&s.WebhookSecret, "webhook-secret", "", "`name` of an existing Secret in the Service's namespace, in which the webhook's certificate is made and renewed; empty with --tls-cert-file")
-	flags.StringVar(&s.WebhookConfiguration, "webhook-configuration", "", "`name` of the MutatingWebhookConfiguration that gets the authorities of the certificate in --webhook-secret")
-	flags.Int64Var(&s.MaxRequestBytes, "max-request-bytes", 64<<20, "largest request body; a list of whole nodes takes about 10 KB for each")
-	flags.Float64Var(&s.StaleFactor, "stale-factor", nodehealth.MissedIntervalsAlone, "a node is taken for lost when its heartbeat is missing for this many times the interval that it promised")
-	flags.DurationVar(&s.StaleAfter, "heartbeat-stale-after", 10*time.Second, "least age at which a heartbeat is stale, however short the interval that the node promised")
+	flags.StringVar(&s.WebhookAddress, "webhook-address", "0",
+		"`address` that serves admission requests for pods, over HTTPS; 0 turns the webhook off")
+	flags.StringVar(&s.WebhookService, "webhook-service", "",
+		"`namespace/name` of the webhook's Service, whose DNS name is in its certificate")
+	flags.StringVar(&s.WebhookSecret, "webhook-secret", "",
+		"`name` of an existing Secret in the Service's namespace, in which the webhook's certificate is made and renewed; empty with --tls-cert-file")
+	flags.StringVar(&s.WebhookConfiguration, "webhook-configuration", "",
+		"`name` of the MutatingWebhookConfiguration that gets the authorities of the certificate in --webhook-secret")
+	flags.Int64Var(&s.MaxRequestBytes, "max-request-bytes", 64<<20,
+		"largest request body; a list of whole nodes takes about 10 KB for each")
+	flags.Float64Var(&s.StaleFactor, "stale-factor", nodehealth.MissedIntervalsAlone,
+		"a node is taken for lost when its heartbeat is missing for this many times the interval that it promised")
+	flags.DurationVar(&s.StaleAfter, "heartbeat-stale-after", 10*time.Second,
+		"least age at which a heartbeat is stale, however short the interval that the node promised")
 	flags.DurationVar(&s.HeartbeatInterval, "default-heartbeat-interval", time.Minute, "interval for nodes that promise none")
-	flags.DurationVar(&s.ShutdownDelay, "shutdown-delay", 5*time.Second, "how long to go on answering after saying not ready, before stopping")
-	flags.StringVar(&s.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the lease that tells which replica is called active; empty for none (every replica answers in any case)")
-	flags.StringVar(&s.LeaderElectionID, "leader-election-id", "", "name of this process in the election; empty for the host's name")
+	flags.DurationVar(&s.ShutdownDelay, "shutdown-delay", 5*time.Second,
+		"how long to go on answering after saying not ready, before stopping")
+	flags.StringVar(&s.LeaderElectionNamespace, "leader-election-namespace", "",
+		"namespace of the lease that tells which replica is called active; empty for none (every replica answers in any case)")
+	flags.StringVar(&s.LeaderElectionID, "leader-election-id", "",
+		"name of this process in the election; empty for the host's name")
 }
 
 // Validate returns all faults.
@@ -86,6 +100,7 @@ func (s *Scheduler) webhookFaults() error {
 		faultIf(s.WebhookAddress == "", "webhook-address: must not be empty; 0 turns the webhook off"),
 		faultIf(own && (namespace == "" || name == ""), "webhook-service: %q must be NAMESPACE/NAME", s.WebhookService),
 		faultIf(own && s.WebhookConfiguration == "", "webhook-configuration: must not be empty with webhook-secret"),
-		faultIf(own == (s.TLSCertFile != ""), "webhook-secret, tls-cert-file: the webhook needs a certificate from exactly one of them"),
+		faultIf(own == (s.TLSCertFile != ""),
+			"webhook-secret, tls-cert-file: the webhook needs a certificate from exactly one of them"),
 	)
 }

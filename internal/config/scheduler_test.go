@@ -16,17 +16,23 @@ func TestSchedulerValidate(t *testing.T) {
 		// want is the setting that a fault names; "" for none.
 		want string
 	}{
-		"the defaults":                             {nil, ""},
-		"a webhook that makes its certificate":     {[]string{"--webhook-address=:1", "--webhook-secret=s", service, configuration}, ""},
-		"a webhook with a certificate in files":    {[]string{"--webhook-address=:1", "--tls-cert-file=c", "--tls-key-file=k"}, ""},
-		"a webhook without a certificate":          {[]string{"--webhook-address=:1"}, "webhook-secret, tls-cert-file"},
-		"a webhook with two certificates":          {[]string{"--webhook-address=:1", "--webhook-secret=s", service, configuration, "--tls-cert-file=c", "--tls-key-file=k"}, "webhook-secret, tls-cert-file"},
-		"a webhook whose Service is not named":     {[]string{"--webhook-address=:1", "--webhook-secret=s", configuration}, "webhook-service"},
-		"a webhook whose Service has no namespace": {[]string{"--webhook-address=:1", "--webhook-secret=s", configuration, "--webhook-service=scheduler"}, "webhook-service"},
-		"a webhook that no API server would trust": {[]string{"--webhook-address=:1", "--webhook-secret=s", service}, "webhook-configuration"},
-		"a webhook without an address":             {[]string{"--webhook-address="}, "webhook-address"},
-		"a certificate without a key":              {[]string{"--tls-cert-file=c"}, "tls-cert-file, tls-key-file"},
-		"a stale factor that is too small":         {[]string{"--stale-factor=1"}, "stale-factor"},
+		"the defaults": {nil, ""},
+		"a webhook that makes its certificate": {[]string{"--webhook-address=:1", "--webhook-secret=s", service,
+			configuration}, ""},
+		"a webhook with a certificate in files": {[]string{"--webhook-address=:1", "--tls-cert-file=c", "--tls-key-file=k"},
+			""},
+		"a webhook without a certificate": {[]string{"--webhook-address=:1"}, "webhook-secret, tls-cert-file"},
+		"a webhook with two certificates": {[]string{"--webhook-address=:1", "--webhook-secret=s", service,
+			configuration, "--tls-cert-file=c", "--tls-key-file=k"}, "webhook-secret, tls-cert-file"},
+		"a webhook whose Service is not named": {[]string{"--webhook-address=:1", "--webhook-secret=s", configuration},
+			"webhook-service"},
+		"a webhook whose Service has no namespace": {[]string{"--webhook-address=:1", "--webhook-secret=s", configuration,
+			"--webhook-service=scheduler"}, "webhook-service"},
+		"a webhook that no API server would trust": {[]string{"--webhook-address=:1", "--webhook-secret=s", service},
+			"webhook-configuration"},
+		"a webhook without an address":     {[]string{"--webhook-address="}, "webhook-address"},
+		"a certificate without a key":      {[]string{"--tls-cert-file=c"}, "tls-cert-file, tls-key-file"},
+		"a stale factor that is too small": {[]string{"--stale-factor=1"}, "stale-factor"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

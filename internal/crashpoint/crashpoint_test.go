@@ -28,7 +28,8 @@ type passes struct {
 func build(t *testing.T, tags string) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "passes")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", tags, "-o", program, "./testdata/passes").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-tags", tags, "-o", program,
+		"./testdata/passes").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
@@ -92,7 +93,8 @@ func TestWithTheTagAProcessDiesAtTheArmedPoint(t *testing.T) {
 			t.Fatal("it died at a point that was not armed")
 		}
 	}
-	if status, body := p.ask(http.MethodGet, ""); status != http.StatusOK || body != `{"armed":null,"passed":[{"point":"`+point+`","times":2}]}` {
+	if status, body := p.ask(http.MethodGet, ""); status != http.StatusOK || body != `{"armed":null,"passed":[{"point":"`+point+
+		`","times":2}]}` {
 		t.Errorf("GET answers %d %s", status, body)
 	}
 	if status, _ := p.ask(http.MethodPost, ""); status != http.StatusBadRequest {

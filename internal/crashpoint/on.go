@@ -11,7 +11,8 @@ import (
 	"syscall"
 )
 
-// killed is the exit code that shells and container runtimes report for a process that was killed by SIGKILL.
+// killed is the exit code that shells and container runtimes report for a process that was killed
+// by SIGKILL.
 const killed = 128 + int(syscall.SIGKILL)
 
 var points = struct {
@@ -27,7 +28,8 @@ type Passed struct {
 	Times int    `json:"times"`
 }
 
-// State is the response of GET /crash. Passed is in the order in which the points were first reached.
+// State is the response of GET /crash. Passed is in the order in which the points were first
+// reached.
 type State struct {
 	Armed  []string `json:"armed"`
 	Passed []Passed `json:"passed"`
@@ -47,8 +49,9 @@ func At(point string) {
 	points.Unlock()
 }
 
-// die ends the process as SIGKILL does. The first process of a container ignores signals from inside the container,
-// also SIGKILL; it ends by the system call exit_group, which also runs no further code of this program.
+// die ends the process as SIGKILL does. The first process of a container ignores signals from
+// inside the container, also SIGKILL; it ends by the system call exit_group, which also runs no
+// further code of this program.
 func die() {
 	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL)
 	syscall.Exit(killed)

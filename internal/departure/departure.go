@@ -1,11 +1,12 @@
-// Package departure keeps the node plug-in running until no volume is in use on a node that is being drained or shut
-// down.
+// Package departure keeps the node plug-in running until no volume is in use on a node that is
+// being drained or shut down.
 //
-// When a machine is drained or shut down, the kubelet stops the plug-in like any other pod, and without the plug-in no
-// volume can be unmounted: the volumes would have to be fenced, with calls to Azure instead of a write to the API
-// server. Therefore a plug-in that must stop on such a node continues to serve until its report is empty, within its
-// grace period. On a node that remains, as in an update of the DaemonSet, it stops immediately: the mounts continue to
-// work, and the next plug-in serves them.
+// When a machine is drained or shut down, the kubelet stops the plug-in like any other pod, and
+// without the plug-in no volume can be unmounted: the volumes would have to be fenced, with calls
+// to Azure instead of a write to the API server. Therefore a plug-in that must stop on such a node
+// continues to serve until its report is empty, within its grace period. On a node that remains, as
+// in an update of the DaemonSet, it stops immediately: the mounts continue to work, and the next
+// plug-in serves them.
 package departure
 
 import (
@@ -23,14 +24,14 @@ import (
 // lookTimeout limits the read of the Node.
 const lookTimeout = 5 * time.Second
 
-// drainTaints are the taints of nodes that are being removed. The cluster autoscaler and Karpenter set them, and this
-// driver sets one if the VM is down.
+// drainTaints are the taints of nodes that are being removed. The cluster autoscaler and Karpenter
+// set them, and this driver sets one if the VM is down.
 var drainTaints = []string{
 	"ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption", corev1.TaintNodeOutOfService,
 }
 
-// Leaving returns why a node counts as being drained or shut down, and "" if it does not. nil stands for a Node that
-// was deleted.
+// Leaving returns why a node counts as being drained or shut down, and "" if it does not. nil
+// stands for a Node that was deleted.
 func Leaving(node *corev1.Node) string {
 	switch {
 	case node == nil:
@@ -46,8 +47,8 @@ func Leaving(node *corev1.Node) string {
 		}
 	}
 	for _, c := range node.Status.Conditions {
-		// The kubelet sets this when its machine is being shut down. If the node is not Ready for another reason, a longer
-		// wait does no harm.
+		// The kubelet sets this when its machine is being shut down. If the node is not Ready for
+		// another reason, a longer wait does no harm.
 		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
 			return "the kubelet is not ready: " + c.Reason
 		}
@@ -66,9 +67,9 @@ type Options struct {
 	Patience time.Duration
 }
 
-// Await returns when a plug-in that must stop may do so: immediately if the node remains, otherwise when no volume is
-// in use or Patience has ended. If the API server does not answer, Await returns immediately, because the plug-in
-// cannot report the release of a volume without it.
+// Await returns when a plug-in that must stop may do so: immediately if the node remains, otherwise
+// when no volume is in use or Patience has ended. If the API server does not answer, Await returns
+// immediately, because the plug-in cannot report the release of a volume without it.
 func Await(ctx context.Context, options Options) {
 	log := logr.FromContextOrDiscard(ctx)
 	if options.Patience == 0 {
@@ -82,7 +83,8 @@ func Await(ctx context.Context, options Options) {
 	case reason == "":
 		return
 	}
-	log.Info("the node is being drained or shut down; serving until its volumes are unstaged", "reason", reason, "patience", options.Patience.String())
+	log.Info("the node is being drained or shut down; serving until its volumes are unstaged", "reason", reason, "patience",
+		options.Patience.String())
 	ctx, cancel := context.WithTimeout(ctx, options.Patience)
 	defer cancel()
 	if err := options.Empty(ctx); err != nil {

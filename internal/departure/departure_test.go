@@ -21,7 +21,11 @@ func tainted(key string) *corev1.Node {
 }
 
 func condition(status corev1.ConditionStatus) *corev1.Node {
-	return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status, Reason: "Kubelet"}}}}
+	return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
+		Type:   corev1.NodeReady,
+		Status: status,
+		Reason: "Kubelet",
+	}}}}
 }
 
 func TestWhichNodesAreLeaving(t *testing.T) {
@@ -75,18 +79,24 @@ func TestHowLongThePluginWaits(t *testing.T) {
 		patience time.Duration
 		want     time.Duration
 	}{
-		"not at all on a node that stays":                   {nodes{node: condition(corev1.ConditionTrue)}, time.Hour, time.Minute, 0},
-		"until the volumes are gone on one that leaves":     {nodes{node: cordoned}, 7 * time.Second, time.Minute, 7 * time.Second},
-		"no longer than the patience":                       {nodes{node: cordoned}, time.Hour, 25 * time.Second, 25 * time.Second},
+		"not at all on a node that stays": {nodes{node: condition(corev1.ConditionTrue)}, time.Hour,
+			time.Minute, 0},
+		"until the volumes are gone on one that leaves": {nodes{node: cordoned}, 7 * time.Second, time.Minute,
+			7 * time.Second},
+		"no longer than the patience": {nodes{node: cordoned}, time.Hour, 25 * time.Second,
+			25 * time.Second},
 		"until the volumes are gone if the Node is deleted": {nodes{err: gone}, 3 * time.Second, time.Minute, 3 * time.Second},
-		"not at all if the API server does not answer":      {nodes{err: errors.New("no route to host")}, time.Hour, time.Minute, 0},
-		"not at all with a patience of 0":                   {nodes{node: cordoned}, time.Hour, 0, 0},
+		"not at all if the API server does not answer": {nodes{err: errors.New("no route to host")}, time.Hour, time.Minute,
+			0},
+		"not at all with a patience of 0": {nodes{node: cordoned}, time.Hour, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				start := time.Now()
 				departure.Await(t.Context(), departure.Options{
-					Client: test.reader, NodeName: "node-a", Patience: test.patience,
+					Client:   test.reader,
+					NodeName: "node-a",
+					Patience: test.patience,
 					Empty: func(ctx context.Context) error {
 						select {
 						case <-time.After(test.emptyIn):

@@ -26,7 +26,8 @@ func TestDiskAt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path != "/metadata/instance/compute/storageProfile/dataDisks" || r.Header.Get("Metadata") != "true" || r.URL.Query().Get("format") != "json" {
+				if r.URL.Path != "/metadata/instance/compute/storageProfile/dataDisks" || r.Header.Get("Metadata") != "true" ||
+					r.URL.Query().Get("format") != "json" {
 					t.Errorf("asked for %s", r.URL)
 				}
 				w.WriteHeader(test.status)

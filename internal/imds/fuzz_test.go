@@ -10,12 +10,14 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
-// FuzzInstanceMetadata reads any answer as that of the instance metadata service. What is taken names a VM.
+// FuzzInstanceMetadata reads any answer as that of the instance metadata service. What is taken
+// names a VM.
 func FuzzInstanceMetadata(f *testing.F) {
 	for _, seed := range []string{
 		`{"resourceId":"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm","vmSize":"Standard_D4s_v5","location":"EastUS","zone":"1"}`,
 		`{"resourceId":"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/set/virtualMachines/0","zone":null}`,
-		`{"resourceId":"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d"}`, `{"resourceId":"/subscriptions//resourceGroups/"}`,
+		`{"resourceId":"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d"}`,
+		`{"resourceId":"/subscriptions//resourceGroups/"}`,
 		`{"resourceId":7}`, `{}`, `[]`, `null`, ``, `<html>proxy</html>`,
 	} {
 		f.Add([]byte(seed))
@@ -28,10 +30,13 @@ func FuzzInstanceMetadata(f *testing.F) {
 	})
 }
 
-// FuzzNodeLabels reads any labels as those of a Node. What is taken names a VM, and only `<region>-<zone>` is a zone.
+// FuzzNodeLabels reads any labels as those of a Node. What is taken names a VM, and only
+// `<region>-<zone>` is a zone.
 func FuzzNodeLabels(f *testing.F) {
-	f.Add("azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm", "eastus", "eastus-1", "Standard_D4s_v5")
-	f.Add("azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/set/virtualMachines/0", "eastus", "0", "")
+	f.Add("azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/vm", "eastus", "eastus-1",
+		"Standard_D4s_v5")
+	f.Add("azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/set/virtualMachines/0",
+		"eastus", "0", "")
 	f.Add("aws:///i-1", "", "-1", "")
 	f.Fuzz(func(t *testing.T, provider, region, zone, size string) {
 		spec, err := FromNode(&corev1.Node{

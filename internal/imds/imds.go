@@ -1,8 +1,8 @@
 // Package imds finds out which Azure VM this node is: from the instance metadata
 // service of the VM, or from the Node object where that does not answer.
 //
-// The node plug-in asks which VM it is once, when it starts, and which disk is at a LUN before it uses a device (DiskAt). Nothing
-// here needs a credential.
+// The node plug-in asks which VM it is once, when it starts, and which disk is at a LUN before it
+// uses a device (DiskAt). Nothing here needs a credential.
 package imds
 
 import (
@@ -89,7 +89,10 @@ func fromIMDS(ctx context.Context, endpoint string) (apiv1.AzDriverNodeSpec, err
 func get(ctx context.Context, endpoint, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	target := strings.TrimSuffix(endpoint, "/") + path + "?" + url.Values{"api-version": {apiVersion}, "format": {"json"}}.Encode()
+	target := strings.TrimSuffix(endpoint, "/") + path + "?" + url.Values{
+		"api-version": {apiVersion},
+		"format":      {"json"},
+	}.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
@@ -124,10 +127,14 @@ func parse(body []byte) (apiv1.AzDriverNodeSpec, error) {
 		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("parse instance metadata: %w", err)
 	}
 	if !identity.IsVM(compute.ResourceID) {
-		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("instance metadata names no virtual machine: resourceId %q", compute.ResourceID)
+		return apiv1.AzDriverNodeSpec{},
+			fmt.Errorf("instance metadata names no virtual machine: resourceId %q", compute.ResourceID)
 	}
 	return apiv1.AzDriverNodeSpec{
-		VMID: compute.ResourceID, VMSize: compute.VMSize, Location: strings.ToLower(compute.Location), Zone: compute.Zone,
+		VMID:     compute.ResourceID,
+		VMSize:   compute.VMSize,
+		Location: strings.ToLower(compute.Location),
+		Zone:     compute.Zone,
 	}, nil
 }
 
@@ -135,7 +142,8 @@ func parse(body []byte) (apiv1.AzDriverNodeSpec, error) {
 func FromNode(node *corev1.Node) (apiv1.AzDriverNodeSpec, error) {
 	spec, ok := identity.SpecOf(node)
 	if !ok {
-		return apiv1.AzDriverNodeSpec{}, fmt.Errorf("node %s: providerID %q names no Azure virtual machine", node.Name, node.Spec.ProviderID)
+		return apiv1.AzDriverNodeSpec{},
+			fmt.Errorf("node %s: providerID %q names no Azure virtual machine", node.Name, node.Spec.ProviderID)
 	}
 	return spec, nil
 }

@@ -35,10 +35,36 @@ func TestFromNode(t *testing.T) {
 		want apiv1.AzDriverNodeSpec
 		err  bool
 	}{
-		"a VM in a zone":             {node: node("azure://"+vm, "eastus", "eastus-2"), want: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D2s_v3", Location: "eastus", Zone: "2"}},
-		"an instance of a scale set": {node: node("azure://"+scaleSet, "eastus", "eastus-1"), want: apiv1.AzDriverNodeSpec{VMID: scaleSet, VMSize: "Standard_D2s_v3", Location: "eastus", Zone: "1"}},
-		"a VM in no zone, whose label holds the fault domain":        {node: node("azure://"+vm, "westus", "0"), want: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D2s_v3", Location: "westus"}},
-		"a VM without labels of a region":                            {node: node("azure://"+vm, "", "-1"), want: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D2s_v3"}},
+		"a VM in a zone": {
+			node: node("azure://"+vm, "eastus", "eastus-2"),
+			want: apiv1.AzDriverNodeSpec{
+				VMID:     vm,
+				VMSize:   "Standard_D2s_v3",
+				Location: "eastus",
+				Zone:     "2",
+			},
+		},
+		"an instance of a scale set": {
+			node: node("azure://"+scaleSet, "eastus", "eastus-1"),
+			want: apiv1.AzDriverNodeSpec{
+				VMID:     scaleSet,
+				VMSize:   "Standard_D2s_v3",
+				Location: "eastus",
+				Zone:     "1",
+			},
+		},
+		"a VM in no zone, whose label holds the fault domain": {
+			node: node("azure://"+vm, "westus", "0"),
+			want: apiv1.AzDriverNodeSpec{
+				VMID:     vm,
+				VMSize:   "Standard_D2s_v3",
+				Location: "westus",
+			},
+		},
+		"a VM without labels of a region": {
+			node: node("azure://"+vm, "", "-1"),
+			want: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D2s_v3"},
+		},
 		"a node of another cloud":                                    {node: node("aws:///eu-1/i-123", "eu", "eu-1"), err: true},
 		"a node without a provider ID, as before its initialisation": {node: node("", "eastus", "eastus-1"), err: true},
 	}
@@ -54,8 +80,18 @@ func TestFromNode(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	good := `{"resourceId":"` + vm + `","vmSize":"Standard_D4s_v5","location":"EastUS","zone":"3"}`
-	want := apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D4s_v5", Location: "eastus", Zone: "3"}
-	fallback := apiv1.AzDriverNodeSpec{VMID: scaleSet, VMSize: "Standard_D2s_v3", Location: "eastus", Zone: "1"}
+	want := apiv1.AzDriverNodeSpec{
+		VMID:     vm,
+		VMSize:   "Standard_D4s_v5",
+		Location: "eastus",
+		Zone:     "3",
+	}
+	fallback := apiv1.AzDriverNodeSpec{
+		VMID:     scaleSet,
+		VMSize:   "Standard_D2s_v3",
+		Location: "eastus",
+		Zone:     "1",
+	}
 	both := []imds.Source{imds.SourceIMDS, imds.SourceLabels}
 	tests := map[string]struct {
 		sources []imds.Source
@@ -66,12 +102,27 @@ func TestFind(t *testing.T) {
 		want    apiv1.AzDriverNodeSpec
 		err     bool
 	}{
-		"instance metadata first":                          {sources: both, status: 200, body: good, want: want},
-		"labels first":                                     {sources: []imds.Source{imds.SourceLabels, imds.SourceIMDS}, status: 200, body: good, want: fallback},
-		"labels where instance metadata fails":             {sources: both, status: 500, want: fallback},
-		"labels where instance metadata is something else": {sources: both, status: 200, body: `{"resourceId":"/subscriptions/s"}`, want: fallback},
-		"labels where instance metadata does not answer":   {sources: both, silent: true, want: fallback},
-		"nothing answers":                                  {sources: both, status: 404, nodeErr: errors.New("forbidden"), err: true},
+		"instance metadata first": {sources: both, status: 200, body: good, want: want},
+		"labels first": {
+			sources: []imds.Source{imds.SourceLabels, imds.SourceIMDS},
+			status:  200,
+			body:    good,
+			want:    fallback,
+		},
+		"labels where instance metadata fails": {sources: both, status: 500, want: fallback},
+		"labels where instance metadata is something else": {
+			sources: both,
+			status:  200,
+			body:    `{"resourceId":"/subscriptions/s"}`,
+			want:    fallback,
+		},
+		"labels where instance metadata does not answer": {sources: both, silent: true, want: fallback},
+		"nothing answers": {
+			sources: both,
+			status:  404,
+			nodeErr: errors.New("forbidden"),
+			err:     true,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -82,7 +133,8 @@ func TestFind(t *testing.T) {
 					<-release
 					return
 				}
-				if r.Header.Get("Metadata") != "true" || r.URL.Path != "/metadata/instance/compute" || r.URL.Query().Get("api-version") == "" {
+				if r.Header.Get("Metadata") != "true" || r.URL.Path != "/metadata/instance/compute" ||
+					r.URL.Query().Get("api-version") == "" {
 					t.Errorf("request = %s %v", r.URL, r.Header)
 				}
 				w.WriteHeader(test.status)
@@ -91,7 +143,8 @@ func TestFind(t *testing.T) {
 			defer server.Close()
 			defer close(release)
 			got, err := imds.Find(t.Context(), imds.Options{
-				Sources: test.sources, Endpoint: server.URL,
+				Sources:  test.sources,
+				Endpoint: server.URL,
 				Node: func(context.Context) (*corev1.Node, error) {
 					return node("azure://"+scaleSet, "eastus", "eastus-1"), test.nodeErr
 				},
@@ -107,12 +160,16 @@ func TestFind(t *testing.T) {
 }
 
 func TestNoProxyIsAsked(t *testing.T) {
-	proxy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a proxy was asked for instance metadata") }))
+	proxy := httptest.NewServer(http.HandlerFunc(
+		func(http.ResponseWriter, *http.Request) { t.Error("a proxy was asked for instance metadata") }))
 	defer proxy.Close()
 	t.Setenv("HTTP_PROXY", proxy.URL)
 	t.Setenv("http_proxy", proxy.URL)
 	// An address of the documentation range, which does not answer.
-	if _, err := imds.Find(t.Context(), imds.Options{Sources: []imds.Source{imds.SourceIMDS}, Endpoint: "http://192.0.2.1"}); err == nil {
+	if _, err := imds.Find(t.Context(), imds.Options{
+		Sources:  []imds.Source{imds.SourceIMDS},
+		Endpoint: "http://192.0.2.1",
+	}); err == nil {
 		t.Error("an answer came from nowhere")
 	}
 }

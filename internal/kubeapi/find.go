@@ -9,17 +9,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Lender is a reader that can lend its own objects, which are only to be read. A read of another reader copies each object, if not what it points to.
-// lent is false if it has no objects of the kind of example, or not all yet: then they are to be read as from another reader.
+// Lender is a reader that can lend its own objects, which are only to be read. A read of another
+// reader copies each object, if not what it points to. lent is false if it has no objects of the
+// kind of example, or not all yet: then they are to be read as from another reader.
 type Lender interface {
 	// Lend returns the object of a name, nil for none.
 	Lend(example client.Object, key client.ObjectKey) (object client.Object, lent bool)
-	// LendBy returns the objects that an indexed field has a value for, in all namespaces if namespace is "".
+	// LendBy returns the objects that an indexed field has a value for, in all namespaces if
+	// namespace is "".
 	LendBy(example client.Object, namespace, field, value string) (objects []any, lent bool)
 }
 
-// Find reads an object. It returns nil if there is none. With client.UnsafeDisableDeepCopy the object is the cache's own, or shares memory with it, and must not
-// be changed.
+// Find reads an object. It returns nil if there is none. With client.UnsafeDisableDeepCopy the
+// object is the cache's own, or shares memory with it, and must not be changed.
 func Find[T any, Object interface {
 	*T
 	client.Object
@@ -45,8 +47,9 @@ func Find[T any, Object interface {
 	return found, nil
 }
 
-// FindBy reads the objects that a field has a value for, which a cache has indexed: in all namespaces if namespace is "". They are the cache's own, or share
-// memory with it, and must not be changed. list and items, its field, are for a reader that is no Lender.
+// FindBy reads the objects that a field has a value for, which a cache has indexed: in all
+// namespaces if namespace is "". They are the cache's own, or share memory with it, and must not be
+// changed. list and items, its field, are for a reader that is no Lender.
 func FindBy[T any, Object interface {
 	*T
 	client.Object
@@ -60,7 +63,8 @@ func FindBy[T any, Object interface {
 			return found, nil
 		}
 	}
-	if err := reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{field: value}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{field: value},
+		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list each %s with %s %s: %w", reflect.TypeFor[T]().Name(), field, value, err)
 	}
 	return Pointers(*items), nil

@@ -18,7 +18,8 @@ import (
 func TestFind(t *testing.T) {
 	t.Parallel()
 	there := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}).Build()
-	if node, err := kubeapi.Find[corev1.Node](t.Context(), there, client.ObjectKey{Name: "n"}); err != nil || node == nil || node.Name != "n" {
+	if node, err := kubeapi.Find[corev1.Node](t.Context(), there, client.ObjectKey{Name: "n"}); err != nil || node == nil ||
+		node.Name != "n" {
 		t.Errorf("got %v, %v, want node n", node, err)
 	}
 	if node, err := kubeapi.Find[corev1.Node](t.Context(), there, client.ObjectKey{Name: "other"}); err != nil || node != nil {

@@ -17,23 +17,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// pageSize is how many objects a request for a page of a list returns. The API server has to send a page within a minute, however busy it is.
+// pageSize is how many objects a request for a page of a list returns. The API server has to send a
+// page within a minute, however busy it is.
 const pageSize = 2000
 
-// Lists reads lists for an informer, 2,000 objects at a time, so that neither a whole list nor its text is ever in memory. Of custom resources it reads object
-// by object while the answer comes.
+// Lists reads lists for an informer, 2,000 objects at a time, so that neither a whole list nor its
+// text is ever in memory. Of custom resources it reads object by object while the answer comes.
 //
-// An informer would have the API server send the objects as events of a watch (WatchList). The API server encodes and sends each event by itself, and
-// client-go reads the text of each several times. BenchmarkFill of internal/controller/index compares the two.
+// An informer would have the API server send the objects as events of a watch (WatchList). The API
+// server encodes and sends each event by itself, and client-go reads the text of each several
+// times. BenchmarkFill of internal/controller/index compares the two.
 type Lists struct {
 	// Client is for the group and version of the resource.
 	Client rest.Interface
 	// Resource and Namespace say what is listed.
 	Resource, Namespace string
-	// Item reads one object of a custom resource by calling decode with what the object's JSON is to fill.
+	// Item reads one object of a custom resource by calling decode with what the object's JSON is
+	// to fill.
 	Item func(decode func(into any) error) (runtime.Object, error)
-	// Empty and Kept are set instead of Item for a kind that Client decodes, such as Kubernetes' own, which come as protobuf. Empty makes an empty list, and Kept
-	// returns what is kept of an object.
+	// Empty and Kept are set instead of Item for a kind that Client decodes, such as Kubernetes'
+	// own, which come as protobuf. Empty makes an empty list, and Kept returns what is kept of an
+	// object.
 	Empty func() (runtime.Object, error)
 	Kept  func(runtime.Object) (runtime.Object, error)
 	// Table, if it is set, is read instead where the API server has the columns.
@@ -62,8 +66,9 @@ func (l *Lists) WatchWithContext(ctx context.Context, options metav1.ListOptions
 	return l.Follow(ctx, options)
 }
 
-// ListWithContext returns the whole list, page by page. It is as new as the first request, whatever version the options ask for: client-go asks for any at
-// first, which may be older than what this program has seen before it was restarted.
+// ListWithContext returns the whole list, page by page. It is as new as the first request, whatever
+// version the options ask for: client-go asks for any at first, which may be older than what this
+// program has seen before it was restarted.
 func (l *Lists) ListWithContext(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 	options.ResourceVersion, options.ResourceVersionMatch, options.Limit, options.Continue = "", "", pageSize, ""
 	if l.Fields != nil {
@@ -81,7 +86,8 @@ func (l *Lists) ListWithContext(ctx context.Context, options metav1.ListOptions)
 }
 
 // pages reads all pages of a list, each by read, which adds its objects.
-func (l *Lists) pages(ctx context.Context, options metav1.ListOptions, read func(context.Context, *rest.Request, *metainternalversion.List) error) (runtime.Object, error) {
+func (l *Lists) pages(ctx context.Context, options metav1.ListOptions,
+	read func(context.Context, *rest.Request, *metainternalversion.List) error) (runtime.Object, error) {
 	list := &metainternalversion.List{}
 	for {
 		request := l.Client.Get().Resource(l.Resource).VersionedParams(&options, metav1.ParameterCodec)
@@ -115,7 +121,8 @@ func (l *Lists) page(ctx context.Context, request *rest.Request, list *metainter
 
 func (l *Lists) tablePage(ctx context.Context, request *rest.Request, list *metainternalversion.List) error {
 	p := &tablePage{Table: l.Table}
-	err := stream(ctx, asTable(request), list, func(key string, text *jsontext.Decoder) error { return p.member(key, text, list) })
+	err := stream(ctx, asTable(request), list,
+		func(key string, text *jsontext.Decoder) error { return p.member(key, text, list) })
 	if err == nil && p.places == nil {
 		return errNoTable
 	}
@@ -143,8 +150,10 @@ func (l *Lists) decodedPage(ctx context.Context, request *rest.Request, list *me
 	})
 }
 
-// stream reads a page while it comes. It reads the metadata, and calls member for each other member of the page.
-func stream(ctx context.Context, request *rest.Request, list *metainternalversion.List, member func(key string, text *jsontext.Decoder) error) error {
+// stream reads a page while it comes. It reads the metadata, and calls member for each other member
+// of the page.
+func stream(ctx context.Context, request *rest.Request, list *metainternalversion.List,
+	member func(key string, text *jsontext.Decoder) error) error {
 	body, err := request.Stream(ctx)
 	if err != nil {
 		return err
@@ -199,7 +208,8 @@ func expect(text *jsontext.Decoder, want jsontext.Kind) error {
 	return err
 }
 
-// Fields is what the JSON of a custom resource fills: the fields of the object, without its managed fields, which are half of the text.
+// Fields is what the JSON of a custom resource fills: the fields of the object, without its managed
+// fields, which are half of the text.
 func Fields[Spec, Status any](kind *metav1.TypeMeta, meta *metav1.ObjectMeta, spec *Spec, status *Status) any {
 	o := &struct {
 		*metav1.TypeMeta
@@ -209,7 +219,11 @@ func Fields[Spec, Status any](kind *metav1.TypeMeta, meta *metav1.ObjectMeta, sp
 		} `json:"metadata"`
 		Spec   *Spec   `json:"spec"`
 		Status *Status `json:"status"`
-	}{TypeMeta: kind, Spec: spec, Status: status}
+	}{
+		TypeMeta: kind,
+		Spec:     spec,
+		Status:   status,
+	}
 	o.Metadata.ObjectMeta = meta
 	return o
 }
@@ -220,5 +234,6 @@ type skipped struct{}
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
 func (*skipped) UnmarshalJSONFrom(text *jsontext.Decoder) error { return text.SkipValue() }
 
-// Shared returns the string with the memory that all equal ones share. An object has many strings that others have as well.
+// Shared returns the string with the memory that all equal ones share. An object has many strings
+// that others have as well.
 func Shared[S ~string](s S) S { return unique.Make(s).Value() }

@@ -36,7 +36,12 @@ func listsOf(t *testing.T, answer func(query url.Values) string) (*kubeapi.Lists
 	expect.Must(t, err)
 	kube, err := rest.NewRESTClient(at, "", rest.ClientContentConfig{}, nil, server.Client())
 	expect.Must(t, err)
-	return &kubeapi.Lists{Client: kube, Resource: "things", Namespace: "n", Item: named}, &queries
+	return &kubeapi.Lists{
+		Client:    kube,
+		Resource:  "things",
+		Namespace: "n",
+		Item:      named,
+	}, &queries
 }
 
 func TestAListIsReadPageByPageAndObjectByObject(t *testing.T) {

@@ -10,8 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 )
 
-// NewMapper returns controller-runtime's mapper of kinds to resources, which remembers the kinds that it has found. A cache that is limited to a
-// namespace asks it at each read: without the memory that takes a sixth of a busy controller's time.
+// NewMapper returns controller-runtime's mapper of kinds to resources, which remembers the kinds
+// that it has found. A cache that is limited to a namespace asks it at each read: without the
+// memory that takes a sixth of a busy controller's time.
 func NewMapper(cfg *rest.Config, client *http.Client) (meta.RESTMapper, error) {
 	mapper, err := apiutil.NewDynamicRESTMapper(cfg, client)
 	return &mapperWithMemory{RESTMapper: mapper}, err

@@ -20,7 +20,11 @@ func (m *countingMapper) RESTMapping(kind schema.GroupKind, versions ...string) 
 func TestTheMapperRemembersTheKindsThatItHasFound(t *testing.T) {
 	t.Parallel()
 	kinds := meta.NewDefaultRESTMapper(nil)
-	disk := schema.GroupVersionKind{Group: "disk.csi.azure.com", Version: "v1", Kind: "AzVolume"}
+	disk := schema.GroupVersionKind{
+		Group:   "disk.csi.azure.com",
+		Version: "v1",
+		Kind:    "AzVolume",
+	}
 	inner := &countingMapper{RESTMapper: kinds}
 	m := &mapperWithMemory{RESTMapper: inner}
 	for range 2 {

@@ -13,11 +13,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Table reads of each object only some columns of the table that kubectl shows, which are fields of the object by the additionalPrinterColumns of its
-// CustomResourceDefinition. To send whole objects costs the API server three times as much, and ten times the bytes: it copies each and writes it with its
-// managed fields.
+// Table reads of each object only some columns of the table that kubectl shows, which are fields of
+// the object by the additionalPrinterColumns of its CustomResourceDefinition. To send whole objects
+// costs the API server three times as much, and ten times the bytes: it copies each and writes it
+// with its managed fields.
 type Table struct {
-	// Columns are the names of the columns that are read. A list is read whole if the definition, which may be older than this program, lacks one.
+	// Columns are the names of the columns that are read. A list is read whole if the definition,
+	// which may be older than this program, lacks one.
 	Columns []string
 	// Row returns what is kept of an object, by the texts of its columns; "" for no text.
 	Row func(cells []string) (runtime.Object, error)
@@ -35,7 +37,8 @@ func asTable(request *rest.Request) *rest.Request {
 // tablePage reads a page of a table.
 type tablePage struct {
 	*Table
-	// places are those of the columns in a row; nil until the definitions of the columns have been read, which come before the rows.
+	// places are those of the columns in a row; nil until the definitions of the columns have been
+	// read, which come before the rows.
 	places []int
 	cells  []string
 }

@@ -1,8 +1,9 @@
 // Package kubeevents records Kubernetes events.
 //
-// It writes them with client-go's tools/record and not with tools/events: the latter joins two events on one object that differ only in their
-// note, and keeps the note of the first. The event of a second failover then names the node and the times of the first one. tools/record
-// joins events of one text only, counts them, and bounds how many events are written for one object.
+// It writes them with client-go's tools/record and not with tools/events: the latter joins two
+// events on one object that differ only in their note, and keeps the note of the first. The event
+// of a second failover then names the node and the times of the first one. tools/record joins
+// events of one text only, counts them, and bounds how many events are written for one object.
 package kubeevents
 
 import (
@@ -19,9 +20,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// Each recorder writes at most distinct-1 events with different notes for one object and reason within ten minutes. The next ones update one further
-// event, whose note begins with "(combined from similar events)". The largest VM takes 64 data disks, so that a lost node can name each of its volumes.
-// After burst writes for one object and reason, one more is written every five minutes.
+// Each recorder writes at most distinct-1 events with different notes for one object and reason
+// within ten minutes. The next ones update one further event, whose note begins with "(combined
+// from similar events)". The largest VM takes 64 data disks, so that a lost node can name each of
+// its volumes. After burst writes for one object and reason, one more is written every five
+// minutes.
 const (
 	distinct = 70
 	burst    = 100
@@ -30,7 +33,8 @@ const (
 // maxNote is how many bytes of a note are kept.
 const maxNote = 1000
 
-// With returns mgr with event recorders of this package in place of its own. They write until ctx ends.
+// With returns mgr with event recorders of this package in place of its own. They write until ctx
+// ends.
 func With(ctx context.Context, mgr manager.Manager) (manager.Manager, error) {
 	core, err := typedcorev1.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -44,7 +48,8 @@ type recording struct {
 	recorders *recorders
 }
 
-// GetEventRecorder returns a recorder whose events name source as the part that wrote them. It does not block.
+// GetEventRecorder returns a recorder whose events name source as the part that wrote them. It does
+// not block.
 func (m recording) GetEventRecorder(source string) events.EventRecorder {
 	return m.recorders.of(source)
 }
@@ -57,10 +62,17 @@ type recorders struct {
 
 func newRecorders(ctx context.Context, sink record.EventSink, scheme *runtime.Scheme) *recorders {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx), record.WithCorrelatorOptions(record.CorrelatorOptions{
-		MaxEvents: distinct, BurstSize: burst,
+		MaxEvents: distinct,
+		BurstSize: burst,
 		SpamKeyFunc: func(e *corev1.Event) string {
-			// Without the fields that a combined event lacks, so that it counts with those that it combines.
-			key, _ := record.EventAggregatorByReasonFunc(&corev1.Event{Source: e.Source, InvolvedObject: e.InvolvedObject, Type: e.Type, Reason: e.Reason})
+			// Without the fields that a combined event lacks, so that it counts with those that it
+			// combines.
+			key, _ := record.EventAggregatorByReasonFunc(&corev1.Event{
+				Source:         e.Source,
+				InvolvedObject: e.InvolvedObject,
+				Type:           e.Type,
+				Reason:         e.Reason,
+			})
 			return key
 		},
 	}))
@@ -74,7 +86,8 @@ func (r *recorders) of(source string) events.EventRecorder {
 
 type recorder struct{ record.EventRecorder }
 
-// Eventf implements events.EventRecorder. Events of tools/record have no related object and no action.
+// Eventf implements events.EventRecorder. Events of tools/record have no related object and no
+// action.
 func (r recorder) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
 	r.Event(regarding, kind, reason, short(fmt.Sprintf(note, args...)))
 }

@@ -49,7 +49,8 @@ func (s *sink) Patch(e *corev1.Event, patch []byte) (*corev1.Event, error) {
 	return s.put(current)
 }
 
-// notesOnce waits until there is an event with a note, and returns the notes of all, with their counts.
+// notesOnce waits until there is an event with a note, and returns the notes of all, with their
+// counts.
 func (s *sink) notesOnce(note string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,14 +70,20 @@ func (s *sink) notesOnce(note string) []string {
 }
 
 func claim() *corev1.PersistentVolumeClaim {
-	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "db", Name: "data", UID: "1", ResourceVersion: "7"}}
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:       "db",
+		Name:            "data",
+		UID:             "1",
+		ResourceVersion: "7",
+	}}
 }
 
 func TestEventsOfOneReasonWithDifferentNotesAreWrittenEach(t *testing.T) {
 	t.Parallel()
 	s := newSink()
 	r := newRecorders(t.Context(), s, scheme.Scheme).of("failover")
-	said := []string{"volume pvc-1 is taken from node-1", "volume pvc-2 is taken from node-1", "volume pvc-1 is taken from node-2", "volume pvc-1 is taken from node-2"}
+	said := []string{"volume pvc-1 is taken from node-1", "volume pvc-2 is taken from node-1",
+		"volume pvc-1 is taken from node-2", "volume pvc-1 is taken from node-2"}
 	for _, note := range append(said, "end") {
 		r.Eventf(claim(), nil, corev1.EventTypeNormal, "FailoverStarted", "", "%s", note)
 	}
@@ -90,11 +97,14 @@ func TestEventsOfOneReasonWithDifferentNotesAreWrittenEach(t *testing.T) {
 func TestEventsNameTheObjectAndTheSource(t *testing.T) {
 	t.Parallel()
 	s := newSink()
-	newRecorders(t.Context(), s, scheme.Scheme).of("azuredisk-failover").Eventf(claim(), nil, corev1.EventTypeWarning, "FailoverHeldBack", "", "%d pods", 2)
+	newRecorders(t.Context(), s, scheme.Scheme).of("azuredisk-failover").Eventf(claim(), nil, corev1.EventTypeWarning,
+		"FailoverHeldBack", "", "%d pods", 2)
 	s.notesOnce("2 pods")
 	for _, e := range s.events {
-		if e.InvolvedObject.Kind != "PersistentVolumeClaim" || e.InvolvedObject.Name != "data" || e.Namespace != "db" || e.Type != corev1.EventTypeWarning ||
-			e.Reason != "FailoverHeldBack" || e.Source.Component != "azuredisk-failover" || e.ReportingController != "azuredisk-failover" {
+		if e.InvolvedObject.Kind != "PersistentVolumeClaim" || e.InvolvedObject.Name != "data" || e.Namespace != "db" ||
+			e.Type != corev1.EventTypeWarning ||
+			e.Reason != "FailoverHeldBack" || e.Source.Component != "azuredisk-failover" ||
+			e.ReportingController != "azuredisk-failover" {
 			t.Errorf("got event %+v, want a Warning of azuredisk-failover about the PersistentVolumeClaim db/data", e)
 		}
 	}
@@ -123,7 +133,8 @@ func TestALongNoteIsCutBetweenCharacters(t *testing.T) {
 	for length := maxNote - 3; length < maxNote+5; length++ {
 		got := short(strings.Repeat("a", length%3) + strings.Repeat("é", length/2))
 		if len(got) > maxNote+len("...") || !utf8.ValidString(got) {
-			t.Errorf("got %d bytes, valid UTF-8 %t; want at most %d bytes of valid UTF-8", len(got), utf8.ValidString(got), maxNote+3)
+			t.Errorf("got %d bytes, valid UTF-8 %t; want at most %d bytes of valid UTF-8", len(got), utf8.ValidString(got),
+				maxNote+3)
 		}
 	}
 }

@@ -21,8 +21,8 @@ func Register(registerer prometheus.Registerer, part string, collectors ...prome
 	return nil
 }
 
-// Share is Register for a metric that several instances of a part use: it returns c, or the metric of its name that is
-// already registered.
+// Share is Register for a metric that several instances of a part use: it returns c, or the metric
+// of its name that is already registered.
 func Share[C prometheus.Collector](registerer prometheus.Registerer, part string, c C) (C, error) {
 	err := Register(registerer, part, c)
 	if twice, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {

@@ -1,8 +1,9 @@
 // Package mountoptions reads the mount options of a StorageClass or a PersistentVolume.
 //
-// Kubernetes passes each entry of mountOptions on as it is, and mount(8) splits the joined entries at their commas. Parse
-// splits them in the same way, so that every decision of the driver sees the options that the kernel gets. Callers:
-// CreateVolume, and the calls that stage and publish a volume.
+// Kubernetes passes each entry of mountOptions on as it is, and mount(8) splits the joined entries
+// at their commas. Parse splits them in the same way, so that every decision of the driver sees the
+// options that the kernel gets. Callers: CreateVolume, and the calls that stage and publish a
+// volume.
 package mountoptions
 
 import (
@@ -18,13 +19,14 @@ const (
 	label              = "context="
 )
 
-// notHere are options that change what mount(8) does. With them the volume's device would not be mounted, or its mount
-// would not be recognised as the volume's.
+// notHere are options that change what mount(8) does. With them the volume's device would not be
+// mounted, or its mount would not be recognised as the volume's.
 var notHere = []string{"bind", "rbind", "move", "remount", "loop"}
 
-// Parse returns the options of all entries of mountOptions, without empty and repeated ones. As for mount(8), a comma
-// within double quotes does not separate two options, and the last of several wins: of "ro" and "rw" only the last
-// remains. The error is a sentence about the entry that no mount can have.
+// Parse returns the options of all entries of mountOptions, without empty and repeated ones. As for
+// mount(8), a comma within double quotes does not separate two options, and the last of several
+// wins: of "ro" and "rw" only the last remains. The error is a sentence about the entry that no
+// mount can have.
 func Parse(entries []string) ([]string, error) {
 	var all []string
 	for _, entry := range entries {
@@ -94,7 +96,8 @@ func ReadOnly(options []string) bool { return slices.Contains(options, readOnly)
 // WithReadOnly returns parsed options with which the filesystem is read-only.
 func WithReadOnly(options []string) []string { return with(options, readOnly) }
 
-// WithNoUUID returns parsed options with which xfs mounts a filesystem whose UUID another mounted filesystem has.
+// WithNoUUID returns parsed options with which xfs mounts a filesystem whose UUID another mounted
+// filesystem has.
 func WithNoUUID(options []string) []string { return with(options, "nouuid") }
 
 func with(options []string, option string) []string {

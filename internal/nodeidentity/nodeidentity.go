@@ -1,6 +1,6 @@
-// Package nodeidentity reads what identity.Identify decides from: which VM each node is, as far as the controller
-// believes it (ADR 0013). Reconcilers and the CSI controller server get the VM, the region and the zone of a node
-// only here.
+// Package nodeidentity reads what identity.Identify decides from: which VM each node is, as far as
+// the controller believes it (ADR 0013). Reconcilers and the CSI controller server get the VM, the
+// region and the zone of a node only here.
 package nodeidentity
 
 import (
@@ -19,7 +19,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// VM indexes AzDriverNodes by the VM that they name, and Nodes by that of their providerID, in lower case.
+// VM indexes AzDriverNodes by the VM that they name, and Nodes by that of their providerID, in
+// lower case.
 const VM = "vm"
 
 // Keys are the keys of the index VM, of both kinds.
@@ -74,9 +75,10 @@ func NamingVM(ctx context.Context, cache client.Reader, namespace, vm string) ([
 	return kubeapi.FindBy(ctx, cache, &list, &list.Items, namespace, VM, strings.ToLower(vm))
 }
 
-// OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what their AzDriverNode
-// says, in the order of their names. Each has a Node. cache has the index VM, so that the cost does not depend on the
-// number of nodes. The objects share memory with the cache and must not be changed.
+// OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what
+// their AzDriverNode says, in the order of their names. Each has a Node. cache has the index VM, so
+// that the cost does not depend on the number of nodes. The objects share memory with the cache and
+// must not be changed.
 func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]identity.Node, error) {
 	nodes, err := named(ctx, cache, vm)
 	if err != nil {
@@ -106,8 +108,9 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 	return found, nil
 }
 
-// Foreign returns a VM that has the disk of a volume and that is outside of this cluster, "" if there is none; see ownership.ForeignVM. attachedTo are the
-// VMs that Azure lists for the disk, and attachments those of the volume. cache has the index VM.
+// Foreign returns a VM that has the disk of a volume and that is outside of this cluster, "" if
+// there is none; see ownership.ForeignVM. attachedTo are the VMs that Azure lists for the disk, and
+// attachments those of the volume. cache has the index VM.
 func Foreign(
 	ctx context.Context, cache client.Reader, namespace string, attachedTo []string, attachments []*apiv1.AzVolumeAttachment,
 ) (string, error) {
@@ -117,12 +120,16 @@ func Foreign(
 	})
 }
 
-// complete adds the object of a node that names another VM, or none. The result has no Node if there is none, or if that is another VM.
+// complete adds the object of a node that names another VM, or none. The result has no Node if
+// there is none, or if that is another VM.
 func complete(ctx context.Context, cache client.Reader, namespace, vm, name string, n identity.Node) (identity.Node, error) {
 	var err error
 	if n.Node != nil {
 		if n.DriverNode == nil {
-			n.DriverNode, err = kubeapi.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{Namespace: namespace, Name: name}, client.UnsafeDisableDeepCopy)
+			n.DriverNode, err = kubeapi.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{
+				Namespace: namespace,
+				Name:      name,
+			}, client.UnsafeDisableDeepCopy)
 		}
 		return n, err
 	}
@@ -136,8 +143,8 @@ func complete(ctx context.Context, cache client.Reader, namespace, vm, name stri
 	return identity.Node{Node: node, DriverNode: n.DriverNode}, nil
 }
 
-// All returns the identities of all nodes that have an AzDriverNode, by name. It needs no index, so it may read from
-// the API server.
+// All returns the identities of all nodes that have an AzDriverNode, by name. It needs no index, so
+// it may read from the API server.
 func All(ctx context.Context, reader client.Reader, namespace string) (map[string]identity.Identity, error) {
 	var driverNodes apiv1.AzDriverNodeList
 	if err := reader.List(ctx, &driverNodes, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {

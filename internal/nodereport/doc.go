@@ -1,10 +1,10 @@
 // Package nodereport writes this node's AzDriverNode: the heartbeat, and the report of the
 // volumes that are staged on the node, which is the node's half of laws 2 to 4.
 //
-// The report is a write-ahead log. An entry is written before the first effect on a
-// device and removed after the last, so it always names at least the volumes that are in use. The controller
-// uses a volume's absence from the report as the proof that the node released the volume
-// (law 3a), and therefore an entry must never be missing:
+// The report is a write-ahead log. An entry is written before the first effect on a device and
+// removed after the last, so it always names at least the volumes that are in use. The controller
+// uses a volume's absence from the report as the proof that the node released the volume (law 3a),
+// and therefore an entry must never be missing:
 //
 //   - Only this package writes the report, one write at a time, each a compare-and-swap.
 //   - The first write of a process always has the result of a scan of the node's mounts, and only such a write sets

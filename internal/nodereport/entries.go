@@ -8,8 +8,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// EnsureScanned returns when this process has compared the report with the node's mounts and written the result. Only
-// after that do volumes that were staged without a record have one.
+// EnsureScanned returns when this process has compared the report with the node's mounts and
+// written the result. Only after that do volumes that were staged without a record have one.
 func (r *Reporter) EnsureScanned(ctx context.Context) error {
 	select {
 	case <-r.written:
@@ -19,9 +19,9 @@ func (r *Reporter) EnsureScanned(ctx context.Context) error {
 	}
 }
 
-// Announce writes that the node is going to use a volume under an epoch. Only after it has returned nil may the caller
-// read the ownership, and only after that may it use the device. A volume that is already Staged under that epoch
-// remains Staged.
+// Announce writes that the node is going to use a volume under an epoch. Only after it has returned
+// nil may the caller read the ownership, and only after that may it use the device. A volume that
+// is already Staged under that epoch remains Staged.
 func (r *Reporter) Announce(ctx context.Context, volume string, epoch int64, stagingPath string) error {
 	r.setUnstaging(volume, false)
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
@@ -50,10 +50,12 @@ func (r *Reporter) Confirm(ctx context.Context, staged apiv1.StagedVolume) error
 	return nil
 }
 
-// Resized writes the size of the device of a volume that has grown since it was staged. A volume that has no entry gets none.
+// Resized writes the size of the device of a volume that has grown since it was staged. A volume
+// that has no entry gets none.
 func (r *Reporter) Resized(ctx context.Context, volume string, sizeBytes int64) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
-		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 && status.StagedVolumes[i].Phase == apiv1.PhaseStaged {
+		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 &&
+			status.StagedVolumes[i].Phase == apiv1.PhaseStaged {
 			status.StagedVolumes[i].SizeBytes = sizeBytes
 		}
 	})
@@ -63,7 +65,8 @@ func (r *Reporter) Resized(ctx context.Context, volume string, sizeBytes int64) 
 	return nil
 }
 
-// Unreserved writes that this node does not hold the reservation of a volume's disk any more. A volume that has no entry gets none.
+// Unreserved writes that this node does not hold the reservation of a volume's disk any more. A
+// volume that has no entry gets none.
 func (r *Reporter) Unreserved(ctx context.Context, volume string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 {
@@ -76,8 +79,8 @@ func (r *Reporter) Unreserved(ctx context.Context, volume string) error {
 	return nil
 }
 
-// StagedAt writes the staging path of a volume that was unstaged at another path and stays staged. A volume that has no
-// entry gets none.
+// StagedAt writes the staging path of a volume that was unstaged at another path and stays staged.
+// A volume that has no entry gets none.
 func (r *Reporter) StagedAt(ctx context.Context, volume, path string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 {
@@ -90,8 +93,9 @@ func (r *Reporter) StagedAt(ctx context.Context, volume, path string) error {
 	return nil
 }
 
-// BeginUnstage writes that the node is unstaging a volume. A volume that has no entry gets none. If it returns an error, the
-// next write of the report says so, also the write of a heartbeat: the caller may not call again.
+// BeginUnstage writes that the node is unstaging a volume. A volume that has no entry gets none. If
+// it returns an error, the next write of the report says so, also the write of a heartbeat: the
+// caller may not call again.
 func (r *Reporter) BeginUnstage(ctx context.Context, volume string) error {
 	r.setUnstaging(volume, true)
 	if err := r.update(ctx, func(*apiv1.AzDriverNodeStatus) {}); err != nil {
@@ -110,9 +114,9 @@ func (r *Reporter) setUnstaging(volume string, is bool) {
 	}
 }
 
-// Forget removes the entry of a volume, which proves that the node released the volume. It is called after the last
-// effect on the device. If it returns an error, the next write of the report removes the entry, also that of a heartbeat: nothing else
-// may call again.
+// Forget removes the entry of a volume, which proves that the node released the volume. It is
+// called after the last effect on the device. If it returns an error, the next write of the report
+// removes the entry, also that of a heartbeat: nothing else may call again.
 func (r *Reporter) Forget(ctx context.Context, volume string) error {
 	r.mu.Lock()
 	r.forgotten[volume] = true

@@ -8,8 +8,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Restage writes that a volume which was staged has to be staged again, because its device is gone. The entry stays: the volume is
-// in use until it is forgotten. A volume that has no entry gets none.
+// Restage writes that a volume which was staged has to be staged again, because its device is gone.
+// The entry stays: the volume is in use until it is forgotten. A volume that has no entry gets
+// none.
 func (r *Reporter) Restage(ctx context.Context, volume string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 {
@@ -22,8 +23,8 @@ func (r *Reporter) Restage(ctx context.Context, volume string) error {
 	return nil
 }
 
-// Entries returns the entries of the report as this process wrote them last. It reads nothing at the API server; before the first
-// write of the process there are none.
+// Entries returns the entries of the report as this process wrote them last. It reads nothing at
+// the API server; before the first write of the process there are none.
 func (r *Reporter) Entries(ctx context.Context) ([]apiv1.StagedVolume, error) {
 	select {
 	case r.writing <- struct{}{}:

@@ -6,8 +6,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// The API server took the write and its answer was lost. The repetition finds nothing to write, and the process must know the entry nevertheless: when
-// the object is deleted by force afterwards, the next write makes it again with the entries that the process knows.
+// The API server took the write and its answer was lost. The repetition finds nothing to write, and
+// the process must know the entry nevertheless: when the object is deleted by force afterwards, the
+// next write makes it again with the entries that the process knows.
 func TestLaw3AnEntryWhoseWriteSeemedToFailIsKnownAfterTheRepetition(t *testing.T) {
 	base := newAPI(t)
 	api, loseAnswer := losingAnswers(base)

@@ -10,8 +10,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Fences returns the newest requests to fence that the process has seen and this node's results, and a channel that is closed when either
-// changes. It returns neither before the first write of the process: until then the results of earlier processes are not known.
+// Fences returns the newest requests to fence that the process has seen and this node's results,
+// and a channel that is closed when either changes. It returns neither before the first write of
+// the process: until then the results of earlier processes are not known.
 func (r *Reporter) Fences() (requests []apiv1.FenceRequest, results []apiv1.FenceResult, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,7 +35,8 @@ func (r *Reporter) Fenced(ctx context.Context, result apiv1.FenceResult) error {
 	return nil
 }
 
-// ForgetFence removes the result of a volume's fence. It is called after this node's fence-only registration has ended.
+// ForgetFence removes the result of a volume's fence. It is called after this node's fence-only
+// registration has ended.
 func (r *Reporter) ForgetFence(ctx context.Context, volume string) error {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		status.FenceResults = slices.DeleteFunc(status.FenceResults, fenceOf(volume))
@@ -57,7 +59,8 @@ func (r *Reporter) setRequests(read *apiv1.AzDriverNode) {
 	}
 }
 
-// setFenced stores the results of a report that the API server has. The caller holds writing and mu.
+// setFenced stores the results of a report that the API server has. The caller holds writing and
+// mu.
 func (r *Reporter) setFenced(written *apiv1.AzDriverNode) {
 	if !apiequality.Semantic.DeepEqual(r.fenced, written.Status.FenceResults) {
 		r.fenced = written.DeepCopy().Status.FenceResults

@@ -30,7 +30,12 @@ func TestTheWatchShowsRequestsToFence(t *testing.T) {
 func TestResultsOfFencesOutliveTheProcessAndEdits(t *testing.T) {
 	api := newAPI(t)
 	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
-	result := apiv1.FenceResult{VolumeName: "v", NodeName: "lost", Epoch: 6, Key: "0xad1d540000060001"}
+	result := apiv1.FenceResult{
+		VolumeName: "v",
+		NodeName:   "lost",
+		Epoch:      6,
+		Key:        "0xad1d540000060001",
+	}
 	for _, key := range []string{"0xad1d540000050001", result.Key} { // the second replaces the first
 		written := result
 		written.Key = key
@@ -48,7 +53,11 @@ func TestResultsOfFencesOutliveTheProcessAndEdits(t *testing.T) {
 	if _, results, _ := r.Fences(); len(results) != 1 || results[0] != result {
 		t.Errorf("after a restart: got results %+v, want %+v", results, result)
 	}
-	request := apiv1.FenceRequest{VolumeName: "u", NodeName: "lost", Epoch: 3}
+	request := apiv1.FenceRequest{
+		VolumeName: "u",
+		NodeName:   "lost",
+		Epoch:      3,
+	}
 	edit(t, api, func(s *apiv1.AzDriverNodeStatus) {
 		s.FenceResults, s.FenceRequests = nil, []apiv1.FenceRequest{request}
 	})
@@ -56,7 +65,8 @@ func TestResultsOfFencesOutliveTheProcessAndEdits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := get(t, api).Status; len(got.FenceResults) != 1 || got.FenceResults[0] != result || len(got.FenceRequests) != 1 {
-		t.Errorf("after an edit: got results %+v and requests %+v, want %+v and the edited requests", got.FenceResults, got.FenceRequests, result)
+		t.Errorf("after an edit: got results %+v and requests %+v, want %+v and the edited requests", got.FenceResults,
+			got.FenceRequests, result)
 	}
 	if requests, _, _ := r.Fences(); len(requests) != 1 || requests[0] != request {
 		t.Errorf("without a watch: got requests %+v, want those that the write has read", requests)

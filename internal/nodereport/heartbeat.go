@@ -17,8 +17,8 @@ const (
 	firstRetry = 250 * time.Millisecond
 	// callTimeout limits one heartbeat, because a call that hangs must not stop the heartbeats.
 	callTimeout = 3 * time.Second
-	// replicationAge is how long an AzVolume's number of replicas is used before it is read again; it may change while the
-	// volume is staged.
+	// replicationAge is how long an AzVolume's number of replicas is used before it is read again;
+	// it may change while the volume is staged.
 	replicationAge = 5 * time.Minute
 )
 
@@ -31,8 +31,8 @@ type replication struct {
 	read   time.Time
 }
 
-// Start writes heartbeats until ctx ends. The first one creates the AzDriverNode and has the result of the scan of the
-// mounts.
+// Start writes heartbeats until ctx ends. The first one creates the AzDriverNode and has the result
+// of the scan of the mounts.
 func (r *Reporter) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
 	var watching sync.WaitGroup
@@ -66,20 +66,26 @@ func (r *Reporter) Start(ctx context.Context) error {
 // NeedLeaderElection tells the manager that every node reports.
 func (r *Reporter) NeedLeaderElection() bool { return false }
 
-// SetReady sets the condition Ready, which the next heartbeat writes. reason is one word in CamelCase.
+// SetReady sets the condition Ready, which the next heartbeat writes. reason is one word in
+// CamelCase.
 func (r *Reporter) SetReady(ready bool, reason, message string) {
 	status := metav1.ConditionFalse
 	if ready {
 		status = metav1.ConditionTrue
 	}
 	r.mu.Lock()
-	r.ready = metav1.Condition{Type: apiv1.NodeConditionReady, Status: status, Reason: reason, Message: message}
+	r.ready = metav1.Condition{
+		Type:    apiv1.NodeConditionReady,
+		Status:  status,
+		Reason:  reason,
+		Message: message,
+	}
 	r.mu.Unlock()
 	r.wakeUp()
 }
 
-// Leave writes that the plug-in has stopped: the node's volumes remain mounted, and no further volume can be staged. A
-// plug-in that stops regularly calls it after Start has returned.
+// Leave writes that the plug-in has stopped: the node's volumes remain mounted, and no further
+// volume can be staged. A plug-in that stops regularly calls it after Start has returned.
 func (r *Reporter) Leave(ctx context.Context) error {
 	select {
 	case <-r.written:
@@ -117,7 +123,8 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		r.promise(status)
 		interval = time.Duration(status.HeartbeatSeconds) * time.Second
-		// A restart of the plug-in does not make the node not ready: the condition remains until the plug-in has a new one.
+		// A restart of the plug-in does not make the node not ready: the condition remains until
+		// the plug-in has a new one.
 		if ready.Reason != reasonStarting || meta.FindStatusCondition(status.Conditions, ready.Type) == nil {
 			meta.SetStatusCondition(&status.Conditions, r.stamped(ready))
 		}
@@ -125,8 +132,9 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 	return interval, err
 }
 
-// promise sets the time of the heartbeat and the interval to the next one. It is part of every write. A write that
-// makes the interval shorter wakes the loop, so that the next heartbeat is in time.
+// promise sets the time of the heartbeat and the interval to the next one. It is part of every
+// write. A write that makes the interval shorter wakes the loop, so that the next heartbeat is in
+// time.
 func (r *Reporter) promise(status *apiv1.AzDriverNodeStatus) {
 	seconds, onRequest := r.interval(status)
 	if seconds < status.HeartbeatSeconds {
@@ -136,7 +144,8 @@ func (r *Reporter) promise(status *apiv1.AzDriverNodeStatus) {
 	status.HeartbeatTime = &metav1.MicroTime{Time: r.options.Clock.Now()}
 }
 
-// interval returns the interval that the node has to promise, and whether it promises to answer requests.
+// interval returns the interval that the node has to promise, and whether it promises to answer
+// requests.
 func (r *Reporter) interval(status *apiv1.AzDriverNodeStatus) (seconds int32, onRequest bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,7 +170,8 @@ func (r *Reporter) stamped(condition metav1.Condition) metav1.Condition {
 	return condition
 }
 
-// lookUpReplication reads the staged volumes whose number of replicas is not known, or was read long ago.
+// lookUpReplication reads the staged volumes whose number of replicas is not known, or was read
+// long ago.
 func (r *Reporter) lookUpReplication(ctx context.Context) {
 	for _, name := range r.stagedVolumes() {
 		r.mu.Lock()
@@ -180,8 +190,8 @@ func (r *Reporter) lookUpReplication(ctx context.Context) {
 	}
 }
 
-// stagedVolumes are the volumes of the report. It does not wait for a write in flight, which would use the heartbeat's
-// time.
+// stagedVolumes are the volumes of the report. It does not wait for a write in flight, which would
+// use the heartbeat's time.
 func (r *Reporter) stagedVolumes() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -9,13 +9,16 @@ import (
 	"strings"
 )
 
-// Kept is what the node stores on its own disk about the reservation of a volume that it does not use: a lost node's that it takes
-// over, or one that it keeps after it has unstaged the volume, because a fenced node still has the disk.
+// Kept is what the node stores on its own disk about the reservation of a volume that it does not
+// use: a lost node's that it takes over, or one that it keeps after it has unstaged the volume,
+// because a fenced node still has the disk.
 type Kept struct {
 	VolumeName string `json:"volumeName"`
-	// Key is the fence-only key with which this node is registered, as in StagedVolume.ReservationKey.
+	// Key is the fence-only key with which this node is registered, as in
+	// StagedVolume.ReservationKey.
 	Key string `json:"key"`
-	// Victim is the lost node's key, which was registered at the same time; "" if no node is being fenced.
+	// Victim is the lost node's key, which was registered at the same time; "" if no node is being
+	// fenced.
 	Victim string `json:"victim,omitempty"`
 }
 

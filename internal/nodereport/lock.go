@@ -18,9 +18,10 @@ const (
 	lockInterval = 200 * time.Millisecond
 )
 
-// Lock waits until no other process holds the records, and holds them until release is called or the process ends. A
-// Reporter replaces the API server's entries by its own, so that two processes at the same time would remove each
-// other's entries. Two can run because a pod that was deleted by force may still run when its successor starts.
+// Lock waits until no other process holds the records, and holds them until release is called or
+// the process ends. A Reporter replaces the API server's entries by its own, so that two processes
+// at the same time would remove each other's entries. Two can run because a pod that was deleted by
+// force may still run when its successor starts.
 func (r Records) Lock(ctx context.Context, c clock.WithTicker) (release func(), err error) {
 	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of records: %w", err)
@@ -44,7 +45,8 @@ func (r Records) Lock(ctx context.Context, c clock.WithTicker) (release func(), 
 		}
 		select {
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("wait for another node plug-in on this node to end (it holds %s): %w", path, ctx.Err()), file.Close())
+			return nil, errors.Join(fmt.Errorf("wait for another node plug-in on this node to end (it holds %s): %w", path,
+				ctx.Err()), file.Close())
 		case <-ticker.C():
 		}
 	}

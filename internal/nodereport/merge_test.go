@@ -36,18 +36,24 @@ func replace(t *testing.T, api client.Client, uid types.UID, status apiv1.AzDriv
 	if err := api.Delete(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	node = &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: nodeName, UID: uid}, Spec: node.Spec}
+	node = &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace,
+		Name:      nodeName,
+		UID:       uid,
+	}, Spec: node.Spec}
 	if err := api.Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
 	putStatus(t, api, func(s *apiv1.AzDriverNodeStatus) { *s = status })
 }
 
-// The volumes "v" and "w" are staged here, "gone" was, and older is the status of when only "gone" was.
+// The volumes "v" and "w" are staged here, "gone" was, and older is the status of when only "gone"
+// was.
 func TestTheNodeRestoresWhatOthersDidToItsReport(t *testing.T) {
 	tests := map[string]struct {
 		change func(t *testing.T, api client.Client, older apiv1.AzDriverNodeStatus)
-		// consistent says that the report looks as the node wrote it at another time, so that the controller cannot tell.
+		// consistent says that the report looks as the node wrote it at another time, so that the
+		// controller cannot tell.
 		consistent bool
 	}{
 		"an entry is taken out": {change: func(t *testing.T, api client.Client, _ apiv1.AzDriverNodeStatus) {
@@ -62,26 +68,40 @@ func TestTheNodeRestoresWhatOthersDidToItsReport(t *testing.T) {
 		"the object is made again without a status": {change: func(t *testing.T, api client.Client, _ apiv1.AzDriverNodeStatus) {
 			replace(t, api, "", apiv1.AzDriverNodeStatus{})
 		}},
-		"the object is made again with an older status": {change: func(t *testing.T, api client.Client, older apiv1.AzDriverNodeStatus) {
+		"the object is made again with an older status": {change: func(t *testing.T, api client.Client,
+			older apiv1.AzDriverNodeStatus) {
 			replace(t, api, "", older)
 		}},
-		"an older version is restored": {consistent: true, change: func(t *testing.T, api client.Client, older apiv1.AzDriverNodeStatus) {
-			putStatus(t, api, func(s *apiv1.AzDriverNodeStatus) { *s = older })
-		}},
-		"the version of an older process is restored": {consistent: true, change: func(t *testing.T, api client.Client, older apiv1.AzDriverNodeStatus) {
-			older.BootID, older.MountsScannedTime = oldBootID, &metav1.MicroTime{Time: time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)}
-			putStatus(t, api, func(s *apiv1.AzDriverNodeStatus) { *s = older })
-		}},
-		"epoch and phase are altered": {consistent: true, change: func(t *testing.T, api client.Client, _ apiv1.AzDriverNodeStatus) {
-			putStatus(t, api, func(s *apiv1.AzDriverNodeStatus) {
-				s.StagedVolumes[0].Epoch, s.StagedVolumes[0].Phase = 1, apiv1.PhaseUnstaging
-			})
-		}},
+		"an older version is restored": {
+			consistent: true,
+			change: func(t *testing.T, api client.Client, older apiv1.AzDriverNodeStatus) {
+				putStatus(t, api, func(s *apiv1.AzDriverNodeStatus) { *s = older })
+			},
+		},
+		"the version of an older process is restored": {
+			consistent: true,
+			change: func(t *testing.T, api client.Client, older apiv1.AzDriverNodeStatus) {
+				older.BootID, older.MountsScannedTime = oldBootID, &metav1.MicroTime{Time: time.Date(2020, 1, 1, 0, 0, 0, 0,
+					time.UTC)}
+				putStatus(t, api, func(s *apiv1.AzDriverNodeStatus) { *s = older })
+			},
+		},
+		"epoch and phase are altered": {
+			consistent: true,
+			change: func(t *testing.T, api client.Client, _ apiv1.AzDriverNodeStatus) {
+				putStatus(t, api, func(s *apiv1.AzDriverNodeStatus) {
+					s.StagedVolumes[0].Epoch, s.StagedVolumes[0].Phase = 1, apiv1.PhaseUnstaging
+				})
+			},
+		},
 	}
 	for name, test := range tests {
 		for next, write := range map[string]func(*testing.T, *Reporter) error{
-			"heartbeat":                   func(t *testing.T, r *Reporter) error { _, err := r.beat(t.Context()); return err },
-			"unstage of another volume":   func(t *testing.T, r *Reporter) error { return r.BeginUnstage(t.Context(), "another") },
+			"heartbeat": func(t *testing.T, r *Reporter) error { _, err := r.beat(t.Context()); return err },
+			"unstage of another volume": func(t *testing.T,
+				r *Reporter) error {
+				return r.BeginUnstage(t.Context(), "another")
+			},
 			"entry that is there already": func(t *testing.T, r *Reporter) error { return r.Announce(t.Context(), "v", 2, "/v") },
 		} {
 			t.Run(name+", then "+next, func(t *testing.T) {
@@ -101,7 +121,8 @@ func TestTheNodeRestoresWhatOthersDidToItsReport(t *testing.T) {
 				must(r.Confirm(ctx, apiv1.StagedVolume{VolumeName: "w", Epoch: 1}))
 				must(r.Forget(ctx, "gone"))
 				if proves(t, api, "v") || !proves(t, api, "gone") {
-					t.Fatalf("before: v unstaged = %t, gone unstaged = %t, want false and true", proves(t, api, "v"), proves(t, api, "gone"))
+					t.Fatalf("before: v unstaged = %t, gone unstaged = %t, want false and true", proves(t, api, "v"),
+						proves(t, api, "gone"))
 				}
 				test.change(t, api, older)
 				if !test.consistent && proves(t, api, "v") {
@@ -113,10 +134,12 @@ func TestTheNodeRestoresWhatOthersDidToItsReport(t *testing.T) {
 					t.Errorf("entries = %q, want %q", got, want)
 				}
 				if proves(t, api, "v") || !proves(t, api, "gone") {
-					t.Errorf("v unstaged = %t, gone unstaged = %t, want false and true", proves(t, api, "v"), proves(t, api, "gone"))
+					t.Errorf("v unstaged = %t, gone unstaged = %t, want false and true", proves(t, api, "v"),
+						proves(t, api, "gone"))
 				}
 				if node.Status.BootID != bootID || node.Status.MountsScannedTime == nil {
-					t.Errorf("boot ID = %q, scanned at %v; want those of this process", node.Status.BootID, node.Status.MountsScannedTime)
+					t.Errorf("boot ID = %q, scanned at %v; want those of this process", node.Status.BootID,
+						node.Status.MountsScannedTime)
 				}
 				_, err := r.beat(ctx)
 				must(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Record is what the node stores on its own disk about a staged volume, because after a restart neither the report nor
-// the mounts show it.
+// Record is what the node stores on its own disk about a staged volume, because after a restart
+// neither the report nor the mounts show it.
 type Record struct {
 	VolumeName string `json:"volumeName"`
 	VolumeID   string `json:"volumeID"`
@@ -24,8 +24,9 @@ type Record struct {
 	// BootID of the kernel at the time of the staging.
 	BootID      string `json:"bootID"`
 	StagingPath string `json:"stagingPath"`
-	// OtherPaths are the volume's further staging paths. The kubelet derives the path from the text of the handle, and for raw
-	// block volumes from the name of the PersistentVolume, so that two PersistentVolumes of one disk can have two.
+	// OtherPaths are the volume's further staging paths. The kubelet derives the path from the text
+	// of the handle, and for raw block volumes from the name of the PersistentVolume, so that two
+	// PersistentVolumes of one disk can have two.
 	OtherPaths []string `json:"otherPaths,omitempty"`
 	// Device is the path at the time of the staging; it may name another device later.
 	Device string `json:"device"`
@@ -38,15 +39,18 @@ type Record struct {
 	Block bool `json:"block,omitempty"`
 	// ReadOnly says that the filesystem is mounted, or the raw block device staged, read-only.
 	ReadOnly bool `json:"readOnly,omitempty"`
-	// ReservationKey with which this node holds the reservation of the disk, as in StagedVolume; "" for none.
+	// ReservationKey with which this node holds the reservation of the disk, as in StagedVolume; ""
+	// for none.
 	ReservationKey string `json:"reservationKey,omitempty"`
-	// Unfenced says that this reservation keeps no fenced node from writing (plan/reservation.Reserved). False if that is not known, as in the
-	// records of earlier versions.
+	// Unfenced says that this reservation keeps no fenced node from writing
+	// (plan/reservation.Reserved). False if that is not known, as in the records of earlier
+	// versions.
 	Unfenced bool `json:"unfenced,omitempty"`
-	// SELinuxLabel that the filesystem was mounted with, "" for none; nil in the records of earlier versions.
+	// SELinuxLabel that the filesystem was mounted with, "" for none; nil in the records of earlier
+	// versions.
 	SELinuxLabel *string `json:"seLinuxLabel,omitempty"`
-	// Formatting is set while a filesystem is being made: the device was blank, and its content is what this node has
-	// written under this epoch.
+	// Formatting is set while a filesystem is being made: the device was blank, and its content is
+	// what this node has written under this epoch.
 	Formatting *provisioner.Filesystem `json:"formatting,omitempty"`
 }
 
@@ -90,9 +94,10 @@ func read[T any](path string) (content T, found bool, err error) {
 	return content, true, nil
 }
 
-// ErrOtherDisk is the cause of a refusal if a request for one disk found the record or the AzVolume of another. Both are
-// found by a name that is a hash of the disk's resource ID: two disks may have the same hash, and a user may have created
-// the AzVolume manually. The request must neither use nor remove what it found.
+// ErrOtherDisk is the cause of a refusal if a request for one disk found the record or the AzVolume
+// of another. Both are found by a name that is a hash of the disk's resource ID: two disks may have
+// the same hash, and a user may have created the AzVolume manually. The request must neither use
+// nor remove what it found.
 var ErrOtherDisk = errors.New("the name belongs to another disk")
 
 // Of returns the record of a disk. Errors: ErrOtherDisk if the record is another disk's.

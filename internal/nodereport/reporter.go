@@ -32,10 +32,11 @@ type Options struct {
 	DriverVersion string
 	// Scanner finds the volumes that are staged on the node.
 	Scanner Scanner
-	// SlowInterval and FastInterval between heartbeats; fast while a replicated volume is staged on the node.
+	// SlowInterval and FastInterval between heartbeats; fast while a replicated volume is staged on
+	// the node.
 	SlowInterval, FastInterval time.Duration
-	// ProbedInterval takes the place of both while the controller's probes reach the node, because it then requests a heartbeat when
-	// a probe fails.
+	// ProbedInterval takes the place of both while the controller's probes reach the node, because
+	// it then requests a heartbeat when a probe fails.
 	ProbedInterval time.Duration
 	// Clock of the heartbeat; nil for the real one.
 	Clock clock.WithTicker
@@ -44,20 +45,21 @@ type Options struct {
 // Reporter writes this node's AzDriverNode. It is safe for concurrent use.
 type Reporter struct {
 	options Options
-	// writing is a lock for writing the report and for last. It is held during a call, and it is a channel so that the
-	// wait for it can end with a context.
+	// writing is a lock for writing the report and for last. It is held during a call, and it is a
+	// channel so that the wait for it can end with a context.
 	writing chan struct{}
 	// last is the object as the API server returned it; nil if it must be read.
 	last *apiv1.AzDriverNode
 	// scanned is when this process scanned the node's mounts; zero until the result is written.
 	scanned metav1.MicroTime
-	// staged are the entries, as this process last wrote them. From the first write on they replace those of the object,
-	// which others can change: by an edit, or by restoring an older version. A change needs writing and mu, a read needs
-	// one of them.
+	// staged are the entries, as this process last wrote them. From the first write on they replace
+	// those of the object, which others can change: by an edit, or by restoring an older version. A
+	// change needs writing and mu, a read needs one of them.
 	staged []apiv1.StagedVolume
 	// fenced are the results of fences, by the rules of staged.
 	fenced []apiv1.FenceResult
-	// removing are the volumes whose entries the write in progress removes, those of forgotten at its start. It needs writing.
+	// removing are the volumes whose entries the write in progress removes, those of forgotten at
+	// its start. It needs writing.
 	removing []string
 	// changed is closed by the next write, which replaces it by a new channel.
 	changed chan struct{}
@@ -72,12 +74,13 @@ type Reporter struct {
 	// unstaging are the volumes whose unstage was begun.
 	unstaging  map[string]bool
 	replicated map[string]replication
-	// watching says that changes of the object are seen, so that requests for heartbeats are answered.
+	// watching says that changes of the object are seen, so that requests for heartbeats are
+	// answered.
 	watching bool
 	// versions are the resource versions that this process wrote last.
 	versions []string
-	// known is the newest state that this process wrote or has looked at; seen is the one that another writer made and that no write
-	// has started from.
+	// known is the newest state that this process wrote or has looked at; seen is the one that
+	// another writer made and that no write has started from.
 	known, seen *apiv1.AzDriverNode
 	// requests to fence, as the watch showed them last; without a watch, as they were read last.
 	requests []apiv1.FenceRequest
@@ -106,11 +109,12 @@ func New(options Options) *Reporter {
 	return r
 }
 
-// Scanned is closed when this process has compared its report with the node's mounts and written it.
+// Scanned is closed when this process has compared its report with the node's mounts and written
+// it.
 func (r *Reporter) Scanned() <-chan struct{} { return r.written }
 
-// AwaitEmpty returns nil when no volume is in the report, also before the first write, or the context's error when ctx
-// ends.
+// AwaitEmpty returns nil when no volume is in the report, also before the first write, or the
+// context's error when ctx ends.
 func (r *Reporter) AwaitEmpty(ctx context.Context) error {
 	for {
 		select {
@@ -131,8 +135,8 @@ func (r *Reporter) AwaitEmpty(ctx context.Context) error {
 	}
 }
 
-// Capacity returns how many disks can be attached to the VM, or nil while the controller has not written it. It reads
-// at the API server.
+// Capacity returns how many disks can be attached to the VM, or nil while the controller has not
+// written it. It reads at the API server.
 func (r *Reporter) Capacity(ctx context.Context) (*apiv1.NodeCapacity, error) {
 	var node apiv1.AzDriverNode
 	if err := r.options.Client.Get(ctx, r.key(), &node); client.IgnoreNotFound(err) != nil {
@@ -148,9 +152,10 @@ func (r *Reporter) key() client.ObjectKey {
 	return client.ObjectKey{Namespace: r.options.Namespace, Name: r.options.NodeName}
 }
 
-// update changes the status with mutate and returns when the API server has stored it. mutate may be called several
-// times, always with this process's entries and the rest of the newest status, and must not call the Reporter. If
-// mutate changes nothing, update does not write the status, but reads it, because the object may have been deleted.
+// update changes the status with mutate and returns when the API server has stored it. mutate may
+// be called several times, always with this process's entries and the rest of the newest status,
+// and must not call the Reporter. If mutate changes nothing, update does not write the status, but
+// reads it, because the object may have been deleted.
 func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeStatus)) error {
 	if ctx.Err() != nil { // or the select below would choose by chance
 		return fmt.Errorf("write the report: %w", ctx.Err())
@@ -219,8 +224,8 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned 
 	return true, nil
 }
 
-// setStaged stores the entries of a report that the API server has. Those that had to be removed are not among them, or were
-// announced again. The caller holds writing.
+// setStaged stores the entries of a report that the API server has. Those that had to be removed
+// are not among them, or were announced again. The caller holds writing.
 func (r *Reporter) setStaged(written *apiv1.AzDriverNode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -258,11 +263,12 @@ func (r *Reporter) load(ctx context.Context) error {
 	return nil
 }
 
-// merge writes this process's entries to a status that was read, and returns when the node's mounts were scanned. The
-// first write of the process scans them, and its entries are the result of the scan. After that the process's own
-// entries are newer than any scan, because calls may be running. Other entries in the status are outdated, and a missing
-// entry was removed by another writer. The same holds for the results of fences, except that the first write keeps those
-// of the process before.
+// merge writes this process's entries to a status that was read, and returns when the node's mounts
+// were scanned. The first write of the process scans them, and its entries are the result of the
+// scan. After that the process's own entries are newer than any scan, because calls may be running.
+// Other entries in the status are outdated, and a missing entry was removed by another writer. The
+// same holds for the results of fences, except that the first write keeps those of the process
+// before.
 func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned metav1.MicroTime, err error) {
 	status := &node.Status
 	if scanned = r.scanned; scanned.IsZero() {
@@ -272,7 +278,8 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 			return scanned, fmt.Errorf("scan mounts: %w", err)
 		}
 		for _, record := range found.unrecorded {
-			// Before anything is unmounted: after that only a record says which device must be flushed.
+			// Before anything is unmounted: after that only a record says which device must be
+			// flushed.
 			if err := r.options.Scanner.Records.Put(record); err != nil {
 				return scanned, err
 			}
@@ -289,7 +296,8 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 		r.removing = slices.Collect(maps.Keys(r.forgotten))
 		unstaging := maps.Clone(r.unstaging)
 		r.mu.Unlock()
-		status.StagedVolumes = slices.DeleteFunc(slices.Clone(r.staged), func(e apiv1.StagedVolume) bool { return slices.Contains(r.removing, e.VolumeName) })
+		status.StagedVolumes = slices.DeleteFunc(slices.Clone(r.staged),
+			func(e apiv1.StagedVolume) bool { return slices.Contains(r.removing, e.VolumeName) })
 		for i := range status.StagedVolumes {
 			if e := &status.StagedVolumes[i]; unstaging[e.VolumeName] {
 				e.Phase = apiv1.PhaseUnstaging

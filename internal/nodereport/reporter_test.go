@@ -40,11 +40,13 @@ func newAPI(t *testing.T, objects ...client.Object) client.WithWatch {
 	})
 }
 
-// losingAnswers returns a client of an API server that makes the next status update and loses its answer, each time that loseAnswer was called.
+// losingAnswers returns a client of an API server that makes the next status update and loses its
+// answer, each time that loseAnswer was called.
 func losingAnswers(api client.WithWatch) (losing client.WithWatch, loseAnswer func()) {
 	lose := false
 	losing = interceptor.NewClient(api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			if err := c.Status().Update(ctx, obj, opts...); err != nil || !lose {
 				return err
 			}
@@ -59,9 +61,21 @@ func newReporter(t *testing.T, api client.WithWatch, scanner Scanner) (*Reporter
 	t.Helper()
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC))
 	return New(Options{
-		Client: api, Namespace: namespace, NodeName: nodeName,
-		Spec:    apiv1.AzDriverNodeSpec{VMID: "/subscriptions/s/vm", VMSize: "Standard_D4s_v5", Location: "eastus", Zone: "1"},
-		Scanner: scanner, SlowInterval: 30 * time.Second, FastInterval: 2 * time.Second, ProbedInterval: 5 * time.Minute, Clock: clock, DriverVersion: "v2",
+		Client:    api,
+		Namespace: namespace,
+		NodeName:  nodeName,
+		Spec: apiv1.AzDriverNodeSpec{
+			VMID:     "/subscriptions/s/vm",
+			VMSize:   "Standard_D4s_v5",
+			Location: "eastus",
+			Zone:     "1",
+		},
+		Scanner:        scanner,
+		SlowInterval:   30 * time.Second,
+		FastInterval:   2 * time.Second,
+		ProbedInterval: 5 * time.Minute,
+		Clock:          clock,
+		DriverVersion:  "v2",
 	}), clock
 }
 
@@ -79,7 +93,12 @@ func TestTheFirstWriteMakesTheNodeAndCarriesTheScan(t *testing.T) {
 	mounts := &mountList{}
 	scanner := newScanner(t, mounts)
 	mounts.points = []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/staging"}}
-	if err := scanner.Records.Put(Record{VolumeName: "left-over", Epoch: 4, StagingPath: "/staging", BootID: bootID}); err != nil {
+	if err := scanner.Records.Put(Record{
+		VolumeName:  "left-over",
+		Epoch:       4,
+		StagingPath: "/staging",
+		BootID:      bootID,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	r, _ := newReporter(t, api, scanner)
@@ -92,7 +111,8 @@ func TestTheFirstWriteMakesTheNodeAndCarriesTheScan(t *testing.T) {
 		t.Fatal(err)
 	}
 	node := get(t, api)
-	if node.Spec.VMID != "/subscriptions/s/vm" || node.Status.MountsScannedTime == nil || node.Status.BootID != bootID || node.Status.HeartbeatTime == nil {
+	if node.Spec.VMID != "/subscriptions/s/vm" || node.Status.MountsScannedTime == nil || node.Status.BootID != bootID ||
+		node.Status.HeartbeatTime == nil {
 		t.Errorf("node = %+v", node)
 	}
 	if got := describe(node); got != "left-over:4:Staged new:1:Staging" {
@@ -113,7 +133,11 @@ func TestAnEntryIsStagedUnstagedAndForgotten(t *testing.T) {
 		{"unstage a volume without an entry", func() error { return r.BeginUnstage(ctx, "v") }, ""},
 		{"announce", func() error { return r.Announce(ctx, "v", 1, "/p") }, "v:1:Staging"},
 		{"confirm", func() error {
-			return r.Confirm(ctx, apiv1.StagedVolume{VolumeName: "v", Epoch: 1, Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: "u"}})
+			return r.Confirm(ctx, apiv1.StagedVolume{
+				VolumeName: "v",
+				Epoch:      1,
+				Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: "u"},
+			})
 		}, "v:1:Staged"},
 		{"announce again under the same epoch", func() error { return r.Announce(ctx, "v", 1, "/p") }, "v:1:Staged"},
 		{"announce under the next epoch", func() error { return r.Announce(ctx, "v", 2, "/p") }, "v:2:Staging"},
@@ -246,12 +270,14 @@ func TestTheNextHeartbeatRemovesAnEntryThatTheCallHadNoTimeToRemove(t *testing.T
 	}
 }
 
-// A stage gave up and its entry could not be removed; the next stage of the same epoch finds the entry as it wants it and writes nothing.
+// A stage gave up and its entry could not be removed; the next stage of the same epoch finds the
+// entry as it wants it and writes nothing.
 func TestAnEntryThatIsAnnouncedAgainIsNotRemovedByTheNextHeartbeat(t *testing.T) {
 	base := newAPI(t)
 	refuse := false
 	r, clock := newReporter(t, interceptor.NewClient(base, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			if refuse {
 				return errors.New("no API server")
 			}
@@ -294,7 +320,10 @@ func TestAFailedScanLeavesMountsScannedTimeUnset(t *testing.T) {
 
 func TestHeartbeatsAreFastOnlyWhereAReplicatedPrimaryLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		replicated := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "replicated"}, Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1}}
+		replicated := &apiv1.AzVolume{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "replicated"},
+			Spec:       apiv1.AzVolumeSpec{MaxMountReplicaCount: 1},
+		}
 		plain := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "plain"}}
 		api := newAPI(t, replicated, plain)
 		r, _ := newReporter(t, api, newScanner(t, &mountList{}))
@@ -363,12 +392,14 @@ func describe(node *apiv1.AzDriverNode) string {
 	return text
 }
 
-// The kubelet may not call again after a call that failed: it forgets a volume that has no pod when it is restarted.
+// The kubelet may not call again after a call that failed: it forgets a volume that has no pod when
+// it is restarted.
 func TestAnUnstageThatWasBegunStaysBegunIfItsWriteFails(t *testing.T) {
 	base := newAPI(t)
 	failing := false
 	r, _ := newReporter(t, interceptor.NewClient(base, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			if failing {
 				return apierrors.NewServiceUnavailable("the API server is gone")
 			}

@@ -22,7 +22,8 @@ type findings struct {
 	records map[string]Record
 	// mounted are the staging mounts, by volume.
 	mounted map[string]provisioner.MountPoint
-	// held are the volumes whose device something on this node holds, although it is not mounted in this namespace.
+	// held are the volumes whose device something on this node holds, although it is not mounted in
+	// this namespace.
 	held map[string]bool
 	// unrecorded are the missing records, of volumes that the V1 driver has staged.
 	unrecorded []Record
@@ -39,8 +40,9 @@ func (f *findings) addUnrecorded(staged Record) {
 	}
 }
 
-// compare returns the entries that the report must have, and the records that are obsolete. An entry is removed only if
-// nothing on the node uses its volume; in doubt it remains, and the kubelet's next call for the volume decides.
+// compare returns the entries that the report must have, and the records that are obsolete. An
+// entry is removed only if nothing on the node uses its volume; in doubt it remains, and the
+// kubelet's next call for the volume decides.
 func compare(report []apiv1.StagedVolume, found findings) (entries []apiv1.StagedVolume, obsolete []string) {
 	reported := map[string]apiv1.StagedVolume{}
 	names := map[string]bool{}
@@ -79,17 +81,24 @@ func inUse(name string, record Record, recorded bool, found findings) bool {
 		return true
 	}
 	if !recorded {
-		// The process was killed after the announcement and before the first effect, or a reboot has unmounted the volume.
+		// The process was killed after the announcement and before the first effect, or a reboot
+		// has unmounted the volume.
 		return false
 	}
-	// After a reboot a raw block device is not in use any more, but an interrupted format must still be cleared.
+	// After a reboot a raw block device is not in use any more, but an interrupted format must
+	// still be cleared.
 	return record.Formatting != nil || record.BootID == found.bootID && (record.Block || found.held[name])
 }
 
 // rebuilt returns the entry of a volume that is in use and not in the report.
 func rebuilt(name string, record Record, found findings) apiv1.StagedVolume {
 	entry := apiv1.StagedVolume{
-		VolumeName: name, Epoch: record.Epoch, Phase: apiv1.PhaseStaged, Device: record.Device, SizeBytes: record.SizeBytes, StagingPath: record.StagingPath,
+		VolumeName:  name,
+		Epoch:       record.Epoch,
+		Phase:       apiv1.PhaseStaged,
+		Device:      record.Device,
+		SizeBytes:   record.SizeBytes,
+		StagingPath: record.StagingPath,
 	}
 	if record.Formatting != nil {
 		entry.Phase = apiv1.PhaseStaging
@@ -122,7 +131,12 @@ func (s Scanner) scan(ctx context.Context) (findings, error) {
 	if err != nil {
 		return findings{}, fmt.Errorf("list mounts: %w", err)
 	}
-	found := findings{bootID: s.BootID, records: records, mounted: map[string]provisioner.MountPoint{}, held: map[string]bool{}}
+	found := findings{
+		bootID:  s.BootID,
+		records: records,
+		mounted: map[string]provisioner.MountPoint{},
+		held:    map[string]bool{},
+	}
 	for _, mount := range mounts {
 		staged, isStaged, err := s.volumeAt(mount, records)
 		if err != nil {
@@ -147,10 +161,11 @@ func (s Scanner) scan(ctx context.Context) (findings, error) {
 	return found, nil
 }
 
-// volumeAt returns a record of the volume that is in use at a mount point, if any, with the fields that the mount
-// shows. The kubelet stores the volume's handle in a file next to the staging path, and next to the volume's own path
-// for a raw block volume, whose device is only mounted for each pod. If the volume of a staging mount cannot be
-// identified, that is an error, because the report would not be complete.
+// volumeAt returns a record of the volume that is in use at a mount point, if any, with the fields
+// that the mount shows. The kubelet stores the volume's handle in a file next to the staging path,
+// and next to the volume's own path for a raw block volume, whose device is only mounted for each
+// pod. If the volume of a staging mount cannot be identified, that is an error, because the report
+// would not be complete.
 func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Record) (Record, bool, error) {
 	for _, record := range records {
 		if record.StagedAt(mount.Target) {
@@ -160,7 +175,12 @@ func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Recor
 	plugins := filepath.Join(s.KubeletDir, "plugins/kubernetes.io/csi")
 	blocks := filepath.Join(plugins, "volumeDevices")
 	dir := filepath.Dir(mount.Target)
-	staged := Record{BootID: s.BootID, Device: mount.Source, StagingPath: mount.Target, ReadOnly: mount.ReadOnly}
+	staged := Record{
+		BootID:      s.BootID,
+		Device:      mount.Source,
+		StagingPath: mount.Target,
+		ReadOnly:    mount.ReadOnly,
+	}
 	switch filepath.Dir(dir) {
 	case filepath.Join(plugins, s.DriverName):
 		if filepath.Base(mount.Target) != "globalmount" {
@@ -198,8 +218,8 @@ func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Recor
 	return staged, true, nil
 }
 
-// held says whether the device of a record is in use although nothing is mounted at its staging path: by a command of a
-// process that was killed, or by a mount in another container.
+// held says whether the device of a record is in use although nothing is mounted at its staging
+// path: by a command of a process that was killed, or by a mount in another container.
 func (s Scanner) held(ctx context.Context, name string, record Record, found findings) (bool, error) {
 	if record.BootID != s.BootID || record.Device == "" || record.Block {
 		return false, nil

@@ -24,11 +24,32 @@ const (
 
 func TestCompare(t *testing.T) {
 	fs := &provisioner.Filesystem{Type: "ext4", UUID: "u"}
-	staged := apiv1.StagedVolume{VolumeName: "v", Epoch: 3, Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: "/staging"}
-	staging := apiv1.StagedVolume{VolumeName: "v", Epoch: 3, Phase: apiv1.PhaseStaging, StagingPath: "/staging"}
-	mount := provisioner.MountPoint{Source: "/dev/sdc", Target: "/staging", FSType: "ext4"}
+	staged := apiv1.StagedVolume{
+		VolumeName:  "v",
+		Epoch:       3,
+		Phase:       apiv1.PhaseStaged,
+		Device:      "/dev/sdc",
+		StagingPath: "/staging",
+	}
+	staging := apiv1.StagedVolume{
+		VolumeName:  "v",
+		Epoch:       3,
+		Phase:       apiv1.PhaseStaging,
+		StagingPath: "/staging",
+	}
+	mount := provisioner.MountPoint{
+		Source: "/dev/sdc",
+		Target: "/staging",
+		FSType: "ext4",
+	}
 	record := func(edit func(*Record)) map[string]Record {
-		r := Record{VolumeName: "v", Epoch: 3, BootID: bootID, StagingPath: "/staging", Device: "/dev/sdc"}
+		r := Record{
+			VolumeName:  "v",
+			Epoch:       3,
+			BootID:      bootID,
+			StagingPath: "/staging",
+			Device:      "/dev/sdc",
+		}
 		edit(&r)
 		return map[string]Record{"v": r}
 	}
@@ -41,40 +62,80 @@ func TestCompare(t *testing.T) {
 		want     []apiv1.StagedVolume
 		obsolete []string
 	}{
-		"nothing anywhere":                                {},
-		"a mount that is reported stays as it is":         {report: []apiv1.StagedVolume{staged}, records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
-		"a mount that is not reported is added":           {records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
-		"a mount without a record is added with no epoch": {mounted: true, want: []apiv1.StagedVolume{{VolumeName: "v", Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: "/staging"}}},
+		"nothing anywhere": {},
+		"a mount that is reported stays as it is": {
+			report:  []apiv1.StagedVolume{staged},
+			records: plain,
+			mounted: true,
+			want:    []apiv1.StagedVolume{staged},
+		},
+		"a mount that is not reported is added": {records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
+		"a mount without a record is added with no epoch": {
+			mounted: true,
+			want: []apiv1.StagedVolume{{
+				VolumeName:  "v",
+				Phase:       apiv1.PhaseStaged,
+				Device:      "/dev/sdc",
+				StagingPath: "/staging",
+			}},
+		},
 		"an entry of an older epoch than the record is replaced": {
-			report: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 2, Phase: apiv1.PhaseUnstaging}}, records: plain, mounted: true, want: []apiv1.StagedVolume{staged},
+			report: []apiv1.StagedVolume{{
+				VolumeName: "v",
+				Epoch:      2,
+				Phase:      apiv1.PhaseUnstaging,
+			}}, records: plain, mounted: true, want: []apiv1.StagedVolume{staged},
 		},
 		"an announcement of a later epoch than the record stays": {
 			report: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 4, Phase: apiv1.PhaseStaging}}, records: plain, mounted: true,
 			want: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 4, Phase: apiv1.PhaseStaging}},
 		},
-		"an entry whose mount is gone is removed":                  {report: []apiv1.StagedVolume{staged}, records: plain, obsolete: []string{"v"}},
+		"an entry whose mount is gone is removed": {
+			report:   []apiv1.StagedVolume{staged},
+			records:  plain,
+			obsolete: []string{"v"},
+		},
 		"an announcement that was never followed by anything goes": {report: []apiv1.StagedVolume{staging}},
-		"a device that something still holds keeps its entry":      {report: []apiv1.StagedVolume{staging}, records: plain, held: true, want: []apiv1.StagedVolume{staging}},
+		"a device that something still holds keeps its entry": {
+			report:  []apiv1.StagedVolume{staging},
+			records: plain,
+			held:    true,
+			want:    []apiv1.StagedVolume{staging},
+		},
 		"a raw block device of this boot stays": {
-			report: []apiv1.StagedVolume{staged}, records: record(func(r *Record) { r.Block = true }), want: []apiv1.StagedVolume{staged},
+			report: []apiv1.StagedVolume{staged}, records: record(func(r *Record) { r.Block = true }),
+			want: []apiv1.StagedVolume{staged},
 		},
 		"a raw block device of this boot is added": {
 			records: record(func(r *Record) { r.Block = true }), want: []apiv1.StagedVolume{staged},
 		},
 		"a raw block device of before the reboot goes": {
-			report: []apiv1.StagedVolume{staged}, records: record(func(r *Record) { r.Block, r.BootID = true, oldBootID }), obsolete: []string{"v"},
+			report: []apiv1.StagedVolume{staged}, records: record(func(r *Record) { r.Block, r.BootID = true, oldBootID }),
+			obsolete: []string{"v"},
 		},
 		"a format that was cut short stays, also over a reboot": {
-			report: []apiv1.StagedVolume{staging}, records: record(func(r *Record) { r.Formatting, r.BootID = fs, oldBootID }), want: []apiv1.StagedVolume{staging},
+			report: []apiv1.StagedVolume{staging}, records: record(func(r *Record) { r.Formatting, r.BootID = fs, oldBootID }),
+			want: []apiv1.StagedVolume{staging},
 		},
 		"a format that was cut short is added": {
 			records: record(func(r *Record) { r.Formatting = fs }),
-			want:    []apiv1.StagedVolume{{VolumeName: "v", Epoch: 3, Phase: apiv1.PhaseStaging, Device: "/dev/sdc", StagingPath: "/staging"}},
+			want: []apiv1.StagedVolume{{
+				VolumeName:  "v",
+				Epoch:       3,
+				Phase:       apiv1.PhaseStaging,
+				Device:      "/dev/sdc",
+				StagingPath: "/staging",
+			}},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			found := findings{bootID: bootID, records: test.records, mounted: map[string]provisioner.MountPoint{}, held: map[string]bool{"v": test.held}}
+			found := findings{
+				bootID:  bootID,
+				records: test.records,
+				mounted: map[string]provisioner.MountPoint{},
+				held:    map[string]bool{"v": test.held},
+			}
 			if test.mounted {
 				found.mounted["v"] = mount
 			}
@@ -109,8 +170,12 @@ func (m *mountList) Flush(_ context.Context, device string) error {
 func newScanner(t *testing.T, mounts *mountList) Scanner {
 	t.Helper()
 	return Scanner{
-		KubeletDir: t.TempDir(), DriverName: "disk.csi.azure.com", BootID: bootID,
-		Records: Records{Dir: filepath.Join(t.TempDir(), "staged")}, Mounts: mounts, Devices: mounts,
+		KubeletDir: t.TempDir(),
+		DriverName: "disk.csi.azure.com",
+		BootID:     bootID,
+		Records:    Records{Dir: filepath.Join(t.TempDir(), "staged")},
+		Mounts:     mounts,
+		Devices:    mounts,
 	}
 }
 
@@ -154,17 +219,23 @@ func volumeNameOf(t *testing.T, id string) string {
 	return disk.VolumeName()
 }
 
-// Without the resource group in the name of the volume, the entry of one would stand for both, and go with the first that is unstaged.
+// Without the resource group in the name of the volume, the entry of one would stand for both, and
+// go with the first that is unstaged.
 func TestTwoDisksOfOneNameThatTheV1DriverStagedHaveTwoEntries(t *testing.T) {
 	mounts := &mountList{}
 	scanner := newScanner(t, mounts)
-	ids := map[string]string{"/dev/sdc": volumeID, "/dev/sdd": strings.Replace(volumeID, "/resourceGroups/", "/resourceGroups/another-", 1)}
+	ids := map[string]string{
+		"/dev/sdc": volumeID,
+		"/dev/sdd": strings.Replace(volumeID, "/resourceGroups/", "/resourceGroups/another-", 1),
+	}
 	for device, id := range ids {
-		target := filepath.Join(scanner.KubeletDir, "plugins/kubernetes.io/csi", scanner.DriverName, filepath.Base(device), "globalmount")
+		target := filepath.Join(scanner.KubeletDir, "plugins/kubernetes.io/csi", scanner.DriverName, filepath.Base(device),
+			"globalmount")
 		if err := os.MkdirAll(target, 0o750); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(filepath.Dir(target), "vol_data.json"), fmt.Appendf(nil, `{"volumeHandle":%q}`, id), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(target), "vol_data.json"), fmt.Appendf(nil, `{"volumeHandle":%q}`, id),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		mounts.points = append(mounts.points, provisioner.MountPoint{Source: device, Target: target})
@@ -178,12 +249,14 @@ func TestTwoDisksOfOneNameThatTheV1DriverStagedHaveTwoEntries(t *testing.T) {
 	for _, entry := range entries {
 		got[entry.Device] = entry.VolumeName
 	}
-	if len(got) != 2 || got["/dev/sdc"] != volumeNameOf(t, ids["/dev/sdc"]) || got["/dev/sdd"] != volumeNameOf(t, ids["/dev/sdd"]) {
+	if len(got) != 2 || got["/dev/sdc"] != volumeNameOf(t, ids["/dev/sdc"]) ||
+		got["/dev/sdd"] != volumeNameOf(t, ids["/dev/sdd"]) {
 		t.Errorf("volumes by device: %v, want one entry for each of %v", got, ids)
 	}
 }
 
-// Of a raw block volume only the device is mounted, once for each pod. The V1 driver keeps no record of it.
+// Of a raw block volume only the device is mounted, once for each pod. The V1 driver keeps no
+// record of it.
 func TestScanFindsRawBlockVolumesOfV1(t *testing.T) {
 	mounts := &mountList{}
 	scanner := newScanner(t, mounts)
@@ -205,7 +278,10 @@ func TestScanFindsRawBlockVolumesOfV1(t *testing.T) {
 	write("pv-2", "a volume of another driver", "other.driver")
 	for pv, device := range map[string]string{"pv-1": "/dev/sdc", "pv-2": "/dev/sdd", "without-a-file": "/dev/sde"} {
 		for _, pod := range []string{"uid-1", "uid-2"} {
-			mounts.points = append(mounts.points, provisioner.MountPoint{Source: device, Target: filepath.Join(blocks, "publish", pv, pod)})
+			mounts.points = append(mounts.points, provisioner.MountPoint{
+				Source: device,
+				Target: filepath.Join(blocks, "publish", pv, pod),
+			})
 		}
 	}
 	api := newAPI(t)
@@ -228,7 +304,8 @@ func TestScanFindsRawBlockVolumesOfV1(t *testing.T) {
 	}
 }
 
-// Two PersistentVolumes of one disk, whose handles differ in case, have been staged by the V1 driver.
+// Two PersistentVolumes of one disk, whose handles differ in case, have been staged by the V1
+// driver.
 func TestScanFindsAllStagingPathsOfAVolume(t *testing.T) {
 	mounts := &mountList{}
 	scanner := newScanner(t, mounts)
@@ -274,16 +351,24 @@ func TestScanAsksForTheDeviceOfARecordWithoutAMount(t *testing.T) {
 		points []provisioner.MountPoint
 		want   bool
 	}{
-		"something holds it":                          {record: Record{BootID: bootID, Device: "/dev/sdc"}, want: true},
-		"it was of another boot":                      {record: Record{BootID: oldBootID, Device: "/dev/sdc"}},
-		"the path means another volume's disk by now": {record: Record{BootID: bootID, Device: "/dev/sdc"}, points: []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/other"}}},
-		"nothing holds it":                            {record: Record{BootID: bootID, Device: "/dev/sdd"}},
+		"something holds it":     {record: Record{BootID: bootID, Device: "/dev/sdc"}, want: true},
+		"it was of another boot": {record: Record{BootID: oldBootID, Device: "/dev/sdc"}},
+		"the path means another volume's disk by now": {
+			record: Record{BootID: bootID, Device: "/dev/sdc"},
+			points: []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/other"}},
+		},
+		"nothing holds it": {record: Record{BootID: bootID, Device: "/dev/sdd"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			scanner := newScanner(t, &mountList{points: test.points, held: map[string]bool{"/dev/sdc": true}})
 			test.record.VolumeName, test.record.StagingPath = "v", "/staging"
-			for _, record := range []Record{test.record, {VolumeName: "w", StagingPath: "/other", Device: "/dev/sdc", BootID: bootID}} {
+			for _, record := range []Record{test.record, {
+				VolumeName:  "w",
+				StagingPath: "/other",
+				Device:      "/dev/sdc",
+				BootID:      bootID,
+			}} {
 				if err := scanner.Records.Put(record); err != nil {
 					t.Fatal(err)
 				}
@@ -298,7 +383,13 @@ func TestScanAsksForTheDeviceOfARecordWithoutAMount(t *testing.T) {
 
 func TestRecordsLastAndGo(t *testing.T) {
 	records := Records{Dir: filepath.Join(t.TempDir(), "a", "b")}
-	want := Record{VolumeName: "v", VolumeID: volumeID, Epoch: 7, Block: true, Formatting: &provisioner.Filesystem{Type: "xfs", UUID: "u"}}
+	want := Record{
+		VolumeName: "v",
+		VolumeID:   volumeID,
+		Epoch:      7,
+		Block:      true,
+		Formatting: &provisioner.Filesystem{Type: "xfs", UUID: "u"},
+	}
 	if _, found, err := records.Get("v"); found || err != nil {
 		t.Errorf("before: found = %v, %v", found, err)
 	}

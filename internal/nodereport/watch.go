@@ -13,18 +13,19 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// ownVersions is how many resource versions of its own writes the process remembers, to recognise them when the watch shows them late.
+// ownVersions is how many resource versions of its own writes the process remembers, to recognise
+// them when the watch shows them late.
 const ownVersions = 8
 
-// lookDelay is the time between a change of the object and the look at it. Until then a write of this process, which the watch can
-// show before its answer has come, is known as its own.
+// lookDelay is the time between a change of the object and the look at it. Until then a write of
+// this process, which the watch can show before its answer has come, is known as its own.
 const lookDelay = 10 * time.Millisecond
 
 // watchRetry is the time between the end of a watch and the next one.
 const watchRetry = time.Second
 
-// watch has a heartbeat written when another writer has requested one, has changed the report or has deleted the object.
-// It watches until ctx ends. While it cannot, the node promises no answers.
+// watch has a heartbeat written when another writer has requested one, has changed the report or
+// has deleted the object. It watches until ctx ends. While it cannot, the node promises no answers.
 func (r *Reporter) watch(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	for ctx.Err() == nil {
@@ -113,8 +114,9 @@ func (r *Reporter) wrote(d *apiv1.AzDriverNode) {
 	}
 }
 
-// takeSeen returns the state that another writer made and the watch showed since the last write; nil if there is none. It saves
-// the next write a read. If this process has written a newer one, the next write gets a conflict and reads.
+// takeSeen returns the state that another writer made and the watch showed since the last write;
+// nil if there is none. It saves the next write a read. If this process has written a newer one,
+// the next write gets a conflict and reads.
 func (r *Reporter) takeSeen() *apiv1.AzDriverNode {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,7 +21,8 @@ func start(t *testing.T, api client.WithWatch) (*Reporter, *clocktesting.FakeClo
 	t.Helper()
 	watched := make(chan struct{}, 1)
 	r, clock := newReporter(t, interceptor.NewClient(api, interceptor.Funcs{
-		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) (watch.Interface, error) {
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			options ...client.ListOption) (watch.Interface, error) {
 			w, err := c.Watch(ctx, list, options...)
 			select {
 			case watched <- struct{}{}:
@@ -44,8 +45,10 @@ func start(t *testing.T, api client.WithWatch) (*Reporter, *clocktesting.FakeClo
 	return r, clock
 }
 
-// await returns the object once it is as wanted. The clock goes on by a second at most, less than an interval between heartbeats.
-func await(t *testing.T, api client.Client, clock *clocktesting.FakeClock, what string, wanted func(*apiv1.AzDriverNode) bool) *apiv1.AzDriverNode {
+// await returns the object once it is as wanted. The clock goes on by a second at most, less than
+// an interval between heartbeats.
+func await(t *testing.T, api client.Client, clock *clocktesting.FakeClock, what string,
+	wanted func(*apiv1.AzDriverNode) bool) *apiv1.AzDriverNode {
 	t.Helper()
 	end := clock.Now().Add(time.Second)
 	deadline := time.After(20 * time.Second)
@@ -89,20 +92,26 @@ func TestAHeartbeatComesOnRequest(t *testing.T) {
 		clock.Step(time.Second)
 		now := clock.Now()
 		edit(t, api, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatRequestedTime = &metav1.MicroTime{Time: now} })
-		answer := await(t, api, clock, "no answer to the request", func(d *apiv1.AzDriverNode) bool { return !d.Status.HeartbeatTime.Time.Before(now) })
+		answer := await(t, api, clock, "no answer to the request",
+			func(d *apiv1.AzDriverNode) bool { return !d.Status.HeartbeatTime.Time.Before(now) })
 		if got := answer.Status.HeartbeatRequestedTime; got == nil || !got.Time.Equal(now) {
 			t.Errorf("the request: got %s, want it unchanged: %s", got, now)
 		}
 	}
 }
 
-// The controller's part of the bargain is in the condition: it probes, and it requests a heartbeat when a probe fails.
+// The controller's part of the bargain is in the condition: it probes, and it requests a heartbeat
+// when a probe fails.
 func TestHeartbeatsAreRareOnlyWhileProbesReachTheNode(t *testing.T) {
 	api := newAPI(t)
 	_, clock := start(t, api)
 	probeable := func(status metav1.ConditionStatus, reason string) func(*apiv1.AzDriverNodeStatus) {
 		return func(s *apiv1.AzDriverNodeStatus) {
-			meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: apiv1.NodeConditionProbeable, Status: status, Reason: reason})
+			meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+				Type:   apiv1.NodeConditionProbeable,
+				Status: status,
+				Reason: reason,
+			})
 		}
 	}
 	for _, step := range []struct {
@@ -146,20 +155,27 @@ func TestANodeThatCannotWatchPromisesNoAnswer(t *testing.T) {
 	<-refused
 	<-r.Scanned()
 	edit(t, api, func(s *apiv1.AzDriverNodeStatus) {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue, Reason: apiv1.ProbeableAnswered})
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type:   apiv1.NodeConditionProbeable,
+			Status: metav1.ConditionTrue,
+			Reason: apiv1.ProbeableAnswered,
+		})
 	})
 	first := get(t, api)
-	// The timer of the next watch runs beside that of the heartbeat, so one step of the clock could come before the second is set.
+	// The timer of the next watch runs beside that of the heartbeat, so one step of the clock could
+	// come before the second is set.
 	next := await(t, api, clock, "no heartbeat", func(d *apiv1.AzDriverNode) bool {
 		clock.Step(time.Second)
 		return d.Status.HeartbeatTime.After(first.Status.HeartbeatTime.Time)
 	})
 	if next.Status.HeartbeatOnRequest || next.Status.HeartbeatSeconds != 30 {
-		t.Errorf("got a promise of %d s, on request %t; want 30 s and none", next.Status.HeartbeatSeconds, next.Status.HeartbeatOnRequest)
+		t.Errorf("got a promise of %d s, on request %t; want 30 s and none", next.Status.HeartbeatSeconds,
+			next.Status.HeartbeatOnRequest)
 	}
 }
 
-// Between two heartbeats minutes can pass, in which an absence that another writer made must not stand.
+// Between two heartbeats minutes can pass, in which an absence that another writer made must not
+// stand.
 func TestAReportThatAnotherWriterChangedIsRestoredAtOnce(t *testing.T) {
 	api := newAPI(t)
 	r, clock := start(t, api)
@@ -172,7 +188,8 @@ func TestAReportThatAnotherWriterChangedIsRestoredAtOnce(t *testing.T) {
 	edit(t, api, func(s *apiv1.AzDriverNodeStatus) { s.StagedVolumes = s.StagedVolumes[1:] })
 	await(t, api, clock, "an entry was removed", want)
 	edit(t, api, func(s *apiv1.AzDriverNodeStatus) { s.ReportDigest = "edited" })
-	await(t, api, clock, "the digest was edited", func(d *apiv1.AzDriverNode) bool { return want(d) && d.Status.ReportDigest != "edited" })
+	await(t, api, clock, "the digest was edited",
+		func(d *apiv1.AzDriverNode) bool { return want(d) && d.Status.ReportDigest != "edited" })
 	if err := api.Delete(t.Context(), get(t, api)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
-// Package pagetoken divides lists into pages for the CSI servers. A token has the key after which the list continues,
-// not the number of items before it. An item that exists all the time is therefore listed exactly once, whatever is
-// created or deleted between two pages, also by another replica of the server or after a restart.
+// Package pagetoken divides lists into pages for the CSI servers. A token has the key after which
+// the list continues, not the number of items before it. An item that exists all the time is
+// therefore listed exactly once, whatever is created or deleted between two pages, also by another
+// replica of the server or after a restart.
 package pagetoken
 
 import (
@@ -12,7 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// version of the token's layout. A token of another version is bad, and the caller starts the list again.
+// version of the token's layout. A token of another version is bad, and the caller starts the list
+// again.
 const version = "1"
 
 // Encode makes the token with which a list of the kind "of" continues after a key.
@@ -20,15 +22,16 @@ func Encode(of, after string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(version + of + "\x00" + after))
 }
 
-// Decode returns the key after which the list continues; "" for an empty token, which is the start of the list. Errors:
-// Conflict for a token that this package did not make, or made for another list. CSI requires ABORTED for it, which tells
-// the caller to start again without a token.
+// Decode returns the key after which the list continues; "" for an empty token, which is the start
+// of the list. Errors: Conflict for a token that this package did not make, or made for another
+// list. CSI requires ABORTED for it, which tells the caller to start again without a token.
 func Decode(of, token string) (string, error) {
 	if token == "" {
 		return "", nil
 	}
 	bad := func(reason string) (string, error) {
-		return "", provisioner.Errorf(provisioner.Conflict, "cannot continue at starting token %.80q of %s: %s; start again without a token", token, of, reason)
+		return "", provisioner.Errorf(provisioner.Conflict,
+			"cannot continue at starting token %.80q of %s: %s; start again without a token", token, of, reason)
 	}
 	// Line breaks are not skipped: each key has one token.
 	if strings.ContainsAny(token, "\r\n") {
@@ -54,7 +57,8 @@ func Decode(of, token string) (string, error) {
 
 // Page is the page that a list call requests.
 type Page struct {
-	// Of is the kind of the list, as in "volumes"; for a list with a filter it names the filter too.
+	// Of is the kind of the list, as in "volumes"; for a list with a filter it names the filter
+	// too.
 	Of string
 	// StartingToken is where the page starts; "" for the start of the list.
 	StartingToken string
@@ -62,15 +66,17 @@ type Page struct {
 	MaxEntries int32
 }
 
-// most is the largest number of items on a page, even if the caller requests more: gRPC clients refuse responses of
-// more than 4 MiB.
+// most is the largest number of items on a page, even if the caller requests more: gRPC clients
+// refuse responses of more than 4 MiB.
 const most = 2000
 
-// Cut returns the page's items in the order of their keys, and the token of the next page, "" if there is none. Keys
-// must be unique and not empty; items is not changed. Errors: those of Decode, and InvalidArgument if MaxEntries is negative.
+// Cut returns the page's items in the order of their keys, and the token of the next page, "" if
+// there is none. Keys must be unique and not empty; items is not changed. Errors: those of Decode,
+// and InvalidArgument if MaxEntries is negative.
 func Cut[T any](page Page, items []T, key func(T) string) (found []T, next string, err error) {
 	if page.MaxEntries < 0 {
-		return nil, "", provisioner.Errorf(provisioner.InvalidArgument, "max entries: value %d is not allowed; allowed: 0 or more", page.MaxEntries)
+		return nil, "", provisioner.Errorf(provisioner.InvalidArgument,
+			"max entries: value %d is not allowed; allowed: 0 or more", page.MaxEntries)
 	}
 	after, err := Decode(page.Of, page.StartingToken)
 	if err != nil {

@@ -14,7 +14,10 @@ import (
 )
 
 func TestANegativePageIsRefused(t *testing.T) {
-	if _, _, err := pagetoken.Cut(pagetoken.Page{Of: "volumes", MaxEntries: -1}, []string{"a"}, func(s string) string { return s }); !errors.Is(err, provisioner.InvalidArgument) {
+	if _, _, err := pagetoken.Cut(pagetoken.Page{
+		Of:         "volumes",
+		MaxEntries: -1,
+	}, []string{"a"}, func(s string) string { return s }); !errors.Is(err, provisioner.InvalidArgument) {
 		t.Errorf("got %v, want InvalidArgument", err)
 	}
 }
@@ -22,9 +25,10 @@ func TestANegativePageIsRefused(t *testing.T) {
 func TestDecodeTellsWhatIsWrongWithAToken(t *testing.T) {
 	raw := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
 	tests := map[string]struct{ token, reason string }{
-		"a number, as the V1 driver's":     {"3", "not a token of this driver"},
-		"no base64":                        {"!!", "not a token of this driver"},
-		"base64 with a line break":         {raw("1volumes\x00pvc-1")[:4] + "\n" + raw("1volumes\x00pvc-1")[4:], "not a token of this driver"},
+		"a number, as the V1 driver's": {"3", "not a token of this driver"},
+		"no base64":                    {"!!", "not a token of this driver"},
+		"base64 with a line break": {raw("1volumes\x00pvc-1")[:4] + "\n" + raw("1volumes\x00pvc-1")[4:],
+			"not a token of this driver"},
 		"a later version":                  {raw("2volumes\x00pvc-1"), "of another version of this driver"},
 		"no separator":                     {raw("1volumes"), "not a token of this driver"},
 		"no key":                           {raw("1volumes\x00"), "not a token of this driver"},
@@ -119,9 +123,11 @@ func TestAPageHoldsWhatOneAnswerCan(t *testing.T) {
 	}
 }
 
-// FuzzDecode holds that no text makes Decode panic, that what it takes is the one token of its key, and that all else is a Conflict.
+// FuzzDecode holds that no text makes Decode panic, that what it takes is the one token of its key,
+// and that all else is a Conflict.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{"", "3", "!!", pagetoken.Encode("volumes", "pvc-1"), pagetoken.Encode("snapshots", "s"), "MXZvbHVtZXM", "MXZvbHVtZXMA\n"} {
+	for _, seed := range []string{"", "3", "!!", pagetoken.Encode("volumes", "pvc-1"), pagetoken.Encode("snapshots", "s"),
+		"MXZvbHVtZXM", "MXZvbHVtZXMA\n"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, token string) {

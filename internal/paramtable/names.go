@@ -8,10 +8,10 @@ import (
 
 const maxNameLength = 80
 
-// ResourceName returns a name that Azure accepts for a disk or snapshot: 1 to 80 letters, digits, "_", "-" and ".",
-// with a letter or digit first and no "-" or "." last. Another name is corrected and gets a hash of the original
-// appended, so that different names remain different. If the correction leaves no character, fallback replaces the
-// name.
+// ResourceName returns a name that Azure accepts for a disk or snapshot: 1 to 80 letters, digits,
+// "_", "-" and ".", with a letter or digit first and no "-" or "." last. Another name is corrected
+// and gets a hash of the original appended, so that different names remain different. If the
+// correction leaves no character, fallback replaces the name.
 func ResourceName(name, fallback string) string {
 	if validName(name) {
 		return name

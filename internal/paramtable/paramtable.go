@@ -1,10 +1,11 @@
-// Package paramtable reads the parameters of a Kubernetes class with a table, which has the allowed values, the meaning
-// and the default of each parameter. The reference documentation is generated from the same table, so that the two
-// cannot differ.
+// Package paramtable reads the parameters of a Kubernetes class with a table, which has the allowed
+// values, the meaning and the default of each parameter. The reference documentation is generated
+// from the same table, so that the two cannot differ.
 //
-// Keys are compared without regard to case. An unknown parameter, a value that is not allowed and a parameter
-// that is given twice are faults that name the parameter, the value and what is allowed; Read returns all of
-// them at once. It does no I/O. Packages volumeparams and snapshotparams use it.
+// Keys are compared without regard to case. An unknown parameter, a value that is not allowed and a
+// parameter that is given twice are faults that name the parameter, the value and what is allowed;
+// Read returns all of them at once. It does no I/O. Packages volumeparams and snapshotparams use
+// it.
 package paramtable
 
 import (
@@ -31,9 +32,11 @@ type Key[P any] struct {
 	Check func(string) bool
 	// Set stores an allowed value; nil for a parameter that is accepted and has no effect.
 	Set func(*P, string)
-	// Effect says what the parameter does, and V1 how the V1 driver differs; both for the reference documentation.
+	// Effect says what the parameter does, and V1 how the V1 driver differs; both for the reference
+	// documentation.
 	Effect, V1 string
-	// Change says what the parameter does to a resource that exists; "" for a parameter that cannot be changed.
+	// Change says what the parameter does to a resource that exists; "" for a parameter that cannot
+	// be changed.
 	Change string
 }
 
@@ -52,8 +55,8 @@ func (k Key[P]) Changing(effect string) Key[P] {
 // Table has all parameters of a class.
 type Table[P any] []Key[P]
 
-// Changeable returns the parameters that can be changed, with their effect on a resource that exists. v1 says how the V1
-// driver treats a change of one.
+// Changeable returns the parameters that can be changed, with their effect on a resource that
+// exists. v1 says how the V1 driver treats a change of one.
 func (t Table[P]) Changeable(v1 func(Key[P]) string) (changeable Table[P]) {
 	for _, k := range t {
 		if k.Change != "" {
@@ -64,8 +67,8 @@ func (t Table[P]) Changeable(v1 func(Key[P]) string) (changeable Table[P]) {
 	return changeable
 }
 
-// Read stores raw into p. An empty value counts as not given. It returns every fault, and the given parameters that
-// have no effect.
+// Read stores raw into p. An empty value counts as not given. It returns every fault, and the given
+// parameters that have no effect.
 func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []string) {
 	given := map[string]string{} // canonical name to value
 	for _, key := range slices.Sorted(maps.Keys(raw)) {
@@ -76,7 +79,8 @@ func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []str
 			continue
 		}
 		if before, twice := given[known.Name]; twice && before != value {
-			faults = append(faults, fmt.Sprintf("parameter %s: given twice, as %q and as %q; give it once (%s)", known.Name, before, value, key))
+			faults = append(faults, fmt.Sprintf("parameter %s: given twice, as %q and as %q; give it once (%s)", known.Name,
+				before, value, key))
 			continue
 		}
 		given[known.Name] = value
@@ -96,8 +100,8 @@ func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []str
 	return faults, withoutEffect
 }
 
-// Overlay returns the parameters of under, overridden by those of over. It compares names without regard to case and
-// treats aliases as the same parameter.
+// Overlay returns the parameters of under, overridden by those of over. It compares names without
+// regard to case and treats aliases as the same parameter.
 func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
 	merged := make(map[string]string, len(under)+len(over))
 	for name, value := range under {
@@ -112,7 +116,8 @@ func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
 	return merged
 }
 
-// Canonical returns the usual spelling of a parameter that the table has, and another name in lower case.
+// Canonical returns the usual spelling of a parameter that the table has, and another name in lower
+// case.
 func (t Table[P]) Canonical(name string) string {
 	if known, ok := t.lookup(name); ok {
 		return known.Name
@@ -128,7 +133,8 @@ func (t Table[P]) Known(name string) bool {
 
 func (t Table[P]) lookup(name string) (Key[P], bool) {
 	for _, k := range t {
-		if strings.EqualFold(k.Name, name) || slices.ContainsFunc(k.Aliases, func(a string) bool { return strings.EqualFold(a, name) }) {
+		if strings.EqualFold(k.Name, name) ||
+			slices.ContainsFunc(k.Aliases, func(a string) bool { return strings.EqualFold(a, name) }) {
 			return k, true
 		}
 	}
@@ -148,7 +154,8 @@ func (t Table[P]) unknown(name, value string) string {
 	return fmt.Sprintf("parameter %s (value %q) is not known; the nearest that is allowed: %s", name, value, best)
 }
 
-// longestCompared limits the comparison of names, because a longer name cannot be a misspelled parameter.
+// longestCompared limits the comparison of names, because a longer name cannot be a misspelled
+// parameter.
 const longestCompared = 64
 
 // editDistance is the number of insertions, deletions and replacements from a to b.
@@ -173,15 +180,27 @@ func editDistance(a, b string) int {
 	return row[len(b)]
 }
 
-// OneOf is a parameter with a list of allowed values, compared exactly; an empty value counts as not given.
+// OneOf is a parameter with a list of allowed values, compared exactly; an empty value counts as
+// not given.
 func OneOf[P any](name string, values []string, fallback string, set func(*P, string), aliases ...string) Key[P] {
-	return Key[P]{Name: name, Aliases: aliases, Allowed: strings.Join(values, ", "), Default: fallback, Set: set,
-		Check: func(v string) bool { return v == "" || slices.Contains(values, v) }}
+	return Key[P]{
+		Name:    name,
+		Aliases: aliases,
+		Allowed: strings.Join(values, ", "),
+		Default: fallback,
+		Set:     set,
+		Check:   func(v string) bool { return v == "" || slices.Contains(values, v) },
+	}
 }
 
 // Text is a parameter that allows any text.
 func Text[P any](name, allowed, fallback string, set func(*P, string)) Key[P] {
-	return Key[P]{Name: name, Allowed: allowed, Default: fallback, Set: set}
+	return Key[P]{
+		Name:    name,
+		Allowed: allowed,
+		Default: fallback,
+		Set:     set,
+	}
 }
 
 // Integer is a whole number from low to high; a high from 1<<31 on is not named.
@@ -190,26 +209,40 @@ func Integer[P any](name string, low, high int64, fallback string, set func(*P, 
 	if high < 1<<31 {
 		allowed = fmt.Sprintf("a whole number from %d to %d", low, high)
 	}
-	return Key[P]{Name: name, Allowed: allowed, Default: fallback, Check: IsInteger(low, high),
+	return Key[P]{
+		Name:    name,
+		Allowed: allowed,
+		Default: fallback,
+		Check:   IsInteger(low, high),
 		Set: func(p *P, v string) {
 			n, _ := strconv.ParseInt(v, 10, 64) // Check has seen it
 			set(p, n)
-		}}
+		},
+	}
 }
 
 // Boolean is true or false, in any case; empty is false.
 func Boolean[P any](name string, set func(*P, bool)) Key[P] {
-	return Key[P]{Name: name, Allowed: "true, false", Default: "false", Check: IsBoolean,
+	return Key[P]{
+		Name:    name,
+		Allowed: "true, false",
+		Default: "false",
+		Check:   IsBoolean,
 		Set: func(p *P, v string) {
 			on, _ := strconv.ParseBool(strings.ToLower(v)) // Check has seen it
 			set(p, on)
-		}}
+		},
+	}
 }
 
 // ResourceID is the ID of a resource at Azure; empty counts as not given.
 func ResourceID[P any](name string, set func(*P, string)) Key[P] {
-	return Key[P]{Name: name, Allowed: "a resource ID that starts with /subscriptions/", Set: set,
-		Check: func(v string) bool { return v == "" || strings.HasPrefix(strings.ToLower(v), "/subscriptions/") }}
+	return Key[P]{
+		Name:    name,
+		Allowed: "a resource ID that starts with /subscriptions/",
+		Set:     set,
+		Check:   func(v string) bool { return v == "" || strings.HasPrefix(strings.ToLower(v), "/subscriptions/") },
+	}
 }
 
 // IsInteger checks for a whole number from low to high.
@@ -220,7 +253,8 @@ func IsInteger(low, high int64) func(string) bool {
 	}
 }
 
-// IsBoolean checks for true, false or nothing. It also takes 1, 0, t and f, as the V1 driver does where it parses a boolean at all.
+// IsBoolean checks for true, false or nothing. It also takes 1, 0, t and f, as the V1 driver does
+// where it parses a boolean at all.
 func IsBoolean(v string) bool {
 	_, err := strconv.ParseBool(strings.ToLower(v))
 	return v == "" || err == nil
@@ -243,7 +277,8 @@ func IsResourceGroup(v string) bool { return Characters(v) <= 90 && !strings.Con
 // IsSubscription checks for a valid subscription ID; an empty text means the default.
 func IsSubscription(v string) bool { return !strings.ContainsAny(v, "/?# ") }
 
-// Location returns a region's name in the spelling in which regions are compared: "East US" is "eastus".
+// Location returns a region's name in the spelling in which regions are compared: "East US" is
+// "eastus".
 func Location(v string) string { return strings.ToLower(strings.ReplaceAll(v, " ", "")) }
 
 // Fault describes a value that is not allowed.

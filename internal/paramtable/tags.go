@@ -20,7 +20,8 @@ const (
 
 	allowedName = `1 to 512 characters other than <>%&?\/`
 	allowedTag  = `key=value with ` + allowedName + ` in the key and up to 256 in the value`
-	// ownPrefix starts the names of the tags by which the driver recognises its disks and snapshots.
+	// ownPrefix starts the names of the tags by which the driver recognises its disks and
+	// snapshots.
 	ownPrefix = "disk.csi.azure.com-"
 )
 
@@ -33,10 +34,10 @@ func Characters(text string) int { return len(utf16.Encode([]rune(text))) }
 // IsOwnTag reports whether the driver recognises its disks and snapshots by the tag, in any case.
 func IsOwnTag(name string) bool { return strings.HasPrefix(strings.ToLower(name), ownPrefix) }
 
-// Tags reads "key=value" pairs that a delimiter separates into tags, and returns what cannot be a tag
-// at Azure as faults of the parameter "tags". A value may hold "="; fill replaces the templates in it.
-// Names are compared without regard to case, as at Azure: of two pairs, and of a pair and a tag that
-// is there already, the later value counts, with the spelling of the earlier name.
+// Tags reads "key=value" pairs that a delimiter separates into tags, and returns what cannot be a
+// tag at Azure as faults of the parameter "tags". A value may hold "="; fill replaces the templates
+// in it. Names are compared without regard to case, as at Azure: of two pairs, and of a pair and a
+// tag that is there already, the later value counts, with the spelling of the earlier name.
 func Tags(tags map[string]string, text, delimiter string, fill func(string) string) (faults []string) {
 	for _, pair := range strings.Split(text, delimiter) {
 		if strings.TrimSpace(pair) == "" {
@@ -57,8 +58,8 @@ func Tags(tags map[string]string, text, delimiter string, fill func(string) stri
 	return faults
 }
 
-// TagNames reads the names of tags that a delimiter separates, in their order and each once. It returns what cannot be one
-// as faults of the parameter.
+// TagNames reads the names of tags that a delimiter separates, in their order and each once. It
+// returns what cannot be one as faults of the parameter.
 func TagNames(parameter, text, delimiter string) (names, faults []string) {
 	for _, name := range strings.Split(text, delimiter) {
 		switch name = strings.TrimSpace(name); {
@@ -73,7 +74,8 @@ func TagNames(parameter, text, delimiter string) (names, faults []string) {
 	return slices.Compact(names), faults
 }
 
-// AddTags adds the tags whose names are not there yet. Names differ without regard to case, as at Azure.
+// AddTags adds the tags whose names are not there yet. Names differ without regard to case, as at
+// Azure.
 func AddTags(tags, more map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(more)) {
 		if !provisioner.HasTag(slices.Collect(maps.Keys(tags)), name) {

@@ -10,9 +10,11 @@
 //	identity      which VM a node is
 //	operation     work at Azure, for attachment and disk
 //
-// Every decision is a pure function of its arguments: no I/O, no clock of its own, no memory. The callers, which are the
-// reconcilers and the CSI servers, observe, ask here what to do, do it, and write the status that they were given. A
-// process that is started again therefore continues where the last one was killed.
+// Every decision is a pure function of its arguments: no I/O, no clock of its own, no memory. The
+// callers, which are the reconcilers and the CSI servers, observe, ask here what to do, do it, and
+// write the status that they were given. A process that is started again therefore continues where
+// the last one was killed.
 //
-// The rules come from docs/adr/0001-hand-over-protocol.md and the laws in docs/explanation/architecture.md.
+// The rules come from docs/adr/0001-hand-over-protocol.md and the laws in
+// docs/explanation/architecture.md.
 package plan

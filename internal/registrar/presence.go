@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The pauses between two registrations, or two attempts to read the CSINode, while the driver is missing from it.
+// The pauses between two registrations, or two attempts to read the CSINode, while the driver is
+// missing from it.
 const (
 	firstPause = 5 * time.Second
 	lastPause  = 5 * time.Minute
@@ -30,8 +31,8 @@ type PresenceOptions struct {
 	NodeName string
 	// DriverName as the CSINode lists it.
 	DriverName string
-	// Registered returns nil while the kubelet treats the plug-in as registered. Again makes the kubelet register it
-	// again.
+	// Registered returns nil while the kubelet treats the plug-in as registered. Again makes the
+	// kubelet register it again.
 	Registered func() error
 	Again      func()
 	// Missing is called when the driver is missing, before Again; nil for no call.
@@ -40,9 +41,9 @@ type PresenceOptions struct {
 	Clock clock.WithTicker
 }
 
-// Presence watches the Node's CSINode. The kubelet writes the driver into it only when the plug-in registers. If a user
-// deletes the object or the entry, no pod with a volume is scheduled to the node and no volume is attached there.
-// Therefore Presence makes the plug-in register again.
+// Presence watches the Node's CSINode. The kubelet writes the driver into it only when the plug-in
+// registers. If a user deletes the object or the entry, no pod with a volume is scheduled to the
+// node and no volume is attached there. Therefore Presence makes the plug-in register again.
 type Presence struct{ options PresenceOptions }
 
 // NewPresence returns a Presence.
@@ -88,7 +89,8 @@ func (p *Presence) Start(ctx context.Context) error {
 
 // look returns why the driver counts as missing, or the version of the CSINode from which to watch.
 func (p *Presence) look(ctx context.Context) (version, missing string, err error) {
-	// Call Registered first: the kubelet writes the entry before it says that it has registered the plug-in.
+	// Call Registered first: the kubelet writes the entry before it says that it has registered the
+	// plug-in.
 	registered := p.options.Registered() == nil
 	found := &storagev1.CSINode{}
 	err = p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.NodeName}, found)
@@ -108,7 +110,8 @@ func (p *Presence) look(ctx context.Context) (version, missing string, err error
 	// Without a Node the kubelet cannot create a CSINode, and would refuse the plug-in.
 	err = p.options.Client.Get(ctx, client.ObjectKey{Name: p.options.NodeName}, &corev1.Node{})
 	if apierrors.IsNotFound(err) {
-		return "", "", fmt.Errorf("CSINode %s does not exist, and the kubelet cannot create it without the Node: %w", p.options.NodeName, err)
+		return "", "", fmt.Errorf("CSINode %s does not exist, and the kubelet cannot create it without the Node: %w",
+			p.options.NodeName, err)
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("get Node: %w", err)
@@ -118,7 +121,8 @@ func (p *Presence) look(ctx context.Context) (version, missing string, err error
 
 // awaitChange returns when the CSINode has changed, or the watch has ended.
 func (p *Presence) awaitChange(ctx context.Context, version string) error {
-	watcher, err := p.options.Client.Watch(ctx, &storagev1.CSINodeList{}, client.MatchingFields{"metadata.name": p.options.NodeName},
+	watcher, err := p.options.Client.Watch(ctx, &storagev1.CSINodeList{},
+		client.MatchingFields{"metadata.name": p.options.NodeName},
 		&client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
 	if err != nil {
 		return fmt.Errorf("watch CSINode: %w", err)

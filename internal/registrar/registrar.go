@@ -1,11 +1,12 @@
 // Package registrar registers the CSI node plug-in with the kubelet: the job of the
 // sidecar node-driver-registrar, built in.
 //
-// The kubelet watches a directory for sockets. It calls GetInfo at the plug-in's socket to identify the plug-in, calls
-// the plug-in's NodeGetInfo, and reports the result with NotifyRegistrationStatus. The socket exists exactly while the
-// plug-in can serve: the Registrar creates it when Options.Await has returned, creates it again when the directory is
-// wiped, and removes it when the process ends. Only a new socket makes the kubelet register the plug-in again (Again);
-// Presence needs that when the CSINode does not list the driver any more.
+// The kubelet watches a directory for sockets. It calls GetInfo at the plug-in's socket to identify
+// the plug-in, calls the plug-in's NodeGetInfo, and reports the result with
+// NotifyRegistrationStatus. The socket exists exactly while the plug-in can serve: the Registrar
+// creates it when Options.Await has returned, creates it again when the directory is wiped, and
+// removes it when the process ends. Only a new socket makes the kubelet register the plug-in again
+// (Again); Presence needs that when the CSINode does not list the driver any more.
 package registrar
 
 import (
@@ -29,7 +30,8 @@ import (
 // csiVersion is what the kubelet compares with the versions of CSI that it speaks.
 const csiVersion = "1.0.0"
 
-// checkInterval is how often the Registrar checks that the socket exists, even if no event says that it was removed.
+// checkInterval is how often the Registrar checks that the socket exists, even if no event says
+// that it was removed.
 const checkInterval = 30 * time.Second
 
 // Options of a Registrar.
@@ -38,11 +40,13 @@ type Options struct {
 	DriverName string
 	// Socket is the path of the plug-in's CSI socket as the kubelet sees it.
 	Socket string
-	// Dir is the kubelet's directory of registration sockets, as in "/var/lib/kubelet/plugins_registry".
+	// Dir is the kubelet's directory of registration sockets, as in
+	// "/var/lib/kubelet/plugins_registry".
 	Dir string
 	// Await returns when the plug-in can serve the kubelet's calls; nil if it can from the start.
 	Await func(context.Context) error
-	// Notify is called with the kubelet's answer; nil for no call. message is empty if the kubelet registered the plug-in.
+	// Notify is called with the kubelet's answer; nil for no call. message is empty if the kubelet
+	// registered the plug-in.
 	Notify func(registered bool, message string)
 	// Clock sets the interval between checks of the socket; nil for the real one.
 	Clock clock.WithTicker
@@ -66,7 +70,11 @@ func New(options Options) *Registrar {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Registrar{options: options, refused: make(chan string, 1), again: make(chan struct{}, 1)}
+	return &Registrar{
+		options: options,
+		refused: make(chan string, 1),
+		again:   make(chan struct{}, 1),
+	}
 }
 
 // SocketPath is where the registration socket is.
@@ -84,8 +92,9 @@ func (r *Registrar) Registered() error {
 	return nil
 }
 
-// Again makes a new socket. Because of that the kubelet unregisters the plug-in and registers it again. Again does not
-// wait for that, and mounted volumes are not affected. Until the kubelet has answered, Registered fails.
+// Again makes a new socket. Because of that the kubelet unregisters the plug-in and registers it
+// again. Again does not wait for that, and mounted volumes are not affected. Until the kubelet has
+// answered, Registered fails.
 func (r *Registrar) Again() {
 	r.mu.Lock()
 	r.registered = false
@@ -99,8 +108,8 @@ func (r *Registrar) Again() {
 // NeedLeaderElection tells the manager that every node registers.
 func (r *Registrar) NeedLeaderElection() bool { return false }
 
-// Start serves until ctx ends. It returns an error if the kubelet refuses the plug-in, because the kubelet tries again
-// only after it sees a new socket.
+// Start serves until ctx ends. It returns an error if the kubelet refuses the plug-in, because the
+// kubelet tries again only after it sees a new socket.
 func (r *Registrar) Start(ctx context.Context) error {
 	if r.options.Await != nil {
 		if err := r.options.Await(ctx); err != nil {
@@ -115,7 +124,8 @@ func (r *Registrar) Start(ctx context.Context) error {
 	return nil
 }
 
-// serve serves on one socket and returns nil when that socket was removed or replaced, or ctx has ended.
+// serve serves on one socket and returns nil when that socket was removed or replaced, or ctx has
+// ended.
 func (r *Registrar) serve(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx)
 	listener, err := unixsocket.Listen(ctx, r.SocketPath())
@@ -165,8 +175,8 @@ func (r *Registrar) inPlace(ours os.FileInfo) bool {
 	return err == nil && os.SameFile(info, ours)
 }
 
-// watchDir returns a channel with the events of dir, also of its own removal. Without inotify the channel is nil, and
-// the caller's ticker replaces it.
+// watchDir returns a channel with the events of dir, also of its own removal. Without inotify the
+// channel is nil, and the caller's ticker replaces it.
 func watchDir(dir string) (events <-chan fsnotify.Event, stop func()) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -190,7 +200,8 @@ func (r *Registrar) GetInfo(context.Context, *registration.InfoRequest) (*regist
 }
 
 // NotifyRegistrationStatus receives the result of the registration from the kubelet.
-func (r *Registrar) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
+func (r *Registrar) NotifyRegistrationStatus(_ context.Context,
+	status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	r.mu.Lock()
 	r.registered = status.GetPluginRegistered()
 	r.mu.Unlock()

@@ -33,7 +33,12 @@ func start(t *testing.T, await func(context.Context) error) *testbed {
 	}
 	t.Cleanup(func() { remove(t, temp) })
 	bed := &testbed{dir: filepath.Join(temp, "plugins_registry"), ended: make(chan error, 1)}
-	bed.Registrar = registrar.New(registrar.Options{DriverName: driverName, Socket: "/plugins/" + driverName + "/csi.sock", Dir: bed.dir, Await: await})
+	bed.Registrar = registrar.New(registrar.Options{
+		DriverName: driverName,
+		Socket:     "/plugins/" + driverName + "/csi.sock",
+		Dir:        bed.dir,
+		Await:      await,
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	bed.cancel = cancel
 	go func() { bed.ended <- bed.Start(ctx) }()
@@ -65,13 +70,15 @@ func TestTheKubeletRegistersThePlugin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.GetType() != "CSIPlugin" || info.GetName() != driverName || info.GetEndpoint() != "/plugins/disk.csi.azure.com/csi.sock" || len(info.GetSupportedVersions()) != 1 {
+	if info.GetType() != "CSIPlugin" || info.GetName() != driverName ||
+		info.GetEndpoint() != "/plugins/disk.csi.azure.com/csi.sock" || len(info.GetSupportedVersions()) != 1 {
 		t.Errorf("GetInfo = %+v", info)
 	}
 	if bed.Registered() == nil {
 		t.Error("the plug-in counts as registered before the kubelet said so")
 	}
-	if _, err := kubelet.NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{PluginRegistered: true}); err != nil {
+	if _, err := kubelet.NotifyRegistrationStatus(t.Context(),
+		&registration.RegistrationStatus{PluginRegistered: true}); err != nil {
 		t.Fatal(err)
 	}
 	if err := bed.Registered(); err != nil {
@@ -89,7 +96,8 @@ func TestTheKubeletRegistersThePlugin(t *testing.T) {
 func TestARefusalEndsTheProcess(t *testing.T) {
 	bed := start(t, nil)
 	defer bed.cancel()
-	_, err := bed.kubelet(t).NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{Error: "NodeGetInfo failed"}, grpc.WaitForReady(true))
+	_, err := bed.kubelet(t).NotifyRegistrationStatus(t.Context(), &registration.RegistrationStatus{Error: "NodeGetInfo failed"},
+		grpc.WaitForReady(true))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,15 +12,18 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// Weights of the preferences that the webhook adds. kube-scheduler adds up the weights of the terms that a node
-// matches, and scales the sums so that the best node gets 100. Only their proportion matters.
+// Weights of the preferences that the webhook adds. kube-scheduler adds up the weights of the terms
+// that a node matches, and scales the sums so that the best node gets 100. Only their proportion
+// matters.
 const (
 	// largestWeight is the largest that the API server accepts. A node with the best score gets it.
 	largestWeight = 100
-	// avoidWeight goes to each node that can mount the pod's volumes, if there are others that cannot.
+	// avoidWeight goes to each node that can mount the pod's volumes, if there are others that
+	// cannot.
 	avoidWeight = 50
-	// existingWeight is the sum to which the weights of the pod's own preferences are reduced. kube-scheduler weighs an
-	// extender of the chart five times as much as node affinity, and so does this.
+	// existingWeight is the sum to which the weights of the pod's own preferences are reduced.
+	// kube-scheduler weighs an extender of the chart five times as much as node affinity, and so
+	// does this.
 	existingWeight = largestWeight / 5
 	// mostAvoided limits the names in a pod.
 	mostAvoided = 100
@@ -34,11 +37,12 @@ type Fitness struct {
 	Unfit map[string]Fault
 }
 
-// Preferences returns the terms that steer a pod: one for the nodes of each score, the best first, and one that all nodes
-// match but the unfit ones. A preference is never a requirement: a pod that can run only on an unfit node waits there
-// instead of making an autoscaler add a node.
+// Preferences returns the terms that steer a pod: one for the nodes of each score, the best first,
+// and one that all nodes match but the unfit ones. A preference is never a requirement: a pod that
+// can run only on an unfit node waits there instead of making an autoscaler add a node.
 //
-// Nodes are named by the label kubernetes.io/hostname, because Karpenter ignores pods whose terms have matchFields.
+// Nodes are named by the label kubernetes.io/hostname, because Karpenter ignores pods whose terms
+// have matchFields.
 func (f Fitness) Preferences() []corev1.PreferredSchedulingTerm {
 	nodes := map[int64][]string{}
 	for _, node := range slices.Sorted(maps.Keys(f.Scores)) {
@@ -46,7 +50,8 @@ func (f Fitness) Preferences() []corev1.PreferredSchedulingTerm {
 	}
 	var terms []corev1.PreferredSchedulingTerm
 	for _, score := range slices.Backward(slices.Sorted(maps.Keys(nodes))) {
-		terms = append(terms, hostnames(largestWeight*score/extenderv1.MaxExtenderPriority, corev1.NodeSelectorOpIn, nodes[score]))
+		terms = append(terms, hostnames(largestWeight*score/extenderv1.MaxExtenderPriority, corev1.NodeSelectorOpIn,
+			nodes[score]))
 	}
 	if len(f.Unfit) > 0 {
 		terms = append(terms, hostnames(avoidWeight, corev1.NodeSelectorOpNotIn, f.avoided()))
@@ -60,8 +65,8 @@ func hostnames(weight int64, operator corev1.NodeSelectorOperator, names []strin
 	}}
 }
 
-// avoided returns the names of the unfit nodes. If there are too many for a pod, those come first that are unfit for every
-// pod.
+// avoided returns the names of the unfit nodes. If there are too many for a pod, those come first
+// that are unfit for every pod.
 func (f Fitness) avoided() []string {
 	last := func(node string) int {
 		if fault := f.Unfit[node]; fault == FaultUnsupported || fault == FaultNoRoom {
@@ -77,9 +82,9 @@ func (f Fitness) avoided() []string {
 	return names
 }
 
-// Steer returns the patch that adds preferences to a pod, nil if there is nothing to change. It touches nothing but the
-// list of preferred node affinity. The pod's own terms stay, with their weights in proportion, as far as whole numbers
-// from 1 to 100 allow that.
+// Steer returns the patch that adds preferences to a pod, nil if there is nothing to change. It
+// touches nothing but the list of preferred node affinity. The pod's own terms stay, with their
+// weights in proportion, as far as whole numbers from 1 to 100 allow that.
 func Steer(pod *corev1.Pod, add []corev1.PreferredSchedulingTerm) []jsonpatch.Operation {
 	if len(add) == 0 {
 		return nil
@@ -113,8 +118,8 @@ func Steer(pod *corev1.Pod, add []corev1.PreferredSchedulingTerm) []jsonpatch.Op
 	return patch
 }
 
-// reduce returns the weights of the terms, reduced in proportion so that their sum is about existingWeight. valid is false if
-// the API server would not accept one of them.
+// reduce returns the weights of the terms, reduced in proportion so that their sum is about
+// existingWeight. valid is false if the API server would not accept one of them.
 func reduce(terms []corev1.PreferredSchedulingTerm) (weights []int32, valid bool) {
 	var sum int32
 	for _, term := range terms {

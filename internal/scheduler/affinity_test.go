@@ -14,7 +14,11 @@ import (
 // term is a preference for a label of one value, as people write them.
 func term(weight int32, key, value string) corev1.PreferredSchedulingTerm {
 	return corev1.PreferredSchedulingTerm{Weight: weight, Preference: corev1.NodeSelectorTerm{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}},
+		MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key:      key,
+			Operator: corev1.NodeSelectorOpIn,
+			Values:   []string{value},
+		}},
 	}}
 }
 
@@ -62,11 +66,13 @@ func TestPreferences(t *testing.T) {
 	}
 	names := Fitness{Unfit: many}.avoided()
 	if len(names) != mostAvoided || names[len(names)-1] != "z-lost" {
-		t.Errorf("of %d unfit nodes, got %d, the last %s; want %d with the lost one", len(many), len(names), names[len(names)-1], mostAvoided)
+		t.Errorf("of %d unfit nodes, got %d, the last %s; want %d with the lost one", len(many), len(names), names[len(names)-1],
+			mostAvoided)
 	}
 }
 
-// TestSteer applies the patch as the API server does, to pods with fields that this program does not know.
+// TestSteer applies the patch as the API server does, to pods with fields that this program does
+// not know.
 func TestSteer(t *testing.T) {
 	t.Parallel()
 	ours := Fitness{Scores: map[string]int64{"a": 10}}.Preferences()
@@ -75,7 +81,8 @@ func TestSteer(t *testing.T) {
 		return fmt.Sprintf(`{"weight":%d,"preference":{"matchFields":[{"key":"future","operator":"Near","values":["x"]}],"later":1}}`, weight)
 	}
 	preferred := func(before, terms string) string {
-		return `{"spec":{"new":true,"affinity":{` + before + `"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[` + terms + `]}}}}`
+		return `{"spec":{"new":true,"affinity":{` + before +
+			`"nodeAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[` + terms + `]}}}}`
 	}
 	cases := map[string]struct{ pod, want string }{
 		"no affinity": {`{"spec":{"new":true}}`, preferred("", oursJSON)},
@@ -88,11 +95,14 @@ func TestSteer(t *testing.T) {
 			`{"spec":{"affinity":{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[]},` +
 				`"preferredDuringSchedulingIgnoredDuringExecution":[` + oursJSON + `]}}}}`,
 		},
-		"an empty list":            {preferred("", ""), preferred("", oursJSON)},
-		"light preferences stay":   {preferred("", existing(15)+","+existing(5)), preferred("", existing(15)+","+existing(5)+","+oursJSON)},
-		"heavy ones are reduced":   {preferred("", existing(100)), preferred("", existing(20)+","+oursJSON)},
-		"in proportion":            {preferred("", existing(90)+","+existing(30)), preferred("", existing(15)+","+existing(5)+","+oursJSON)},
-		"and none becomes nothing": {preferred("", existing(100)+","+existing(1)), preferred("", existing(20)+","+existing(1)+","+oursJSON)},
+		"an empty list": {preferred("", ""), preferred("", oursJSON)},
+		"light preferences stay": {preferred("", existing(15)+","+existing(5)),
+			preferred("", existing(15)+","+existing(5)+","+oursJSON)},
+		"heavy ones are reduced": {preferred("", existing(100)), preferred("", existing(20)+","+oursJSON)},
+		"in proportion": {preferred("", existing(90)+","+existing(30)),
+			preferred("", existing(15)+","+existing(5)+","+oursJSON)},
+		"and none becomes nothing": {preferred("", existing(100)+","+existing(1)),
+			preferred("", existing(20)+","+existing(1)+","+oursJSON)},
 		"a weight that the API server refuses is not corrected": {
 			preferred("", existing(101)), preferred("", existing(101)),
 		},
@@ -138,7 +148,8 @@ func TestReducedWeightsKeepTheirOrder(t *testing.T) {
 		for second := int32(1); second <= first; second++ {
 			weights, valid := reduce([]corev1.PreferredSchedulingTerm{term(first, "k", "v"), term(second, "k", "w")})
 			if !valid || weights[0] < weights[1] || weights[1] < 1 || weights[0]+weights[1] > existingWeight+1 {
-				t.Errorf("%d and %d: got %v, valid %t; want the same order, each at least 1, the sum at most %d", first, second, weights, valid, existingWeight+1)
+				t.Errorf("%d and %d: got %v, valid %t; want the same order, each at least 1, the sum at most %d", first, second,
+					weights, valid, existingWeight+1)
 			}
 		}
 	}

@@ -39,7 +39,11 @@ type event struct {
 
 func startAPI(t testing.TB, objects ...client.Object) (*apiStub, *rest.Config) {
 	t.Helper()
-	stub := &apiStub{objects: map[string]map[string]client.Object{}, watchers: map[string][]chan event{}, sent: map[string][]event{}}
+	stub := &apiStub{
+		objects:  map[string]map[string]client.Object{},
+		watchers: map[string][]chan event{},
+		sent:     map[string][]event{},
+	}
 	for _, object := range objects {
 		stub.put(object)
 	}
@@ -48,7 +52,11 @@ func startAPI(t testing.TB, objects ...client.Object) (*apiStub, *rest.Config) {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	return stub, &rest.Config{Host: server.URL, QPS: 1000, Burst: 1000}
+	return stub, &rest.Config{
+		Host:  server.URL,
+		QPS:   1000,
+		Burst: 1000,
+	}
 }
 
 func (s *apiStub) put(object client.Object) {
@@ -154,9 +162,12 @@ func (s *apiStub) watch(w http.ResponseWriter, r *http.Request, resource string,
 		for _, object := range s.objects[resource] {
 			_ = encoder.Encode(event{Type: "ADDED", Object: object})
 		}
-		_ = encoder.Encode(event{Type: "BOOKMARK", Object: map[string]any{"apiVersion": kind[0], "kind": kind[1], "metadata": map[string]any{
-			"resourceVersion": strconv.Itoa(s.version), "annotations": map[string]string{"k8s.io/initial-events-end": "true"},
-		}}})
+		_ = encoder.Encode(event{
+			Type: "BOOKMARK",
+			Object: map[string]any{"apiVersion": kind[0], "kind": kind[1], "metadata": map[string]any{
+				"resourceVersion": strconv.Itoa(s.version), "annotations": map[string]string{"k8s.io/initial-events-end": "true"},
+			}},
+		})
 	} else if after, err := strconv.Atoi(r.URL.Query().Get("resourceVersion")); err == nil {
 		for _, e := range s.sent[resource] {
 			if e.version > after {

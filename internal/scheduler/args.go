@@ -21,11 +21,13 @@ var (
 // arguments are those of a request.
 type arguments struct {
 	extenderv1.ExtenderArgs
-	// plain says that NodeNames have no character but those of the names of nodes. They are in the workspace then, and valid until the request has been answered.
+	// plain says that NodeNames have no character but those of the names of nodes. They are in the
+	// workspace then, and valid until the request has been answered.
 	plain bool
 }
 
-// readArgs reads the arguments. Fields that it does not know are passed over, because the scheduler may be newer.
+// readArgs reads the arguments. Fields that it does not know are passed over, because the scheduler
+// may be newer.
 func (w *workspace) readArgs(r *http.Request) (*arguments, error) {
 	w.body.Reset()
 	if _, err := w.body.ReadFrom(r.Body); err != nil {
@@ -43,7 +45,8 @@ func (w *workspace) readArgs(r *http.Request) (*arguments, error) {
 	return args, nil
 }
 
-// parseArgs parses the arguments. Names at their end, where the scheduler writes them, are parsed by endingNames.
+// parseArgs parses the arguments. Names at their end, where the scheduler writes them, are parsed
+// by endingNames.
 func (w *workspace) parseArgs(body []byte) (*arguments, error) {
 	text, args := io.Reader(bytes.NewReader(body)), &arguments{}
 	names, begin := endingNames(body, w.names[:0])
@@ -65,29 +68,35 @@ func (w *workspace) parseArgs(body []byte) (*arguments, error) {
 }
 
 const (
-	// namesBegin is how the list of names begins, and namesEnd how it ends if it is the last of the arguments. withoutNames is the end of arguments without it.
+	// namesBegin is how the list of names begins, and namesEnd how it ends if it is the last of the
+	// arguments. withoutNames is the end of arguments without it.
 	namesBegin, namesEnd, withoutNames = `"NodeNames":[`, `"]}`, `null}`
 )
 
-// endingNames finds the list of names in a body that ends with it and with the brace that closes the arguments, and adds them to names. begin is where the list
-// begins. For any other body it returns no names. encoding/json takes milliseconds for 5,000 names, most of the time of a request.
+// endingNames finds the list of names in a body that ends with it and with the brace that closes
+// the arguments, and adds them to names. begin is where the list begins. For any other body it
+// returns no names. encoding/json takes milliseconds for 5,000 names, most of the time of a
+// request.
 //
 // The names are no copies: they are valid as long as the body is unchanged.
 //
-// It is exact: the last byte of a correct body closes the arguments, so a list right before it is a field of the arguments
-// itself. A body is correct with the list exactly if it is with null in its place.
+// It is exact: the last byte of a correct body closes the arguments, so a list right before it is a
+// field of the arguments itself. A body is correct with the list exactly if it is with null in its
+// place.
 func endingNames(body []byte, names []string) (_ []string, begin int) {
 	begin = bytes.Index(body, []byte(namesBegin)) + len(namesBegin)
 	if begin < len(namesBegin) || !bytes.HasSuffix(body, []byte(namesEnd)) {
 		return nil, 0
 	}
 	// The list as a string that shares the body's memory.
-	list := unsafe.String(&body[begin], len(body)-begin-len(`]}`)) //nolint:gosec // the body is not changed while the names are in use, see workspace
+	list := unsafe.String(&body[begin], len(body)-begin-len(
+		`]}`)) //nolint:gosec // the body is not changed while the names are in use, see workspace
 	for {
 		if list == "" || list[0] != '"' {
 			return nil, 0
 		}
-		// Names do not need to be unquoted if they have no character but those of the names of nodes.
+		// Names do not need to be unquoted if they have no character but those of the names of
+		// nodes.
 		end := 1
 		for end < len(list) && inNames[list[end]] {
 			end++

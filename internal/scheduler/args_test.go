@@ -14,11 +14,16 @@ import (
 // FuzzArgs compares parseArgs with encoding/json alone.
 func FuzzArgs(f *testing.F) {
 	for _, seed := range []string{
-		`{"Pod":{},"Nodes":null,"NodeNames":["node-a","node-b.c","10"]}`, `{"Pod":{},"NodeNames":["a"]} `, `{"NodeNames":[]}`, `{"NodeNames":[""]}`,
-		`{"NodeNames":["a"],"NodeNames":["b"]}`, `{"nodenames":["a"],"NodeNames":["b","c"]}`, `{"NodeNames":["b"],"nodenames":["a"]}`,
-		`{"NodeNames":["a",]}`, `{"NodeNames":["a""b"]}`, `{"NodeNames":["a"`, `{"NodeNames":["a\u0062"]}`, `{"NodeNames":["A"]}`, `{"NodeNames":["a" ,"b"]}`,
-		`{"Pod":{"NodeNames":["a"]}`, `{"Pod":{"metadata":{"name":"\"NodeNames\":["a"]}`, `{"Pod":{"metadata":{"name":"\"NodeNames\":[\"a\"]}`,
-		`{"x":"NodeNames":["a"]}`, `["NodeNames":["a"]}`, `"NodeNames":["a"]}`, `{"Pod":{}}{"NodeNames":["a"]}`, `{"NodeNames":["a"]}{"NodeNames":["a"]}`, `{"x"NodeNames":["a"]}`,
+		`{"Pod":{},"Nodes":null,"NodeNames":["node-a","node-b.c","10"]}`, `{"Pod":{},"NodeNames":["a"]} `, `{"NodeNames":[]}`,
+		`{"NodeNames":[""]}`,
+		`{"NodeNames":["a"],"NodeNames":["b"]}`, `{"nodenames":["a"],"NodeNames":["b","c"]}`,
+		`{"NodeNames":["b"],"nodenames":["a"]}`,
+		`{"NodeNames":["a",]}`, `{"NodeNames":["a""b"]}`, `{"NodeNames":["a"`, `{"NodeNames":["a\u0062"]}`, `{"NodeNames":["A"]}`,
+		`{"NodeNames":["a" ,"b"]}`,
+		`{"Pod":{"NodeNames":["a"]}`, `{"Pod":{"metadata":{"name":"\"NodeNames\":["a"]}`,
+		`{"Pod":{"metadata":{"name":"\"NodeNames\":[\"a\"]}`,
+		`{"x":"NodeNames":["a"]}`, `["NodeNames":["a"]}`, `"NodeNames":["a"]}`, `{"Pod":{}}{"NodeNames":["a"]}`,
+		`{"NodeNames":["a"]}{"NodeNames":["a"]}`, `{"x"NodeNames":["a"]}`,
 	} {
 		f.Add([]byte(seed))
 	}

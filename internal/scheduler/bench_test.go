@@ -28,7 +28,12 @@ func BenchmarkRequest(b *testing.B) {
 			_, config := startAPI(b, clusterOf(size.nodes, size.volumes)...)
 			view := startView(b, config)
 			handler, _ := newExtender(func(e *Extender) { e.Observer = view })
-			webhook := &Webhook{Observer: view, Ready: yes, Metrics: NewMetrics(prometheus.NewRegistry(), yes, quiet()), Clock: clock.RealClock{}}
+			webhook := &Webhook{
+				Observer: view,
+				Ready:    yes,
+				Metrics:  NewMetrics(prometheus.NewRegistry(), yes, quiet()),
+				Clock:    clock.RealClock{},
+			}
 			created := pod("claim-0", "claim-1")
 			raw, err := json.Marshal(created)
 			if err != nil {

@@ -20,8 +20,13 @@ func node(name string, change ...func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode 
 		ObjectMeta: metav1.ObjectMeta{Namespace: apiv1.DefaultNamespace, Name: name},
 		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm/" + name},
 		Status: apiv1.AzDriverNodeStatus{
-			HeartbeatTime: ptr.To(metav1.NewMicroTime(epoch)), HeartbeatSeconds: 10,
-			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Serving"}},
+			HeartbeatTime:    ptr.To(metav1.NewMicroTime(epoch)),
+			HeartbeatSeconds: 10,
+			Conditions: []metav1.Condition{{
+				Type:   apiv1.NodeConditionReady,
+				Status: metav1.ConditionTrue,
+				Reason: "Serving",
+			}},
 		},
 	}
 	for _, f := range change {
@@ -35,8 +40,13 @@ func attachment(disk, nodeName string, role apiv1.Role, state apiv1.AttachmentSt
 	volume := volumeName(diskURI(disk))
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: apiv1.DefaultNamespace, Name: apiv1.AttachmentName(volume, nodeName)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: nodeName, Role: role, Epoch: 1},
-		Status:     apiv1.AzVolumeAttachmentStatus{State: state},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   nodeName,
+			Role:       role,
+			Epoch:      1,
+		},
+		Status: apiv1.AzVolumeAttachmentStatus{State: state},
 	}
 }
 
@@ -62,7 +72,11 @@ func diskURI(name string) string {
 }
 
 func pod(claims ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0", UID: "pod-uid"}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "default",
+		Name:      "web-0",
+		UID:       "pod-uid",
+	}}
 	for _, name := range claims {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},

@@ -46,7 +46,11 @@ func observe(config *rest.Config, view *View) (*observation, error) {
 		return nil, fmt.Errorf("make a client of the API server: %w", err)
 	}
 	view.makeRecords()
-	s := store.Source{Config: config, Client: kube, Scheme: scheme}
+	s := store.Source{
+		Config: config,
+		Client: kube,
+		Scheme: scheme,
+	}
 	o := &observation{View: view, full: make(chan struct{})}
 	for _, follow := range []func() (func(context.Context), error){
 		func() (func(context.Context), error) {
@@ -55,7 +59,11 @@ func observe(config *rest.Config, view *View) (*observation, error) {
 		},
 		func() (func(context.Context), error) {
 			kind := apiv1.GroupVersion.WithKind("AzDriverNode")
-			l := store.Listing[listedDriverNode]{Resource: "azdrivernodes", Namespace: view.Namespace, Whole: driverNodeOf}
+			l := store.Listing[listedDriverNode]{
+				Resource:  "azdrivernodes",
+				Namespace: view.Namespace,
+				Whole:     driverNodeOf,
+			}
 			return store.FollowLists(s, kind, l, &apiv1.AzDriverNode{}, view.driverNodes)
 		},
 		func() (func(context.Context), error) {
@@ -87,7 +95,8 @@ func (o *observation) start(ctx context.Context) error {
 		all.Go(func() { run(ctx) })
 	}
 	all.Go(func() {
-		for _, full := range []<-chan struct{}{o.attachments.Filled(), o.driverNodes.Filled(), o.claims.Filled(), o.disks.Filled(), o.classes.Filled()} {
+		for _, full := range []<-chan struct{}{o.attachments.Filled(), o.driverNodes.Filled(), o.claims.Filled(),
+			o.disks.Filled(), o.classes.Filled()} {
 			select {
 			case <-full:
 			case <-ctx.Done():
@@ -110,8 +119,8 @@ func (o *observation) isFull() bool {
 	}
 }
 
-// await returns a function that says whether the view is full. During the time start from now on, the function
-// waits until it is or patience has ended.
+// await returns a function that says whether the view is full. During the time start from now on,
+// the function waits until it is or patience has ended.
 func (o *observation) await(c clock.Clock, start, patience time.Duration) func(context.Context) bool {
 	begun := c.Now()
 	return func(ctx context.Context) bool {
@@ -148,10 +157,16 @@ type attachmentRecord struct {
 
 func keepAttachment(object client.Object) attachmentRecord {
 	a := object.(*apiv1.AzVolumeAttachment)
-	return attachmentRecord{volume: kubeapi.Shared(a.Spec.VolumeName), node: kubeapi.Shared(a.Spec.NodeName), state: diskState(a), givesWay: givesWay(a)}
+	return attachmentRecord{
+		volume:   kubeapi.Shared(a.Spec.VolumeName),
+		node:     kubeapi.Shared(a.Spec.NodeName),
+		state:    diskState(a),
+		givesWay: givesWay(a),
+	}
 }
 
-// listed is what a list of custom resources says of the metadata of an object, as far as it is needed. To decode more of 60,000 attachments takes its time.
+// listed is what a list of custom resources says of the metadata of an object, as far as it is
+// needed. To decode more of 60,000 attachments takes its time.
 type listed struct {
 	Name              string       `json:"name"`
 	Namespace         string       `json:"namespace"`
@@ -159,7 +174,11 @@ type listed struct {
 }
 
 func (l *listed) meta() metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: l.Namespace, Name: l.Name, DeletionTimestamp: l.DeletionTimestamp}
+	return metav1.ObjectMeta{
+		Namespace:         l.Namespace,
+		Name:              l.Name,
+		DeletionTimestamp: l.DeletionTimestamp,
+	}
 }
 
 // listedAttachment are the fields that keepAttachment reads.
@@ -175,14 +194,18 @@ type listedAttachment struct {
 	} `json:"status"`
 }
 
-// attachmentListing reads attachments as the rows of a table where the definition has the columns: most of what a start costs is their lists.
+// attachmentListing reads attachments as the rows of a table where the definition has the columns:
+// most of what a start costs is their lists.
 func attachmentListing(namespace string) store.Listing[listedAttachment] {
 	return store.Listing[listedAttachment]{
-		Resource: "azvolumeattachments", Namespace: namespace, Whole: attachmentOf,
-		Columns: []string{"Name", "Volume", "Node", "Role", "State", "Deleting"},
+		Resource:  "azvolumeattachments",
+		Namespace: namespace,
+		Whole:     attachmentOf,
+		Columns:   []string{"Name", "Volume", "Node", "Role", "State", "Deleting"},
 		Row: func(cells []string) client.Object {
 			o := &listedAttachment{Metadata: listed{Namespace: namespace, Name: cells[0]}}
-			o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role, o.Status.State = cells[1], cells[2], apiv1.Role(cells[3]), apiv1.AttachmentState(cells[4])
+			o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role, o.Status.State = cells[1], cells[2], apiv1.Role(
+				cells[3]), apiv1.AttachmentState(cells[4])
 			if cells[5] != "" { // for how long; when it began is not needed
 				o.Metadata.DeletionTimestamp = &metav1.Time{}
 			}
@@ -227,7 +250,8 @@ func drop(index map[string][]*attachmentRecord, key string, a *attachmentRecord)
 	index[key] = rest
 }
 
-// keepDriverNode keeps of an AzDriverNode what the table of nodes and the heartbeats follow from, and what it was asked to fence.
+// keepDriverNode keeps of an AzDriverNode what the table of nodes and the heartbeats follow from,
+// and what it was asked to fence.
 func keepDriverNode(object client.Object) *apiv1.AzDriverNode {
 	d := object.(*apiv1.AzDriverNode)
 	kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: d.Name}}

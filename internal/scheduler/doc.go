@@ -2,15 +2,15 @@
 // cannot mount the driver's volumes, and steers them to the nodes that have
 // their volumes attached already.
 //
-// kube-scheduler calls it over HTTP for each pod: /filter with the nodes that
-// passed the scheduler's own filters, /prioritize with those that are left. The
-// decisions are pure functions (filter.go, score.go) of an observation
-// (view.go) that has of each object the few fields that they need (cache.go), so the work of a request grows
-// with the pod's volumes and the nodes asked about, never with the cluster.
+// kube-scheduler calls it over HTTP for each pod: /filter with the nodes that passed the
+// scheduler's own filters, /prioritize with those that are left. The decisions are pure functions
+// (filter.go, score.go) of an observation (view.go) that has of each object the few fields that
+// they need (cache.go), so the work of a request grows with the pod's volumes and the nodes asked
+// about, never with the cluster.
 //
-// For a kube-scheduler that cannot be configured, a mutating admission webhook writes the same judgement into new pods,
-// as preferred node affinity (webhook.go, affinity.go). Its requests name no nodes, so it asks about all nodes that have a
-// node plug-in.
+// For a kube-scheduler that cannot be configured, a mutating admission webhook writes the same
+// judgement into new pods, as preferred node affinity (webhook.go, affinity.go). Its requests name
+// no nodes, so it asks about all nodes that have a node plug-in.
 //
 // Invariants:
 //   - The webhook allows every pod, and changes nothing but the preferred node affinity.

@@ -15,7 +15,8 @@ const (
 	FaultNoPlugin Fault = "no-node-plug-in"
 	// FaultNotReady: the node plug-in says that it is not ready.
 	FaultNotReady Fault = "not-ready"
-	// FaultLost: the controller judged the node lost, by two signals or because Azure reports its VM as stopped.
+	// FaultLost: the controller judged the node lost, by two signals or because Azure reports its
+	// VM as stopped.
 	FaultLost Fault = "lost"
 	// FaultStale: the heartbeats that the node plug-in promised do not come.
 	FaultStale Fault = "stale-heartbeat"
@@ -36,11 +37,12 @@ type Feasibility struct {
 // Feasible says that nothing is known against the node.
 func (h Feasibility) Feasible() bool { return h.Fault == FaultNone }
 
-// Filter splits the nodes into those that can mount the pod's volumes, in their order, and those that cannot, with the
-// reason. It counts the faults. passed takes the place of names.
+// Filter splits the nodes into those that can mount the pod's volumes, in their order, and those
+// that cannot, with the reason. It counts the faults. passed takes the place of names.
 //
-// The scheduler is told that evicting other pods would not help the latter. For a node without room that is not quite so, but
-// the scheduler asks only about nodes where it sees room itself, and would look there for pods to evict and find none.
+// The scheduler is told that evicting other pods would not help the latter. For a node without room
+// that is not quite so, but the scheduler asks only about nodes where it sees room itself, and
+// would look there for pods to evict and find none.
 func Filter(names []string, nodes Nodes) (passed []string, failed extenderv1.FailedNodesMap, faults map[Fault]int) {
 	passed = names[:0]
 	failed, faults = extenderv1.FailedNodesMap{}, map[Fault]int{}

@@ -11,8 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// Heartbeats judges whether nodes still report. Nodes' clocks are not trusted:
-// a heartbeat is as old as the time since this process saw it change, and one that it sees for the first time is new.
+// Heartbeats judges whether nodes still report. Nodes' clocks are not trusted: a heartbeat is as
+// old as the time since this process saw it change, and one that it sees for the first time is new.
 // It is safe for concurrent use.
 type Heartbeats struct {
 	clock    clock.PassiveClock
@@ -22,8 +22,8 @@ type Heartbeats struct {
 
 	mu    sync.RWMutex
 	beats map[string]beat
-	// lastPromise is the latest time by which a node had to report. When it has passed, this process receives no
-	// heartbeat of any node.
+	// lastPromise is the latest time by which a node had to report. When it has passed, this
+	// process receives no heartbeat of any node.
 	lastPromise time.Time
 	// lastChange is when the last heartbeat of any node was seen.
 	lastChange time.Time
@@ -41,8 +41,8 @@ type HeartbeatOptions struct {
 	Clock clock.PassiveClock
 	// Factor is how many promised intervals a heartbeat may be missing.
 	Factor float64
-	// Minimum is the least age at which a heartbeat is stale, however short the promised interval is, because heartbeats
-	// are late while the API server is not reachable.
+	// Minimum is the least age at which a heartbeat is stale, however short the promised interval
+	// is, because heartbeats are late while the API server is not reachable.
 	Minimum time.Duration
 	// Interval is the default for a node that promises none.
 	Interval time.Duration
@@ -50,7 +50,13 @@ type HeartbeatOptions struct {
 
 // NewHeartbeats returns Heartbeats without any node.
 func NewHeartbeats(o HeartbeatOptions) *Heartbeats {
-	return &Heartbeats{clock: o.Clock, factor: o.Factor, minimum: o.Minimum, interval: o.Interval, beats: map[string]beat{}}
+	return &Heartbeats{
+		clock:    o.Clock,
+		factor:   o.Factor,
+		minimum:  o.Minimum,
+		interval: o.Interval,
+		beats:    map[string]beat{},
+	}
 }
 
 // observe records the current state of a node, and returns what is known of its heartbeat.
@@ -81,7 +87,8 @@ func (h *Heartbeats) Forget(name string) {
 // stale says that a heartbeat is missing for longer than the node's promise allows.
 func (b beat) stale(now time.Time, blind bool) bool { return !blind && now.After(b.deadline) }
 
-// now returns the time by which heartbeats are judged, and whether this process is blind. While it is, no heartbeat is stale.
+// now returns the time by which heartbeats are judged, and whether this process is blind. While it
+// is, no heartbeat is stale.
 func (h *Heartbeats) now() (now time.Time, blind bool) {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

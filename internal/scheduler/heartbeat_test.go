@@ -22,7 +22,12 @@ func beating(at time.Time, seconds int32) func(*apiv1.AzDriverNode) {
 
 func newHeartbeats() (*Heartbeats, *testingclock.FakePassiveClock) {
 	clock := testingclock.NewFakePassiveClock(epoch)
-	return NewHeartbeats(HeartbeatOptions{Clock: clock, Factor: 3, Minimum: 10 * time.Second, Interval: time.Minute}), clock
+	return NewHeartbeats(HeartbeatOptions{
+		Clock:    clock,
+		Factor:   3,
+		Minimum:  10 * time.Second,
+		Interval: time.Minute,
+	}), clock
 }
 
 func isStale(h *Heartbeats, name string) bool {
@@ -43,9 +48,12 @@ func TestHeartbeats(t *testing.T) {
 		"a very quick heartbeat may be late up to the minimum":  {node("a", beating(epoch, 1)), 10 * time.Second, false},
 		"a very quick heartbeat is stale after the minimum":     {node("a", beating(epoch, 1)), 11 * time.Second, true},
 		"a node that promises nothing is judged by the default": {node("a", beating(epoch, 0)), 181 * time.Second, true},
-		"a clock that is years behind does not make it stale":   {node("a", beating(epoch.AddDate(-5, 0, 0), 10)), 30 * time.Second, false},
-		"a clock that is years ahead does not keep it fresh":    {node("a", beating(epoch.AddDate(5, 0, 0), 10)), 31 * time.Second, true},
-		"a node that never sent a heartbeat becomes stale too":  {node("a", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }), 31 * time.Second, true},
+		"a clock that is years behind does not make it stale": {node("a", beating(epoch.AddDate(-5, 0, 0), 10)),
+			30 * time.Second, false},
+		"a clock that is years ahead does not keep it fresh": {node("a", beating(epoch.AddDate(5, 0, 0), 10)),
+			31 * time.Second, true},
+		"a node that never sent a heartbeat becomes stale too": {node("a",
+			func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }), 31 * time.Second, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -92,7 +100,8 @@ func TestAnObserverThatHearsNothingDoesNotCallEveryNodeStale(t *testing.T) {
 	}
 }
 
-// Law 7: one node that promises to report once in a lifetime does not keep the others from being believed when the observer itself is cut off.
+// Law 7: one node that promises to report once in a lifetime does not keep the others from being
+// believed when the observer itself is cut off.
 func TestAPromiseWithoutEndDoesNotMakeABlindObserverSee(t *testing.T) {
 	h, clock := newHeartbeats()
 	for name, seconds := range map[string]int32{"a": 10, "b": 10, "liar": math.MaxInt32} {
@@ -111,7 +120,8 @@ func TestNodesWhoseDeletionWasMissedAreForgotten(t *testing.T) {
 	h, _ := newHeartbeats()
 	view := &View{Heartbeats: h, DriverName: driver}
 	view.makeRecords()
-	if err := errors.Join(view.driverNodes.Replace([]any{node("a"), node("b"), node("c")}, "1"), view.driverNodes.Delete(node("b")), view.driverNodes.Replace([]any{node("c")}, "3")); err != nil {
+	if err := errors.Join(view.driverNodes.Replace([]any{node("a"), node("b"), node("c")}, "1"),
+		view.driverNodes.Delete(node("b")), view.driverNodes.Replace([]any{node("c")}, "3")); err != nil {
 		t.Fatal(err)
 	}
 	if len(h.beats) != 1 || len(view.table.nodes) != 1 {

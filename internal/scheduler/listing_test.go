@@ -11,7 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/charts"
 )
 
-// TestTheDefinitionHasTheColumnsThatAreRead compares the columns with the CustomResourceDefinition that the chart installs.
+// TestTheDefinitionHasTheColumnsThatAreRead compares the columns with the CustomResourceDefinition
+// that the chart installs.
 func TestTheDefinitionHasTheColumnsThatAreRead(t *testing.T) {
 	t.Parallel()
 	text, err := charts.CRDs.ReadFile("azuredisk/files/crds/disk.csi.azure.com_azvolumeattachments.yaml")
@@ -27,7 +28,8 @@ func TestTheDefinitionHasTheColumnsThatAreRead(t *testing.T) {
 		got[column.Name] = column.JSONPath
 	}
 	for column, want := range map[string]string{
-		"Volume": ".spec.volumeName", "Node": ".spec.nodeName", "Role": ".spec.role", "State": ".status.state", "Deleting": ".metadata.deletionTimestamp", "Name": ".metadata.name",
+		"Volume": ".spec.volumeName", "Node": ".spec.nodeName", "Role": ".spec.role", "State": ".status.state",
+		"Deleting": ".metadata.deletionTimestamp", "Name": ".metadata.name",
 	} {
 		if got[column] != want {
 			t.Errorf("column %s: got %q, want %q", column, got[column], want)
@@ -40,7 +42,8 @@ func TestTheDefinitionHasTheColumnsThatAreRead(t *testing.T) {
 	}
 }
 
-// TestARowAndAnObjectAreKeptAlike compares what is kept of an attachment that is listed as a row and as an object.
+// TestARowAndAnObjectAreKeptAlike compares what is kept of an attachment that is listed as a row
+// and as an object.
 func TestARowAndAnObjectAreKeptAlike(t *testing.T) {
 	t.Parallel()
 	l := attachmentListing("n")
@@ -56,14 +59,16 @@ func TestARowAndAnObjectAreKeptAlike(t *testing.T) {
 			`{"metadata":{"name":"a","namespace":"n","deletionTimestamp":"2026-11-01T12:00:00Z"},"spec":{"volumeName":"v","nodeName":"w","role":"Primary"},"status":{"state":"Attached"}}`,
 			[]string{"a", "v", "w", string(apiv1.RolePrimary), string(apiv1.AttachmentAttached), "5s"},
 		},
-		"no status": {`{"metadata":{"name":"a","namespace":"n"},"spec":{"volumeName":"v","nodeName":"w","role":"Primary"}}`, []string{"a", "v", "w", string(apiv1.RolePrimary), "", ""}},
+		"no status": {`{"metadata":{"name":"a","namespace":"n"},"spec":{"volumeName":"v","nodeName":"w","role":"Primary"}}`,
+			[]string{"a", "v", "w", string(apiv1.RolePrimary), "", ""}},
 	} {
 		var o listedAttachment
 		if err := json.Unmarshal([]byte(c.object), &o); err != nil {
 			t.Fatal(err)
 		}
 		whole, row := l.Whole(&o), l.Row(c.cells)
-		if got, want := keepAttachment(row), keepAttachment(whole); got != want || row.GetName() != whole.GetName() || row.GetNamespace() != whole.GetNamespace() {
+		if got, want := keepAttachment(row), keepAttachment(whole); got != want || row.GetName() != whole.GetName() ||
+			row.GetNamespace() != whole.GetNamespace() {
 			t.Errorf("%s: got %+v of the row, want %+v", name, got, want)
 		}
 	}

@@ -43,8 +43,10 @@ func NewMetrics(registry prometheus.Registerer, ready func() bool, fresh Freshne
 		}, []string{"result"}),
 	}
 	registry.MustRegister(m.requests, m.filtered, m.leader, m.steered,
-		truthGauge("azuredisk_scheduler_extender_ready", "1 while the extender serves: its caches are filled, and it is not about to stop.", ready),
-		truthGauge("azuredisk_scheduler_extender_blind", "1 while no heartbeat of any node comes through; then none is called stale.", fresh.Blind),
+		truthGauge("azuredisk_scheduler_extender_ready",
+			"1 while the extender serves: its caches are filled, and it is not about to stop.", ready),
+		truthGauge("azuredisk_scheduler_extender_blind",
+			"1 while no heartbeat of any node comes through; then none is called stale.", fresh.Blind),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "azuredisk_scheduler_extender_cache_silence_seconds",
 			Help: "Time since the last heartbeat of any node came through. When it grows, the caches are stale.",

@@ -21,12 +21,14 @@ type Nodes interface {
 	Registered() iter.Seq[string]
 	// Mountable judges whether a node can mount the driver's volumes.
 	Mountable(node string) Feasibility
-	// Feasible judges whether a node can mount the driver's volumes, and whether its VM can take the disks of the pod's volumes.
+	// Feasible judges whether a node can mount the driver's volumes, and whether its VM can take
+	// the disks of the pod's volumes.
 	Feasible(node string) Feasibility
 }
 
-// nodeTable has of each node what the decisions need. It is computed when one of the node's objects changes, not when a request asks about thousands
-// of nodes. The zero value is empty. It is safe for concurrent use.
+// nodeTable has of each node what the decisions need. It is computed when one of the node's objects
+// changes, not when a request asks about thousands of nodes. The zero value is empty. It is safe
+// for concurrent use.
 type nodeTable struct {
 	mu    sync.RWMutex
 	nodes map[string]*nodeFacts
@@ -64,7 +66,12 @@ func (t *nodeTable) change(name string, change func(*nodeFacts)) {
 // observe records an AzDriverNode.
 func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string, b beat) {
 	t.change(d.Name, func(f *nodeFacts) {
-		*f = nodeFacts{registered: true, fault: faultOf(d, driverName), beat: b, taken: f.taken}
+		*f = nodeFacts{
+			registered: true,
+			fault:      faultOf(d, driverName),
+			beat:       b,
+			taken:      f.taken,
+		}
 		if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
 			f.capacity = unique.Make(*c)
 		}
@@ -79,14 +86,16 @@ func (t *nodeTable) forget(name string) {
 // faultOf judges by its AzDriverNode alone whether a node can mount the driver's volumes.
 func faultOf(d *apiv1.AzDriverNode, driverName string) Feasibility {
 	if state, c := nodehealth.Published(d); state.LostOrDown() {
-		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", driverName, c.Reason, c.Message)}
+		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", driverName, c.Reason,
+			c.Message)}
 	}
 	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
 	switch {
 	case ready == nil:
 		return Feasibility{FaultNotReady, "the node plug-in of " + driverName + " has not yet said that it is ready"}
 	case ready.Status != metav1.ConditionTrue:
-		return Feasibility{FaultNotReady, fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", driverName, ready.Reason, ready.Message)}
+		return Feasibility{FaultNotReady,
+			fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", driverName, ready.Reason, ready.Message)}
 	}
 	return Feasibility{}
 }
@@ -100,7 +109,8 @@ type moment struct {
 	demand     demand
 	// taken are the volumes of the attachments that do not give way, of each node that is near.
 	taken map[string][]string
-	// near are the facts of the nodes that are near. There are few, and to compare pointers costs less than to look up a name.
+	// near are the facts of the nodes that are near. There are few, and to compare pointers costs
+	// less than to look up a name.
 	near []*nodeFacts
 }
 
@@ -163,7 +173,8 @@ func (m *moment) mountable(facts *nodeFacts) Feasibility {
 	return Feasibility{}
 }
 
-// room judges whether the VM of a registered node can take the disks of the pod's volumes. Only a node that has disks of the pod is looked at in detail.
+// room judges whether the VM of a registered node can take the disks of the pod's volumes. Only a
+// node that has disks of the pod is looked at in detail.
 func (m *moment) room(name string, facts *nodeFacts) Feasibility {
 	if facts.capacity == (unique.Handle[apiv1.NodeCapacity]{}) {
 		return Feasibility{}
@@ -183,7 +194,12 @@ func (m *moment) room(name string, facts *nodeFacts) Feasibility {
 // Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
 func (v *View) Nodes(volumes []Volume, use func(Nodes)) {
 	now, blind := v.Heartbeats.now()
-	m := &moment{now: now, blind: blind, driverName: v.DriverName, demand: demandOf(volumes)}
+	m := &moment{
+		now:        now,
+		blind:      blind,
+		driverName: v.DriverName,
+		demand:     demandOf(volumes),
+	}
 	m.taken = v.takenAt(m.demand.near)
 	v.table.mu.RLock()
 	defer v.table.mu.RUnlock()

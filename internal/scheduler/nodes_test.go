@@ -10,13 +10,17 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// TestNodesWithoutDisksOfThePodAreJudgedAsInDetail compares the judgement by counts with that by the names of the volumes.
+// TestNodesWithoutDisksOfThePodAreJudgedAsInDetail compares the judgement by counts with that by
+// the names of the volumes.
 func TestNodesWithoutDisksOfThePodAreJudgedAsInDetail(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		var volumes []Volume
 		for i := range rapid.IntRange(1, 4).Draw(t, "volumes") {
-			v := Volume{Name: fmt.Sprint("v", i), SKU: rapid.SampledFrom([]string{"", "Premium_LRS", "UltraSSD_LRS"}).Draw(t, "SKU")}
+			v := Volume{
+				Name: fmt.Sprint("v", i),
+				SKU:  rapid.SampledFrom([]string{"", "Premium_LRS", "UltraSSD_LRS"}).Draw(t, "SKU"),
+			}
 			if rapid.Bool().Draw(t, "elsewhere") {
 				v.Nodes = map[string]DiskState{"elsewhere": Primary}
 			}
@@ -24,8 +28,10 @@ func TestNodesWithoutDisksOfThePodAreJudgedAsInDetail(t *testing.T) {
 		}
 		d := node("n", func(n *apiv1.AzDriverNode) {
 			n.Status.Capacity = &apiv1.NodeCapacity{
-				MaxDataDisks: rapid.Int32Range(0, 8).Draw(t, "max"), ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "foreign"),
-				LacksPremium: rapid.Bool().Draw(t, "lacks premium"), LacksUltra: rapid.Bool().Draw(t, "lacks ultra"),
+				MaxDataDisks: rapid.Int32Range(0, 8).Draw(t, "max"),
+				ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "foreign"),
+				LacksPremium: rapid.Bool().Draw(t, "lacks premium"),
+				LacksUltra:   rapid.Bool().Draw(t, "lacks ultra"),
 			}
 		})
 		var taken []string
@@ -35,7 +41,11 @@ func TestNodesWithoutDisksOfThePodAreJudgedAsInDetail(t *testing.T) {
 		var table nodeTable
 		table.observe(d, driver, beat{deadline: epoch})
 		table.change("n", func(f *nodeFacts) { f.taken = len(taken) })
-		m := moment{nodes: table.nodes, now: epoch, demand: demandOf(volumes)}
+		m := moment{
+			nodes:  table.nodes,
+			now:    epoch,
+			demand: demandOf(volumes),
+		}
 		got := m.Feasible("n")
 		if want := Room("n", d.Status.Capacity, taken, volumes); got != want {
 			t.Fatalf("%+v with %v, for %+v: got %+v, want %+v", d.Status.Capacity, taken, volumes, got, want)
@@ -59,7 +69,8 @@ func TestTheTableOfNodes(t *testing.T) {
 		{"nothing is known of it", func() {}, FaultNoPlugin, 0},
 		{"only its attachments are known", func() { table.change("n", func(f *nodeFacts) { f.taken = 2 }) }, FaultNoPlugin, 2},
 		{"its node plug-in registers", func() { table.observe(node("n"), driver, fresh) }, FaultNone, 2},
-		{"its heartbeat is late", func() { table.observe(node("n"), driver, beat{deadline: epoch.Add(-time.Second)}) }, FaultStale, 2},
+		{"its heartbeat is late", func() { table.observe(node("n"), driver, beat{deadline: epoch.Add(-time.Second)}) },
+			FaultStale, 2},
 		{"it is not ready", func() {
 			table.observe(node("n", func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }), driver, fresh)
 		}, FaultNotReady, 2},

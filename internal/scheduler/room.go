@@ -6,9 +6,10 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Room judges whether the VM of a node can take the disks of all of a pod's volumes. Disks that are there already need no slot
-// of their own, and replicas of other volumes give way (law 8); the pod's own replicas do not. taken names the volumes whose disks are
-// there, or are meant to be, and cannot give way.
+// Room judges whether the VM of a node can take the disks of all of a pod's volumes. Disks that are
+// there already need no slot of their own, and replicas of other volumes give way (law 8); the
+// pod's own replicas do not. taken names the volumes whose disks are there, or are meant to be, and
+// cannot give way.
 func Room(node string, capacity *apiv1.NodeCapacity, taken []string, volumes []Volume) Feasibility {
 	missing := 0
 	own := make(map[string]bool, len(volumes))
@@ -33,8 +34,8 @@ func Room(node string, capacity *apiv1.NodeCapacity, taken []string, volumes []V
 	return roomFor(capacity, others, len(volumes))
 }
 
-// roomFor judges whether a VM can have as many disks of a pod besides those of others that cannot give way. If Azure does not list the VM's
-// size, it decides itself.
+// roomFor judges whether a VM can have as many disks of a pod besides those of others that cannot
+// give way. If Azure does not list the VM's size, it decides itself.
 func roomFor(capacity *apiv1.NodeCapacity, others, disks int) Feasibility {
 	if capacity.MaxDataDisks <= 0 || others+int(capacity.ForeignDisks)+disks <= int(capacity.MaxDataDisks) {
 		return Feasibility{}
@@ -49,8 +50,8 @@ func unsupported(sku string) Feasibility {
 	return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", sku)}
 }
 
-// givesWay says that the slot of an attachment can be had by a primary: it is a replica's, it is being
-// freed, or Azure never gave it. One that Azure failed to free stays taken.
+// givesWay says that the slot of an attachment can be had by a primary: it is a replica's, it is
+// being freed, or Azure never gave it. One that Azure failed to free stays taken.
 func givesWay(a *apiv1.AzVolumeAttachment) bool {
 	switch a.Status.State {
 	case apiv1.AttachmentDetachFail:

@@ -26,17 +26,30 @@ func TestRoom(t *testing.T) {
 		volumes  []Volume
 		fits     bool
 	}{
-		"a VM of unknown size has room":                                    {apiv1.NodeCapacity{}, []string{"a", "b"}, []Volume{absent("v")}, true},
-		"the last slot is for the taking":                                  {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"}, []Volume{absent("v")}, true},
-		"a full VM has none":                                               {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "b"}, []Volume{absent("v")}, false},
-		"disks from outside the driver take slots":                         {apiv1.NodeCapacity{MaxDataDisks: 2, ForeignDisks: 1}, []string{"a"}, []Volume{absent("v")}, false},
-		"every volume of the pod needs a slot":                             {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"}, []Volume{absent("v"), absent("w"), absent("x")}, false},
-		"a claim that has no disk yet will need one":                       {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"}, []Volume{{}, absent("v")}, false},
-		"a volume that is there needs no second slot":                      {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "v"}, []Volume{here("v", Primary)}, true},
-		"a replica of the pod's own volume does not give way to the other": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"}, []Volume{here("v", Replica), absent("w")}, false},
-		"and leaves it what is free":                                       {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"}, []Volume{here("v", Replica), absent("w")}, true},
-		"what is there may stay though the VM is overbooked":               {apiv1.NodeCapacity{MaxDataDisks: 2, ForeignDisks: 2}, []string{"v"}, []Volume{here("v", Primary)}, true},
-		"an attach under way counts once":                                  {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "v"}, []Volume{here("v", Attaching)}, true},
+		"a VM of unknown size has room":   {apiv1.NodeCapacity{}, []string{"a", "b"}, []Volume{absent("v")}, true},
+		"the last slot is for the taking": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"}, []Volume{absent("v")}, true},
+		"a full VM has none": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "b"}, []Volume{absent("v")},
+			false},
+		"disks from outside the driver take slots": {apiv1.NodeCapacity{
+			MaxDataDisks: 2,
+			ForeignDisks: 1,
+		}, []string{"a"}, []Volume{absent("v")}, false},
+		"every volume of the pod needs a slot": {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"},
+			[]Volume{absent("v"), absent("w"), absent("x")}, false},
+		"a claim that has no disk yet will need one": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"},
+			[]Volume{{}, absent("v")}, false},
+		"a volume that is there needs no second slot": {apiv1.NodeCapacity{MaxDataDisks: 2},
+			[]string{"a", "v"}, []Volume{here("v", Primary)}, true},
+		"a replica of the pod's own volume does not give way to the other": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"},
+			[]Volume{here("v", Replica), absent("w")}, false},
+		"and leaves it what is free": {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"},
+			[]Volume{here("v", Replica), absent("w")}, true},
+		"what is there may stay though the VM is overbooked": {apiv1.NodeCapacity{
+			MaxDataDisks: 2,
+			ForeignDisks: 2,
+		}, []string{"v"}, []Volume{here("v", Primary)}, true},
+		"an attach under way counts once": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "v"},
+			[]Volume{here("v", Attaching)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -46,19 +59,26 @@ func TestRoom(t *testing.T) {
 			}
 		})
 	}
-	h := Room("n", &apiv1.NodeCapacity{MaxDataDisks: 8, ForeignDisks: 2}, []string{"a", "b", "c", "d", "e"}, []Volume{absent("v"), absent("w")})
+	h := Room("n", &apiv1.NodeCapacity{
+		MaxDataDisks: 8,
+		ForeignDisks: 2,
+	}, []string{"a", "b", "c", "d", "e"}, []Volume{absent("v"), absent("w")})
 	const want = "no room for the pod's data disks (2): the VM can take 8, and volumes in use and disks from outside the driver do not leave enough"
 	if h.Message != want {
 		t.Errorf("the message is %q", h.Message)
 	}
 }
 
-// TestRoomIsThereExactlyWhenAllPrimariesFit compares with a count over the union of what stays and what comes.
+// TestRoomIsThereExactlyWhenAllPrimariesFit compares with a count over the union of what stays and
+// what comes.
 func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		name := func(i int) string { return fmt.Sprint("v", i) }
-		capacity := &apiv1.NodeCapacity{MaxDataDisks: rapid.Int32Range(1, 8).Draw(t, "max"), ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "foreign")}
+		capacity := &apiv1.NodeCapacity{
+			MaxDataDisks: rapid.Int32Range(1, 8).Draw(t, "max"),
+			ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "foreign"),
+		}
 		var taken []string
 		union, missing := map[string]bool{}, false
 		for i := range 8 {
@@ -75,7 +95,8 @@ func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
 			union[v.Name] = true
 			volumes = append(volumes, v)
 		}
-		if want := !missing || len(union)+int(capacity.ForeignDisks) <= int(capacity.MaxDataDisks); Room("n", capacity, taken, volumes).Feasible() != want {
+		if want := !missing || len(union)+
+			int(capacity.ForeignDisks) <= int(capacity.MaxDataDisks); Room("n", capacity, taken, volumes).Feasible() != want {
 			t.Fatalf("%+v that has %v, with %+v: want room %t", capacity, taken, volumes, want)
 		}
 	})
@@ -126,7 +147,12 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 	t.Parallel()
 	plain := func(n *apiv1.AzDriverNode) {
 		n.Spec.VMSize = "Standard_A2_v2"
-		n.Status.Capacity = &apiv1.NodeCapacity{VMSize: "Standard_A2_v2", MaxDataDisks: 4, LacksPremium: true, LacksUltra: true}
+		n.Status.Capacity = &apiv1.NodeCapacity{
+			VMSize:       "Standard_A2_v2",
+			MaxDataDisks: 4,
+			LacksPremium: true,
+			LacksUltra:   true,
+		}
 	}
 	premium, ultra := class("premium", driver), class("ultra", driver)
 	premium.Parameters = map[string]string{"SkuName": "Premium_LRS", "tags": "a=b"}
@@ -140,7 +166,13 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 		claim("bound", "pv-bound", "premium"), claim("changed", "pv-changed", "premium"), node("plain", plain), node("unknown"),
 	)
 	view := startView(t, config)
-	for name, want := range map[string]bool{"wants-premium": false, "wants-ultra": false, "wants-any": true, "bound": false, "changed": true} {
+	for name, want := range map[string]bool{
+		"wants-premium": false,
+		"wants-ultra":   false,
+		"wants-any":     true,
+		"bound":         false,
+		"changed":       true,
+	} {
 		volumes := view.Volumes(pod(name))
 		if h := roomOf(view.View, "plain", volumes); h.Feasible() != want || (!want && h.Fault != FaultUnsupported) {
 			t.Errorf("%s: got %+v, want feasible: %t", name, h, want)
@@ -156,14 +188,19 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 	sized := func(most, foreign int32) func(*apiv1.AzDriverNode) {
 		return func(n *apiv1.AzDriverNode) {
 			n.Spec.VMSize = "Standard_D2s_v3"
-			n.Status.Capacity = &apiv1.NodeCapacity{VMSize: "Standard_D2s_v3", MaxDataDisks: most, ForeignDisks: foreign}
+			n.Status.Capacity = &apiv1.NodeCapacity{
+				VMSize:       "Standard_D2s_v3",
+				MaxDataDisks: most,
+				ForeignDisks: foreign,
+			}
 		}
 	}
 	attached := apiv1.AttachmentAttached
 	stub, config := startAPI(t,
 		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")),
 		node("replicas", sized(2, 0)), node("primaries", sized(2, 0)), node("foreign", sized(2, 1)), node("unknown"),
-		node("resized", sized(2, 0), func(n *apiv1.AzDriverNode) { n.Spec.VMSize = "Standard_D64s_v5" }), node("holds", sized(1, 0)),
+		node("resized", sized(2, 0), func(n *apiv1.AzDriverNode) { n.Spec.VMSize = "Standard_D64s_v5" }),
+		node("holds", sized(1, 0)),
 		attachment("a", "replicas", apiv1.RoleReplica, attached), attachment("b", "replicas", apiv1.RoleReplica, attached),
 		attachment("a", "primaries", apiv1.RolePrimary, attached), attachment("b", "primaries", apiv1.RolePrimary, attached),
 		attachment("c", "foreign", apiv1.RolePrimary, attached), attachment("c", "unknown", apiv1.RolePrimary, attached),

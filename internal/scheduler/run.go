@@ -47,8 +47,8 @@ type Options struct {
 	StaleAfter time.Duration
 	// HeartbeatInterval is the default for a node that promises none.
 	HeartbeatInterval time.Duration
-	// ShutdownDelay is how long a stopping extender says that it is not ready and continues to answer, so that callers
-	// use another replica before it ends.
+	// ShutdownDelay is how long a stopping extender says that it is not ready and continues to
+	// answer, so that callers use another replica before it ends.
 	ShutdownDelay time.Duration
 	// LeaseNamespace and Identity for the election; "" turns it off.
 	LeaseNamespace, Identity string
@@ -57,7 +57,8 @@ type Options struct {
 	Clock    clock.Clock
 }
 
-// Certificate is a certificate that may be renewed; *certwatcher.CertWatcher and *webhookcert.Keeper are.
+// Certificate is a certificate that may be renewed; *certwatcher.CertWatcher and
+// *webhookcert.Keeper are.
 type Certificate interface {
 	GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	// Start keeps the certificate current until ctx is done.
@@ -70,9 +71,9 @@ const (
 	idleTimeout    = 90 * time.Second
 	headerBytes    = 16 << 10
 
-	// requestPatience is how long a request waits until the caches are filled, which is less than the scheduler's own
-	// timeout. It waits only during the first startPatience of the process, because an extender without an API server
-	// must not delay the scheduler.
+	// requestPatience is how long a request waits until the caches are filled, which is less than
+	// the scheduler's own timeout. It waits only during the first startPatience of the process,
+	// because an extender without an API server must not delay the scheduler.
 	requestPatience = time.Second
 	startPatience   = 10 * time.Second
 )
@@ -81,7 +82,12 @@ const (
 func Run(ctx context.Context, o Options) error {
 	log := logr.FromContextOrDiscard(ctx)
 	seen, err := observe(o.Config, &View{
-		Heartbeats: NewHeartbeats(HeartbeatOptions{Clock: o.Clock, Factor: o.StaleFactor, Minimum: o.StaleAfter, Interval: o.HeartbeatInterval}),
+		Heartbeats: NewHeartbeats(HeartbeatOptions{
+			Clock:    o.Clock,
+			Factor:   o.StaleFactor,
+			Minimum:  o.StaleAfter,
+			Interval: o.HeartbeatInterval,
+		}),
 		Namespace:  o.Namespace,
 		DriverName: o.DriverName,
 	})
@@ -92,8 +98,12 @@ func Run(ctx context.Context, o Options) error {
 	ready := func() bool { return seen.isFull() && !stopping.Load() }
 	metrics := NewMetrics(o.Registry, ready, seen.Heartbeats)
 	extender := &Extender{
-		Observer: seen, Ready: seen.await(o.Clock, startPatience, requestPatience), Accepting: ready,
-		MaxRequestBytes: o.MaxRequestBytes, Metrics: metrics, Clock: o.Clock,
+		Observer:        seen,
+		Ready:           seen.await(o.Clock, startPatience, requestPatience),
+		Accepting:       ready,
+		MaxRequestBytes: o.MaxRequestBytes,
+		Metrics:         metrics,
+		Clock:           o.Clock,
 	}
 	handler := extender.Handler()
 	certificate, err := o.certificate()
@@ -126,7 +136,12 @@ func Run(ctx context.Context, o Options) error {
 	}
 	group.Go(func() error { return serve(serving, o.Listener, handler, tlsConfig(certificate)) })
 	if o.WebhookListener != nil {
-		webhook := &Webhook{Observer: seen, Ready: seen.isFull, Metrics: metrics, Clock: o.Clock}
+		webhook := &Webhook{
+			Observer: seen,
+			Ready:    seen.isFull,
+			Metrics:  metrics,
+			Clock:    o.Clock,
+		}
 		own := o.WebhookCertificate
 		if own == nil {
 			own = certificate

@@ -45,10 +45,16 @@ func listener(t *testing.T) net.Listener {
 func startRun(t *testing.T, change func(*Options), config *rest.Config) (o Options, stop func() error) {
 	t.Helper()
 	o = Options{
-		Config: config, Namespace: apiv1.DefaultNamespace, DriverName: driver,
-		Listener: listener(t), HealthListener: listener(t),
-		MaxRequestBytes: 1 << 20, StaleFactor: 3, HeartbeatInterval: time.Minute,
-		Registry: prometheus.NewRegistry(), Clock: clock.RealClock{},
+		Config:            config,
+		Namespace:         apiv1.DefaultNamespace,
+		DriverName:        driver,
+		Listener:          listener(t),
+		HealthListener:    listener(t),
+		MaxRequestBytes:   1 << 20,
+		StaleFactor:       3,
+		HeartbeatInterval: time.Minute,
+		Registry:          prometheus.NewRegistry(),
+		Clock:             clock.RealClock{},
 	}
 	if change != nil {
 		change(&o)
@@ -125,7 +131,8 @@ func TestRunAnswersWhileItSaysThatItStops(t *testing.T) {
 	// The delay has no end here: Run ends because one of its servers is taken away.
 	ended := make(chan error, 1)
 	go func() { ended <- stop() }()
-	expect.Eventually(t, "it says that it stops", func() bool { return status(client, url+"/readyz") == http.StatusServiceUnavailable })
+	expect.Eventually(t, "it says that it stops",
+		func() bool { return status(client, url+"/readyz") == http.StatusServiceUnavailable })
 	if code := status(client, url+"/healthz"); code != http.StatusOK {
 		t.Errorf("answers %d while it stops", code)
 	}
@@ -185,7 +192,11 @@ func TestRunDoesNotAnswerOutOfIgnorance(t *testing.T) {
 func TestARequestThatComesBeforeTheCachesAreFilledWaitsForThem(t *testing.T) {
 	t.Parallel()
 	_, config := startAPI(t, node("node-a"), claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")))
-	seen, err := observe(config, &View{Heartbeats: quiet(), Namespace: apiv1.DefaultNamespace, DriverName: driver})
+	seen, err := observe(config, &View{
+		Heartbeats: quiet(),
+		Namespace:  apiv1.DefaultNamespace,
+		DriverName: driver,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +227,11 @@ func TestRunRefusesOldTLS(t *testing.T) {
 	writeCertificate(t, certFile, keyFile, 1)
 	o, _ := startRun(t, func(o *Options) { o.CertFile, o.KeyFile = certFile, keyFile }, config)
 	dial := func(version uint16) error {
-		conn, err := tls.Dial("tcp", o.Listener.Addr().String(), &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: version})
+		conn, err := tls.Dial("tcp", o.Listener.Addr().String(), &tls.Config{
+			InsecureSkipVerify: true,
+			MinVersion:         tls.VersionTLS10,
+			MaxVersion:         version,
+		})
 		if err == nil {
 			conn.Close()
 		}
@@ -257,8 +272,15 @@ func TestRunRefusesACertificateThatItCannotRead(t *testing.T) {
 	l := listener(t)
 	defer l.Close()
 	err := Run(context.Background(), Options{
-		Config: config, Namespace: "n", Listener: l, CertFile: "/does/not/exist", KeyFile: "/does/not/exist",
-		Registry: prometheus.NewRegistry(), Clock: clock.RealClock{}, StaleFactor: 3, HeartbeatInterval: time.Minute,
+		Config:            config,
+		Namespace:         "n",
+		Listener:          l,
+		CertFile:          "/does/not/exist",
+		KeyFile:           "/does/not/exist",
+		Registry:          prometheus.NewRegistry(),
+		Clock:             clock.RealClock{},
+		StaleFactor:       3,
+		HeartbeatInterval: time.Minute,
 	})
 	if err == nil {
 		t.Error("no error")
@@ -272,8 +294,11 @@ func writeCertificate(t *testing.T, certFile, keyFile string, serial int64) {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "extender"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"localhost"},
+		SerialNumber: big.NewInt(serial),
+		Subject:      pkix.Name{CommonName: "extender"},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(time.Hour),
+		DNSNames:     []string{"localhost"},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
@@ -283,7 +308,10 @@ func writeCertificate(t *testing.T, certFile, keyFile string, serial int64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, block := range map[string]*pem.Block{keyFile: {Type: "EC PRIVATE KEY", Bytes: keyDER}, certFile: {Type: "CERTIFICATE", Bytes: der}} {
+	for file, block := range map[string]*pem.Block{
+		keyFile:  {Type: "EC PRIVATE KEY", Bytes: keyDER},
+		certFile: {Type: "CERTIFICATE", Bytes: der},
+	} {
 		temporary := file + ".new"
 		if err := os.WriteFile(temporary, pem.EncodeToMemory(block), 0o600); err != nil {
 			t.Fatal(err)

@@ -11,7 +11,8 @@ type DiskState int
 const (
 	// Absent: nothing of the disk is on the node.
 	Absent DiskState = iota
-	// Attaching: the disk is on its way to the node, or is there, and the node has not answered the request to fence another one.
+	// Attaching: the disk is on its way to the node, or is there, and the node has not answered the
+	// request to fence another one.
 	Attaching
 	// Replica: the disk is attached and waits to be promoted.
 	Replica
@@ -27,7 +28,8 @@ var weights = map[DiskState]int64{Attaching: 1, Replica: 3, Primary: 4}
 type Volume struct {
 	// Name of the AzVolume; "" for a claim that has no disk yet.
 	Name string
-	// SKU of the disk as its class or its PersistentVolume names it; "" if they do not, or if it may have changed since.
+	// SKU of the disk as its class or its PersistentVolume names it; "" if they do not, or if it
+	// may have changed since.
 	SKU string
 	// Nodes that the disk is at, or on its way to.
 	Nodes map[string]DiskState
@@ -59,8 +61,8 @@ func Score(node string, volumes []Volume) int64 {
 	return score
 }
 
-// Prioritize rates the nodes, and returns those whose score is not the least: to the scheduler a node without a score has none. A node that cannot mount
-// is rated as if nothing were there.
+// Prioritize rates the nodes, and returns those whose score is not the least: to the scheduler a
+// node without a score has none. A node that cannot mount is rated as if nothing were there.
 func Prioritize(names []string, volumes []Volume, nodes Nodes) extenderv1.HostPriorityList {
 	list := extenderv1.HostPriorityList{}
 	near := demandOf(volumes).near

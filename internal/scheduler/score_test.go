@@ -18,14 +18,16 @@ func TestScore(t *testing.T) {
 		volumes []Volume
 		want    int64
 	}{
-		"a pod without volumes scores nothing":                         {nil, 0},
-		"a volume without a replica anywhere scores nothing":           {[]Volume{at(nil)}, 0},
-		"a replica elsewhere scores nothing here":                      {[]Volume{at(map[string]DiskState{"b": Replica})}, 0},
-		"a replica of the only volume":                                 {[]Volume{at(map[string]DiskState{"a": Replica})}, 8},
-		"the primary of the only volume scores the most":               {[]Volume{at(map[string]DiskState{"a": Primary})}, 10},
-		"a replica on its way scores less than one that is there":      {[]Volume{at(map[string]DiskState{"a": Attaching})}, 3},
-		"replicas of one of two volumes score half":                    {[]Volume{at(map[string]DiskState{"a": Replica}), at(nil)}, 4},
-		"replicas of both volumes":                                     {[]Volume{at(map[string]DiskState{"a": Replica}), at(map[string]DiskState{"a": Replica})}, 8},
+		"a pod without volumes scores nothing":                    {nil, 0},
+		"a volume without a replica anywhere scores nothing":      {[]Volume{at(nil)}, 0},
+		"a replica elsewhere scores nothing here":                 {[]Volume{at(map[string]DiskState{"b": Replica})}, 0},
+		"a replica of the only volume":                            {[]Volume{at(map[string]DiskState{"a": Replica})}, 8},
+		"the primary of the only volume scores the most":          {[]Volume{at(map[string]DiskState{"a": Primary})}, 10},
+		"a replica on its way scores less than one that is there": {[]Volume{at(map[string]DiskState{"a": Attaching})}, 3},
+		"replicas of one of two volumes score half": {[]Volume{at(map[string]DiskState{"a": Replica}),
+			at(nil)}, 4},
+		"replicas of both volumes": {[]Volume{at(map[string]DiskState{"a": Replica}),
+			at(map[string]DiskState{"a": Replica})}, 8},
 		"a claim without a disk yet counts as a volume that is absent": {[]Volume{at(map[string]DiskState{"a": Replica}), {}}, 4},
 	}
 	for name, c := range cases {
@@ -103,7 +105,8 @@ func TestANodeWithAllOfThePodsVolumesBeatsEveryNodeThatWaitsForAzure(t *testing.
 		for i := range volumes {
 			volumes[i].Nodes["all"] = Replica
 		}
-		volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "missing")].Nodes["some"] = DiskState(rapid.IntRange(int(Absent), int(Attaching)).Draw(t, "presence"))
+		volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "missing")].Nodes["some"] = DiskState(
+			rapid.IntRange(int(Absent), int(Attaching)).Draw(t, "presence"))
 		if all, some := Score("all", volumes), Score("some", volumes); all <= some {
 			t.Fatalf("all replicas score %d, with one missing %d", all, some)
 		}

@@ -22,11 +22,12 @@ type Observer interface {
 	Nodes(volumes []Volume, use func(Nodes))
 }
 
-// Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and /readyz.
+// Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and
+// /readyz.
 type Extender struct {
 	Observer Observer
-	// Ready says that the observer knows the cluster. It may wait a moment, no longer than ctx, for that to be so. Until
-	// then a pod whose volumes may be the driver's gets no answer.
+	// Ready says that the observer knows the cluster. It may wait a moment, no longer than ctx, for
+	// that to be so. Until then a pod whose volumes may be the driver's gets no answer.
 	Ready func(ctx context.Context) bool
 	// Accepting is what /readyz says: Ready, and not about to stop.
 	Accepting func() bool
@@ -54,7 +55,8 @@ func (e *Extender) readyz(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, "ok")
 }
 
-// timed answers with what a verb writes into the workspace, or with the HTTP status of its error, and measures it.
+// timed answers with what a verb writes into the workspace, or with the HTTP status of its error,
+// and measures it.
 func (e *Extender) timed(verb string, answer func(*workspace, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		start := e.Clock.Now()
@@ -126,8 +128,9 @@ func (e *Extender) prioritize(space *workspace, r *http.Request) error {
 	return space.write(&list)
 }
 
-// volumes returns the pod's volumes that are the driver's. After an error the scheduler continues without the extender
-// if it is configured so. An answer without information would be wrong, and the scheduler would use it.
+// volumes returns the pod's volumes that are the driver's. After an error the scheduler continues
+// without the extender if it is configured so. An answer without information would be wrong, and
+// the scheduler would use it.
 func (e *Extender) volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 	if !slices.ContainsFunc(pod.Spec.Volumes, mayBeOurs) {
 		return nil, nil
@@ -180,7 +183,11 @@ func nodeNames(args *arguments) []string {
 }
 
 func withoutFailed(list *corev1.NodeList, failed extenderv1.FailedNodesMap) *corev1.NodeList {
-	kept := &corev1.NodeList{TypeMeta: list.TypeMeta, ListMeta: list.ListMeta, Items: make([]corev1.Node, 0, len(list.Items))}
+	kept := &corev1.NodeList{
+		TypeMeta: list.TypeMeta,
+		ListMeta: list.ListMeta,
+		Items:    make([]corev1.Node, 0, len(list.Items)),
+	}
 	for i := range list.Items {
 		if _, out := failed[list.Items[i].Name]; !out {
 			kept.Items = append(kept.Items, list.Items[i])
@@ -194,7 +201,8 @@ func withPod(ctx context.Context, pod *corev1.Pod) (context.Context, logr.Logger
 	return logr.NewContext(ctx, log), log
 }
 
-// send sends the answer at once: in chunks, the one about 5,000 nodes would be some thirty writes to the connection.
+// send sends the answer at once: in chunks, the one about 5,000 nodes would be some thirty writes
+// to the connection.
 func (w *workspace) send(ctx context.Context, to http.ResponseWriter) {
 	to.Header().Set("Content-Type", "application/json")
 	to.Header().Set("Content-Length", strconv.Itoa(w.answer.Len()))

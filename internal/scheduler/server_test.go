@@ -29,7 +29,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// knows is an Observer that knows one volume: primary at node-a, replica at node-b; node-c has no plug-in.
+// knows is an Observer that knows one volume: primary at node-a, replica at node-b; node-c has no
+// plug-in.
 type knows struct{}
 
 func (knows) Volumes(p *corev1.Pod) []Volume {
@@ -68,14 +69,22 @@ func ready(context.Context) bool { return true }
 func not(context.Context) bool   { return false }
 
 func quiet() *Heartbeats {
-	return NewHeartbeats(HeartbeatOptions{Clock: clock.RealClock{}, Factor: 3, Interval: time.Minute})
+	return NewHeartbeats(HeartbeatOptions{
+		Clock:    clock.RealClock{},
+		Factor:   3,
+		Interval: time.Minute,
+	})
 }
 
 func newExtender(change func(*Extender)) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
 	e := &Extender{
-		Observer: knows{}, Ready: ready, Accepting: yes, MaxRequestBytes: 1 << 20,
-		Metrics: NewMetrics(registry, yes, quiet()), Clock: clock.RealClock{},
+		Observer:        knows{},
+		Ready:           ready,
+		Accepting:       yes,
+		MaxRequestBytes: 1 << 20,
+		Metrics:         NewMetrics(registry, yes, quiet()),
+		Clock:           clock.RealClock{},
 	}
 	if change != nil {
 		change(e)
@@ -88,7 +97,10 @@ func names(list ...string) *[]string { return &list }
 func wholeNodes(list ...string) *corev1.NodeList {
 	nodes := &corev1.NodeList{}
 	for _, name := range list {
-		nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kept": "yes"}}})
+		nodes.Items = append(nodes.Items, corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: map[string]string{"kept": "yes"},
+		}})
 	}
 	return nodes
 }
@@ -107,15 +119,39 @@ func TestAnswers(t *testing.T) {
 		args   extenderv1.ExtenderArgs
 		change func(*Extender)
 	}{
-		"filter-names":                         {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
-		"filter-whole-nodes":                   {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
-		"filter-without-our-volumes":           {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
-		"filter-no-nodes":                      {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: &[]string{}}, nil},
-		"filter-not-ready-without-volumes":     {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, func(e *Extender) { e.Ready = not }},
-		"prioritize-names":                     {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
-		"prioritize-whole-nodes":               {"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
-		"prioritize-without-our-volumes":       {"prioritize", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
-		"prioritize-not-ready-without-volumes": {"prioritize", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, func(e *Extender) { e.Ready = not }},
+		"filter-names": {"filter", extenderv1.ExtenderArgs{
+			Pod:       pod("data"),
+			NodeNames: names(all...),
+		}, nil},
+		"filter-whole-nodes": {"filter", extenderv1.ExtenderArgs{
+			Pod:   pod("data"),
+			Nodes: wholeNodes(all...),
+		}, nil},
+		"filter-without-our-volumes": {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
+		"filter-no-nodes": {"filter", extenderv1.ExtenderArgs{
+			Pod:       pod("data"),
+			NodeNames: &[]string{},
+		}, nil},
+		"filter-not-ready-without-volumes": {"filter", extenderv1.ExtenderArgs{
+			Pod:       pod(),
+			NodeNames: names(all...),
+		}, func(e *Extender) { e.Ready = not }},
+		"prioritize-names": {"prioritize", extenderv1.ExtenderArgs{
+			Pod:       pod("data"),
+			NodeNames: names(all...),
+		}, nil},
+		"prioritize-whole-nodes": {"prioritize", extenderv1.ExtenderArgs{
+			Pod:   pod("data"),
+			Nodes: wholeNodes(all...),
+		}, nil},
+		"prioritize-without-our-volumes": {"prioritize", extenderv1.ExtenderArgs{
+			Pod:       pod(),
+			NodeNames: names(all...),
+		}, nil},
+		"prioritize-not-ready-without-volumes": {"prioritize", extenderv1.ExtenderArgs{
+			Pod:       pod(),
+			NodeNames: names(all...),
+		}, func(e *Extender) { e.Ready = not }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -166,21 +202,32 @@ func TestRequestsThatGetNoAnswer(t *testing.T) {
 		want               int
 		says               string
 	}{
-		"not JSON":                         {http.MethodPost, "/filter", "{", nil, http.StatusBadRequest, "read the arguments"},
-		"a pod of the wrong type":          {http.MethodPost, "/filter", `{"Pod": 7}`, nil, http.StatusBadRequest, "ExtenderArgs.Pod"},
-		"no pod":                           {http.MethodPost, "/prioritize", `{"NodeNames": ["a"]}`, nil, http.StatusBadRequest, "no Pod"},
-		"neither nodes nor their names":    {http.MethodPost, "/prioritize", `{"Pod": {}}`, nil, http.StatusBadRequest, "neither Nodes nor NodeNames"},
-		"nothing but null":                 {http.MethodPost, "/filter", "null", nil, http.StatusBadRequest, "no Pod"},
-		"an empty body":                    {http.MethodPost, "/filter", "", nil, http.StatusBadRequest, "EOF"},
-		"something after the arguments":    {http.MethodPost, "/filter", string(good) + "{}", nil, http.StatusBadRequest, "something after"},
-		"an unknown field is passed over":  {http.MethodPost, "/filter", `{"Pod": {"spec": {"news": 1}}, "NodeNames": [], "News": 1}`, nil, http.StatusOK, ""},
-		"a body over the limit":            {http.MethodPost, "/filter", `{"NodeNames": ["` + strings.Repeat("x", 2<<20) + `"]}`, nil, http.StatusRequestEntityTooLarge, "too large"},
-		"space over the limit":             {http.MethodPost, "/filter", string(good) + strings.Repeat(" ", 2<<20), nil, http.StatusRequestEntityTooLarge, "too large"},
-		"a body that is nested too deep":   {http.MethodPost, "/filter", strings.Repeat("[", 100_000), nil, http.StatusBadRequest, ""},
-		"the wrong method":                 {http.MethodGet, "/filter", "", nil, http.StatusMethodNotAllowed, "Method Not Allowed"},
-		"a verb that is not served":        {http.MethodPost, "/bind", "{}", nil, http.StatusNotFound, "not found"},
-		"filter while the caches fill":     {http.MethodPost, "/filter", string(good), func(e *Extender) { e.Ready = not }, http.StatusServiceUnavailable, "caches are not filled"},
-		"prioritize while the caches fill": {http.MethodPost, "/prioritize", string(good), func(e *Extender) { e.Ready = not }, http.StatusServiceUnavailable, "caches are not filled"},
+		"not JSON": {http.MethodPost, "/filter", "{", nil, http.StatusBadRequest, "read the arguments"},
+		"a pod of the wrong type": {http.MethodPost, "/filter", `{"Pod": 7}`, nil, http.StatusBadRequest,
+			"ExtenderArgs.Pod"},
+		"no pod": {http.MethodPost, "/prioritize", `{"NodeNames": ["a"]}`, nil, http.StatusBadRequest,
+			"no Pod"},
+		"neither nodes nor their names": {http.MethodPost, "/prioritize", `{"Pod": {}}`, nil, http.StatusBadRequest,
+			"neither Nodes nor NodeNames"},
+		"nothing but null": {http.MethodPost, "/filter", "null", nil, http.StatusBadRequest, "no Pod"},
+		"an empty body":    {http.MethodPost, "/filter", "", nil, http.StatusBadRequest, "EOF"},
+		"something after the arguments": {http.MethodPost, "/filter", string(good) + "{}", nil, http.StatusBadRequest,
+			"something after"},
+		"an unknown field is passed over": {http.MethodPost, "/filter",
+			`{"Pod": {"spec": {"news": 1}}, "NodeNames": [], "News": 1}`, nil, http.StatusOK, ""},
+		"a body over the limit": {http.MethodPost, "/filter", `{"NodeNames": ["` + strings.Repeat("x", 2<<20) + `"]}`,
+			nil, http.StatusRequestEntityTooLarge, "too large"},
+		"space over the limit": {http.MethodPost, "/filter", string(good) + strings.Repeat(" ", 2<<20), nil,
+			http.StatusRequestEntityTooLarge, "too large"},
+		"a body that is nested too deep": {http.MethodPost, "/filter", strings.Repeat("[", 100_000), nil, http.StatusBadRequest,
+			""},
+		"the wrong method": {http.MethodGet, "/filter", "", nil, http.StatusMethodNotAllowed,
+			"Method Not Allowed"},
+		"a verb that is not served": {http.MethodPost, "/bind", "{}", nil, http.StatusNotFound, "not found"},
+		"filter while the caches fill": {http.MethodPost, "/filter", string(good), func(e *Extender) { e.Ready = not },
+			http.StatusServiceUnavailable, "caches are not filled"},
+		"prioritize while the caches fill": {http.MethodPost, "/prioritize", string(good), func(e *Extender) { e.Ready = not },
+			http.StatusServiceUnavailable, "caches are not filled"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -188,7 +235,8 @@ func TestRequestsThatGetNoAnswer(t *testing.T) {
 			handler, _ := newExtender(c.change)
 			server := httptest.NewServer(handler)
 			defer server.Close()
-			request, err := http.NewRequestWithContext(context.Background(), c.method, server.URL+c.path, strings.NewReader(c.body))
+			request, err := http.NewRequestWithContext(context.Background(), c.method, server.URL+c.path,
+				strings.NewReader(c.body))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,10 +306,12 @@ func TestMetricsCountFaults(t *testing.T) {
 # TYPE azuredisk_scheduler_extender_nodes_filtered_total counter
 azuredisk_scheduler_extender_nodes_filtered_total{fault="no-node-plug-in"} 1
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "azuredisk_scheduler_extender_nodes_filtered_total"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want),
+		"azuredisk_scheduler_extender_nodes_filtered_total"); err != nil {
 		t.Error(err)
 	}
-	if n, err := testutil.GatherAndCount(registry, "azuredisk_scheduler_extender_request_duration_seconds"); err != nil || n != 2 {
+	if n, err := testutil.GatherAndCount(registry, "azuredisk_scheduler_extender_request_duration_seconds"); err != nil ||
+		n != 2 {
 		t.Errorf("%d series of request durations, want one for each status code: %v", n, err)
 	}
 }

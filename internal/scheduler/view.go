@@ -12,7 +12,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// View is what the extender decides upon. Each method costs a fixed number of look-ups for each volume that it is asked about, and one for each node.
+// View is what the extender decides upon. Each method costs a fixed number of look-ups for each
+// volume that it is asked about, and one for each node.
 type View struct {
 	// Heartbeats of the nodes.
 	Heartbeats *Heartbeats
@@ -26,14 +27,15 @@ type View struct {
 	claims      *store.Store[claimRecord]
 	disks       *store.Store[disk] // by the name of the PersistentVolume
 	classes     *store.Store[disk]
-	// byVolume are the attachments of each volume, and taken those of each node that do not give way. The lock of attachments is also theirs.
+	// byVolume are the attachments of each volume, and taken those of each node that do not give
+	// way. The lock of attachments is also theirs.
 	byVolume, taken map[string][]*attachmentRecord
 	table           nodeTable
 }
 
-// Volumes returns the volumes of the pod that are this driver's, with the nodes
-// that hold them. A claim that waits for its first consumer is among them, without
-// nodes. A claim, volume or class that does not exist is passed over: the scheduler itself deals with it.
+// Volumes returns the volumes of the pod that are this driver's, with the nodes that hold them. A
+// claim that waits for its first consumer is among them, without nodes. A claim, volume or class
+// that does not exist is passed over: the scheduler itself deals with it.
 func (v *View) Volumes(pod *corev1.Pod) []Volume {
 	var volumes []Volume
 	seen := map[string]bool{}
@@ -97,7 +99,8 @@ func valueOf(d *disk) disk {
 	return *d
 }
 
-// skuOf finds the SKU among the parameters of a class or the attributes of a volume; "" if they do not name it.
+// skuOf finds the SKU among the parameters of a class or the attributes of a volume; "" if they do
+// not name it.
 func skuOf(parameters map[string]string) string {
 	for key, value := range parameters {
 		if strings.EqualFold(key, "skuName") || strings.EqualFold(key, "storageAccountType") {
@@ -113,8 +116,12 @@ func (v *View) nodes(volume string) map[string]DiskState {
 		if state != Replica {
 			continue
 		}
-		// Its plug-in may be dead, or may not reach the API server: then it cannot mount the volume either.
-		if node := v.driverNodes.Get(client.ObjectKey{Namespace: v.Namespace, Name: name}); node != nil && reservation.Unanswered(*node, volume) {
+		// Its plug-in may be dead, or may not reach the API server: then it cannot mount the volume
+		// either.
+		if node := v.driverNodes.Get(client.ObjectKey{
+			Namespace: v.Namespace,
+			Name:      name,
+		}); node != nil && reservation.Unanswered(*node, volume) {
 			nodes[name] = Attaching
 		}
 	}
@@ -166,7 +173,8 @@ func (v *View) takenAt(nodes map[string]bool) map[string][]string {
 // servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.
 func (v *View) servesInTree() bool { return v.DriverName == apiv1.GroupName }
 
-// volumeName returns the name of the AzVolume for a volume handle; "" for what is not the ID of a disk.
+// volumeName returns the name of the AzVolume for a volume handle; "" for what is not the ID of a
+// disk.
 func volumeName(diskURI string) string {
 	disk, err := volumehandle.Parse(diskURI)
 	if err != nil {

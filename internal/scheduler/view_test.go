@@ -23,7 +23,11 @@ func startView(t testing.TB, config *rest.Config) *observation {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	seen, err := observe(config, &View{
-		Heartbeats: NewHeartbeats(HeartbeatOptions{Clock: testingclock.NewFakePassiveClock(epoch), Factor: 3, Interval: time.Minute}),
+		Heartbeats: NewHeartbeats(HeartbeatOptions{
+			Clock:    testingclock.NewFakePassiveClock(epoch),
+			Factor:   3,
+			Interval: time.Minute,
+		}),
 		Namespace:  apiv1.DefaultNamespace,
 		DriverName: driver,
 	})
@@ -49,7 +53,13 @@ func TestVolumesOfAPod(t *testing.T) {
 	nameless := attachment("data", "node-x", apiv1.RoleReplica, apiv1.AttachmentAttached)
 	nameless.Name, nameless.Spec.NodeName = "nameless", ""
 	ephemeral := claim("web-0-scratch", "pv-scratch", "ours")
-	ephemeral.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Pod", Name: "web-0", UID: "pod-uid", Controller: ptr.To(true)}}
+	ephemeral.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "v1",
+		Kind:       "Pod",
+		Name:       "web-0",
+		UID:        "pod-uid",
+		Controller: ptr.To(true),
+	}}
 	inTree := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-old"}}
 	inTree.Spec.AzureDisk = &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("Old")}
 
@@ -85,7 +95,10 @@ func TestVolumesOfAPod(t *testing.T) {
 		{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
 	}
 	inline := pod()
-	inline.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("data")}}}}
+	inline.Spec.Volumes = []corev1.Volume{{
+		Name:         "v",
+		VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("data")}},
+	}}
 
 	data := map[string]DiskState{
 		"node-a": Primary, "node-b": Replica, "node-c": Absent, "node-d": Attaching,
@@ -96,22 +109,49 @@ func TestVolumesOfAPod(t *testing.T) {
 		pod  *corev1.Pod
 		want []Volume
 	}{
-		"a pod without volumes":                                {pod(), nil},
-		"a claim with a primary, replicas and failures":        {pod("data"), []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
-		"another disk of the name, in another resource group":  {pod("twin"), []Volume{{Name: volumeName(twin), Nodes: map[string]DiskState{}}}},
-		"all of the volumes count":                             {pod("data", "logs"), []Volume{{Name: volumeName(diskURI("data")), Nodes: data}, {Name: volumeName(diskURI("logs")), Nodes: logs}}},
-		"a claim that is mounted twice counts once":            {pod("logs", "logs"), []Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
-		"a volume of another driver does not count":            {pod("foreign", "logs"), []Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
-		"a claim that waits for its first consumer":            {pod("waiting"), []Volume{{}}},
-		"a claim that waits for another driver":                {pod("waiting-foreign"), nil},
-		"a claim that does not exist":                          {pod("missing"), nil},
-		"a claim whose volume does not exist":                  {pod("lost"), nil},
-		"a volume that is no CSI volume":                       {pod("local"), nil},
-		"a volume of the former in-tree plug-in":               {pod("old"), []Volume{{Name: volumeName(diskURI("old")), Nodes: map[string]DiskState{}}}},
-		"an inline volume of the former in-tree plug-in":       {inline, []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
-		"an ephemeral claim, and one not made for the pod":     {ephemeralPod, []Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]DiskState{}}}},
+		"a pod without volumes": {pod(), nil},
+		"a claim with a primary, replicas and failures": {pod("data"), []Volume{{
+			Name:  volumeName(diskURI("data")),
+			Nodes: data,
+		}}},
+		"another disk of the name, in another resource group": {pod("twin"), []Volume{{
+			Name:  volumeName(twin),
+			Nodes: map[string]DiskState{},
+		}}},
+		"all of the volumes count": {pod("data", "logs"), []Volume{{
+			Name:  volumeName(diskURI("data")),
+			Nodes: data,
+		}, {Name: volumeName(diskURI("logs")), Nodes: logs}}},
+		"a claim that is mounted twice counts once": {pod("logs", "logs"), []Volume{{
+			Name:  volumeName(diskURI("logs")),
+			Nodes: logs,
+		}}},
+		"a volume of another driver does not count": {pod("foreign", "logs"), []Volume{{
+			Name:  volumeName(diskURI("logs")),
+			Nodes: logs,
+		}}},
+		"a claim that waits for its first consumer": {pod("waiting"), []Volume{{}}},
+		"a claim that waits for another driver":     {pod("waiting-foreign"), nil},
+		"a claim that does not exist":               {pod("missing"), nil},
+		"a claim whose volume does not exist":       {pod("lost"), nil},
+		"a volume that is no CSI volume":            {pod("local"), nil},
+		"a volume of the former in-tree plug-in": {pod("old"), []Volume{{
+			Name:  volumeName(diskURI("old")),
+			Nodes: map[string]DiskState{},
+		}}},
+		"an inline volume of the former in-tree plug-in": {inline, []Volume{{
+			Name:  volumeName(diskURI("data")),
+			Nodes: data,
+		}}},
+		"an ephemeral claim, and one not made for the pod": {ephemeralPod, []Volume{{
+			Name:  volumeName(diskURI("scratch")),
+			Nodes: map[string]DiskState{},
+		}}},
 		"a volume without a handle is a volume without a disk": {pod("no-handle"), []Volume{{}}},
-		"a pod of another namespace does not see these claims": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}, Spec: pod("data").Spec}, nil},
+		"a pod of another namespace does not see these claims": {&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "other"},
+			Spec:       pod("data").Spec,
+		}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +165,12 @@ func TestVolumesOfAPod(t *testing.T) {
 
 func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
 	return func(n *apiv1.AzDriverNode) {
-		n.Status.Conditions = append(n.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReachable, Status: status, Reason: apiv1.ReachableNodeLost, Message: "no answer"})
+		n.Status.Conditions = append(n.Status.Conditions, metav1.Condition{
+			Type:    apiv1.NodeConditionReachable,
+			Status:  status,
+			Reason:  apiv1.ReachableNodeLost,
+			Message: "no answer",
+		})
 	}
 }
 
@@ -142,13 +187,16 @@ func TestHealthOfANode(t *testing.T) {
 	notReady.Status.Conditions[0].Status, notReady.Status.Conditions[0].Reason, notReady.Status.Conditions[0].Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
 	stub, config := startAPI(t, node("good"), notReady,
 		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
-		// The controller's condition also counts while every heartbeat looks new, as after a restart of the extender.
-		node("lost", reachable(metav1.ConditionFalse)), node("unsure", reachable(metav1.ConditionUnknown)), node("back", reachable(metav1.ConditionTrue)),
+		// The controller's condition also counts while every heartbeat looks new, as after a
+		// restart of the extender.
+		node("lost", reachable(metav1.ConditionFalse)), node("unsure", reachable(metav1.ConditionUnknown)),
+		node("back", reachable(metav1.ConditionTrue)),
 		node("no-heartbeat", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }))
 	view := startView(t, config)
 	cases := map[string]Fault{
 		"lost": FaultLost, "unsure": FaultNone, "back": FaultNone,
-		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady, "no-heartbeat": FaultNone, "unknown": FaultNoPlugin,
+		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady, "no-heartbeat": FaultNone,
+		"unknown": FaultNoPlugin,
 	}
 	for name, want := range cases {
 		h := mountable(t, view.View, name)
@@ -176,11 +224,27 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 		})
 	}
 	objects := []client.Object{
-		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")), claim("logs", "pv-logs", "ours"), volume("pv-logs", driver, diskURI("logs")),
+		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")), claim("logs", "pv-logs", "ours"),
+		volume("pv-logs", driver, diskURI("logs")),
 		asked("silent"), node("not-asked"),
-		asked("answered", apiv1.FenceResult{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 3, Key: "0xad"}),
-		asked("refused", apiv1.FenceResult{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 3, Message: "no reservations"}),
-		asked("answered-before", apiv1.FenceResult{VolumeName: volumeName(diskURI("data")), NodeName: "lost", Epoch: 2, Key: "0xad"}),
+		asked("answered", apiv1.FenceResult{
+			VolumeName: volumeName(diskURI("data")),
+			NodeName:   "lost",
+			Epoch:      3,
+			Key:        "0xad",
+		}),
+		asked("refused", apiv1.FenceResult{
+			VolumeName: volumeName(diskURI("data")),
+			NodeName:   "lost",
+			Epoch:      3,
+			Message:    "no reservations",
+		}),
+		asked("answered-before", apiv1.FenceResult{
+			VolumeName: volumeName(diskURI("data")),
+			NodeName:   "lost",
+			Epoch:      2,
+			Key:        "0xad",
+		}),
 		asked("uses-it"), attachment("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
 	}
 	for _, name := range []string{"silent", "not-asked", "answered", "refused", "answered-before", "no-plug-in"} {
@@ -190,7 +254,15 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	_, config := startAPI(t, objects...)
 	volumes := startView(t, config).Volumes(pod("data", "logs"))
 	want := []map[string]DiskState{
-		{"silent": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica, "answered-before": Attaching, "no-plug-in": Replica, "uses-it": Primary},
+		{
+			"silent":          Attaching,
+			"not-asked":       Replica,
+			"answered":        Replica,
+			"refused":         Replica,
+			"answered-before": Attaching,
+			"no-plug-in":      Replica,
+			"uses-it":         Primary,
+		},
 		{"silent": Replica}, // it was asked about another volume
 	}
 	for i, volume := range volumes {

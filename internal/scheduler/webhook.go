@@ -25,8 +25,9 @@ const (
 	resultFailed    = "failed"
 )
 
-// Webhook answers admission requests for new pods with the preferences for their nodes. It allows every pod: without an
-// answer in time, without information and after an error the pod is created unchanged.
+// Webhook answers admission requests for new pods with the preferences for their nodes. It allows
+// every pod: without an answer in time, without information and after an error the pod is created
+// unchanged.
 type Webhook struct {
 	Observer Observer
 	// Ready says that the observer knows the cluster.
@@ -59,8 +60,10 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 	return admission.Patched("", patch...)
 }
 
-// guardedSteer turns a panic into an error: controller-runtime would answer it with a refusal of the pod.
-func (w *Webhook) guardedSteer(ctx context.Context, request admission.Request) (patch []jsonpatch.Operation, result string, err error) {
+// guardedSteer turns a panic into an error: controller-runtime would answer it with a refusal of
+// the pod.
+func (w *Webhook) guardedSteer(ctx context.Context, request admission.Request) (patch []jsonpatch.Operation, result string,
+	err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			patch, result, err = nil, resultFailed, fmt.Errorf("panic: %v", cause)
@@ -87,12 +90,13 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 	if len(patch) == 0 {
 		return nil, resultUnchanged, nil
 	}
-	logr.FromContextOrDiscard(ctx).V(1).Info("steered a pod", "volumes", len(volumes), "scores", fitness.Scores, "unfit", len(fitness.Unfit))
+	logr.FromContextOrDiscard(ctx).V(1).Info("steered a pod", "volumes", len(volumes), "scores", fitness.Scores, "unfit",
+		len(fitness.Unfit))
 	return patch, resultSteered, nil
 }
 
-// Judge collects what is known of the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes
-// require a label that the node plug-in registers.
+// Judge collects what is known of the nodes with a node plug-in. Other nodes cannot get the pod:
+// its PersistentVolumes require a label that the node plug-in registers.
 func Judge(observer Observer, volumes []Volume) Fitness {
 	fitness := Fitness{Scores: map[string]int64{}, Unfit: map[string]Fault{}}
 	observer.Nodes(volumes, func(nodes Nodes) {

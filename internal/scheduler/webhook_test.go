@@ -21,7 +21,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// review is the request that an API server sends for a new pod. The pod has no namespace of its own.
+// review is the request that an API server sends for a new pod. The pod has no namespace of its
+// own.
 func review(t *testing.T, p *corev1.Pod) []byte {
 	t.Helper()
 	p = p.DeepCopy()
@@ -40,10 +41,12 @@ func reviewOf(t *testing.T, namespace string, raw []byte) []byte {
 	body, err := json.Marshal(admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
 		Request: &admissionv1.AdmissionRequest{
-			UID: "review-uid", Operation: admissionv1.Create, Namespace: namespace,
-			Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
-			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
-			Object:   runtime.RawExtension{Raw: raw},
+			UID:       "review-uid",
+			Operation: admissionv1.Create,
+			Namespace: namespace,
+			Kind:      metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource:  metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Object:    runtime.RawExtension{Raw: raw},
 		},
 	})
 	if err != nil {
@@ -59,7 +62,12 @@ func (panics) Volumes(*corev1.Pod) []Volume { panic("bug") }
 
 func newWebhook(observer Observer, ready func() bool) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
-	webhook := &Webhook{Observer: observer, Ready: ready, Metrics: NewMetrics(registry, yes, quiet()), Clock: clock.RealClock{}}
+	webhook := &Webhook{
+		Observer: observer,
+		Ready:    ready,
+		Metrics:  NewMetrics(registry, yes, quiet()),
+		Clock:    clock.RealClock{},
+	}
 	return webhook.Handler(), registry
 }
 
@@ -127,7 +135,8 @@ func TestTheWebhookSteersAPod(t *testing.T) {
 		want []string
 	}{
 		"of a replicated volume": {pod("data"), []string{
-			"100 kubernetes.io/hostname In node-a", "80 kubernetes.io/hostname In node-b", "50 kubernetes.io/hostname NotIn node-c",
+			"100 kubernetes.io/hostname In node-a", "80 kubernetes.io/hostname In node-b",
+			"50 kubernetes.io/hostname NotIn node-c",
 		}},
 		"of another driver's volume":           {pod("theirs"), nil},
 		"of a claim that is not known (yet)":   {pod("missing"), nil},
@@ -152,9 +161,10 @@ func TestTheWebhookAllowsAPodThatItCannotSteer(t *testing.T) {
 		body     []byte
 		result   string
 	}{
-		"the caches are not filled":   {knows{}, no, good, resultNotReady},
-		"a bug":                       {panics{}, yes, good, resultFailed},
-		"something that is not a pod": {knows{}, yes, reviewOf(t, "default", []byte(`{"spec":{"volumes":"none"}}`)), resultFailed},
+		"the caches are not filled": {knows{}, no, good, resultNotReady},
+		"a bug":                     {panics{}, yes, good, resultFailed},
+		"something that is not a pod": {knows{}, yes, reviewOf(t, "default", []byte(`{"spec":{"volumes":"none"}}`)),
+			resultFailed},
 	} {
 		handler, registry := newWebhook(c.observer, c.ready)
 		if response := admit(t, handler, c.body); len(response.Patch) != 0 {
@@ -189,16 +199,26 @@ func TestJudge(t *testing.T) {
 	gone := func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }
 	// A Node's name may be longer than the value of a label.
 	long := strings.Repeat("long.", 20) + "node"
-	_, config := startAPI(t, node(long, gone), node("holds", large), node("holds-and-is-full", full), node("is-full", full), node("does-not-take-it", slow),
+	_, config := startAPI(t, node(long, gone), node("holds", large), node("holds-and-is-full", full), node("is-full", full),
+		node("does-not-take-it", slow),
 		node("is-not-ready", gone), node("is-free", large))
 	volumes := []Volume{
-		{Name: "a", SKU: "Premium_LRS", Nodes: map[string]DiskState{"holds": Replica, "holds-and-is-full": Replica, "has-no-plug-in": Replica}},
+		{
+			Name:  "a",
+			SKU:   "Premium_LRS",
+			Nodes: map[string]DiskState{"holds": Replica, "holds-and-is-full": Replica, "has-no-plug-in": Replica},
+		},
 		{Name: "b", SKU: "Premium_LRS"},
 	}
 	got := Judge(startView(t, config), volumes)
 	want := Fitness{
 		Scores: map[string]int64{"holds": 4},
-		Unfit:  map[string]Fault{"holds-and-is-full": FaultNoRoom, "is-full": FaultNoRoom, "does-not-take-it": FaultUnsupported, "is-not-ready": FaultNotReady},
+		Unfit: map[string]Fault{
+			"holds-and-is-full": FaultNoRoom,
+			"is-full":           FaultNoRoom,
+			"does-not-take-it":  FaultUnsupported,
+			"is-not-ready":      FaultNotReady,
+		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("want (-) and got (+):\n%s", diff)

@@ -8,8 +8,9 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// workspace is memory for one request, which later requests use again. Otherwise each request about thousands of nodes would leave so much garbage that one
-// request in a hundred would run beside the garbage collector.
+// workspace is memory for one request, which later requests use again. Otherwise each request about
+// thousands of nodes would leave so much garbage that one request in a hundred would run beside the
+// garbage collector.
 type workspace struct {
 	body, answer bytes.Buffer
 	names        []string
@@ -23,10 +24,12 @@ func (w *workspace) write(value any) error {
 	return json.NewEncoder(&w.answer).Encode(value)
 }
 
-// beforeNames and noNames are how the JSON of a result begins that has neither nodes nor their names.
+// beforeNames and noNames are how the JSON of a result begins that has neither nodes nor their
+// names.
 const beforeNames, noNames = `{"Nodes":null,"NodeNames":`, `null,`
 
-// writeResult writes the answer to filter. Names that are plain need no escapes; they are written without encoding/json, which takes several times as long.
+// writeResult writes the answer to filter. Names that are plain need no escapes; they are written
+// without encoding/json, which takes several times as long.
 func (w *workspace) writeResult(result *extenderv1.ExtenderFilterResult, plain bool) error {
 	if !plain {
 		return w.write(result)

@@ -1,9 +1,11 @@
-// Package snapshotparams parses the parameters of a VolumeSnapshotClass. It is as strict as package volumeparams: an
-// unknown parameter, a value that is not allowed and parameters that contradict each other are errors that name the
-// parameter, the value and what is allowed. One error lists all faults.
+// Package snapshotparams parses the parameters of a VolumeSnapshotClass. It is as strict as package
+// volumeparams: an unknown parameter, a value that is not allowed and parameters that contradict
+// each other are errors that name the parameter, the value and what is allowed. One error lists all
+// faults.
 //
-// Keys are compared without regard to case, and every parameter of the V1 driver is known, so that its
-// VolumeSnapshotClasses continue to work. The package does no I/O. Its caller is the CSI controller server.
+// Keys are compared without regard to case, and every parameter of the V1 driver is known, so that
+// its VolumeSnapshotClasses continue to work. The package does no I/O. Its caller is the CSI
+// controller server.
 package snapshotparams
 
 import (
@@ -15,10 +17,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Parameters are the parameters of a snapshot after Parse. A zero value means that the parameter was not given.
+// Parameters are the parameters of a snapshot after Parse. A zero value means that the parameter
+// was not given.
 type Parameters struct {
-	// SnapshotSpec has the parameters of the snapshot, and its tags with those that the driver adds. The caller sets the
-	// ID, the source, and the location if it was not given.
+	// SnapshotSpec has the parameters of the snapshot, and its tags with those that the driver
+	// adds. The caller sets the ID, the source, and the location if it was not given.
 	provisioner.SnapshotSpec
 	// ResourceGroup and SubscriptionID of the snapshot.
 	ResourceGroup, SubscriptionID string
@@ -30,7 +33,8 @@ type Parameters struct {
 	tags, tagDelimiter string
 }
 
-// Tag keys that the driver sets on the snapshots that it creates, in addition to those of the class.
+// Tag keys that the driver sets on the snapshots that it creates, in addition to those of the
+// class.
 const (
 	TagCreatedBy         = "k8s-azure-created-by"
 	TagSnapshotName      = "kubernetes.io-created-for-snapshot-name"
@@ -55,16 +59,22 @@ var table = paramtable.Table[Parameters]{
 		func(p *Parameters, v string) { p.tags = v }),
 	{Name: "tagValueDelimiter", Allowed: "a text that separates tags", Default: ",", Check: paramtable.IsTagDelimiter,
 		Set: func(p *Parameters, v string) { p.tagDelimiter = v }},
-	paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "Azure's", func(p *Parameters, v string) { p.NetworkAccessPolicy = v }),
-	paramtable.OneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Azure's", func(p *Parameters, v string) { p.PublicNetworkAccess = v }),
+	paramtable.OneOf("networkAccessPolicy", []string{"AllowAll", "DenyAll", allowPrivate}, "Azure's",
+		func(p *Parameters, v string) { p.NetworkAccessPolicy = v }),
+	paramtable.OneOf("publicNetworkAccess", []string{"Enabled", "Disabled"}, "Azure's",
+		func(p *Parameters, v string) { p.PublicNetworkAccess = v }),
 	paramtable.ResourceID("diskAccessID", func(p *Parameters, v string) { p.DiskAccessID = v }).
 		About("required with networkAccessPolicy AllowPrivate, and allowed only with it", "does not know it"),
-	paramtable.OneOf("dataAccessAuthMode", []string{"None", "AzureActiveDirectory"}, "Azure's", func(p *Parameters, v string) { p.DataAccessAuthMode = v }),
-	paramtable.Integer("instantAccessDurationMinutes", 60, 300, "no instant access", func(p *Parameters, v int64) { p.InstantAccessMinutes = v }).
+	paramtable.OneOf("dataAccessAuthMode", []string{"None", "AzureActiveDirectory"}, "Azure's",
+		func(p *Parameters, v string) { p.DataAccessAuthMode = v }),
+	paramtable.Integer("instantAccessDurationMinutes", 60, 300, "no instant access",
+		func(p *Parameters, v int64) { p.InstantAccessMinutes = v }).
 		About("snapshots of UltraSSD_LRS and PremiumV2_LRS disks only: usable at once, for so long", ""),
-	paramtable.Text("csi.storage.k8s.io/volumesnapshot/name", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotName = v }).
+	paramtable.Text("csi.storage.k8s.io/volumesnapshot/name", "set by the snapshotter", "",
+		func(p *Parameters, v string) { p.SnapshotName = v }).
 		About("becomes the tag "+TagSnapshotName, ""),
-	paramtable.Text("csi.storage.k8s.io/volumesnapshot/namespace", "set by the snapshotter", "", func(p *Parameters, v string) { p.SnapshotNamespace = v }).
+	paramtable.Text("csi.storage.k8s.io/volumesnapshot/namespace", "set by the snapshotter", "",
+		func(p *Parameters, v string) { p.SnapshotNamespace = v }).
 		About("becomes the tag "+TagSnapshotNamespace, ""),
 	// Parameters of the V1 driver without effect in this driver.
 	{Name: "csi.storage.k8s.io/volumesnapshotcontent/name", Allowed: "set by the snapshotter"},
@@ -82,7 +92,8 @@ func Parse(raw map[string]string) (Parameters, error) {
 	faults = append(faults, p.parseTags()...)
 	if (p.NetworkAccessPolicy == allowPrivate) != (p.DiskAccessID != "") {
 		faults = append(faults, paramtable.Fault("diskAccessID", p.DiskAccessID,
-			"a disk access ID if and only if networkAccessPolicy is AllowPrivate, and it is "+strconv.Quote(p.NetworkAccessPolicy)))
+			"a disk access ID if and only if networkAccessPolicy is AllowPrivate, and it is "+
+				strconv.Quote(p.NetworkAccessPolicy)))
 	}
 	return p, paramtable.Invalid(faults)
 }
@@ -91,11 +102,13 @@ func Parse(raw map[string]string) (Parameters, error) {
 // marks the members of a group and the steps of a copy.
 const MaxTags = paramtable.MostTags - 4
 
-// AddTags adds tags that the parameters do not name. The error is an InvalidArgument if there are too many.
+// AddTags adds tags that the parameters do not name. The error is an InvalidArgument if there are
+// too many.
 func (p *Parameters) AddTags(more map[string]string) error {
 	if paramtable.AddTags(p.Tags, more); len(p.Tags) > MaxTags {
 		return paramtable.Invalid([]string{fmt.Sprintf(
-			"parameter tags: the snapshot would have %d tags with those that the driver adds; allowed: %d", len(p.Tags), MaxTags)})
+			"parameter tags: the snapshot would have %d tags with those that the driver adds; allowed: %d", len(p.Tags),
+			MaxTags)})
 	}
 	return nil
 }
@@ -111,7 +124,8 @@ func (p *Parameters) parseTags() []string {
 	return paramtable.Tags(p.Tags, p.tags, p.tagDelimiter, func(v string) string { return v })
 }
 
-// NameSnapshot returns the name of the snapshot for the name in the request, corrected if Azure would refuse it.
+// NameSnapshot returns the name of the snapshot for the name in the request, corrected if Azure
+// would refuse it.
 func NameSnapshot(name string) string { return paramtable.ResourceName(name, "snapshot") }
 
 // Check returns an InvalidArgument for parameters that a snapshot of the disk cannot have.
@@ -123,14 +137,17 @@ func (p *Parameters) Check(source provisioner.Disk) error {
 		faults = append(faults, paramtable.Fault("incremental", false, "true for a disk of SKU "+source.SKUName))
 	}
 	if !p.Incremental && otherRegion {
-		faults = append(faults, paramtable.Fault("incremental", false, fmt.Sprintf("true for a snapshot in %s of a disk in %s", p.Location, source.Location)))
+		faults = append(faults, paramtable.Fault("incremental", false,
+			fmt.Sprintf("true for a snapshot in %s of a disk in %s", p.Location, source.Location)))
 	}
 	if p.InstantAccessMinutes > 0 && !provisioned {
-		faults = append(faults, paramtable.Fault("instantAccessDurationMinutes", p.InstantAccessMinutes, "only for disks of SKU UltraSSD_LRS or PremiumV2_LRS, not "+source.SKUName))
+		faults = append(faults, paramtable.Fault("instantAccessDurationMinutes", p.InstantAccessMinutes,
+			"only for disks of SKU UltraSSD_LRS or PremiumV2_LRS, not "+source.SKUName))
 	}
 	if p.InstantAccessMinutes > 0 && otherRegion {
 		faults = append(faults, paramtable.Fault("instantAccessDurationMinutes", p.InstantAccessMinutes,
-			fmt.Sprintf("only for a snapshot in the disk's own region %s, not %s: a copy is usable when it is complete", source.Location, p.Location)))
+			fmt.Sprintf("only for a snapshot in the disk's own region %s, not %s: a copy is usable when it is complete",
+				source.Location, p.Location)))
 	}
 	return paramtable.Invalid(faults)
 }

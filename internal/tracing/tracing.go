@@ -1,8 +1,10 @@
-// Package tracing sends OpenTelemetry traces of the driver's CSI calls to a collector, over OTLP and gRPC.
+// Package tracing sends OpenTelemetry traces of the driver's CSI calls to a collector, over OTLP
+// and gRPC.
 //
-// Where they go, and how many of them, is configured by OpenTelemetry's own environment variables, as in OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_INSECURE
-// and OTEL_TRACES_SAMPLER. A call that comes with a W3C trace context becomes part of that trace.
-// Source: https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
+// Where they go, and how many of them, is configured by OpenTelemetry's own environment variables,
+// as in OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_INSECURE and OTEL_TRACES_SAMPLER. A call
+// that comes with a W3C trace context becomes part of that trace. Source:
+// https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/
 package tracing
 
 import (
@@ -28,21 +30,24 @@ type Tracing struct {
 	handler  stats.Handler
 }
 
-// Start makes a Tracing that sends in the background, under a service name unless OTEL_SERVICE_NAME names another. A collector that cannot be reached
-// costs traces and holds nothing up. Errors: settings in the environment that cannot be read.
+// Start makes a Tracing that sends in the background, under a service name unless OTEL_SERVICE_NAME
+// names another. A collector that cannot be reached costs traces and holds nothing up. Errors:
+// settings in the environment that cannot be read.
 func Start(ctx context.Context, service, version string) (*Tracing, error) {
 	exporter, err := otlptracegrpc.New(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("make exporter of traces: %w", err)
 	}
 	// What the environment says comes last, and wins.
-	about, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName(service), semconv.ServiceVersion(version)), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	about, err := resource.New(ctx, resource.WithAttributes(semconv.ServiceName(service), semconv.ServiceVersion(version)),
+		resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil && !errors.Is(err, resource.ErrPartialResource) {
 		return nil, errors.Join(fmt.Errorf("describe this process to traces: %w", err), exporter.Shutdown(ctx))
 	}
 	provider := trace.NewTracerProvider(trace.WithBatcher(exporter), trace.WithResource(about))
 	return &Tracing{provider: provider, handler: otelgrpc.NewServerHandler(
-		otelgrpc.WithTracerProvider(provider), otelgrpc.WithMeterProvider(otel.GetMeterProvider()), otelgrpc.WithPropagators(propagation.TraceContext{}),
+		otelgrpc.WithTracerProvider(provider), otelgrpc.WithMeterProvider(otel.GetMeterProvider()),
+		otelgrpc.WithPropagators(propagation.TraceContext{}),
 	)}, nil
 }
 
@@ -54,7 +59,8 @@ func (t *Tracing) ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.StatsHandler(t.handler)}
 }
 
-// Interceptor traces calls within the process, which have no transport for the handler of ServerOptions.
+// Interceptor traces calls within the process, which have no transport for the handler of
+// ServerOptions.
 func (t *Tracing) Interceptor(c clock.PassiveClock) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if t == nil || t.provider == nil {
@@ -64,7 +70,11 @@ func (t *Tracing) Interceptor(c clock.PassiveClock) grpc.UnaryServerInterceptor 
 		ctx = t.handler.TagRPC(ctx, &stats.RPCTagInfo{FullMethodName: info.FullMethod})
 		t.handler.HandleRPC(ctx, &stats.Begin{BeginTime: start})
 		response, err := handle(ctx, request)
-		t.handler.HandleRPC(ctx, &stats.End{BeginTime: start, EndTime: c.Now(), Error: err})
+		t.handler.HandleRPC(ctx, &stats.End{
+			BeginTime: start,
+			EndTime:   c.Now(),
+			Error:     err,
+		})
 		return response, err
 	}
 }

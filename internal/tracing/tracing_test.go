@@ -76,11 +76,13 @@ func TestACallBecomesASpanOfTheCallersTraceAtTheCollector(t *testing.T) {
 	}
 	sent := (<-s.received).GetResourceSpans()[0]
 	spans := sent.GetScopeSpans()[0].GetSpans()
-	if len(spans) != 2 || spans[1].GetName() != "csi.v1.Controller/ControllerPublishVolume" || spans[1].GetStatus().GetMessage() != "no" {
+	if len(spans) != 2 || spans[1].GetName() != "csi.v1.Controller/ControllerPublishVolume" ||
+		spans[1].GetStatus().GetMessage() != "no" {
 		t.Fatalf("got spans %v, want the second to be of the failed call within the process", spans)
 	}
 	span := spans[0]
-	if span.GetName() != "csi.v1.Identity/GetPluginInfo" || len(span.GetTraceId()) != 16 || span.GetTraceId()[0] != 0x01 || span.GetTraceId()[15] != 0xef {
+	if span.GetName() != "csi.v1.Identity/GetPluginInfo" || len(span.GetTraceId()) != 16 || span.GetTraceId()[0] != 0x01 ||
+		span.GetTraceId()[15] != 0xef {
 		t.Errorf("span %s of trace %x", span.GetName(), span.GetTraceId())
 	}
 	names := map[string]string{}

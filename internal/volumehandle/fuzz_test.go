@@ -11,9 +11,12 @@ import (
 
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d", "/SUBSCRIPTIONS/s/resourcegroups/rg/Providers/microsoft.compute/DISKS/D_1",
-		"", "/", "nonsense", "/subscriptions//resourceGroups/rg/providers/Microsoft.Compute/disks/d", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
-		"https://account.blob.core.windows.net/vhds/disk.vhd", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+		"/SUBSCRIPTIONS/s/resourcegroups/rg/Providers/microsoft.compute/DISKS/D_1",
+		"", "/", "nonsense", "/subscriptions//resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
+		"https://account.blob.core.windows.net/vhds/disk.vhd",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/",
 	} {
 		f.Add(seed)
 	}
@@ -37,7 +40,8 @@ func FuzzParse(f *testing.F) {
 
 func FuzzParseSnapshot(f *testing.F) {
 	for _, seed := range []string{
-		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s", "/SUBSCRIPTIONS/s/resourcegroups/rg/Providers/microsoft.compute/SNAPSHOTS/S_1",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
+		"/SUBSCRIPTIONS/s/resourcegroups/rg/Providers/microsoft.compute/SNAPSHOTS/S_1",
 		"", "snapshot-1", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d",
 	} {
 		f.Add(seed)
@@ -47,7 +51,8 @@ func FuzzParseSnapshot(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if again, err := volumehandle.ParseSnapshot(h.String()); err != nil || again != h || !strings.EqualFold(h.String(), text) {
+		if again, err := volumehandle.ParseSnapshot(h.String()); err != nil || again != h ||
+			!strings.EqualFold(h.String(), text) {
 			t.Fatalf("%q read back as %+v: %v", text, again, err)
 		}
 	})

@@ -22,11 +22,16 @@ func Parse(s string) (Handle, error) {
 	if !ok {
 		return Handle{}, malformed("volume", s, "disks")
 	}
-	return Handle{SubscriptionID: subscription, ResourceGroup: group, DiskName: name}, nil
+	return Handle{
+		SubscriptionID: subscription,
+		ResourceGroup:  group,
+		DiskName:       name,
+	}, nil
 }
 
-// cut splits the text of a resource ID at its slashes. n says how many parts there are; the last of those that are returned has what does not fit. It allocates
-// nothing: the indexes of the caches split an ID at each look-up.
+// cut splits the text of a resource ID at its slashes. n says how many parts there are; the last of
+// those that are returned has what does not fit. It allocates nothing: the indexes of the caches
+// split an ID at each look-up.
 func cut(id string) (parts [10]string, n int) {
 	for n = 0; n < len(parts)-1; n++ {
 		before, after, more := strings.Cut(id, "/")
@@ -42,8 +47,10 @@ func cut(id string) (parts [10]string, n int) {
 // split takes the resource ID of something of Microsoft.Compute apart.
 func split(s, kind string) (subscription, group, name string, ok bool) {
 	parts, n := cut(s)
-	if n != 9 || parts[0] != "" || !strings.EqualFold(parts[1], "subscriptions") || !strings.EqualFold(parts[3], "resourceGroups") ||
-		!strings.EqualFold(parts[5], "providers") || !strings.EqualFold(parts[6], "Microsoft.Compute") || !strings.EqualFold(parts[7], kind) {
+	if n != 9 || parts[0] != "" || !strings.EqualFold(parts[1], "subscriptions") ||
+		!strings.EqualFold(parts[3], "resourceGroups") ||
+		!strings.EqualFold(parts[5], "providers") || !strings.EqualFold(parts[6], "Microsoft.Compute") ||
+		!strings.EqualFold(parts[7], kind) {
 		return "", "", "", false
 	}
 	subscription, group, name = parts[2], parts[4], parts[8]
@@ -56,12 +63,17 @@ func malformed(what, s, kind string) error {
 
 // Of returns the handle of a disk with the given parameters.
 func Of(disk apiv1.DiskParameters) Handle {
-	return Handle{SubscriptionID: disk.SubscriptionID, ResourceGroup: disk.ResourceGroup, DiskName: disk.Name}
+	return Handle{
+		SubscriptionID: disk.SubscriptionID,
+		ResourceGroup:  disk.ResourceGroup,
+		DiskName:       disk.Name,
+	}
 }
 
 // String returns the handle's text.
 func (h Handle) String() string {
-	return "/subscriptions/" + h.SubscriptionID + "/resourceGroups/" + h.ResourceGroup + "/providers/Microsoft.Compute/disks/" + h.DiskName
+	return "/subscriptions/" + h.SubscriptionID + "/resourceGroups/" + h.ResourceGroup + "/providers/Microsoft.Compute/disks/" +
+		h.DiskName
 }
 
 // Same says whether two handles name one disk.

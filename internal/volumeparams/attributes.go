@@ -18,8 +18,9 @@ const (
 	maxPartition = 128
 )
 
-// Attributes are the volume attributes that the driver uses of a PersistentVolume whose disk it has not created: one
-// that was created manually, by the V1 driver, or for Kubernetes' in-tree azureDisk volumes.
+// Attributes are the volume attributes that the driver uses of a PersistentVolume whose disk it has
+// not created: one that was created manually, by the V1 driver, or for Kubernetes' in-tree
+// azureDisk volumes.
 type Attributes struct {
 	// CachingMode that is requested; "" for none.
 	CachingMode string
@@ -31,10 +32,11 @@ type Attributes struct {
 	Tuning    Tuning
 }
 
-// ParseAttributes reads volume attributes. It ignores attributes that the disk itself shows, and unknown ones, because
-// there is no StorageClass in which a user could correct them. For a raw block volume it ignores fsType. Keys and values
-// are compared without regard to case, as for the in-tree volumes. The error is an InvalidArgument that lists every
-// fault; the Attributes then have the attributes without a fault, for operations that do not use the others.
+// ParseAttributes reads volume attributes. It ignores attributes that the disk itself shows, and
+// unknown ones, because there is no StorageClass in which a user could correct them. For a raw
+// block volume it ignores fsType. Keys and values are compared without regard to case, as for the
+// in-tree volumes. The error is an InvalidArgument that lists every fault; the Attributes then have
+// the attributes without a fault, for operations that do not use the others.
 func ParseAttributes(raw map[string]string, block bool) (Attributes, error) {
 	var a Attributes
 	var faults []string
@@ -85,7 +87,8 @@ func ParseAttributes(raw map[string]string, block bool) (Attributes, error) {
 
 var allowedPartition = fmt.Sprintf("a whole number from 1 to %d", maxPartition)
 
-// ParsePartition reads the number of a partition; 0 for "", which is the whole disk. The error is an InvalidArgument.
+// ParsePartition reads the number of a partition; 0 for "", which is the whole disk. The error is
+// an InvalidArgument.
 func ParsePartition(value string) (int, error) {
 	if value == "" {
 		return 0, nil

@@ -25,20 +25,35 @@ func TestAttributesOfAPersistentVolume(t *testing.T) {
 		},
 		"in any case": {
 			map[string]string{"CACHINGMODE": "readonly", "FSTYPE": "XFS", "Partition": "1"},
-			volumeparams.Attributes{CachingMode: "ReadOnly", FSType: "xfs", Partition: 1},
+			volumeparams.Attributes{
+				CachingMode: "ReadOnly",
+				FSType:      "xfs",
+				Partition:   1,
+			},
 		},
 		"those that V1 gives to the volumes that it makes": {
 			map[string]string{
-				"skuName": "UltraSSD_LRS", "kind": "Managed", "cachingMode": "None", "requestedsizegib": "10", "resizeRequired": "true",
+				"skuName": "UltraSSD_LRS", "kind": "Managed", "cachingMode": "None", "requestedsizegib": "10",
+				"resizeRequired":              "true",
 				"csi.storage.k8s.io/pvc/name": "c", "storage.kubernetes.io/csiProvisionerIdentity": "1-2-disk.csi.azure.com",
-				"maxShares": "2", "attachDiskInitialDelay": "60000", "tags": "a", "enableBursting": "yes", "networkAccessPolicy": "AllowPrivate",
+				"maxShares": "2", "attachDiskInitialDelay": "60000", "tags": "a", "enableBursting": "yes",
+				"networkAccessPolicy": "AllowPrivate",
 			},
 			volumeparams.Attributes{CachingMode: "None"},
 		},
-		"empty ones": {map[string]string{"cachingMode": "", "fsType": "", "partition": "", "perfProfile": ""}, volumeparams.Attributes{}},
-		"replicas":   {map[string]string{"maxMountReplicaCount": "2"}, volumeparams.Attributes{MaxMountReplicaCount: &two}},
+		"empty ones": {map[string]string{
+			"cachingMode": "",
+			"fsType":      "",
+			"partition":   "",
+			"perfProfile": "",
+		}, volumeparams.Attributes{}},
+		"replicas": {map[string]string{"maxMountReplicaCount": "2"}, volumeparams.Attributes{MaxMountReplicaCount: &two}},
 		"a performance profile": {
-			map[string]string{"perfProfile": "Advanced", "device-setting/queue/read_ahead_kb": "8", "device-setting/device/queue_depth": "32"},
+			map[string]string{
+				"perfProfile":                        "Advanced",
+				"device-setting/queue/read_ahead_kb": "8",
+				"device-setting/device/queue_depth":  "32",
+			},
 			volumeparams.Attributes{Tuning: volumeparams.Tuning{Profile: "advanced", Settings: []volumeparams.DeviceSetting{
 				{Path: "device/queue_depth", Value: "32"}, {Path: "queue/read_ahead_kb", Value: "8"},
 			}}},
@@ -63,15 +78,22 @@ func TestFaultsOfAttributesNameThem(t *testing.T) {
 		raw  map[string]string
 		says []string
 	}{
-		"a caching mode that is none":       {map[string]string{"cachingMode": "Always"}, []string{"cachingMode", "Always", "ReadOnly"}},
-		"a filesystem of Windows":           {map[string]string{"fsType": "ntfs"}, []string{"fsType", "ntfs", "ext4"}},
-		"a partition that is none":          {map[string]string{"partition": "0"}, []string{"partition", "0", "1 to 128"}},
-		"a partition by its name":           {map[string]string{"partition": "sdc1"}, []string{"partition", "sdc1"}},
-		"replicas that are no number":       {map[string]string{"maxMountReplicaCount": "-1"}, []string{"maxMountReplicaCount", "-1"}},
-		"an unknown profile":                {map[string]string{"perfProfile": "fast"}, []string{"perfProfile", "fast", "basic"}},
-		"advanced without a setting":        {map[string]string{"perfProfile": "advanced"}, []string{"perfProfile", "device-setting/"}},
-		"a setting that leads out":          {map[string]string{"perfProfile": "advanced", "device-setting/../sda/queue/scheduler": "none"}, []string{"device-setting/../sda/queue/scheduler"}},
-		"two faults at once, of both kinds": {map[string]string{"fsType": "ntfs", "perfProfile": "fast"}, []string{"fsType", "perfProfile"}},
+		"a caching mode that is none": {map[string]string{"cachingMode": "Always"},
+			[]string{"cachingMode", "Always", "ReadOnly"}},
+		"a filesystem of Windows":     {map[string]string{"fsType": "ntfs"}, []string{"fsType", "ntfs", "ext4"}},
+		"a partition that is none":    {map[string]string{"partition": "0"}, []string{"partition", "0", "1 to 128"}},
+		"a partition by its name":     {map[string]string{"partition": "sdc1"}, []string{"partition", "sdc1"}},
+		"replicas that are no number": {map[string]string{"maxMountReplicaCount": "-1"}, []string{"maxMountReplicaCount", "-1"}},
+		"an unknown profile":          {map[string]string{"perfProfile": "fast"}, []string{"perfProfile", "fast", "basic"}},
+		"advanced without a setting":  {map[string]string{"perfProfile": "advanced"}, []string{"perfProfile", "device-setting/"}},
+		"a setting that leads out": {map[string]string{
+			"perfProfile":                           "advanced",
+			"device-setting/../sda/queue/scheduler": "none",
+		}, []string{"device-setting/../sda/queue/scheduler"}},
+		"two faults at once, of both kinds": {map[string]string{
+			"fsType":      "ntfs",
+			"perfProfile": "fast",
+		}, []string{"fsType", "perfProfile"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -92,8 +114,9 @@ func TestSettingPathsStayBelowTheDevice(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]bool{
 		"queue/scheduler": true, "device/queue_depth": true, "bdi/read_ahead_kb": true, "..hidden": true,
-		"": false, ".": false, "..": false, "../sda": false, "queue/../../sda/queue/scheduler": false, "/sys/block/sda/queue/scheduler": false,
-		"queue//scheduler": false, "queue/./scheduler": false, "queue/": false, "a\x00b": false, "queue/..": false,
+		"": false, ".": false, "..": false, "../sda": false, "queue/../../sda/queue/scheduler": false,
+		"/sys/block/sda/queue/scheduler": false,
+		"queue//scheduler":               false, "queue/./scheduler": false, "queue/": false, "a\x00b": false, "queue/..": false,
 	} {
 		if got := volumeparams.CheckSettingPath(path); got != want {
 			t.Errorf("%q: %v, want %v", path, got, want)

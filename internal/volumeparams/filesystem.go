@@ -21,15 +21,16 @@ const (
 	largestXFSInode  = 2048
 )
 
-// SetFilesystem sets the type of the filesystem that is made on the disk; "" for raw block, where the options of a
-// filesystem have no effect.
+// SetFilesystem sets the type of the filesystem that is made on the disk; "" for raw block, where
+// the options of a filesystem have no effect.
 func (p *Parameters) SetFilesystem(fsType string) {
 	if p.FSType = fsType; fsType == "" {
 		p.FilesystemOptions = apiv1.FilesystemOptions{}
 	}
 }
 
-// filesystemContradictions returns the options that mkfs would refuse for the filesystem on a disk of the size.
+// filesystemContradictions returns the options that mkfs would refuse for the filesystem on a disk
+// of the size.
 func (p *Parameters) filesystemContradictions(sizeBytes int64) []string {
 	var faults []string
 	fault := func(name string, value int64, format string, args ...any) {
@@ -43,8 +44,10 @@ func (p *Parameters) filesystemContradictions(sizeBytes int64) []string {
 		taken bool
 		by    string
 	}{
-		{"blockSize", p.BlockSize, ext || fsType == "xfs", "ext2, ext3, ext4 or xfs"}, {"inodeSize", p.InodeSize, ext || fsType == "xfs", "ext2, ext3, ext4 or xfs"},
-		{"bytesPerInode", p.BytesPerInode, ext, "ext2, ext3 or ext4"}, {"numberOfInodes", p.NumberOfInodes, ext, "ext2, ext3 or ext4"},
+		{"blockSize", p.BlockSize, ext || fsType == "xfs", "ext2, ext3, ext4 or xfs"},
+		{"inodeSize", p.InodeSize, ext || fsType == "xfs", "ext2, ext3, ext4 or xfs"},
+		{"bytesPerInode", p.BytesPerInode, ext, "ext2, ext3 or ext4"},
+		{"numberOfInodes", p.NumberOfInodes, ext, "ext2, ext3 or ext4"},
 	} {
 		if option.value != 0 && !option.taken {
 			fault(option.name, option.value, "only with fsType %s, not with %s", option.by, fsType)
@@ -71,7 +74,8 @@ func (p *Parameters) filesystemContradictions(sizeBytes int64) []string {
 	case p.BytesPerInode != 0 && p.BytesPerInode < least:
 		fault("bytesPerInode", p.BytesPerInode, "from %d on for a block size of %d and an inode size of %d", least, block, inode)
 	case p.NumberOfInodes > sizeBytes/least:
-		fault("numberOfInodes", p.NumberOfInodes, "up to %d for a size of %d GiB, a block size of %d and an inode size of %d", sizeBytes/least, sizeBytes/GiB, block, inode)
+		fault("numberOfInodes", p.NumberOfInodes, "up to %d for a size of %d GiB, a block size of %d and an inode size of %d",
+			sizeBytes/least, sizeBytes/GiB, block, inode)
 	}
 	return faults
 }

@@ -11,10 +11,13 @@ import (
 
 func FuzzParse(f *testing.F) {
 	for _, seed := range [][4]string{
-		{"tags", "a=b", "tagValueDelimiter", ";"}, {"skuName", "UltraSSD_LRS", "diskIOPSReadWrite", "500"}, {"STORAGEACCOUNTTYPE", "Premium_LRS", "tier", "p30"},
+		{"tags", "a=b", "tagValueDelimiter", ";"}, {"skuName", "UltraSSD_LRS", "diskIOPSReadWrite", "500"},
+		{"STORAGEACCOUNTTYPE", "Premium_LRS", "tier", "p30"},
 		{"perfProfile", "advanced", "device-setting/queue/scheduler", "none"}, {"maxShares", "3", "maxMountReplicaCount", "2"},
-		{"diskName", "${pvc.metadata.name}", "csi.storage.k8s.io/pvc/name", "${pv.metadata.name}"}, {"cacheingMode", "None", "", ""},
-		{"tagValueDelimiter", "", "tags", "a=b,c"}, {"location", "East US", "resourceGroup", "g"}, {"diskIOPSReadWrite", "-9223372036854775809", "logicalSectorSize", "512"},
+		{"diskName", "${pvc.metadata.name}", "csi.storage.k8s.io/pvc/name", "${pv.metadata.name}"},
+		{"cacheingMode", "None", "", ""},
+		{"tagValueDelimiter", "", "tags", "a=b,c"}, {"location", "East US", "resourceGroup", "g"},
+		{"diskIOPSReadWrite", "-9223372036854775809", "logicalSectorSize", "512"},
 	} {
 		f.Add(seed[0], seed[1], seed[2], seed[3], int64(10<<30))
 	}
@@ -71,7 +74,8 @@ func checkParsed(t *testing.T, p volumeparams.Parameters, size int64) {
 
 func FuzzParseAttributes(f *testing.F) {
 	for _, seed := range [][4]string{
-		{"cachingMode", "ReadWrite", "kind", "Managed"}, {"PARTITION", "1", "fsType", "XFS"}, {"perfProfile", "basic", "maxMountReplicaCount", "1"},
+		{"cachingMode", "ReadWrite", "kind", "Managed"}, {"PARTITION", "1", "fsType", "XFS"},
+		{"perfProfile", "basic", "maxMountReplicaCount", "1"},
 		{"device-setting/../../etc/passwd", "x", "perfProfile", "advanced"}, {"requestedsizegib", "10", "partition", "p1"},
 	} {
 		f.Add(seed[0], seed[1], seed[2], seed[3])
@@ -95,7 +99,11 @@ func FuzzTags(f *testing.F) {
 	f.Add("team=${pvc.metadata.namespace};x=1=2", ";", "<>%&")
 	f.Add("=", "", "")
 	f.Fuzz(func(t *testing.T, tags, delimiter, namespace string) {
-		p, err := volumeparams.Parse(map[string]string{"tags": tags, "tagValueDelimiter": delimiter, "csi.storage.k8s.io/pvc/namespace": namespace})
+		p, err := volumeparams.Parse(map[string]string{
+			"tags":                             tags,
+			"tagValueDelimiter":                delimiter,
+			"csi.storage.k8s.io/pvc/namespace": namespace,
+		})
 		if err != nil {
 			if !errors.Is(err, provisioner.InvalidArgument) {
 				t.Fatal(err)
@@ -116,8 +124,10 @@ func FuzzTags(f *testing.F) {
 
 func FuzzParseChange(f *testing.F) {
 	for _, seed := range [][4]string{
-		{"skuName", "PremiumV2_LRS", "diskIOPSReadWrite", "4000"}, {"tier", "P50", "tags", "a=b"}, {"fsType", "xfs", "", ""}, {"enableBursting", "1", "networkAccessPolicy", "AllowPrivate"},
-		{"tags", "disk.csi.azure.com-volume-uid=x", "tagValueDelimiter", ";"}, {"SKUNAME", "UltraSSD_LRS", "storageAccountType", "Premium_LRS"},
+		{"skuName", "PremiumV2_LRS", "diskIOPSReadWrite", "4000"}, {"tier", "P50", "tags", "a=b"}, {"fsType", "xfs", "", ""},
+		{"enableBursting", "1", "networkAccessPolicy", "AllowPrivate"},
+		{"tags", "disk.csi.azure.com-volume-uid=x", "tagValueDelimiter", ";"},
+		{"SKUNAME", "UltraSSD_LRS", "storageAccountType", "Premium_LRS"},
 	} {
 		f.Add(seed[0], seed[1], seed[2], seed[3], int64(64))
 	}

@@ -42,10 +42,12 @@ func TestLimitsAreAzures(t *testing.T) {
 		last, next string
 		gib        int64
 	}{
-		"characters of a tag's name":        {tagLimits, nil, "tags", repeat("n", 512) + "=v", repeat("n", 513) + "=v", 4},
-		"ideographs of a tag's name":        {tagLimits, nil, "tags", repeat(ideograph, 512) + "=v", repeat(ideograph, 513) + "=v", 4},
-		"characters of a tag's value":       {tagLimits, nil, "tags", "n=" + repeat("v", 256), "n=" + repeat("v", 257), 4},
-		"ideographs of a tag's value":       {tagLimits, nil, "tags", "n=" + repeat(ideograph, 256), "n=" + repeat(ideograph, 257), 4},
+		"characters of a tag's name": {tagLimits, nil, "tags", repeat("n", 512) + "=v", repeat("n", 513) + "=v", 4},
+		"ideographs of a tag's name": {tagLimits, nil, "tags", repeat(ideograph, 512) + "=v",
+			repeat(ideograph, 513) + "=v", 4},
+		"characters of a tag's value": {tagLimits, nil, "tags", "n=" + repeat("v", 256), "n=" + repeat("v", 257), 4},
+		"ideographs of a tag's value": {tagLimits, nil, "tags", "n=" + repeat(ideograph, 256),
+			"n=" + repeat(ideograph, 257), 4},
 		"emoji of a tag's value":            {tagLimits, nil, "tags", "n=" + repeat(emoji, 128), "n=" + repeat(emoji, 129), 4},
 		"other characters in a tag's value": {tagLimits, nil, "tags", `n=<>%&?\/=`, `n<=v`, 4},
 		"tags beside the driver's two":      {tagLimits, nil, "tags", manyTags(48), manyTags(49), 4},
@@ -60,19 +62,22 @@ func TestLimitsAreAzures(t *testing.T) {
 		"shares of an Ultra Disk":        {shared, sku("UltraSSD_LRS"), "maxShares", "15", "16", 4},
 		"shares of a hard disk":          {shared, sku("Standard_LRS"), "maxShares", "1", "2", 4},
 
-		"IOPS of a small Premium SSD v2":        {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "3000", "3001", 6},
-		"IOPS of a Premium SSD v2 by its size":  {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "5000", "5001", 10},
-		"most IOPS of a Premium SSD v2":         {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "80000", "80001", 65536},
-		"fewest IOPS of a Premium SSD v2":       {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "3000", "2999", 10},
-		"throughput of a Premium SSD v2":        {diskTypes, sku("PremiumV2_LRS"), "diskMBpsReadWrite", "750", "751", 10},
-		"most throughput of a Premium SSD v2":   {diskTypes, sku("PremiumV2_LRS", "diskIOPSReadWrite", "80000"), "diskMBpsReadWrite", "2000", "2001", 160},
+		"IOPS of a small Premium SSD v2":       {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "3000", "3001", 6},
+		"IOPS of a Premium SSD v2 by its size": {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "5000", "5001", 10},
+		"most IOPS of a Premium SSD v2":        {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "80000", "80001", 65536},
+		"fewest IOPS of a Premium SSD v2":      {diskTypes, sku("PremiumV2_LRS"), "diskIOPSReadWrite", "3000", "2999", 10},
+		"throughput of a Premium SSD v2":       {diskTypes, sku("PremiumV2_LRS"), "diskMBpsReadWrite", "750", "751", 10},
+		"most throughput of a Premium SSD v2": {diskTypes, sku("PremiumV2_LRS", "diskIOPSReadWrite", "80000"),
+			"diskMBpsReadWrite", "2000", "2001", 160},
 		"fewest throughput of a Premium SSD v2": {diskTypes, sku("PremiumV2_LRS"), "diskMBpsReadWrite", "125", "124", 10},
 		"IOPS of an Ultra Disk by its size":     {diskTypes, sku("UltraSSD_LRS"), "diskIOPSReadWrite", "4000", "4001", 4},
 		"most IOPS of an Ultra Disk":            {diskTypes, sku("UltraSSD_LRS"), "diskIOPSReadWrite", "400000", "400001", 65536},
 		"fewest IOPS of an Ultra Disk":          {diskTypes, sku("UltraSSD_LRS"), "diskIOPSReadWrite", "100", "99", 1024},
-		"most throughput of an Ultra Disk":      {diskTypes, sku("UltraSSD_LRS", "diskIOPSReadWrite", "100000"), "diskMBpsReadWrite", "10000", "10001", 1024},
-		"least throughput of an Ultra Disk":     {diskTypes, sku("UltraSSD_LRS", "diskIOPSReadWrite", "4000"), "diskMBpsReadWrite", "1", "0", 4},
-		"bursting":                              {bursting, sku("Premium_LRS"), "enableBursting", "false", "true", 512},
+		"most throughput of an Ultra Disk": {diskTypes, sku("UltraSSD_LRS", "diskIOPSReadWrite", "100000"),
+			"diskMBpsReadWrite", "10000", "10001", 1024},
+		"least throughput of an Ultra Disk": {diskTypes, sku("UltraSSD_LRS", "diskIOPSReadWrite", "4000"),
+			"diskMBpsReadWrite", "1", "0", 4},
+		"bursting": {bursting, sku("Premium_LRS"), "enableBursting", "false", "true", 512},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -91,7 +96,8 @@ func TestLimitsAreAzures(t *testing.T) {
 			if err := check(test.last); err != nil {
 				t.Errorf("the last value that %s allows: got %v, want no error", test.source, err)
 			}
-			if err := check(test.next); !errors.Is(err, provisioner.InvalidArgument) || !strings.Contains(err.Error(), test.parameter) {
+			if err := check(test.next); !errors.Is(err, provisioner.InvalidArgument) ||
+				!strings.Contains(err.Error(), test.parameter) {
 				t.Errorf("the next value: got %v, want InvalidArgument that names %s", err, test.parameter)
 			}
 		})
@@ -102,7 +108,8 @@ func TestTheLargestDisksAreAzures(t *testing.T) {
 	t.Parallel()
 	const small, large = 32767, 65536 // https://learn.microsoft.com/azure/virtual-machines/disks-types
 	for sku, largest := range map[string]int64{
-		"Premium_LRS": small, "Premium_ZRS": small, "StandardSSD_LRS": small, "Standard_LRS": small, "PremiumV2_LRS": large, "UltraSSD_LRS": large,
+		"Premium_LRS": small, "Premium_ZRS": small, "StandardSSD_LRS": small, "Standard_LRS": small, "PremiumV2_LRS": large,
+		"UltraSSD_LRS": large,
 	} {
 		p, err := volumeparams.Parse(map[string]string{"skuName": sku})
 		if err != nil {

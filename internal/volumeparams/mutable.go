@@ -10,17 +10,18 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Change has the parameters of a VolumeAttributesClass, which ParseChange has checked. What the class does not name
-// remains unchanged.
+// Change has the parameters of a VolumeAttributesClass, which ParseChange has checked. What the
+// class does not name remains unchanged.
 type Change struct {
 	// given is by the names in the table.
 	given map[string]string
 }
 
-// changes has the rows of the StorageClass parameters that can be changed, with their effect on a disk that exists, and
-// those that only a disk that exists can have.
+// changes has the rows of the StorageClass parameters that can be changed, with their effect on a
+// disk that exists, and those that only a disk that exists can have.
 var changes = append(table.Changeable(ignoredByV1),
-	paramtable.Text(removeTagsKey, "names of tags, separated by commas or tagValueDelimiter", "", func(p *Parameters, v string) { p.removeTags = v }).
+	paramtable.Text(removeTagsKey, "names of tags, separated by commas or tagValueDelimiter", "",
+		func(p *Parameters, v string) { p.removeTags = v }).
 		About("Removes the tags that it names from the disk, also those that others have set at Azure. Names are compared without regard to case. "+
 			"The driver's own tags cannot be named.", unknownToV1))
 
@@ -41,16 +42,18 @@ func ignoredByV1(k key) string {
 // MutableKeys returns every parameter that ParseChange knows, for the reference documentation.
 func MutableKeys() paramtable.Table[Parameters] { return changes }
 
-// ParseChange reads the parameters of a VolumeAttributesClass. An empty value counts as not given. The error is an
-// InvalidArgument that lists every fault: unknown parameters, those that cannot be changed, and values that are not
-// allowed.
+// ParseChange reads the parameters of a VolumeAttributesClass. An empty value counts as not given.
+// The error is an InvalidArgument that lists every fault: unknown parameters, those that cannot be
+// changed, and values that are not allowed.
 func ParseChange(raw map[string]string) (Change, error) {
 	c := Change{given: map[string]string{}}
 	var faults []string
 	read := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(raw)) {
 		if !changes.Known(name) && (table.Known(name) || isDeviceSetting(name)) {
-			faults = append(faults, fmt.Sprintf("parameter %s (value %q) cannot be changed once the disk exists; those that can: %s", name, raw[name], changeable()))
+			faults = append(faults, fmt.Sprintf(
+				"parameter %s (value %q) cannot be changed once the disk exists; those that can: %s", name, raw[name],
+				changeable()))
 			continue
 		}
 		read[name] = raw[name]
@@ -95,15 +98,16 @@ func changeable() string {
 	return strings.Join(names, ", ")
 }
 
-// reserved says that the driver uses the tag to recognise its disks, or to store for which volume the disk was created.
+// reserved says that the driver uses the tag to recognise its disks, or to store for which volume
+// the disk was created.
 func reserved(tag string) bool {
 	own := []string{TagCreatedBy, TagClaimName, TagClaimNamespace, TagVolumeName, TagWriteAccelerator}
 	return paramtable.IsOwnTag(tag) || slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, tag) })
 }
 
-// ParseWith reads the parameters of a StorageClass overridden by those of a VolumeAttributesClass; the tags of both are
-// set. The error is an InvalidArgument that lists the faults of the VolumeAttributesClass, or, if it has none, those of
-// both together.
+// ParseWith reads the parameters of a StorageClass overridden by those of a VolumeAttributesClass;
+// the tags of both are set. The error is an InvalidArgument that lists the faults of the
+// VolumeAttributesClass, or, if it has none, those of both together.
 func ParseWith(class, attributes map[string]string) (Parameters, error) {
 	if len(attributes) == 0 {
 		return Parse(class)
@@ -123,8 +127,8 @@ func ParseWith(class, attributes map[string]string) (Parameters, error) {
 	return p, p.changeTags(change)
 }
 
-// changeTags adds the tags of a class to those of the disk, replaces those of the same name, and removes those that the
-// class removes.
+// changeTags adds the tags of a class to those of the disk, replaces those of the same name, and
+// removes those that the class removes.
 func (p *Parameters) changeTags(c Change) error {
 	class := *p
 	class.tags, class.removeTags, class.tagDelimiter = "", "", ","
@@ -151,10 +155,11 @@ func (p *Parameters) changeTags(c Change) error {
 	return paramtable.Invalid(faults)
 }
 
-// With returns the parameters of an existing disk of the size after a change. It removes the parameters that belong
-// only to the SKU or the policy that the change replaces. The error is an InvalidArgument that lists what Azure always
-// refuses: conversions between certain SKUs, and parameters that contradict each other. A contradiction that existed
-// before and that the change does not concern is not a fault.
+// With returns the parameters of an existing disk of the size after a change. It removes the
+// parameters that belong only to the SKU or the policy that the change replaces. The error is an
+// InvalidArgument that lists what Azure always refuses: conversions between certain SKUs, and
+// parameters that contradict each other. A contradiction that existed before and that the change
+// does not concern is not a fault.
 func (p Parameters) With(c Change, sizeBytes int64) (Parameters, error) {
 	before := p
 	changes.Read(&p, c.given)

@@ -8,21 +8,25 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Tag keys that the driver sets on the disks that it creates, in addition to those of the StorageClass.
+// Tag keys that the driver sets on the disks that it creates, in addition to those of the
+// StorageClass.
 const (
 	TagCreatedBy      = "k8s-azure-created-by"
 	TagClaimName      = "kubernetes.io-created-for-pvc-name"
 	TagClaimNamespace = "kubernetes.io-created-for-pvc-namespace"
 	TagVolumeName     = "kubernetes.io-created-for-pv-name"
 	createdBy         = "kubernetes-azure-dd"
-	// TagWriteAccelerator is the tag of the V1 driver for a disk that must be attached with the write accelerator.
+	// TagWriteAccelerator is the tag of the V1 driver for a disk that must be attached with the
+	// write accelerator.
 	TagWriteAccelerator = "writeacceleratorenabled"
 )
 
-// MaxTags is the number of tags that Azure allows on a resource, less the one with which the driver marks its disks.
+// MaxTags is the number of tags that Azure allows on a resource, less the one with which the driver
+// marks its disks.
 const MaxTags = paramtable.MostTags - 1
 
-// NameDisk returns the name of the disk for the volume name in the request, corrected if Azure would refuse it.
+// NameDisk returns the name of the disk for the volume name in the request, corrected if Azure
+// would refuse it.
 func (p *Parameters) NameDisk(volumeName string) string {
 	if p.Name != "" {
 		volumeName = p.fill(p.Name)
@@ -48,7 +52,8 @@ func (p *Parameters) parseTags() []string {
 	}
 	p.WriteAcceleratorEnabled = WriteAccelerator(p.Tags)
 	if len(p.Tags) > MaxTags {
-		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d besides the driver's own", len(p.Tags)+1, MaxTags-len(p.ownTags())))
+		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d besides the driver's own",
+			len(p.Tags)+1, MaxTags-len(p.ownTags())))
 	}
 	return faults
 }
@@ -56,7 +61,11 @@ func (p *Parameters) parseTags() []string {
 // ownTags are the tags that the driver sets on the disk.
 func (p *Parameters) ownTags() map[string]string {
 	tags := map[string]string{TagCreatedBy: createdBy}
-	for tag, value := range map[string]string{TagClaimName: p.ClaimName, TagClaimNamespace: p.ClaimNamespace, TagVolumeName: p.VolumeName} {
+	for tag, value := range map[string]string{
+		TagClaimName:      p.ClaimName,
+		TagClaimNamespace: p.ClaimNamespace,
+		TagVolumeName:     p.VolumeName,
+	} {
 		if value != "" {
 			tags[tag] = value
 		}
@@ -64,8 +73,8 @@ func (p *Parameters) ownTags() map[string]string {
 	return tags
 }
 
-// WriteAccelerator says whether the tags of a disk request the write accelerator. Azure compares their names without
-// regard to case.
+// WriteAccelerator says whether the tags of a disk request the write accelerator. Azure compares
+// their names without regard to case.
 func WriteAccelerator(tags map[string]string) bool {
 	for name, value := range tags {
 		if strings.EqualFold(name, TagWriteAccelerator) && strings.EqualFold(value, "true") {

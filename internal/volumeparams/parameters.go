@@ -9,14 +9,15 @@ import (
 
 // Parameters are the parameters of a volume after Parse.
 type Parameters struct {
-	// DiskParameters are those of the disk. A zero value means that the parameter was not given; Disk adds the
-	// defaults. The name may have templates.
+	// DiskParameters are those of the disk. A zero value means that the parameter was not given;
+	// Disk adds the defaults. The name may have templates.
 	apiv1.DiskParameters
 	// MaxMountReplicaCount is nil if it was not given.
 	MaxMountReplicaCount *int32
 	// Tuning has the kernel's settings of the device, which the node writes.
 	Tuning Tuning
-	// ClaimNamespace, ClaimName and VolumeName come from the provisioner, not from the StorageClass.
+	// ClaimNamespace, ClaimName and VolumeName come from the provisioner, not from the
+	// StorageClass.
 	ClaimNamespace, ClaimName, VolumeName string
 	// WithoutEffect are the given parameters that have no effect.
 	WithoutEffect []string
@@ -44,8 +45,8 @@ const (
 
 var skuNames = []string{StandardLRS, StandardSSDLRS, StandardSSDZRS, PremiumLRS, PremiumZRS, PremiumV2LRS, UltraSSDLRS}
 
-// Parse reads the parameters of a StorageClass. An empty value counts as not given. The error is an InvalidArgument
-// that lists every fault.
+// Parse reads the parameters of a StorageClass. An empty value counts as not given. The error is an
+// InvalidArgument that lists every fault.
 func Parse(raw map[string]string) (Parameters, error) {
 	p := Parameters{tagDelimiter: ","}
 	named := make(map[string]string, len(raw))
@@ -64,8 +65,8 @@ func Parse(raw map[string]string) (Parameters, error) {
 	return p, paramtable.Invalid(faults)
 }
 
-// Overlay returns the parameters of a StorageClass overridden by those of a VolumeAttributesClass. It compares names
-// without regard to case and treats aliases as the same parameter.
+// Overlay returns the parameters of a StorageClass overridden by those of a VolumeAttributesClass.
+// It compares names without regard to case and treats aliases as the same parameter.
 func Overlay(class, attributes map[string]string) map[string]string {
 	return table.Overlay(class, attributes)
 }
@@ -76,25 +77,26 @@ func (p *Parameters) SKU() string { return cmp.Or(p.SKUName, StandardSSDLRS) }
 // Shares returns the number of shares, or the default.
 func (p *Parameters) Shares() int32 { return max(p.MaxShares, 1) }
 
-// Disk returns the parameters of a new disk of the size: the given ones, and the defaults of the others. The caller sets
-// its name and its place.
+// Disk returns the parameters of a new disk of the size: the given ones, and the defaults of the
+// others. The caller sets its name and its place.
 func (p *Parameters) Disk(sizeBytes int64) apiv1.DiskParameters {
 	d := *p.DiskParameters.DeepCopy()
 	d.SKUName, d.MaxShares, d.CachingMode = p.SKU(), p.Shares(), p.Caching(sizeBytes)
-	d.NetworkAccessPolicy, d.PublicNetworkAccess = cmp.Or(p.NetworkAccessPolicy, "DenyAll"), cmp.Or(p.PublicNetworkAccess, "Disabled")
+	d.NetworkAccessPolicy, d.PublicNetworkAccess = cmp.Or(p.NetworkAccessPolicy, "DenyAll"), cmp.Or(p.PublicNetworkAccess,
+		"Disabled")
 	if d.DiskEncryptionType == "" && d.DiskEncryptionSetID != "" {
 		d.DiskEncryptionType = customerKey
 	}
 	return d
 }
 
-// Replicas returns the number of replicas: the requested one, or by default as many as the shares allow; always 0 for a
-// volume that several nodes may use.
-// The error is an InvalidArgument.
+// Replicas returns the number of replicas: the requested one, or by default as many as the shares
+// allow; always 0 for a volume that several nodes may use. The error is an InvalidArgument.
 func (p *Parameters) Replicas(multiNode bool) (int32, error) {
 	switch {
 	case multiNode && p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > 0:
-		return 0, paramtable.Invalid([]string{paramtable.Fault("maxMountReplicaCount", *p.MaxMountReplicaCount, "0 for a volume of a multi-node access mode")})
+		return 0, paramtable.Invalid([]string{paramtable.Fault("maxMountReplicaCount", *p.MaxMountReplicaCount,
+			"0 for a volume of a multi-node access mode")})
 	case multiNode:
 		return 0, nil
 	case p.MaxMountReplicaCount != nil && *p.MaxMountReplicaCount > p.Shares()-1:

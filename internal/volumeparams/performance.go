@@ -59,7 +59,8 @@ func rankOfSize(sizeBytes int64) int {
 	return i
 }
 
-// BaselineTier returns the performance tier of a Premium SSD of the size if no other tier was requested.
+// BaselineTier returns the performance tier of a Premium SSD of the size if no other tier was
+// requested.
 func BaselineTier(sizeBytes int64) string { return "P" + tiers[rankOfSize(sizeBytes)].number }
 
 // HasTiers says whether disks of a SKU can have another performance tier than that of their size.
@@ -73,15 +74,16 @@ func (p *Parameters) checkTier(sizeBytes int64) []string {
 	rank, own, large := rankOf(p.Tier), rankOfSize(sizeBytes), rankOf("P"+firstLargeTier)
 	switch {
 	case rank < own:
-		return []string{paramtable.Fault("tier", p.Tier, fmt.Sprintf("%s or a higher one for a size of %d GiB", BaselineTier(sizeBytes), sizeBytes/GiB))}
+		return []string{paramtable.Fault("tier", p.Tier,
+			fmt.Sprintf("%s or a higher one for a size of %d GiB", BaselineTier(sizeBytes), sizeBytes/GiB))}
 	case rank >= large && own < large:
 		return []string{paramtable.Fault("tier", p.Tier, fmt.Sprintf("below P%s up to %d GiB", firstLargeTier, noCachingFromGiB))}
 	}
 	return nil
 }
 
-// Performance returns the limits of a disk with the parameters and the size: the provisioned ones, or those of the SKU,
-// the size and the tier. Bursts do not count.
+// Performance returns the limits of a disk with the parameters and the size: the provisioned ones,
+// or those of the SKU, the size and the tier. Bursts do not count.
 func (p *Parameters) Performance(sizeBytes int64) Performance {
 	rank := rankOfSize(sizeBytes)
 	switch p.SKU() {
@@ -114,16 +116,18 @@ const (
 	maxUltraDefaultMBps = 4000
 )
 
-// SetDefaultPerformance sets the V1 driver's values for an Ultra disk without IOPS and throughput: 1 IOPS for each GiB,
-// and the throughput for 4 KiB in each of them. Other SKUs have the platform's default.
+// SetDefaultPerformance sets the V1 driver's values for an Ultra disk without IOPS and throughput:
+// 1 IOPS for each GiB, and the throughput for 4 KiB in each of them. Other SKUs have the platform's
+// default.
 func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 	if p.SKU() != UltraSSDLRS || p.DiskIOPSReadWrite != nil || p.DiskMBpsReadWrite != nil {
 		return
 	}
 	iops := min(max(minUltraDefaultIOPS, sizeBytes/GiB), maxUltraDefaultIOPS)
 	mbps := min(max(minUltraDefaultMBps, iops/256), iops/4, maxUltraDefaultMBps)
-	// For the largest disks the V1 driver's quotient is a little below 4 kB/s for each IOPS, because Azure's MB is 10^6 bytes. That
-	// was Azure's documented minimum before it became 1 MB/s.
+	// For the largest disks the V1 driver's quotient is a little below 4 kB/s for each IOPS,
+	// because Azure's MB is 10^6 bytes. That was Azure's documented minimum before it became 1
+	// MB/s.
 	mbps = max(mbps, (iops*4+999)/1000)
 	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = &iops, &mbps
 }
@@ -131,12 +135,14 @@ func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 // bounds of provisioned performance.
 type bounds struct{ low, high Performance }
 
-// performanceLimits returns the allowed values for a disk of the size; the throughput depends on the IOPS.
-// Source: https://learn.microsoft.com/azure/virtual-machines/disks-types, Ultra and Premium SSD v2
+// performanceLimits returns the allowed values for a disk of the size; the throughput depends on
+// the IOPS. Source: https://learn.microsoft.com/azure/virtual-machines/disks-types, Ultra and
+// Premium SSD v2
 func (p *Parameters) performanceLimits(sizeBytes, iops int64) bounds {
 	gib := sizeBytes / GiB
 	if p.SKU() == UltraSSDLRS {
-		// 256 kB for each IOPS was the documented limit before it became 0.25 MB. Azure decides about what is between.
+		// 256 kB for each IOPS was the documented limit before it became 0.25 MB. Azure decides
+		// about what is between.
 		low := Performance{IOPS: 100, MBps: 1}
 		return bounds{low, Performance{IOPS: min(400000, 1000*gib), MBps: min(10000, max(low.MBps, iops*256/1000))}}
 	}
@@ -152,7 +158,8 @@ func (p *Parameters) checkPerformance(sizeBytes int64) []string {
 	var faults []string
 	check := func(name string, value *int64, low, high int64, given string) {
 		if value != nil && (*value < low || *value > high) {
-			faults = append(faults, paramtable.Fault(name, *value, fmt.Sprintf("%d to %d for skuName %s and %s", low, high, p.SKU(), given)))
+			faults = append(faults, paramtable.Fault(name, *value,
+				fmt.Sprintf("%d to %d for skuName %s and %s", low, high, p.SKU(), given)))
 		}
 	}
 	size := fmt.Sprintf("a size of %d GiB", sizeBytes/GiB)

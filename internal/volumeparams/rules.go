@@ -18,7 +18,8 @@ func (p *Parameters) contradictions() []string {
 	faults := p.skuContradictions()
 	if (p.NetworkAccessPolicy == allowPrivate) != (p.DiskAccessID != "") {
 		faults = append(faults, paramtable.Fault("diskAccessID", p.DiskAccessID,
-			"a disk access ID if and only if networkAccessPolicy is "+allowPrivate+", and it is "+strconv.Quote(p.NetworkAccessPolicy)))
+			"a disk access ID if and only if networkAccessPolicy is "+allowPrivate+", and it is "+
+				strconv.Quote(p.NetworkAccessPolicy)))
 	}
 	if p.DiskEncryptionType != "" && p.DiskEncryptionSetID == "" {
 		faults = append(faults, paramtable.Fault("diskEncryptionType", p.DiskEncryptionType, "only with diskEncryptionSetID"))
@@ -35,7 +36,8 @@ func (p *Parameters) skuContradictions() []string {
 	var faults []string
 	only := func(name string, value any, allowed bool, skus ...string) {
 		if !allowed {
-			faults = append(faults, paramtable.Fault(name, value, "only with skuName "+strings.Join(skus, " or ")+", not with "+p.SKU()))
+			faults = append(faults, paramtable.Fault(name, value,
+				"only with skuName "+strings.Join(skus, " or ")+", not with "+p.SKU()))
 		}
 	}
 	for _, number := range []struct {

@@ -40,23 +40,29 @@ func MaxShares(skuName string, sizeBytes int64) int32 {
 	}
 }
 
-// Size returns the size of a disk for a request: requiredBytes, rounded up to whole GiB and to the smallest size that
-// the parameters allow. 0 means that a bound was not given. Errors: InvalidArgument for bounds that contradict each
-// other, OutOfRangeError for bounds between which no disk has its size.
+// Size returns the size of a disk for a request: requiredBytes, rounded up to whole GiB and to the
+// smallest size that the parameters allow. 0 means that a bound was not given. Errors:
+// InvalidArgument for bounds that contradict each other, OutOfRangeError for bounds between which
+// no disk has its size.
 func (p *Parameters) Size(requiredBytes, limitBytes int64) (int64, error) {
 	if requiredBytes < 0 || limitBytes < 0 {
-		return 0, provisioner.Errorf(provisioner.InvalidArgument, "capacity range: required %d and limit %d must not be negative", requiredBytes, limitBytes)
+		return 0, provisioner.Errorf(provisioner.InvalidArgument, "capacity range: required %d and limit %d must not be negative",
+			requiredBytes, limitBytes)
 	}
 	if limitBytes > 0 && requiredBytes > limitBytes {
-		return 0, provisioner.Errorf(provisioner.InvalidArgument, "capacity range: required %d bytes is above the limit of %d bytes", requiredBytes, limitBytes)
+		return 0, provisioner.Errorf(provisioner.InvalidArgument,
+			"capacity range: required %d bytes is above the limit of %d bytes", requiredBytes, limitBytes)
 	}
 	low, high := p.sizeRange()
 	if requiredBytes > high {
-		return 0, &OutOfRangeError{fmt.Sprintf("capacity range: required %d bytes; skuName %s allows %d to %d bytes", requiredBytes, p.SKU(), low, high)}
+		return 0, &OutOfRangeError{fmt.Sprintf("capacity range: required %d bytes; skuName %s allows %d to %d bytes",
+			requiredBytes, p.SKU(), low, high)}
 	}
 	size := max(roundUp(requiredBytes), low)
 	if limitBytes > 0 && size > limitBytes {
-		return 0, &OutOfRangeError{fmt.Sprintf("capacity range: the smallest disk for %d bytes has %d bytes, which is above the limit of %d bytes", requiredBytes, size, limitBytes)}
+		return 0, &OutOfRangeError{fmt.Sprintf(
+			"capacity range: the smallest disk for %d bytes has %d bytes, which is above the limit of %d bytes", requiredBytes,
+			size, limitBytes)}
 	}
 	return size, nil
 }
@@ -105,9 +111,9 @@ func (p *Parameters) sizeContradictions(sizeBytes int64) []string {
 	return append(faults, p.checkPerformance(sizeBytes)...)
 }
 
-// Caching returns the host caching of a disk of the size: the requested one, or the default. For shared disks, those of
-// provisioned performance and those from 4096 GiB on it is always None, because Azure refuses to attach them with
-// another one.
+// Caching returns the host caching of a disk of the size: the requested one, or the default. For
+// shared disks, those of provisioned performance and those from 4096 GiB on it is always None,
+// because Azure refuses to attach them with another one.
 func (p *Parameters) Caching(sizeBytes int64) string {
 	switch {
 	case sizeBytes >= noCachingFromGiB*GiB, p.Shares() > 1, provisioned(p.SKU()):

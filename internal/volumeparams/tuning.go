@@ -21,7 +21,8 @@ const (
 
 const (
 	profileKey = "perfProfile"
-	// deviceSettingPrefix starts the names of an open set of parameters; the rest of the name is a path.
+	// deviceSettingPrefix starts the names of an open set of parameters; the rest of the name is a
+	// path.
 	deviceSettingPrefix = "device-setting/"
 	allowedSettingPath  = "a path below /sys/block/<device>/, as in queue/scheduler, without . and .."
 )
@@ -72,7 +73,8 @@ func (t *Tuning) addAll(raw map[string]string) (faults []string) {
 		setting := DeviceSetting{Path: key[len(deviceSettingPrefix):], Value: raw[key]}
 		switch {
 		case !CheckSettingPath(setting.Path):
-			faults = append(faults, paramtable.Fault(key, setting.Value, "the name "+deviceSettingPrefix+" and "+allowedSettingPath))
+			faults = append(faults, paramtable.Fault(key, setting.Value,
+				"the name "+deviceSettingPrefix+" and "+allowedSettingPath))
 		case setting.Value == "" || strings.ContainsAny(setting.Value, "\x00\n"):
 			faults = append(faults, paramtable.Fault(key, setting.Value, "one line that is not empty"))
 		default:
@@ -95,7 +97,8 @@ func (t *Tuning) withoutEffect() (names []string) {
 
 // CheckSettingPath says whether a relative path, as it is written, remains below its directory.
 func CheckSettingPath(p string) bool {
-	return p != "" && p != "." && !strings.HasPrefix(p, "/") && path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") && !strings.ContainsRune(p, 0)
+	return p != "" && p != "." && !strings.HasPrefix(p, "/") && path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") &&
+		!strings.ContainsRune(p, 0)
 }
 
 func (t *Tuning) contradictions() []string {

@@ -1,4 +1,5 @@
-// Package volumetest tries the installed driver: it creates a volume, moves it between two nodes and deletes it. `helm test` runs it.
+// Package volumetest tries the installed driver: it creates a volume, moves it between two nodes
+// and deletes it. `helm test` runs it.
 package volumetest
 
 import (
@@ -28,7 +29,8 @@ const (
 type Options struct {
 	Client client.Client
 	Clock  clock.PassiveClock
-	// Namespace of the claim and the pods, Name of the claim and first part of the names of the pods.
+	// Namespace of the claim and the pods, Name of the claim and first part of the names of the
+	// pods.
 	Namespace, Name string
 	// Image of the driver. The pods run its commands.
 	Image string
@@ -43,8 +45,8 @@ type Options struct {
 	Say func(format string, args ...any)
 }
 
-// Run writes to a new volume in one pod, moves the volume to a pod on another node, and compares what it reads there. It deletes all that
-// it created, in any case, and returns the first failure.
+// Run writes to a new volume in one pod, moves the volume to a pod on another node, and compares
+// what it reads there. It deletes all that it created, in any case, and returns the first failure.
 func Run(ctx context.Context, o Options) error {
 	err := func() error {
 		ctx, cancel := context.WithTimeout(ctx, o.Timeout)
@@ -86,7 +88,8 @@ func (o Options) move(ctx context.Context) error {
 	return nil
 }
 
-// read creates the pod that reads. If it fits on no other node, because there is none that reaches the disk, it is created for any node.
+// read creates the pod that reads. If it fits on no other node, because there is none that reaches
+// the disk, it is created for any node.
 func (o Options) read(ctx context.Context, reader *corev1.Pod) error {
 	again := reader.DeepCopy()
 	again.Spec.Affinity = nil
@@ -147,7 +150,8 @@ func (o Options) await(ctx context.Context, pod *corev1.Pod, wanted func(*corev1
 	return nil
 }
 
-// cleanUp deletes the pods and the claim, and waits until the PersistentVolume is gone, which is when the disk is deleted.
+// cleanUp deletes the pods and the claim, and waits until the PersistentVolume is gone, which is
+// when the disk is deleted.
 func (o Options) cleanUp(ctx context.Context) error {
 	start := o.Clock.Now()
 	claim := o.claim()
@@ -167,8 +171,10 @@ func (o Options) cleanUp(ctx context.Context) error {
 		name := object.GetName()
 		err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 			err := o.Client.Get(ctx, client.ObjectKeyFromObject(object), object)
-			if pv, is := object.(*corev1.PersistentVolume); is && err == nil && pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
-				return false, fmt.Errorf("the StorageClass %s keeps its volumes; delete the PersistentVolume and its disk yourself", o.StorageClass)
+			if pv, is := object.(*corev1.PersistentVolume); is && err == nil &&
+				pv.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+				return false, fmt.Errorf(
+					"the StorageClass %s keeps its volumes; delete the PersistentVolume and its disk yourself", o.StorageClass)
 			}
 			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 		})
@@ -181,13 +187,18 @@ func (o Options) cleanUp(ctx context.Context) error {
 }
 
 func (o Options) meta(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: o.Namespace, Name: name, Labels: map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "volume-test"}}
+	return metav1.ObjectMeta{
+		Namespace: o.Namespace,
+		Name:      name,
+		Labels:    map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "volume-test"},
+	}
 }
 
 func (o Options) claim() *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{ObjectMeta: o.meta(o.Name), Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, StorageClassName: &o.StorageClass,
-		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: o.Size}},
+		AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		StorageClassName: &o.StorageClass,
+		Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: o.Size}},
 	}}
 }
 
@@ -199,9 +210,14 @@ func (o Options) pod(role string) *corev1.Pod {
 		pull = append(pull, corev1.LocalObjectReference{Name: name})
 	}
 	return &corev1.Pod{ObjectMeta: o.meta(o.Name + "-" + role), Spec: corev1.PodSpec{
-		RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false), ImagePullSecrets: pull,
+		RestartPolicy:                corev1.RestartPolicyNever,
+		AutomountServiceAccountToken: ptr.To(false),
+		ImagePullSecrets:             pull,
 		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](user), RunAsGroup: ptr.To[int64](user), FSGroup: ptr.To[int64](user),
+			RunAsNonRoot:   ptr.To(true),
+			RunAsUser:      ptr.To[int64](user),
+			RunAsGroup:     ptr.To[int64](user),
+			FSGroup:        ptr.To[int64](user),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
@@ -212,22 +228,38 @@ func (o Options) pod(role string) *corev1.Pod {
 
 func (o Options) container(name string, args ...string) corev1.Container {
 	return corev1.Container{
-		Name: name, Image: o.Image, Args: append([]string{"volume-test"}, args...), VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+		Name:  name,
+		Image: o.Image,
+		Args:  append([]string{"volume-test"}, args...),
+		VolumeMounts: []corev1.VolumeMount{{
+			Name:      "data",
+			MountPath: "/data",
+		}},
 		SecurityContext: &corev1.SecurityContext{
-			AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			AllowPrivilegeEscalation: ptr.To(false),
+			ReadOnlyRootFilesystem:   ptr.To(true),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
 		Resources: corev1.ResourceRequirements{
-			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")},
-			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
+			Requests: corev1.ResourceList{
+				corev1.ResourceCPU:    resource.MustParse("10m"),
+				corev1.ResourceMemory: resource.MustParse("32Mi"),
+			},
+			Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")},
 		},
 	}
 }
 
-// avoid keeps the pod off a node. A preference would not do: the driver itself prefers the node where the disk is attached.
+// avoid keeps the pod off a node. A preference would not do: the driver itself prefers the node
+// where the disk is attached.
 func avoid(pod *corev1.Pod, node string) {
 	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}}},
+			MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key:      corev1.LabelHostname,
+				Operator: corev1.NodeSelectorOpNotIn,
+				Values:   []string{node},
+			}},
 		}}},
 	}}
 }

@@ -23,7 +23,8 @@ import (
 
 const namespace = "driver"
 
-// cluster is an API server in memory that sets the status of pods and claims as the scheduler, the kubelet and the provisioner would.
+// cluster is an API server in memory that sets the status of pods and claims as the scheduler, the
+// kubelet and the provisioner would.
 type cluster struct {
 	client.Client
 	reclaim corev1.PersistentVolumeReclaimPolicy
@@ -34,25 +35,40 @@ type cluster struct {
 }
 
 func newCluster() *cluster {
-	c := &cluster{reclaim: corev1.PersistentVolumeReclaimDelete, phase: corev1.PodSucceeded, nodes: map[string]string{"test-writer": "node-a", "test-reader": "node-b"}}
+	c := &cluster{
+		reclaim: corev1.PersistentVolumeReclaimDelete,
+		phase:   corev1.PodSucceeded,
+		nodes:   map[string]string{"test-writer": "node-a", "test-reader": "node-b"},
+	}
 	c.Client = interceptor.NewClient(fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build(), interceptor.Funcs{
 		Create: func(ctx context.Context, under client.WithWatch, object client.Object, options ...client.CreateOption) error {
 			switch o := object.(type) {
 			case *corev1.PersistentVolumeClaim:
 				o.Spec.VolumeName = "pv"
-				pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: c.reclaim}}
+				pv := &corev1.PersistentVolume{
+					ObjectMeta: metav1.ObjectMeta{Name: "pv"},
+					Spec:       corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: c.reclaim},
+				}
 				if err := under.Create(ctx, pv); err != nil {
 					return err
 				}
 			case *corev1.Pod:
 				o.Spec.NodeName = c.nodes[o.Name]
-				o.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+				o.Status = corev1.PodStatus{
+					Phase:      corev1.PodRunning,
+					Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+				}
 				if strings.Contains(o.Name, "reader") {
 					o.Status = corev1.PodStatus{Phase: c.phase}
 				}
 				if o.Spec.NodeName == "" {
 					o.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
-						{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available"},
+						{
+							Type:    corev1.PodScheduled,
+							Status:  corev1.ConditionFalse,
+							Reason:  corev1.PodReasonUnschedulable,
+							Message: "0/1 nodes are available",
+						},
 					}}
 				}
 			}
@@ -73,9 +89,16 @@ func newCluster() *cluster {
 func (c *cluster) run(t *testing.T, timeout time.Duration) (said []string, err error) {
 	t.Helper()
 	err = volumetest.Run(t.Context(), volumetest.Options{
-		Client: c, Clock: clock.RealClock{}, Namespace: namespace, Name: "test", Image: "image", PullSecrets: []string{"pull"},
-		StorageClass: "fast", Size: resource.MustParse("4Gi"), Timeout: timeout,
-		Say: func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) },
+		Client:       c,
+		Clock:        clock.RealClock{},
+		Namespace:    namespace,
+		Name:         "test",
+		Image:        "image",
+		PullSecrets:  []string{"pull"},
+		StorageClass: "fast",
+		Size:         resource.MustParse("4Gi"),
+		Timeout:      timeout,
+		Say:          func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) },
 	})
 	for _, list := range []client.ObjectList{&corev1.PodList{}, &corev1.PersistentVolumeClaimList{}} {
 		if listErr := c.List(t.Context(), list); listErr != nil {
@@ -97,7 +120,8 @@ func TestAVolumeIsMovedAndDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"node node-a: a new volume of StorageClass fast", "node node-b: what was written is read", "the volume is deleted"} {
+	for i, want := range []string{"node node-a: a new volume of StorageClass fast", "node node-b: what was written is read",
+		"the volume is deleted"} {
 		if i >= len(said) || !strings.HasPrefix(said[i], want) {
 			t.Errorf("got %q, want line %d to begin with %q", said, i, want)
 		}
@@ -122,9 +146,11 @@ func TestWhatIsMadeIsDeletedAfterAFailure(t *testing.T) {
 		change func(*cluster)
 		want   string
 	}{
-		"the pod that reads has failed":    {func(c *cluster) { c.phase = corev1.PodFailed }, `wait for pod test-reader on node "node-b", phase Failed: the pod has failed`},
-		"the pod that reads never ends":    {func(c *cluster) { c.phase = corev1.PodRunning }, "context deadline exceeded"},
-		"the StorageClass keeps its disks": {func(c *cluster) { c.reclaim = corev1.PersistentVolumeReclaimRetain }, "the StorageClass fast keeps its volumes"},
+		"the pod that reads has failed": {func(c *cluster) { c.phase = corev1.PodFailed },
+			`wait for pod test-reader on node "node-b", phase Failed: the pod has failed`},
+		"the pod that reads never ends": {func(c *cluster) { c.phase = corev1.PodRunning }, "context deadline exceeded"},
+		"the StorageClass keeps its disks": {func(c *cluster) { c.reclaim = corev1.PersistentVolumeReclaimRetain },
+			"the StorageClass fast keeps its volumes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,8 @@
-// Package webhookcert keeps the certificate of an admission webhook that several replicas serve. The certificate, its
-// key and its authorities are in a Secret, which must exist. The first replica that finds no certificate there, or one
-// that has lived for two thirds of its life, writes a new one. Each replica serves the one in the Secret, and writes the
-// authorities into the webhook's configuration.
+// Package webhookcert keeps the certificate of an admission webhook that several replicas serve.
+// The certificate, its key and its authorities are in a Secret, which must exist. The first replica
+// that finds no certificate there, or one that has lived for two thirds of its life, writes a new
+// one. Each replica serves the one in the Secret, and writes the authorities into the webhook's
+// configuration.
 //
 // Invariants:
 //   - What a replica serves is trusted, also while the others serve another certificate: a new one is served after it is
@@ -34,13 +35,16 @@ import (
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=azuredisk-scheduler,verbs=get;patch
 
 const (
-	// bundleKey is the key of the authorities in the Secret. The others are those of the type kubernetes.io/tls.
+	// bundleKey is the key of the authorities in the Secret. The others are those of the type
+	// kubernetes.io/tls.
 	bundleKey = "ca.crt"
 	// defaultLifetime of a certificate.
 	defaultLifetime = 365 * 24 * time.Hour
-	// checkInterval is the time between two looks at the Secret and the configuration, which other programs may change.
+	// checkInterval is the time between two looks at the Secret and the configuration, which other
+	// programs may change.
 	checkInterval = time.Minute
-	// conflictInterval is the time after a write that lost a race. What the winner wrote can be read at once.
+	// conflictInterval is the time after a write that lost a race. What the winner wrote can be
+	// read at once.
 	conflictInterval = 100 * time.Millisecond
 	// retryInterval is the time after a look that failed.
 	retryInterval = 5 * time.Second
@@ -71,8 +75,8 @@ type Keeper struct {
 // New makes a Keeper without a certificate.
 func New(o Options) *Keeper { return &Keeper{Options: o, lifetime: defaultLifetime} }
 
-// NewClient makes a client for the objects that a Keeper reads and writes. It asks the API server nothing, so it can be
-// made while the API server is not reachable.
+// NewClient makes a client for the objects that a Keeper reads and writes. It asks the API server
+// nothing, so it can be made while the API server is not reachable.
 func NewClient(config *rest.Config) (client.Client, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, admissionregistrationv1.AddToScheme} {
@@ -94,8 +98,8 @@ func (k *Keeper) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 	return nil, errNoCertificate
 }
 
-// Start keeps the certificate until ctx is done. A failure is logged and tried again: a program that has other work
-// does not end because of it.
+// Start keeps the certificate until ctx is done. A failure is logged and tried again: a program
+// that has other work does not end because of it.
 func (k *Keeper) Start(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithValues("secret", k.Secret.String(), "configuration", k.Configuration)
 	for {
@@ -120,14 +124,19 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 }
 
-// check reads the Secret, replaces its certificate if necessary, serves it, and lets the API server trust it.
+// check reads the Secret, replaces its certificate if necessary, serves it, and lets the API server
+// trust it.
 func (k *Keeper) check(ctx context.Context) error {
 	var secret corev1.Secret
 	if err := k.Client.Get(ctx, k.Secret, &secret); err != nil {
 		return fmt.Errorf("read the Secret: %w", err)
 	}
 	now := k.Clock.Now()
-	there := pair{certificate: secret.Data[corev1.TLSCertKey], key: secret.Data[corev1.TLSPrivateKeyKey], bundle: secret.Data[bundleKey]}
+	there := pair{
+		certificate: secret.Data[corev1.TLSCertKey],
+		key:         secret.Data[corev1.TLSPrivateKeyKey],
+		bundle:      secret.Data[bundleKey],
+	}
 	loaded, err := there.load(k.Names, now)
 	if err != nil || isDue(loaded.Leaf, now) {
 		if there, loaded, err = k.replace(ctx, &secret, there, now); err != nil {
@@ -149,7 +158,11 @@ func (k *Keeper) replace(ctx context.Context, secret *corev1.Secret, former pair
 	if err != nil {
 		return pair{}, nil, err
 	}
-	secret.Data = map[string][]byte{corev1.TLSCertKey: created.certificate, corev1.TLSPrivateKeyKey: created.key, bundleKey: created.bundle}
+	secret.Data = map[string][]byte{
+		corev1.TLSCertKey:       created.certificate,
+		corev1.TLSPrivateKeyKey: created.key,
+		bundleKey:               created.bundle,
+	}
 	if err := k.Client.Update(ctx, secret); err != nil {
 		return pair{}, nil, fmt.Errorf("write a new certificate into the Secret: %w", err)
 	}
@@ -174,8 +187,10 @@ func (k *Keeper) trust(ctx context.Context, bundle []byte) error {
 	if !changed {
 		return nil
 	}
-	// A strategic merge names the changed fields only: a newer API server may know fields that this program does not.
-	if err := k.Client.Patch(ctx, &configuration, client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	// A strategic merge names the changed fields only: a newer API server may know fields that this
+	// program does not.
+	if err := k.Client.Patch(ctx, &configuration,
+		client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write the authorities into the webhook's configuration: %w", err)
 	}
 	return nil

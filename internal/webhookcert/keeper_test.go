@@ -47,8 +47,13 @@ func newWorld(t *testing.T) world {
 }
 
 func (w world) keeper() *Keeper {
-	return New(Options{Client: w, Secret: client.ObjectKey{Namespace: "azure-disk-csi", Name: "webhook"}, Configuration: "steer",
-		Names: []string{name}, Clock: w.clock})
+	return New(Options{
+		Client:        w,
+		Secret:        client.ObjectKey{Namespace: "azure-disk-csi", Name: "webhook"},
+		Configuration: "steer",
+		Names:         []string{name},
+		Clock:         w.clock,
+	})
 }
 
 func (w world) secret(t *testing.T) *corev1.Secret {
@@ -83,7 +88,11 @@ func (w world) connect(t *testing.T, k *Keeper) error {
 	go func() {
 		_ = tls.Server(there, &tls.Config{GetCertificate: k.GetCertificate}).HandshakeContext(t.Context())
 	}()
-	return tls.Client(here, &tls.Config{RootCAs: authorities, ServerName: name, Time: w.clock.Now}).HandshakeContext(t.Context())
+	return tls.Client(here, &tls.Config{
+		RootCAs:    authorities,
+		ServerName: name,
+		Time:       w.clock.Now,
+	}).HandshakeContext(t.Context())
 }
 
 func TestAReplicaMakesTheCertificateAndTheOthersServeIt(t *testing.T) {
@@ -105,7 +114,8 @@ func TestAReplicaMakesTheCertificateAndTheOthersServeIt(t *testing.T) {
 		t.Errorf("a check without need wrote the Secret: version %s became %s", before, after)
 	}
 	if _, there := w.secret(t).Data["ca.key"]; there || len(w.secret(t).Data) != 3 {
-		t.Errorf("got %d keys in the Secret, want tls.crt, tls.key and ca.crt: the authority's key is not kept", len(w.secret(t).Data))
+		t.Errorf("got %d keys in the Secret, want tls.crt, tls.key and ca.crt: the authority's key is not kept",
+			len(w.secret(t).Data))
 	}
 }
 
@@ -113,8 +123,8 @@ func TestACertificateIsRenewedAndTheFormerOneStaysTrusted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first, second := w.keeper(), w.keeper()
-	// client-go dates certificates by the machine's clock. A long life makes the second certificate valid as well, when
-	// the test's clock shows the time at which the first is due.
+	// client-go dates certificates by the machine's clock. A long life makes the second certificate
+	// valid as well, when the test's clock shows the time at which the first is due.
 	first.lifetime, second.lifetime = 90*time.Hour, 900*time.Hour
 	expect.Must(t, first.check(t.Context()))
 	w.clock.Step(50 * time.Hour)
@@ -202,7 +212,8 @@ func TestAuthoritiesThatAreRemovedAreWrittenAgain(t *testing.T) {
 	expect.Must(t, <-ended)
 }
 
-// The loser of a race keeps nothing of its own certificate, and serves the winner's after its next check.
+// The loser of a race keeps nothing of its own certificate, and serves the winner's after its next
+// check.
 func TestARaceHasOneWinner(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

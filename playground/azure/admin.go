@@ -95,9 +95,10 @@ func (a *Azure) watchOnce(ctx context.Context, changed func([]VM)) error {
 }
 
 func (a *Azure) waitHealthy(ctx context.Context) error {
-	return poll.Until(ctx, time.Minute, 50*time.Millisecond, "azuresim answers (see "+a.logOf(frontEnd)+")", func(ctx context.Context) error {
-		return a.admin(ctx, http.MethodGet, "/admin/healthz", nil)
-	})
+	return poll.Until(ctx, time.Minute, 50*time.Millisecond, "azuresim answers (see "+a.logOf(frontEnd)+")",
+		func(ctx context.Context) error {
+			return a.admin(ctx, http.MethodGet, "/admin/healthz", nil)
+		})
 }
 
 // waitForGuest waits until nodes can hand over their ioctls.

@@ -21,7 +21,8 @@ type Admin struct {
 	Client *http.Client
 }
 
-// Call sends a request, with in as JSON unless it is nil, and reads the answer into out unless that is nil.
+// Call sends a request, with in as JSON unless it is nil, and reads the answer into out unless that
+// is nil.
 func (a Admin) Call(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
@@ -68,7 +69,8 @@ func (a Admin) Reservation(ctx context.Context, disk string) (Reservation, error
 	return Reservation{ID: disk}, nil
 }
 
-// Open sends a request and returns the body of the answer, which the caller closes. It fails unless the answer is a success.
+// Open sends a request and returns the body of the answer, which the caller closes. It fails unless
+// the answer is a success.
 func (a Admin) Open(ctx context.Context, method, path string, in any) (io.ReadCloser, error) {
 	var body bytes.Buffer
 	if in != nil {

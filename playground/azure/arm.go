@@ -52,8 +52,10 @@ type armClient struct {
 
 func (c *armClient) logIn(ctx context.Context, credentials Credentials) error {
 	form := url.Values{
-		"grant_type": {"client_credentials"}, "client_id": {credentials.ClientID}, "client_secret": {credentials.Secret},
-		"scope": {"https://management.azure.com/.default"},
+		"grant_type":    {"client_credentials"},
+		"client_id":     {credentials.ClientID},
+		"client_secret": {credentials.Secret},
+		"scope":         {"https://management.azure.com/.default"},
 	}
 	var answer struct {
 		Token string `json:"access_token"`
@@ -143,7 +145,8 @@ func (c *armClient) do(ctx context.Context, method, path, contentType string, bo
 }
 
 // exchange sends a request, reads the answer as JSON unless that is nil, and returns its header.
-func (c *armClient) exchange(ctx context.Context, method, path, contentType string, body io.Reader, answer any) (http.Header, error) {
+func (c *armClient) exchange(ctx context.Context, method, path, contentType string, body io.Reader, answer any) (http.Header,
+	error) {
 	request, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, err

@@ -79,10 +79,12 @@ func Start(ctx context.Context, opts Options) (*Azure, error) {
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return a, err
 	}
-	if err := a.start(hypervisor, nil, 20*time.Second, "hypervisor", "--state-dir", opts.Dir, "--socket", a.hypervisorSocket()); err != nil {
+	if err := a.start(hypervisor, nil, 20*time.Second, "hypervisor", "--state-dir", opts.Dir, "--socket",
+		a.hypervisorSocket()); err != nil {
 		return a, err
 	}
-	if err := a.start(guest, nil, 0, "guest", "serve", "--socket", GuestSocket(opts.Dir), "--hypervisor", a.hypervisorSocket()); err != nil {
+	if err := a.start(guest, nil, 0, "guest", "serve", "--socket", GuestSocket(opts.Dir), "--hypervisor",
+		a.hypervisorSocket()); err != nil {
 		return a, err
 	}
 	if err := a.serve(ctx, "fast"); err != nil {
@@ -134,7 +136,13 @@ func (a *Azure) serve(ctx context.Context, latency string) error {
 func (a *Azure) Endpoint() string { return fmt.Sprintf("%s:%d", a.opts.Plan.Cloud(), Port) }
 
 func (a *Azure) start(name string, ns *network.Namespace, grace time.Duration, args ...string) error {
-	spec := process.Spec{Name: name, Path: a.opts.Program, Args: args, LogDir: a.opts.Logs, Grace: grace}
+	spec := process.Spec{
+		Name:   name,
+		Path:   a.opts.Program,
+		Args:   args,
+		LogDir: a.opts.Logs,
+		Grace:  grace,
+	}
 	if ns != nil {
 		spec.Enter = ns.Do
 	}
@@ -195,7 +203,11 @@ func (a *Azure) Components() []process.Component {
 	defer a.mu.Unlock()
 	var list []process.Component
 	for name, child := range a.children {
-		list = append(list, process.Component{Name: name, PID: child.PID(), Restarts: child.Restarts()})
+		list = append(list, process.Component{
+			Name:     name,
+			PID:      child.PID(),
+			Restarts: child.Restarts(),
+		})
 	}
 	return list
 }

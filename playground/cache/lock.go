@@ -12,8 +12,9 @@ import (
 // lockEvery is how often a lock that another process has is asked for.
 const lockEvery = 200 * time.Millisecond
 
-// Lock takes the lock of the file, which is made where it is missing, for this call alone, until unlock is called or the process ends. If another process has
-// it, waiting is called, once, and Lock blocks until it is free or the context ends.
+// Lock takes the lock of the file, which is made where it is missing, for this call alone, until
+// unlock is called or the process ends. If another process has it, waiting is called, once, and
+// Lock blocks until it is free or the context ends.
 func Lock(ctx context.Context, path string, waiting func()) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -22,8 +22,9 @@ func (c *Cluster) AzureAdmin(ctx context.Context) (azure.Admin, error) {
 	return azure.Admin{URL: status.AzureAdmin, Client: http.DefaultClient}, nil
 }
 
-// SetLatency switches azuresim's latencies to the profile realistic or fast. Operations in flight keep their duration.
-// It holds until the next switch, or until azuresim's front end is started again.
+// SetLatency switches azuresim's latencies to the profile realistic or fast. Operations in flight
+// keep their duration. It holds until the next switch, or until azuresim's front end is started
+// again.
 func (c *Cluster) SetLatency(ctx context.Context, profile string) error {
 	admin, err := c.AzureAdmin(ctx)
 	if err != nil {

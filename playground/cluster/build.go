@@ -107,12 +107,25 @@ func newBuilder(kubernetes string, progress Progress) (*builder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &builder{root: root, programs: built, dirs: []string{programs.CacheDir()}, store: images.Store{Cache: programs.CacheDir(), Progress: progress}}, nil
+	return &builder{
+		root:     root,
+		programs: built,
+		dirs:     []string{programs.CacheDir()},
+		store:    images.Store{Cache: programs.CacheDir(), Progress: progress},
+	}, nil
 }
 
 func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, error) {
-	out := state.Options{Kubernetes: b.programs.Kubernetes, Nodes: opts.Nodes, Subnet: opts.Subnet, APIPort: opts.APIPort, Latency: opts.Latency, NoQuotas: opts.NoQuotas, Seed: opts.Seed,
-		PlainScheduler: opts.PlainScheduler}
+	out := state.Options{
+		Kubernetes:     b.programs.Kubernetes,
+		Nodes:          opts.Nodes,
+		Subnet:         opts.Subnet,
+		APIPort:        opts.APIPort,
+		Latency:        opts.Latency,
+		NoQuotas:       opts.NoQuotas,
+		Seed:           opts.Seed,
+		PlainScheduler: opts.PlainScheduler,
+	}
 	var err error
 	if out.Programs, err = b.programs.Ensure(ctx); err != nil {
 		return out, err
@@ -248,7 +261,8 @@ func (b *builder) own(ctx context.Context, module, name string, tags ...string) 
 	defer os.RemoveAll(partial)
 	built := filepath.Join(partial, name)
 	// Without the state of the repository in it, an unchanged program has unchanged bytes.
-	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-tags", strings.Join(tags, ","), "-o", built, "./cmd/"+name)
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags", "-s -w", "-tags", strings.Join(tags, ","), "-o", built,
+		"./cmd/"+name)
 	cmd.Dir = filepath.Join(b.root, module)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS="+programs.GoFlags, "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

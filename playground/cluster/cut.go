@@ -17,8 +17,9 @@ const (
 	uncut = "table " + cutTable + "\ndelete table " + cutTable + "\n"
 )
 
-// CutFromAPIServer drops all packets between a node, its pods included, and the API server. The rest of the network works: probes reach the
-// node. restore lets the packets pass again, and is idempotent.
+// CutFromAPIServer drops all packets between a node, its pods included, and the API server. The
+// rest of the network works: probes reach the node. restore lets the packets pass again, and is
+// idempotent.
 func (c *Cluster) CutFromAPIServer(ctx context.Context, node string) (restore func(context.Context) error, err error) {
 	rules := uncut + "table " + cutTable + " {\n"
 	for _, hook := range []string{"input", "output", "forward"} {

@@ -33,9 +33,9 @@ func Down(ctx context.Context, dir state.Dir, progress Progress) error {
 	return nil
 }
 
-// Clean removes what a playground whose processes are gone has left: loop devices,
-// control groups, changed kernel settings unless another playground needs them, files. Its mounts and network namespaces
-// went with its processes.
+// Clean removes what a playground whose processes are gone has left: loop devices, control groups,
+// changed kernel settings unless another playground needs them, files. Its mounts and network
+// namespaces went with its processes.
 func Clean(dir state.Dir) error {
 	prefix, err := azure.LoopPrefix(dir.Azure())
 	if err != nil {

@@ -69,8 +69,8 @@ func (c *Cluster) InstallDriver(ctx context.Context, values string, progress Pro
 	return nil
 }
 
-// DriverValues returns the Helm values of the driver for this playground, and the azure.json of its credential, which
-// they leave out.
+// DriverValues returns the Helm values of the driver for this playground, and the azure.json of its
+// credential, which they leave out.
 func (c *Cluster) DriverValues(ctx context.Context) (values, azureJSON map[string]any, err error) {
 	status, err := c.Status(ctx)
 	if err != nil {
@@ -145,7 +145,11 @@ func (c *Cluster) driverValues(azure string) map[string]any {
 	for _, image := range c.Options.Sidecars {
 		repository, tag := splitRef(image)
 		name := strings.TrimPrefix(filepath.Base(repository), "csi-")
-		sidecarImages[name] = object{"image": object{"repository": repository, "tag": tag, "pullPolicy": "Never"}}
+		sidecarImages[name] = object{"image": object{
+			"repository": repository,
+			"tag":        tag,
+			"pullPolicy": "Never",
+		}}
 	}
 	// What tests wait for shall not take a minute.
 	sidecarImages["provisioner"].(object)["capacityPollInterval"] = "5s"
@@ -155,7 +159,11 @@ func (c *Cluster) driverValues(azure string) map[string]any {
 	}
 	repository, tag := splitRef(c.Options.Driver)
 	return object{
-		"image":    object{"repository": repository, "tag": tag, "pullPolicy": "Never"},
+		"image": object{
+			"repository": repository,
+			"tag":        tag,
+			"pullPolicy": "Never",
+		},
 		"sidecars": sidecarImages,
 		"cloud": object{"inline": object{
 			"cloud":                   "AzurePublicCloud",
@@ -183,7 +191,12 @@ func splitRef(image images.Image) (repository, tag string) {
 // does not answer.
 func driverExtender(address string) *controlplane.Extender {
 	return &controlplane.Extender{
-		URL: fmt.Sprintf("http://%s:%d", address, extenderPort), FilterVerb: "filter", PrioritizeVerb: "prioritize",
-		Weight: 10, Ignorable: true, NodeCacheCapable: true, Timeout: "2s",
+		URL:              fmt.Sprintf("http://%s:%d", address, extenderPort),
+		FilterVerb:       "filter",
+		PrioritizeVerb:   "prioritize",
+		Weight:           10,
+		Ignorable:        true,
+		NodeCacheCapable: true,
+		Timeout:          "2s",
 	}
 }

@@ -39,12 +39,14 @@ func (c *Cluster) Enter(ctx context.Context, name string) ([]string, error) {
 	return []string{"nsenter", "--target", strconv.Itoa(supervisor), "--mount", "--pid", "--net=" + ns, "--"}, nil
 }
 
-// withReservations gives what follows the ioctls of reservations, as the node's own processes have them.
+// withReservations gives what follows the ioctls of reservations, as the node's own processes have
+// them.
 func (c *Cluster) withReservations() []string {
 	return []string{c.Options.Programs["azuresim"], "guest", "run", "--socket", azure.GuestSocket(c.Dir.Azure()), "--"}
 }
 
-// enterMachine runs what follows with the environment of the machine's own programs, and the terminal of the caller.
+// enterMachine runs what follows with the environment of the machine's own programs, and the
+// terminal of the caller.
 func enterMachine(pid int) []string {
 	return append([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--", "env"}, machine.Environment()...)
 }

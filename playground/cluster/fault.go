@@ -75,7 +75,8 @@ func (c *Cluster) ChangeDriver(ctx context.Context, values map[string]any) (rest
 		if err != nil || now == before || restored {
 			return err
 		}
-		err = c.helm(ctx, "rollback", DriverRelease, strconv.Itoa(before), "--namespace", DriverNamespace, "--wait", "--timeout", installTimeout.String())
+		err = c.helm(ctx, "rollback", DriverRelease, strconv.Itoa(before), "--namespace", DriverNamespace, "--wait", "--timeout",
+			installTimeout.String())
 		restored = err == nil
 		return err
 	}
@@ -88,8 +89,9 @@ func (c *Cluster) ChangeDriver(ctx context.Context, values map[string]any) (rest
 	return restore, err
 }
 
-// AttachOutside has Azure make empty disks and attach them to the node's VM, as someone does who does not use the
-// driver. remove detaches and deletes them; it is returned also with an error, for what there is by then.
+// AttachOutside has Azure make empty disks and attach them to the node's VM, as someone does who
+// does not use the driver. remove detaches and deletes them; it is returned also with an error, for
+// what there is by then.
 func (c *Cluster) AttachOutside(ctx context.Context, name string, count int) (remove func(context.Context) error, err error) {
 	type object = map[string]any
 	nothing := func(context.Context) error { return nil }
@@ -104,7 +106,8 @@ func (c *Cluster) AttachOutside(ctx context.Context, name string, count int) (re
 	var made []string
 	var attach, detach []object
 	remove = func(ctx context.Context) error {
-		if err := client.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion, object{"dataDisksToDetach": detach}); err != nil {
+		if err := client.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion,
+			object{"dataDisksToDetach": detach}); err != nil {
 			return fmt.Errorf("detach the disks from %s: %w", name, err)
 		}
 		var failures []error
@@ -114,9 +117,12 @@ func (c *Cluster) AttachOutside(ctx context.Context, name string, count int) (re
 		return errors.Join(failures...)
 	}
 	for i := range count {
-		id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/outside-%s-%d", topology.SubscriptionID, topology.ResourceGroup, name, i)
+		id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/outside-%s-%d",
+			topology.SubscriptionID, topology.ResourceGroup, name, i)
 		err := client.Put(ctx, id, diskVersion, object{
-			"location": topology.Region, "zones": []string{node.Zone}, "sku": object{"name": "Standard_LRS"},
+			"location":   topology.Region,
+			"zones":      []string{node.Zone},
+			"sku":        object{"name": "Standard_LRS"},
 			"properties": object{"diskSizeGB": 4, "creationData": object{"createOption": "Empty"}},
 		})
 		if err != nil {
@@ -124,15 +130,18 @@ func (c *Cluster) AttachOutside(ctx context.Context, name string, count int) (re
 		}
 		made, attach, detach = append(made, id), append(attach, object{"diskId": id}), append(detach, object{"diskId": id})
 	}
-	if err := client.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion, object{"dataDisksToAttach": attach}); err != nil {
+	if err := client.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion,
+		object{"dataDisksToAttach": attach}); err != nil {
 		return remove, fmt.Errorf("attach disks to %s: %w", name, err)
 	}
 	return remove, nil
 }
 
-// AttachElsewhere has Azure make a VM that is no node, in the zone of a node, and attach a disk to it, as another cluster does. has reports whether the VM has
-// the disk, and remove detaches it and deletes the VM; remove is returned also with an error, for what there is by then.
-func (c *Cluster) AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) (has func(context.Context) (bool, error), remove func(context.Context) error, err error) {
+// AttachElsewhere has Azure make a VM that is no node, in the zone of a node, and attach a disk to
+// it, as another cluster does. has reports whether the VM has the disk, and remove detaches it and
+// deletes the VM; remove is returned also with an error, for what there is by then.
+func (c *Cluster) AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) (has func(context.Context) (bool, error),
+	remove func(context.Context) error, err error) {
 	type object = map[string]any
 	node, err := c.Plan.Node(zoneOf)
 	if err != nil {
@@ -144,7 +153,8 @@ func (c *Cluster) AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) 
 	}
 	elsewhere := topology.Node{Name: vm}.ResourceID()
 	err = client.Put(ctx, elsewhere, vmVersion, object{
-		"location": topology.Region, "zones": []string{node.Zone},
+		"location": topology.Region,
+		"zones":    []string{node.Zone},
 		"properties": object{
 			"hardwareProfile": object{"vmSize": topology.InstanceType},
 			"osProfile":       object{"computerName": vm, "adminUsername": "azureuser"},
@@ -180,13 +190,15 @@ func (c *Cluster) AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) 
 		if there, err := has(ctx); err != nil {
 			return err
 		} else if there {
-			if err := client.Post(ctx, elsewhere, "attachDetachDataDisks", vmVersion, object{"dataDisksToDetach": []object{{"diskId": disk}}}); err != nil {
+			if err := client.Post(ctx, elsewhere, "attachDetachDataDisks", vmVersion,
+				object{"dataDisksToDetach": []object{{"diskId": disk}}}); err != nil {
 				return fmt.Errorf("detach the disk from %s: %w", vm, err)
 			}
 		}
 		return client.Delete(ctx, elsewhere, vmVersion)
 	}
-	if err := client.Post(ctx, elsewhere, "attachDetachDataDisks", vmVersion, object{"dataDisksToAttach": []object{{"diskId": disk}}}); err != nil {
+	if err := client.Post(ctx, elsewhere, "attachDetachDataDisks", vmVersion,
+		object{"dataDisksToAttach": []object{{"diskId": disk}}}); err != nil {
 		return has, remove, fmt.Errorf("attach the disk to %s: %w", vm, err)
 	}
 	return has, remove, nil

@@ -37,7 +37,8 @@ func (c *Cluster) installSnapshots(ctx context.Context) error {
 		return err
 	}
 	// The driver's chart looks for the resources.
-	err = c.kubectl(ctx, nil, "wait", "customresourcedefinitions", "--for=condition=Established", "--timeout="+(30*time.Second).String(),
+	err = c.kubectl(ctx, nil, "wait", "customresourcedefinitions", "--for=condition=Established",
+		"--timeout="+(30*time.Second).String(),
 		"volumesnapshots."+snapshotGroup, "volumesnapshotcontents."+snapshotGroup, "volumesnapshotclasses."+snapshotGroup)
 	if err != nil {
 		return err

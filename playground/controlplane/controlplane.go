@@ -123,7 +123,11 @@ func (c *ControlPlane) Components() []process.Component {
 	var list []process.Component
 	for _, name := range c.order {
 		child := c.children[name]
-		list = append(list, process.Component{Name: name, PID: child.PID(), Restarts: child.Restarts()})
+		list = append(list, process.Component{
+			Name:     name,
+			PID:      child.PID(),
+			Restarts: child.Restarts(),
+		})
 	}
 	return list
 }

@@ -88,7 +88,8 @@ func (c Credentials) run(ctx context.Context, out *strings.Builder, args ...stri
 		cmd.Stdout = out
 	}
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("kubeadm %s: %w: %s", strings.Join(args[:min(4, len(args))], " "), err, strings.TrimSpace(stderr.String()))
+		return fmt.Errorf("kubeadm %s: %w: %s", strings.Join(args[:min(4, len(args))], " "), err,
+			strings.TrimSpace(stderr.String()))
 	}
 	return nil
 }
@@ -117,5 +118,6 @@ networking:
   dnsDomain: %[6]s
 apiServer:
   certSANs: ["127.0.0.1", "localhost", "control-plane"]
-`, c.Plan.ControlPlane(), APIPort, filepath.Join(c.Dir, "pki"), c.Plan.ServiceNet, c.Plan.PodNet, topology.ClusterDomain, c.Version)
+`, c.Plan.ControlPlane(), APIPort, filepath.Join(c.Dir, "pki"), c.Plan.ServiceNet, c.Plan.PodNet, topology.ClusterDomain,
+		c.Version)
 }

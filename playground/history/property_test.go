@@ -50,7 +50,8 @@ func TestAnOrderlyHistoryIsClean(t *testing.T) {
 			t.Fatalf("got %+v, want a clean result", result)
 		}
 		if result.OnDisk != len(whole(disk)) || result.Acknowledged != len(acks) {
-			t.Fatalf("counted %d on disk and %d acknowledged of %d and %d", result.OnDisk, result.Acknowledged, len(whole(disk)), len(acks))
+			t.Fatalf("counted %d on disk and %d acknowledged of %d and %d", result.OnDisk, result.Acknowledged, len(whole(disk)),
+				len(acks))
 		}
 	})
 }

@@ -19,7 +19,8 @@ import (
 	"time"
 )
 
-// Group is the name of the control group under which everything of the playground in that state folder is.
+// Group is the name of the control group under which everything of the playground in that state
+// folder is.
 func Group(stateDir string) string {
 	sum := sha256.Sum256([]byte(stateDir))
 	return fmt.Sprintf("azpg-%x", sum[:4])
@@ -43,7 +44,8 @@ type Cgroups struct {
 	Hierarchies []Hierarchy `json:"hierarchies"`
 }
 
-// DetectCgroups reads the layout from the mounts that this process sees. The playground is the one in that state folder.
+// DetectCgroups reads the layout from the mounts that this process sees. The playground is the one
+// in that state folder.
 func DetectCgroups(stateDir string) (Cgroups, error) {
 	file, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -66,7 +68,11 @@ func parseCgroups(mountinfo io.Reader) (Cgroups, error) {
 		}
 		switch right[0] {
 		case "cgroup":
-			c.Hierarchies = append(c.Hierarchies, Hierarchy{Mount: left[4], Type: "cgroup", Options: selecting(right[2])})
+			c.Hierarchies = append(c.Hierarchies, Hierarchy{
+				Mount:   left[4],
+				Type:    "cgroup",
+				Options: selecting(right[2]),
+			})
 		case "cgroup2":
 			c.Hierarchies = append(c.Hierarchies, Hierarchy{Mount: left[4], Type: "cgroup2"})
 		}
@@ -143,8 +149,8 @@ func (c Cgroups) Join(name string) error {
 	return nil
 }
 
-// Prefer sets how many shares of the processors the playground's control group of that name has, when there is not enough
-// for all. The group of a machine has one.
+// Prefer sets how many shares of the processors the playground's control group of that name has,
+// when there is not enough for all. The group of a machine has one.
 func (c Cgroups) Prefer(name string, shares int) error {
 	const oneShare, oneWeight = 1024, 100 // the kernel's defaults, of version 1 and 2
 	for _, h := range c.Hierarchies {

@@ -65,7 +65,11 @@ func TestSharesOfTheProcessorsAreSet(t *testing.T) {
 		hierarchies []Hierarchy
 		file, want  string
 	}{
-		"version 1": {hierarchies: []Hierarchy{{Type: "cgroup", Options: "cpuset"}, {Type: "cgroup", Options: "cpu,cpuacct"}}, file: "cpu.shares", want: "20480"},
+		"version 1": {
+			hierarchies: []Hierarchy{{Type: "cgroup", Options: "cpuset"}, {Type: "cgroup", Options: "cpu,cpuacct"}},
+			file:        "cpu.shares",
+			want:        "20480",
+		},
 		"version 2": {hierarchies: []Hierarchy{{Type: "cgroup2"}}, file: "cpu.weight", want: "2000"},
 	}
 	for name, c := range cases {
@@ -81,7 +85,8 @@ func TestSharesOfTheProcessorsAreSet(t *testing.T) {
 				t.Fatal(err)
 			}
 			last := groups.Hierarchies[len(groups.Hierarchies)-1].Mount
-			if got, err := os.ReadFile(filepath.Join(last, "playground", "supervisor", c.file)); err != nil || string(got) != c.want {
+			if got, err := os.ReadFile(filepath.Join(last, "playground", "supervisor", c.file)); err != nil ||
+				string(got) != c.want {
 				t.Errorf("%s: got %q (%v), want %q", c.file, got, err, c.want)
 			}
 		})

@@ -34,10 +34,11 @@ type settings struct {
 	MadeDevDisk bool `json:"madeDevDisk"`
 }
 
-// Shared is what all playgrounds of a machine have in common: the settings of its kernel. The first of them to come up records them, and the clean-up
-// after the last one puts them back.
+// Shared is what all playgrounds of a machine have in common: the settings of its kernel. The first
+// of them to come up records them, and the clean-up after the last one puts them back.
 type Shared struct {
-	// dir holds the record, and the files whose locks show which playgrounds use the machine. Like the settings, it does not survive the machine's next boot.
+	// dir holds the record, and the files whose locks show which playgrounds use the machine. Like
+	// the settings, it does not survive the machine's next boot.
 	dir string
 	// sysctl and devDisk are /proc/sys and /dev/disk.
 	sysctl, devDisk string
@@ -45,13 +46,18 @@ type Shared struct {
 
 // Machine is this machine.
 func Machine() Shared {
-	return Shared{dir: "/run/azuredisk-playground", sysctl: "/proc/sys", devDisk: "/dev/disk"}
+	return Shared{
+		dir:     "/run/azuredisk-playground",
+		sysctl:  "/proc/sys",
+		devDisk: "/dev/disk",
+	}
 }
 
 func (m Shared) record() string { return filepath.Join(m.dir, "settings.json") }
 
-// Use changes what must be changed on the machine, after writing down how to change it back. The machine is in use until release is called or this
-// process ends, however it does. The notes are sentences for the user.
+// Use changes what must be changed on the machine, after writing down how to change it back. The
+// machine is in use until release is called or this process ends, however it does. The notes are
+// sentences for the user.
 func (m Shared) Use() (release func(), notes []string, err error) {
 	if err := os.MkdirAll(m.dir, 0o755); err != nil {
 		return nil, nil, err
@@ -179,9 +185,11 @@ func (m Shared) raiseInotify() []string {
 		return nil
 	}
 	if err := os.WriteFile(path, []byte(fmt.Sprint(inotifyInstances)), 0o644); err != nil {
-		return []string{fmt.Sprintf("inotify instances are limited to %d and this cannot be raised (%v): kubelets may fail", instances, err)}
+		return []string{fmt.Sprintf("inotify instances are limited to %d and this cannot be raised (%v): kubelets may fail",
+			instances, err)}
 	}
-	return []string{fmt.Sprintf("raised the limit of inotify instances from %d to %d until `playground down`", instances, inotifyInstances)}
+	return []string{fmt.Sprintf("raised the limit of inotify instances from %d to %d until `playground down`", instances,
+		inotifyInstances)}
 }
 
 // oneAtATime runs f while no other playground begins or ceases to use the machine.
@@ -218,7 +226,11 @@ func lock(file *os.File, how int) error {
 			continue
 		}
 		if err != nil {
-			return &fs.PathError{Op: "lock", Path: file.Name(), Err: err}
+			return &fs.PathError{
+				Op:   "lock",
+				Path: file.Name(),
+				Err:  err,
+			}
 		}
 		return nil
 	}

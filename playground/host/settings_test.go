@@ -15,7 +15,14 @@ type laboratory struct {
 
 func newLaboratory(t *testing.T) laboratory {
 	top := t.TempDir()
-	l := laboratory{t: t, Shared: Shared{dir: filepath.Join(top, "run"), sysctl: filepath.Join(top, "sys"), devDisk: filepath.Join(top, "disk")}}
+	l := laboratory{
+		t: t,
+		Shared: Shared{
+			dir:     filepath.Join(top, "run"),
+			sysctl:  filepath.Join(top, "sys"),
+			devDisk: filepath.Join(top, "disk"),
+		},
+	}
 	for name, value := range map[string]string{inotifySetting: "128", "kernel/panic": "0"} {
 		if err := os.MkdirAll(filepath.Dir(filepath.Join(l.sysctl, name)), 0o755); err != nil {
 			t.Fatal(err)

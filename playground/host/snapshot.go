@@ -13,9 +13,10 @@ import (
 // Traces is what a playground could leave on the machine, as lines of text.
 type Traces []string
 
-// LookForTraces lists mounts, loop devices that are in use, network devices, packet
-// filter rules, control groups, and the kernel settings that a playground changes. The control groups and loop devices of other playgrounds are left out;
-// the settings are the same for all of them. prefixes are those of the names of the files under its loop devices.
+// LookForTraces lists mounts, loop devices that are in use, network devices, packet filter rules,
+// control groups, and the kernel settings that a playground changes. The control groups and loop
+// devices of other playgrounds are left out; the settings are the same for all of them. prefixes
+// are those of the names of the files under its loop devices.
 func LookForTraces(stateDir string, prefixes ...string) (Traces, error) {
 	var t Traces
 	mounts, err := os.ReadFile("/proc/self/mountinfo")

@@ -11,7 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/image/debian"
 )
 
-// Driver makes the driver's image for this machine as `make image` does, tagged with the hash of what goes into it.
+// Driver makes the driver's image for this machine as `make image` does, tagged with the hash of
+// what goes into it.
 func (s *Store) Driver(ctx context.Context, program string) (Image, error) {
 	return s.make(ctx, "azuredisk", "", program, image.Inputs(), func(data []byte) (v1.Image, error) {
 		lock, err := debian.ParseLock(image.LockText)
@@ -22,7 +23,8 @@ func (s *Store) Driver(ctx context.Context, program string) (Image, error) {
 		if err != nil {
 			return nil, err
 		}
-		// The tag says what the image is. A version would change with each commit, and with it the image.
+		// The tag says what the image is. A version would change with each commit, and with it the
+		// image.
 		variant, err := image.NewVariant(tools, data, image.Version{Name: "playground", Created: epoch})
 		return variant.Image, err
 	})

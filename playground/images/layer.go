@@ -26,7 +26,11 @@ func newPlainLayer(open func() (io.ReadCloser, error)) (v1.Layer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &plainLayer{open: open, hash: hash, size: size}, nil
+	return &plainLayer{
+		open: open,
+		hash: hash,
+		size: size,
+	}, nil
 }
 
 // Digest is that of the tar.

@@ -74,7 +74,11 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
 	daemon := exec.Command(filepath.Join(programs, "containerd"), "--config", config)
 	daemon.Stdout, daemon.Stderr = out, out
 	// It mounts for unpacking in a mount namespace of its own, which ends with it.
-	daemon.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	daemon.SysProcAttr = &syscall.SysProcAttr{
+		Setpgid:      true,
+		Unshareflags: syscall.CLONE_NEWNS,
+		Pdeathsig:    syscall.SIGKILL,
+	}
 	if err := daemon.Start(); err != nil {
 		return err
 	}

@@ -55,11 +55,14 @@ type Store struct {
 // Static makes an image of one statically linked program: azuredisk.local/<name>:<tag>.
 // If the tag is empty, it is the hash of the program.
 func (s *Store) Static(ctx context.Context, image, tag, program string) (Image, error) {
-	return s.make(ctx, image, tag, program, "", func(data []byte) (v1.Image, error) { return static(data, "/"+filepath.Base(image)) })
+	return s.make(ctx, image, tag, program, "",
+		func(data []byte) (v1.Image, error) { return static(data, "/"+filepath.Base(image)) })
 }
 
-// make makes the image of a program, unless the cache has it. with is the rest of what goes into the image.
-func (s *Store) make(ctx context.Context, image, tag, program, with string, build func(program []byte) (v1.Image, error)) (Image, error) {
+// make makes the image of a program, unless the cache has it. with is the rest of what goes into
+// the image.
+func (s *Store) make(ctx context.Context, image, tag, program, with string,
+	build func(program []byte) (v1.Image, error)) (Image, error) {
 	if err := ctx.Err(); err != nil {
 		return Image{}, err
 	}
@@ -88,7 +91,8 @@ func (s *Store) make(ctx context.Context, image, tag, program, with string, buil
 	})
 }
 
-// once makes what the cache does not have under the path. Of several processes that miss it one makes it, and the others find it then.
+// once makes what the cache does not have under the path. Of several processes that miss it one
+// makes it, and the others find it then.
 func (s *Store) once(ctx context.Context, path string, missing func() error) error {
 	if cache.Use(path) {
 		return nil
@@ -148,10 +152,21 @@ func static(program []byte, path string) (v1.Image, error) {
 func programLayer(program []byte, path string) (v1.Layer, error) {
 	var buffer bytes.Buffer
 	w := tar.NewWriter(&buffer)
-	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777, ModTime: epoch}); err != nil {
+	if err := w.WriteHeader(&tar.Header{
+		Typeflag: tar.TypeDir,
+		Name:     "tmp/",
+		Mode:     0o1777,
+		ModTime:  epoch,
+	}); err != nil {
 		return nil, err
 	}
-	header := &tar.Header{Typeflag: tar.TypeReg, Name: path[1:], Mode: 0o755, Size: int64(len(program)), ModTime: epoch}
+	header := &tar.Header{
+		Typeflag: tar.TypeReg,
+		Name:     path[1:],
+		Mode:     0o755,
+		Size:     int64(len(program)),
+		ModTime:  epoch,
+	}
 	if err := w.WriteHeader(header); err != nil {
 		return nil, err
 	}

@@ -140,7 +140,8 @@ func attachesByObject(ctx context.Context, t *bench) error {
 	)
 }
 
-// awaitDetached waits until neither Kubernetes nor the driver nor Azure have the volume at the node.
+// awaitDetached waits until neither Kubernetes nor the driver nor Azure have the volume at the
+// node.
 func (t *bench) awaitDetached(ctx context.Context, pv *corev1.PersistentVolume, name string) error {
 	node, err := t.Plan.Node(name)
 	if err != nil {
@@ -158,7 +159,8 @@ func (t *bench) awaitDetached(ctx context.Context, pv *corev1.PersistentVolume, 
 		if err != nil {
 			return err
 		}
-		return check(!disk.attachedTo(node) && disk.Properties.State == "Unattached", "at Azure the disk is %s", disk.Properties.State)
+		return check(!disk.attachedTo(node) && disk.Properties.State == "Unattached", "at Azure the disk is %s",
+			disk.Properties.State)
 	})
 }
 

@@ -40,7 +40,11 @@ func (w *world) newBench(ctx context.Context, node string) (*bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a namespace: %w", err)
 	}
-	t := &bench{world: w, namespace: ns.Name, node: node}
+	t := &bench{
+		world:     w,
+		namespace: ns.Name,
+		node:      node,
+	}
 	// Pods need the account.
 	return t, await(ctx, "the namespace has its service account", func(ctx context.Context) error {
 		_, err := w.kube.CoreV1().ServiceAccounts(t.namespace).Get(ctx, "default", metav1.GetOptions{})
@@ -111,7 +115,8 @@ func (t *bench) awaitEvent(ctx context.Context, object, reason string) (string, 
 
 // probe runs the probe in a pod and returns what it printed.
 func (t *bench) probe(ctx context.Context, pod string, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, t.kubectl, append([]string{"exec", "--namespace", t.namespace, pod, "--", "/probe"}, args...)...)
+	cmd := exec.CommandContext(ctx, t.kubectl,
+		append([]string{"exec", "--namespace", t.namespace, pod, "--", "/probe"}, args...)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+t.Dir.Kubeconfig())
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -72,9 +72,12 @@ func waitsForTheNode(ctx context.Context, t *bench) error {
 		return err
 	}
 	return errors.Join(
-		check(claim.Annotations[selectedNode] == node.Name, "the pod is on %s, and selected was %q", node.Name, claim.Annotations[selectedNode]),
-		check(len(disk.Zones) == 1 && disk.Zones[0] == node.Zone, "the disk is in zones %v, and the pod's node in %s", disk.Zones, node.Zone),
-		check(zoneOf(pv) == node.ZoneLabel(), "the volume is for nodes in %q, and the pod's is in %s", zoneOf(pv), node.ZoneLabel()),
+		check(claim.Annotations[selectedNode] == node.Name, "the pod is on %s, and selected was %q", node.Name,
+			claim.Annotations[selectedNode]),
+		check(len(disk.Zones) == 1 && disk.Zones[0] == node.Zone, "the disk is in zones %v, and the pod's node in %s", disk.Zones,
+			node.Zone),
+		check(zoneOf(pv) == node.ZoneLabel(), "the volume is for nodes in %q, and the pod's is in %s", zoneOf(pv),
+			node.ZoneLabel()),
 	)
 }
 

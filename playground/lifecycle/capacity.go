@@ -85,8 +85,8 @@ func (t *bench) awaitScheduled(ctx context.Context, name string) (topology.Node,
 	return t.Plan.Node(pod.Spec.NodeName)
 }
 
-// steersByCapacity uses that the simulated region has no Ultra disks in its second zone. The machines could
-// not attach one, so the pods do not run, and need not.
+// steersByCapacity uses that the simulated region has no Ultra disks in its second zone. The
+// machines could not attach one, so the pods do not run, and need not.
 func steersByCapacity(ctx context.Context, t *bench) error {
 	class, err := t.class(ctx, "ultra", parameters("skuName", "UltraSSD_LRS", "cachingMode", "None"))
 	if err != nil {
@@ -119,7 +119,8 @@ func steersByCapacity(ctx context.Context, t *bench) error {
 	)
 }
 
-// followsTheQuota uses a SKU that no other test uses. The driver asks Azure for the quota once a minute.
+// followsTheQuota uses a SKU that no other test uses. The driver asks Azure for the quota once a
+// minute.
 func followsTheQuota(ctx context.Context, t *bench) error {
 	class, err := t.class(ctx, "hdd", parameters("skuName", "Standard_LRS"))
 	if err != nil {

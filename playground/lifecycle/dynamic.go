@@ -20,7 +20,11 @@ var dynamicTests = []Test{
 	{Topic: provisioning, Name: "a raw block claim becomes a device in the pod", run: makesADevice},
 	{Topic: provisioning, Name: "a claim that cannot be had says why", run: saysWhy},
 	{Topic: reclaiming, Name: "Delete deletes the disk and then the volume", run: deletes},
-	{Topic: reclaiming, Name: "a retained disk outlives its volume without a reservation, and is bound again with its data", run: outlives},
+	{
+		Topic: reclaiming,
+		Name:  "a retained disk outlives its volume without a reservation, and is bound again with its data",
+		run:   outlives,
+	},
 }
 
 func makesTheDisk(ctx context.Context, t *bench) error {
@@ -34,11 +38,13 @@ func makesTheDisk(ctx context.Context, t *bench) error {
 	}
 	size := pv.Spec.Capacity[corev1.ResourceStorage]
 	return errors.Join(
-		check(disk.Properties.SizeGB == 5 && size.String() == "5Gi", "the disk has %d GiB, the volume %s", disk.Properties.SizeGB, size.String()),
+		check(disk.Properties.SizeGB == 5 && size.String() == "5Gi", "the disk has %d GiB, the volume %s", disk.Properties.SizeGB,
+			size.String()),
 		check(disk.SKU.Name == "StandardSSD_LRS", "its SKU is %s", disk.SKU.Name),
 		check(disk.Properties.State == "Unattached", "it is %s", disk.Properties.State),
 		check(disk.Tags["team"] == "storage", "its tags are %v", disk.Tags),
-		check(disk.Tags["kubernetes.io-created-for-pvc-name"] == "data" && disk.Tags["kubernetes.io-created-for-pvc-namespace"] == t.namespace &&
+		check(disk.Tags["kubernetes.io-created-for-pvc-name"] == "data" &&
+			disk.Tags["kubernetes.io-created-for-pvc-namespace"] == t.namespace &&
 			disk.Tags["kubernetes.io-created-for-pv-name"] == pv.Name, "its tags are %v", disk.Tags),
 	)
 }
@@ -79,7 +85,8 @@ func saysWhy(ctx context.Context, t *bench) error {
 	if err != nil {
 		return err
 	}
-	return check(strings.Contains(message, "Premium_XYZ") && strings.Contains(strings.ToLower(message), "skuname"), "the event says %q", message)
+	return check(strings.Contains(message, "Premium_XYZ") && strings.Contains(strings.ToLower(message), "skuname"),
+		"the event says %q", message)
 }
 
 func deletes(ctx context.Context, t *bench) error {
@@ -105,7 +112,8 @@ func deletes(ctx context.Context, t *bench) error {
 }
 
 func outlives(ctx context.Context, t *bench) error {
-	pod, old, err := t.volume(ctx, "4Gi", retain, parameters("maxShares", "2", "maxMountReplicaCount", "1", "cachingMode", "None"))
+	pod, old, err := t.volume(ctx, "4Gi", retain,
+		parameters("maxShares", "2", "maxMountReplicaCount", "1", "cachingMode", "None"))
 	if err != nil {
 		return err
 	}
@@ -142,7 +150,10 @@ func outlives(ctx context.Context, t *bench) error {
 	if err := t.checkReservation(ctx, old, false); err != nil {
 		return err
 	}
-	again := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: t.namespace + "-again", Labels: labels()}, Spec: *old.Spec.DeepCopy()}
+	again := &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: t.namespace + "-again", Labels: labels()},
+		Spec:       *old.Spec.DeepCopy(),
+	}
 	again.Spec.ClaimRef, again.Spec.PersistentVolumeReclaimPolicy = nil, corev1.PersistentVolumeReclaimDelete
 	if _, err := t.kube.CoreV1().PersistentVolumes().Create(ctx, again, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make PersistentVolume %s: %w", again.Name, err)
@@ -167,8 +178,9 @@ func outlives(ctx context.Context, t *bench) error {
 	return t.awaitDiskGone(ctx, old)
 }
 
-// checkReservation checks whether the disk of a volume has a persistent reservation, as it must have while a pod uses it and its disk is
-// shared. One that the driver has given up would keep others from writing.
+// checkReservation checks whether the disk of a volume has a persistent reservation, as it must
+// have while a pod uses it and its disk is shared. One that the driver has given up would keep
+// others from writing.
 func (t *bench) checkReservation(ctx context.Context, pv *corev1.PersistentVolume, want bool) error {
 	admin, err := t.AzureAdmin(ctx)
 	if err != nil {

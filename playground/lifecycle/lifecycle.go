@@ -16,7 +16,8 @@ type Test struct {
 	Topic, Name string
 	// Disturbs says that the test does something to a node that other tests would notice.
 	Disturbs bool
-	// Needs is a resource that older versions of Kubernetes do not serve, or nothing. There the test is left out.
+	// Needs is a resource that older versions of Kubernetes do not serve, or nothing. There the
+	// test is left out.
 	Needs schema.GroupVersionResource
 
 	run func(ctx context.Context, t *bench) error
@@ -27,7 +28,8 @@ func (t Test) String() string { return t.Topic + ": " + t.Name }
 
 // All are the tests, in the order in which they begin. Those that take longest come first.
 func All() []Test {
-	return slices.Concat(capacityTests, resizeTests, mountTests, attachTests, snapshotTests, sharedTests, dynamicTests, bindingTests, registrationTests)
+	return slices.Concat(capacityTests, resizeTests, mountTests, attachTests, snapshotTests, sharedTests, dynamicTests,
+		bindingTests, registrationTests)
 }
 
 // Select returns the tests whose topic and name match the expression. It fails if none does.

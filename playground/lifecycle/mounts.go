@@ -46,7 +46,11 @@ func (t *bench) mounts(ctx context.Context, node string) ([]mount, error) {
 	var list []mount
 	for line := range strings.Lines(string(data)) {
 		if f := strings.Fields(line); len(f) > 5 {
-			list = append(list, mount{device: f[2], target: f[4], options: f[5]})
+			list = append(list, mount{
+				device:  f[2],
+				target:  f[4],
+				options: f[5],
+			})
 		}
 	}
 	return list, nil
@@ -54,7 +58,8 @@ func (t *bench) mounts(ctx context.Context, node string) ([]mount, error) {
 
 // globalPath is where a kubelet has a volume mounted for all its pods.
 func globalPath(pv *corev1.PersistentVolume) string {
-	return fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletDir, driverName, sha256.Sum256([]byte(pv.Spec.CSI.VolumeHandle)))
+	return fmt.Sprintf("%s/plugins/kubernetes.io/csi/%s/%x/globalmount", kubeletDir, driverName,
+		sha256.Sum256([]byte(pv.Spec.CSI.VolumeHandle)))
 }
 
 // podPath is where a kubelet has a volume mounted for one pod.
@@ -98,8 +103,10 @@ func mountsOnce(ctx context.Context, t *bench) error {
 	}
 	// The global mount and one for each pod, and no other of this device.
 	err = errors.Join(
-		check(len(at(list, podPath(first, pv))) == 1 && at(list, podPath(first, pv))[0].device == global[0].device, "the first pod has no mount of the device"),
-		check(len(at(list, podPath(second, pv))) == 1 && at(list, podPath(second, pv))[0].device == global[0].device, "the second pod has no mount of the device"),
+		check(len(at(list, podPath(first, pv))) == 1 && at(list, podPath(first, pv))[0].device == global[0].device,
+			"the first pod has no mount of the device"),
+		check(len(at(list, podPath(second, pv))) == 1 && at(list, podPath(second, pv))[0].device == global[0].device,
+			"the second pod has no mount of the device"),
 		check(of == 3, "the device is mounted %d times", of),
 	)
 	if err != nil {
@@ -122,7 +129,8 @@ func mountsOnce(ctx context.Context, t *bench) error {
 	}
 	return errors.Join(
 		check(len(at(list, podPath(second, pv))) == 0, "the second pod has gone, and its mount has not"),
-		check(len(at(list, globalPath(pv))) == 1 && len(at(list, podPath(first, pv))) == 1, "the first pod's mounts have gone with the second pod"),
+		check(len(at(list, globalPath(pv))) == 1 && len(at(list, podPath(first, pv))) == 1,
+			"the first pod's mounts have gone with the second pod"),
 		t.expect(ctx, "from the first", first.Name, "cat", filePath("data", "file")),
 	)
 }

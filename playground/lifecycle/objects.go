@@ -63,7 +63,11 @@ func parameters(pairs ...string) func(*storagev1.StorageClass) {
 // claim makes a claim of the class: ReadWriteOnce, with a filesystem, unless changed.
 func (t *bench) claim(ctx context.Context, name, class, size string, change ...func(*corev1.PersistentVolumeClaim)) error {
 	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: t.namespace, Labels: labels()},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      name,
+			Namespace: t.namespace,
+			Labels:    labels(),
+		},
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &class,
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -92,7 +96,8 @@ func (t *bench) getClaim(ctx context.Context, name string) (*corev1.PersistentVo
 }
 
 // awaitBound waits until the claim is bound and returns it with its volume.
-func (t *bench) awaitBound(ctx context.Context, name string) (claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, err error) {
+func (t *bench) awaitBound(ctx context.Context, name string) (claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume,
+	err error) {
 	err = await(ctx, "claim "+name+" is bound", func(ctx context.Context) error {
 		var err error
 		if claim, err = t.getClaim(ctx, name); err != nil {
@@ -133,12 +138,21 @@ func ending(p *corev1.Pod) { p.Spec.Containers[0].Args = []string{"show", "/"} }
 // pod makes a pod that holds the claims: below /volumes, or raw ones below /dev.
 func (t *bench) pod(ctx context.Context, name string, claims []string, change ...podSpec) error {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: t.namespace, Labels: labels()},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      name,
+			Namespace: t.namespace,
+			Labels:    labels(),
+		},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
 			TerminationGracePeriodSeconds: ptr.To[int64](2),
 			Affinity:                      t.apart(),
-			Containers:                    []corev1.Container{{Name: "probe", Image: t.image, ImagePullPolicy: corev1.PullNever, Args: []string{"hold"}}},
+			Containers: []corev1.Container{{
+				Name:            "probe",
+				Image:           t.image,
+				ImagePullPolicy: corev1.PullNever,
+				Args:            []string{"hold"},
+			}},
 		},
 	}
 	if t.node != "" {
@@ -154,9 +168,15 @@ func (t *bench) pod(ctx context.Context, name string, claims []string, change ..
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},
 		}})
 		if mode := claim.Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
-			container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: devicePath(name)})
+			container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{
+				Name:       name,
+				DevicePath: devicePath(name),
+			})
 		} else {
-			container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path.Join(dataDir, name)})
+			container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
+				Name:      name,
+				MountPath: path.Join(dataDir, name),
+			})
 		}
 	}
 	for _, c := range change {
@@ -220,7 +240,8 @@ func (t *bench) data(ctx context.Context, size string, change ...func(*storagev1
 }
 
 // bound is data for an immediate class, and returns the volume to which the claim is bound.
-func (t *bench) bound(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) (*corev1.PersistentVolume, error) {
+func (t *bench) bound(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) (*corev1.PersistentVolume,
+	error) {
 	if err := t.data(ctx, size, append(change, immediate)...); err != nil {
 		return nil, err
 	}
@@ -229,7 +250,8 @@ func (t *bench) bound(ctx context.Context, size string, change ...func(*storagev
 }
 
 // volume makes a class, the claim data and a pod that runs with it, and returns pod and volume.
-func (t *bench) volume(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) (*corev1.Pod, *corev1.PersistentVolume, error) {
+func (t *bench) volume(ctx context.Context, size string, change ...func(*storagev1.StorageClass)) (*corev1.Pod,
+	*corev1.PersistentVolume, error) {
 	if err := t.data(ctx, size, change...); err != nil {
 		return nil, nil, err
 	}

@@ -32,10 +32,29 @@ const (
 
 var registrationTests = []Test{
 	{Topic: registration, Name: "the sockets of registrar and driver are where the kubelet looks", run: hasSockets},
-	{Topic: registration, Name: "every CSINode has the driver with node ID, topology keys and the number of disks", run: fillsCSINode},
-	{Topic: registration, Name: "the registrar's socket goes with the plug-in, and the next plug-in registers again", Disturbs: true, run: registersAgain},
-	{Topic: registration, Name: "a pod that comes while the plug-in is away runs when it is back", Disturbs: true, run: waitsForThePlugIn},
-	{Topic: registration, Name: "the start-up taint is taken from a node whose plug-in is ready", Disturbs: true, run: removesTaint},
+	{
+		Topic: registration,
+		Name:  "every CSINode has the driver with node ID, topology keys and the number of disks",
+		run:   fillsCSINode,
+	},
+	{
+		Topic:    registration,
+		Name:     "the registrar's socket goes with the plug-in, and the next plug-in registers again",
+		Disturbs: true,
+		run:      registersAgain,
+	},
+	{
+		Topic:    registration,
+		Name:     "a pod that comes while the plug-in is away runs when it is back",
+		Disturbs: true,
+		run:      waitsForThePlugIn,
+	},
+	{
+		Topic:    registration,
+		Name:     "the start-up taint is taken from a node whose plug-in is ready",
+		Disturbs: true,
+		run:      removesTaint,
+	},
 }
 
 // file looks at a file of a node.
@@ -91,8 +110,10 @@ func (t *bench) checkCSINode(ctx context.Context, name string) error {
 	return errors.Join(
 		check(d.NodeID == name, "its node ID is %q", d.NodeID),
 		check(slices.Contains(d.TopologyKeys, zoneKey), "its topology keys are %v", d.TopologyKeys),
-		check(d.Allocatable != nil && d.Allocatable.Count != nil && *d.Allocatable.Count > 0 && *d.Allocatable.Count <= dataDisks, "it takes %+v disks", d.Allocatable),
-		check(len(n.OwnerReferences) == 1 && n.OwnerReferences[0].Kind == "Node" && n.OwnerReferences[0].Name == name, "it belongs to %+v", n.OwnerReferences),
+		check(d.Allocatable != nil && d.Allocatable.Count != nil && *d.Allocatable.Count > 0 && *d.Allocatable.Count <= dataDisks,
+			"it takes %+v disks", d.Allocatable),
+		check(len(n.OwnerReferences) == 1 && n.OwnerReferences[0].Kind == "Node" && n.OwnerReferences[0].Name == name,
+			"it belongs to %+v", n.OwnerReferences),
 	)
 }
 
@@ -106,7 +127,8 @@ func fillsCSINode(ctx context.Context, t *bench) error {
 		if err != nil {
 			return err
 		}
-		errs = append(errs, check(node.Name == t.disturbed || n.Labels[zoneKey] == node.ZoneLabel(), "the labels of %s are %v", node.Name, n.Labels))
+		errs = append(errs, check(node.Name == t.disturbed || n.Labels[zoneKey] == node.ZoneLabel(), "the labels of %s are %v",
+			node.Name, n.Labels))
 	}
 	return errors.Join(errs...)
 }
@@ -114,7 +136,8 @@ func fillsCSINode(ctx context.Context, t *bench) error {
 // plugIn returns the pod of the node plug-in on the disturbed node.
 func (t *bench) plugIn(ctx context.Context) (*corev1.Pod, error) {
 	pods, err := t.kube.CoreV1().Pods(cluster.DriverNamespace).List(ctx, metav1.ListOptions{
-		LabelSelector: "app.kubernetes.io/component=node", FieldSelector: fields.OneTermEqualSelector("spec.nodeName", t.node).String(),
+		LabelSelector: "app.kubernetes.io/component=node",
+		FieldSelector: fields.OneTermEqualSelector("spec.nodeName", t.node).String(),
 	})
 	if err != nil {
 		return nil, err
@@ -127,7 +150,8 @@ func (t *bench) plugIn(ctx context.Context) (*corev1.Pod, error) {
 	return nil, errors.New("the node has no plug-in")
 }
 
-// awaitRegistered waits until CSINode and AzDriverNode say that the plug-in is ready, after an earlier one of that UID.
+// awaitRegistered waits until CSINode and AzDriverNode say that the plug-in is ready, after an
+// earlier one of that UID.
 func (t *bench) awaitRegistered(ctx context.Context, earlier types.UID) error {
 	return await(ctx, "the plug-in is registered", func(ctx context.Context) error {
 		pod, err := t.plugIn(ctx)
@@ -212,7 +236,8 @@ func waitsForThePlugIn(ctx context.Context, t *bench) error {
 		return err
 	}
 	// Not asked of the scheduler, which would not put it there as long as the driver is away.
-	if err := t.pod(ctx, "early", []string{"data"}, func(p *corev1.Pod) { p.Spec.NodeSelector, p.Spec.NodeName = nil, t.node }); err != nil {
+	if err := t.pod(ctx, "early", []string{"data"},
+		func(p *corev1.Pod) { p.Spec.NodeSelector, p.Spec.NodeName = nil, t.node }); err != nil {
 		return err
 	}
 	if _, err := t.awaitRunning(ctx, "early"); err != nil {
@@ -227,7 +252,8 @@ func removesTaint(ctx context.Context, t *bench) error {
 		return err
 	}
 	patch := fmt.Appendf(nil, `{"spec":{"taints":[{"key":%q,"effect":"NoSchedule"}]}}`, startupTaint)
-	if _, err := t.kube.CoreV1().Nodes().Patch(ctx, t.node, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := t.kube.CoreV1().Nodes().Patch(ctx, t.node, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return err
 	}
 	// As on a node that has just started.

@@ -23,7 +23,12 @@ var attributesClasses = storagev1.SchemeGroupVersion.WithResource("volumeattribu
 var resizeTests = []Test{
 	{Topic: growing, Name: "a volume grows while its pod uses it, and the filesystem with it", run: growsOnline},
 	{Topic: modifying, Name: "a claim's new VolumeAttributesClass changes the disk", Needs: attributesClasses, run: modifies},
-	{Topic: modifying, Name: "a claim that names a VolumeAttributesClass begins with it", Needs: attributesClasses, run: beginsModified},
+	{
+		Topic: modifying,
+		Name:  "a claim that names a VolumeAttributesClass begins with it",
+		Needs: attributesClasses,
+		run:   beginsModified,
+	},
 }
 
 // grow asks for a larger volume.
@@ -32,7 +37,8 @@ func (t *bench) grow(ctx context.Context, claim, size string) error {
 }
 
 func (t *bench) patchClaim(ctx context.Context, claim, patch string) error {
-	_, err := t.kube.CoreV1().PersistentVolumeClaims(t.namespace).Patch(ctx, claim, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	_, err := t.kube.CoreV1().PersistentVolumeClaims(t.namespace).Patch(ctx, claim, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{})
 	return err
 }
 
@@ -52,7 +58,8 @@ func (t *bench) awaitCapacity(ctx context.Context, name, size string) error {
 	})
 }
 
-// awaitSize waits until the pod sees at least that many GiB; nine tenths of them, if a filesystem takes its part.
+// awaitSize waits until the pod sees at least that many GiB; nine tenths of them, if a filesystem
+// takes its part.
 func (t *bench) awaitSize(ctx context.Context, pod, path string, gib int64, filesystem bool) error {
 	least := gib << 30
 	if filesystem {
@@ -76,8 +83,8 @@ func (t *bench) checkDiskSize(ctx context.Context, pv *corev1.PersistentVolume, 
 	return check(disk.Properties.SizeGB == gib, "the disk has %d GiB", disk.Properties.SizeGB)
 }
 
-// growsOnline takes XFS: for ext4 the kernel wants CAP_SYS_RESOURCE, which not every machine on which a playground
-// runs leaves to its containers.
+// growsOnline takes XFS: for ext4 the kernel wants CAP_SYS_RESOURCE, which not every machine on
+// which a playground runs leaves to its containers.
 func growsOnline(ctx context.Context, t *bench) error {
 	pod, pv, err := t.volume(ctx, "4Gi", parameters("fsType", "xfs"))
 	if err != nil {
@@ -103,7 +110,8 @@ func growsOnline(ctx context.Context, t *bench) error {
 func (t *bench) attributes(ctx context.Context, name string, parameters map[string]string) (string, error) {
 	class := &storagev1.VolumeAttributesClass{
 		ObjectMeta: metav1.ObjectMeta{Name: t.namespace + "-" + name, Labels: labels()},
-		DriverName: driverName, Parameters: parameters,
+		DriverName: driverName,
+		Parameters: parameters,
 	}
 	if _, err := t.kube.StorageV1().VolumeAttributesClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 		return "", fmt.Errorf("make VolumeAttributesClass: %w", err)
@@ -136,7 +144,8 @@ func (t *bench) awaitPerformance(ctx context.Context, name, class string, iops, 
 		current := claim.Status.CurrentVolumeAttributesClassName
 		return errors.Join(
 			check(current != nil && *current == class, "the claim has another class"),
-			check(disk.Properties.IOPS == iops && disk.Properties.MBps == mbps, "the disk has %d IOPS, %d MB/s", disk.Properties.IOPS, disk.Properties.MBps),
+			check(disk.Properties.IOPS == iops && disk.Properties.MBps == mbps, "the disk has %d IOPS, %d MB/s",
+				disk.Properties.IOPS, disk.Properties.MBps),
 		)
 	})
 }
@@ -170,7 +179,8 @@ func beginsModified(ctx context.Context, t *bench) error {
 	if err != nil {
 		return err
 	}
-	err = t.claim(ctx, "data", class, v2Size, func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &silver })
+	err = t.claim(ctx, "data", class, v2Size,
+		func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeAttributesClassName = &silver })
 	if err != nil {
 		return err
 	}

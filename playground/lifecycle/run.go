@@ -80,21 +80,29 @@ func Run(ctx context.Context, tests []Test, o Options) (report *Report, err erro
 	if err != nil {
 		return nil, fmt.Errorf("prepare the tests: %w", err)
 	}
-	r := &runner{Options: o, world: w, report: &Report{Started: time.Now()}}
+	r := &runner{
+		Options: o,
+		world:   w,
+		report:  &Report{Started: time.Now()},
+	}
 	tests, out, err := leaveOut(tests, w.serves)
 	if err != nil {
 		return nil, err
 	}
 	for _, test := range out {
 		r.report.LeftOut = append(r.report.LeftOut, test.String())
-		o.Print("left out      %s: Kubernetes %s does not serve %s", test, o.Cluster.Options.Kubernetes.Version, test.Needs.GroupResource())
+		o.Print("left out      %s: Kubernetes %s does not serve %s", test, o.Cluster.Options.Kubernetes.Version,
+			test.Needs.GroupResource())
 	}
 	leftovers, err := w.inventory(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("see what there is before the tests: %w", err)
 	}
 	r.all(ctx, tests)
-	r.judge(ctx, Test{Topic: "the end", Name: "nothing of the tests is left in the cluster and at Azure"}, func(ctx context.Context) error {
+	r.judge(ctx, Test{
+		Topic: "the end",
+		Name:  "nothing of the tests is left in the cluster and at Azure",
+	}, func(ctx context.Context) error {
 		return w.awaitNothingBut(ctx, leftovers)
 	})
 	r.judge(ctx, Test{Topic: "the end", Name: "no sidecar was refused a right"}, w.checkRights)
@@ -104,7 +112,12 @@ func Run(ctx context.Context, tests []Test, o Options) (report *Report, err erro
 
 // Add adds what came of a test that began then, and prints it.
 func (r *Report) Add(topic, name string, start time.Time, err error, print func(format string, args ...any)) {
-	result := Result{Topic: topic, Name: name, Passed: err == nil, Seconds: time.Since(start).Seconds()}
+	result := Result{
+		Topic:   topic,
+		Name:    name,
+		Passed:  err == nil,
+		Seconds: time.Since(start).Seconds(),
+	}
 	if err != nil {
 		result.Error = err.Error()
 		r.Failed++

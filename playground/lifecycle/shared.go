@@ -100,7 +100,8 @@ func holdsToOnePod(ctx context.Context, t *bench) error {
 	return err
 }
 
-// azVolumeOf returns the name of the AzVolume of a volume whose disk has the name of its PersistentVolume; "" if there is none.
+// azVolumeOf returns the name of the AzVolume of a volume whose disk has the name of its
+// PersistentVolume; "" if there is none.
 func (t *bench) azVolumeOf(ctx context.Context, pv *corev1.PersistentVolume) (string, error) {
 	list, err := t.dyn.Resource(azVolumes).Namespace(cluster.DriverNamespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.disk.name", pv.Name).String(),

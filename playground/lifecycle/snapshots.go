@@ -20,8 +20,8 @@ var snapshotTests = []Test{
 	{Topic: copying, Name: "a clone has its source's data, is larger if wanted, and is used beside it on one node", run: clones},
 }
 
-// snapshot makes a VolumeSnapshot of a claim, with a class of its own, and waits until it can be used. It
-// returns the handle of the snapshot, which is its ID at Azure.
+// snapshot makes a VolumeSnapshot of a claim, with a class of its own, and waits until it can be
+// used. It returns the handle of the snapshot, which is its ID at Azure.
 func (t *bench) snapshot(ctx context.Context, name, claim string) (handle string, err error) {
 	class := newObject("VolumeSnapshotClass", t.namespace+"-"+name)
 	class.Object["driver"], class.Object["deletionPolicy"] = driverName, "Delete"
@@ -91,7 +91,8 @@ func restores(ctx context.Context, t *bench) error {
 	if _, err := t.probe(ctx, pod.Name, "put", filePath("data", "file"), "after the snapshot"); err != nil {
 		return err
 	}
-	if err := t.claim(ctx, "restored", pv.Spec.StorageClassName, "4Gi", from(snapshots.Group, "VolumeSnapshot", "kept")); err != nil {
+	if err := t.claim(ctx, "restored", pv.Spec.StorageClassName, "4Gi",
+		from(snapshots.Group, "VolumeSnapshot", "kept")); err != nil {
 		return err
 	}
 	// On the same node, where two filesystems of one identity would be in each other's way.

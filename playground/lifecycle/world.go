@@ -46,11 +46,19 @@ var (
 )
 
 func driverResource(name string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: driverName, Version: "v1", Resource: name}
+	return schema.GroupVersionResource{
+		Group:    driverName,
+		Version:  "v1",
+		Resource: name,
+	}
 }
 
 func snapshotResource(name string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: name}
+	return schema.GroupVersionResource{
+		Group:    "snapshot.storage.k8s.io",
+		Version:  "v1",
+		Resource: name,
+	}
 }
 
 // world is what all tests share.
@@ -67,7 +75,11 @@ type world struct {
 }
 
 func newWorld(ctx context.Context, o Options) (*world, error) {
-	w := &world{Cluster: o.Cluster, image: o.Image.Ref, started: time.Now()}
+	w := &world{
+		Cluster: o.Cluster,
+		image:   o.Image.Ref,
+		started: time.Now(),
+	}
 	if len(o.Cluster.Plan.Nodes) < 4 {
 		return nil, errors.New("the tests need two nodes in each of two zones: bring a playground with 4 nodes up")
 	}
@@ -210,7 +222,8 @@ func (w *world) awaitNothingBut(ctx context.Context, before map[string]bool) err
 
 // checkRights looks through the logs of the sidecars for refusals.
 func (w *world) checkRights(ctx context.Context) error {
-	pods, err := w.kube.CoreV1().Pods(cluster.DriverNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
+	pods, err := w.kube.CoreV1().Pods(cluster.DriverNamespace).List(ctx,
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/component=controller"})
 	if err != nil {
 		return err
 	}
@@ -218,7 +231,10 @@ func (w *world) checkRights(ctx context.Context) error {
 	for _, pod := range pods.Items {
 		for _, c := range pod.Spec.Containers {
 			since := metav1.NewTime(w.started)
-			log, err := w.kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: c.Name, SinceTime: &since}).DoRaw(ctx)
+			log, err := w.kube.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+				Container: c.Name,
+				SinceTime: &since,
+			}).DoRaw(ctx)
 			if err != nil {
 				return fmt.Errorf("read the log of %s: %w", c.Name, err)
 			}

@@ -60,7 +60,8 @@ func Init(disk string, runArgs ...string) (int, error) {
 	return pid1.Run("/proc/self/exe", runArgs...)
 }
 
-// Environment is the environment of the programs of a machine. PATH leads to those of Kubernetes and containerd.
+// Environment is the environment of the programs of a machine. PATH leads to those of Kubernetes
+// and containerd.
 func Environment() []string {
 	path := []string{kubernetesBin, containerdBin, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 	return []string{"PATH=" + strings.Join(path, ":"), "HOME=/root"}

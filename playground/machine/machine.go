@@ -100,10 +100,11 @@ func (m *Machine) PID() int {
 func (m *Machine) LoadImage(ctx context.Context, tar string) error {
 	ctr := filepath.Join(m.spec.ContainerdPrograms, "ctr")
 	var socket string
-	err := poll.Until(ctx, time.Minute, 100*time.Millisecond, "containerd of "+m.spec.Name+" runs", func(context.Context) (err error) {
-		socket, err = m.socket()
-		return err
-	})
+	err := poll.Until(ctx, time.Minute, 100*time.Millisecond, "containerd of "+m.spec.Name+" runs",
+		func(context.Context) (err error) {
+			socket, err = m.socket()
+			return err
+		})
 	if err != nil {
 		return err
 	}

@@ -18,10 +18,16 @@ func Run(ctx context.Context, log *slog.Logger) error {
 		return fmt.Errorf("read the machine's specification: %w", err)
 	}
 	start := func(name, path string, args ...string) error {
-		_, err := process.Start(process.Spec{Name: name, Path: path, Args: args, LogDir: logDir}, log)
+		_, err := process.Start(process.Spec{
+			Name:   name,
+			Path:   path,
+			Args:   args,
+			LogDir: logDir,
+		}, log)
 		return err
 	}
-	if err := start("containerd", filepath.Join(containerdBin, "containerd"), "--config", "/etc/containerd/config.toml"); err != nil {
+	if err := start("containerd", filepath.Join(containerdBin, "containerd"), "--config",
+		"/etc/containerd/config.toml"); err != nil {
 		return err
 	}
 	if err := poll.Socket(ctx, containerdSocket, "containerd (see "+filepath.Join(logDir, "containerd.log")+")"); err != nil {

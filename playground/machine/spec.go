@@ -84,7 +84,11 @@ func (s Spec) Write(plan topology.Plan) error {
 	if err := copyHostEtc(filepath.Join(s.Disk, "etc")); err != nil {
 		return fmt.Errorf("install /etc: %w", err)
 	}
-	for from, to := range map[string]string{s.Kubeconfig: "kubelet.conf", s.ProxyKubeconfig: "kube-proxy.conf", s.CA: "pki/ca.crt"} {
+	for from, to := range map[string]string{
+		s.Kubeconfig:      "kubelet.conf",
+		s.ProxyKubeconfig: "kube-proxy.conf",
+		s.CA:              "pki/ca.crt",
+	} {
 		if err := copyFile(from, filepath.Join(s.Disk, kubernetesConfigs, to)); err != nil {
 			return err
 		}

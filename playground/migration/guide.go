@@ -10,7 +10,8 @@ import (
 // guide are the shell blocks of a guide by the headings of their sections.
 type guide map[string][]string
 
-// readGuide reads the fenced blocks that are marked as sh, without the indentation that they have in a list.
+// readGuide reads the fenced blocks that are marked as sh, without the indentation that they have
+// in a list.
 func readGuide(path string) (guide, error) {
 	file, err := os.Open(path)
 	if err != nil {

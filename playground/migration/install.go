@@ -20,7 +20,8 @@ import (
 
 // guides are the guides to an installation, with their sections that have commands, in order.
 var guides = map[string][]string{
-	"install-on-aks":       {"Create a cluster", "Build the image", "Give the controller an identity", "Install the driver", movePod},
+	"install-on-aks": {"Create a cluster", "Build the image", "Give the controller an identity", "Install the driver",
+		movePod},
 	"install-self-managed": {"Build the image", "Install the driver", movePod},
 	"upgrade":              {"Before", "Upgrade", "Roll back"},
 	"uninstall":            {"Uninstall the driver"},
@@ -37,9 +38,10 @@ const (
 // Guides are the names of the guides that Follow knows.
 func Guides() []string { return slices.Sorted(maps.Keys(guides)) }
 
-// Follow runs the commands of a guide one block after the other, in the way of Run. Where Azure's command line, a registry or a cloud
-// provider acts, programs of the same name stand in: az answers with what this playground has, make gives the image to the nodes under the
-// name that it would have in the registry, and helm gets the images of the sidecars and, for AKS, another credential.
+// Follow runs the commands of a guide one block after the other, in the way of Run. Where Azure's
+// command line, a registry or a cloud provider acts, programs of the same name stand in: az answers
+// with what this playground has, make gives the image to the nodes under the name that it would
+// have in the registry, and helm gets the images of the sidecars and, for AKS, another credential.
 func Follow(ctx context.Context, o Options, name string) (*lifecycle.Report, error) {
 	j, err := prepare(ctx, o, name+".md")
 	if err != nil {
@@ -52,7 +54,8 @@ func Follow(ctx context.Context, o Options, name string) (*lifecycle.Report, err
 	return j.report(ctx, name, j.installationSteps(name))
 }
 
-// installationSteps are the sections of the guide. While the driver is upgraded, a pod uses a volume.
+// installationSteps are the sections of the guide. While the driver is upgraded, a pod uses a
+// volume.
 func (j *journey) installationSteps(name string) []step {
 	var steps []step
 	for _, section := range guides[name] {
@@ -83,7 +86,8 @@ func (j *journey) installationSteps(name string) []step {
 	return slices.Concat([]step{first}, steps, []step{last})
 }
 
-var userState = []string{"get", "pod", "user", "--output", `jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="Ready")]}`}
+var userState = []string{"get", "pod", "user", "--output",
+	`jsonpath={.metadata.uid} {.status.containerStatuses[0].restartCount} {.status.conditions[?(@.type=="Ready")]}`}
 
 // userManifest is a pod that uses a volume with a replica.
 const userManifest = `apiVersion: v1
@@ -112,11 +116,13 @@ func (j *journey) followBlocks(ctx context.Context, section string) error {
 		var replica string
 		moves := strings.Contains(block, "kubectl cordon")
 		if moves {
-			if replica, err = j.kubectl(ctx, "get", "--namespace", "azure-disk-csi", "azvolumeattachments", "--output", `jsonpath={.items[?(@.spec.role=="Replica")].spec.nodeName}`); err != nil {
+			if replica, err = j.kubectl(ctx, "get", "--namespace", "azure-disk-csi", "azvolumeattachments", "--output",
+				`jsonpath={.items[?(@.spec.role=="Replica")].spec.nodeName}`); err != nil {
 				return err
 			}
 		}
-		if err := j.shell(ctx, "if [ -e "+variables+" ]; then . ./"+variables+"; fi\nset -o allexport\n"+block+"\nexport -p >"+variables); err != nil {
+		if err := j.shell(ctx, "if [ -e "+variables+" ]; then . ./"+variables+"; fi\nset -o allexport\n"+block+"\nexport -p >"+
+			variables); err != nil {
 			return fmt.Errorf("run\n%s%w", block, err)
 		}
 		if !moves {
@@ -130,7 +136,8 @@ func (j *journey) followBlocks(ctx context.Context, section string) error {
 		if err != nil {
 			return err
 		}
-		// The kube-scheduler of a playground does not call an extender in the host's network of a node.
+		// The kube-scheduler of a playground does not call an extender in the host's network of a
+		// node.
 		if replica == "" || mode == "webhook" && node != replica {
 			return fmt.Errorf("after the move: got the pod on %s, want it on %q, which had the replica", node, replica)
 		}
@@ -140,7 +147,8 @@ func (j *journey) followBlocks(ctx context.Context, section string) error {
 
 // mode is the scheduler mode of the release.
 func (j *journey) mode(ctx context.Context) (string, error) {
-	text, err := j.output(ctx, "", filepath.Join(j.dir, "bin", "helm"), "get", "values", "azuredisk", "--namespace", "azure-disk-csi", "--all", "--output", "json")
+	text, err := j.output(ctx, "", filepath.Join(j.dir, "bin", "helm"), "get", "values", "azuredisk", "--namespace",
+		"azure-disk-csi", "--all", "--output", "json")
 	var values struct{ Scheduler struct{ Mode string } }
 	if err != nil {
 		return "", err
@@ -148,7 +156,8 @@ func (j *journey) mode(ctx context.Context) (string, error) {
 	return values.Scheduler.Mode, json.Unmarshal([]byte(text), &values)
 }
 
-// standIn puts programs into the guide's folder that do here what they do elsewhere at Azure or in a registry, and the files of the project.
+// standIn puts programs into the guide's folder that do here what they do elsewhere at Azure or in
+// a registry, and the files of the project.
 func (j *journey) standIn(ctx context.Context, name string) error {
 	root, err := source.Root()
 	if err != nil {
@@ -201,7 +210,8 @@ func (j *journey) standIn(ctx context.Context, name string) error {
 	var nodes []string
 	for _, node := range j.Cluster.Plan.Nodes {
 		nodes = append(nodes, node.Name)
-		if err := j.onNode(ctx, node.Name, "ctr --namespace k8s.io images tag --force "+j.Cluster.Options.Pause.Ref+" "+pauseImage); err != nil {
+		if err := j.onNode(ctx, node.Name,
+			"ctr --namespace k8s.io images tag --force "+j.Cluster.Options.Pause.Ref+" "+pauseImage); err != nil {
 			return err
 		}
 	}
@@ -236,17 +246,20 @@ const azureCLI = `case "$*" in
 esac
 `
 
-// makeControlPlane gives two nodes what a control plane's have: the label, and the file with the credential.
+// makeControlPlane gives two nodes what a control plane's have: the label, and the file with the
+// credential.
 func (j *journey) makeControlPlane(ctx context.Context, azureJSON map[string]any) error {
 	credential, err := json.Marshal(azureJSON)
 	if err != nil {
 		return err
 	}
 	for _, node := range j.Cluster.Plan.Nodes[:2] {
-		if err := j.onNode(ctx, node.Name, fmt.Sprintf("mkdir -p /etc/kubernetes\ncat >/etc/kubernetes/azure.json <<'JSON'\n%s\nJSON\nchmod 600 /etc/kubernetes/azure.json", credential)); err != nil {
+		if err := j.onNode(ctx, node.Name,
+			fmt.Sprintf("mkdir -p /etc/kubernetes\ncat >/etc/kubernetes/azure.json <<'JSON'\n%s\nJSON\nchmod 600 /etc/kubernetes/azure.json", credential)); err != nil {
 			return err
 		}
-		if _, err := j.kubectl(ctx, "label", "node", node.Name, "node-role.kubernetes.io/control-plane=", "--overwrite"); err != nil {
+		if _, err := j.kubectl(ctx, "label", "node", node.Name, "node-role.kubernetes.io/control-plane=",
+			"--overwrite"); err != nil {
 			return err
 		}
 	}

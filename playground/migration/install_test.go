@@ -9,7 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestEveryCommandOfTheGuidesIsRun: a section with commands that Follow does not know would not be tested.
+// TestEveryCommandOfTheGuidesIsRun: a section with commands that Follow does not know would not be
+// tested.
 func TestEveryCommandOfTheGuidesIsRun(t *testing.T) {
 	for name, sections := range guides {
 		g, err := readGuide(filepath.Join("..", "..", "docs", "guides", name+".md"))

@@ -66,7 +66,8 @@ var volumes = []volume{
 }
 
 func (v volume) id() string {
-	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", topology.SubscriptionID, topology.ResourceGroup, v.disk)
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", topology.SubscriptionID,
+		topology.ResourceGroup, v.disk)
 }
 
 // content is what V1's pod has written to the volume.
@@ -218,7 +219,8 @@ func (j *journey) layOut(ctx context.Context) error {
 		return err
 	}
 	status := fmt.Sprintf(`{"status":{"attached":true,"attachmentMetadata":{"LUN":"%d"}}}`, firstLUN+len(volumes)-1)
-	_, err = j.kubectl(ctx, "patch", "volumeattachment", leftAttachment, "--subresource=status", "--type=merge", "--patch", status)
+	_, err = j.kubectl(ctx, "patch", "volumeattachment", leftAttachment, "--subresource=status", "--type=merge", "--patch",
+		status)
 	return err
 }
 
@@ -233,31 +235,46 @@ func (j *journey) uninstall(ctx context.Context) error {
 			return fmt.Errorf("uninstall this driver, so that the cluster is V1's: %w", err)
 		}
 	}
-	_, err = j.kubectl(ctx, "delete", "--ignore-not-found", "--wait", "namespace/azure-disk-csi", "customresourcedefinition/azvolumes.disk.csi.azure.com",
-		"customresourcedefinition/azvolumeattachments.disk.csi.azure.com", "customresourcedefinition/azdrivernodes.disk.csi.azure.com")
+	_, err = j.kubectl(ctx, "delete", "--ignore-not-found", "--wait", "namespace/azure-disk-csi",
+		"customresourcedefinition/azvolumes.disk.csi.azure.com",
+		"customresourcedefinition/azvolumeattachments.disk.csi.azure.com",
+		"customresourcedefinition/azdrivernodes.disk.csi.azure.com")
 	return err
 }
 
-// layOutVolume makes a disk with a filesystem and a file on it, and the PersistentVolume and claim of it. The last volume is left attached.
+// layOutVolume makes a disk with a filesystem and a file on it, and the PersistentVolume and claim
+// of it. The last volume is left attached.
 func (j *journey) layOutVolume(ctx context.Context, v volume, lun int) error {
 	type object = map[string]any
 	node, _ := j.where()
-	properties := object{"diskSizeGB": 4, "creationData": object{"createOption": "Empty"}, "networkAccessPolicy": "DenyAll", "publicNetworkAccess": "Disabled"}
+	properties := object{
+		"diskSizeGB":          4,
+		"creationData":        object{"createOption": "Empty"},
+		"networkAccessPolicy": "DenyAll",
+		"publicNetworkAccess": "Disabled",
+	}
 	if v.shares > 0 {
 		properties["maxShares"] = v.shares
 	}
 	err := j.arm.Put(ctx, v.id(), diskVersion, object{
-		"location": topology.Region, "zones": []string{node.Zone}, "sku": object{"name": "Premium_LRS"},
+		"location": topology.Region,
+		"zones":    []string{node.Zone},
+		"sku":      object{"name": "Premium_LRS"},
 		"tags": object{
-			"k8s-azure-created-by": "kubernetes-azure-dd", "kubernetes.io-created-for-pv-name": v.disk,
-			"kubernetes.io-created-for-pvc-name": v.name, "kubernetes.io-created-for-pvc-namespace": namespace,
+			"k8s-azure-created-by":                    "kubernetes-azure-dd",
+			"kubernetes.io-created-for-pv-name":       v.disk,
+			"kubernetes.io-created-for-pvc-name":      v.name,
+			"kubernetes.io-created-for-pvc-namespace": namespace,
 		},
 		"properties": properties,
 	})
 	if err != nil {
 		return fmt.Errorf("make the disk: %w", err)
 	}
-	err = j.arm.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion, object{"dataDisksToAttach": []object{{"diskId": v.id(), "lun": lun}}})
+	err = j.arm.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion, object{"dataDisksToAttach": []object{{
+		"diskId": v.id(),
+		"lun":    lun,
+	}}})
 	if err != nil {
 		return fmt.Errorf("attach the disk: %w", err)
 	}
@@ -272,13 +289,15 @@ rmdir "$folder"`, lun, v.content()))
 		return fmt.Errorf("write to the disk: %w", err)
 	}
 	if v.name != "left" {
-		err = j.arm.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion, object{"dataDisksToDetach": []object{{"diskId": v.id()}}})
+		err = j.arm.Post(ctx, node.ResourceID(), "attachDetachDataDisks", vmVersion,
+			object{"dataDisksToDetach": []object{{"diskId": v.id()}}})
 		if err != nil {
 			return fmt.Errorf("detach the disk: %w", err)
 		}
 	}
 	return j.applyTemplate(ctx, volumeManifest, map[string]string{
-		"Name": v.name, "Disk": v.disk, "Policy": v.policy, "Class": v.class, "Zone": node.ZoneLabel(), "Source": fmt.Sprintf(v.source, v.id()),
+		"Name": v.name, "Disk": v.disk, "Policy": v.policy, "Class": v.class, "Zone": node.ZoneLabel(),
+		"Source": fmt.Sprintf(v.source, v.id()),
 	})
 }
 

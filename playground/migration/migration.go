@@ -1,11 +1,12 @@
-// Package migration follows the guide from the V1 driver to this one and back, docs/guides/migrate-from-v1.md, on a
-// playground that is up. It reads the shell blocks of the guide and runs them as they are printed, one after the
-// other: to this driver, back, and to this driver again while pods use the volumes.
+// Package migration follows the guide from the V1 driver to this one and back,
+// docs/guides/migrate-from-v1.md, on a playground that is up. It reads the shell blocks of the
+// guide and runs them as they are printed, one after the other: to this driver, back, and to this
+// driver again while pods use the volumes.
 //
-// V1 itself is represented by what it leaves in a cluster: a Helm release with its CSIDriver object, a Deployment and a
-// DaemonSet of its names (whose pods do nothing), its Secret, a StorageClass with its parameters,
-// PersistentVolumes and disks with its attributes and tags, and a VolumeAttachment. What is on the disks is checked
-// at every station.
+// V1 itself is represented by what it leaves in a cluster: a Helm release with its CSIDriver
+// object, a Deployment and a DaemonSet of its names (whose pods do nothing), its Secret, a
+// StorageClass with its parameters, PersistentVolumes and disks with its attributes and tags, and a
+// VolumeAttachment. What is on the disks is checked at every station.
 //
 // In the same way it follows the guides to an installation, an upgrade and an uninstallation.
 package migration
@@ -63,8 +64,8 @@ type step struct {
 	run  func(context.Context) error
 }
 
-// Run follows the guide and returns a report with a result for each step. It stops at the first that fails. An
-// error means that it could not begin.
+// Run follows the guide and returns a report with a result for each step. It stops at the first
+// that fails. An error means that it could not begin.
 func Run(ctx context.Context, o Options) (report *lifecycle.Report, err error) {
 	latency := o.Cluster.Options.Latency
 	if err := o.Cluster.SetLatency(ctx, "fast"); err != nil {
@@ -123,7 +124,11 @@ func prepare(ctx context.Context, o Options, guide string) (*journey, error) {
 	if err != nil {
 		return nil, err
 	}
-	j := &journey{Options: o, before: map[string]diskFacts{}, pods: map[string]string{}}
+	j := &journey{
+		Options: o,
+		before:  map[string]diskFacts{},
+		pods:    map[string]string{},
+	}
 	if j.guide, err = readGuide(filepath.Join(root, "docs", "guides", guide)); err != nil {
 		return nil, err
 	}
@@ -144,7 +149,8 @@ func prepare(ctx context.Context, o Options, guide string) (*journey, error) {
 			return nil, err
 		}
 	}
-	j.env = append(os.Environ(), "KUBECONFIG="+o.Cluster.Dir.Kubeconfig(), "PATH="+filepath.Join(j.dir, "bin")+":"+os.Getenv("PATH"),
+	j.env = append(os.Environ(), "KUBECONFIG="+o.Cluster.Dir.Kubeconfig(),
+		"PATH="+filepath.Join(j.dir, "bin")+":"+os.Getenv("PATH"),
 		"HELM_CACHE_HOME="+j.dir, "HELM_CONFIG_HOME="+j.dir, "HELM_DATA_HOME="+j.dir)
 	if j.arm, err = o.Cluster.AzureClient(ctx); err != nil {
 		return nil, err

@@ -15,8 +15,8 @@ import (
 // valuesFile is the file of values that the guide has its reader write.
 const valuesFile = "azuredisk-values.yaml"
 
-// follow runs the blocks of a section. When the guide has written the values, those that this cluster needs besides are added to them,
-// as a reader would: images and addresses.
+// follow runs the blocks of a section. When the guide has written the values, those that this
+// cluster needs besides are added to them, as a reader would: images and addresses.
 func (j *journey) follow(ctx context.Context, heading string) error {
 	blocks, err := j.guide.section(heading)
 	if err != nil {

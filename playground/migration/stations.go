@@ -28,7 +28,8 @@ type diskFacts struct {
 
 // same says whether it is the same disk, unchanged.
 func (d diskFacts) same(other diskFacts) bool {
-	return d.Unique == other.Unique && d.SizeGB == other.SizeGB && d.SKU == other.SKU && slices.Equal(d.Zones, other.Zones) && maps.Equal(d.Tags, other.Tags)
+	return d.Unique == other.Unique && d.SizeGB == other.SizeGB && d.SKU == other.SKU && slices.Equal(d.Zones, other.Zones) &&
+		maps.Equal(d.Tags, other.Tags)
 }
 
 func (j *journey) disk(ctx context.Context, v volume) (diskFacts, error) {
@@ -46,11 +47,17 @@ func (j *journey) disk(ctx context.Context, v volume) (diskFacts, error) {
 	}
 	err := j.arm.Get(ctx, v.id(), diskVersion, &answer)
 	return diskFacts{
-		Unique: answer.Properties.Unique, SizeGB: answer.Properties.SizeGB, SKU: answer.SKU.Name, Zones: answer.Zones, Tags: answer.Tags, AttachedTo: answer.ManagedBy,
+		Unique:     answer.Properties.Unique,
+		SizeGB:     answer.Properties.SizeGB,
+		SKU:        answer.SKU.Name,
+		Zones:      answer.Zones,
+		Tags:       answer.Tags,
+		AttachedTo: answer.ManagedBy,
 	}, err
 }
 
-// detachLeft deletes the VolumeAttachment that V1 left, as Kubernetes does when no pod wants the volume any more.
+// detachLeft deletes the VolumeAttachment that V1 left, as Kubernetes does when no pod wants the
+// volume any more.
 func (j *journey) detachLeft(ctx context.Context) error {
 	v := volumes[len(volumes)-1]
 	if disk, err := j.disk(ctx, v); err != nil || disk.AttachedTo == "" {
@@ -82,11 +89,17 @@ spec:
 `
 
 func (j *journey) startPod(ctx context.Context, claim string, node topology.Node) error {
-	err := j.applyTemplate(ctx, podManifest, map[string]string{"Name": claim, "Claim": claim, "Node": node.Name, "Image": j.Image.Ref})
+	err := j.applyTemplate(ctx, podManifest, map[string]string{
+		"Name":  claim,
+		"Claim": claim,
+		"Node":  node.Name,
+		"Image": j.Image.Ref,
+	})
 	if err != nil {
 		return err
 	}
-	if _, err := j.kubectl(ctx, "wait", "--namespace", namespace, "pod/"+claim, "--for=condition=Ready", "--timeout=3m"); err != nil {
+	if _, err := j.kubectl(ctx, "wait", "--namespace", namespace, "pod/"+claim, "--for=condition=Ready",
+		"--timeout=3m"); err != nil {
 		events, _ := j.kubectl(ctx, "get", "events", "--namespace", namespace, "--field-selector", "involvedObject.name="+claim)
 		return fmt.Errorf("%w\n%s", err, events)
 	}
@@ -102,7 +115,8 @@ func (j *journey) startAll(ctx context.Context, node topology.Node) error {
 	return group.Wait()
 }
 
-// startPods starts a pod with each volume, reads what V1's pods have written, and writes something new beside it.
+// startPods starts a pod with each volume, reads what V1's pods have written, and writes something
+// new beside it.
 func (j *journey) startPods(ctx context.Context) error {
 	first, _ := j.where()
 	if err := j.startAll(ctx, first); err != nil {
@@ -180,7 +194,8 @@ func (j *journey) provision(ctx context.Context) error {
 	if _, err := j.probe(ctx, "new", "put", "/data/file", "new"); err != nil {
 		return err
 	}
-	pv, err := j.kubectl(ctx, "get", "--namespace", namespace, "persistentvolumeclaim", "new", "--output", "jsonpath={.spec.volumeName}")
+	pv, err := j.kubectl(ctx, "get", "--namespace", namespace, "persistentvolumeclaim", "new", "--output",
+		"jsonpath={.spec.volumeName}")
 	if err != nil {
 		return err
 	}
@@ -193,7 +208,8 @@ func (j *journey) provision(ctx context.Context) error {
 
 // finalizers are those that Kubernetes and the sidecars set, whichever driver there is.
 var finalizers = []string{
-	"kubernetes.io/pv-protection", "kubernetes.io/pvc-protection", "external-attacher/disk-csi-azure-com", "external-provisioner.volume.kubernetes.io/finalizer",
+	"kubernetes.io/pv-protection", "kubernetes.io/pvc-protection", "external-attacher/disk-csi-azure-com",
+	"external-provisioner.volume.kubernetes.io/finalizer",
 }
 
 // checkBack checks that V1 would find everything as it left it.
@@ -206,7 +222,8 @@ func (j *journey) checkBack(ctx context.Context) error {
 	if err != nil || left != "" {
 		return errors.Join(err, fmt.Errorf("left of this driver: %q", left))
 	}
-	set, err := j.kubectl(ctx, "get", "persistentvolumes,persistentvolumeclaims,volumeattachments", "--all-namespaces", "--output", "jsonpath={.items[*].metadata.finalizers[*]}")
+	set, err := j.kubectl(ctx, "get", "persistentvolumes,persistentvolumeclaims,volumeattachments", "--all-namespaces",
+		"--output", "jsonpath={.items[*].metadata.finalizers[*]}")
 	if err != nil {
 		return err
 	}
@@ -215,7 +232,8 @@ func (j *journey) checkBack(ctx context.Context) error {
 			return fmt.Errorf("an object has the finalizer %s", finalizer)
 		}
 	}
-	driver, err := j.kubectl(ctx, "get", "csidriver", "disk.csi.azure.com", "--output", "jsonpath={.metadata.annotations.csiDriver} {.spec.podInfoOnMount}")
+	driver, err := j.kubectl(ctx, "get", "csidriver", "disk.csi.azure.com", "--output",
+		"jsonpath={.metadata.annotations.csiDriver} {.spec.podInfoOnMount}")
 	if err != nil || driver != "v1 true" {
 		return errors.Join(err, fmt.Errorf("the CSIDriver object is not V1's: %q", driver))
 	}
@@ -229,7 +247,8 @@ func (j *journey) checkBack(ctx context.Context) error {
 	return nil
 }
 
-// movePods starts the pods on another node: their volumes were attached and mounted before this driver was there.
+// movePods starts the pods on another node: their volumes were attached and mounted before this
+// driver was there.
 func (j *journey) movePods(ctx context.Context) error {
 	_, second := j.where()
 	if _, err := j.kubectl(ctx, "delete", "--namespace", namespace, "pods", "--all"); err != nil {
@@ -250,8 +269,8 @@ func (j *journey) movePods(ctx context.Context) error {
 	return j.checkReservations(ctx, true)
 }
 
-// checkReservations checks that the shared disks have a persistent reservation while this driver's pods use them, and that no disk has one
-// afterwards: another user of the disk could not write.
+// checkReservations checks that the shared disks have a persistent reservation while this driver's
+// pods use them, and that no disk has one afterwards: another user of the disk could not write.
 func (j *journey) checkReservations(ctx context.Context, used bool) error {
 	admin, err := j.Cluster.AzureAdmin(ctx)
 	if err != nil {
@@ -278,16 +297,17 @@ func (j *journey) deleteClaims(ctx context.Context) error {
 			}
 			continue
 		}
-		err := poll.Until(ctx, 2*time.Minute, 200*time.Millisecond, "the disk of "+v.name+" is deleted", func(ctx context.Context) error {
-			switch _, err := j.disk(ctx, v); {
-			case err == nil:
-				return errors.New("it is there")
-			case strings.HasPrefix(err.Error(), "404"):
-				return nil
-			default:
-				return err
-			}
-		})
+		err := poll.Until(ctx, 2*time.Minute, 200*time.Millisecond, "the disk of "+v.name+" is deleted",
+			func(ctx context.Context) error {
+				switch _, err := j.disk(ctx, v); {
+				case err == nil:
+					return errors.New("it is there")
+				case strings.HasPrefix(err.Error(), "404"):
+					return nil
+				default:
+					return err
+				}
+			})
 		if err != nil {
 			return err
 		}
@@ -295,7 +315,8 @@ func (j *journey) deleteClaims(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp deletes what is kept on purpose: PersistentVolumes, with which their records go, and the disks, which no Kubernetes object refers to then.
+// cleanUp deletes what is kept on purpose: PersistentVolumes, with which their records go, and the
+// disks, which no Kubernetes object refers to then.
 func (j *journey) cleanUp(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"delete", "namespace", namespace},

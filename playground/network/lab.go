@@ -32,7 +32,12 @@ func NewLab(dir string, subnet netip.Prefix) (*Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	lab := &Lab{dir: dir, subnet: subnet, net: ns, ports: map[string]*Namespace{}}
+	lab := &Lab{
+		dir:    dir,
+		subnet: subnet,
+		net:    ns,
+		ports:  map[string]*Namespace{},
+	}
 	return lab, ns.withHandle(func(h *netlink.Handle) error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: bridgeName}}
 		if err := h.LinkAdd(bridge); err != nil {
@@ -94,7 +99,11 @@ func (l *Lab) cable(name string, ns *Namespace) error {
 	return l.net.withHandle(func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
 		attrs.Name = name
-		veth := &netlink.Veth{LinkAttrs: attrs, PeerName: "eth0", PeerNamespace: netlink.NsFd(target)}
+		veth := &netlink.Veth{
+			LinkAttrs:     attrs,
+			PeerName:      "eth0",
+			PeerNamespace: netlink.NsFd(target),
+		}
 		if err := h.LinkAdd(veth); err != nil {
 			return fmt.Errorf("make the cable: %w", err)
 		}
@@ -149,7 +158,11 @@ func (n *Namespace) Route(subnet netip.Prefix, gateway netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		route := &netlink.Route{LinkIndex: dev.Attrs().Index, Dst: ipNet(subnet), Gw: gateway.AsSlice()}
+		route := &netlink.Route{
+			LinkIndex: dev.Attrs().Index,
+			Dst:       ipNet(subnet),
+			Gw:        gateway.AsSlice(),
+		}
 		if err := h.RouteReplace(route); err != nil {
 			return fmt.Errorf("route %s through %s: %w", subnet, gateway, err)
 		}

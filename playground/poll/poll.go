@@ -16,7 +16,8 @@ func Until(ctx context.Context, limit, pause time.Duration, what string, try fun
 	return On(ctx, clock.RealClock{}, limit, pause, what, try)
 }
 
-// On tries again and again, after the pause by the clock, until it succeeds, the limit is over or the context ends. The error then has that of the last try.
+// On tries again and again, after the pause by the clock, until it succeeds, the limit is over or
+// the context ends. The error then has that of the last try.
 func On(ctx context.Context, c clock.Clock, limit, pause time.Duration, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -60,7 +60,12 @@ type Child struct {
 
 // Start starts the child. The error is that of its first start.
 func Start(spec Spec, log *slog.Logger) (*Child, error) {
-	c := &Child{spec: spec, log: log.With("process", spec.Name), done: make(chan struct{}), stop: make(chan struct{})}
+	c := &Child{
+		spec: spec,
+		log:  log.With("process", spec.Name),
+		done: make(chan struct{}),
+		stop: make(chan struct{}),
+	}
 	if err := c.start(); err != nil {
 		close(c.done)
 		return nil, fmt.Errorf("start %s: %w", spec.Name, err)
@@ -113,14 +118,16 @@ func (c *Child) keep() {
 		if c.stopping() || c.spec.Once {
 			return
 		}
-		c.log.Warn("process ended, starting it again", "after", time.Since(started).Round(time.Millisecond).String(), "error", err)
+		c.log.Warn("process ended, starting it again", "after", time.Since(started).Round(time.Millisecond).String(), "error",
+			err)
 		for {
 			select {
 			case <-c.stop:
 				return
 			case <-time.After(time.Second):
 			}
-			// Counted first, so that a caller that sees the new process at work also sees it counted.
+			// Counted first, so that a caller that sees the new process at work also sees it
+			// counted.
 			c.count(1)
 			if err = c.start(); err == nil {
 				break

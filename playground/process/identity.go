@@ -35,7 +35,11 @@ func Identify(pid int) (Identity, error) {
 	if err != nil {
 		return Identity{}, err
 	}
-	return Identity{PID: pid, StartTime: start, BootID: boot}, nil
+	return Identity{
+		PID:       pid,
+		StartTime: start,
+		BootID:    boot,
+	}, nil
 }
 
 // Alive tells whether that very process still runs.

@@ -59,7 +59,11 @@ func TestAProcessWithTheSameNumberButAnotherStartIsNotEnded(t *testing.T) {
 func TestAChildIsStartedAgainUntilItIsStopped(t *testing.T) {
 	dir := t.TempDir()
 	child, err := Start(Spec{
-		Name: "child", Path: "/bin/sh", Args: []string{"-c", "echo started; echo x >> runs; exec sleep 600"}, Dir: dir, LogDir: dir,
+		Name:   "child",
+		Path:   "/bin/sh",
+		Args:   []string{"-c", "echo started; echo x >> runs; exec sleep 600"},
+		Dir:    dir,
+		LogDir: dir,
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +87,11 @@ func TestAChildIsStartedAgainUntilItIsStopped(t *testing.T) {
 }
 
 func TestAProgramThatIsNotThereIsAnErrorAtOnce(t *testing.T) {
-	if _, err := Start(Spec{Name: "none", Path: "/nowhere/none", LogDir: t.TempDir()}, slog.New(slog.DiscardHandler)); err == nil {
+	if _, err := Start(Spec{
+		Name:   "none",
+		Path:   "/nowhere/none",
+		LogDir: t.TempDir(),
+	}, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("got no error, want one")
 	}
 }

@@ -36,7 +36,8 @@ type Program struct {
 	Version string
 }
 
-// builtAs is the name that Go gives the program: the last element of its package that is not a major version.
+// builtAs is the name that Go gives the program: the last element of its package that is not a
+// major version.
 func (p Program) builtAs() string {
 	name := path.Base(p.Package)
 	if len(name) > 1 && name[0] == 'v' && strings.Trim(name[1:], "0123456789") == "" {
@@ -45,11 +46,13 @@ func (p Program) builtAs() string {
 	return name
 }
 
-// Catalogue lists every program, with those of that version of Kubernetes, in the order in which they are best built.
+// Catalogue lists every program, with those of that version of Kubernetes, in the order in which
+// they are best built.
 func Catalogue(version Kubernetes) []Program {
 	return slices.Concat([]Program{{"etcd", "etcd", "go.etcd.io/etcd/server/v3", "v3.7.3"}}, version.programs(), []Program{
 		{"containerd", "containerd", "github.com/containerd/containerd/v2/cmd/containerd", containerdVersion},
-		{"containerd-shim-runc-v2", "containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", containerdVersion},
+		{"containerd-shim-runc-v2", "containerd", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+			containerdVersion},
 		{"ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", containerdVersion},
 		cni("ptp", "main"), cni("loopback", "main"), cni("host-local", "ipam"), cni("portmap", "meta"),
 		{"coredns", "coredns", "github.com/azuredisk-csi/azuredisk/playground/programs/coredns", "v1.14.7"},
@@ -58,7 +61,8 @@ func Catalogue(version Kubernetes) []Program {
 		{"csi-attacher", "kubernetes", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", "v4.12.0"},
 		{"csi-resizer", "kubernetes", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer", "v2.2.0"},
 		{"csi-snapshotter", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter", "v8.6.0"},
-		{"snapshot-controller", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller", "v8.6.0"},
+		{"snapshot-controller", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
+			"v8.6.0"},
 	})
 }
 

@@ -25,15 +25,15 @@ type Builder struct {
 	Cache string
 	// Kubernetes is the version of Kubernetes whose programs are built.
 	Kubernetes Kubernetes
-	// Progress receives a line when the programs of a tool module begin to be built, when they are, and every few seconds
-	// in between. It may be nil.
+	// Progress receives a line when the programs of a tool module begin to be built, when they are,
+	// and every few seconds in between. It may be nil.
 	Progress func(format string, args ...any)
 
 	goVersion string
 }
 
-// NewBuilder returns a builder for the source tree that this process belongs to, and for that minor version of Kubernetes.
-// It fails if there is no such version.
+// NewBuilder returns a builder for the source tree that this process belongs to, and for that minor
+// version of Kubernetes. It fails if there is no such version.
 func NewBuilder(root, kubernetes string, progress func(format string, args ...any)) (*Builder, error) {
 	version, err := FindKubernetes(kubernetes)
 	return &Builder{
@@ -75,9 +75,9 @@ func (b *Builder) Path(ctx context.Context, name string) (string, error) {
 	return filepath.Join(dir, p.Name), nil
 }
 
-// Ensure builds those of the named programs that the cache does not hold, all of
-// them if none is named, and returns the path of each by its name. The programs of a tool module are
-// built together, while the sources of the next one are fetched.
+// Ensure builds those of the named programs that the cache does not hold, all of them if none is
+// named, and returns the path of each by its name. The programs of a tool module are built
+// together, while the sources of the next one are fetched.
 func (b *Builder) Ensure(ctx context.Context, names ...string) (map[string]string, error) {
 	if len(names) == 0 {
 		for _, p := range b.Catalogue() {
@@ -111,14 +111,16 @@ func (b *Builder) Ensure(ctx context.Context, names ...string) (map[string]strin
 	return paths, nil
 }
 
-// fetch has Go fetch the sources of what is built later, until the returned function is called. Where that fails, the build says why.
+// fetch has Go fetch the sources of what is built later, until the returned function is called.
+// Where that fails, the build says why.
 func (b *Builder) fetch(ctx context.Context, builds []toolBuild) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	fetched := make(chan struct{})
 	go func() {
 		defer close(fetched)
 		for _, build := range builds {
-			_ = b.goTool(ctx, build.module, "list", append([]string{"-deps", "-f", "{{/* only to have them */}}"}, build.packages()...)...).Run()
+			_ = b.goTool(ctx, build.module, "list",
+				append([]string{"-deps", "-f", "{{/* only to have them */}}"}, build.packages()...)...).Run()
 		}
 	}()
 	return func() {
@@ -185,7 +187,8 @@ func (b *Builder) Sources(ctx context.Context, tools, module string) (string, er
 	return found.Dir, nil
 }
 
-// build builds what is missing of a tool module with one call of Go, which compiles what the programs share once and links several at a time.
+// build builds what is missing of a tool module with one call of Go, which compiles what the
+// programs share once and links several at a time.
 func (b *Builder) build(ctx context.Context, t toolBuild) error {
 	if err := os.MkdirAll(t.dir, 0o755); err != nil {
 		return err
@@ -205,7 +208,8 @@ func (b *Builder) build(ctx context.Context, t toolBuild) error {
 		return err
 	}
 	defer os.RemoveAll(partial)
-	cmd := b.goTool(ctx, t.module, "build", append([]string{"-ldflags", ldflags(t.module), "-o", partial + "/"}, t.packages()...)...)
+	cmd := b.goTool(ctx, t.module, "build",
+		append([]string{"-ldflags", ldflags(t.module), "-o", partial + "/"}, t.packages()...)...)
 	var output strings.Builder
 	cmd.Stdout, cmd.Stderr = &output, &output
 	done := b.report(t)

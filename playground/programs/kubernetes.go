@@ -8,19 +8,22 @@ import (
 	"strings"
 )
 
-// Kubernetes is a version of Kubernetes that the playground can run. All versions run with the same etcd, containerd,
-// CoreDNS, Helm and CSI sidecars: those of the chart, which a user gets on every version.
+// Kubernetes is a version of Kubernetes that the playground can run. All versions run with the same
+// etcd, containerd, CoreDNS, Helm and CSI sidecars: those of the chart, which a user gets on every
+// version.
 type Kubernetes struct {
 	// Minor is the version as it is given to commands, like "1.36".
 	Minor string
 	// Version is the release that is built, like "v1.36.3". The tool module pins it.
 	Version string
-	// module is the folder of the tool module. Folders of older versions are one level deeper, so that what looks for the newest
-	// build of a program in the cache (internal/testkit/programs) does not find theirs.
+	// module is the folder of the tool module. Folders of older versions are one level deeper, so
+	// that what looks for the newest build of a program in the cache (internal/testkit/programs)
+	// does not find theirs.
 	module string
 }
 
-// Versions are the versions of Kubernetes that the playground can run, the newest first. It is the default.
+// Versions are the versions of Kubernetes that the playground can run, the newest first. It is the
+// default.
 var Versions = []Kubernetes{
 	{"1.36", "v1.36.3", "kubernetes"},
 	{"1.35", "v1.35.4", "1.35/kubernetes"},
@@ -33,7 +36,8 @@ func FromEnvironment() string {
 	return cmp.Or(os.Getenv("PLAYGROUND_KUBERNETES"), Versions[0].Minor)
 }
 
-// FindKubernetes returns the version with that minor version, or an error that lists those there are.
+// FindKubernetes returns the version with that minor version, or an error that lists those there
+// are.
 func FindKubernetes(minor string) (Kubernetes, error) {
 	var minors []string
 	for _, k := range Versions {
@@ -59,7 +63,8 @@ func kubernetesModule(module string) (Kubernetes, bool) {
 // programs are those that the version itself has.
 func (k Kubernetes) programs() []Program {
 	var list []Program
-	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "kubectl", "kubelet", "kube-proxy"} {
+	for _, name := range []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubeadm", "kubectl", "kubelet",
+		"kube-proxy"} {
 		list = append(list, Program{name, k.module, "k8s.io/kubernetes/cmd/" + name, k.Version})
 	}
 	return list

@@ -11,8 +11,13 @@ import (
 // newTestBuilder has a tool module that builds in a moment and needs nothing from elsewhere.
 func newTestBuilder(t *testing.T) *Builder {
 	t.Helper()
-	b := &Builder{Source: t.TempDir(), Cache: t.TempDir(), Kubernetes: Versions[0]}
-	write(t, filepath.Join(b.Source, "coredns", "go.mod"), "module github.com/azuredisk-csi/azuredisk/playground/programs/coredns\n\ngo 1.26.0\n")
+	b := &Builder{
+		Source:     t.TempDir(),
+		Cache:      t.TempDir(),
+		Kubernetes: Versions[0],
+	}
+	write(t, filepath.Join(b.Source, "coredns", "go.mod"),
+		"module github.com/azuredisk-csi/azuredisk/playground/programs/coredns\n\ngo 1.26.0\n")
 	write(t, filepath.Join(b.Source, "coredns", "main.go"), program)
 	return b
 }
@@ -87,7 +92,8 @@ func TestTheModulesPinTheVersionsOfKubernetes(t *testing.T) {
 			t.Fatal(err)
 		}
 		staging := strings.Replace(version.Version, "v1.", "v0.", 1)
-		for _, line := range []string{"\tk8s.io/kubernetes " + version.Version + " // indirect\n", "\tk8s.io/api => k8s.io/api " + staging + "\n"} {
+		for _, line := range []string{"\tk8s.io/kubernetes " + version.Version + " // indirect\n",
+			"\tk8s.io/api => k8s.io/api " + staging + "\n"} {
 			if !strings.Contains(string(data), line) {
 				t.Errorf("%s does not have the line %q", file, line)
 			}
@@ -101,7 +107,8 @@ func TestTheModulesPinTheVersionsOfKubernetes(t *testing.T) {
 func TestAnUnknownVersionOfKubernetesIsAnErrorThatListsTheVersions(t *testing.T) {
 	for _, minor := range []string{"", "1.32", "v1.36", "1.36.3", "newest"} {
 		_, err := FindKubernetes(minor)
-		if err == nil || !strings.Contains(err.Error(), strconv.Quote(minor)) || !strings.Contains(err.Error(), "1.33, 1.34, 1.35, 1.36") {
+		if err == nil || !strings.Contains(err.Error(), strconv.Quote(minor)) ||
+			!strings.Contains(err.Error(), "1.33, 1.34, 1.35, 1.36") {
 			t.Errorf("FindKubernetes(%q): got %v, want an error that names it and the versions there are", minor, err)
 		}
 	}
@@ -130,6 +137,7 @@ func TestTheSupportedVersionsOfKubernetesAreThoseOfThePlayground(t *testing.T) {
 	inTree(t, "charts/azuredisk/Chart.yaml", "kubeVersion: \">="+oldest+".0-0\"\n", "it is the oldest that is tested")
 	inTree(t, "hack/manifests/main.go", "kubeVersion = \""+oldest+".0\"\n", "it is the oldest that the chart installs on")
 	for _, version := range Versions {
-		inTree(t, "SUPPORT.md", "| "+version.Minor+" | "+strings.TrimPrefix(version.Version, "v")+" |", "the table has the tested releases")
+		inTree(t, "SUPPORT.md", "| "+version.Minor+" | "+strings.TrimPrefix(version.Version, "v")+" |",
+			"the table has the tested releases")
 	}
 }

@@ -72,7 +72,11 @@ type Collector struct {
 
 // NewCollector makes a Collector that has received nothing.
 func NewCollector(clock clock.PassiveClock) *Collector {
-	return &Collector{clock: clock, workloads: map[string]*Received{}, changed: make(chan struct{})}
+	return &Collector{
+		clock:     clock,
+		workloads: map[string]*Received{},
+		changed:   make(chan struct{}),
+	}
 }
 
 // Handler serves the protocol in protocol.go.
@@ -124,7 +128,12 @@ func (c *Collector) take(workload string, report Report) (audit int64) {
 			}
 			t.known[key] = struct{}{}
 			t.Acks = append(t.Acks, Ack{
-				Record:  Record{Sequence: m.Sequence, Start: report.Start, Writer: report.Writer, Time: m.Time},
+				Record: Record{
+					Sequence: m.Sequence,
+					Start:    report.Start,
+					Writer:   report.Writer,
+					Time:     m.Time,
+				},
 				Arrived: now,
 			})
 		}
@@ -134,7 +143,12 @@ func (c *Collector) take(workload string, report Report) (audit int64) {
 				continue
 			}
 			t.eventsKnown[key] = struct{}{}
-			t.Events = append(t.Events, WriterEvent{Event: e, Writer: report.Writer, Start: report.Start, Arrived: now})
+			t.Events = append(t.Events, WriterEvent{
+				Event:   e,
+				Writer:  report.Writer,
+				Start:   report.Start,
+				Arrived: now,
+			})
 		}
 		audit = t.wanted
 	})
@@ -168,8 +182,11 @@ func (c *Collector) Received(workload string) Received {
 // clip keeps the owner of the result from appending over what is added later.
 func (t *Received) clip() Received {
 	return Received{
-		Acks: slices.Clip(t.Acks), Events: slices.Clip(t.Events),
-		Content: t.Content, ContentDirect: t.ContentDirect, audited: t.audited,
+		Acks:          slices.Clip(t.Acks),
+		Events:        slices.Clip(t.Events),
+		Content:       t.Content,
+		ContentDirect: t.ContentDirect,
+		audited:       t.audited,
 	}
 }
 

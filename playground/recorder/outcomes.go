@@ -50,7 +50,12 @@ func (d *outcomeLog) add(sequence int64, from, to time.Time, err error) {
 	}
 	changed := d.current == nil
 	if changed {
-		d.current = &Outcome{Durable: err == nil, First: sequence, From: from, Ended: to}
+		d.current = &Outcome{
+			Durable: err == nil,
+			First:   sequence,
+			From:    from,
+			Ended:   to,
+		}
 		if err != nil {
 			d.current.Error = err.Error()
 		}

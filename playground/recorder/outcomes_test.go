@@ -89,7 +89,8 @@ func TestAWriterThatKeepsTryingNotesItsFailuresAndEndsWhenItIsTold(t *testing.T)
 	}
 	outcomes := log.outcomes(t)
 	failed := slices.IndexFunc(outcomes, func(o recorder.Outcome) bool { return !o.Durable })
-	if failed < 1 || outcomes[failed].Attempts != 1 || outcomes[failed].Error == "" || outcomes[failed].First != outcomes[failed-1].Last+1 {
+	if failed < 1 || outcomes[failed].Attempts != 1 || outcomes[failed].Error == "" ||
+		outcomes[failed].First != outcomes[failed-1].Last+1 {
 		t.Fatalf("noted %+v", outcomes)
 	}
 	for _, outcome := range outcomes[failed:] {

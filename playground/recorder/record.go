@@ -72,7 +72,12 @@ func parseRecord(line []byte) (Record, bool) {
 	if err1 != nil || err2 != nil || err3 != nil {
 		return Record{}, false
 	}
-	record := Record{Sequence: sequence, Start: start, Writer: fields[2], Time: time.Unix(0, nanos).UTC()}
+	record := Record{
+		Sequence: sequence,
+		Start:    start,
+		Writer:   fields[2],
+		Time:     time.Unix(0, nanos).UTC(),
+	}
 	// A checksum in capitals has the same value, and was not written by us either.
 	made, err := record.MarshalText()
 	return record, err == nil && bytes.Equal(made[:len(made)-1], line)

@@ -57,7 +57,12 @@ func TestAChangedOrCutRecordIsDamaged(t *testing.T) {
 
 func TestARecordThatCannotBeStoredIsRefused(t *testing.T) {
 	t.Parallel()
-	good := Record{Sequence: 1, Start: 1, Writer: "w", Time: time.Unix(1, 0)}
+	good := Record{
+		Sequence: 1,
+		Start:    1,
+		Writer:   "w",
+		Time:     time.Unix(1, 0),
+	}
 	tests := map[string]func(*Record){
 		"a sequence number of 0":         func(r *Record) { r.Sequence = 0 },
 		"a sequence number too long":     func(r *Record) { r.Sequence = maxSequence + 1 },

@@ -40,7 +40,10 @@ type reporter struct {
 
 func newReporter(url, writer string, start int64, clock clock.WithTicker) *reporter {
 	return &reporter{
-		url: url, writer: writer, start: start, clock: clock,
+		url:    url,
+		writer: writer,
+		start:  start,
+		clock:  clock,
 		client: &http.Client{Timeout: reportTimeout},
 		news:   make(chan struct{}, 1),
 	}
@@ -98,7 +101,8 @@ func (r *reporter) flush(ctx context.Context) bool {
 	for {
 		r.mu.Lock()
 		report := Report{
-			Writer: r.writer, Start: r.start,
+			Writer: r.writer,
+			Start:  r.start,
 			Acks:   r.acks[:min(len(r.acks), reportBatch)],
 			Events: r.events,
 		}

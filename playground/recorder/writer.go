@@ -35,7 +35,11 @@ func Write(ctx context.Context, o Options) error {
 	if err != nil {
 		return reportFailure(ctx, o, fmt.Errorf("open the records: %w", err))
 	}
-	w := &writer{Options: o, journal: journal, outcomes: outcomeLog{log: o.Log}}
+	w := &writer{
+		Options:  o,
+		journal:  journal,
+		outcomes: outcomeLog{log: o.Log},
+	}
 	entries := Parse(content)
 	w.sequence, w.start = Last(entries)
 	w.start++
@@ -48,7 +52,11 @@ func Write(ctx context.Context, o Options) error {
 		w.failed(err)
 		return err
 	}
-	w.report.event(Event{Kind: EventStopped, Time: o.Clock.Now(), Sequence: w.sequence})
+	w.report.event(Event{
+		Kind:     EventStopped,
+		Time:     o.Clock.Now(),
+		Sequence: w.sequence,
+	})
 	o.Log.Info("stopped", "last", w.sequence)
 	return journal.close()
 }
@@ -58,7 +66,11 @@ func reportFailure(ctx context.Context, o Options, err error) error {
 	w := &writer{Options: o}
 	stop := w.connect(ctx)
 	defer stop()
-	w.report.event(Event{Kind: EventFailed, Time: o.Clock.Now(), Detail: err.Error()})
+	w.report.event(Event{
+		Kind:   EventFailed,
+		Time:   o.Clock.Now(),
+		Detail: err.Error(),
+	})
 	return err
 }
 
@@ -96,8 +108,10 @@ func (w *writer) resumed(entries []Entry) {
 	}
 	w.Log.Info("resumed", "after", w.sequence, "start", w.start, "records", len(entries)-damaged, "damaged", damaged)
 	w.report.event(Event{
-		Kind: EventResumed, Time: w.Clock.Now(), Sequence: w.sequence,
-		Detail: fmt.Sprintf("found %d records and %d damaged lines", len(entries)-damaged, damaged),
+		Kind:     EventResumed,
+		Time:     w.Clock.Now(),
+		Sequence: w.sequence,
+		Detail:   fmt.Sprintf("found %d records and %d damaged lines", len(entries)-damaged, damaged),
 	})
 }
 
@@ -106,7 +120,12 @@ func (w *writer) run(ctx context.Context) error {
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		now := w.Clock.Now()
-		record := Record{Sequence: w.sequence + 1, Start: w.start, Writer: w.Writer, Time: now}
+		record := Record{
+			Sequence: w.sequence + 1,
+			Start:    w.start,
+			Writer:   w.Writer,
+			Time:     now,
+		}
 		err := w.journal.append(record)
 		w.outcomes.add(record.Sequence, now, w.Clock.Now(), err)
 		switch {
@@ -131,7 +150,12 @@ func (w *writer) run(ctx context.Context) error {
 func (w *writer) failed(err error) {
 	if !w.hasFailed {
 		w.hasFailed = true
-		w.report.event(Event{Kind: EventFailed, Time: w.Clock.Now(), Sequence: w.sequence, Detail: err.Error()})
+		w.report.event(Event{
+			Kind:     EventFailed,
+			Time:     w.Clock.Now(),
+			Sequence: w.sequence,
+			Detail:   err.Error(),
+		})
 	}
 }
 

@@ -53,8 +53,12 @@ func TestMain(m *testing.M) {
 
 func options(dir, url, writer string) recorder.Options {
 	return recorder.Options{
-		Dir: dir, CollectorURL: url, Writer: writer, Interval: time.Millisecond,
-		Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler),
+		Dir:          dir,
+		CollectorURL: url,
+		Writer:       writer,
+		Interval:     time.Millisecond,
+		Clock:        clock.RealClock{},
+		Log:          slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -69,7 +73,11 @@ func newLab(t *testing.T) lab {
 	c := recorder.NewCollector(clock.RealClock{})
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(server.Close)
-	return lab{collector: c, url: server.URL + "/w", dir: t.TempDir()}
+	return lab{
+		collector: c,
+		url:       server.URL + "/w",
+		dir:       t.TempDir(),
+	}
 }
 
 func (l lab) startChild(t *testing.T, environment ...string) *exec.Cmd {
@@ -254,7 +262,11 @@ func TestAWriterGoesOnWhileTheCollectorIsAwayAndReportsLater(t *testing.T) {
 	c := recorder.NewCollector(clock.RealClock{})
 	server := httptest.NewUnstartedServer(c.Handler())
 	address := "http://" + server.Listener.Addr().String() + "/w"
-	l := lab{collector: c, url: address, dir: dir}
+	l := lab{
+		collector: c,
+		url:       address,
+		dir:       dir,
+	}
 	stop := l.startWriter(t, "first")
 	defer stop()
 	poll := time.NewTicker(2 * time.Millisecond)

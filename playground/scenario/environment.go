@@ -79,7 +79,10 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 		return nil, fmt.Errorf("load the recorder's image: %w", err)
 	}
 	env := &Environment{
-		Options: o, Report: report, Kube: kube, Events: &timeline.Log{},
+		Options:   o,
+		Report:    report,
+		Kube:      kube,
+		Events:    &timeline.Log{},
 		Collector: recorder.NewCollector(o.Clock),
 		Azure:     &evidence.AzureLog{Admin: admin},
 	}
@@ -110,7 +113,8 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 	return env, nil
 }
 
-// installedDriver returns the CSIDriver that the driver's chart has made. Another driver may be there beside it.
+// installedDriver returns the CSIDriver that the driver's chart has made. Another driver may be
+// there beside it.
 func installedDriver(ctx context.Context, kube kubernetes.Interface) (*storagev1.CSIDriver, error) {
 	list, err := kube.StorageV1().CSIDrivers().List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/part-of=azuredisk"})
 	if err != nil {
@@ -167,7 +171,11 @@ func (e *Environment) close(ctx context.Context) error {
 
 // Check records whether something held.
 func (e *Environment) Check(name string, passed bool, format string, args ...any) {
-	e.Report.Checks = append(e.Report.Checks, timeline.Check{Name: name, Passed: passed, Detail: fmt.Sprintf(format, args...)})
+	e.Report.Checks = append(e.Report.Checks, timeline.Check{
+		Name:   name,
+		Passed: passed,
+		Detail: fmt.Sprintf(format, args...),
+	})
 }
 
 // Metric records a number.

@@ -27,7 +27,8 @@ const (
 	watchSkew = 250 * time.Millisecond
 )
 
-// LossOf blocks until there are records to lose, and describes the workload as it is before its node is lost.
+// LossOf blocks until there are records to lose, and describes the workload as it is before its
+// node is lost.
 func (e *Environment) LossOf(ctx context.Context, w Workload, v observer.Volume) (Failover, error) {
 	if err := e.AwaitRecords(ctx, RecordsBeforeFault, w); err != nil {
 		return Failover{}, err
@@ -37,16 +38,23 @@ func (e *Environment) LossOf(ctx context.Context, w Workload, v observer.Volume)
 		return Failover{}, fmt.Errorf("pod %s does not run", w.Pod())
 	}
 	fencing := func() string { return observer.Text(e.View.AzVolume(v.Name), "status", "fencing") }
-	err := e.View.Await(ctx, FencingTimeout, "the driver says how the node would be fenced", func() bool { return fencing() != "" })
+	err := e.View.Await(ctx, FencingTimeout, "the driver says how the node would be fenced",
+		func() bool { return fencing() != "" })
 	if err != nil {
 		return Failover{}, err
 	}
 	return Failover{
-		Workload: w, Volume: v, From: pod.Spec.NodeName, Old: pod.UID, Machines: e.View.Nodes(""), Fencing: fencing(),
+		Workload: w,
+		Volume:   v,
+		From:     pod.Spec.NodeName,
+		Old:      pod.UID,
+		Machines: e.View.Nodes(""),
+		Fencing:  fencing(),
 	}, nil
 }
 
-// FencingTimeout limits the wait for what the driver says about the fencing of a node that has staged a volume.
+// FencingTimeout limits the wait for what the driver says about the fencing of a node that has
+// staged a volume.
 const FencingTimeout = 10 * time.Second
 
 // ProofOfLoss is the proof that a lost node leads to whose VM is said to run.
@@ -205,7 +213,8 @@ func (e *Environment) RecordFailover(f Failover, proofs ...string) {
 	}{
 		{"pod_deleted_after_proof_seconds", f.PodDeleted}, {"not_in_use_after_proof_seconds", f.NotInUse},
 		{"unattached_after_proof_seconds", f.Unattached}, {"published_after_proof_seconds", f.Published},
-		{"stage_asked_after_proof_seconds", f.StageAsked}, {"staged_after_proof_seconds", f.Staged}, {"running_after_proof_seconds", f.Running},
+		{"stage_asked_after_proof_seconds", f.StageAsked}, {"staged_after_proof_seconds", f.Staged},
+		{"running_after_proof_seconds", f.Running},
 	} {
 		e.Metric(step.name, Seconds(Between(f.Proven, step.at)))
 	}
@@ -231,7 +240,13 @@ func (e *Environment) DrawFailover(ctx context.Context, f Failover, title string
 	if _, err := e.AddEvidence(ctx, e.Report.Started); err != nil {
 		return err
 	}
-	e.Events.Add(Move{Workload: f.Workload, From: f.From, To: f.To, LastWrite: f.LastWrite, FirstWrite: f.FirstWrite}.Writes()...)
+	e.Events.Add(Move{
+		Workload:   f.Workload,
+		From:       f.From,
+		To:         f.To,
+		LastWrite:  f.LastWrite,
+		FirstWrite: f.FirstWrite,
+	}.Writes()...)
 	e.Report.Figures = append(e.Report.Figures, f.Figure(title, e.During(f)))
 	return nil
 }
@@ -254,11 +269,14 @@ func (f Failover) end() time.Time {
 // Figure draws the failover. The caller has left out the events of other workloads.
 func (f Failover) Figure(title string, events []timeline.Event) timeline.Figure {
 	figure := timeline.Figure{
-		Title:   fmt.Sprintf("%s: %s", title, timeline.Round(f.Took())),
-		Caption: fmt.Sprintf("%s is lost; the pod runs again on %s. %s", f.From, f.To, f.Story()),
-		Start:   f.Fault, End: f.end().Add(f.Took() / 25), Headline: true,
-		Lanes:  lanes(nodeLane(f.From, "the node is lost"), nodeLane(f.To, "the pod arrives")),
-		Events: events, Gap: writePause(f.LastWrite, f.FirstWrite),
+		Title:    fmt.Sprintf("%s: %s", title, timeline.Round(f.Took())),
+		Caption:  fmt.Sprintf("%s is lost; the pod runs again on %s. %s", f.From, f.To, f.Story()),
+		Start:    f.Fault,
+		End:      f.end().Add(f.Took() / 25),
+		Headline: true,
+		Lanes:    lanes(nodeLane(f.From, "the node is lost"), nodeLane(f.To, "the pod arrives")),
+		Events:   events,
+		Gap:      writePause(f.LastWrite, f.FirstWrite),
 	}
 	if f.To == f.From {
 		figure.Lanes = slices.Delete(figure.Lanes, 3, 4)

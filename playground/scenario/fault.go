@@ -68,7 +68,13 @@ func (e *Environment) repairAll(ctx context.Context) error {
 func (e *Environment) Say(lane timeline.Lane, subject, step, detail string) time.Time {
 	now := e.Clock.Now()
 	e.Events.Add(timeline.Event{
-		At: now, Lane: lane, Kind: timeline.State, Source: "scenario", Subject: subject, Step: step, Detail: detail,
+		At:      now,
+		Lane:    lane,
+		Kind:    timeline.State,
+		Source:  "scenario",
+		Subject: subject,
+		Step:    step,
+		Detail:  detail,
 	})
 	return now
 }
@@ -77,7 +83,8 @@ func (e *Environment) Say(lane timeline.Lane, subject, step, detail string) time
 // once.
 func (e *Environment) PowerOff(ctx context.Context, node string) (time.Time, error) {
 	e.RepairLater(repairPower(node), func(ctx context.Context) error { return e.Cluster.PowerOn(ctx, node) })
-	at := e.Say(timeline.Node(node), node, "power cut", "its disks fail, what its cache held is lost, then its processes are gone; Azure says that the VM runs")
+	at := e.Say(timeline.Node(node), node, "power cut",
+		"its disks fail, what its cache held is lost, then its processes are gone; Azure says that the VM runs")
 	if err := e.Cluster.PowerOff(ctx, node); err != nil {
 		return at, fmt.Errorf("cut the power of %s: %w", node, err)
 	}
@@ -97,7 +104,8 @@ func (e *Environment) PowerOn(ctx context.Context, node string) (time.Time, erro
 // Partition cuts a node off from the network and returns when that began.
 func (e *Environment) Partition(ctx context.Context, node string) (time.Time, error) {
 	e.RepairLater(repairNetwork(node), func(ctx context.Context) error { return e.Cluster.Heal(ctx, node) })
-	at := e.Say(timeline.Node(node), node, "cut off", "its network cable is pulled; its pods continue to run and reach their disks")
+	at := e.Say(timeline.Node(node), node, "cut off",
+		"its network cable is pulled; its pods continue to run and reach their disks")
 	if err := e.Cluster.Partition(ctx, node); err != nil {
 		return at, fmt.Errorf("cut %s off: %w", node, err)
 	}
@@ -144,8 +152,13 @@ func (e *Environment) Deallocate(ctx context.Context, node string) (time.Time, e
 		return is.at, is.err
 	}
 	e.Events.Add(timeline.Event{
-		At: is.at, Lane: timeline.Node(node), Kind: timeline.State, Source: "azuresim", Subject: node,
-		Step: "VM is down", Detail: "Azure says that the VM is deallocated; its machine has no power",
+		At:      is.at,
+		Lane:    timeline.Node(node),
+		Kind:    timeline.State,
+		Source:  "azuresim",
+		Subject: node,
+		Step:    "VM is down",
+		Detail:  "Azure says that the VM is deallocated; its machine has no power",
 	})
 	return is.at, nil
 }

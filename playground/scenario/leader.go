@@ -57,9 +57,9 @@ func (e *Environment) ControllerNodes() []string {
 	return slices.Sorted(maps.Keys(nodes))
 }
 
-// StartAway is start, but the pods go to nodes without a controller; if every node has
-// one, to nodes without the leader. So the loss of such a node does not stop the driver's controller,
-// and the report says where the leader was.
+// StartAway is start, but the pods go to nodes without a controller; if every node has one, to
+// nodes without the leader. So the loss of such a node does not stop the driver's controller, and
+// the report says where the leader was.
 func (e *Environment) StartAway(ctx context.Context, workloads ...Workload) ([]observer.Volume, error) {
 	avoid := e.ControllerNodes()
 	leads, err := e.Leader(ctx)
@@ -79,7 +79,8 @@ func (e *Environment) StartAway(ctx context.Context, workloads ...Workload) ([]o
 
 // CreateOn is createAvoiding for every node but one.
 func (e *Environment) CreateOn(ctx context.Context, node string, workloads ...Workload) error {
-	return e.createAvoiding(ctx, slices.DeleteFunc(e.View.Nodes(""), func(name string) bool { return name == node }), workloads...)
+	return e.createAvoiding(ctx, slices.DeleteFunc(e.View.Nodes(""), func(name string) bool { return name == node }),
+		workloads...)
 }
 
 // StartOn is start, with all pods on that node.
@@ -90,7 +91,8 @@ func (e *Environment) StartOn(ctx context.Context, node string, workloads ...Wor
 	return e.AwaitAllReady(ctx, workloads...)
 }
 
-// createAvoiding makes the workloads while nodes are cordoned, and returns when their pods have been scheduled and the nodes are free again.
+// createAvoiding makes the workloads while nodes are cordoned, and returns when their pods have
+// been scheduled and the nodes are free again.
 func (e *Environment) createAvoiding(ctx context.Context, nodes []string, workloads ...Workload) error {
 	free := func(ctx context.Context) error {
 		var failures []error
@@ -145,7 +147,8 @@ func (e *Environment) SetSpare(ctx context.Context, name string, on bool) error 
 	if err != nil {
 		return err
 	}
-	if _, err := e.Kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := e.Kube.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("keep %s for controllers: %w", name, err)
 	}
 	return nil

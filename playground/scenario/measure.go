@@ -31,7 +31,8 @@ type Series struct {
 	AzureWrites []int
 }
 
-// Calls are the calls to the driver, as its log tells, and to Azure, as azuresim recorded them, in some time.
+// Calls are the calls to the driver, as its log tells, and to Azure, as azuresim recorded them, in
+// some time.
 type Calls struct {
 	Driver []evidence.Call
 	Azure  []evidence.AzureCall
@@ -44,8 +45,8 @@ func (e *Environment) gather(ctx context.Context, since time.Time) (Calls, error
 	return Calls{calls, azure}, errors.Join(noCalls, noAzure)
 }
 
-// AddEvidence adds what the driver and Azure did since then to the timeline, as far as it concerns the scenario's
-// volumes. It adds and returns what it could read, also with an error.
+// AddEvidence adds what the driver and Azure did since then to the timeline, as far as it concerns
+// the scenario's volumes. It adds and returns what it could read, also with an error.
 func (e *Environment) AddEvidence(ctx context.Context, since time.Time) (Calls, error) {
 	found, err := e.gather(ctx, since)
 	e.Events.Add(found.events(e.View.Observer.AllVolumes()...)...)
@@ -113,9 +114,13 @@ func (m Move) Writes() []timeline.Event {
 	}{{m.LastWrite, m.From, "last record"}, {m.FirstWrite, m.To, "first record"}} {
 		if !w.at.IsZero() {
 			events = append(events, timeline.Event{
-				At: w.at, Lane: timeline.Node(w.node), Kind: timeline.Workload, Source: "workload",
-				Step: w.step, Subject: m.Workload.Name,
-				Detail: "acknowledged to the collector outside the nodes",
+				At:      w.at,
+				Lane:    timeline.Node(w.node),
+				Kind:    timeline.Workload,
+				Source:  "workload",
+				Step:    w.step,
+				Subject: m.Workload.Name,
+				Detail:  "acknowledged to the collector outside the nodes",
 			})
 		}
 	}
@@ -131,10 +136,14 @@ func (m Move) Figure(title string, events []timeline.Event, headline bool) timel
 		note = "the pod arrives at a replica"
 	}
 	return timeline.Figure{
-		Title: fmt.Sprintf("%s: %s", title, timeline.Round(m.Took())), Caption: caption,
-		Start: m.Requested, End: m.end().Add(m.Took() / 25), Headline: headline,
-		Lanes:  lanes(nodeLane(m.From, "the pod leaves"), nodeLane(m.To, note)),
-		Events: events, Gap: writePause(m.LastWrite, m.FirstWrite),
+		Title:    fmt.Sprintf("%s: %s", title, timeline.Round(m.Took())),
+		Caption:  caption,
+		Start:    m.Requested,
+		End:      m.end().Add(m.Took() / 25),
+		Headline: headline,
+		Lanes:    lanes(nodeLane(m.From, "the pod leaves"), nodeLane(m.To, note)),
+		Events:   events,
+		Gap:      writePause(m.LastWrite, m.FirstWrite),
 	}
 }
 
@@ -155,13 +164,24 @@ func (m Move) end() time.Time {
 
 // lanes are the lanes of a figure, with those of the nodes in the middle.
 func lanes(nodes ...timeline.LaneTitle) []timeline.LaneTitle {
-	all := []timeline.LaneTitle{{Lane: timeline.Kubernetes, Title: "Kubernetes"}, {Lane: timeline.Controller, Title: "Driver controller"}}
+	all := []timeline.LaneTitle{{
+		Lane:  timeline.Kubernetes,
+		Title: "Kubernetes",
+	}, {Lane: timeline.Controller, Title: "Driver controller"}}
 	all = append(all, nodes...)
-	return append(all, timeline.LaneTitle{Lane: timeline.Azure, Title: "Azure", Note: "writes only"})
+	return append(all, timeline.LaneTitle{
+		Lane:  timeline.Azure,
+		Title: "Azure",
+		Note:  "writes only",
+	})
 }
 
 func nodeLane(node, note string) timeline.LaneTitle {
-	return timeline.LaneTitle{Lane: timeline.Node(node), Title: node, Note: note}
+	return timeline.LaneTitle{
+		Lane:  timeline.Node(node),
+		Title: node,
+		Note:  note,
+	}
 }
 
 // writePause is the time in which the workload could not write, nil if it is not known.
@@ -169,7 +189,11 @@ func writePause(last, first time.Time) *timeline.Span {
 	if last.IsZero() {
 		return nil
 	}
-	return &timeline.Span{Start: last, End: first, Label: "no pod could write for " + timeline.Round(first.Sub(last))}
+	return &timeline.Span{
+		Start: last,
+		End:   first,
+		Label: "no pod could write for " + timeline.Round(first.Sub(last)),
+	}
 }
 
 // WholeFigure draws everything that happened between those times, without a node in
@@ -180,7 +204,12 @@ func (e *Environment) WholeFigure(title string, from, to time.Time) timeline.Fig
 		nodes = append(nodes, nodeLane(node, ""))
 	}
 	return timeline.Figure{
-		Title: title, Start: from, End: to.Add(to.Sub(from) / 25), Headline: true, Lanes: lanes(nodes...), Events: e.Events.Between(from, to),
+		Title:    title,
+		Start:    from,
+		End:      to.Add(to.Sub(from) / 25),
+		Headline: true,
+		Lanes:    lanes(nodes...),
+		Events:   e.Events.Between(from, to),
 	}
 }
 
@@ -199,7 +228,8 @@ func (e *Environment) JudgeHistory(ctx context.Context, w Workload) (history.Res
 	return history.Check(received.Acks, received.Content), nil
 }
 
-// JudgeAll has the pods read their disks, compares that with what was acknowledged, and records the result.
+// JudgeAll has the pods read their disks, compares that with what was acknowledged, and records the
+// result.
 func (e *Environment) JudgeAll(ctx context.Context, workloads ...Workload) error {
 	e.Progress("reading the disks and comparing them with the acknowledged records")
 	var results []history.Result
@@ -216,7 +246,8 @@ func (e *Environment) JudgeAll(ctx context.Context, workloads ...Workload) error
 
 // RecordsLost is a sentence about the records that judgeAll compared.
 func (e *Environment) RecordsLost() string {
-	return fmt.Sprintf("Of %v acknowledged records %v are lost.", e.Report.Metrics["acknowledged_records"], e.Report.Metrics["lost_records"])
+	return fmt.Sprintf("Of %v acknowledged records %v are lost.", e.Report.Metrics["acknowledged_records"],
+		e.Report.Metrics["lost_records"])
 }
 
 // RecordHistory makes metrics and checks of the judgements of all workloads.
@@ -283,7 +314,8 @@ var onThePath = []string{"ControllerUnpublishVolume", "ControllerPublishVolume",
 func azureWrites(calls []evidence.AzureCall, m Move) []evidence.AzureCall {
 	var writes []evidence.AzureCall
 	for _, c := range calls {
-		if c.IsWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && evidence.ChangesDiskOrVM(c) && m.involves(c.Name) {
+		if c.IsWrite() && !c.Time.Before(m.Requested) && !c.Time.After(m.Running) && evidence.ChangesDiskOrVM(c) &&
+			m.involves(c.Name) {
 			writes = append(writes, c)
 		}
 	}

@@ -26,8 +26,11 @@ func movesOf(seconds ...float64) Series {
 	for i, took := range seconds {
 		requested := noon.Add(time.Duration(i) * time.Minute)
 		s.Moves = append(s.Moves, Move{
-			From: "node-1", To: "node-3", OntoReplica: true,
-			Requested: requested, Running: requested.Add(time.Duration(took * float64(time.Second))),
+			From:        "node-1",
+			To:          "node-3",
+			OntoReplica: true,
+			Requested:   requested,
+			Running:     requested.Add(time.Duration(took * float64(time.Second))),
 		})
 		s.Seconds = append(s.Seconds, took)
 		s.DriverSeconds = append(s.DriverSeconds, 0.2)
@@ -76,7 +79,10 @@ func TestTheLastWriteBeforeAndTheFirstOfAWriter(t *testing.T) {
 		writer string
 	}{{1, "a"}, {1, "a"}, {2, "b"}, {2, "b"}} {
 		acks = append(acks, recorder.Ack{Record: recorder.Record{
-			Sequence: int64(i + 1), Start: w.start, Writer: w.writer, Time: noon.Add(time.Duration(i) * time.Second),
+			Sequence: int64(i + 1),
+			Start:    w.start,
+			Writer:   w.writer,
+			Time:     noon.Add(time.Duration(i) * time.Second),
 		}})
 	}
 	last, first := AroundStart(acks, "b")
@@ -108,7 +114,11 @@ func TestAFigureShowsOnlyWhatConcernsItsMove(t *testing.T) {
 
 func TestTheDriversShareCountsTheCallsOnThePathOfTheMove(t *testing.T) {
 	t.Parallel()
-	m := Move{Volume: observer.Volume{Handle: handle}, Requested: noon, Running: noon.Add(8 * time.Second)}
+	m := Move{
+		Volume:    observer.Volume{Handle: handle},
+		Requested: noon,
+		Running:   noon.Add(8 * time.Second),
+	}
 	during := noon.Add(4 * time.Second)
 	tests := map[string]struct {
 		calls []evidence.Call
@@ -123,11 +133,36 @@ func TestTheDriversShareCountsTheCallsOnThePathOfTheMove(t *testing.T) {
 			{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "Aborted"},
 			{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "OK"},
 		}, 10},
-		"the case of a resource ID does not matter":       {[]evidence.Call{{Start: during, Duration: 1, Method: "NodeStageVolume", Volume: strings.ToUpper(handle)}}, 1},
-		"unstaging is not on the path":                    {[]evidence.Call{{Start: during, Duration: 1, Method: "NodeUnstageVolume", Volume: handle}}, 0},
-		"another volume does not count":                   {[]evidence.Call{{Start: during, Duration: 1, Method: "NodeStageVolume", Volume: handle + "2"}}, 0},
-		"a call before the move does not count":           {[]evidence.Call{{Start: noon.Add(-1), Duration: 1, Method: "NodeStageVolume", Volume: handle}}, 0},
-		"a call after the pod has started does not count": {[]evidence.Call{{Start: m.Running.Add(1), Duration: 1, Method: "NodeStageVolume", Volume: handle}}, 0},
+		"the case of a resource ID does not matter": {[]evidence.Call{{
+			Start:    during,
+			Duration: 1,
+			Method:   "NodeStageVolume",
+			Volume:   strings.ToUpper(handle),
+		}}, 1},
+		"unstaging is not on the path": {[]evidence.Call{{
+			Start:    during,
+			Duration: 1,
+			Method:   "NodeUnstageVolume",
+			Volume:   handle,
+		}}, 0},
+		"another volume does not count": {[]evidence.Call{{
+			Start:    during,
+			Duration: 1,
+			Method:   "NodeStageVolume",
+			Volume:   handle + "2",
+		}}, 0},
+		"a call before the move does not count": {[]evidence.Call{{
+			Start:    noon.Add(-1),
+			Duration: 1,
+			Method:   "NodeStageVolume",
+			Volume:   handle,
+		}}, 0},
+		"a call after the pod has started does not count": {[]evidence.Call{{
+			Start:    m.Running.Add(1),
+			Duration: 1,
+			Method:   "NodeStageVolume",
+			Volume:   handle,
+		}}, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -141,22 +176,77 @@ func TestTheDriversShareCountsTheCallsOnThePathOfTheMove(t *testing.T) {
 
 func TestTheWritesOfAMoveAreCounted(t *testing.T) {
 	t.Parallel()
-	m := Move{Requested: noon, Running: noon.Add(8 * time.Second), Machines: []string{"node-1", "node-3"}, Volume: observer.Volume{Name: "pvc-1"}}
+	m := Move{
+		Requested: noon,
+		Running:   noon.Add(8 * time.Second),
+		Machines:  []string{"node-1", "node-3"},
+		Volume:    observer.Volume{Name: "pvc-1"},
+	}
 	during := noon.Add(time.Second)
 	tests := map[string]struct {
 		call evidence.AzureCall
 		want int
 	}{
-		"an attach counts":                       {evidence.AzureCall{Time: during, Method: "POST", Path: vmPath + "/attachDetachDataDisks", Name: "node-1"}, 1},
-		"an update of the VM counts":             {evidence.AzureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-1"}, 1},
-		"a write that was refused counts too":    {evidence.AzureCall{Time: during, Method: "PATCH", Path: vmPath, Status: 409, Name: "node-1"}, 1},
-		"an update of the disk counts":           {evidence.AzureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "PVC-1"}, 1},
-		"another disk does not":                  {evidence.AzureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "pvc-2"}, 0},
-		"a VM of the other zone does not":        {evidence.AzureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-2"}, 0},
-		"a read does not":                        {evidence.AzureCall{Time: during, Method: "GET", Path: vmPath, Name: "node-1"}, 0},
-		"the issue of a token does not":          {evidence.AzureCall{Time: during, Method: "POST", Path: "/tenant/oauth2/v2.0/token"}, 0},
-		"a write before the move does not":       {evidence.AzureCall{Time: noon.Add(-1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
-		"a write after the pod's start does not": {evidence.AzureCall{Time: m.Running.Add(1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
+		"an attach counts": {evidence.AzureCall{
+			Time:   during,
+			Method: "POST",
+			Path:   vmPath + "/attachDetachDataDisks",
+			Name:   "node-1",
+		}, 1},
+		"an update of the VM counts": {evidence.AzureCall{
+			Time:   during,
+			Method: "PUT",
+			Path:   vmPath,
+			Name:   "node-1",
+		}, 1},
+		"a write that was refused counts too": {evidence.AzureCall{
+			Time:   during,
+			Method: "PATCH",
+			Path:   vmPath,
+			Status: 409,
+			Name:   "node-1",
+		}, 1},
+		"an update of the disk counts": {evidence.AzureCall{
+			Time:   during,
+			Method: "PATCH",
+			Path:   diskPath,
+			Name:   "PVC-1",
+		}, 1},
+		"another disk does not": {evidence.AzureCall{
+			Time:   during,
+			Method: "PATCH",
+			Path:   diskPath,
+			Name:   "pvc-2",
+		}, 0},
+		"a VM of the other zone does not": {evidence.AzureCall{
+			Time:   during,
+			Method: "PUT",
+			Path:   vmPath,
+			Name:   "node-2",
+		}, 0},
+		"a read does not": {evidence.AzureCall{
+			Time:   during,
+			Method: "GET",
+			Path:   vmPath,
+			Name:   "node-1",
+		}, 0},
+		"the issue of a token does not": {evidence.AzureCall{
+			Time:   during,
+			Method: "POST",
+			Path:   "/tenant/oauth2/v2.0/token",
+		}, 0},
+		"a write before the move does not": {evidence.AzureCall{
+			Time:   noon.Add(-1),
+			Method: "PUT",
+			Path:   vmPath,
+			Name:   "node-1",
+		}, 0},
+		"a write after the pod's start does not": {evidence.AzureCall{
+			Time:   m.Running.Add(1),
+			Method: "PUT",
+			Path:   vmPath,
+			Name:   "node-1",
+		}, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -59,7 +59,12 @@ func (e *Environment) Move(ctx context.Context, w Workload, v observer.Volume) (
 	if old == nil {
 		return Move{}, fmt.Errorf("pod %s is not there", w.Pod())
 	}
-	m := Move{Workload: w, Volume: v, From: old.Spec.NodeName, Machines: e.View.Nodes(w.Zone)}
+	m := Move{
+		Workload: w,
+		Volume:   v,
+		From:     old.Spec.NodeName,
+		Machines: e.View.Nodes(w.Zone),
+	}
 	attached := e.View.Attachments(v.Name)
 	if err := e.SetCordon(ctx, m.From, true); err != nil {
 		return Move{}, err
@@ -67,11 +72,17 @@ func (e *Environment) Move(ctx context.Context, w Workload, v observer.Volume) (
 	defer func() { _ = e.SetCordon(context.WithoutCancel(ctx), m.From, false) }()
 	m.Requested = e.Clock.Now()
 	e.Events.Add(timeline.Event{
-		At: m.Requested, Lane: timeline.Kubernetes, Kind: timeline.State, Source: "scenario", Subject: w.Name,
-		Step: "deletion of the pod is asked for", Detail: fmt.Sprintf("pod %s on %s, which is cordoned", w.Pod(), m.From),
+		At:      m.Requested,
+		Lane:    timeline.Kubernetes,
+		Kind:    timeline.State,
+		Source:  "scenario",
+		Subject: w.Name,
+		Step:    "deletion of the pod is asked for",
+		Detail:  fmt.Sprintf("pod %s on %s, which is cordoned", w.Pod(), m.From),
 	})
 	uid := old.UID
-	err := e.Kube.CoreV1().Pods(e.Namespace).Delete(ctx, w.Pod(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := e.Kube.CoreV1().Pods(e.Namespace).Delete(ctx, w.Pod(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil {
 		return Move{}, fmt.Errorf("delete pod %s: %w", w.Pod(), err)
 	}

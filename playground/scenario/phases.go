@@ -70,18 +70,38 @@ type Phases struct {
 func readSteps(f Failover, marks []observer.Milestone, calls []evidence.Call) Steps {
 	at := func(pattern observer.Milestone) observer.Milestone { return observer.First(marks, f.Fault, pattern) }
 	unreachable := at(observer.Milestone{Kind: observer.NodeUnreachable, Node: f.From})
-	proven := at(observer.Milestone{Kind: observer.ReleaseProven, Node: f.From, Volume: f.Volume.Name})
+	proven := at(observer.Milestone{
+		Kind:   observer.ReleaseProven,
+		Node:   f.From,
+		Volume: f.Volume.Name,
+	})
 	published, _ := firstSuccess(calls, f, "ControllerPublishVolume", "")
 	staged, asked := firstSuccess(calls, f, "NodeStageVolume", f.To)
 	return Steps{
-		Unreachable: unreachable.At, UnreachableReason: unreachable.Detail,
-		Decided: at(observer.Milestone{Kind: observer.FenceDecided, Node: f.From, Volume: f.Volume.Name}).At,
-		Proven:  proven.At, ProofKind: proven.Detail,
+		Unreachable:       unreachable.At,
+		UnreachableReason: unreachable.Detail,
+		Decided: at(observer.Milestone{
+			Kind:   observer.FenceDecided,
+			Node:   f.From,
+			Volume: f.Volume.Name,
+		}).At,
+		Proven:     proven.At,
+		ProofKind:  proven.Detail,
 		PodDeleted: at(observer.Milestone{Kind: observer.PodGone, Pod: f.Old}).At,
-		NotInUse:   at(observer.Milestone{Kind: observer.NotInUse, Node: f.From, Volume: f.Volume.Name}).At,
-		Unattached: at(observer.Milestone{Kind: observer.NotAttached, Node: f.From, Volume: f.Volume.Name}).At,
-		Published:  published, StageAsked: asked, Staged: staged,
-		Running: at(observer.Milestone{Kind: observer.PodRunning, Pod: f.New}).At,
+		NotInUse: at(observer.Milestone{
+			Kind:   observer.NotInUse,
+			Node:   f.From,
+			Volume: f.Volume.Name,
+		}).At,
+		Unattached: at(observer.Milestone{
+			Kind:   observer.NotAttached,
+			Node:   f.From,
+			Volume: f.Volume.Name,
+		}).At,
+		Published:  published,
+		StageAsked: asked,
+		Staged:     staged,
+		Running:    at(observer.Milestone{Kind: observer.PodRunning, Pod: f.New}).At,
 	}
 }
 
@@ -115,8 +135,10 @@ func (s Steps) Phases(fault time.Time) Phases {
 		decided = s.Known() // a volume without a claim
 	}
 	return Phases{
-		Detect: Between(fault, s.Known()), Fence: Between(decided, s.Proven),
-		Unblock: Between(s.Proven, s.Staged), Total: Between(fault, s.Running),
+		Detect:  Between(fault, s.Known()),
+		Fence:   Between(decided, s.Proven),
+		Unblock: Between(s.Proven, s.Staged),
+		Total:   Between(fault, s.Running),
 	}
 }
 

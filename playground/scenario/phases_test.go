@@ -17,8 +17,22 @@ func after(seconds float64) time.Time {
 
 func lossAtNoon() Failover {
 	return Failover{
-		Workload: Workload{Name: "writer", MaxShares: 2, Replicas: 1}, Volume: observer.Volume{Handle: handle, PV: "pvc-1", Name: "pvc-1", Workload: "writer"},
-		From: "node-1", To: "node-3", Old: "old", New: "new", Fault: noon,
+		Workload: Workload{
+			Name:      "writer",
+			MaxShares: 2,
+			Replicas:  1,
+		},
+		Volume: observer.Volume{
+			Handle:   handle,
+			PV:       "pvc-1",
+			Name:     "pvc-1",
+			Workload: "writer",
+		},
+		From:  "node-1",
+		To:    "node-3",
+		Old:   "old",
+		New:   "new",
+		Fault: noon,
 	}
 }
 
@@ -45,21 +59,37 @@ func TestThePhasesOfAFailoverAreReadFromItsSteps(t *testing.T) {
 	t.Parallel()
 	calls := []evidence.Call{
 		{Start: after(-50), Duration: time.Second, Method: "NodeStageVolume", Volume: handle, Code: "OK", Node: "node-3"},
-		{Start: after(16.5), Duration: 100 * time.Millisecond, Method: "ControllerPublishVolume", Volume: handle, Code: "Aborted"},
+		{
+			Start:    after(16.5),
+			Duration: 100 * time.Millisecond,
+			Method:   "ControllerPublishVolume",
+			Volume:   handle,
+			Code:     "Aborted",
+		},
 		{Start: after(16.8), Duration: 100 * time.Millisecond, Method: "ControllerPublishVolume", Volume: handle, Code: "OK"},
-		{Start: after(17), Duration: 500 * time.Millisecond, Method: "NodeStageVolume", Volume: handle, Code: "OK", Node: "node-3"},
+		{
+			Start:    after(17),
+			Duration: 500 * time.Millisecond,
+			Method:   "NodeStageVolume",
+			Volume:   handle,
+			Code:     "OK",
+			Node:     "node-3",
+		},
 	}
 	f := lossAtNoon()
 	f.Steps = readSteps(f, wholeFailover(), calls)
 	if f.ProofKind != observer.ProofDetached || f.UnreachableReason != "NodeLost" {
 		t.Errorf("proof %q, reason %q, want %q, %q", f.ProofKind, f.UnreachableReason, observer.ProofDetached, "NodeLost")
 	}
-	if !f.Published.Equal(after(16.9)) || !f.StageAsked.Equal(after(17)) || !f.Staged.Equal(after(17.5)) || !f.PodDeleted.Equal(after(16.1)) || !f.Unattached.Equal(after(16.4)) || !f.NotInUse.Equal(after(16.2)) {
+	if !f.Published.Equal(after(16.9)) || !f.StageAsked.Equal(after(17)) || !f.Staged.Equal(after(17.5)) ||
+		!f.PodDeleted.Equal(after(16.1)) || !f.Unattached.Equal(after(16.4)) || !f.NotInUse.Equal(after(16.2)) {
 		t.Errorf("steps are %+v", f.Steps)
 	}
 	want := Phases{
-		Detect: 7500 * time.Millisecond, Fence: 8500 * time.Millisecond,
-		Unblock: 1500 * time.Millisecond, Total: 18500 * time.Millisecond,
+		Detect:  7500 * time.Millisecond,
+		Fence:   8500 * time.Millisecond,
+		Unblock: 1500 * time.Millisecond,
+		Total:   18500 * time.Millisecond,
 	}
 	if got := f.Phases(f.Fault); got != want {
 		t.Errorf("phases are %+v, want %+v", got, want)
@@ -86,7 +116,11 @@ func TestAPhaseThatWasNotSeenIsZero(t *testing.T) {
 func TestTheRecordsAroundAFaultAreFoundByTheirStart(t *testing.T) {
 	t.Parallel()
 	ack := func(start int64, writer string, seconds float64) recorder.Ack {
-		return recorder.Ack{Record: recorder.Record{Start: start, Writer: writer, Time: after(seconds)}}
+		return recorder.Ack{Record: recorder.Record{
+			Start:  start,
+			Writer: writer,
+			Time:   after(seconds),
+		}}
 	}
 	acks := []recorder.Ack{ack(1, "a", -9), ack(2, "a", -1), ack(3, "a", 21), ack(3, "a", 20), ack(4, "b", 30)}
 	start := lastStart(acks, noon)

@@ -22,10 +22,15 @@ type Options struct {
 	Progress func(format string, args ...any)
 }
 
-// Run runs a scenario and returns its report, also if it failed. The report of a scenario that could not be completed has
-// a failed check that says why.
+// Run runs a scenario and returns its report, also if it failed. The report of a scenario that
+// could not be completed has a failed check that says why.
 func Run(ctx context.Context, s Scenario, o Options) *timeline.Report {
-	report := &timeline.Report{Scenario: s.Name, Title: s.Title, Started: o.Clock.Now(), Metrics: map[string]any{}}
+	report := &timeline.Report{
+		Scenario: s.Name,
+		Title:    s.Title,
+		Started:  o.Clock.Now(),
+		Metrics:  map[string]any{},
+	}
 	err := run(ctx, s, o, report)
 	if err != nil {
 		report.Checks = append(report.Checks, timeline.Check{Name: "the scenario was completed", Detail: err.Error()})

@@ -1,10 +1,12 @@
-// Package scenario runs scenarios on a playground: a workload runs, something happens to it, and the outcome is judged by
-// numbers and by what is on the disk. The scenarios are in ../scenarios; `playground run` and `make demo` call them.
+// Package scenario runs scenarios on a playground: a workload runs, something happens to it, and
+// the outcome is judged by numbers and by what is on the disk. The scenarios are in ../scenarios;
+// `playground run` and `make demo` call them.
 //
-// A scenario gets an Environment, which starts workloads, breaks and repairs parts of the cluster, waits for conditions,
-// measures moves and failovers, and fills the report with checks, metrics and figures. Everything is observed from
-// outside, by watches (observer), by the driver's log and azuresim's record of calls (evidence) and by the collector of
-// the recorders; the driver does not know of scenarios.
+// A scenario gets an Environment, which starts workloads, breaks and repairs parts of the cluster,
+// waits for conditions, measures moves and failovers, and fills the report with checks, metrics and
+// figures. Everything is observed from outside, by watches (observer), by the driver's log and
+// azuresim's record of calls (evidence) and by the collector of the recorders; the driver does not
+// know of scenarios.
 package scenario
 
 import (
@@ -36,24 +38,25 @@ type Cluster interface {
 	// in again. Both are idempotent.
 	Partition(ctx context.Context, node string) error
 	Heal(ctx context.Context, node string) error
-	// StopKubelet halts a node's kubelet: its pods continue to run, and no volume is mounted or unmounted there. resume
-	// lets the kubelet continue.
+	// StopKubelet halts a node's kubelet: its pods continue to run, and no volume is mounted or
+	// unmounted there. resume lets the kubelet continue.
 	StopKubelet(ctx context.Context, node string) (resume func() error, err error)
-	// StopNodePlugin halts the driver's node plug-in there: the kubelet and the pods continue to run, and the plug-in answers
-	// nothing. resume lets the plug-in continue.
+	// StopNodePlugin halts the driver's node plug-in there: the kubelet and the pods continue to
+	// run, and the plug-in answers nothing. resume lets the plug-in continue.
 	StopNodePlugin(ctx context.Context, node string) (resume func() error, err error)
-	// CutFromAPIServer drops all packets between the node and the API server; the rest of the network works. restore
-	// lets them pass again.
+	// CutFromAPIServer drops all packets between the node and the API server; the rest of the
+	// network works. restore lets them pass again.
 	CutFromAPIServer(ctx context.Context, node string) (restore func(context.Context) error, err error)
 	// DeallocateVM and StartVM ask Azure for it, as an operator would, and return when it
 	// is done.
 	DeallocateVM(ctx context.Context, node string) error
 	StartVM(ctx context.Context, node string) error
-	// AttachOutside has Azure attach so many new disks to a node's VM. The driver knows nothing of them. remove takes
-	// them away, also after an error.
+	// AttachOutside has Azure attach so many new disks to a node's VM. The driver knows nothing of
+	// them. remove takes them away, also after an error.
 	AttachOutside(ctx context.Context, node string, count int) (remove func(context.Context) error, err error)
 	// AttachElsewhere attaches a disk to a new VM that is no node, in the zone of a node.
-	AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) (has func(context.Context) (bool, error), remove func(context.Context) error, err error)
+	AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) (has func(context.Context) (bool, error),
+		remove func(context.Context) error, err error)
 	// Process is the folder of the node's first process in the host's /proc: what is
 	// mounted on the node is in its file mounts, and the node's files are below root. It
 	// needs no network. It fails for a node without power.
@@ -79,6 +82,7 @@ type Scenario struct {
 	Title string
 	// Latency is the profile of azuresim that the measures are meant for; empty if any does.
 	Latency string
-	// Run runs it. It returns an error only if the scenario could not be completed; a failed check is not an error.
+	// Run runs it. It returns an error only if the scenario could not be completed; a failed check
+	// is not an error.
 	Run func(ctx context.Context, env *Environment) error
 }

@@ -26,33 +26,36 @@ type Steady struct {
 	Primary string
 }
 
-// earlierDisksTimeout bounds the deletion of the disks of earlier scenarios, whose detaches wait for one another.
+// earlierDisksTimeout bounds the deletion of the disks of earlier scenarios, whose detaches wait
+// for one another.
 const earlierDisksTimeout = 3 * time.Minute
 
-// AwaitEarlierDisks waits until the disks of scenarios that ended before are deleted, so that NothingFenced counts no
-// write that belongs to them.
+// AwaitEarlierDisks waits until the disks of scenarios that ended before are deleted, so that
+// NothingFenced counts no write that belongs to them.
 func (e *Environment) AwaitEarlierDisks(ctx context.Context) error {
-	return e.Poll(ctx, earlierDisksTimeout, time.Second, "the disks of earlier scenarios are deleted", func(ctx context.Context) error {
-		namespaces, err := e.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, n := range namespaces.Items {
-			if n.Status.Phase == corev1.NamespaceTerminating {
-				return fmt.Errorf("namespace %s is being deleted", n.Name)
+	return e.Poll(ctx, earlierDisksTimeout, time.Second, "the disks of earlier scenarios are deleted",
+		func(ctx context.Context) error {
+			namespaces, err := e.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
 			}
-		}
-		volumes, err := e.Kube.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, v := range volumes.Items {
-			if v.Status.Phase == corev1.VolumeReleased && v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
-				return fmt.Errorf("PersistentVolume %s is Released and is to be deleted", v.Name)
+			for _, n := range namespaces.Items {
+				if n.Status.Phase == corev1.NamespaceTerminating {
+					return fmt.Errorf("namespace %s is being deleted", n.Name)
+				}
 			}
-		}
-		return nil
-	})
+			volumes, err := e.Kube.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return err
+			}
+			for _, v := range volumes.Items {
+				if v.Status.Phase == corev1.VolumeReleased &&
+					v.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete {
+					return fmt.Errorf("PersistentVolume %s is Released and is to be deleted", v.Name)
+				}
+			}
+			return nil
+		})
 }
 
 // SteadyOf describes the workloads as they are now.
@@ -81,7 +84,8 @@ func (e *Environment) JudgeSteady(ctx context.Context, all []Steady, from time.T
 		// What a pod that is cut off has written arrives later.
 		waiting, cancel := context.WithTimeout(ctx, MoveTimeout)
 		received, err := e.Collector.Await(waiting, name, func(t recorder.Received) bool {
-			return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):], func(a recorder.Ack) bool { return a.Time.After(until) })
+			return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):],
+				func(a recorder.Ack) bool { return a.Time.After(until) })
 		})
 		cancel()
 		if err != nil {
@@ -112,7 +116,8 @@ func longestPause(acks []recorder.Ack, from, until time.Time) time.Duration {
 
 // Fences is a sentence about what nothingFenced counted.
 func (e *Environment) Fences() string {
-	return fmt.Sprintf("Decisions and proofs that took a volume from its node: %v; changes at Azure: %v.", e.Report.Metrics["fences"], e.Report.Metrics["azure_writes"])
+	return fmt.Sprintf("Decisions and proofs that took a volume from its node: %v; changes at Azure: %v.",
+		e.Report.Metrics["fences"], e.Report.Metrics["azure_writes"])
 }
 
 // NothingFenced checks that since then no volume was taken from its node and nothing was
@@ -137,6 +142,7 @@ func (e *Environment) NothingFenced(ctx context.Context, since time.Time) error 
 		}
 	}
 	e.Metric("azure_writes", writes)
-	e.Check("nothing is written to Azure, no forced detach above all", writes == 0, "%d writes among %d calls", writes, len(calls))
+	e.Check("nothing is written to Azure, no forced detach above all", writes == 0, "%d writes among %d calls", writes,
+		len(calls))
 	return nil
 }

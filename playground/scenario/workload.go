@@ -31,7 +31,8 @@ type Workload struct {
 	// MaxShares and Replicas are the StorageClass parameters maxShares and
 	// maxMountReplicaCount.
 	MaxShares, Replicas int
-	// NoReservations switches the disk's persistent reservations off, so that only Azure can prove that a lost node does not write.
+	// NoReservations switches the disk's persistent reservations off, so that only Azure can prove
+	// that a lost node does not write.
 	NoReservations bool
 	// Zone keeps the pod in one zone; empty for any.
 	Zone string
@@ -55,7 +56,8 @@ func (w Workload) storageClass(scenario, driver string) *storagev1.StorageClass 
 	}
 	return &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   fmt.Sprintf("scenario-shares-%d-replicas-%d-reservations-%s-%s", w.MaxShares, w.Replicas, reservations, driver),
+			Name: fmt.Sprintf("scenario-shares-%d-replicas-%d-reservations-%s-%s", w.MaxShares, w.Replicas, reservations,
+				driver),
 			Labels: map[string]string{scenarioLabel: scenario},
 		},
 		Provisioner: driver,
@@ -74,9 +76,11 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 	meta := metav1.ObjectMeta{Name: w.Name, Labels: maps.Clone(labels)}
 	meta.Labels[scenarioLabel] = e.Report.Scenario
 	container := corev1.Container{
-		Name: "recorder", Image: e.RecorderRef, ImagePullPolicy: corev1.PullNever,
-		Args:         []string{"write", "--dir=/data", "--collector=" + e.collectorURL + "/" + w.Name},
-		VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
+		Name:            "recorder",
+		Image:           e.RecorderRef,
+		ImagePullPolicy: corev1.PullNever,
+		Args:            []string{"write", "--dir=/data", "--collector=" + e.collectorURL + "/" + w.Name},
+		VolumeMounts:    []corev1.VolumeMount{{Name: "data", MountPath: "/data"}},
 		Env: []corev1.EnvVar{{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{
 			FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"},
 		}}},
@@ -122,7 +126,8 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 // create makes the workload and does not wait.
 func (e *Environment) create(ctx context.Context, w Workload) error {
 	class := w.storageClass(e.Report.Scenario, e.driver)
-	if _, err := e.Kube.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := e.Kube.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil &&
+		!apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make storage class %s: %w", class.Name, err)
 	}
 	set := w.statefulSet(e, class.Name)

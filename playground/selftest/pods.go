@@ -25,7 +25,11 @@ const (
 // podOn is a pod of the probe on that node.
 func (t *test) podOn(node string, args ...string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Namespace: namespace, Labels: map[string]string{"app": args[0]}},
+		ObjectMeta: metav1.ObjectMeta{
+			GenerateName: "probe-",
+			Namespace:    namespace,
+			Labels:       map[string]string{"app": args[0]},
+		},
 		Spec: corev1.PodSpec{
 			NodeName:                      node,
 			RestartPolicy:                 corev1.RestartPolicyNever,

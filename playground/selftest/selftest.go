@@ -22,8 +22,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
-// Run runs the test with that minor version of Kubernetes in the state folder, in which no playground may be up. It
-// returns what failed.
+// Run runs the test with that minor version of Kubernetes in the state folder, in which no
+// playground may be up. It returns what failed.
 func Run(ctx context.Context, dir state.Dir, kubernetes string, progress cluster.Progress) error {
 	before, err := host.LookForTraces(string(dir))
 	if err != nil {
@@ -47,7 +47,8 @@ func Run(ctx context.Context, dir state.Dir, kubernetes string, progress cluster
 
 // play brings a playground up, runs the steps, takes it down and compares the machine
 // with what it was before.
-func play(ctx context.Context, dir state.Dir, kubernetes string, before host.Traces, steps func(*test) []step, progress cluster.Progress) error {
+func play(ctx context.Context, dir state.Dir, kubernetes string, before host.Traces, steps func(*test) []step,
+	progress cluster.Progress) error {
 	t := &test{progress: progress}
 	failure := t.up(ctx, dir, kubernetes)
 	if failure == nil {
@@ -94,7 +95,12 @@ type step struct {
 
 func (t *test) up(ctx context.Context, dir state.Dir, kubernetes string) error {
 	c, err := cluster.BuildAndUp(ctx, dir, cluster.BuildOptions{
-		Nodes: 4, Subnet: netip.MustParsePrefix(topology.DefaultSubnet), Latency: "fast", Seed: 1, NoDriver: true, Kubernetes: kubernetes,
+		Nodes:      4,
+		Subnet:     netip.MustParsePrefix(topology.DefaultSubnet),
+		Latency:    "fast",
+		Seed:       1,
+		NoDriver:   true,
+		Kubernetes: kubernetes,
 	}, t.progress)
 	if err != nil {
 		return err

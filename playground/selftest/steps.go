@@ -42,7 +42,8 @@ func (t *test) service(ctx context.Context) error {
 		return err
 	}
 	for _, node := range t.Plan.Nodes {
-		if err := t.expect(ctx, t.podOn(node.Name, "get", "http://servers.default.svc.cluster.local/"), "200 server-node-"); err != nil {
+		if err := t.expect(ctx, t.podOn(node.Name, "get", "http://servers.default.svc.cluster.local/"),
+			"200 server-node-"); err != nil {
 			return err
 		}
 	}
@@ -54,9 +55,12 @@ func (t *test) endpoints(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := &http.Server{ReadHeaderTimeout: time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprintln(w, "collected")
-	})}
+	server := &http.Server{
+		ReadHeaderTimeout: time.Second,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintln(w, "collected")
+		}),
+	}
 	defer server.Close()
 	go func() { _ = server.Serve(listener) }()
 	collector, err := t.Expose(ctx, listener.Addr().String())
@@ -70,9 +74,11 @@ func (t *test) endpoints(ctx context.Context) error {
 	hostNetwork := t.podOn("node-2", "get", "https://"+t.Plan.APIService().String()+"/version")
 	hostNetwork.Spec.HostNetwork = true
 	return errors.Join(
-		t.expect(ctx, t.podOn("node-1", "get", "https://kubernetes.default.svc.cluster.local/version"), t.Options.Kubernetes.Version),
+		t.expect(ctx, t.podOn("node-1", "get", "https://kubernetes.default.svc.cluster.local/version"),
+			t.Options.Kubernetes.Version),
 		t.expect(ctx, hostNetwork, t.Options.Kubernetes.Version),
-		t.expect(ctx, t.podOn("node-3", "get", status.Azure+"/subscriptions/"+topology.SubscriptionID+"?api-version=2022-12-01"), "401"),
+		t.expect(ctx, t.podOn("node-3", "get", status.Azure+"/subscriptions/"+topology.SubscriptionID+"?api-version=2022-12-01"),
+			"401"),
 		t.expect(ctx, t.podOn("node-4", "get", "http://"+collector), "collected"),
 	)
 }
@@ -101,7 +107,8 @@ func diskID(vm topology.Node, name string) string {
 	return strings.TrimSuffix(vm.ResourceID(), "virtualMachines/"+vm.Name) + "disks/" + name
 }
 
-// makeDisk makes a disk that can be attached to so many nodes, in all zones, and attaches it to those.
+// makeDisk makes a disk that can be attached to so many nodes, in all zones, and attaches it to
+// those.
 func (t *test) makeDisk(ctx context.Context, name string, shares int, nodes ...topology.Node) error {
 	client, err := t.AzureClient(ctx)
 	if err != nil {
@@ -109,8 +116,13 @@ func (t *test) makeDisk(ctx context.Context, name string, shares int, nodes ...t
 	}
 	disk := diskID(nodes[0], name)
 	err = client.Put(ctx, disk, diskVersion, object{
-		"location": topology.Region, "sku": object{"name": "Premium_ZRS"},
-		"properties": object{"diskSizeGB": 4, "maxShares": shares, "creationData": object{"createOption": "Empty"}},
+		"location": topology.Region,
+		"sku":      object{"name": "Premium_ZRS"},
+		"properties": object{
+			"diskSizeGB":   4,
+			"maxShares":    shares,
+			"creationData": object{"createOption": "Empty"},
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("make a disk: %w", err)
@@ -229,7 +241,10 @@ func (t *test) kill(ctx context.Context) error {
 // podWithDevices is a privileged pod that has the node's /dev.
 func (t *test) podWithDevices(node string, args ...string) *corev1.Pod {
 	pod := t.podOn(node, args...)
-	pod.Spec.Volumes = []corev1.Volume{{Name: "dev", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev"}}}}
+	pod.Spec.Volumes = []corev1.Volume{{
+		Name:         "dev",
+		VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/dev"}},
+	}}
 	pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "dev", MountPath: "/dev"}}
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{Privileged: ptr.To(true)}
 	return pod

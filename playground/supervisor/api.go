@@ -78,7 +78,11 @@ func (s *Supervisor) status() state.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	status := state.Status{
-		Phase: s.phase, Started: s.started, Server: s.server, Cgroups: s.cgroups.Describe(), SupervisorPID: os.Getpid(),
+		Phase:         s.phase,
+		Started:       s.started,
+		Server:        s.server,
+		Cgroups:       s.cgroups.Describe(),
+		SupervisorPID: os.Getpid(),
 	}
 	if s.failure != nil {
 		status.Error = s.failure.Error()
@@ -92,7 +96,12 @@ func (s *Supervisor) status() state.Status {
 	}
 	slices.SortFunc(status.Components, func(a, b process.Component) int { return strings.Compare(a.Name, b.Name) })
 	for _, n := range s.plan.Nodes {
-		node := state.NodeStatus{Name: n.Name, Address: n.Address.String(), Zone: n.ZoneLabel(), Connected: s.connected[n.Name]}
+		node := state.NodeStatus{
+			Name:      n.Name,
+			Address:   n.Address.String(),
+			Zone:      n.ZoneLabel(),
+			Connected: s.connected[n.Name],
+		}
 		if m := s.machines[n.Name]; m != nil {
 			node.PID = m.PID()
 			node.Power = node.PID != 0

@@ -20,8 +20,16 @@ func (s *Supervisor) startAzure(ctx context.Context) error {
 		return err
 	}
 	running, err := azure.Start(ctx, azure.Options{
-		Dir: s.dir.Azure(), Logs: s.dir.Logs(), Program: s.opts.Programs["azuresim"], Plan: s.plan, Namespace: ns,
-		Latency: s.opts.Latency, NoQuotas: s.opts.NoQuotas, Seed: s.opts.Seed, Credentials: s.opts.Credentials, Log: s.log,
+		Dir:         s.dir.Azure(),
+		Logs:        s.dir.Logs(),
+		Program:     s.opts.Programs["azuresim"],
+		Plan:        s.plan,
+		Namespace:   ns,
+		Latency:     s.opts.Latency,
+		NoQuotas:    s.opts.NoQuotas,
+		Seed:        s.opts.Seed,
+		Credentials: s.opts.Credentials,
+		Log:         s.log,
 	})
 	s.mu.Lock()
 	s.azure = running

@@ -81,7 +81,11 @@ func (s *Supervisor) populate(ctx context.Context) error {
 
 func apply(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) error {
 	gvk := object.GroupVersionKind()
-	gvr := schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: resources[gvk.Kind]}
+	gvr := schema.GroupVersionResource{
+		Group:    gvk.Group,
+		Version:  gvk.Version,
+		Resource: resources[gvk.Kind],
+	}
 	data, err := object.MarshalJSON()
 	if err != nil {
 		return err
@@ -130,7 +134,8 @@ func (s *Supervisor) registerNodes(ctx context.Context, config *rest.Config) err
 			{Type: corev1.NodeInternalIP, Address: n.Address.String()},
 			{Type: corev1.NodeHostName, Address: n.Name},
 		}
-		if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+		if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil &&
+			!apierrors.IsConflict(err) {
 			return fmt.Errorf("register the address of %s: %w", n.Name, err)
 		}
 	}
@@ -171,7 +176,8 @@ func (s *Supervisor) waitForNodes(ctx context.Context) error {
 					missing = append(missing, n.Name)
 				}
 			}
-			return fmt.Errorf("wait for %s to be Ready (see %s): %w", strings.Join(missing, ", "), s.dir.Logs(missing[0], "kubelet.log"), ctx.Err())
+			return fmt.Errorf("wait for %s to be Ready (see %s): %w", strings.Join(missing, ", "),
+				s.dir.Logs(missing[0], "kubelet.log"), ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

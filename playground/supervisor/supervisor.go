@@ -60,9 +60,10 @@ type Supervisor struct {
 	armURL, armHostURL, adminURL string
 }
 
-// The control group of the control plane and of azuresim. A managed cluster has machines of their own for both. Without a larger share of the
-// processors each would get as much as one node, and an API server that is late changes what the nodes do: a kubelet asks for a claim before the
-// node authorizer knows of the pod, and tries again after 10 to 15 s.
+// The control group of the control plane and of azuresim. A managed cluster has machines of their
+// own for both. Without a larger share of the processors each would get as much as one node, and an
+// API server that is late changes what the nodes do: a kubelet asks for a claim before the node
+// authorizer knows of the pod, and tries again after 10 to 15 s.
 const (
 	ownGroup  = "supervisor"
 	ownShares = 20
@@ -72,8 +73,14 @@ const (
 // it down in order.
 func Run(ctx context.Context, dir state.Dir, log *slog.Logger) error {
 	s := &Supervisor{
-		dir: dir, log: log, started: time.Now(), events: newEventLog(), phase: state.Starting,
-		machines: map[string]*machine.Machine{}, connected: map[string]bool{}, locks: map[string]*sync.Mutex{},
+		dir:       dir,
+		log:       log,
+		started:   time.Now(),
+		events:    newEventLog(),
+		phase:     state.Starting,
+		machines:  map[string]*machine.Machine{},
+		connected: map[string]bool{},
+		locks:     map[string]*sync.Mutex{},
 	}
 	if err := s.prepare(); err != nil {
 		return err
@@ -115,7 +122,10 @@ func (s *Supervisor) prepare() error {
 		return err
 	}
 	s.credentials = controlplane.Credentials{
-		Dir: s.dir.ControlPlane("credentials"), Kubeadm: s.opts.Programs["kubeadm"], Version: s.opts.Kubernetes.Version, Plan: s.plan,
+		Dir:     s.dir.ControlPlane("credentials"),
+		Kubeadm: s.opts.Programs["kubeadm"],
+		Version: s.opts.Kubernetes.Version,
+		Plan:    s.plan,
 	}
 	// The host's later mounts are seen here; none of those made here is seen there.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
@@ -131,7 +141,8 @@ func (s *Supervisor) prepare() error {
 }
 
 func (s *Supervisor) up(ctx context.Context) error {
-	s.progress("Kubernetes %s, %s, %d nodes in %s", s.opts.Kubernetes.Version, s.cgroups.Describe(), len(s.plan.Nodes), s.plan.Subnet)
+	s.progress("Kubernetes %s, %s, %d nodes in %s", s.opts.Kubernetes.Version, s.cgroups.Describe(), len(s.plan.Nodes),
+		s.plan.Subnet)
 	release, notes, err := host.Machine().Use()
 	if err != nil {
 		return err
@@ -201,8 +212,14 @@ func (s *Supervisor) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	controlPlane, err := controlplane.Start(ctx, controlplane.Options{
-		Dir: s.dir.ControlPlane(), Logs: s.dir.Logs(), Plan: s.plan, Namespace: ns,
-		Programs: s.opts.Programs, Credentials: s.credentials, Extender: s.opts.Extender, Log: s.log,
+		Dir:         s.dir.ControlPlane(),
+		Logs:        s.dir.Logs(),
+		Plan:        s.plan,
+		Namespace:   ns,
+		Programs:    s.opts.Programs,
+		Credentials: s.credentials,
+		Extender:    s.opts.Extender,
+		Log:         s.log,
 	})
 	s.mu.Lock()
 	s.controlPlane = controlPlane
@@ -236,8 +253,14 @@ func (s *Supervisor) bootNodes() error {
 
 func (s *Supervisor) machineSpec(n topology.Node) machine.Spec {
 	return machine.Spec{
-		Name: n.Name, Address: n.Address, PodNet: n.PodNet, ClusterNet: s.plan.PodNet, ServiceNet: s.plan.ServiceNet,
-		DNS: s.plan.DNS(), ProviderID: n.ProviderID(), Labels: n.Labels(),
+		Name:               n.Name,
+		Address:            n.Address,
+		PodNet:             n.PodNet,
+		ClusterNet:         s.plan.PodNet,
+		ServiceNet:         s.plan.ServiceNet,
+		DNS:                s.plan.DNS(),
+		ProviderID:         n.ProviderID(),
+		Labels:             n.Labels(),
 		Root:               s.dir.Node(n.Name, "root"),
 		Disk:               s.dir.Node(n.Name, "disk"),
 		Logs:               s.dir.Logs(n.Name),

@@ -50,10 +50,11 @@ type row struct {
 // HTML returns the page: no script, no picture and no font from elsewhere.
 func (r *Report) HTML() ([]byte, error) {
 	view := pageView{
-		Report: r, Verdict: r.Passed(),
-		When: r.Started.UTC().Format("2 January 2006, 15:04 UTC"),
-		Took: Round(r.Ended.Sub(r.Started)),
-		Bars: r.bars(),
+		Report:  r,
+		Verdict: r.Passed(),
+		When:    r.Started.UTC().Format("2 January 2006, 15:04 UTC"),
+		Took:    Round(r.Ended.Sub(r.Started)),
+		Bars:    r.bars(),
 	}
 	if r.Comparison != nil {
 		view.BarsName = r.Comparison.Title
@@ -71,8 +72,13 @@ func (r *Report) HTML() ([]byte, error) {
 	slices.SortFunc(view.Numbers, func(a, b number) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
 	for _, e := range sorted(r.Events) {
 		view.Rows = append(view.Rows, row{
-			At: fmt.Sprintf("%.3f", e.At.Sub(r.Started).Seconds()), Took: took(e.Duration),
-			Lane: string(e.Lane), Step: e.Step, Detail: e.Detail, Source: e.Source, Failed: e.Failed,
+			At:     fmt.Sprintf("%.3f", e.At.Sub(r.Started).Seconds()),
+			Took:   took(e.Duration),
+			Lane:   string(e.Lane),
+			Step:   e.Step,
+			Detail: e.Detail,
+			Source: e.Source,
+			Failed: e.Failed,
 		})
 	}
 	var out bytes.Buffer
@@ -102,7 +108,11 @@ func (r *Report) bars() []barGroup {
 	var groups []barGroup
 	for _, g := range r.Comparison.Groups {
 		median := Median(g.Seconds)
-		group := barGroup{Title: g.Title, Good: g.Good, Median: fmt.Sprintf("%.1f s", median)}
+		group := barGroup{
+			Title:  g.Title,
+			Good:   g.Good,
+			Median: fmt.Sprintf("%.1f s", median),
+		}
 		for _, s := range g.Seconds {
 			group.Bars = append(group.Bars, bar{Label: fmt.Sprintf("%.1f s", s), Width: fmt.Sprintf("%.2f", 100*s/longest)})
 		}

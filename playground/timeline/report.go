@@ -115,14 +115,25 @@ type jsonEvent struct {
 // JSON returns the report for programs.
 func (r *Report) JSON() ([]byte, error) {
 	out := jsonReport{
-		Scenario: r.Scenario, Passed: r.Passed(), Summary: r.Summary,
-		Started: r.Started, Seconds: seconds(r.Ended.Sub(r.Started)),
-		Checks: r.Checks, Metrics: r.Metrics, Timeline: []jsonEvent{},
+		Scenario: r.Scenario,
+		Passed:   r.Passed(),
+		Summary:  r.Summary,
+		Started:  r.Started,
+		Seconds:  seconds(r.Ended.Sub(r.Started)),
+		Checks:   r.Checks,
+		Metrics:  r.Metrics,
+		Timeline: []jsonEvent{},
 	}
 	for _, e := range sorted(r.Events) {
 		out.Timeline = append(out.Timeline, jsonEvent{
-			T: seconds(e.At.Sub(r.Started)), Step: e.Step, Source: e.Source, Lane: e.Lane,
-			Detail: e.Detail, Duration: seconds(e.Duration), Failed: e.Failed, Subject: e.Subject,
+			T:        seconds(e.At.Sub(r.Started)),
+			Step:     e.Step,
+			Source:   e.Source,
+			Lane:     e.Lane,
+			Detail:   e.Detail,
+			Duration: seconds(e.Duration),
+			Failed:   e.Failed,
+			Subject:  e.Subject,
 		})
 	}
 	data, err := json.MarshalIndent(out, "", "  ")

@@ -54,7 +54,8 @@ func (f *Figure) SVG() template.HTML {
 		lanes = append(lanes, placedLane{lane, marks, top, height})
 		top += height
 	}
-	fmt.Fprintf(&s.svg, `<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`, pictureWidth, top+2, template.HTMLEscapeString(f.Title))
+	fmt.Fprintf(&s.svg, `<svg viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`, pictureWidth, top+2,
+		template.HTMLEscapeString(f.Title))
 	for i, lane := range lanes {
 		s.band(lane.LaneTitle, lane.top, lane.height, i%2 == 1)
 	}
@@ -82,7 +83,11 @@ func (s *swimlane) place(lane Lane) ([]mark, int) {
 		if e.Lane != lane {
 			continue
 		}
-		m := mark{event: e, left: s.x(e.At), right: s.x(e.End())}
+		m := mark{
+			event: e,
+			left:  s.x(e.At),
+			right: s.x(e.End()),
+		}
 		m.right = max(m.right, m.left+markWidth)
 		width := float64(len([]rune(e.Step))) * glyphWidth
 		first, last := m.left, m.right+labelGap+width
@@ -158,7 +163,8 @@ func (s *swimlane) mark(m mark, top float64) {
 	if m.before {
 		anchor = "end"
 	}
-	fmt.Fprintf(&s.svg, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text></g>`, m.text, y+12, anchor, template.HTMLEscapeString(m.event.Step))
+	fmt.Fprintf(&s.svg, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text></g>`, m.text, y+12, anchor,
+		template.HTMLEscapeString(m.event.Step))
 }
 
 func (s *swimlane) tooltip(e Event) string {

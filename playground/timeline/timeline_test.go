@@ -68,7 +68,8 @@ func TestThePageNeedsNothingFromElsewhere(t *testing.T) {
 			t.Errorf("the page holds %q", foreign)
 		}
 	}
-	for _, want := range []string{"prefers-color-scheme", "viewport", "Nothing that was acknowledged is lost", "epoch 4: node-3 is primary &lt;&amp;&gt;"} {
+	for _, want := range []string{"prefers-color-scheme", "viewport", "Nothing that was acknowledged is lost",
+		"epoch 4: node-3 is primary &lt;&amp;&gt;"} {
 		if !strings.Contains(string(page), want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -98,7 +99,12 @@ func TestAReportPassesOnlyIfAllChecksDo(t *testing.T) {
 func TestEveryPictureIsWellFormed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		figure := timeline.Figure{Title: "a & b", Start: began, End: began.Add(time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "length"))), Lanes: moveLanes}
+		figure := timeline.Figure{
+			Title: "a & b",
+			Start: began,
+			End:   began.Add(time.Duration(rapid.Int64Range(0, 1e11).Draw(t, "length"))),
+			Lanes: moveLanes,
+		}
 		for range rapid.IntRange(0, 30).Draw(t, "events") {
 			figure.Events = append(figure.Events, timeline.Event{
 				At:       began.Add(time.Duration(rapid.Int64Range(-1e10, 2e11).Draw(t, "at"))),

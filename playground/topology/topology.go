@@ -57,12 +57,18 @@ func New(nodes int, subnet netip.Prefix) (Plan, error) {
 		return Plan{}, fmt.Errorf("%d nodes: there may be 1 to %d", nodes, maxNodes)
 	}
 	if !subnet.Addr().Is4() || subnet.Bits() != 24 || subnet != subnet.Masked() {
-		return Plan{}, fmt.Errorf("subnet %s: it must be an IPv4 network with a prefix of 24 bits, like %s", subnet, DefaultSubnet)
+		return Plan{}, fmt.Errorf("subnet %s: it must be an IPv4 network with a prefix of 24 bits, like %s", subnet,
+			DefaultSubnet)
 	}
 	if top := subnet.Addr().As4(); top[1] > 253 {
-		return Plan{}, fmt.Errorf("subnet %s: the two networks of 16 bits that follow it must be in the same network of 8 bits", subnet)
+		return Plan{}, fmt.Errorf("subnet %s: the two networks of 16 bits that follow it must be in the same network of 8 bits",
+			subnet)
 	}
-	p := Plan{Subnet: subnet, PodNet: following(subnet, 1), ServiceNet: following(subnet, 2)}
+	p := Plan{
+		Subnet:     subnet,
+		PodNet:     following(subnet, 1),
+		ServiceNet: following(subnet, 2),
+	}
 	for i := 1; i <= nodes; i++ {
 		p.Nodes = append(p.Nodes, Node{
 			Name:    fmt.Sprintf("node-%d", i),

@@ -55,7 +55,8 @@ func (p platform) Disk(ctx context.Context, diskID string) (batch.Disk, error) {
 }
 
 // Update implements batch.Platform.
-func (p platform) Update(ctx context.Context, vmID string, k operation.Kind, changes []batch.Change) (*operation.Operation, error) {
+func (p platform) Update(ctx context.Context, vmID string, k operation.Kind, changes []batch.Change) (*operation.Operation,
+	error) {
 	v, err := p.cloud.vm(vmID)
 	if err != nil {
 		return nil, err
@@ -93,7 +94,10 @@ func updateOf(changes []batch.Change) armcompute.AttachDetachDataDisksRequest {
 			body.DataDisksToDetach = append(body.DataDisksToDetach, out)
 			continue
 		}
-		in := &armcompute.DataDisksToAttach{DiskID: &change.DiskID, Caching: optional(armcompute.CachingTypes(change.CachingMode))}
+		in := &armcompute.DataDisksToAttach{
+			DiskID:  &change.DiskID,
+			Caching: optional(armcompute.CachingTypes(change.CachingMode)),
+		}
 		if change.DiskEncryptionSetID != "" {
 			in.DiskEncryptionSet = &armcompute.DiskEncryptionSetParameters{ID: &change.DiskEncryptionSetID}
 		}
@@ -117,9 +121,11 @@ func (v vmClient) attachDetach(ctx context.Context, body armcompute.AttachDetach
 // resume makes a poller from the SDK's token.
 func (v vmClient) resume(ctx context.Context, sdkToken string) (client.SDKPoller, error) {
 	if v.Is(client.TypeScaleSetVM) {
-		return client.Wrap(v.ScaleSets.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Parent.Name, v.Name, armcompute.AttachDetachDataDisksRequest{},
+		return client.Wrap(v.ScaleSets.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Parent.Name, v.Name,
+			armcompute.AttachDetachDataDisksRequest{},
 			&armcompute.VirtualMachineScaleSetVMsClientBeginAttachDetachDataDisksOptions{ResumeToken: sdkToken}))
 	}
-	return client.Wrap(v.VMs.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Name, armcompute.AttachDetachDataDisksRequest{},
+	return client.Wrap(v.VMs.BeginAttachDetachDataDisks(ctx, v.ResourceGroupName, v.Name,
+		armcompute.AttachDetachDataDisksRequest{},
 		&armcompute.VirtualMachinesClientBeginAttachDetachDataDisksOptions{ResumeToken: sdkToken}))
 }

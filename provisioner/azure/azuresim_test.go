@@ -41,8 +41,9 @@ type simulator struct {
 	serial     atomic.Int64
 }
 
-// startSimulator runs azuresim with quotas, with tokens that must be its own, and with roles: the driver may do what its role definition says and nothing
-// else, so that each test proves that the role is enough.
+// startSimulator runs azuresim with quotas, with tokens that must be its own, and with roles: the
+// driver may do what its role definition says and nothing else, so that each test proves that the
+// role is enough.
 func startSimulator(t *testing.T) *simulator {
 	t.Helper()
 	running := simtest.Start(t, func(o *server.Options) {
@@ -55,7 +56,9 @@ func startSimulator(t *testing.T) *simulator {
 	factory, err := armcompute.NewClientFactory(subscription, credentials, &arm.ClientOptions{
 		DisableRPRegistration: true,
 		ClientOptions: policy.ClientOptions{
-			Cloud: credentials.Cloud(), InsecureAllowCredentialWithHTTP: true, Telemetry: policy.TelemetryOptions{ApplicationID: "suite"},
+			Cloud:                           credentials.Cloud(),
+			InsecureAllowCredentialWithHTTP: true,
+			Telemetry:                       policy.TelemetryOptions{ApplicationID: "suite"},
 		},
 	})
 	if err != nil {
@@ -72,8 +75,8 @@ func (s *simulator) assign(t *testing.T, client string, roles ...auth.Role) {
 	s.call(t, "PUT", "/admin/roles/"+client, roles, nil)
 }
 
-// driverRoles are the driver's roles, assigned as narrowly as they can be: in its resource group, and in the subscription what is of the
-// subscription. The action without is left out.
+// driverRoles are the driver's roles, assigned as narrowly as they can be: in its resource group,
+// and in the subscription what is of the subscription. The action without is left out.
 func driverRoles(without string) []auth.Role {
 	groups := "/subscriptions/" + subscription + "/resourceGroups/"
 	here := auth.Role{Scopes: []string{groups + group, groups + "no-such-group"}} // the other one is the suite's
@@ -95,7 +98,8 @@ func (s *simulator) credentials(t *testing.T, client, secret string) *credential
 	t.Helper()
 	file := fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "East US",
 		"resourceManagerEndpoint": %q, "aadClientId": %q, "aadClientSecret": %q}`, subscription, group, s.URL, client, secret)
-	c, err := credential.Open(t.Context(), credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
+	c, err := credential.Open(t.Context(),
+		credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +110,12 @@ func (s *simulator) credentials(t *testing.T, client, secret string) *credential
 func (s *simulator) options(t *testing.T) azure.Options {
 	t.Helper()
 	c := s.credentials(t, "driver", "secret")
-	return azure.Options{Credential: c, Cloud: c.Cloud(), SubscriptionID: subscription, UserAgent: "azuredisk"}
+	return azure.Options{
+		Credential:     c,
+		Cloud:          c.Cloud(),
+		SubscriptionID: subscription,
+		UserAgent:      "azuredisk",
+	}
 }
 
 // open makes a driver's client of the simulator that lives until close.
@@ -128,7 +137,8 @@ func (s *simulator) call(t *testing.T, method, path string, in, out any) {
 	}
 }
 
-// fault puts a rule in force until remove is called, which may be more than once and from any goroutine.
+// fault puts a rule in force until remove is called, which may be more than once and from any
+// goroutine.
 func (s *simulator) fault(t *testing.T, rule map[string]any) (remove func()) {
 	t.Helper()
 	var added struct{ ID string }
@@ -186,7 +196,8 @@ func (s *simulator) putVM(t *testing.T, size, zone string, set *string) string {
 		Properties: &armcompute.VirtualMachineProperties{
 			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes(size))},
 			OSProfile:       &armcompute.OSProfile{ComputerName: &name},
-			StorageProfile:  &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage)}},
+			StorageProfile: &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{CreateOption: to.Ptr(
+				armcompute.DiskCreateOptionTypesFromImage)}},
 		},
 	}
 	if zone != "" {
@@ -203,7 +214,8 @@ func (s *simulator) newScaleSetVM(t *testing.T, size, zone string) string {
 	t.Helper()
 	name := fmt.Sprintf("set-%d", s.serial.Add(1))
 	set := armcompute.VirtualMachineScaleSet{
-		Location: to.Ptr("eastus"), SKU: &armcompute.SKU{Name: &size, Capacity: to.Ptr[int64](1)},
+		Location: to.Ptr("eastus"),
+		SKU:      &armcompute.SKU{Name: &size, Capacity: to.Ptr[int64](1)},
 		Properties: &armcompute.VirtualMachineScaleSetProperties{
 			OrchestrationMode: to.Ptr(armcompute.OrchestrationModeUniform),
 			VirtualMachineProfile: &armcompute.VirtualMachineScaleSetVMProfile{
@@ -234,7 +246,8 @@ func (s *simulator) newFlexibleVM(t *testing.T, size, zone string) string {
 	t.Helper()
 	name := fmt.Sprintf("flex-%d", s.serial.Add(1))
 	p, err := s.sets.BeginCreateOrUpdate(t.Context(), group, name, armcompute.VirtualMachineScaleSet{
-		Location: to.Ptr("eastus"), SKU: &armcompute.SKU{Name: &size, Capacity: to.Ptr[int64](0)},
+		Location: to.Ptr("eastus"),
+		SKU:      &armcompute.SKU{Name: &size, Capacity: to.Ptr[int64](0)},
 		Properties: &armcompute.VirtualMachineScaleSetProperties{
 			OrchestrationMode: to.Ptr(armcompute.OrchestrationModeFlexible), PlatformFaultDomainCount: to.Ptr[int32](1),
 		},
@@ -257,9 +270,11 @@ func (s *simulator) newLinked(t *testing.T, id string) {
 	t.Helper()
 	var err error
 	if strings.Contains(id, "/diskAccesses/") {
-		_, err = s.accesses.BeginCreateOrUpdate(t.Context(), group, nameOf(id), armcompute.DiskAccess{Location: to.Ptr("eastus")}, nil)
+		_, err = s.accesses.BeginCreateOrUpdate(t.Context(), group, nameOf(id), armcompute.DiskAccess{Location: to.Ptr("eastus")},
+			nil)
 	} else {
-		_, err = s.encryption.BeginCreateOrUpdate(t.Context(), group, nameOf(id), armcompute.DiskEncryptionSet{Location: to.Ptr("eastus")}, nil)
+		_, err = s.encryption.BeginCreateOrUpdate(t.Context(), group, nameOf(id),
+			armcompute.DiskEncryptionSet{Location: to.Ptr("eastus")}, nil)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -312,7 +327,11 @@ func (s *simulator) setInstancePower(t *testing.T, set, instance string, power p
 }
 
 // quotaCounters are the counters of the SKUs that the tests limit.
-var quotaCounters = map[string]string{"StandardSSD_ZRS": "StandardSSDZRSDiskCount", "Premium_LRS": "PremiumDiskCount", "UltraSSD_LRS": "UltraSSDDiskSizeInGB"}
+var quotaCounters = map[string]string{
+	"StandardSSD_ZRS": "StandardSSDZRSDiskCount",
+	"Premium_LRS":     "PremiumDiskCount",
+	"UltraSSD_LRS":    "UltraSSDDiskSizeInGB",
+}
 
 // quota allows n more of a SKU than there are.
 func (s *simulator) quota(t *testing.T, sku string, n int64) (release func()) {
@@ -343,9 +362,18 @@ func (s *simulator) harness(t *testing.T) conformance.Harness {
 			t.Cleanup(closeIt)
 			return other
 		},
-		Scope:    provisioner.Scope{SubscriptionID: subscription, ResourceGroup: group},
-		Location: "eastus", OtherLocation: "westus2", SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
-		NewVM: s.newVM, NewScaleSetVM: s.newScaleSetVM, NewFlexibleVM: s.newFlexibleVM, NewLinked: s.newLinked, DeleteVM: s.deleteVM, SetPower: s.setPower,
+		Scope:         provisioner.Scope{SubscriptionID: subscription, ResourceGroup: group},
+		Location:      "eastus",
+		OtherLocation: "westus2",
+		SmallSize:     "Standard_D2s_v3",
+		SmallSlots:    4,
+		LargeSize:     "Standard_D16s_v5",
+		NewVM:         s.newVM,
+		NewScaleSetVM: s.newScaleSetVM,
+		NewFlexibleVM: s.newFlexibleVM,
+		NewLinked:     s.newLinked,
+		DeleteVM:      s.deleteVM,
+		SetPower:      s.setPower,
 		Slow: func(t *testing.T, operation conformance.Operation) func() {
 			kinds := map[conformance.Operation]string{
 				conformance.CreateDisk: "disk.create", conformance.CreateSnapshot: "snapshot.create",

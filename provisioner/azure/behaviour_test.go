@@ -34,12 +34,22 @@ func newBed(t *testing.T, disks int) *bed {
 	s := startSimulator(t)
 	cloud, closeIt := s.open(t)
 	t.Cleanup(closeIt)
-	b := &bed{T: t, simulator: s, cloud: cloud, vm: s.newVM(t, "Standard_M64s", "")}
+	b := &bed{
+		T:         t,
+		simulator: s,
+		cloud:     cloud,
+		vm:        s.newVM(t, "Standard_M64s", ""),
+	}
 	b.disks = make([]string, disks)
 	b.together(disks, func(i int) error {
-		b.disks[i] = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/disk-%d", subscription, group, i)
+		b.disks[i] = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/disk-%d", subscription,
+			group, i)
 		return b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{
-			ID: b.disks[i], Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+			ID:           b.disks[i],
+			Location:     "eastus",
+			SizeBytes:    4 << 30,
+			MaxShares:    1,
+			DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 		}))
 	})
 	_, b.since = s.requests(t, 0)
@@ -70,11 +80,15 @@ func (b *bed) together(n int, call func(i int) error) {
 }
 
 func (b *bed) attach(i int) (provisioner.Operation, error) {
-	return b.cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{VMID: b.vm, DiskID: b.disks[i], CachingMode: "None"})
+	return b.cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{
+		VMID:        b.vm,
+		DiskID:      b.disks[i],
+		CachingMode: "None",
+	})
 }
 
-// shareCall has requests that are made at once sent in one call. A call holds the requests that arrive until the VM has been read: all of them, if
-// that read takes its time.
+// shareCall has requests that are made at once sent in one call. A call holds the requests that
+// arrive until the VM has been read: all of them, if that read takes its time.
 func (b *bed) shareCall() {
 	b.Helper()
 	b.fault(b.T, map[string]any{"method": "GET", "kind": "virtualMachines", "times": 1, "delay": "500ms"})
@@ -134,7 +148,10 @@ func TestAnAttachThatAnotherProcessPreemptedIsNotRepeated(t *testing.T) {
 	before := vmUpdates(b.calls())
 	// Another leader fences the VM off.
 	p, err := b.vms.BeginAttachDetachDataDisks(t.Context(), group, nameOf(b.vm), armcompute.AttachDetachDataDisksRequest{
-		DataDisksToDetach: []*armcompute.DataDisksToDetach{{DiskID: &b.disks[0], DetachOption: to.Ptr(armcompute.DiskDetachOptionTypesForceDetach)}},
+		DataDisksToDetach: []*armcompute.DataDisksToDetach{{
+			DiskID:       &b.disks[0],
+			DetachOption: to.Ptr(armcompute.DiskDetachOptionTypesForceDetach),
+		}},
 	}, nil)
 	finish(t, p, err)
 	if err := op.Wait(t.Context()); !errors.Is(err, provisioner.Conflict) {
@@ -174,7 +191,8 @@ func TestACallThatIsRefusedWithoutAReasonIsSentInHalves(t *testing.T) {
 	}
 	b.fault(t, map[string]any{"action": "attachDetachDataDisks", "status": 400, "code": "BadRequest"})
 	b.together(4, func(i int) error {
-		if err := b.outcome(b.cloud.Attachments().Detach(t.Context(), b.vm, b.disks[i])); !errors.Is(err, provisioner.InvalidArgument) {
+		if err := b.outcome(b.cloud.Attachments().Detach(t.Context(), b.vm, b.disks[i])); !errors.Is(err,
+			provisioner.InvalidArgument) {
 			return fmt.Errorf("want the platform's InvalidArgument, got %w", err)
 		}
 		return nil
@@ -234,9 +252,20 @@ func TestATokenCannotSendTheCredentialElsewhere(t *testing.T) {
 func TestTheEndOfTheProcessEndsAllWaits(t *testing.T) {
 	s := startSimulator(t)
 	cloud, stop := s.open(t)
-	b := &bed{T: t, simulator: s, cloud: cloud, vm: s.newVM(t, "Standard_D2s_v3", "")}
+	b := &bed{
+		T:         t,
+		simulator: s,
+		cloud:     cloud,
+		vm:        s.newVM(t, "Standard_D2s_v3", ""),
+	}
 	id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/d", subscription, group)
-	if err := b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{ID: id, Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})); err != nil {
+	if err := b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{
+		ID:           id,
+		Location:     "eastus",
+		SizeBytes:    4 << 30,
+		MaxShares:    1,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})); err != nil {
 		t.Fatal(err)
 	}
 	s.fault(t, map[string]any{"stage": "operation", "operation": "vm.disks", "delay": "1s", "times": 1})
@@ -277,7 +306,10 @@ func TestTheWrongSecretIsUnauthorized(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	if _, err := cloud.Disks().List(ctx, provisioner.Scope{SubscriptionID: subscription, ResourceGroup: group}); !errors.Is(err, provisioner.Unauthorized) {
+	if _, err := cloud.Disks().List(ctx, provisioner.Scope{
+		SubscriptionID: subscription,
+		ResourceGroup:  group,
+	}); !errors.Is(err, provisioner.Unauthorized) {
 		t.Errorf("want Unauthorized, got %v", err)
 	}
 }

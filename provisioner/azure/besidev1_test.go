@@ -14,9 +14,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// v1Driver attaches and detaches disks as the V1 driver does. The source is cloud-provider-azure's azure_controller_standard.go and azure_controller_vmss.go:
-// it writes the whole list of the VM's data disks, starting from the list that it has read up to ten minutes ago, and sends no If-Match. After a write it
-// keeps the list of the answer, and after an error it reads the VM again.
+// v1Driver attaches and detaches disks as the V1 driver does. The source is cloud-provider-azure's
+// azure_controller_standard.go and azure_controller_vmss.go: it writes the whole list of the VM's
+// data disks, starting from the list that it has read up to ten minutes ago, and sends no If-Match.
+// After a write it keeps the list of the answer, and after an error it reads the VM again.
 type v1Driver struct {
 	*bed
 	uniform bool
@@ -51,7 +52,8 @@ func (v *v1Driver) write(list []*armcompute.DataDisk) error {
 	return end()
 }
 
-// begin sends the list. It returns when Azure has accepted it; end waits for the end of the operation.
+// begin sends the list. It returns when Azure has accepted it; end waits for the end of the
+// operation.
 func (v *v1Driver) begin(list []*armcompute.DataDisk) (end func() error, err error) {
 	storage := &armcompute.StorageProfile{DataDisks: list}
 	if v.uniform {
@@ -80,7 +82,8 @@ func ending[T any](v *v1Driver, p *runtime.Poller[T], storage func(T) *armcomput
 	}
 }
 
-// attach attaches a disk at the lowest LUN that is free in V1's list. It tries again with a new list if Azure refuses the first write, as V1's caller does.
+// attach attaches a disk at the lowest LUN that is free in V1's list. It tries again with a new
+// list if Azure refuses the first write, as V1's caller does.
 func (v *v1Driver) attach(i int) {
 	v.Helper()
 	if err := v.write(append(slices.Clone(v.list), v.entry(i))); err == nil {
@@ -98,8 +101,11 @@ func (v *v1Driver) entry(i int) *armcompute.DataDisk {
 		lun++
 	}
 	return &armcompute.DataDisk{
-		Name: to.Ptr(nameOf(v.disks[i])), Lun: &lun, Caching: to.Ptr(armcompute.CachingTypesNone), CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesAttach),
-		ManagedDisk: &armcompute.ManagedDiskParameters{ID: &v.disks[i]},
+		Name:         to.Ptr(nameOf(v.disks[i])),
+		Lun:          &lun,
+		Caching:      to.Ptr(armcompute.CachingTypesNone),
+		CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesAttach),
+		ManagedDisk:  &armcompute.ManagedDiskParameters{ID: &v.disks[i]},
 	}
 }
 
@@ -113,7 +119,8 @@ func (v *v1Driver) detach(i int) {
 	}
 }
 
-// besideV1 runs a test with both drivers on one VM: a single VM, or one of a uniform scale set, as in AKS's node pools. Disks 0 to 3 are V1's, 4 to 7 are ours.
+// besideV1 runs a test with both drivers on one VM: a single VM, or one of a uniform scale set, as
+// in AKS's node pools. Disks 0 to 3 are V1's, 4 to 7 are ours.
 func besideV1(t *testing.T, test func(t *testing.T, b *bed, v1 *v1Driver)) {
 	t.Helper()
 	for _, uniform := range []bool{false, true} {
@@ -177,7 +184,8 @@ func TestBesideV1NoCallOfThisDriverDetachesADiskOfV1(t *testing.T) {
 	})
 }
 
-// V1 keeps what its list has. A list that V1 has read after the last change of this driver has everything.
+// V1 keeps what its list has. A list that V1 has read after the last change of this driver has
+// everything.
 func TestBesideV1ACurrentListOfV1KeepsTheDisksOfThisDriver(t *testing.T) {
 	besideV1(t, func(_ *testing.T, b *bed, v1 *v1Driver) {
 		b.mustAttach(4)
@@ -193,8 +201,9 @@ func TestBesideV1ACurrentListOfV1KeepsTheDisksOfThisDriver(t *testing.T) {
 	})
 }
 
-// This is when a disk is lost, and why values-aks-trial.yaml keeps V1 off the trial's nodes: V1 writes a list that it has read before this driver attached
-// the disk. Azure detaches what a list lacks, and V1 sends no If-Match that Azure could refuse.
+// This is when a disk is lost, and why values-aks-trial.yaml keeps V1 off the trial's nodes: V1
+// writes a list that it has read before this driver attached the disk. Azure detaches what a list
+// lacks, and V1 sends no If-Match that Azure could refuse.
 func TestBesideV1AnOldListOfV1DetachesTheDisksOfThisDriver(t *testing.T) {
 	besideV1(t, func(t *testing.T, b *bed, v1 *v1Driver) {
 		v1.read()
@@ -209,14 +218,16 @@ func TestBesideV1AnOldListOfV1DetachesTheDisksOfThisDriver(t *testing.T) {
 		b.mustDetach(5)
 		v1.attach(2)
 		b.expectDisks("V1 attaches a disk with a list from before the detach", 1, 2, 5)
-		// The reconciler of AzDriverNodes finds both differences in this list: internal/controller/drivernode.
+		// The reconciler of AzDriverNodes finds both differences in this list:
+		// internal/controller/drivernode.
 		if list, err := b.cloud.Attachments().List(t.Context(), b.vm); err != nil || len(list) != 3 {
 			t.Errorf("this driver sees %v, %v; want 3 disks", list, err)
 		}
 	})
 }
 
-// An old list can also be refused: this driver's disk has the LUN that V1 chooses. V1 then reads the VM again.
+// An old list can also be refused: this driver's disk has the LUN that V1 chooses. V1 then reads
+// the VM again.
 func TestBesideV1AnOldListThatWantsTheSameLUNIsRefused(t *testing.T) {
 	besideV1(t, func(_ *testing.T, b *bed, v1 *v1Driver) {
 		v1.read()
@@ -226,8 +237,9 @@ func TestBesideV1AnOldListThatWantsTheSameLUNIsRefused(t *testing.T) {
 	})
 }
 
-// While Azure executes a write of V1, it refuses the calls of this driver, and a write of V1 interrupts a call of this driver. Both end with a Conflict, and
-// the reconciler then repeats the call.
+// While Azure executes a write of V1, it refuses the calls of this driver, and a write of V1
+// interrupts a call of this driver. Both end with a Conflict, and the reconciler then repeats the
+// call.
 func TestBesideV1WritesAtTheSameTimeLoseNoDisk(t *testing.T) {
 	besideV1(t, func(t *testing.T, b *bed, v1 *v1Driver) {
 		v1.read()

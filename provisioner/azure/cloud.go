@@ -24,7 +24,8 @@ type Cloud struct {
 
 var _ provisioner.Cloud = (*Cloud)(nil)
 
-// New makes a Cloud. Calls in flight and their polling go on after the caller who began them has left, and end with ctx; operations then fail with its error.
+// New makes a Cloud. Calls in flight and their polling go on after the caller who began them has
+// left, and end with ctx; operations then fail with its error.
 func New(ctx context.Context, options Options) (*Cloud, error) {
 	api, err := client.New(ctx, options)
 	if err != nil {
@@ -33,7 +34,11 @@ func New(ctx context.Context, options Options) (*Cloud, error) {
 	c := &Cloud{api: api, skus: sku.New(ctx, api)}
 	c.lists = &vmLists{cloud: c, pages: map[string]int{}}
 	c.engine = batch.New(ctx, batch.Options{
-		Platform: platform{Client: api, cloud: c}, Sizes: c.skus, Clock: api.Clock, Metrics: options.Metrics, Logger: api.Logger,
+		Platform: platform{Client: api, cloud: c},
+		Sizes:    c.skus,
+		Clock:    api.Clock,
+		Metrics:  options.Metrics,
+		Logger:   api.Logger,
 	})
 	return c, nil
 }
@@ -50,7 +55,8 @@ func (c *Cloud) Attachments() provisioner.Attachments { return attachments{c.eng
 // Instances returns VMs and instances of uniform scale sets.
 func (c *Cloud) Instances() provisioner.Instances { return instances{c} }
 
-// SKUs returns the resource SKUs, which are read once a day, and quotas, which are read at most once a minute.
+// SKUs returns the resource SKUs, which are read once a day, and quotas, which are read at most
+// once a minute.
 func (c *Cloud) SKUs() provisioner.SKUs { return c.skus }
 
 // extendedLocation is the place of disks and snapshots within the region; nil for none.
@@ -62,6 +68,6 @@ func (c *Cloud) extendedLocation() *armcompute.ExtendedLocation {
 	return &armcompute.ExtendedLocation{Name: &c.api.EdgeZone, Type: &kind}
 }
 
-// Renew drops the tokens that were got so far, so that later calls ask the credential for one. Operations in flight keep theirs. It is for
-// credential.Credentials.OnChange.
+// Renew drops the tokens that were got so far, so that later calls ask the credential for one.
+// Operations in flight keep theirs. It is for credential.Credentials.OnChange.
 func (c *Cloud) Renew() { c.api.Renew() }

@@ -27,7 +27,8 @@ func (d disks) Update(ctx context.Context, id string, change provisioner.DiskCha
 	alone := body.Properties.DiskSizeGB != nil || body.SKU != nil || body.Properties.Tier != nil
 	if alone && found.MaxShares > 1 && len(found.AttachedTo) > 0 {
 		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
-			"change shared disk %s: its size, SKU and tier cannot change while it is attached to %s", r.Name, strings.Join(found.AttachedTo, ", "))
+			"change shared disk %s: its size, SKU and tier cannot change while it is attached to %s", r.Name,
+			strings.Join(found.AttachedTo, ", "))
 	}
 	p, err := client.Wrap(r.Disks.BeginUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
 	return d.cloud.begun(operation.UpdateDisk, id, p, err)

@@ -17,8 +17,13 @@ const gib = int64(1) << 30
 // viewOfDisk translates a disk from the SDK's model.
 func viewOfDisk(d *armcompute.Disk) batch.Disk {
 	seen := batch.Disk{Disk: provisioner.Disk{
-		ID: client.Value(d.ID), Location: client.Value(d.Location), Zone: first(d.Zones), MaxShares: 1, AttachedTo: attachedTo(d),
-		DiskSettings: settingsOf(d), ImmutableDiskSettings: immutableOf(d.Properties),
+		ID:                    client.Value(d.ID),
+		Location:              client.Value(d.Location),
+		Zone:                  first(d.Zones),
+		MaxShares:             1,
+		AttachedTo:            attachedTo(d),
+		DiskSettings:          settingsOf(d),
+		ImmutableDiskSettings: immutableOf(d.Properties),
 	}}
 	p := d.Properties
 	if p == nil {
@@ -39,7 +44,8 @@ func viewOfDisk(d *armcompute.Disk) batch.Disk {
 	if p.CompletionPercent != nil {
 		seen.CompletionPercent = float64(*p.CompletionPercent)
 	}
-	// The background work on a disk without a source is a conversion, during which the disk can be used.
+	// The background work on a disk without a source is a conversion, during which the disk can be
+	// used.
 	seen.Ready = seen.State == operation.StateSucceeded && (seen.CompletionPercent >= 100 || seen.SourceID == "")
 	return seen
 }
@@ -124,7 +130,8 @@ func settingsOf(d *armcompute.Disk) provisioner.DiskSettings {
 		s.DiskIOPSReadWrite, s.DiskMBpsReadWrite = p.DiskIOPSReadWrite, p.DiskMBpsReadWrite
 		s.DiskIOPSReadOnly, s.DiskMBpsReadOnly = p.DiskIOPSReadOnly, p.DiskMBpsReadOnly
 		s.Tier, s.EnableBursting = client.Value(p.Tier), client.Value(p.BurstingEnabled)
-		s.NetworkAccessPolicy, s.PublicNetworkAccess = string(client.Value(p.NetworkAccessPolicy)), string(client.Value(p.PublicNetworkAccess))
+		s.NetworkAccessPolicy, s.PublicNetworkAccess = string(client.Value(p.NetworkAccessPolicy)), string(
+			client.Value(p.PublicNetworkAccess))
 		s.DiskAccessID = client.Value(p.DiskAccessID)
 	}
 	return s
@@ -138,10 +145,12 @@ func immutableOf(p *armcompute.DiskProperties) provisioner.ImmutableDiskSettings
 	}
 	t.OptimizedForFrequentAttach = client.Value(p.OptimizedForFrequentAttach)
 	if p.CreationData != nil {
-		t.LogicalSectorSize, t.EnablePerformancePlus = p.CreationData.LogicalSectorSize, client.Value(p.CreationData.PerformancePlus)
+		t.LogicalSectorSize, t.EnablePerformancePlus = p.CreationData.LogicalSectorSize, client.Value(
+			p.CreationData.PerformancePlus)
 	}
 	if p.Encryption != nil {
-		t.DiskEncryptionSetID, t.DiskEncryptionType = client.Value(p.Encryption.DiskEncryptionSetID), string(client.Value(p.Encryption.Type))
+		t.DiskEncryptionSetID, t.DiskEncryptionType = client.Value(p.Encryption.DiskEncryptionSetID), string(
+			client.Value(p.Encryption.Type))
 	}
 	if p.AvailabilityPolicy != nil {
 		t.ActionOnDiskDelay = string(client.Value(p.AvailabilityPolicy.ActionOnDiskDelay))
@@ -167,25 +176,31 @@ func set(d *armcompute.Disk, s provisioner.DiskSettings, t provisioner.Immutable
 		}
 	}
 	if t.ActionOnDiskDelay != "" {
-		p.AvailabilityPolicy = &armcompute.AvailabilityPolicy{ActionOnDiskDelay: optional(armcompute.AvailabilityPolicyDiskDelay(t.ActionOnDiskDelay))}
+		p.AvailabilityPolicy = &armcompute.AvailabilityPolicy{ActionOnDiskDelay: optional(
+			armcompute.AvailabilityPolicyDiskDelay(t.ActionOnDiskDelay))}
 	}
 }
 
-// changeOf is the part of the change that differs from the disk; changed is false if nothing differs.
+// changeOf is the part of the change that differs from the disk; changed is false if nothing
+// differs.
 func changeOf(found provisioner.Disk, change provisioner.DiskChange) (body armcompute.DiskUpdate, changed bool) {
 	is, to := found.DiskSettings, change.Apply(found.DiskSettings)
 	grows := change.SizeBytes > found.SizeBytes
 	p := &armcompute.DiskUpdateProperties{
-		DiskIOPSReadWrite: differing(is.DiskIOPSReadWrite, to.DiskIOPSReadWrite), DiskMBpsReadWrite: differing(is.DiskMBpsReadWrite, to.DiskMBpsReadWrite),
-		DiskIOPSReadOnly: differing(is.DiskIOPSReadOnly, to.DiskIOPSReadOnly), DiskMBpsReadOnly: differing(is.DiskMBpsReadOnly, to.DiskMBpsReadOnly),
-		Tier: differing(&is.Tier, &to.Tier), BurstingEnabled: differing(&is.EnableBursting, &to.EnableBursting),
+		DiskIOPSReadWrite:   differing(is.DiskIOPSReadWrite, to.DiskIOPSReadWrite),
+		DiskMBpsReadWrite:   differing(is.DiskMBpsReadWrite, to.DiskMBpsReadWrite),
+		DiskIOPSReadOnly:    differing(is.DiskIOPSReadOnly, to.DiskIOPSReadOnly),
+		DiskMBpsReadOnly:    differing(is.DiskMBpsReadOnly, to.DiskMBpsReadOnly),
+		Tier:                differing(&is.Tier, &to.Tier),
+		BurstingEnabled:     differing(&is.EnableBursting, &to.EnableBursting),
 		NetworkAccessPolicy: (*armcompute.NetworkAccessPolicy)(differing(&is.NetworkAccessPolicy, &to.NetworkAccessPolicy)),
 		PublicNetworkAccess: (*armcompute.PublicNetworkAccess)(differing(&is.PublicNetworkAccess, &to.PublicNetworkAccess)),
 		DiskAccessID:        differing(&is.DiskAccessID, &to.DiskAccessID),
 	}
 	body.Properties = p
 	if to.DiskAccessID == "" {
-		// The specification knows no null. The disk access ends with the network access policy that needs it.
+		// The specification knows no null. The disk access ends with the network access policy that
+		// needs it.
 		p.DiskAccessID = nil
 	}
 	if grows {

@@ -12,8 +12,13 @@ import (
 func TestNoChangeOfADiskSendsANull(t *testing.T) {
 	t.Parallel()
 	private := provisioner.DiskSettings{
-		SKUName: "Premium_LRS", Tier: "P30", NetworkAccessPolicy: "AllowPrivate", PublicNetworkAccess: "Disabled", DiskAccessID: "/access",
-		EnableBursting: true, Tags: map[string]string{"a": "1"},
+		SKUName:             "Premium_LRS",
+		Tier:                "P30",
+		NetworkAccessPolicy: "AllowPrivate",
+		PublicNetworkAccess: "Disabled",
+		DiskAccessID:        "/access",
+		EnableBursting:      true,
+		Tags:                map[string]string{"a": "1"},
 	}
 	is := provisioner.Disk{SizeBytes: gib, DiskSettings: private}
 	for name, to := range map[string]provisioner.DiskSettings{

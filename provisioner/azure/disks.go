@@ -50,21 +50,24 @@ func (d disks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner
 	return all, d.cloud.api.Translate(err, "list disks of %s", scope.ResourceGroup)
 }
 
-// Create implements provisioner.Disks. The disk is read first, since a PUT would change one that exists.
+// Create implements provisioner.Disks. The disk is read first, since a PUT would change one that
+// exists.
 func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provisioner.Operation, error) {
 	r, err := d.cloud.api.Parse(spec.ID, client.TypeDisk)
 	if err != nil {
 		return nil, err
 	}
 	if spec.SizeBytes <= 0 || spec.SizeBytes%gib != 0 {
-		return nil, provisioner.Errorf(provisioner.InvalidArgument, "create disk %s: the size is %d bytes; expected a positive multiple of 1 GiB", r.Name, spec.SizeBytes)
+		return nil, provisioner.Errorf(provisioner.InvalidArgument,
+			"create disk %s: the size is %d bytes; expected a positive multiple of 1 GiB", r.Name, spec.SizeBytes)
 	}
 	found, err := d.cloud.readDisk(ctx, spec.ID)
 	switch {
 	case err == nil && found.State == operation.StateDeleting:
 		return nil, provisioner.Errorf(provisioner.Conflict, "create disk %s: a disk of that name is being deleted", r.Name)
 	case err == nil && !fits(found.Disk, spec):
-		return nil, provisioner.Errorf(provisioner.AlreadyExists, "create disk %s: it exists and differs in size, SKU, shares, zone or source", r.Name)
+		return nil, provisioner.Errorf(provisioner.AlreadyExists,
+			"create disk %s: it exists and differs in size, SKU, shares, zone or source", r.Name)
 	case err == nil && (found.State == operation.StateCreating || found.State == operation.StateUpdating):
 		return d.cloud.observe(operation.CreateDisk, spec.ID), nil
 	case err == nil && found.State != operation.StateFailed:
@@ -84,7 +87,8 @@ func fits(d provisioner.Disk, spec provisioner.DiskSpec) bool {
 		d.Zone == spec.Zone && operation.Key(d.SourceID) == operation.Key(spec.SourceID)
 }
 
-// Delete implements provisioner.Disks. The disk is read first, because Azure has been seen to delete a disk that was being attached.
+// Delete implements provisioner.Disks. The disk is read first, because Azure has been seen to
+// delete a disk that was being attached.
 func (d disks) Delete(ctx context.Context, id string) (provisioner.Operation, error) {
 	r, err := d.cloud.api.Parse(id, client.TypeDisk)
 	if err != nil {
@@ -97,7 +101,8 @@ func (d disks) Delete(ctx context.Context, id string) (provisioner.Operation, er
 	case err != nil:
 		return nil, err
 	case len(found.AttachedTo) > 0:
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "delete disk %s: it is attached to %s", r.Name, strings.Join(found.AttachedTo, ", "))
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "delete disk %s: it is attached to %s", r.Name,
+			strings.Join(found.AttachedTo, ", "))
 	case found.State == operation.StateDeleting:
 		return d.cloud.observe(operation.DeleteDisk, id), nil
 	}
@@ -110,7 +115,8 @@ func (d disks) Resume(ctx context.Context, text string) (provisioner.Operation, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	t, err := operation.ParseToken(text, operation.CreateDisk, operation.UpdateDisk, operation.DeleteDisk, operation.CreateSnapshot, operation.DeleteSnapshot)
+	t, err := operation.ParseToken(text, operation.CreateDisk, operation.UpdateDisk, operation.DeleteDisk,
+		operation.CreateSnapshot, operation.DeleteSnapshot)
 	if err != nil {
 		return nil, err
 	}
@@ -125,21 +131,30 @@ func (d disks) Resume(ctx context.Context, text string) (provisioner.Operation, 
 	if err != nil {
 		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume the %s of %s: %w", t.Kind, t.ID, err)
 	}
-	return resourceOperation{cloud: d.cloud, text: text, Operation: d.cloud.api.Follow(t.Kind, 1, t.ID, p, true), id: t.ID}, nil
+	return resourceOperation{
+		cloud:     d.cloud,
+		text:      text,
+		Operation: d.cloud.api.Follow(t.Kind, 1, t.ID, p, true),
+		id:        t.ID,
+	}, nil
 }
 
 func resume(ctx context.Context, r client.Resource, t operation.Token) (client.SDKPoller, error) {
 	group, name := r.ResourceGroupName, r.Name
 	switch t.Kind {
 	case operation.CreateDisk:
-		return client.Wrap(r.Disks.BeginCreateOrUpdate(ctx, group, name, armcompute.Disk{}, &armcompute.DisksClientBeginCreateOrUpdateOptions{ResumeToken: t.SDK}))
+		return client.Wrap(r.Disks.BeginCreateOrUpdate(ctx, group, name, armcompute.Disk{},
+			&armcompute.DisksClientBeginCreateOrUpdateOptions{ResumeToken: t.SDK}))
 	case operation.UpdateDisk:
-		return client.Wrap(r.Disks.BeginUpdate(ctx, group, name, armcompute.DiskUpdate{}, &armcompute.DisksClientBeginUpdateOptions{ResumeToken: t.SDK}))
+		return client.Wrap(r.Disks.BeginUpdate(ctx, group, name, armcompute.DiskUpdate{},
+			&armcompute.DisksClientBeginUpdateOptions{ResumeToken: t.SDK}))
 	case operation.DeleteDisk:
 		return client.Wrap(r.Disks.BeginDelete(ctx, group, name, &armcompute.DisksClientBeginDeleteOptions{ResumeToken: t.SDK}))
 	case operation.CreateSnapshot:
-		return client.Wrap(r.Snapshots.BeginCreateOrUpdate(ctx, group, name, armcompute.Snapshot{}, &armcompute.SnapshotsClientBeginCreateOrUpdateOptions{ResumeToken: t.SDK}))
+		return client.Wrap(r.Snapshots.BeginCreateOrUpdate(ctx, group, name, armcompute.Snapshot{},
+			&armcompute.SnapshotsClientBeginCreateOrUpdateOptions{ResumeToken: t.SDK}))
 	default:
-		return client.Wrap(r.Snapshots.BeginDelete(ctx, group, name, &armcompute.SnapshotsClientBeginDeleteOptions{ResumeToken: t.SDK}))
+		return client.Wrap(r.Snapshots.BeginDelete(ctx, group, name,
+			&armcompute.SnapshotsClientBeginDeleteOptions{ResumeToken: t.SDK}))
 	}
 }

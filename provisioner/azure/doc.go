@@ -1,5 +1,6 @@
-// Package azure is the cloud side of the Provisioner Library over Azure Compute, through Azure's own SDK. Programs make a Cloud with New, and otherwise use the
-// interfaces of package provisioner. The packages below it say one thing each:
+// Package azure is the cloud side of the Provisioner Library over Azure Compute, through Azure's
+// own SDK. Programs make a Cloud with New, and otherwise use the interfaces of package provisioner.
+// The packages below it say one thing each:
 //
 //   - credential signs in, and follows changes of the credential.
 //   - pacing estimates quotas and decides when a request may be sent.
@@ -24,5 +25,6 @@
 //   - That a VM does not exist, or does not have a disk, is a proof for the callers. It is accepted only from an answer that is Azure's and complete.
 //   - Errors are classified by HTTP status, error code, target and detail codes, and not by text.
 //
-// No state of this package is needed to be right: after a process was killed, another one asks again or resumes tokens.
+// No state of this package is needed to be right: after a process was killed, another one asks
+// again or resumes tokens.
 package azure

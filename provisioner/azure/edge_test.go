@@ -44,7 +44,11 @@ func TestDisksAndSnapshotsAreMadeInTheClustersEdgeZone(t *testing.T) {
 	expect.Must(t, err)
 	disk, err := makeDisk(t.Context(), azureCloud, "at-the-edge")
 	expect.Must(t, err)
-	op, err := azureCloud.Snapshots().Create(t.Context(), provisioner.SnapshotSpec{ID: strings.ReplaceAll(disk, "/disks/", "/snapshots/") + "-s", SourceID: disk, Location: "eastus"})
+	op, err := azureCloud.Snapshots().Create(t.Context(), provisioner.SnapshotSpec{
+		ID:       strings.ReplaceAll(disk, "/disks/", "/snapshots/") + "-s",
+		SourceID: disk,
+		Location: "eastus",
+	})
 	expect.Must(t, err)
 	expect.Must(t, op.Wait(t.Context()))
 	for _, name := range []string{"at-the-edge", "at-the-edge-s"} {
@@ -56,7 +60,8 @@ func TestDisksAndSnapshotsAreMadeInTheClustersEdgeZone(t *testing.T) {
 	options.EdgeZone, options.Transport = "", plain
 	azureCloud, err = azure.New(t.Context(), options)
 	expect.Must(t, err)
-	if _, err := makeDisk(t.Context(), azureCloud, "in-the-region"); err != nil || plain["in-the-region"]["extendedLocation"] != nil {
+	if _, err := makeDisk(t.Context(), azureCloud, "in-the-region"); err != nil ||
+		plain["in-the-region"]["extendedLocation"] != nil {
 		t.Errorf("%v: %v", plain, err)
 	}
 }
@@ -84,7 +89,13 @@ func TestRequestsCarryTheUserAgentOfTheProgramAndItsOperator(t *testing.T) {
 // makeDisk makes a disk.
 func makeDisk(ctx context.Context, cloud *azure.Cloud, name string) (id string, err error) {
 	id = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", subscription, group, name)
-	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{ID: id, Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{
+		ID:           id,
+		Location:     "eastus",
+		SizeBytes:    4 << 30,
+		MaxShares:    1,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	if err != nil {
 		return id, err
 	}

@@ -29,8 +29,9 @@ func (l *lab) lostNode(n int) (vm string, disks []string) {
 	return vm, disks
 }
 
-// fence is what the controller does: it reads the VM, detaches the disk by force, and after a failure tries again at the next multiple of four, and later of
-// eight, seconds. It returns how long it took.
+// fence is what the controller does: it reads the VM, detaches the disk by force, and after a
+// failure tries again at the next multiple of four, and later of eight, seconds. It returns how
+// long it took.
 func (l *lab) fence(ctx context.Context, cloud *azure.Cloud, vm, disk, token string) time.Duration {
 	began := time.Now()
 	for {
@@ -103,7 +104,11 @@ func (l *lab) rule(r faults.Rule) {
 }
 
 func TestForcedDetachesOfALostNodeShareCallsThoughTheyArriveOneAfterAnother(t *testing.T) {
-	for name, apart := range map[string]time.Duration{"at once": 0, "within 100 ms": 8 * time.Millisecond, "over two seconds": 160 * time.Millisecond} {
+	for name, apart := range map[string]time.Duration{
+		"at once":          0,
+		"within 100 ms":    8 * time.Millisecond,
+		"over two seconds": 160 * time.Millisecond,
+	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, calm(), 3, func(l *lab) {
 				vm, disks := l.lostNode(12)
@@ -118,7 +123,10 @@ func TestForcedDetachesOfALostNodeShareCallsThoughTheyArriveOneAfterAnother(t *t
 				all.Wait()
 				took, updates := time.Since(began), l.updates(began)
 				l.Logf("%d forced calls, %v", updates, took)
-				if most := map[time.Duration]int{0: 2, 8 * time.Millisecond: 3}[apart]; took > 20*time.Second || most > 0 && updates > most || updates > 6 {
+				if most := map[time.Duration]int{
+					0:                    2,
+					8 * time.Millisecond: 3,
+				}[apart]; took > 20*time.Second || most > 0 && updates > most || updates > 6 {
 					l.Errorf("%d forced calls, %v", updates, took)
 				}
 			})
@@ -152,7 +160,8 @@ func TestAForcedDetachSurvivesTheProcessThatBeganIt(t *testing.T) {
 	}
 }
 
-// The platform is at its limit for a minute, in the middle of a forced detach or when one is asked for.
+// The platform is at its limit for a minute, in the middle of a forced detach or when one is asked
+// for.
 func TestAFenceOutlivesABrownoutAndEndsSoonAfter(t *testing.T) {
 	for name, fault := range map[string]faults.Rule{
 		"429 with Retry-After": {Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(5 * time.Second)},
@@ -212,7 +221,12 @@ func TestAFenceSupersedesAnAttachInFlight(t *testing.T) {
 				vm, disks := l.newVM(), l.newDisks(2)
 				lost, other := disks[0], disks[1]
 				if test.sending > 0 {
-					l.rule(faults.Rule{Method: http.MethodPost, Kind: "virtualMachines", Delay: latency.Duration(test.sending), Times: 1})
+					l.rule(faults.Rule{
+						Method: http.MethodPost,
+						Kind:   "virtualMachines",
+						Delay:  latency.Duration(test.sending),
+						Times:  1,
+					})
 				}
 				ctx, cancel := context.WithCancel(l.Context())
 				var all sync.WaitGroup
@@ -240,17 +254,38 @@ func TestAFenceSupersedesAnAttachInFlight(t *testing.T) {
 
 // attachUntil attaches a disk, for a caller who leaves when ctx ends.
 func (l *lab) attachUntil(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
-	return l.cloud.Attachments().Attach(ctx, provisioner.AttachRequest{VMID: vm, DiskID: disk, CachingMode: "None", Shared: true})
+	return l.cloud.Attachments().Attach(ctx, provisioner.AttachRequest{
+		VMID:        vm,
+		DiskID:      disk,
+		CachingMode: "None",
+		Shared:      true,
+	})
 }
 
-// The forced detach waited for the answer to the attach, and the attach, back in the queue, for the end of the forced detach.
+// The forced detach waited for the answer to the attach, and the attach, back in the queue, for the
+// end of the forced detach.
 func TestAFenceDoesNotWaitForAnAttachThatIsPutBackInTheQueue(t *testing.T) {
-	for name, code := range map[string]string{"refused for no known disk": "BadRequest", "refused for want of room": "OperationNotAllowed"} {
+	for name, code := range map[string]string{
+		"refused for no known disk": "BadRequest",
+		"refused for want of room":  "OperationNotAllowed",
+	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, calm(), 3, func(l *lab) {
 				vm, disks := l.newVM(), l.newDisks(2)
-				l.rule(faults.Rule{Method: http.MethodGet, Kind: "virtualMachines", Delay: latency.Duration(500 * time.Millisecond), Times: 1}) // one call for both
-				l.rule(faults.Rule{Method: http.MethodPost, Kind: "virtualMachines", Delay: latency.Duration(5 * time.Second), Status: 400, Code: code, Times: 1})
+				l.rule(faults.Rule{
+					Method: http.MethodGet,
+					Kind:   "virtualMachines",
+					Delay:  latency.Duration(500 * time.Millisecond),
+					Times:  1,
+				}) // one call for both
+				l.rule(faults.Rule{
+					Method: http.MethodPost,
+					Kind:   "virtualMachines",
+					Delay:  latency.Duration(5 * time.Second),
+					Status: 400,
+					Code:   code,
+					Times:  1,
+				})
 				var all sync.WaitGroup
 				for _, disk := range disks {
 					all.Go(func() { _, _ = l.attach(vm, disk) })
@@ -267,15 +302,24 @@ func TestAFenceDoesNotWaitForAnAttachThatIsPutBackInTheQueue(t *testing.T) {
 	}
 }
 
-// The reads of the VM that failed had used up its quota: the forced detach began 37 seconds after Azure answered again, and that of a second disk 12 seconds later.
+// The reads of the VM that failed had used up its quota: the forced detach began 37 seconds after
+// Azure answered again, and that of a second disk 12 seconds later.
 func TestAfterALongBrownoutTheDisksOfALostNodeAreDetachedSoonAndTogether(t *testing.T) {
 	const brownout = 2 * time.Minute
 	for name, fault := range map[string]faults.Rule{
 		"every call is answered 503":             {Status: 503, Code: "ServerBusy"},
 		"only updates of the VM are so answered": {Method: http.MethodPost, Status: 503, Code: "ServerBusy"},
-		"503 with Retry-After":                   {Status: 503, Code: "ServerBusy", RetryAfter: latency.Duration(5 * time.Second)},
-		"429 with Retry-After":                   {Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(5 * time.Second)},
-		"no answer":                              {Disconnect: true},
+		"503 with Retry-After": {
+			Status:     503,
+			Code:       "ServerBusy",
+			RetryAfter: latency.Duration(5 * time.Second),
+		},
+		"429 with Retry-After": {
+			Status:     429,
+			Code:       "TooManyRequests",
+			RetryAfter: latency.Duration(5 * time.Second),
+		},
+		"no answer": {Disconnect: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for offset := range 8 {
@@ -305,7 +349,8 @@ func TestAfterALongBrownoutTheDisksOfALostNodeAreDetachedSoonAndTogether(t *test
 					stop()
 					monitors.Wait()
 					calls := l.since(began.Add(brownout))
-					updated := slices.IndexFunc(calls, func(r audit.Record) bool { return r.Method == http.MethodPost && r.Status < 300 })
+					updated := slices.IndexFunc(calls,
+						func(r audit.Record) bool { return r.Method == http.MethodPost && r.Status < 300 })
 					if updated < 0 {
 						l.Fatalf("no update of the VM was accepted: %+v", calls)
 					}

@@ -53,8 +53,11 @@ type answers []byte
 // Do implements policy.Transporter.
 func (a answers) Do(req *http.Request) (*http.Response, error) {
 	return &http.Response{
-		StatusCode: http.StatusOK, Status: "200 OK", Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(bytes.NewReader(a)), Request: req,
+		StatusCode: http.StatusOK,
+		Status:     "200 OK",
+		Header:     http.Header{"Content-Type": {"application/json"}},
+		Body:       io.NopCloser(bytes.NewReader(a)),
+		Request:    req,
 	}, nil
 }
 
@@ -63,7 +66,8 @@ func (answers) GetToken(context.Context, policy.TokenRequestOptions) (azcore.Acc
 	return azcore.AccessToken{Token: "any", ExpiresOn: time.Now().Add(time.Hour)}, nil
 }
 
-// FuzzAnswer gives any answer to each of the driver's questions, through Azure's library. The driver survives it.
+// FuzzAnswer gives any answer to each of the driver's questions, through Azure's library. The
+// driver survives it.
 func FuzzAnswer(f *testing.F) {
 	for _, seed := range []string{
 		`{"value":[null]}`, `{"value":[{}]}`, `{"value":null,"nextLink":""}`, `{}`, `null`, `[]`, ``,
@@ -81,7 +85,12 @@ func FuzzAnswer(f *testing.F) {
 			return // the next page is the same one, for ever
 		}
 		a := answers(body)
-		c, err := New(t.Context(), Options{Credential: a, Transport: a, SubscriptionID: "s", Cloud: cloud.AzurePublic})
+		c, err := New(t.Context(), Options{
+			Credential:     a,
+			Transport:      a,
+			SubscriptionID: "s",
+			Cloud:          cloud.AzurePublic,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

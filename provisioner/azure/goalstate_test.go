@@ -12,9 +12,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
 
-// inGoalStateLabs runs a test where VMs list what they have, and where they list what they are to have.
+// inGoalStateLabs runs a test where VMs list what they have, and where they list what they are to
+// have.
 func inGoalStateLabs(t *testing.T, test func(l *lab)) {
-	for name, on := range map[string]bool{"a VM lists a disk until it is off": false, "a VM does not list a disk that is to go": true} {
+	for name, on := range map[string]bool{
+		"a VM lists a disk until it is off":       false,
+		"a VM does not list a disk that is to go": true,
+	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, calm(), 3, func(l *lab) {
 				l.sim.ListGoalState(on)
@@ -67,7 +71,13 @@ func TestADetachEndsWhenTheDiskIsOffWhateverTheVMLists(t *testing.T) {
 func TestAForcedDetachThatFailsIsNoSuccessWhateverTheVMLists(t *testing.T) {
 	inGoalStateLabs(t, func(l *lab) {
 		vm, disks := l.lostNode(1)
-		l.rule(faults.Rule{Stage: faults.Operation, Operation: "vm.disks", Status: 500, Code: "InternalExecutionError", Times: 2})
+		l.rule(faults.Rule{
+			Stage:     faults.Operation,
+			Operation: "vm.disks",
+			Status:    500,
+			Code:      "InternalExecutionError",
+			Times:     2,
+		})
 		for try := range 2 {
 			op, err := l.cloud.Attachments().ForceDetach(l.Context(), vm, disks[0])
 			if err == nil {
@@ -136,10 +146,12 @@ func TestWhichReadsProveADetach(t *testing.T) {
 		state, disk    string
 		forced, detach bool
 	}{
-		"a VM that is settled, and a disk without a VM":             {"Succeeded", ``, true, true},
-		"a VM that is settled, and its disk":                        {"Succeeded", `"managedBy": "` + vm + `",`, false, false},
-		"a VM that is settled, and a shared disk of it":             {"Succeeded", `"managedByExtended": ["` + group + `virtualMachines/other", "` + vm + `"],`, false, false},
-		"a VM that is settled, and a disk of another VM":            {"Succeeded", `"managedBy": "` + group + `virtualMachines/other",`, true, true},
+		"a VM that is settled, and a disk without a VM": {"Succeeded", ``, true, true},
+		"a VM that is settled, and its disk":            {"Succeeded", `"managedBy": "` + vm + `",`, false, false},
+		"a VM that is settled, and a shared disk of it": {"Succeeded",
+			`"managedByExtended": ["` + group + `virtualMachines/other", "` + vm + `"],`, false, false},
+		"a VM that is settled, and a disk of another VM": {"Succeeded",
+			`"managedBy": "` + group + `virtualMachines/other",`, true, true},
 		"a VM that is being updated, and its disk":                  {"Updating", `"managedBy": "` + vm + `",`, false, false},
 		"a VM that is being updated, and a disk without a VM":       {"Updating", ``, false, true},
 		"a VM whose last operation failed, and its disk":            {"Failed", `"managedBy": "` + vm + `",`, false, false},
@@ -147,10 +159,17 @@ func TestWhichReadsProveADetach(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			platform := reads{
-				vm:   `{"id": "` + vm + `", "properties": {"provisioningState": "` + test.state + `", "storageProfile": {"dataDisks": []}}}`,
-				disk: `{"id": "` + disk + `", ` + test.disk + ` "properties": {"provisioningState": "Succeeded", "maxShares": 3}}`,
+				vm: `{"id": "` + vm + `", "properties": {"provisioningState": "` + test.state +
+					`", "storageProfile": {"dataDisks": []}}}`,
+				disk: `{"id": "` + disk + `", ` + test.disk +
+					` "properties": {"provisioningState": "Succeeded", "maxShares": 3}}`,
 			}
-			cloud, err := azure.New(t.Context(), azure.Options{Credential: platform, Transport: platform, SubscriptionID: subscription, Cloud: labCloud()})
+			cloud, err := azure.New(t.Context(), azure.Options{
+				Credential:     platform,
+				Transport:      platform,
+				SubscriptionID: subscription,
+				Cloud:          labCloud(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,17 +206,25 @@ func TestAVMThatIsHibernatedIsNotDown(t *testing.T) {
 		properties string
 		want       provisioner.PowerState
 	}{
-		"deallocated":                         {status("PowerState/deallocated"), provisioner.PowerDeallocated},
-		"stopped":                             {status("PowerState/stopped"), provisioner.PowerStopped},
-		"hibernated":                          {status("PowerState/deallocated", "HibernationState/Hibernated"), provisioner.PowerHibernated},
-		"hibernated, in another order":        {status("HibernationState/Hibernated", "PowerState/deallocated"), provisioner.PowerHibernated},
+		"deallocated": {status("PowerState/deallocated"), provisioner.PowerDeallocated},
+		"stopped":     {status("PowerState/stopped"), provisioner.PowerStopped},
+		"hibernated": {status("PowerState/deallocated", "HibernationState/Hibernated"),
+			provisioner.PowerHibernated},
+		"hibernated, in another order": {status("HibernationState/Hibernated", "PowerState/deallocated"),
+			provisioner.PowerHibernated},
 		"deallocated, and can be hibernated":  {enabled + status("PowerState/deallocated"), provisioner.PowerHibernated},
 		"being deallocated, to be hibernated": {enabled + status("PowerState/deallocating"), provisioner.PowerRunning},
 		"running, and can be hibernated":      {enabled + status("PowerState/running"), provisioner.PowerRunning},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := oneAnswer{200, `{"id": "` + vm + `", "properties": {"storageProfile": {"dataDisks": []}, ` + test.properties + `}}`}
-			cloud, err := azure.New(t.Context(), azure.Options{Credential: answer, Transport: answer, SubscriptionID: subscription, Cloud: labCloud()})
+			answer := oneAnswer{200, `{"id": "` + vm + `", "properties": {"storageProfile": {"dataDisks": []}, ` +
+				test.properties + `}}`}
+			cloud, err := azure.New(t.Context(), azure.Options{
+				Credential:     answer,
+				Transport:      answer,
+				SubscriptionID: subscription,
+				Cloud:          labCloud(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,8 +39,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
 
-// lab is azuresim and a client of it in virtual time, with Azure's latencies and quotas: no sockets, so that a minute takes as
-// long as the work in it. It lives inside a bubble of testing/synctest.
+// lab is azuresim and a client of it in virtual time, with Azure's latencies and quotas: no
+// sockets, so that a minute takes as long as the work in it. It lives inside a bubble of
+// testing/synctest.
 type lab struct {
 	*testing.T
 	sim    *compute.Cloud
@@ -93,12 +94,26 @@ func newLab(t *testing.T, profile *latency.Profile, seed int64) *lab {
 	t.Cleanup(func() { _ = db.Close() })
 	c, silent := clock.RealClock{}, slog.New(slog.NewTextHandler(io.Discard, nil))
 	sampler := latency.NewSampler(profile, rand.New(rand.NewSource(seed)))
-	l := &lab{T: t, faults: faults.New(c), calls: &audit.Log{}}
+	l := &lab{
+		T:      t,
+		faults: faults.New(c),
+		calls:  &audit.Log{},
+	}
 	l.sim = compute.New(compute.Options{
-		Store: db, Clock: c, Log: silent, Plane: &dataplane.None{}, Latency: sampler, Subscriptions: []string{subscription},
-		Intercept: arm.OperationFaults(l.faults), Notify: (&admin.Events{}).Send,
+		Store:         db,
+		Clock:         c,
+		Log:           silent,
+		Plane:         &dataplane.None{},
+		Latency:       sampler,
+		Subscriptions: []string{subscription},
+		Intercept:     arm.OperationFaults(l.faults),
+		Notify:        (&admin.Events{}).Send,
 	})
-	if _, err := l.sim.PutGroup(compute.Group{Subscription: subscription, Name: group, Location: "eastus"}); err != nil {
+	if _, err := l.sim.PutGroup(compute.Group{
+		Subscription: subscription,
+		Name:         group,
+		Location:     "eastus",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	key, err := auth.LoadKey(filepath.Join(dir, "token.key"))
@@ -106,8 +121,15 @@ func newLab(t *testing.T, profile *latency.Profile, seed int64) *lab {
 		t.Fatal(err)
 	}
 	l.arm = arm.New(arm.Options{
-		Cloud: l.sim, Clock: c, Log: silent, Latency: sampler, Faults: l.faults, Audit: l.calls, Authority: auth.New(key, c),
-		Limiter: throttle.New(c), PageSize: 100,
+		Cloud:     l.sim,
+		Clock:     c,
+		Log:       silent,
+		Latency:   sampler,
+		Faults:    l.faults,
+		Audit:     l.calls,
+		Authority: auth.New(key, c),
+		Limiter:   throttle.New(c),
+		PageSize:  100,
 	})
 	return l
 }
@@ -160,7 +182,11 @@ func labCloud() cloud.Configuration {
 func (l *lab) open(ctx context.Context) *azure.Cloud {
 	l.Helper()
 	c, err := azure.New(ctx, azure.Options{
-		Credential: l, SubscriptionID: subscription, Transport: l, Cloud: labCloud(), UserAgent: "azuredisk",
+		Credential:     l,
+		SubscriptionID: subscription,
+		Transport:      l,
+		Cloud:          labCloud(),
+		UserAgent:      "azuredisk",
 	})
 	if err != nil {
 		l.Fatal(err)
@@ -173,7 +199,10 @@ func (l *lab) newVM() string {
 	l.Helper()
 	factory, err := armcompute.NewClientFactory(subscription, l, &azarm.ClientOptions{
 		DisableRPRegistration: true, ClientOptions: policy.ClientOptions{
-			Cloud: labCloud(), Transport: l, InsecureAllowCredentialWithHTTP: true, Telemetry: policy.TelemetryOptions{ApplicationID: "suite"},
+			Cloud:                           labCloud(),
+			Transport:                       l,
+			InsecureAllowCredentialWithHTTP: true,
+			Telemetry:                       policy.TelemetryOptions{ApplicationID: "suite"},
 		},
 	})
 	if err != nil {
@@ -186,7 +215,8 @@ func (l *lab) newVM() string {
 		Properties: &armcompute.VirtualMachineProperties{
 			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypes("Standard_M64s"))},
 			OSProfile:       &armcompute.OSProfile{ComputerName: &name},
-			StorageProfile:  &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesFromImage)}},
+			StorageProfile: &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{CreateOption: to.Ptr(
+				armcompute.DiskCreateOptionTypesFromImage)}},
 		},
 	}, nil)
 	if err != nil {
@@ -205,9 +235,14 @@ func (l *lab) newDisks(n int) []string {
 	ids := make([]string, n)
 	for i := range ids {
 		l.serial++
-		ids[i] = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/disk-%d", subscription, group, l.serial)
+		ids[i] = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/disk-%d", subscription, group,
+			l.serial)
 		l.must(l.cloud.Disks().Create(l.Context(), provisioner.DiskSpec{
-			ID: ids[i], Location: "eastus", SizeBytes: 16 << 30, MaxShares: 3, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+			ID:           ids[i],
+			Location:     "eastus",
+			SizeBytes:    16 << 30,
+			MaxShares:    3,
+			DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 		}))
 	}
 	return ids
@@ -224,7 +259,12 @@ func (l *lab) must(op provisioner.Operation, err error) {
 }
 
 func (l *lab) attach(vm, disk string) (provisioner.Operation, error) {
-	return l.cloud.Attachments().Attach(l.Context(), provisioner.AttachRequest{VMID: vm, DiskID: disk, CachingMode: "None", Shared: true})
+	return l.cloud.Attachments().Attach(l.Context(), provisioner.AttachRequest{
+		VMID:        vm,
+		DiskID:      disk,
+		CachingMode: "None",
+		Shared:      true,
+	})
 }
 
 // since returns the driver's calls from a time on.

@@ -15,10 +15,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
 )
 
-// listsAtOnce is how many lists are read beside one another. The pages of a list are read one after the other.
+// listsAtOnce is how many lists are read beside one another. The pages of a list are read one after
+// the other.
 const listsAtOnce = 4
 
-// vmLists reads the disks of many VMs with the lists that Azure has: the VMs of a resource group, and the instances of a uniform scale set.
+// vmLists reads the disks of many VMs with the lists that Azure has: the VMs of a resource group,
+// and the instances of a uniform scale set.
 type vmLists struct {
 	cloud *Cloud
 
@@ -74,11 +76,13 @@ func (l *vmLists) ListMany(ctx context.Context, vmIDs []string) (map[string][]pr
 	return found, err
 }
 
-// worthAList says whether a list needs fewer requests than one for each VM. The pages of a list that was never read are taken for one.
+// worthAList says whether a list needs fewer requests than one for each VM. The pages of a list
+// that was never read are taken for one.
 func worthAList(vms, pages int) bool { return vms > max(pages, 1) }
 
-// read reads a list, but not more pages than there are VMs of interest: then one request for each VM costs less. It calls use with the entries of each page, and
-// keeps none: 100 VMs take a megabyte.
+// read reads a list, but not more pages than there are VMs of interest: then one request for each
+// VM costs less. It calls use with the entries of each page, and keeps none: 100 VMs take a
+// megabyte.
 func (l *vmLists) read(ctx context.Context, of string, next page, most int, use func([]model)) error {
 	for n := 1; ; n++ {
 		entries, more, err := next(ctx)
@@ -105,7 +109,8 @@ func (l *vmLists) pagesOf(of string) int {
 	return l.pages[of]
 }
 
-// list is the ID of the list that has the VM: its scale set if that is uniform, else its resource group.
+// list is the ID of the list that has the VM: its scale set if that is uniform, else its resource
+// group.
 func (v vmClient) list() string {
 	if v.Is(client.TypeScaleSetVM) {
 		return strings.ToLower(v.Parent.String())

@@ -20,9 +20,18 @@ func (l *lab) newVMs(n int) []string {
 	l.Helper()
 	ids, size := make([]string, n), "Standard_M64s"
 	for i := range ids {
-		id := compute.ID{Subscription: subscription, Group: group, Kind: compute.KindVM, Name: fmt.Sprintf("many-%03d", i)}
+		id := compute.ID{
+			Subscription: subscription,
+			Group:        group,
+			Kind:         compute.KindVM,
+			Name:         fmt.Sprintf("many-%03d", i),
+		}
 		location := "eastus"
-		if _, err := l.sim.PutVM(id, compute.VMInput{Location: &location, Size: &size, Properties: osProfile(l.T, id.Name)}); err != nil {
+		if _, err := l.sim.PutVM(id, compute.VMInput{
+			Location:   &location,
+			Size:       &size,
+			Properties: osProfile(l.T, id.Name),
+		}); err != nil {
 			l.Fatal(err)
 		}
 		ids[i] = id.String()
@@ -43,9 +52,19 @@ func osProfile(t *testing.T, name string) map[string]json.RawMessage {
 // newInstances makes a uniform scale set, and returns the IDs of its instances.
 func (l *lab) newInstances(n int) []string {
 	l.Helper()
-	id := compute.ID{Subscription: subscription, Group: group, Kind: compute.KindScaleSet, Name: "pool"}
+	id := compute.ID{
+		Subscription: subscription,
+		Group:        group,
+		Kind:         compute.KindScaleSet,
+		Name:         "pool",
+	}
 	location, size, mode, capacity := "eastus", "Standard_M64s", "Uniform", n
-	if _, err := l.sim.PutScaleSet(id, compute.ScaleSetInput{Location: &location, SKU: &size, Mode: &mode, Capacity: &capacity}); err != nil {
+	if _, err := l.sim.PutScaleSet(id, compute.ScaleSetInput{
+		Location: &location,
+		SKU:      &size,
+		Mode:     &mode,
+		Capacity: &capacity,
+	}); err != nil {
 		l.Fatal(err)
 	}
 	time.Sleep(5 * time.Minute)
@@ -89,8 +108,10 @@ func TestTheDisksOfManyVMsTakeOneCallForEachPage(t *testing.T) {
 
 				time.Sleep(time.Second)
 				began = time.Now()
-				if found, err = l.cloud.Attachments().ListMany(l.Context(), vms[:3]); err != nil || len(found) != 0 || l.callsOf("", began) != 0 {
-					t.Errorf("3 VMs: got %d answers, %d calls, error %v; want none: 3 reads cost no more than a list of 3 pages", len(found), l.callsOf("", began), err)
+				if found, err = l.cloud.Attachments().ListMany(l.Context(), vms[:3]); err != nil || len(found) != 0 ||
+					l.callsOf("", began) != 0 {
+					t.Errorf("3 VMs: got %d answers, %d calls, error %v; want none: 3 reads cost no more than a list of 3 pages",
+						len(found), l.callsOf("", began), err)
 				}
 				if found, err = l.cloud.Attachments().ListMany(l.Context(), vms[:4]); err != nil || len(found) != 250 {
 					t.Errorf("4 VMs: got %d answers and error %v, want those of the list", len(found), err)

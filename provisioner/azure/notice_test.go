@@ -11,7 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// noticed runs an operation and returns how long it took at the platform, how late its end was noticed, and the times of its polls.
+// noticed runs an operation and returns how long it took at the platform, how late its end was
+// noticed, and the times of its polls.
 func (l *lab) noticed(begin func() (provisioner.Operation, error)) (took, late time.Duration, polls []time.Time) {
 	l.Helper()
 	began := time.Now()

@@ -32,13 +32,23 @@ func (c *Cloud) begun(k operation.Kind, id string, p client.SDKPoller, err error
 		}
 		return operation.Ended{}, nil
 	}
-	return resourceOperation{cloud: c, Operation: op, id: id, text: operation.Token{Kind: k, ID: id, SDK: op.Token()}.Text()}, nil
+	return resourceOperation{
+		cloud:     c,
+		Operation: op,
+		id:        id,
+		text: operation.Token{
+			Kind: k,
+			ID:   id,
+			SDK:  op.Token(),
+		}.Text(),
+	}, nil
 }
 
 // Token implements provisioner.Operation.
 func (o resourceOperation) Token() string { return o.text }
 
-// Wait implements provisioner.Operation. If Azure does not know any more how an old operation ended, the state of the resource tells.
+// Wait implements provisioner.Operation. If Azure does not know any more how an old operation
+// ended, the state of the resource tells.
 func (o resourceOperation) Wait(ctx context.Context) error {
 	err := o.Operation.Wait(ctx)
 	if operation.CodeOf(err) == operation.CodeForgotten {
@@ -50,7 +60,8 @@ func (o resourceOperation) Wait(ctx context.Context) error {
 // Disk implements provisioner.DiskOperation.
 func (o resourceOperation) Disk() (provisioner.Disk, bool) {
 	var made armcompute.Disk
-	if o.Kind != operation.CreateDisk || o.Output() == nil || json.Unmarshal(o.Output(), &made) != nil || operation.Key(client.Value(made.ID)) != operation.Key(o.id) {
+	if o.Kind != operation.CreateDisk || o.Output() == nil || json.Unmarshal(o.Output(), &made) != nil ||
+		operation.Key(client.Value(made.ID)) != operation.Key(o.id) {
 		return provisioner.Disk{}, false
 	}
 	view := viewOfDisk(&made)
@@ -65,7 +76,11 @@ type observation struct {
 }
 
 func (c *Cloud) observe(k operation.Kind, id string) provisioner.Operation {
-	return observation{cloud: c, kind: k, id: id}
+	return observation{
+		cloud: c,
+		kind:  k,
+		id:    id,
+	}
 }
 
 // Token implements provisioner.Operation.
@@ -87,7 +102,8 @@ func (o observation) Wait(ctx context.Context) error {
 		case state == operation.StateSucceeded:
 			return nil
 		}
-		if err := o.cloud.api.Clock.Pause(ctx, o.cloud.api.Usual(o.kind, 1).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
+		if err := o.cloud.api.Clock.Pause(ctx,
+			o.cloud.api.Usual(o.kind, 1).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
 			return err
 		}
 	}

@@ -25,8 +25,11 @@ type oneAnswer struct {
 // Do implements policy.Transporter.
 func (a oneAnswer) Do(req *http.Request) (*http.Response, error) {
 	return &http.Response{
-		StatusCode: a.status, Status: http.StatusText(a.status), Header: http.Header{"Content-Type": {"application/json"}},
-		Body: io.NopCloser(strings.NewReader(a.body)), Request: req,
+		StatusCode: a.status,
+		Status:     http.StatusText(a.status),
+		Header:     http.Header{"Content-Type": {"application/json"}},
+		Body:       io.NopCloser(strings.NewReader(a.body)),
+		Request:    req,
 	}, nil
 }
 
@@ -35,7 +38,8 @@ func (a oneAnswer) GetToken(context.Context, policy.TokenRequestOptions) (azcore
 	return azcore.AccessToken{Token: "any", ExpiresOn: time.Now().Add(time.Hour)}, nil
 }
 
-// That a VM is gone, and that a disk is not attached to it, proves that a lost node cannot write. Only Azure's own word will do.
+// That a VM is gone, and that a disk is not attached to it, proves that a lost node cannot write.
+// Only Azure's own word will do.
 func TestOnlyACompleteAnswerOfAzureProvesThatAVMIsGone(t *testing.T) {
 	const (
 		vm    = "/subscriptions/" + subscription + "/resourceGroups/default/providers/Microsoft.Compute/virtualMachines/vm"
@@ -46,11 +50,13 @@ func TestOnlyACompleteAnswerOfAzureProvesThatAVMIsGone(t *testing.T) {
 		answer oneAnswer
 		want   provisioner.Kind // "" for a VM
 	}{
-		"the VM":                             {oneAnswer{200, `{"id": "` + strings.ToUpper(vm) + `", "properties": {` + disks + `}}`}, ""},
-		"an empty object":                    {oneAnswer{200, `{}`}, provisioner.Unavailable},
-		"no properties":                      {oneAnswer{200, `{"id": "` + vm + `"}`}, provisioner.Unavailable},
-		"no storage profile":                 {oneAnswer{200, `{"id": "` + vm + `", "properties": {}}`}, provisioner.Unavailable},
-		"another VM":                         {oneAnswer{200, `{"id": "` + vm + `2", "properties": {` + disks + `}}`}, provisioner.Unavailable},
+		"the VM": {oneAnswer{200,
+			`{"id": "` + strings.ToUpper(vm) + `", "properties": {` + disks + `}}`}, ""},
+		"an empty object":    {oneAnswer{200, `{}`}, provisioner.Unavailable},
+		"no properties":      {oneAnswer{200, `{"id": "` + vm + `"}`}, provisioner.Unavailable},
+		"no storage profile": {oneAnswer{200, `{"id": "` + vm + `", "properties": {}}`}, provisioner.Unavailable},
+		"another VM": {oneAnswer{200, `{"id": "` + vm + `2", "properties": {` + disks + `}}`},
+			provisioner.Unavailable},
 		"no such VM":                         {oneAnswer{404, code("ResourceNotFound")}, provisioner.NotFound},
 		"no such resource group":             {oneAnswer{404, code("ResourceGroupNotFound")}, provisioner.NotFound},
 		"a subscription that is not visible": {oneAnswer{404, code("SubscriptionNotFound")}, provisioner.Unauthorized},
@@ -58,7 +64,12 @@ func TestOnlyACompleteAnswerOfAzureProvesThatAVMIsGone(t *testing.T) {
 		"a 410 of a proxy":                   {oneAnswer{410, ``}, provisioner.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud, err := azure.New(t.Context(), azure.Options{Credential: test.answer, Transport: test.answer, SubscriptionID: subscription, Cloud: labCloud()})
+			cloud, err := azure.New(t.Context(), azure.Options{
+				Credential:     test.answer,
+				Transport:      test.answer,
+				SubscriptionID: subscription,
+				Cloud:          labCloud(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,15 +81,16 @@ func TestOnlyACompleteAnswerOfAzureProvesThatAVMIsGone(t *testing.T) {
 			if err == nil {
 				err = op.Wait(t.Context())
 			}
-			if proof := test.want == "" || test.want == provisioner.NotFound; proof != (err == nil) || !proof && !errors.Is(err, test.want) {
+			if proof := test.want == "" || test.want == provisioner.NotFound; proof != (err == nil) || !proof &&
+				!errors.Is(err, test.want) {
 				t.Errorf("a forced detach ends with %v", err)
 			}
 		})
 	}
 }
 
-// If a disk does not exist, no VM can write to it, an AzVolume may be removed, and a volume counts as unpublished. If an answer names no VM of a disk, the disk may
-// be attached elsewhere.
+// If a disk does not exist, no VM can write to it, an AzVolume may be removed, and a volume counts
+// as unpublished. If an answer names no VM of a disk, the disk may be attached elsewhere.
 func TestOnlyACompleteAnswerOfAzureProvesThatADiskOrSnapshotIsGone(t *testing.T) {
 	const group = "/subscriptions/" + subscription + "/resourceGroups/default/providers/Microsoft.Compute/"
 	code := func(code string) string { return `{"error": {"code": "` + code + `", "message": "m"}}` }
@@ -94,10 +106,16 @@ func TestOnlyACompleteAnswerOfAzureProvesThatADiskOrSnapshotIsGone(t *testing.T)
 		"a 404 of a proxy":                   {oneAnswer{404, `<html>not here</html>`}, provisioner.Unavailable},
 		"a 410 of a proxy":                   {oneAnswer{410, ``}, provisioner.Unavailable},
 		"an empty object":                    {oneAnswer{200, `{}`}, provisioner.Unavailable},
-		"another resource":                   {oneAnswer{200, `{"id": "` + group + `disks/other", "properties": {}}`}, provisioner.Unavailable},
+		"another resource": {oneAnswer{200, `{"id": "` + group + `disks/other", "properties": {}}`},
+			provisioner.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud, err := azure.New(t.Context(), azure.Options{Credential: test.answer, Transport: test.answer, SubscriptionID: subscription, Cloud: labCloud()})
+			cloud, err := azure.New(t.Context(), azure.Options{
+				Credential:     test.answer,
+				Transport:      test.answer,
+				SubscriptionID: subscription,
+				Cloud:          labCloud(),
+			})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,12 +15,17 @@ import (
 
 func newDiskSpec(name string) provisioner.DiskSpec {
 	return provisioner.DiskSpec{
-		ID:       fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", subscription, group, name),
-		Location: "eastus", SizeBytes: 16 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+		ID: fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", subscription, group,
+			name),
+		Location:     "eastus",
+		SizeBytes:    16 << 30,
+		MaxShares:    1,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 	}
 }
 
-// createAtOnce creates that many disks at once, and returns the calls that it took, how many of them Azure refused, and how long it took.
+// createAtOnce creates that many disks at once, and returns the calls that it took, how many of
+// them Azure refused, and how long it took.
 func (l *lab) createAtOnce(n int) (calls []audit.Record, refused int, took time.Duration) {
 	l.Helper()
 	began := time.Now()
@@ -59,7 +64,8 @@ func TestVolumesCreatedAtOnceStayWithinTheQuotasOfResourceManager(t *testing.T) 
 				calls, refused, took := l.createAtOnce(n)
 				t.Logf("%d disks: %d calls, %d refused, %v", n, len(calls), refused, took)
 				if len(calls) > most.calls || refused > 0 || took > most.took {
-					t.Errorf("%d disks: %d calls, %d refused, %v; want at most %d calls, 0 refused, %v", n, len(calls), refused, took, most.calls, most.took)
+					t.Errorf("%d disks: %d calls, %d refused, %v; want at most %d calls, 0 refused, %v", n, len(calls), refused,
+						took, most.calls, most.took)
 				}
 			})
 		})
@@ -75,7 +81,8 @@ func TestPollsLeaveReadsForOthers(t *testing.T) {
 		time.Sleep(20 * time.Second) // in virtual time: the polls have used what they may
 		for range 10 {
 			began := time.Now()
-			if _, err := l.cloud.Disks().Get(l.Context(), newDiskSpec("none").ID); provisioner.KindOf(err) != provisioner.NotFound {
+			if _, err := l.cloud.Disks().Get(l.Context(),
+				newDiskSpec("none").ID); provisioner.KindOf(err) != provisioner.NotFound {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took > 500*time.Millisecond {
@@ -87,8 +94,8 @@ func TestPollsLeaveReadsForOthers(t *testing.T) {
 }
 
 // updatesInARow attaches three disks to an instance of a uniform scale set one after the other, and
-// detaches two by force. It returns how long each attach took, and how long until Azure had accepted
-// each forced detach.
+// detaches two by force. It returns how long each attach took, and how long until Azure had
+// accepted each forced detach.
 func (l *lab) updatesInARow() (attaches, detaches []time.Duration) {
 	l.Helper()
 	vm, disks := l.newInstances(1)[0], l.newDisks(3)
@@ -127,14 +134,24 @@ func TestAThrottledKindOfRequestHoldsBackNoOther(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
 		vm, disk := l.newVM(), l.newDisks(1)[0]
 		snapshot := func(name string) error {
-			id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/snapshots/%s", subscription, group, name)
-			spec := provisioner.SnapshotSpec{ID: id, SourceID: disk, Location: "eastus", Incremental: true}
+			id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/snapshots/%s", subscription, group,
+				name)
+			spec := provisioner.SnapshotSpec{
+				ID:          id,
+				SourceID:    disk,
+				Location:    "eastus",
+				Incremental: true,
+			}
 			_, err := l.cloud.Snapshots().Create(l.Context(), spec)
 			return err
 		}
 		l.rule(faults.Rule{
-			Method: http.MethodPut, Kind: "snapshots", Times: 1,
-			Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(time.Minute),
+			Method:     http.MethodPut,
+			Kind:       "snapshots",
+			Times:      1,
+			Status:     429,
+			Code:       "TooManyRequests",
+			RetryAfter: latency.Duration(time.Minute),
 		})
 		l.header = http.Header{"X-Ms-Ratelimit-Remaining-Resource": {"Microsoft.Compute/HighCostSnapshotCreateHydrate3Min;0"}}
 		if err := snapshot("first"); provisioner.KindOf(err) != provisioner.RateLimited {

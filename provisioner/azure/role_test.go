@@ -11,8 +11,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
 
-// That the role is enough is shown by each test against azuresim, the conformance suite above all: startSimulator assigns the
-// driver nothing but the role. This shows that it holds nothing besides: without any one of its actions, a life of disks fails.
+// That the role is enough is shown by each test against azuresim, the conformance suite above all:
+// startSimulator assigns the driver nothing but the role. This shows that it holds nothing besides:
+// without any one of its actions, a life of disks fails.
 func TestTheRoleHoldsNoActionThatIsNotNeeded(t *testing.T) {
 	s := startSimulator(t)
 	vm, instance := s.newVM(t, "Standard_D4s_v3", ""), s.newScaleSetVM(t, "Standard_D4s_v3", "")
@@ -33,7 +34,8 @@ func TestTheRoleHoldsNoActionThatIsNotNeeded(t *testing.T) {
 	}
 }
 
-// refused wants that azuresim refused a call of the driver since then for want of an action, and not that something else went wrong.
+// refused wants that azuresim refused a call of the driver since then for want of an action, and
+// not that something else went wrong.
 func (s *simulator) refused(t *testing.T, since uint64) {
 	t.Helper()
 	if s.refusals(t, since) == 0 {
@@ -49,8 +51,9 @@ func (s *simulator) refusals(t *testing.T, since uint64) int {
 	return count(calls, func(c seenCall) bool { return c.Code == "AuthorizationFailed" || c.Code == "LinkedAuthorizationFailed" })
 }
 
-// unlessRefused waits for what do returns. A poll that is refused says nothing about the operation, so the driver continues to ask for
-// as long as its caller waits. When azuresim has refused a few calls, the caller stops waiting.
+// unlessRefused waits for what do returns. A poll that is refused says nothing about the operation,
+// so the driver continues to ask for as long as its caller waits. When azuresim has refused a few
+// calls, the caller stops waiting.
 func (s *simulator) unlessRefused(t *testing.T, stop context.CancelFunc, do func() error) error {
 	t.Helper()
 	_, since := s.requests(t, 0)
@@ -76,10 +79,17 @@ func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
 	cloud, closeIt := s.open(t)
 	defer closeIt()
 	id := func(kind, text string) string {
-		return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s/%s-%s", subscription, group, kind, name, text)
+		return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s/%s-%s", subscription, group, kind,
+			name, text)
 	}
 	disk, clone, restored, snapshot := id("disks", "a"), id("disks", "clone"), id("disks", "restored"), id("snapshots", "s")
-	spec := provisioner.DiskSpec{ID: disk, Location: "eastus", SizeBytes: 8 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}}
+	spec := provisioner.DiskSpec{
+		ID:           disk,
+		Location:     "eastus",
+		SizeBytes:    8 << 30,
+		MaxShares:    1,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	}
 	var faults []error
 	step := func(what string, do func() (provisioner.Operation, error)) {
 		if len(faults) > 0 {
@@ -114,19 +124,29 @@ func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
 	step("create", func() (provisioner.Operation, error) { return cloud.Disks().Create(ctx, spec) })
 	step("clone", from(clone, disk))
 	step("snapshot", func() (provisioner.Operation, error) {
-		return cloud.Snapshots().Create(ctx, provisioner.SnapshotSpec{ID: snapshot, SourceID: disk, Location: "eastus", Incremental: true})
+		return cloud.Snapshots().Create(ctx, provisioner.SnapshotSpec{
+			ID:          snapshot,
+			SourceID:    disk,
+			Location:    "eastus",
+			Incremental: true,
+		})
 	})
 	step("restore", from(restored, snapshot))
 	set, access := id("diskEncryptionSets", "set"), id("diskAccesses", "access")
 	s.newLinked(t, set)
 	s.newLinked(t, access)
-	step("encrypt", s.special(ctx, cloud, id("disks", "encrypted"), func(s *provisioner.DiskSpec) { s.DiskEncryptionSetID = set }))
+	step("encrypt", s.special(ctx, cloud, id("disks", "encrypted"),
+		func(s *provisioner.DiskSpec) { s.DiskEncryptionSetID = set }))
 	step("make private", s.special(ctx, cloud, id("disks", "private"), func(s *provisioner.DiskSpec) {
 		s.NetworkAccessPolicy, s.DiskAccessID = "AllowPrivate", access
 	}))
 	for _, machine := range []string{vm, instance} {
 		step("attach", func() (provisioner.Operation, error) {
-			return cloud.Attachments().Attach(ctx, provisioner.AttachRequest{VMID: machine, DiskID: clone, CachingMode: "None"})
+			return cloud.Attachments().Attach(ctx, provisioner.AttachRequest{
+				VMID:        machine,
+				DiskID:      clone,
+				CachingMode: "None",
+			})
 		})
 		step("detach", func() (provisioner.Operation, error) { return cloud.Attachments().Detach(ctx, machine, clone) })
 	}
@@ -136,10 +156,15 @@ func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
 }
 
 // special makes a disk that refers to something.
-func (s *simulator) special(ctx context.Context, cloud *azure.Cloud, id string, change func(*provisioner.DiskSpec)) func() (provisioner.Operation, error) {
+func (s *simulator) special(ctx context.Context, cloud *azure.Cloud, id string,
+	change func(*provisioner.DiskSpec)) func() (provisioner.Operation, error) {
 	return func() (provisioner.Operation, error) {
 		spec := provisioner.DiskSpec{
-			ID: id, Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+			ID:           id,
+			Location:     "eastus",
+			SizeBytes:    4 << 30,
+			MaxShares:    1,
+			DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 		}
 		change(&spec)
 		return cloud.Disks().Create(ctx, spec)

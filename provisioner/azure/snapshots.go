@@ -35,7 +35,11 @@ func (c *Cloud) readSnapshot(ctx context.Context, id string) (snapshotView, erro
 
 // viewOfSnapshot translates a snapshot from the SDK's model.
 func viewOfSnapshot(s *armcompute.Snapshot) snapshotView {
-	seen := snapshotView{Snapshot: provisioner.Snapshot{ID: client.Value(s.ID), Location: client.Value(s.Location), Tags: values(s.Tags)}}
+	seen := snapshotView{Snapshot: provisioner.Snapshot{
+		ID:       client.Value(s.ID),
+		Location: client.Value(s.Location),
+		Tags:     values(s.Tags),
+	}}
 	p := s.Properties
 	if p == nil {
 		return seen
@@ -62,7 +66,8 @@ func viewOfSnapshot(s *armcompute.Snapshot) snapshotView {
 
 // instant says that disks can be created from a snapshot whose background copy is not complete.
 func instant(state *armcompute.SnapshotAccessState) bool {
-	return state != nil && (*state == armcompute.SnapshotAccessStateInstantAccess || *state == armcompute.SnapshotAccessStateAvailableWithInstantAccess)
+	return state != nil && (*state == armcompute.SnapshotAccessStateInstantAccess ||
+		*state == armcompute.SnapshotAccessStateAvailableWithInstantAccess)
 }
 
 // Get implements provisioner.Snapshots.
@@ -99,9 +104,11 @@ func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (p
 	found, err := s.cloud.readSnapshot(ctx, spec.ID)
 	switch {
 	case err == nil && found.state == operation.StateDeleting:
-		return nil, provisioner.Errorf(provisioner.Conflict, "create snapshot %s: a snapshot of that name is being deleted", r.Name)
+		return nil, provisioner.Errorf(provisioner.Conflict, "create snapshot %s: a snapshot of that name is being deleted",
+			r.Name)
 	case err == nil && operation.Key(found.SourceID) != operation.Key(spec.SourceID):
-		return nil, provisioner.Errorf(provisioner.AlreadyExists, "create snapshot %s: it exists and is a snapshot of %s", r.Name, found.SourceID)
+		return nil, provisioner.Errorf(provisioner.AlreadyExists, "create snapshot %s: it exists and is a snapshot of %s", r.Name,
+			found.SourceID)
 	case err == nil && (found.state == operation.StateCreating || found.state == operation.StateUpdating):
 		return s.cloud.observe(operation.CreateSnapshot, spec.ID), nil
 	case err == nil && found.state != operation.StateFailed:
@@ -123,10 +130,13 @@ func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (p
 func newSnapshot(spec provisioner.SnapshotSpec) armcompute.Snapshot {
 	option := armcompute.DiskCreateOptionCopy
 	return armcompute.Snapshot{
-		Location: &spec.Location, Tags: pointers(spec.Tags),
+		Location: &spec.Location,
+		Tags:     pointers(spec.Tags),
 		Properties: &armcompute.SnapshotProperties{
 			CreationData: &armcompute.CreationData{
-				CreateOption: &option, SourceResourceID: &spec.SourceID, InstantAccessDurationMinutes: positive(spec.InstantAccessMinutes),
+				CreateOption:                 &option,
+				SourceResourceID:             &spec.SourceID,
+				InstantAccessDurationMinutes: positive(spec.InstantAccessMinutes),
 			},
 			Incremental:         &spec.Incremental,
 			DiskAccessID:        optional(spec.DiskAccessID),

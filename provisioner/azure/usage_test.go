@@ -21,7 +21,8 @@ func (l *lab) usageCalls() int {
 
 func TestManyQuestionsAboutQuotasCostAzureOneCallAMinute(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
-		skus := []string{"Standard_LRS", "StandardSSD_LRS", "StandardSSD_ZRS", "Premium_LRS", "Premium_ZRS", "PremiumV2_LRS", "UltraSSD_LRS"}
+		skus := []string{"Standard_LRS", "StandardSSD_LRS", "StandardSSD_ZRS", "Premium_LRS", "Premium_ZRS", "PremiumV2_LRS",
+			"UltraSSD_LRS"}
 		ask := func() {
 			answers := make(chan error)
 			for i := range 10 * len(skus) {
@@ -55,12 +56,17 @@ func TestManyQuestionsAboutQuotasCostAzureOneCallAMinute(t *testing.T) {
 
 func TestAQuotaThatCannotBeReadIsNotReadAgainAtOnce(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
-		added, err := l.faults.Add(faults.Rule{Kind: "usages", Status: 403, Code: "AuthorizationFailed"})
+		added, err := l.faults.Add(faults.Rule{
+			Kind:   "usages",
+			Status: 403,
+			Code:   "AuthorizationFailed",
+		})
 		if err != nil {
 			l.Fatal(err)
 		}
 		for range 5 {
-			if _, err := l.cloud.SKUs().Quota(l.Context(), "", "eastus", "Premium_LRS"); !errors.Is(err, provisioner.Unauthorized) {
+			if _, err := l.cloud.SKUs().Quota(l.Context(), "", "eastus", "Premium_LRS"); !errors.Is(err,
+				provisioner.Unauthorized) {
 				l.Errorf("want Unauthorized, got %v", err)
 			}
 		}
@@ -77,11 +83,20 @@ func TestAQuotaThatCannotBeReadIsNotReadAgainAtOnce(t *testing.T) {
 
 func TestARefusalForAnotherReasonThanTheQuotaIsNotInsufficientCapacity(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
-		if _, err := l.faults.Add(faults.Rule{Method: "PUT", Kind: "disks", Status: 409, Code: "OperationNotAllowed"}); err != nil {
+		if _, err := l.faults.Add(faults.Rule{
+			Method: "PUT",
+			Kind:   "disks",
+			Status: 409,
+			Code:   "OperationNotAllowed",
+		}); err != nil {
 			l.Fatal(err)
 		}
 		_, err := l.cloud.Disks().Create(l.Context(), provisioner.DiskSpec{
-			ID: "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/d", Location: "eastus", SizeBytes: 16 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+			ID:           "/subscriptions/" + subscription + "/resourceGroups/" + group + "/providers/Microsoft.Compute/disks/d",
+			Location:     "eastus",
+			SizeBytes:    16 << 30,
+			MaxShares:    1,
+			DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 		})
 		if !errors.Is(err, provisioner.FailedPrecondition) {
 			l.Errorf("want FailedPrecondition, got %v", err)

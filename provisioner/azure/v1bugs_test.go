@@ -8,8 +8,9 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 )
 
-// In V1 every attach and every detach sent all of a VM's data disks from a list that was up to ten minutes old, so that a disk that another process had
-// attached since was detached; and attaches and detaches took a call each.
+// In V1 every attach and every detach sent all of a VM's data disks from a list that was up to ten
+// minutes old, so that a disk that another process had attached since was detached; and attaches
+// and detaches took a call each.
 func TestV1BugTheDisksOfAVMAreSentFromAnOldList(t *testing.T) {
 	b := newBed(t, 4)
 	if err := b.outcome(b.attach(0)); err != nil {
@@ -35,7 +36,8 @@ func TestV1BugTheDisksOfAVMAreSentFromAnOldList(t *testing.T) {
 		t.Errorf("%d updates of the VM for two attaches and a detach", n)
 	}
 	writes := count(b.calls(), func(c seenCall) bool {
-		return (c.Method == http.MethodPut || c.Method == http.MethodPatch) && strings.Contains(strings.ToLower(c.Path), "/virtualmachines/")
+		return (c.Method == http.MethodPut || c.Method == http.MethodPatch) &&
+			strings.Contains(strings.ToLower(c.Path), "/virtualmachines/")
 	})
 	if writes > 0 {
 		t.Errorf("the VM was written as a whole %d times", writes)

@@ -45,9 +45,11 @@ func (v vmClient) get(ctx context.Context, withPower bool) (batch.VM, error) {
 	return seen.view(), nil
 }
 
-// incomplete is the error of a read whose answer is about another resource, or leaves out what was asked for.
+// incomplete is the error of a read whose answer is about another resource, or leaves out what was
+// asked for.
 func incomplete(what, name string) error {
-	return provisioner.Errorf(provisioner.Unavailable, "read %s %s: the answer is incomplete or about another %s", what, name, what)
+	return provisioner.Errorf(provisioner.Unavailable, "read %s %s: the answer is incomplete or about another %s", what, name,
+		what)
 }
 
 // model is what VMs and scale-set instances have in common in the SDK's model.
@@ -63,8 +65,14 @@ type model struct {
 
 func (m model) view() batch.VM {
 	return batch.VM{State: client.Value(m.state), Instance: provisioner.Instance{
-		ID: client.Value(m.id), Name: client.Value(m.name), Location: client.Value(m.location), Zone: first(m.zones), Size: m.size,
-		Power: powerOf(m.statuses, m.hibernates), DataDisks: dataDisksOf(m.storage), Settled: client.Value(m.state) == operation.StateSucceeded,
+		ID:        client.Value(m.id),
+		Name:      client.Value(m.name),
+		Location:  client.Value(m.location),
+		Zone:      first(m.zones),
+		Size:      m.size,
+		Power:     powerOf(m.statuses, m.hibernates),
+		DataDisks: dataDisksOf(m.storage),
+		Settled:   client.Value(m.state) == operation.StateSucceeded,
 	}}
 }
 
@@ -79,7 +87,12 @@ func (v vmClient) getVM(ctx context.Context, withPower bool) (model, error) {
 }
 
 func modelOfVM(got *armcompute.VirtualMachine) model {
-	m := model{id: got.ID, name: got.Name, location: got.Location, zones: got.Zones}
+	m := model{
+		id:       got.ID,
+		name:     got.Name,
+		location: got.Location,
+		zones:    got.Zones,
+	}
 	if p := got.Properties; p != nil {
 		m.state, m.storage, m.hibernates = p.ProvisioningState, p.StorageProfile, hibernates(p.AdditionalCapabilities)
 		if p.HardwareProfile != nil {
@@ -103,7 +116,12 @@ func (v vmClient) getScaleSetVM(ctx context.Context, withPower bool) (model, err
 }
 
 func modelOfScaleSetVM(got *armcompute.VirtualMachineScaleSetVM) model {
-	m := model{id: got.ID, name: got.Name, location: got.Location, zones: got.Zones}
+	m := model{
+		id:       got.ID,
+		name:     got.Name,
+		location: got.Location,
+		zones:    got.Zones,
+	}
 	if got.SKU != nil {
 		m.size = client.Value(got.SKU.Name)
 	}
@@ -125,7 +143,11 @@ func dataDisksOf(s *armcompute.StorageProfile) []provisioner.Attachment {
 		if d == nil || d.ManagedDisk == nil || d.ManagedDisk.ID == nil {
 			continue // a disk in a blob: this driver has none, and no VM has both kinds
 		}
-		list = append(list, provisioner.Attachment{DiskID: *d.ManagedDisk.ID, LUN: client.Value(d.Lun), Detaching: client.Value(d.ToBeDetached)})
+		list = append(list, provisioner.Attachment{
+			DiskID:    *d.ManagedDisk.ID,
+			LUN:       client.Value(d.Lun),
+			Detaching: client.Value(d.ToBeDetached),
+		})
 	}
 	return list
 }
@@ -135,8 +157,9 @@ func hibernates(c *armcompute.AdditionalCapabilities) bool {
 	return c != nil && client.Value(c.HibernationEnabled)
 }
 
-// powerOf reads the status codes of an instance view. A VM that can be hibernated is never Stopped or Deallocated: while it is being hibernated, it looks like one
-// that is being deallocated, and it is not known in which order the two statuses appear.
+// powerOf reads the status codes of an instance view. A VM that can be hibernated is never Stopped
+// or Deallocated: while it is being hibernated, it looks like one that is being deallocated, and it
+// is not known in which order the two statuses appear.
 func powerOf(statuses []*armcompute.InstanceViewStatus, hibernates bool) provisioner.PowerState {
 	power := provisioner.PowerUnknown
 	for _, s := range statuses {

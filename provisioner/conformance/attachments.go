@@ -14,7 +14,8 @@ func attachmentTests() []test {
 		{"the disks of many VMs are listed together", func(r *run) {
 			var vms []string
 			for range 2 {
-				vms = append(vms, r.NewVM(r.T, r.SmallSize, ""), r.NewScaleSetVM(r.T, r.SmallSize, ""), r.NewFlexibleVM(r.T, r.SmallSize, ""))
+				vms = append(vms, r.NewVM(r.T, r.SmallSize, ""), r.NewScaleSetVM(r.T, r.SmallSize, ""),
+					r.NewFlexibleVM(r.T, r.SmallSize, ""))
 			}
 			id, other := r.disk(nil), r.disk(nil)
 			for vm, disk := range map[string]string{vms[0]: id, vms[1]: other} {
@@ -40,8 +41,10 @@ func attachmentTests() []test {
 				}
 			}
 		}},
-		{"a disk is attached to a VM and detached, each again a success", attachAndDetach(func(r *run) string { return r.NewVM(r.T, r.SmallSize, "1") })},
-		{"a disk is attached to a scale-set instance and detached", attachAndDetach(func(r *run) string { return r.NewScaleSetVM(r.T, r.SmallSize, "1") })},
+		{"a disk is attached to a VM and detached, each again a success",
+			attachAndDetach(func(r *run) string { return r.NewVM(r.T, r.SmallSize, "1") })},
+		{"a disk is attached to a scale-set instance and detached",
+			attachAndDetach(func(r *run) string { return r.NewScaleSetVM(r.T, r.SmallSize, "1") })},
 		{"missing VMs and disks", func(r *run) {
 			vm, missingVM := r.NewVM(r.T, r.SmallSize, ""), r.id("virtualMachines")
 			id, missing := r.disk(nil), r.id("disks")
@@ -89,7 +92,10 @@ func attachmentTests() []test {
 		}},
 		{"caching of a shared disk is InvalidArgument", func(r *run) {
 			op, err := r.Cloud.Attachments().Attach(r.ctx, provisioner.AttachRequest{
-				VMID: r.NewVM(r.T, r.SmallSize, ""), DiskID: r.sharedDisk(2), CachingMode: "ReadWrite", Shared: true,
+				VMID:        r.NewVM(r.T, r.SmallSize, ""),
+				DiskID:      r.sharedDisk(2),
+				CachingMode: "ReadWrite",
+				Shared:      true,
 			})
 			r.refused(provisioner.InvalidArgument, op, err)
 		}},

@@ -20,8 +20,16 @@ func changeTests() []test {
 			before := r.get(id)
 			for _, change := range []provisioner.DiskChange{
 				{},
-				{SizeBytes: before.SizeBytes, From: provisioner.DiskSettings{EnableBursting: true, Tier: "P30"}, To: before.DiskSettings},
-				{From: provisioner.DiskSettings{Tier: "P50", DiskAccessID: r.id("diskAccesses"), Tags: map[string]string{"gone": "1"}}},
+				{
+					SizeBytes: before.SizeBytes,
+					From:      provisioner.DiskSettings{EnableBursting: true, Tier: "P30"},
+					To:        before.DiskSettings,
+				},
+				{From: provisioner.DiskSettings{
+					Tier:         "P50",
+					DiskAccessID: r.id("diskAccesses"),
+					Tags:         map[string]string{"gone": "1"},
+				}},
 			} {
 				op, err := r.Cloud.Disks().Update(r.ctx, id, change)
 				r.done(op, err)
@@ -37,7 +45,10 @@ func changeTests() []test {
 			if d := r.get(id); d.NetworkAccessPolicy != "AllowPrivate" || !strings.EqualFold(d.DiskAccessID, access) {
 				r.Fatalf("%+v", d)
 			}
-			op, err := r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{From: private, To: provisioner.DiskSettings{NetworkAccessPolicy: "DenyAll"}})
+			op, err := r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{
+				From: private,
+				To:   provisioner.DiskSettings{NetworkAccessPolicy: "DenyAll"},
+			})
 			r.done(op, err)
 			if d := r.get(id); d.NetworkAccessPolicy != "DenyAll" || d.DiskAccessID != "" {
 				r.Fatalf("%+v", d)
@@ -49,7 +60,10 @@ func changeTests() []test {
 			})
 			op, err := r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{
 				From: provisioner.DiskSettings{Tags: map[string]string{"gone": "1", "kept": "1", "never": "1"}},
-				To:   provisioner.DiskSettings{Tags: map[string]string{"kept": "2", "new": "3"}, RemovedTags: []string{"Unwanted", "never"}},
+				To: provisioner.DiskSettings{
+					Tags:        map[string]string{"kept": "2", "new": "3"},
+					RemovedTags: []string{"Unwanted", "never"},
+				},
 			})
 			r.done(op, err)
 			if got, want := r.get(id).Tags, map[string]string{"foreign": "1", "kept": "2", "new": "3"}; !maps.Equal(got, want) {
@@ -61,7 +75,8 @@ func changeTests() []test {
 			op, err := r.attach(vm, id, false)
 			r.done(op, err)
 			r.changes(id, provisioner.DiskSettings{Tier: "P40"})
-			op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{To: provisioner.DiskSettings{EnableBursting: true}})
+			op, err = r.Cloud.Disks().Update(r.ctx, id,
+				provisioner.DiskChange{To: provisioner.DiskSettings{EnableBursting: true}})
 			r.fails(provisioner.FailedPrecondition, op, err)
 			op, err = r.Cloud.Attachments().Detach(r.ctx, vm, id)
 			r.done(op, err)
@@ -89,14 +104,18 @@ func changeTests() []test {
 			op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SizeBytes: 4097 * GiB})
 			r.fails(provisioner.FailedPrecondition, op, err)
 		}},
-		{"a SKU changes at rest, or to Premium v2 in use without caching, and never to what Azure does not convert to", func(r *run) { r.converts() }},
+		{"a SKU changes at rest, or to Premium v2 in use without caching, and never to what Azure does not convert to",
+			func(r *run) { r.converts() }},
 		{"what a SKU does not have is InvalidArgument, and changes nothing", func(r *run) {
 			id := r.disk(nil)
 			before := r.get(id)
 			for what, change := range map[string]provisioner.DiskChange{
-				"IOPS of a Premium SSD":                 {To: provisioner.DiskSettings{DiskIOPSReadWrite: ptr(int64(5000))}},
-				"bursting of a small disk":              {To: provisioner.DiskSettings{EnableBursting: true}},
-				"one that is right and one that is not": {SizeBytes: 20 * GiB, To: provisioner.DiskSettings{EnableBursting: true}},
+				"IOPS of a Premium SSD":    {To: provisioner.DiskSettings{DiskIOPSReadWrite: ptr(int64(5000))}},
+				"bursting of a small disk": {To: provisioner.DiskSettings{EnableBursting: true}},
+				"one that is right and one that is not": {
+					SizeBytes: 20 * GiB,
+					To:        provisioner.DiskSettings{EnableBursting: true},
+				},
 			} {
 				op, err := r.Cloud.Disks().Update(r.ctx, id, change)
 				if err == nil {
@@ -132,8 +151,17 @@ func (r *run) changesEverything() {
 		s.SKUName, s.Zone, s.MaxShares, s.SizeBytes = "PremiumV2_LRS", "1", 2, 64*GiB
 	})
 	to := provisioner.DiskSettings{
-		DiskIOPSReadWrite: ptr(int64(20000)), DiskMBpsReadWrite: ptr(int64(500)), DiskIOPSReadOnly: ptr(int64(700)), DiskMBpsReadOnly: ptr(int64(40)),
-		NetworkAccessPolicy: "AllowPrivate", PublicNetworkAccess: "Disabled", DiskAccessID: r.linked("diskAccesses"), Tags: map[string]string{"one": "1", "two": "2"},
+		DiskIOPSReadWrite:   ptr(int64(20000)),
+		DiskMBpsReadWrite:   ptr(int64(500)),
+		DiskIOPSReadOnly:    ptr(int64(700)),
+		DiskMBpsReadOnly:    ptr(int64(40)),
+		NetworkAccessPolicy: "AllowPrivate",
+		PublicNetworkAccess: "Disabled",
+		DiskAccessID:        r.linked("diskAccesses"),
+		Tags: map[string]string{
+			"one": "1",
+			"two": "2",
+		},
 	}
 	op, err := r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{SizeBytes: 128 * GiB, To: to})
 	r.done(op, err)

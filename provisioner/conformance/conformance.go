@@ -33,13 +33,15 @@ type Harness struct {
 	Location string
 	// OtherLocation is another region of the platform.
 	OtherLocation string
-	// SmallSize is a VM size with SmallSlots data disks, SmallSlots at most 8. LargeSize has at least 16.
+	// SmallSize is a VM size with SmallSlots data disks, SmallSlots at most 8. LargeSize has at
+	// least 16.
 	SmallSize, LargeSize string
 	SmallSlots           int32
-	// NewVM makes a running VM without data disks; zone may be "". NewScaleSetVM makes an instance of a uniform scale set,
-	// NewFlexibleVM a VM in a flexible one.
+	// NewVM makes a running VM without data disks; zone may be "". NewScaleSetVM makes an instance
+	// of a uniform scale set, NewFlexibleVM a VM in a flexible one.
 	NewVM, NewScaleSetVM, NewFlexibleVM func(t *testing.T, size, zone string) string
-	// NewLinked makes the disk encryption set or disk access of that ID; nil if the platform does not check that it exists.
+	// NewLinked makes the disk encryption set or disk access of that ID; nil if the platform does
+	// not check that it exists.
 	NewLinked func(t *testing.T, id string)
 	// DeleteVM deletes a VM and waits.
 	DeleteVM func(t *testing.T, id string)
@@ -93,7 +95,11 @@ func Run(t *testing.T, factory func(t *testing.T) Harness) {
 				t.Run(test.name, func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), limit)
 					defer cancel()
-					test.run(&run{T: t, Harness: factory(t), ctx: ctx})
+					test.run(&run{
+						T:       t,
+						Harness: factory(t),
+						ctx:     ctx,
+					})
 				})
 			}
 		})
@@ -132,7 +138,14 @@ func (r *run) linked(kind string) string {
 
 func (r *run) spec() provisioner.DiskSpec {
 	return provisioner.DiskSpec{
-		ID: r.id("disks"), Location: r.Location, SizeBytes: 10 * GiB, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"suite": "conformance"}},
+		ID:        r.id("disks"),
+		Location:  r.Location,
+		SizeBytes: 10 * GiB,
+		MaxShares: 1,
+		DiskSettings: provisioner.DiskSettings{
+			SKUName: "Premium_LRS",
+			Tags:    map[string]string{"suite": "conformance"},
+		},
 	}
 }
 
@@ -195,7 +208,12 @@ func (r *run) refused(kind provisioner.Kind, op provisioner.Operation, err error
 }
 
 func (r *run) attach(vmID, diskID string, shared bool) (provisioner.Operation, error) {
-	return r.Cloud.Attachments().Attach(r.ctx, provisioner.AttachRequest{VMID: vmID, DiskID: diskID, CachingMode: "None", Shared: shared})
+	return r.Cloud.Attachments().Attach(r.ctx, provisioner.AttachRequest{
+		VMID:        vmID,
+		DiskID:      diskID,
+		CachingMode: "None",
+		Shared:      shared,
+	})
 }
 
 func (r *run) attached(vmID, diskID string) (provisioner.Attachment, bool) {

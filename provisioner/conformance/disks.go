@@ -21,7 +21,8 @@ func diskTests() []test {
 				r.Fatal(err)
 			}
 			if !strings.EqualFold(d.ID, spec.ID) || d.SizeBytes != spec.SizeBytes || d.SKUName != spec.SKUName || d.Zone != "1" ||
-				d.MaxShares != 2 || !maps.Equal(d.Tags, spec.Tags) || !d.Ready || d.UniqueID == "" || len(d.AttachedTo) != 0 || d.Location != spec.Location {
+				d.MaxShares != 2 || !maps.Equal(d.Tags, spec.Tags) || !d.Ready || d.UniqueID == "" || len(d.AttachedTo) != 0 ||
+				d.Location != spec.Location {
 				r.Fatalf("got %+v for %+v", d, spec)
 			}
 			if described, ok := op.(provisioner.DiskOperation); ok {
@@ -53,7 +54,8 @@ func diskTests() []test {
 			r.done(op, err)
 			other := r.disk(nil)
 			for what, change := range map[string]func(*provisioner.DiskSpec){
-				"size": func(s *provisioner.DiskSpec) { s.SizeBytes += GiB }, "SKU": func(s *provisioner.DiskSpec) { s.SKUName = "StandardSSD_LRS" },
+				"size":   func(s *provisioner.DiskSpec) { s.SizeBytes += GiB },
+				"SKU":    func(s *provisioner.DiskSpec) { s.SKUName = "StandardSSD_LRS" },
 				"shares": shared(3), "zone": func(s *provisioner.DiskSpec) { s.Zone = "2" },
 				"source": func(s *provisioner.DiskSpec) { s.SourceID = other },
 			} {
@@ -65,7 +67,8 @@ func diskTests() []test {
 				}
 				r.refused(provisioner.AlreadyExists, op, err)
 			}
-			if d, err := r.Cloud.Disks().Get(r.ctx, spec.ID); err != nil || d.SizeBytes != spec.SizeBytes || d.MaxShares != 1 || d.SKUName != spec.SKUName {
+			if d, err := r.Cloud.Disks().Get(r.ctx, spec.ID); err != nil || d.SizeBytes != spec.SizeBytes || d.MaxShares != 1 ||
+				d.SKUName != spec.SKUName {
 				r.Fatalf("touched: %+v, %v", d, err)
 			}
 		}},
@@ -164,7 +167,8 @@ func diskTests() []test {
 		{"Update refuses what cannot be", func(r *run) {
 			op, err := r.Cloud.Disks().Update(r.ctx, r.id("disks"), provisioner.DiskChange{SizeBytes: 20 * GiB})
 			r.fails(provisioner.NotFound, op, err)
-			op, err = r.Cloud.Disks().Update(r.ctx, r.disk(nil), provisioner.DiskChange{To: provisioner.DiskSettings{SKUName: "Golden_LRS"}})
+			op, err = r.Cloud.Disks().Update(r.ctx, r.disk(nil),
+				provisioner.DiskChange{To: provisioner.DiskSettings{SKUName: "Golden_LRS"}})
 			r.fails(provisioner.InvalidArgument, op, err)
 		}},
 		{"a shared disk that is attached cannot grow, and can when it is not", func(r *run) {
@@ -182,7 +186,8 @@ func diskTests() []test {
 			vm, id := r.NewVM(r.T, r.SmallSize, ""), r.disk(nil)
 			op, err := r.attach(vm, id, false)
 			r.done(op, err)
-			if d, err := r.Cloud.Disks().Get(r.ctx, id); err != nil || len(d.AttachedTo) != 1 || !strings.EqualFold(d.AttachedTo[0], vm) {
+			if d, err := r.Cloud.Disks().Get(r.ctx, id); err != nil || len(d.AttachedTo) != 1 ||
+				!strings.EqualFold(d.AttachedTo[0], vm) {
 				r.Fatalf("%+v, %v", d, err)
 			}
 			op, err = r.Cloud.Disks().Delete(r.ctx, id)
@@ -227,7 +232,10 @@ func updateChangesWhatItNames(r *run) {
 		r.Fatalf("it shrank: %+v", d)
 	}
 	sku := "StandardSSD_LRS"
-	op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{To: provisioner.DiskSettings{SKUName: sku, Tags: map[string]string{"a": "b"}}})
+	op, err = r.Cloud.Disks().Update(r.ctx, id, provisioner.DiskChange{To: provisioner.DiskSettings{
+		SKUName: sku,
+		Tags:    map[string]string{"a": "b"},
+	}})
 	r.done(op, err)
 	if d := get(); d.SKUName != sku || d.Tags["a"] != "b" || d.SizeBytes != grown || d.UniqueID != before.UniqueID {
 		r.Fatalf("after another SKU and tags: %+v", d)

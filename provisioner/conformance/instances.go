@@ -22,9 +22,12 @@ func instanceTests() []test {
 				}
 			}
 		}},
-		{"the power state and the disks of a VM are the platform's", powerStates(func(r *run) string { return r.NewVM(r.T, r.SmallSize, "") })},
-		{"the power state and the disks of a scale-set instance are the platform's", powerStates(func(r *run) string { return r.NewScaleSetVM(r.T, r.SmallSize, "") })},
-		{"the power state and the disks of a VM in a flexible scale set are the platform's", powerStates(func(r *run) string { return r.NewFlexibleVM(r.T, r.SmallSize, "") })},
+		{"the power state and the disks of a VM are the platform's",
+			powerStates(func(r *run) string { return r.NewVM(r.T, r.SmallSize, "") })},
+		{"the power state and the disks of a scale-set instance are the platform's",
+			powerStates(func(r *run) string { return r.NewScaleSetVM(r.T, r.SmallSize, "") })},
+		{"the power state and the disks of a VM in a flexible scale set are the platform's",
+			powerStates(func(r *run) string { return r.NewFlexibleVM(r.T, r.SmallSize, "") })},
 		{"a missing VM is NotFound", func(r *run) {
 			for _, kind := range []string{"virtualMachines", "virtualMachineScaleSets"} {
 				id := r.id(kind)
@@ -37,7 +40,8 @@ func instanceTests() []test {
 		}},
 		{"what a VM size takes", func(r *run) {
 			limits, err := r.Cloud.SKUs().VM(r.ctx, r.Location, strings.ToUpper(r.SmallSize))
-			if err != nil || limits.MaxDataDisks != r.SmallSlots || !limits.PremiumIO || !slices.Contains(limits.UltraZones, "1") || limits.UltraRegional {
+			if err != nil || limits.MaxDataDisks != r.SmallSlots || !limits.PremiumIO ||
+				!slices.Contains(limits.UltraZones, "1") || limits.UltraRegional {
 				r.Fatalf("%+v, %v", limits, err)
 			}
 			_, err = r.Cloud.SKUs().VM(r.ctx, r.Location, "Standard_Imaginary")
@@ -70,7 +74,8 @@ func instanceTests() []test {
 		{"what a disk may have", func(r *run) {
 			for size, shares := range map[int64]int32{10 * GiB: 3, 512 * GiB: 3, 513 * GiB: 5, 4096 * GiB: 5, 4097 * GiB: 10} {
 				limits, err := r.Cloud.SKUs().Disk(r.ctx, r.Location, "Premium_LRS", size)
-				if err != nil || limits.MaxShares != shares || limits.MinSizeBytes > 4*GiB || limits.MaxSizeBytes < 32767*GiB || !slices.Contains(limits.Zones, "1") {
+				if err != nil || limits.MaxShares != shares || limits.MinSizeBytes > 4*GiB || limits.MaxSizeBytes < 32767*GiB ||
+					!slices.Contains(limits.Zones, "1") {
 					r.Fatalf("%d GiB: %+v, %v", size/GiB, limits, err)
 				}
 			}
@@ -88,7 +93,8 @@ func powerStates(newVM func(r *run) string) func(r *run) {
 		vm, id := newVM(r), r.disk(nil)
 		op, err := r.attach(vm, id, false)
 		r.done(op, err)
-		for _, power := range []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated, provisioner.PowerRunning} {
+		for _, power := range []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated,
+			provisioner.PowerRunning} {
 			r.SetPower(r.T, vm, power)
 			i, err := r.Cloud.Instances().Get(r.ctx, otherCase(vm))
 			if err != nil || i.Power != power || len(i.DataDisks) != 1 || !strings.EqualFold(i.DataDisks[0].DiskID, id) {

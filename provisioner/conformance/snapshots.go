@@ -15,7 +15,13 @@ func plainSnapshotTests() []test {
 	return []test{
 		{"a snapshot reads back and a disk can be made from it", func(r *run) {
 			source := r.disk(nil)
-			spec := provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: source, Location: r.Location, Incremental: true, Tags: map[string]string{"a": "b"}}
+			spec := provisioner.SnapshotSpec{
+				ID:          r.id("snapshots"),
+				SourceID:    source,
+				Location:    r.Location,
+				Incremental: true,
+				Tags:        map[string]string{"a": "b"},
+			}
 			op, err := r.Cloud.Snapshots().Create(r.ctx, spec)
 			r.done(op, err)
 			op, err = r.Cloud.Snapshots().Create(r.ctx, spec)
@@ -25,19 +31,26 @@ func plainSnapshotTests() []test {
 				if err != nil {
 					r.Fatal(err)
 				}
-				return s.Ready && s.Cut && s.Incremental && s.CompletionPercent == 100 && s.CopyFailure == "" && strings.EqualFold(s.SourceID, source) && s.SizeBytes == 10*GiB && !s.Created.IsZero() && s.Tags["a"] == "b"
+				return s.Ready && s.Cut && s.Incremental && s.CompletionPercent == 100 && s.CopyFailure == "" &&
+					strings.EqualFold(s.SourceID, source) && s.SizeBytes == 10*GiB && !s.Created.IsZero() && s.Tags["a"] == "b"
 			})
 			restored := r.disk(func(d *provisioner.DiskSpec) { d.SourceID = spec.ID })
 			if d, err := r.Cloud.Disks().Get(r.ctx, restored); err != nil || !strings.EqualFold(d.SourceID, spec.ID) {
 				r.Fatalf("%+v, %v", d, err)
 			}
 			all, err := r.Cloud.Snapshots().List(r.ctx, r.Scope)
-			if err != nil || !slices.ContainsFunc(all, func(s provisioner.Snapshot) bool { return strings.EqualFold(s.ID, spec.ID) }) {
+			if err != nil || !slices.ContainsFunc(all,
+				func(s provisioner.Snapshot) bool { return strings.EqualFold(s.ID, spec.ID) }) {
 				r.Fatalf("not in the list: %v", err)
 			}
 		}},
 		{"a snapshot of another source already exists", func(r *run) {
-			spec := provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: r.disk(nil), Location: r.Location, Incremental: true}
+			spec := provisioner.SnapshotSpec{
+				ID:          r.id("snapshots"),
+				SourceID:    r.disk(nil),
+				Location:    r.Location,
+				Incremental: true,
+			}
 			op, err := r.Cloud.Snapshots().Create(r.ctx, spec)
 			r.done(op, err)
 			spec.SourceID = r.disk(nil)
@@ -45,11 +58,20 @@ func plainSnapshotTests() []test {
 			r.refused(provisioner.AlreadyExists, op, err)
 		}},
 		{"a missing source is NotFound", func(r *run) {
-			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: r.id("disks"), Location: r.Location})
+			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{
+				ID:       r.id("snapshots"),
+				SourceID: r.id("disks"),
+				Location: r.Location,
+			})
 			r.fails(provisioner.NotFound, op, err)
 		}},
 		{"a deleted snapshot is gone, and deleting it again a success", func(r *run) {
-			spec := provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: r.disk(nil), Location: r.Location, Incremental: true}
+			spec := provisioner.SnapshotSpec{
+				ID:          r.id("snapshots"),
+				SourceID:    r.disk(nil),
+				Location:    r.Location,
+				Incremental: true,
+			}
 			op, err := r.Cloud.Snapshots().Create(r.ctx, spec)
 			r.done(op, err)
 			for range 2 {
@@ -63,7 +85,12 @@ func plainSnapshotTests() []test {
 			source := r.disk(nil)
 			release := r.Slow(r.T, CreateSnapshot)
 			defer release()
-			spec := provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: source, Location: r.Location, Incremental: true}
+			spec := provisioner.SnapshotSpec{
+				ID:          r.id("snapshots"),
+				SourceID:    source,
+				Location:    r.Location,
+				Incremental: true,
+			}
 			first, err := r.Cloud.Snapshots().Create(r.ctx, spec)
 			if err != nil {
 				r.Fatal(err)
@@ -77,12 +104,22 @@ func plainSnapshotTests() []test {
 			r.done(second, nil)
 		}},
 		{"a snapshot of a disk is in the disk's region", func(r *run) {
-			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: r.disk(nil), Location: r.OtherLocation, Incremental: true})
+			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{
+				ID:          r.id("snapshots"),
+				SourceID:    r.disk(nil),
+				Location:    r.OtherLocation,
+				Incremental: true,
+			})
 			r.fails(provisioner.InvalidArgument, op, err)
 		}},
 		{"access policies are taken", func(r *run) {
 			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{
-				ID: r.id("snapshots"), SourceID: r.disk(nil), Location: r.Location, NetworkAccessPolicy: "DenyAll", PublicNetworkAccess: "Disabled", DataAccessAuthMode: "AzureActiveDirectory",
+				ID:                  r.id("snapshots"),
+				SourceID:            r.disk(nil),
+				Location:            r.Location,
+				NetworkAccessPolicy: "DenyAll",
+				PublicNetworkAccess: "Disabled",
+				DataAccessAuthMode:  "AzureActiveDirectory",
 			})
 			r.done(op, err)
 		}},
@@ -92,7 +129,12 @@ func plainSnapshotTests() []test {
 // snapshot makes a snapshot and waits until its content is fixed.
 func (r *run) snapshot(sourceID string, change func(*provisioner.SnapshotSpec)) string {
 	r.Helper()
-	spec := provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: sourceID, Location: r.Location, Incremental: true}
+	spec := provisioner.SnapshotSpec{
+		ID:          r.id("snapshots"),
+		SourceID:    sourceID,
+		Location:    r.Location,
+		Incremental: true,
+	}
 	if change != nil {
 		change(&spec)
 	}
@@ -125,14 +167,20 @@ func copyTests() []test {
 			op, err := r.Cloud.Snapshots().Delete(r.ctx, local)
 			r.done(op, err)
 			restored := r.disk(func(d *provisioner.DiskSpec) { d.SourceID, d.Location = target, r.OtherLocation })
-			if d, err := r.Cloud.Disks().Get(r.ctx, restored); err != nil || !d.Ready || !strings.EqualFold(d.Location, r.OtherLocation) {
+			if d, err := r.Cloud.Disks().Get(r.ctx, restored); err != nil || !d.Ready ||
+				!strings.EqualFold(d.Location, r.OtherLocation) {
 				r.Fatalf("%+v, %v", d, err)
 			}
 		}},
 		{"a copy of a copy's other source already exists", func(r *run) {
 			disk := r.disk(nil)
 			first, second := r.snapshot(disk, nil), r.snapshot(disk, nil)
-			spec := provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: first, Location: r.OtherLocation, Incremental: true}
+			spec := provisioner.SnapshotSpec{
+				ID:          r.id("snapshots"),
+				SourceID:    first,
+				Location:    r.OtherLocation,
+				Incremental: true,
+			}
 			op, err := r.Cloud.Snapshots().Create(r.ctx, spec)
 			r.done(op, err)
 			op, err = r.Cloud.Snapshots().Create(r.ctx, spec)
@@ -143,11 +191,20 @@ func copyTests() []test {
 		}},
 		{"a full snapshot cannot be copied", func(r *run) {
 			full := r.snapshot(r.disk(nil), func(s *provisioner.SnapshotSpec) { s.Incremental = false })
-			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: full, Location: r.OtherLocation})
+			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{
+				ID:       r.id("snapshots"),
+				SourceID: full,
+				Location: r.OtherLocation,
+			})
 			r.fails(provisioner.InvalidArgument, op, err)
 		}},
 		{"a copy of a missing snapshot is NotFound", func(r *run) {
-			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: r.id("snapshots"), Location: r.OtherLocation, Incremental: true})
+			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{
+				ID:          r.id("snapshots"),
+				SourceID:    r.id("snapshots"),
+				Location:    r.OtherLocation,
+				Incremental: true,
+			})
 			r.fails(provisioner.NotFound, op, err)
 		}},
 	}
@@ -187,12 +244,20 @@ func provisionedSnapshotTests() []test {
 		}},
 		{"instant access to a snapshot of a Premium disk is InvalidArgument", func(r *run) {
 			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{
-				ID: r.id("snapshots"), SourceID: r.disk(nil), Location: r.Location, Incremental: true, InstantAccessMinutes: 60,
+				ID:                   r.id("snapshots"),
+				SourceID:             r.disk(nil),
+				Location:             r.Location,
+				Incremental:          true,
+				InstantAccessMinutes: 60,
 			})
 			r.fails(provisioner.InvalidArgument, op, err)
 		}},
 		{"a full snapshot of an Ultra disk is InvalidArgument", func(r *run) {
-			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{ID: r.id("snapshots"), SourceID: r.ultraDisk(), Location: r.Location})
+			op, err := r.Cloud.Snapshots().Create(r.ctx, provisioner.SnapshotSpec{
+				ID:       r.id("snapshots"),
+				SourceID: r.ultraDisk(),
+				Location: r.Location,
+			})
 			r.fails(provisioner.InvalidArgument, op, err)
 		}},
 	}

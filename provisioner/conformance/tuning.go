@@ -7,7 +7,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// readsBackTuning creates a disk for each group of parameters that go together, and reads them back.
+// readsBackTuning creates a disk for each group of parameters that go together, and reads them
+// back.
 func (r *run) readsBackTuning() {
 	number, size := func(n int64) *int64 { return &n }, int32(512)
 	set, access := r.linked("diskEncryptionSets"), r.linked("diskAccesses")
@@ -17,7 +18,8 @@ func (r *run) readsBackTuning() {
 		},
 		"performance of a disk of its own": func(s *provisioner.DiskSpec) {
 			s.SKUName, s.Zone, s.SizeBytes, s.MaxShares, s.LogicalSectorSize = "UltraSSD_LRS", "1", 64*GiB, 2, &size
-			s.DiskIOPSReadWrite, s.DiskMBpsReadWrite, s.DiskIOPSReadOnly, s.DiskMBpsReadOnly = number(2000), number(200), number(700), number(20)
+			s.DiskIOPSReadWrite, s.DiskMBpsReadWrite, s.DiskIOPSReadOnly, s.DiskMBpsReadOnly = number(2000), number(200), number(
+				700), number(20)
 		},
 		"performance plus": func(s *provisioner.DiskSpec) { s.SizeBytes, s.EnablePerformancePlus = 513*GiB, true },
 		"access and encryption": func(s *provisioner.DiskSpec) {
@@ -34,18 +36,21 @@ func (r *run) readsBackTuning() {
 		if err != nil {
 			r.Fatal(err)
 		}
-		if lost := append(lost(spec.DiskSettings, d.Named(spec.DiskSettings)), lost(spec.ImmutableDiskSettings, d.ImmutableDiskSettings)...); len(lost) > 0 {
+		if lost := append(lost(spec.DiskSettings, d.Named(spec.DiskSettings)),
+			lost(spec.ImmutableDiskSettings, d.ImmutableDiskSettings)...); len(lost) > 0 {
 			r.Errorf("%s: lost or changed: %s", what, strings.Join(lost, ", "))
 		}
 	}
 }
 
-// lost names the fields that were asked for and that the disk does not have. The platform may fill in more.
+// lost names the fields that were asked for and that the disk does not have. The platform may fill
+// in more.
 func lost(asked, found any) (names []string) {
 	want, got := reflect.ValueOf(asked), reflect.ValueOf(found)
 	for i := range want.NumField() {
 		w, g := want.Field(i), got.Field(i)
-		same := w.IsZero() || reflect.DeepEqual(w.Interface(), g.Interface()) || w.Kind() == reflect.String && strings.EqualFold(w.String(), g.String())
+		same := w.IsZero() || reflect.DeepEqual(w.Interface(), g.Interface()) || w.Kind() == reflect.String &&
+			strings.EqualFold(w.String(), g.String())
 		if !same {
 			names = append(names, want.Type().Field(i).Name)
 		}

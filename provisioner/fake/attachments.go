@@ -23,20 +23,34 @@ func (l *lane) prune() {
 
 // Attach implements provisioner.Attachments.
 func (a attachments) Attach(ctx context.Context, request provisioner.AttachRequest) (provisioner.Operation, error) {
-	return a.p.vmCall(ctx, vmCall{method: AttachmentsAttach, vmID: request.VMID, diskID: request.DiskID, shared: request.Shared,
-		do: func(plan effect) (*operation, error) { return a.p.attach(request, plan) }})
+	return a.p.vmCall(ctx, vmCall{
+		method: AttachmentsAttach,
+		vmID:   request.VMID,
+		diskID: request.DiskID,
+		shared: request.Shared,
+		do:     func(plan effect) (*operation, error) { return a.p.attach(request, plan) },
+	})
 }
 
 // Detach implements provisioner.Attachments.
 func (a attachments) Detach(ctx context.Context, vmID, diskID string) (provisioner.Operation, error) {
-	return a.p.vmCall(ctx, vmCall{method: AttachmentsDetach, vmID: vmID, diskID: diskID,
-		do: func(plan effect) (*operation, error) { return a.p.detach(vmID, diskID, plan, false) }})
+	return a.p.vmCall(ctx, vmCall{
+		method: AttachmentsDetach,
+		vmID:   vmID,
+		diskID: diskID,
+		do:     func(plan effect) (*operation, error) { return a.p.detach(vmID, diskID, plan, false) },
+	})
 }
 
 // ForceDetach implements provisioner.Attachments.
 func (a attachments) ForceDetach(ctx context.Context, vmID, diskID string) (provisioner.Operation, error) {
-	return a.p.vmCall(ctx, vmCall{method: AttachmentsForceDetach, vmID: vmID, diskID: diskID, preempts: true,
-		do: func(plan effect) (*operation, error) { return a.p.detach(vmID, diskID, plan, true) }})
+	return a.p.vmCall(ctx, vmCall{
+		method:   AttachmentsForceDetach,
+		vmID:     vmID,
+		diskID:   diskID,
+		preempts: true,
+		do:       func(plan effect) (*operation, error) { return a.p.detach(vmID, diskID, plan, true) },
+	})
 }
 
 // Expect implements provisioner.Attachments: no call waits for another one.
@@ -73,7 +87,8 @@ func (p *platform) vmCall(ctx context.Context, call vmCall) (provisioner.Operati
 	return op, nil
 }
 
-// awaitTurn returns when no call that this one must wait for is in flight. It is called, and returns, with mu held.
+// awaitTurn returns when no call that this one must wait for is in flight. It is called, and
+// returns, with mu held.
 func (p *platform) awaitTurn(ctx context.Context, call vmCall) error {
 	arrived := -1
 	for {
@@ -97,7 +112,8 @@ func (p *platform) ahead(call vmCall, arrived *int) *operation {
 	if !ok || call.preempts {
 		return nil
 	}
-	if s := v.slot(call.diskID); s != nil && (s.attaching != nil) == (call.method == AttachmentsAttach) && (s.attaching != nil || s.detaching != nil) {
+	if s := v.slot(call.diskID); s != nil && (s.attaching != nil) == (call.method == AttachmentsAttach) &&
+		(s.attaching != nil || s.detaching != nil) {
 		return nil // the same is under way: the call shares its operation
 	}
 	if call.shared {
@@ -122,7 +138,8 @@ func (p *platform) ahead(call vmCall, arrived *int) *operation {
 	return v.lane.inFlight[0]
 }
 
-// arrivedBefore says whether call may share the departure in flight: not if that is still at work on the same disk.
+// arrivedBefore says whether call may share the departure in flight: not if that is still at work
+// on the same disk.
 func arrivedBefore(call vmCall, v *vm) bool {
 	s := v.slot(call.diskID)
 	return s == nil || (s.attaching == nil && s.detaching == nil)
@@ -145,7 +162,11 @@ func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*oper
 	if err := p.room(v, d); err != nil {
 		return nil, err
 	}
-	taken := &slot{diskID: d.ID, lun: v.freeLUN(), request: request}
+	taken := &slot{
+		diskID:  d.ID,
+		lun:     v.freeLUN(),
+		request: request,
+	}
 	v.slots = append(v.slots, taken)
 	op := p.begin(p.options.Latency.Attach, plan, func() error {
 		if p.vms[key(v.ID)] != v {
@@ -186,16 +207,19 @@ func (p *platform) attachable(request provisioner.AttachRequest) (*vm, *disk, er
 	case !slices.Contains([]string{"", "None", "ReadOnly", "ReadWrite"}, request.CachingMode):
 		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %q does not exist", request.CachingMode)
 	case d.MaxShares > 1 && request.CachingMode != "" && request.CachingMode != "None":
-		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %s: a shared disk has none", request.CachingMode)
+		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %s: a shared disk has none",
+			request.CachingMode)
 	case (provisioned(d.SKUName) || d.SizeBytes >= 4096*gib) && request.CachingMode != "" && request.CachingMode != "None":
-		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %s: a %s disk of %d GiB has none", request.CachingMode, d.SKUName, d.SizeBytes/gib)
+		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "caching mode %s: a %s disk of %d GiB has none",
+			request.CachingMode, d.SKUName, d.SizeBytes/gib)
 	case d.Zone != v.Zone && (d.Zone != "" || offers()[d.SKUName].zonal):
 		return nil, nil, provisioner.Errorf(provisioner.InvalidArgument, "disk zone %q is not VM zone %q", d.Zone, v.Zone)
 	}
 	return v, d, nil
 }
 
-// AttachedAs returns the request by which a disk was attached to a VM; ok is false for one that is not.
+// AttachedAs returns the request by which a disk was attached to a VM; ok is false for one that is
+// not.
 func (c *Cloud) AttachedAs(vmID, diskID string) (request provisioner.AttachRequest, ok bool) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -254,7 +278,8 @@ func (p *platform) detach(vmID, diskID string, plan effect, force bool) (*operat
 	case s == nil:
 		return p.ended(), nil
 	case v.Power == provisioner.PowerHibernated:
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s cannot be detached from VM %s, which is hibernated", diskID, vmID)
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
+			"disk %s cannot be detached from VM %s, which is hibernated", diskID, vmID)
 	case s.detaching != nil && !force:
 		return s.detaching, nil
 	}
@@ -281,7 +306,8 @@ func (a attachments) List(ctx context.Context, vmID string) ([]provisioner.Attac
 	return v.DataDisks, err
 }
 
-// ListMany implements provisioner.Attachments. It has an answer for each VM that exists, also for a single one.
+// ListMany implements provisioner.Attachments. It has an answer for each VM that exists, also for a
+// single one.
 func (a attachments) ListMany(ctx context.Context, vmIDs []string) (map[string][]provisioner.Attachment, error) {
 	return read(ctx, a.p, AttachmentsListMany, "", func() (map[string][]provisioner.Attachment, error) {
 		found := map[string][]provisioner.Attachment{}

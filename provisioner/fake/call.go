@@ -10,7 +10,8 @@ import (
 )
 
 // call runs a method that begins an operation: faults first, then do under mu, then the log.
-func (p *platform) call(ctx context.Context, method Method, id string, do func(effect) (*operation, error)) (provisioner.Operation, error) {
+func (p *platform) call(ctx context.Context, method Method, id string,
+	do func(effect) (*operation, error)) (provisioner.Operation, error) {
 	plan, err := p.enter(ctx, method, id, "")
 	if err != nil {
 		return nil, p.leave(method, id, "", err)
@@ -42,7 +43,8 @@ func read[T any](ctx context.Context, p *platform, method Method, id string, do 
 }
 
 // list reads those of a kind of resource that are within the scope, in the order of their IDs.
-func list[R interface{ seen() S }, S any](ctx context.Context, p *platform, method Method, all map[string]R, scope provisioner.Scope) ([]S, error) {
+func list[R interface{ seen() S }, S any](ctx context.Context, p *platform, method Method, all map[string]R,
+	scope provisioner.Scope) ([]S, error) {
 	return read(ctx, p, method, scope.ResourceGroup, func() ([]S, error) {
 		if !p.groupExists(scope.ResourceGroup) {
 			return nil, provisioner.Errorf(provisioner.NotFound, "resource group %q does not exist", scope.ResourceGroup)
@@ -59,5 +61,6 @@ func list[R interface{ seen() S }, S any](ctx context.Context, p *platform, meth
 
 func within(id string, scope provisioner.Scope) bool {
 	r, err := parse(id)
-	return err == nil && strings.EqualFold(r.subscription, scope.SubscriptionID) && strings.EqualFold(r.group, scope.ResourceGroup)
+	return err == nil && strings.EqualFold(r.subscription, scope.SubscriptionID) &&
+		strings.EqualFold(r.group, scope.ResourceGroup)
 }

@@ -26,8 +26,9 @@ type Options struct {
 	Sizes map[string]int32
 	// MaxDisks is the quota on disks; 0 for none.
 	MaxDisks int
-	// GoalState makes VMs list what they are to have: a disk from the moment at which its attach is accepted, and no more from
-	// the moment at which its detach is, also after the detach has failed. Otherwise they list what they have.
+	// GoalState makes VMs list what they are to have: a disk from the moment at which its attach is
+	// accepted, and no more from the moment at which its detach is, also after the detach has
+	// failed. Otherwise they list what they have.
 	GoalState bool
 }
 
@@ -36,8 +37,9 @@ type Latency struct {
 	CreateDisk, UpdateDisk, DeleteDisk time.Duration
 	CreateSnapshot, DeleteSnapshot     time.Duration
 	Attach, Detach, ForceDetach        time.Duration
-	// BackgroundCopy is how long the content of a copy takes to arrive after its creation has ended: of a snapshot of a snapshot,
-	// of a snapshot of an Ultra or Premium v2 disk, and of such a disk made from a snapshot.
+	// BackgroundCopy is how long the content of a copy takes to arrive after its creation has
+	// ended: of a snapshot of a snapshot, of a snapshot of an Ultra or Premium v2 disk, and of such
+	// a disk made from a snapshot.
 	BackgroundCopy time.Duration
 }
 
@@ -166,8 +168,13 @@ func (p *platform) now() time.Time {
 // fault plan, and abort when it ends with one. The caller holds mu.
 func (p *platform) begin(latency time.Duration, plan effect, apply func() error, abort func()) *operation {
 	op := &operation{
-		p: p, ends: p.options.Clock.Now().Add(latency), hold: plan.hold, fail: plan.operationErr,
-		done: make(chan struct{}), apply: apply, abort: abort,
+		p:     p,
+		ends:  p.options.Clock.Now().Add(latency),
+		hold:  plan.hold,
+		fail:  plan.operationErr,
+		done:  make(chan struct{}),
+		apply: apply,
+		abort: abort,
 	}
 	p.inFlight = append(p.inFlight, op)
 	p.now()
@@ -181,7 +188,11 @@ func (p *platform) begin(latency time.Duration, plan effect, apply func() error,
 
 // ended is an operation for which there was nothing to do. The caller need not hold mu.
 func (p *platform) ended() *operation {
-	op := &operation{p: p, done: make(chan struct{}), ended: true}
+	op := &operation{
+		p:     p,
+		done:  make(chan struct{}),
+		ended: true,
+	}
 	close(op.done)
 	return op
 }
@@ -195,7 +206,8 @@ func (p *platform) resume(ctx context.Context, method Method, token string) (pro
 	defer p.mu.Unlock()
 	op, ok := p.operations[token]
 	if !ok {
-		return nil, p.logLocked(method, token, "", provisioner.Errorf(provisioner.InvalidArgument, "resume: %q is no token of an operation", token))
+		return nil, p.logLocked(method, token, "",
+			provisioner.Errorf(provisioner.InvalidArgument, "resume: %q is no token of an operation", token))
 	}
 	p.now()
 	return op, p.logLocked(method, token, "", nil)

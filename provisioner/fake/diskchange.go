@@ -18,8 +18,12 @@ func (p *platform) updateDisk(id string, change provisioner.DiskChange, plan eff
 	want := found.Disk
 	want.SizeBytes, want.DiskSettings = max(found.SizeBytes, change.SizeBytes), change.Apply(found.DiskSettings)
 	if err := checkSpec(provisioner.DiskSpec{
-		SizeBytes: want.SizeBytes, MaxShares: want.MaxShares, Location: want.Location, Zone: want.Zone,
-		DiskSettings: want.DiskSettings, ImmutableDiskSettings: want.ImmutableDiskSettings,
+		SizeBytes:             want.SizeBytes,
+		MaxShares:             want.MaxShares,
+		Location:              want.Location,
+		Zone:                  want.Zone,
+		DiskSettings:          want.DiskSettings,
+		ImmutableDiskSettings: want.ImmutableDiskSettings,
 	}); err != nil {
 		return nil, err
 	}
@@ -55,7 +59,8 @@ func checkTuning(d provisioner.Disk) error {
 	}
 	premium := d.SKUName == "Premium_LRS" || d.SKUName == "Premium_ZRS"
 	switch {
-	case !provisioned(d.SKUName) && (d.DiskIOPSReadWrite != nil || d.DiskMBpsReadWrite != nil || d.DiskIOPSReadOnly != nil || d.DiskMBpsReadOnly != nil):
+	case !provisioned(d.SKUName) && (d.DiskIOPSReadWrite != nil || d.DiskMBpsReadWrite != nil || d.DiskIOPSReadOnly != nil ||
+		d.DiskMBpsReadOnly != nil):
 		return refuse("IOPS and throughput of a %s disk cannot be chosen", d.SKUName)
 	case d.DiskIOPSReadWrite != nil && *d.DiskIOPSReadWrite > 400000:
 		return refuse("a disk has at most 400000 IOPS, not %d", *d.DiskIOPSReadWrite)
@@ -75,7 +80,8 @@ func checkChange(from, to provisioner.Disk, attached bool) error {
 	}
 	redundant := func(sku string) bool { return strings.HasSuffix(sku, "_ZRS") }
 	switch {
-	case converts && (provisioned(from.SKUName) || to.SKUName == "UltraSSD_LRS" || redundant(from.SKUName) != redundant(to.SKUName)):
+	case converts && (provisioned(from.SKUName) || to.SKUName == "UltraSSD_LRS" ||
+		redundant(from.SKUName) != redundant(to.SKUName)):
 		return provisioner.Errorf(provisioner.InvalidArgument, "a %s disk cannot become %s", from.SKUName, to.SKUName)
 	case attached && from.MaxShares > 1 && (grows || converts || to.Tier != from.Tier):
 		return refuse("size, SKU and tier of shared disk %s cannot change while it is attached", from.ID)

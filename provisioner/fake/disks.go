@@ -41,9 +41,15 @@ func (p *platform) createDisk(spec provisioner.DiskSpec, plan effect) (*operatio
 	}
 	p.serial++
 	made := &disk{Disk: provisioner.Disk{
-		ID: spec.ID, UniqueID: fmt.Sprintf("fake-disk-%d", p.serial), Location: spec.Location, Zone: spec.Zone,
-		SizeBytes: spec.SizeBytes, MaxShares: spec.MaxShares, SourceID: spec.SourceID,
-		DiskSettings: spec.DiskSettings, ImmutableDiskSettings: spec.ImmutableDiskSettings,
+		ID:                    spec.ID,
+		UniqueID:              fmt.Sprintf("fake-disk-%d", p.serial),
+		Location:              spec.Location,
+		Zone:                  spec.Zone,
+		SizeBytes:             spec.SizeBytes,
+		MaxShares:             spec.MaxShares,
+		SourceID:              spec.SourceID,
+		DiskSettings:          spec.DiskSettings,
+		ImmutableDiskSettings: spec.ImmutableDiskSettings,
 	}}
 	made.Tags, made.RemovedTags = maps.Clone(spec.Tags), nil
 	p.disks[key(spec.ID)] = made
@@ -90,7 +96,8 @@ func (p *platform) checkSource(spec provisioner.DiskSpec) error {
 	case !source.ready:
 		return provisioner.Errorf(provisioner.Conflict, "source %s is not ready", spec.SourceID)
 	case spec.SizeBytes < source.sizeBytes:
-		return provisioner.Errorf(provisioner.InvalidArgument, "size %d is smaller than the source's %d", spec.SizeBytes, source.sizeBytes)
+		return provisioner.Errorf(provisioner.InvalidArgument, "size %d is smaller than the source's %d", spec.SizeBytes,
+			source.sizeBytes)
 	}
 	return nil
 }
@@ -106,13 +113,22 @@ type source struct {
 
 func (p *platform) sourceOf(id string) (source, bool) {
 	if d, ok := p.disks[key(id)]; ok {
-		return source{ready: d.Ready && !d.deleting && d.copy.percent() >= 100, sizeBytes: d.SizeBytes, location: d.Location, skuName: d.SKUName}, true
+		return source{
+			ready:     d.Ready && !d.deleting && d.copy.percent() >= 100,
+			sizeBytes: d.SizeBytes,
+			location:  d.Location,
+			skuName:   d.SKUName,
+		}, true
 	}
 	if s, ok := p.snapshots[key(id)]; ok {
 		seen := s.seen()
 		return source{
-			ready: seen.Ready, sizeBytes: s.SizeBytes, location: s.Location, snapshot: true, incremental: s.Incremental,
-			instant: seen.Ready && seen.CompletionPercent < 100,
+			ready:       seen.Ready,
+			sizeBytes:   s.SizeBytes,
+			location:    s.Location,
+			snapshot:    true,
+			incremental: s.Incremental,
+			instant:     seen.Ready && seen.CompletionPercent < 100,
 		}, true
 	}
 	return source{}, false
@@ -176,7 +192,8 @@ func (p *platform) deleteDisk(id string, plan effect) (*operation, error) {
 	case found.op != nil:
 		return nil, provisioner.Errorf(provisioner.Conflict, "another operation on disk %s is in flight", id)
 	case len(found.AttachedTo) > 0: // as at Azure, a disk that is being attached can be deleted
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s is attached to %s", id, strings.Join(found.AttachedTo, ", "))
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s is attached to %s", id,
+			strings.Join(found.AttachedTo, ", "))
 	}
 	found.deleting = true
 	op := p.begin(p.options.Latency.DeleteDisk, plan,

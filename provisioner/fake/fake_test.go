@@ -22,7 +22,11 @@ func TestFakeConformsAtOnce(t *testing.T) {
 }
 
 func TestFakeConformsIfVMsListWhatTheyAreToHave(t *testing.T) {
-	latency := fake.Latency{Attach: 3 * time.Millisecond, Detach: 2 * time.Millisecond, ForceDetach: time.Millisecond}
+	latency := fake.Latency{
+		Attach:      3 * time.Millisecond,
+		Detach:      2 * time.Millisecond,
+		ForceDetach: time.Millisecond,
+	}
 	conformance.Run(t, func(*testing.T) conformance.Harness { return harness(latency, true) })
 }
 
@@ -30,29 +34,48 @@ func TestFakeConformsWithLatency(t *testing.T) {
 	ms := time.Millisecond
 	conformance.Run(t, func(*testing.T) conformance.Harness {
 		return harness(fake.Latency{
-			CreateDisk: ms, UpdateDisk: ms, DeleteDisk: ms, CreateSnapshot: ms, DeleteSnapshot: ms,
-			Attach: 3 * ms, Detach: 2 * ms, ForceDetach: ms, BackgroundCopy: 10 * ms,
+			CreateDisk:     ms,
+			UpdateDisk:     ms,
+			DeleteDisk:     ms,
+			CreateSnapshot: ms,
+			DeleteSnapshot: ms,
+			Attach:         3 * ms,
+			Detach:         2 * ms,
+			ForceDetach:    ms,
+			BackgroundCopy: 10 * ms,
 		}, false)
 	})
 }
 
 func harness(latency fake.Latency, goalState bool) conformance.Harness {
-	cloud := fake.New(fake.Options{Latency: latency, GoalState: goalState, ResourceGroups: []string{"group"}})
+	cloud := fake.New(fake.Options{
+		Latency:        latency,
+		GoalState:      goalState,
+		ResourceGroups: []string{"group"},
+	})
 	var n atomic.Int64
 	newVM := func(kind string) func(*testing.T, string, string) string {
 		return func(_ *testing.T, size, zone string) string {
 			id := fmt.Sprintf("%s%s%d", group, kind, n.Add(1))
-			cloud.AddVM(provisioner.Instance{ID: id, Size: size, Zone: zone})
+			cloud.AddVM(provisioner.Instance{
+				ID:   id,
+				Size: size,
+				Zone: zone,
+			})
 			return id
 		}
 	}
 	return conformance.Harness{
-		Cloud:    cloud,
-		Reopen:   func() provisioner.Cloud { return cloud.Reopen() },
-		Scope:    provisioner.Scope{SubscriptionID: "s", ResourceGroup: "group"},
-		Location: "eastus", OtherLocation: "westus2",
-		SmallSize: "Standard_D2s_v3", SmallSlots: 4, LargeSize: "Standard_D16s_v5",
-		NewVM: newVM("virtualMachines/vm"), NewScaleSetVM: newVM("virtualMachineScaleSets/set/virtualMachines/"),
+		Cloud:         cloud,
+		Reopen:        func() provisioner.Cloud { return cloud.Reopen() },
+		Scope:         provisioner.Scope{SubscriptionID: "s", ResourceGroup: "group"},
+		Location:      "eastus",
+		OtherLocation: "westus2",
+		SmallSize:     "Standard_D2s_v3",
+		SmallSlots:    4,
+		LargeSize:     "Standard_D16s_v5",
+		NewVM:         newVM("virtualMachines/vm"),
+		NewScaleSetVM: newVM("virtualMachineScaleSets/set/virtualMachines/"),
 		NewFlexibleVM: newVM("virtualMachines/flex_"),
 		DeleteVM:      func(_ *testing.T, id string) { cloud.RemoveVM(id) },
 		SetPower:      func(_ *testing.T, id string, power provisioner.PowerState) { cloud.SetPower(id, power) },
@@ -75,7 +98,11 @@ func harness(latency fake.Latency, goalState bool) conformance.Harness {
 			}
 		},
 		Refuse: func(_ *testing.T, kind provisioner.Kind) func() {
-			return cloud.Inject(fake.Fault{Err: &provisioner.Error{Kind: kind, Message: "as asked for", RetryAfter: time.Second}})
+			return cloud.Inject(fake.Fault{Err: &provisioner.Error{
+				Kind:       kind,
+				Message:    "as asked for",
+				RetryAfter: time.Second,
+			}})
 		},
 	}
 }
@@ -84,7 +111,11 @@ func TestOperationsEndByTheInjectedClock(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1000, 0))
 	cloud := fake.New(fake.Options{Clock: clock, Latency: fake.Latency{CreateDisk: 3 * time.Second}})
 	op, err := cloud.Disks().Create(t.Context(), provisioner.DiskSpec{
-		ID: group + "disks/d", Location: "eastus", SizeBytes: 1 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+		ID:           group + "disks/d",
+		Location:     "eastus",
+		SizeBytes:    1 << 30,
+		MaxShares:    1,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 	})
 	if err != nil || op.Token() == "" {
 		t.Fatalf("%v, token %q", err, op.Token())
@@ -107,14 +138,22 @@ func TestOperationsEndByTheInjectedClock(t *testing.T) {
 func TestFaults(t *testing.T) {
 	cloud := fake.New(fake.Options{})
 	cloud.AddVM(provisioner.Instance{ID: group + "virtualMachines/v", Size: "Standard_D2s_v3"})
-	cloud.AddDisk(provisioner.Disk{ID: group + "disks/d", SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	cloud.AddDisk(provisioner.Disk{
+		ID:           group + "disks/d",
+		SizeBytes:    1 << 30,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	request := provisioner.AttachRequest{VMID: group + "virtualMachines/v", DiskID: group + "disks/d"}
 
 	cloud.FailNext(fake.AttachmentsAttach, 1, provisioner.Errorf(provisioner.Unavailable, "out"))
 	if _, err := cloud.Attachments().Attach(t.Context(), request); !errors.Is(err, provisioner.Unavailable) {
 		t.Fatalf("the next call: %v", err)
 	}
-	cloud.Inject(fake.Fault{ID: request.DiskID, Times: 1, OperationErr: provisioner.Errorf(provisioner.Conflict, "lost")})
+	cloud.Inject(fake.Fault{
+		ID:           request.DiskID,
+		Times:        1,
+		OperationErr: provisioner.Errorf(provisioner.Conflict, "lost"),
+	})
 	op, err := cloud.Attachments().Attach(t.Context(), request)
 	if err != nil {
 		t.Fatalf("a call whose operation is to fail: %v", err)

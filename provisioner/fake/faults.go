@@ -70,10 +70,15 @@ func (c *Cloud) Inject(f Fault) (remove func()) {
 
 // FailNext makes the next times calls of method return err.
 func (c *Cloud) FailNext(method Method, times int, err error) {
-	c.Inject(Fault{Method: method, Times: times, Err: err})
+	c.Inject(Fault{
+		Method: method,
+		Times:  times,
+		Err:    err,
+	})
 }
 
-// HoldAll keeps the operations that calls of method begin from now on in flight, until release is called.
+// HoldAll keeps the operations that calls of method begin from now on in flight, until release is
+// called.
 func (c *Cloud) HoldAll(method Method) (release func()) {
 	held := make(chan struct{})
 	remove := c.Inject(Fault{Method: method, Hold: held})
@@ -83,7 +88,8 @@ func (c *Cloud) HoldAll(method Method) (release func()) {
 	}
 }
 
-// HoldReads keeps the reads of method from being looked at until release is called. began receives from the first of them.
+// HoldReads keeps the reads of method from being looked at until release is called. began receives
+// from the first of them.
 func (c *Cloud) HoldReads(method Method) (began <-chan struct{}, release func()) {
 	first, held := make(chan struct{}, 1), make(chan struct{})
 	remove := c.Inject(Fault{Method: method, Before: func() {
@@ -198,6 +204,11 @@ func (p *platform) leave(method Method, id, diskID string, err error) error {
 }
 
 func (p *platform) logLocked(method Method, id, diskID string, err error) error {
-	p.calls = append(p.calls, Call{Method: method, ID: id, DiskID: diskID, Err: err})
+	p.calls = append(p.calls, Call{
+		Method: method,
+		ID:     id,
+		DiskID: diskID,
+		Err:    err,
+	})
 	return err
 }

@@ -44,7 +44,11 @@ func (v *vm) seen(goalState bool) provisioner.Instance {
 			listed = !s.unlisted
 		}
 		if listed {
-			seen.DataDisks = append(seen.DataDisks, provisioner.Attachment{DiskID: s.diskID, LUN: s.lun, Detaching: s.detaching != nil})
+			seen.DataDisks = append(seen.DataDisks, provisioner.Attachment{
+				DiskID:    s.diskID,
+				LUN:       s.lun,
+				Detaching: s.detaching != nil,
+			})
 		}
 	}
 	return seen
@@ -139,7 +143,8 @@ func (p *platform) removeVM(vmID string) {
 	}
 }
 
-// SetPower changes the power state of a VM; its disks stay where they are. Those of a VM that is hibernated cannot be detached.
+// SetPower changes the power state of a VM; its disks stay where they are. Those of a VM that is
+// hibernated cannot be detached.
 func (c *Cloud) SetPower(vmID string, power provisioner.PowerState) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -148,7 +153,8 @@ func (c *Cloud) SetPower(vmID string, power provisioner.PowerState) {
 	}
 }
 
-// AddDisk puts a disk there that was not made by Create, as it stands: ready, unless an operation of that ID is in flight.
+// AddDisk puts a disk there that was not made by Create, as it stands: ready, unless an operation
+// of that ID is in flight.
 func (c *Cloud) AddDisk(added provisioner.Disk) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -168,7 +174,8 @@ type State struct {
 	InFlight int
 }
 
-// State returns what there is now, each list in the order of the IDs. VMs have the disks that are attached, whatever they list.
+// State returns what there is now, each list in the order of the IDs. VMs have the disks that are
+// attached, whatever they list.
 func (c *Cloud) State() State {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()

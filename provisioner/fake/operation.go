@@ -117,5 +117,9 @@ func (o *operation) preempt(by string) {
 		return
 	}
 	o.abort()
-	o.end(&provisioner.Error{Kind: provisioner.Conflict, Code: "OperationPreempted", Message: "the operation was preempted by " + by})
+	o.end(&provisioner.Error{
+		Kind:    provisioner.Conflict,
+		Code:    "OperationPreempted",
+		Message: "the operation was preempted by " + by,
+	})
 }

@@ -28,7 +28,12 @@ func parse(id string) (resource, error) {
 	if !ok {
 		return resource{}, provisioner.Errorf(provisioner.InvalidArgument, "%q is no resource ID of Microsoft.Compute", id)
 	}
-	r := resource{subscription: parts[1], group: parts[3], kind: strings.ToLower(parts[6]), name: parts[len(parts)-1]}
+	r := resource{
+		subscription: parts[1],
+		group:        parts[3],
+		kind:         strings.ToLower(parts[6]),
+		name:         parts[len(parts)-1],
+	}
 	if len(parts) == 10 {
 		r.kind += "/" + strings.ToLower(parts[8])
 	}

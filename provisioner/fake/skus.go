@@ -56,14 +56,17 @@ func limits(skuName string, sizeBytes int64) (provisioner.DiskLimits, error) {
 			"a %s disk has between 1 and %d GiB, not %d bytes", skuName, offer.maxGiB, sizeBytes)
 	}
 	return provisioner.DiskLimits{
-		MinSizeBytes: gib, MaxSizeBytes: offer.maxGiB * gib,
-		MaxShares: offer.maxShares(sizeBytes), Zones: zones(),
+		MinSizeBytes: gib,
+		MaxSizeBytes: offer.maxGiB * gib,
+		MaxShares:    offer.maxShares(sizeBytes),
+		Zones:        zones(),
 	}, nil
 }
 
 type skus struct{ p *platform }
 
-// VM implements provisioner.SKUs. Every size takes Premium disks, and Ultra disks in every zone, but those of the series A.
+// VM implements provisioner.SKUs. Every size takes Premium disks, and Ultra disks in every zone,
+// but those of the series A.
 func (s skus) VM(ctx context.Context, _, vmSize string) (provisioner.VMLimits, error) {
 	_, err := s.p.enter(ctx, SKUsVM, vmSize, "")
 	if err != nil {
@@ -71,7 +74,8 @@ func (s skus) VM(ctx context.Context, _, vmSize string) (provisioner.VMLimits, e
 	}
 	n, ok := s.p.maxDataDisks(vmSize)
 	if !ok {
-		return provisioner.VMLimits{}, s.p.leave(SKUsVM, vmSize, "", provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered", vmSize))
+		return provisioner.VMLimits{}, s.p.leave(SKUsVM, vmSize, "",
+			provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered", vmSize))
 	}
 	found := provisioner.VMLimits{MaxDataDisks: n}
 	if !strings.HasPrefix(strings.ToLower(vmSize), "standard_a") {
@@ -105,14 +109,16 @@ func (s skus) Quota(ctx context.Context, _, location, skuName string) (provision
 	})
 }
 
-// SetQuota limits the number and the total size of the disks of a SKU in a region; provisioner.Unlimited for no limit.
+// SetQuota limits the number and the total size of the disks of a SKU in a region;
+// provisioner.Unlimited for no limit.
 func (c *Cloud) SetQuota(skuName string, limit provisioner.DiskQuota) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
 	c.p.quotas[skuName] = limit
 }
 
-// Withdraw ends the offer of a disk SKU in zones, for new disks; a SKU that is offered in none is not offered at all.
+// Withdraw ends the offer of a disk SKU in zones, for new disks; a SKU that is offered in none is
+// not offered at all.
 func (c *Cloud) Withdraw(skuName string, zones ...string) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()
@@ -155,12 +161,15 @@ func (p *platform) quotaLeft(location, skuName string) provisioner.DiskQuota {
 
 // checkQuota says why a new disk cannot be had here and now. The caller holds mu.
 func (p *platform) checkQuota(spec provisioner.DiskSpec) error {
-	if offered := p.offeredInLocked(spec.SKUName); len(offered) == 0 || (spec.Zone != "" && !slices.Contains(offered, spec.Zone)) {
-		return provisioner.Errorf(provisioner.InsufficientCapacity, "disk SKU %q is not offered in zone %q", spec.SKUName, spec.Zone)
+	if offered := p.offeredInLocked(spec.SKUName); len(offered) == 0 ||
+		(spec.Zone != "" && !slices.Contains(offered, spec.Zone)) {
+		return provisioner.Errorf(provisioner.InsufficientCapacity, "disk SKU %q is not offered in zone %q", spec.SKUName,
+			spec.Zone)
 	}
 	left := p.quotaLeft(spec.Location, spec.SKUName)
 	if left.Disks == 0 || (left.SizeBytes != provisioner.Unlimited && left.SizeBytes < spec.SizeBytes) {
-		return provisioner.Errorf(provisioner.InsufficientCapacity, "the quota of %s disks is used up: %d disks and %d bytes are left", spec.SKUName, left.Disks, left.SizeBytes)
+		return provisioner.Errorf(provisioner.InsufficientCapacity,
+			"the quota of %s disks is used up: %d disks and %d bytes are left", spec.SKUName, left.Disks, left.SizeBytes)
 	}
 	return nil
 }

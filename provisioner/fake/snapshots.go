@@ -49,10 +49,19 @@ func (p *platform) createSnapshot(spec provisioner.SnapshotSpec, plan effect) (*
 	if err := from.canBecome(spec); err != nil {
 		return nil, err
 	}
-	made := &snapshot{Snapshot: provisioner.Snapshot{
-		ID: spec.ID, SourceID: spec.SourceID, Location: spec.Location, SizeBytes: from.sizeBytes, Incremental: spec.Incremental,
-		Created: p.options.Clock.Now(), Tags: maps.Clone(spec.Tags),
-	}, spec: spec, clock: p.options.Clock}
+	made := &snapshot{
+		Snapshot: provisioner.Snapshot{
+			ID:          spec.ID,
+			SourceID:    spec.SourceID,
+			Location:    spec.Location,
+			SizeBytes:   from.sizeBytes,
+			Incremental: spec.Incremental,
+			Created:     p.options.Clock.Now(),
+			Tags:        maps.Clone(spec.Tags),
+		},
+		spec:  spec,
+		clock: p.options.Clock,
+	}
 	p.snapshots[key(spec.ID)] = made
 	op := p.begin(p.options.Latency.CreateSnapshot, plan, func() error {
 		made.Cut, made.op = true, nil
@@ -79,7 +88,8 @@ func (from source) canBecome(spec provisioner.SnapshotSpec) error {
 	case from.snapshot && !(from.incremental && spec.Incremental):
 		return provisioner.Errorf(provisioner.InvalidArgument, "a copy is an incremental snapshot of an incremental snapshot")
 	case !from.snapshot && elsewhere:
-		return provisioner.Errorf(provisioner.InvalidArgument, "disk %s is in %s: its snapshot cannot be in %s", spec.SourceID, from.location, spec.Location)
+		return provisioner.Errorf(provisioner.InvalidArgument, "disk %s is in %s: its snapshot cannot be in %s", spec.SourceID,
+			from.location, spec.Location)
 	case !spec.Incremental && provisioned(from.skuName):
 		return provisioner.Errorf(provisioner.InvalidArgument, "snapshots of a disk of SKU %s must be incremental", from.skuName)
 	case instant != 0 && (instant < 60 || instant > 300 || from.snapshot || !provisioned(from.skuName)):
@@ -90,7 +100,8 @@ func (from source) canBecome(spec provisioner.SnapshotSpec) error {
 
 func provisioned(skuName string) bool { return skuName == "UltraSSD_LRS" || skuName == "PremiumV2_LRS" }
 
-// backgroundCopy is a copy that goes on after the operation that began it. The zero value is complete.
+// backgroundCopy is a copy that goes on after the operation that began it. The zero value is
+// complete.
 type backgroundCopy struct {
 	clock clock.PassiveClock
 	began time.Time
@@ -98,7 +109,11 @@ type backgroundCopy struct {
 }
 
 func (p *platform) beginCopy() backgroundCopy {
-	return backgroundCopy{clock: p.options.Clock, began: p.options.Clock.Now(), takes: p.options.Latency.BackgroundCopy}
+	return backgroundCopy{
+		clock: p.options.Clock,
+		began: p.options.Clock.Now(),
+		takes: p.options.Latency.BackgroundCopy,
+	}
 }
 
 func (c backgroundCopy) percent() float64 {
@@ -108,7 +123,8 @@ func (c backgroundCopy) percent() float64 {
 	return min(100*float64(c.clock.Since(c.began))/float64(c.takes), 100)
 }
 
-// FailCopy makes the background copy of a snapshot fail permanently. It does nothing if there is no such snapshot.
+// FailCopy makes the background copy of a snapshot fail permanently. It does nothing if there is no
+// such snapshot.
 func (c *Cloud) FailCopy(id, reason string) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()

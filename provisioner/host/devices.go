@@ -38,7 +38,8 @@ func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 		}
 		select {
 		case <-ctx.Done():
-			return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device at LUN %d showed up: %w", lun, ctx.Err())
+			return provisioner.Device{},
+				provisioner.Errorf(provisioner.NotFound, "no device at LUN %d showed up: %w", lun, ctx.Err())
 		case <-events.happened:
 		case <-ticker.C():
 			d.startScan(scans, events)
@@ -46,7 +47,8 @@ func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 	}
 }
 
-// startScan scans the controllers, unless a scan is running, and tells when it has ended. A scan waits for disks that do not answer, and cannot be stopped.
+// startScan scans the controllers, unless a scan is running, and tells when it has ended. A scan
+// waits for disks that do not answer, and cannot be stopped.
 func (d devices) startScan(running chan struct{}, events *subscription) {
 	select {
 	case running <- struct{}{}:
@@ -67,8 +69,8 @@ func (d devices) linkDirectories() []string {
 	}
 }
 
-// lookup returns the device at the LUN if there is one that can be opened. A link whose device does not exist yet, or
-// any more, counts as no device.
+// lookup returns the device at the LUN if there is one that can be opened. A link whose device does
+// not exist yet, or any more, counts as no device.
 func (d devices) lookup(ctx context.Context, lun int32) (provisioner.Device, bool) {
 	number := strconv.Itoa(int(lun))
 	candidates := []string{
@@ -123,8 +125,9 @@ func (d devices) Rescan(ctx context.Context, path string) (provisioner.Device, e
 	})
 }
 
-// askForSize makes the kernel read the size of the disk again: of a SCSI disk directly, of an NVMe namespace through
-// its controller. Other devices, and partitions, get their size from the device below them.
+// askForSize makes the kernel read the size of the disk again: of a SCSI disk directly, of an NVMe
+// namespace through its controller. Other devices, and partitions, get their size from the device
+// below them.
 func (d devices) askForSize(path string) error {
 	dir := filepath.Join(d.options.SysRoot, "class/block", filepath.Base(path))
 	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
@@ -188,7 +191,8 @@ func (d devices) SetReadOnly(ctx context.Context, path string, readOnly bool) er
 	return err
 }
 
-// directBlock is a multiple of every sector size; a direct read needs memory and length aligned to it.
+// directBlock is a multiple of every sector size; a direct read needs memory and length aligned to
+// it.
 const directBlock = 4096
 
 // Read implements provisioner.Devices.
@@ -224,7 +228,8 @@ func (d devices) Read(ctx context.Context, path string) error {
 
 // isGone tells a device that is no longer there from one that fails.
 func isGone(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) || errors.Is(err, errNotDevice)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) ||
+		errors.Is(err, errNotDevice)
 }
 
 var errNotDevice = errors.New("not a block device")

@@ -17,7 +17,8 @@ type filesystems struct{ *Host }
 
 // Make implements provisioner.Filesystems. mkfs runs without discarding: the disk is
 // new, and a discard of a large one takes longer than a caller waits.
-func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Filesystem, options provisioner.FilesystemOptions) error {
+func (f filesystems) Make(ctx context.Context, device string, fs provisioner.Filesystem,
+	options provisioner.FilesystemOptions) error {
 	args, err := makeArguments(fs, options)
 	if err != nil {
 		return err
@@ -59,10 +60,12 @@ func makeArguments(fs provisioner.Filesystem, options provisioner.FilesystemOpti
 	case "btrfs":
 		args = []string{"-q", "-K", "-U", fs.UUID}
 	default:
-		return nil, provisioner.Errorf(provisioner.InvalidArgument, "filesystem type %q: must be ext4, xfs, ext3, ext2 or btrfs", fs.Type)
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "filesystem type %q: must be ext4, xfs, ext3, ext2 or btrfs",
+			fs.Type)
 	}
 	if options != (provisioner.FilesystemOptions{}) {
-		return nil, provisioner.Errorf(provisioner.InvalidArgument, "make filesystem: %s does not take the options %+v", fs.Type, options)
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "make filesystem: %s does not take the options %+v", fs.Type,
+			options)
 	}
 	return args, nil
 }
@@ -82,7 +85,8 @@ func (f filesystems) Unmake(ctx context.Context, device string, fs provisioner.F
 	}
 	if !found.none() && (found.other || found.fs != fs) {
 		return provisioner.Errorf(provisioner.FailedPrecondition,
-			"device %s carries %q with UUID %q and not the remains of %s with UUID %s", device, found.fs.Type, found.fs.UUID, fs.Type, fs.UUID)
+			"device %s carries %q with UUID %q and not the remains of %s with UUID %s", device, found.fs.Type, found.fs.UUID,
+			fs.Type, fs.UUID)
 	}
 	if err := zeroEnds(device); err != nil {
 		return provisioner.Errorf(provisioner.Unavailable, "clear %s: %w", device, err)
@@ -92,7 +96,8 @@ func (f filesystems) Unmake(ctx context.Context, device string, fs provisioner.F
 		return err
 	}
 	if !blank {
-		return provisioner.Errorf(provisioner.FailedPrecondition, "device %s does not read blank after its ends were cleared", device)
+		return provisioner.Errorf(provisioner.FailedPrecondition, "device %s does not read blank after its ends were cleared",
+			device)
 	}
 	return nil
 }
@@ -126,7 +131,8 @@ func (f filesystems) Check(ctx context.Context, device string, fs provisioner.Fi
 	return f.runE2fsck(ctx, device, fs, "-p")
 }
 
-// extIsClean says whether the superblock calls the filesystem clean, and free of errors. `e2fsck -p` then replays the journal at most.
+// extIsClean says whether the superblock calls the filesystem clean, and free of errors. `e2fsck
+// -p` then replays the journal at most.
 func extIsClean(device string) (bool, error) {
 	file, err := openDevice(device, os.O_RDONLY)
 	if err != nil {
@@ -158,7 +164,9 @@ func (f filesystems) runE2fsck(ctx context.Context, device string, fs provisione
 	case ended.code&^corrected == 0:
 		return nil
 	case ended.code&uncorrected != 0:
-		return provisioner.Errorf(provisioner.FailedPrecondition, "cannot use device %s: e2fsck cannot repair its %s filesystem automatically; repair it manually: %s", device, fs.Type, ended.output)
+		return provisioner.Errorf(provisioner.FailedPrecondition,
+			"cannot use device %s: e2fsck cannot repair its %s filesystem automatically; repair it manually: %s", device, fs.Type,
+			ended.output)
 	default:
 		return provisioner.Errorf(provisioner.Unavailable, "e2fsck %s: exit code %d: %s", device, ended.code, ended.output)
 	}

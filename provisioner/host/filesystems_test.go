@@ -34,7 +34,8 @@ func TestAFilesystemFromBlankToGrown(t *testing.T) {
 			}
 			assertProbe(t, fss, disk, want, false)
 			other := provisioner.Filesystem{Type: fsType, UUID: otherUUID}
-			if err := fss.Make(t.Context(), disk.Device, other, provisioner.FilesystemOptions{}); !errors.Is(err, provisioner.FailedPrecondition) {
+			if err := fss.Make(t.Context(), disk.Device, other, provisioner.FilesystemOptions{}); !errors.Is(err,
+				provisioner.FailedPrecondition) {
 				t.Errorf("a second Make: %v, want FailedPrecondition", err)
 			}
 			assertProbe(t, fss, disk, want, false)
@@ -53,15 +54,32 @@ func TestAFilesystemHasItsOptions(t *testing.T) {
 		show    []string // the command that shows the superblock
 		want    []string
 	}{
-		"ext4": {"ext4", provisioner.FilesystemOptions{BlockSize: 1024, InodeSize: 512, BytesPerInode: 8192}, []string{"dumpe2fs", "-h"},
+		"ext4": {"ext4", provisioner.FilesystemOptions{
+			BlockSize:     1024,
+			InodeSize:     512,
+			BytesPerInode: 8192,
+		}, []string{"dumpe2fs", "-h"},
 			[]string{`Block size: +1024\n`, `Inode size:\s+512\n`, `Inode count: +40960\n`}},
-		"ext3 with a number of inodes": {"ext3", provisioner.FilesystemOptions{BlockSize: 4096, InodeSize: 1024, NumberOfInodes: 2000}, []string{"dumpe2fs", "-h"},
+		"ext3 with a number of inodes": {"ext3", provisioner.FilesystemOptions{
+			BlockSize:      4096,
+			InodeSize:      1024,
+			NumberOfInodes: 2000,
+		}, []string{"dumpe2fs", "-h"},
 			[]string{`Block size: +4096\n`, `Inode size:\s+1024\n`, `Inode count: +(19|20)\d\d\n`}},
-		"ext2 with one inode, which is rounded up": {"ext2", provisioner.FilesystemOptions{NumberOfInodes: 1}, []string{"dumpe2fs", "-h"}, []string{`Inode count: +\d\d+\n`}},
-		"ext4 with an inode for each block":        {"ext4", provisioner.FilesystemOptions{BlockSize: 4096, InodeSize: 2048, BytesPerInode: 4096}, []string{"dumpe2fs", "-h"}, []string{`Inode count: +819\d\d\n`}},
-		"xfs": {"xfs", provisioner.FilesystemOptions{BlockSize: 1024, InodeSize: 512}, []string{"xfs_db", "-r", "-c", "sb 0", "-c", "p blocksize inodesize"},
+		"ext2 with one inode, which is rounded up": {"ext2", provisioner.FilesystemOptions{NumberOfInodes: 1},
+			[]string{"dumpe2fs", "-h"}, []string{`Inode count: +\d\d+\n`}},
+		"ext4 with an inode for each block": {"ext4", provisioner.FilesystemOptions{
+			BlockSize:     4096,
+			InodeSize:     2048,
+			BytesPerInode: 4096,
+		}, []string{"dumpe2fs", "-h"}, []string{`Inode count: +819\d\d\n`}},
+		"xfs": {"xfs", provisioner.FilesystemOptions{
+			BlockSize: 1024,
+			InodeSize: 512,
+		}, []string{"xfs_db", "-r", "-c", "sb 0", "-c", "p blocksize inodesize"},
 			[]string{`blocksize = 1024\n`, `inodesize = 512\n`}},
-		"xfs with large inodes": {"xfs", provisioner.FilesystemOptions{InodeSize: 2048}, []string{"xfs_db", "-r", "-c", "sb 0", "-c", "p inodesize"}, []string{`inodesize = 2048\n`}},
+		"xfs with large inodes": {"xfs", provisioner.FilesystemOptions{InodeSize: 2048},
+			[]string{"xfs_db", "-r", "-c", "sb 0", "-c", "p inodesize"}, []string{`inodesize = 2048\n`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk, h := hosttest.NewDisk(t, diskSize), host.New(host.Options{})
@@ -162,7 +180,10 @@ func TestWhatIsNotBlankIsNeverFormatted(t *testing.T) {
 			}
 			before := disk.Content(t)
 			for _, fsType := range []string{"ext4", "xfs"} {
-				err := fss.Make(t.Context(), disk.Device, provisioner.Filesystem{Type: fsType, UUID: uuid}, provisioner.FilesystemOptions{})
+				err := fss.Make(t.Context(), disk.Device, provisioner.Filesystem{
+					Type: fsType,
+					UUID: uuid,
+				}, provisioner.FilesystemOptions{})
 				if !errors.Is(err, provisioner.FailedPrecondition) {
 					t.Errorf("Make %s: %v, want FailedPrecondition", fsType, err)
 				}
@@ -180,11 +201,21 @@ func TestUnmake(t *testing.T) {
 		prepare func(*testing.T, *hosttest.Disk)
 		want    error
 	}{
-		"a blank device stays blank":         {func(*testing.T, *hosttest.Disk) {}, nil},
-		"remains without a signature go":     {func(t *testing.T, d *hosttest.Disk) { d.WriteAt(t, []byte("bitmap"), 8192) }, nil},
-		"the filesystem that was made goes":  {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.ext4", "-q", "-U", uuid, d.Device) }, nil},
-		"a filesystem of another UUID stays": {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.ext4", "-q", "-U", otherUUID, d.Device) }, provisioner.FailedPrecondition},
-		"a filesystem of another type stays": {func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.xfs", "-q", "-m", "uuid="+uuid, d.Device) }, provisioner.FailedPrecondition},
+		"a blank device stays blank": {func(*testing.T, *hosttest.Disk) {}, nil},
+		"remains without a signature go": {func(t *testing.T, d *hosttest.Disk) { d.WriteAt(t, []byte("bitmap"), 8192) },
+			nil},
+		"the filesystem that was made goes": {func(t *testing.T,
+			d *hosttest.Disk) {
+			hosttest.Run(t, "mkfs.ext4", "-q", "-U", uuid, d.Device)
+		}, nil},
+		"a filesystem of another UUID stays": {func(t *testing.T,
+			d *hosttest.Disk) {
+			hosttest.Run(t, "mkfs.ext4", "-q", "-U", otherUUID, d.Device)
+		}, provisioner.FailedPrecondition},
+		"a filesystem of another type stays": {func(t *testing.T,
+			d *hosttest.Disk) {
+			hosttest.Run(t, "mkfs.xfs", "-q", "-m", "uuid="+uuid, d.Device)
+		}, provisioner.FailedPrecondition},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -266,7 +297,8 @@ func TestBadArgumentsAndDevices(t *testing.T) {
 		t.Errorf("Probe of a plain file: %v, want Unavailable", err)
 	}
 	for _, fs := range []provisioner.Filesystem{{Type: "ntfs", UUID: uuid}, {Type: "ext4"}, {Type: "../sh", UUID: uuid}} {
-		if err := fss.Make(ctx, "/dev/not-there", fs, provisioner.FilesystemOptions{}); !errors.Is(err, provisioner.InvalidArgument) {
+		if err := fss.Make(ctx, "/dev/not-there", fs, provisioner.FilesystemOptions{}); !errors.Is(err,
+			provisioner.InvalidArgument) {
 			t.Errorf("Make %+v: %v, want InvalidArgument", fs, err)
 		}
 	}
@@ -279,7 +311,10 @@ func TestACallWhoseContextHasEndedReturnsItsError(t *testing.T) {
 	disk := hosttest.NewDisk(t, diskSize)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := host.New(host.Options{}).Filesystems().Make(ctx, disk.Device, provisioner.Filesystem{Type: "ext4", UUID: uuid}, provisioner.FilesystemOptions{})
+	err := host.New(host.Options{}).Filesystems().Make(ctx, disk.Device, provisioner.Filesystem{
+		Type: "ext4",
+		UUID: uuid,
+	}, provisioner.FilesystemOptions{})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("Make = %v, want Canceled", err)
 	}

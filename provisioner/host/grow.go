@@ -75,7 +75,8 @@ func (f filesystems) growUnmounted(ctx context.Context, device string) error {
 	if !smaller {
 		return nil
 	}
-	// The resize must follow the check also when the caller has gone: the next call would start with the check again.
+	// The resize must follow the check also when the caller has gone: the next call would start
+	// with the check again.
 	ctx = context.WithoutCancel(ctx)
 	if err := f.runE2fsck(ctx, device, found.fs, "-f", "-p"); err != nil {
 		return err
@@ -92,7 +93,8 @@ func canGrowMounted() bool {
 	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// Offsets in the ext superblock, which is 1 KiB into the device: the layout of struct ext4_super_block.
+// Offsets in the ext superblock, which is 1 KiB into the device: the layout of struct
+// ext4_super_block.
 const (
 	extSuperblock        = 1024
 	extBlocksLow         = 0x04

@@ -34,8 +34,8 @@ type Options struct {
 	// RescanInterval is how often the SCSI hosts are rescanned, and the links looked at
 	// again, while a device is awaited and no event comes: 2 s.
 	RescanInterval time.Duration
-	// MaxFormatsAndChecks is how many filesystems are made or checked in full at once; 0 for any number. Each takes memory, which
-	// grows with the disk.
+	// MaxFormatsAndChecks is how many filesystems are made or checked in full at once; 0 for any
+	// number. Each takes memory, which grows with the disk.
 	MaxFormatsAndChecks int
 	// NVMeReservations lets Reservations use those of NVMe namespaces.
 	NVMeReservations bool
@@ -135,8 +135,8 @@ func (h *Host) runOK(ctx context.Context, command string, args ...string) error 
 	return nil
 }
 
-// bounded returns when read has ended, or with the context's error when ctx ends first. It is for reads only:
-// a read from a device that does not answer cannot be stopped, and is left behind.
+// bounded returns when read has ended, or with the context's error when ctx ends first. It is for
+// reads only: a read from a device that does not answer cannot be stopped, and is left behind.
 func bounded[T any](ctx context.Context, read func() (T, error)) (T, error) {
 	type answer struct {
 		value T

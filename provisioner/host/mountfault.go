@@ -12,8 +12,8 @@ import (
 // superblocks is how much of a device has the fields that mountFault reads.
 const superblocks = 2048
 
-// mountFault returns why the kernel cannot mount a filesystem on a device, "" if that is not known. mount(8) shows only
-// the kernel's error number: the reason is in the kernel's log.
+// mountFault returns why the kernel cannot mount a filesystem on a device, "" if that is not known.
+// mount(8) shows only the kernel's error number: the reason is in the kernel's log.
 func mountFault(ctx context.Context, device, fsType string) string {
 	fault, err := bounded(ctx, func() (string, error) {
 		file, err := openDevice(device, os.O_RDONLY)

@@ -33,7 +33,8 @@ func (m mounts) Mount(ctx context.Context, device, target, fsType string, option
 	}
 	if found {
 		if source := m.source(mount); source != resolved(device) {
-			return provisioner.Errorf(provisioner.FailedPrecondition, "%s is mounted at %s, which was to become the mount point of %s", source, target, device)
+			return provisioner.Errorf(provisioner.FailedPrecondition,
+				"%s is mounted at %s, which was to become the mount point of %s", source, target, device)
 		}
 		return nil
 	}
@@ -102,10 +103,12 @@ func (m mounts) checkReadOnlySource(ctx context.Context, source, target string) 
 	if err != nil || (found && readOnlyMount(from)) {
 		return err
 	}
-	return provisioner.Errorf(provisioner.AlreadyExists, "%s is bound at %s read-only, and was asked for with writing", source, target)
+	return provisioner.Errorf(provisioner.AlreadyExists, "%s is bound at %s read-only, and was asked for with writing", source,
+		target)
 }
 
-// sealed are the options of a filesystem that takes no writes; the kernel sets the last two after an error.
+// sealed are the options of a filesystem that takes no writes; the kernel sets the last two after
+// an error.
 var sealed = []string{"ro", "emergency_ro", "shutdown"}
 
 func (m mounts) checkSame(source, target string) error {
@@ -168,7 +171,8 @@ func (m mounts) Unmount(ctx context.Context, target string) error {
 	// Remove does not follow into a directory that holds something.
 	if err := os.Remove(target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		if errors.Is(err, syscall.ENOTEMPTY) {
-			return provisioner.Errorf(provisioner.FailedPrecondition, "%s is no mount point and holds files of its own; they are left alone", target)
+			return provisioner.Errorf(provisioner.FailedPrecondition,
+				"%s is no mount point and holds files of its own; they are left alone", target)
 		}
 		return provisioner.Errorf(provisioner.Unavailable, "remove mount point: %w", err)
 	}
@@ -225,9 +229,9 @@ func (h *Host) mountInfo(ctx context.Context) ([]mountutils.MountInfo, error) {
 	return infos, nil
 }
 
-// source is the device that is mounted. A bind mount of a device node shows in the list as a mount of
-// the filesystem that holds the node; which device it is, the node itself says. Only such mounts are
-// touched: a look at a mount whose server is gone would not return.
+// source is the device that is mounted. A bind mount of a device node shows in the list as a mount
+// of the filesystem that holds the node; which device it is, the node itself says. Only such mounts
+// are touched: a look at a mount whose server is gone would not return.
 func (h *Host) source(info mountutils.MountInfo) string {
 	if (info.FsType == "devtmpfs" || info.FsType == "tmpfs") && info.Root != "/" {
 		if name, ok := h.deviceNode(info.MountPoint); ok {
@@ -260,8 +264,8 @@ func resolved(path string) string {
 	return path
 }
 
-// resolvedParent resolves the links of all but the last part: the target itself may be a mount whose
-// device no longer answers.
+// resolvedParent resolves the links of all but the last part: the target itself may be a mount
+// whose device no longer answers.
 func resolvedParent(path string) string {
 	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
 }

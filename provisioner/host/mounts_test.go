@@ -28,7 +28,8 @@ func TestMountIsIdempotentAndRefusesAnotherDevice(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := find(t, mounts, target); len(got) != 1 || got[0].Source != disk.Device || got[0].FSType != "ext4" || got[0].ReadOnly {
+	if got := find(t, mounts, target); len(got) != 1 || got[0].Source != disk.Device || got[0].FSType != "ext4" ||
+		got[0].ReadOnly {
 		t.Errorf("mounts at the target = %+v", got)
 	}
 	if err := mounts.Mount(t.Context(), other.Device, target, "ext4", nil); !errors.Is(err, provisioner.FailedPrecondition) {

@@ -65,7 +65,8 @@ func (f filesystems) signature(ctx context.Context, device string) (signature, e
 	case blkidAmbivalent:
 		return signature{other: true}, nil
 	default:
-		return signature{}, provisioner.Errorf(provisioner.Unavailable, "blkid %s: exit code %d: %s", device, ended.code, ended.output)
+		return signature{}, provisioner.Errorf(provisioner.Unavailable, "blkid %s: exit code %d: %s", device, ended.code,
+			ended.output)
 	}
 }
 

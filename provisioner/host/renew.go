@@ -9,8 +9,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Renew implements provisioner.Filesystems. What it runs changes superblocks and nothing else, whatever the size of the
-// filesystem, so that it is over soon and there is nothing half-done to be found after a kill.
+// Renew implements provisioner.Filesystems. What it runs changes superblocks and nothing else,
+// whatever the size of the filesystem, so that it is over soon and there is nothing half-done to be
+// found after a kill.
 func (f filesystems) Renew(ctx context.Context, device string, fs provisioner.Filesystem, uuid string) error {
 	want := provisioner.Filesystem{Type: fs.Type, UUID: uuid}
 	if _, err := makeArguments(want, provisioner.FilesystemOptions{}); err != nil {
@@ -35,7 +36,8 @@ func (f filesystems) Renew(ctx context.Context, device string, fs provisioner.Fi
 	case fs.Type == "xfs":
 		err = f.renewXFS(ctx, device, uuid)
 	default:
-		// The other way to change it writes to every block of metadata. The log tree needs no replay for this one.
+		// The other way to change it writes to every block of metadata. The log tree needs no
+		// replay for this one.
 		err = f.runToEnd(ctx, device, "btrfstune", "-f", "-M", uuid, device)
 	}
 	if err != nil {
@@ -45,12 +47,14 @@ func (f filesystems) Renew(ctx context.Context, device string, fs provisioner.Fi
 		return err
 	}
 	if found.other || found.fs != want {
-		return provisioner.Errorf(provisioner.Unavailable, "device %s carries %q with UUID %q after its UUID was changed to %s", device, found.fs.Type, found.fs.UUID, uuid)
+		return provisioner.Errorf(provisioner.Unavailable, "device %s carries %q with UUID %q after its UUID was changed to %s",
+			device, found.fs.Type, found.fs.UUID, uuid)
 	}
 	return nil
 }
 
-// mustBeFree returns a Conflict while anything holds the device, also a mount in another mount namespace.
+// mustBeFree returns a Conflict while anything holds the device, also a mount in another mount
+// namespace.
 func (f filesystems) mustBeFree(ctx context.Context, device string) error {
 	_, err := bounded(ctx, func() (struct{}, error) {
 		file, err := openDevice(device, os.O_RDONLY|os.O_EXCL)
@@ -69,9 +73,9 @@ func (f filesystems) mustBeFree(ctx context.Context, device string) error {
 	}
 }
 
-// renewExt replays the journal first. The checksums of a filesystem with metadata_csum start from its UUID; unless
-// the start is stored separately, all of them would have to be rewritten, which takes minutes, and a kill during that
-// would leave a mixture.
+// renewExt replays the journal first. The checksums of a filesystem with metadata_csum start from
+// its UUID; unless the start is stored separately, all of them would have to be rewritten, which
+// takes minutes, and a kill during that would leave a mixture.
 func (f filesystems) renewExt(ctx context.Context, device string, fs provisioner.Filesystem, uuid string) error {
 	if err := f.runE2fsck(ctx, device, fs, "-p"); err != nil {
 		return err
@@ -109,12 +113,14 @@ func extChecksumsFromUUID(device string) (bool, error) {
 	return word(extReadOnlyCompatible)&extMetadataChecksums != 0 && word(extIncompatible)&extChecksumSeed == 0, nil
 }
 
-// renewXFS makes the kernel replay the log, without which the UUID cannot be changed. It mounts the device in a mount
-// namespace of its own, which ends with the command even if this process is killed, and mounts it over the directory of
-// the device, because that directory always exists. nouuid: the source of the copy may be mounted.
+// renewXFS makes the kernel replay the log, without which the UUID cannot be changed. It mounts the
+// device in a mount namespace of its own, which ends with the command even if this process is
+// killed, and mounts it over the directory of the device, because that directory always exists.
+// nouuid: the source of the copy may be mounted.
 func (f filesystems) renewXFS(ctx context.Context, device, uuid string) error {
 	const replay = `mount -t xfs -o nouuid,nosuid,nodev,noexec "$1" "$2" && umount "$2"`
-	if err := f.runToEnd(ctx, device, "unshare", "--mount", "--propagation", "private", "sh", "-c", replay, "sh", device, filepath.Dir(device)); err != nil {
+	if err := f.runToEnd(ctx, device, "unshare", "--mount", "--propagation", "private", "sh", "-c", replay, "sh", device,
+		filepath.Dir(device)); err != nil {
 		return err
 	}
 	if err := f.mustBeFree(ctx, device); err != nil {

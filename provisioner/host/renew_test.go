@@ -150,13 +150,17 @@ func TestRenewLeavesWhatItIsNotForAlone(t *testing.T) {
 			})
 		}
 	}
-	err := host.New(host.Options{}).Filesystems().Renew(t.Context(), "/dev/not-there", provisioner.Filesystem{Type: "ntfs", UUID: uuid}, otherUUID)
+	err := host.New(host.Options{}).Filesystems().Renew(t.Context(), "/dev/not-there", provisioner.Filesystem{
+		Type: "ntfs",
+		UUID: uuid,
+	}, otherUUID)
 	if !errors.Is(err, provisioner.InvalidArgument) {
 		t.Errorf("Renew of ntfs: %v, want InvalidArgument", err)
 	}
 }
 
-// cutting kills the n-th command before it does anything, and all after it, as a kill of the whole node does.
+// cutting kills the n-th command before it does anything, and all after it, as a kill of the whole
+// node does.
 type cutting struct {
 	utilexec.Interface
 	left int

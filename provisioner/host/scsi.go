@@ -115,8 +115,9 @@ func attribute(dir, name string) string {
 	return strings.TrimSpace(string(raw))
 }
 
-// rescanControllers makes every SCSI host, and every NVMe controller of remote disks, look for new devices. One that cannot be
-// rescanned is not worth an error: the disk may come by itself, or not at all.
+// rescanControllers makes every SCSI host, and every NVMe controller of remote disks, look for new
+// devices. One that cannot be rescanned is not worth an error: the disk may come by itself, or not
+// at all.
 func (d devices) rescanControllers() {
 	files, _ := filepath.Glob(filepath.Join(d.options.SysRoot, "class/scsi_host/host*/scan")) // the pattern is a constant
 	for _, file := range files {

@@ -52,8 +52,8 @@ func (s *sysfs) disk(address, vendor, model, controllerID, block string) {
 	symlink(s.t, filepath.Join(s.root, dir), filepath.Join(s.root, "bus/scsi/devices", address))
 }
 
-// namespace adds an NVMe namespace as the kernel shows it: its directory has a link to the controller, or with multipath to the
-// subsystem, which has a model as well.
+// namespace adds an NVMe namespace as the kernel shows it: its directory has a link to the
+// controller, or with multipath to the subsystem, which has a model as well.
 func (s *sysfs) namespace(controller, model, block, nsid string) {
 	s.t.Helper()
 	s.write("devices/"+controller+"/model", model)
@@ -167,7 +167,11 @@ func TestSCSIAndNVMeDiscovery(t *testing.T) {
 				symlink(t, disk.Device, filepath.Join(dev, block))
 			}
 			ctx, clock := untilItWaits(t)
-			got, err := host.New(host.Options{DevRoot: dev, SysRoot: sys.root, Clock: clock}).Devices().Find(ctx, 2)
+			got, err := host.New(host.Options{
+				DevRoot: dev,
+				SysRoot: sys.root,
+				Clock:   clock,
+			}).Devices().Find(ctx, 2)
 			if test.block != "" && (err != nil || got.Path != filepath.Join(dev, test.block)) {
 				t.Errorf("Find = %+v, %v, want %s", got, err, test.block)
 			}

@@ -48,8 +48,8 @@ func (t tuner) settingsOf(disk string) (settingsDir, error) {
 		return settingsDir{}, provisioner.Errorf(provisioner.Unavailable, "find the settings of %s: %w", disk, err)
 	}
 	found := settingsDir{disk: dir, roots: []string{dir}}
-	// These two lead out of the disk's directory, and belong to the disk nevertheless: the SCSI or NVMe device, and the
-	// backing device of the page cache.
+	// These two lead out of the disk's directory, and belong to the disk nevertheless: the SCSI or
+	// NVMe device, and the backing device of the page cache.
 	for _, link := range []string{"device", "bdi"} {
 		if target, err := filepath.EvalSymlinks(filepath.Join(dir, link)); err == nil {
 			found.roots = append(found.roots, target)
@@ -84,11 +84,12 @@ func (d settingsDir) apply(setting provisioner.DeviceSetting) error {
 	}
 }
 
-// resolve returns the file of a setting. Links may lead about within what is the disk's own, and not out of it: device/driver/unbind
-// would be every disk's.
+// resolve returns the file of a setting. Links may lead about within what is the disk's own, and
+// not out of it: device/driver/unbind would be every disk's.
 func (d settingsDir) resolve(path string) (string, error) {
 	if !filepath.IsLocal(filepath.FromSlash(path)) {
-		return "", provisioner.Errorf(provisioner.InvalidArgument, "device setting %q: the path must stay below the disk's directory", path)
+		return "", provisioner.Errorf(provisioner.InvalidArgument,
+			"device setting %q: the path must stay below the disk's directory", path)
 	}
 	file, err := filepath.EvalSymlinks(filepath.Join(d.disk, filepath.FromSlash(path)))
 	if err != nil {
@@ -99,7 +100,8 @@ func (d settingsDir) resolve(path string) (string, error) {
 			return file, nil
 		}
 	}
-	return "", provisioner.Errorf(provisioner.InvalidArgument, "device setting %q: leads to %s, which is not the disk's own", path, file)
+	return "", provisioner.Errorf(provisioner.InvalidArgument, "device setting %q: leads to %s, which is not the disk's own",
+		path, file)
 }
 
 // cut returns value, or what the ceiling says if that is less.
@@ -124,7 +126,8 @@ func (d settingsDir) cut(value, ceiling string) string {
 
 // isRefusal tells a value that the kernel does not take from a file that cannot be written.
 func isRefusal(err error) bool {
-	for _, refusal := range []error{syscall.EINVAL, syscall.ERANGE, syscall.ENOTSUP, syscall.E2BIG, syscall.ENODEV, syscall.EISDIR, syscall.EACCES, syscall.EPERM} {
+	for _, refusal := range []error{syscall.EINVAL, syscall.ERANGE, syscall.ENOTSUP, syscall.E2BIG, syscall.ENODEV,
+		syscall.EISDIR, syscall.EACCES, syscall.EPERM} {
 		if errors.Is(err, refusal) {
 			return true
 		}
@@ -133,11 +136,12 @@ func isRefusal(err error) bool {
 }
 
 func refuseSetting(setting provisioner.DeviceSetting, format string, args ...any) error {
-	return provisioner.Errorf(provisioner.InvalidArgument, "device setting %s: value %q: %w", setting.Path, setting.Value, fmt.Errorf(format, args...))
+	return provisioner.Errorf(provisioner.InvalidArgument, "device setting %s: value %q: %w", setting.Path, setting.Value,
+		fmt.Errorf(format, args...))
 }
 
-// Partition implements provisioner.Tuner. Names of partitions differ (sdc1, nvme0n1p1, loop0p1), and so do udev's links to them; sysfs
-// says which of a disk's devices is which.
+// Partition implements provisioner.Tuner. Names of partitions differ (sdc1, nvme0n1p1, loop0p1),
+// and so do udev's links to them; sysfs says which of a disk's devices is which.
 func (t tuner) Partition(ctx context.Context, disk string, number int) (provisioner.Device, error) {
 	name, err := t.partitionName(disk, number)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +151,8 @@ func (t tuner) Partition(ctx context.Context, disk string, number int) (provisio
 		name, err = t.partitionName(disk, number)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s has no partition %d", disk, number)
+		return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s has no partition %d", disk,
+			number)
 	}
 	if err != nil {
 		return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "list partitions of %s: %w", disk, err)
@@ -170,8 +175,8 @@ func (t tuner) partitionName(disk string, number int) (string, error) {
 	return "", fs.ErrNotExist
 }
 
-// readPartitions makes the kernel read the partition table again. A disk that is in use, or that has no
-// partitions by its nature, is left as it is.
+// readPartitions makes the kernel read the partition table again. A disk that is in use, or that
+// has no partitions by its nature, is left as it is.
 func (t tuner) readPartitions(ctx context.Context, disk string) error {
 	_, err := bounded(ctx, func() (struct{}, error) {
 		file, err := openDevice(disk, os.O_RDONLY)

@@ -39,7 +39,10 @@ func TestSettingsOfARealDevice(t *testing.T) {
 	})
 	for range 2 {
 		err := tuner.Tune(t.Context(), disk.Device, []provisioner.DeviceSetting{
-			{Path: "queue/scheduler", Value: "mq-deadline"}, {Path: "queue/max_sectors_kb", Value: "99999999", Ceiling: "queue/max_hw_sectors_kb"},
+			{
+				Path:  "queue/scheduler",
+				Value: "mq-deadline",
+			}, {Path: "queue/max_sectors_kb", Value: "99999999", Ceiling: "queue/max_hw_sectors_kb"},
 			{Path: "device/queue_depth", Value: "32", Optional: true},
 			{Path: "queue/read_ahead_kb", Value: "8"}, {Path: "bdi/read_ahead_kb", Value: "16"},
 		})
@@ -75,13 +78,16 @@ func TestSettingsOfARealDevice(t *testing.T) {
 			t.Errorf("%s: %v, want InvalidArgument that names %s", name, err, test.Path)
 		}
 	}
-	if err := tuner.Tune(t.Context(), "/dev/not-there", []provisioner.DeviceSetting{{Path: "queue/scheduler", Value: "none"}}); !errors.Is(err, provisioner.Unavailable) {
+	if err := tuner.Tune(t.Context(), "/dev/not-there", []provisioner.DeviceSetting{{
+		Path:  "queue/scheduler",
+		Value: "none",
+	}}); !errors.Is(err, provisioner.Unavailable) {
 		t.Errorf("a device that is not there: %v", err)
 	}
 }
 
-// TestSettingsOfASCSIDisk has the layout of sysfs for a disk of Azure: the links of the disk lead to its SCSI device,
-// and from there to the driver of all of them.
+// TestSettingsOfASCSIDisk has the layout of sysfs for a disk of Azure: the links of the disk lead
+// to its SCSI device, and from there to the driver of all of them.
 func TestSettingsOfASCSIDisk(t *testing.T) {
 	sys := t.TempDir()
 	device := filepath.Join(sys, "devices/vmbus/host0/target0:0:0/0:0:0:3")
@@ -107,12 +113,19 @@ func TestSettingsOfASCSIDisk(t *testing.T) {
 	symlink(t, filepath.Join(sys, "bus/scsi/drivers/sd"), filepath.Join(device, "driver"))
 	tuner := host.New(host.Options{SysRoot: sys}).Tuner()
 	err := tuner.Tune(t.Context(), "/dev/sdc", []provisioner.DeviceSetting{
-		{Path: "device/queue_depth", Value: "32"}, {Path: "queue/scheduler", Value: "mq-deadline"}, {Path: "bdi/min_ratio", Value: "1"},
+		{
+			Path:  "device/queue_depth",
+			Value: "32",
+		}, {Path: "queue/scheduler", Value: "mq-deadline"}, {Path: "bdi/min_ratio", Value: "1"},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{"queue_depth": "32", "block/sdc/queue/scheduler": "mq-deadline", "block/sdc/bdi/min_ratio": "1"} {
+	for path, want := range map[string]string{
+		"queue_depth":               "32",
+		"block/sdc/queue/scheduler": "mq-deadline",
+		"block/sdc/bdi/min_ratio":   "1",
+	} {
 		if raw, err := os.ReadFile(filepath.Join(device, path)); err != nil || !strings.HasPrefix(string(raw), want) {
 			t.Errorf("%s holds %q, %v", path, raw, err)
 		}

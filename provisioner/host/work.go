@@ -56,7 +56,11 @@ func (h *Host) begin(device, command string, stop func()) (w *work, end func(), 
 	if h.works.closed {
 		return nil, nil, provisioner.Errorf(provisioner.Unavailable, "run %s on %s: the process is about to end", command, device)
 	}
-	w = &work{command: command, started: h.options.Clock.Now(), stop: stop}
+	w = &work{
+		command: command,
+		started: h.options.Clock.Now(),
+		stop:    stop,
+	}
 	if h.works.byDevice == nil {
 		h.works.byDevice = map[string]*work{}
 	}
@@ -68,8 +72,8 @@ func (h *Host) begin(device, command string, stop func()) (w *work, end func(), 
 	}, nil
 }
 
-// Close ends the checks that run, and lets no further command begin that changes a filesystem: a process that is to end does not wait for
-// them.
+// Close ends the checks that run, and lets no further command begin that changes a filesystem: a
+// process that is to end does not wait for them.
 func (h *Host) Close() {
 	h.works.mu.Lock()
 	defer h.works.mu.Unlock()
@@ -81,11 +85,12 @@ func (h *Host) Close() {
 	}
 }
 
-// answerTime is how long before the deadline of a call the wait for a slot ends, so that the caller learns the reason.
+// answerTime is how long before the deadline of a call the wait for a slot ends, so that the caller
+// learns the reason.
 const answerTime = 5 * time.Second
 
-// awaitSlot blocks until the format or the full check may run, and returns the function to call when it has ended. Until then it can
-// be given up: the end of ctx, and Stop, end the wait.
+// awaitSlot blocks until the format or the full check may run, and returns the function to call
+// when it has ended. Until then it can be given up: the end of ctx, and Stop, end the wait.
 func (h *Host) awaitSlot(ctx context.Context, w *work, stopped <-chan struct{}) (free func(), err error) {
 	if h.slots == nil {
 		return func() {}, nil
@@ -107,7 +112,8 @@ func (h *Host) awaitSlot(ctx context.Context, w *work, stopped <-chan struct{}) 
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("run %s: %w", w.command, err)
 		}
-		return nil, provisioner.Errorf(provisioner.Unavailable, "run %s: %d filesystems are being made or checked on this node, and no more are at once; it will be tried again",
+		return nil, provisioner.Errorf(provisioner.Unavailable,
+			"run %s: %d filesystems are being made or checked on this node, and no more are at once; it will be tried again",
 			w.command, cap(h.slots))
 	}
 }
@@ -153,9 +159,9 @@ func (f filesystems) Stop(device string) {
 	}
 }
 
-// runToEnd runs a command that changes the filesystem on a device. The end of ctx does not end the command: a command that
-// takes longer than the caller waits would be started over by each call and never finish, and a resize that is cut short can
-// destroy the filesystem.
+// runToEnd runs a command that changes the filesystem on a device. The end of ctx does not end the
+// command: a command that takes longer than the caller waits would be started over by each call and
+// never finish, and a resize that is cut short can destroy the filesystem.
 func (h *Host) runToEnd(ctx context.Context, device, command string, args ...string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("run %s: %w", command, err)
@@ -175,8 +181,9 @@ func (h *Host) runToEnd(ctx context.Context, device, command string, args ...str
 	return h.runOK(context.WithoutCancel(ctx), command, args...)
 }
 
-// isQuick says whether a check needs neither much time nor much memory. It guards the hand-over of a volume: a check of a few
-// milliseconds must not wait for checks of hours. What cannot be read is not quick.
+// isQuick says whether a check needs neither much time nor much memory. It guards the hand-over of
+// a volume: a check of a few milliseconds must not wait for checks of hours. What cannot be read is
+// not quick.
 func (f filesystems) isQuick(ctx context.Context, device string, flags []string) bool {
 	if f.slots == nil || slices.Contains(flags, "-f") {
 		return false
@@ -188,8 +195,9 @@ func (f filesystems) isQuick(ctx context.Context, device string, flags []string)
 // progressFD is the file descriptor in e2fsck of the first of exec.Cmd.ExtraFiles.
 const progressFD = "3"
 
-// runCheck runs e2fsck to its end, or until Stop. Like runToEnd it ignores the end of ctx. e2fsck ends with this process, and a
-// SIGTERM makes it stop at the next point where the filesystem is consistent. A quick check does not wait for the checks in full.
+// runCheck runs e2fsck to its end, or until Stop. Like runToEnd it ignores the end of ctx. e2fsck
+// ends with this process, and a SIGTERM makes it stop at the next point where the filesystem is
+// consistent. A quick check does not wait for the checks in full.
 func (f filesystems) runCheck(ctx context.Context, device string, flags ...string) (result, error) {
 	const command = "e2fsck"
 	if err := ctx.Err(); err != nil {
@@ -219,7 +227,8 @@ func (f filesystems) runCheck(ctx context.Context, device string, flags ...strin
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &output, &output, []*os.File{forChild}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	// The kernel sends the signal when the thread ends that started the command, so this goroutine keeps its thread.
+	// The kernel sends the signal when the thread ends that started the command, so this goroutine
+	// keeps its thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = cmd.Start()
@@ -242,7 +251,8 @@ func (f filesystems) runCheck(ctx context.Context, device string, flags ...strin
 	}
 }
 
-// followCheck reads the lines "pass current maximum device" that e2fsck writes. e2fsck has five passes.
+// followCheck reads the lines "pass current maximum device" that e2fsck writes. e2fsck has five
+// passes.
 func followCheck(progress io.Reader, w *work) {
 	lines := bufio.NewScanner(progress)
 	for lines.Scan() {

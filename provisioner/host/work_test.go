@@ -19,17 +19,23 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 )
 
-// command is a program in the place of e2fsck, mkfs and the like. It reports that it has started, and ends when it is told to.
+// command is a program in the place of e2fsck, mkfs and the like. It reports that it has started,
+// and ends when it is told to.
 type command struct {
 	t                *testing.T
 	started, proceed string
 }
 
-// replace puts a shell script in the place of a command. The script runs after the test has called release.
+// replace puts a shell script in the place of a command. The script runs after the test has called
+// release.
 func replace(t *testing.T, name, script string) command {
 	t.Helper()
 	dir := t.TempDir()
-	c := command{t: t, started: filepath.Join(dir, "started"), proceed: filepath.Join(dir, "proceed")}
+	c := command{
+		t:       t,
+		started: filepath.Join(dir, "started"),
+		proceed: filepath.Join(dir, "proceed"),
+	}
 	for _, pipe := range []string{c.started, c.proceed} {
 		if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 			t.Fatal(err)
@@ -60,7 +66,8 @@ func (c command) release() {
 	}
 }
 
-// Each call of the kubelet has two minutes. A check of a large filesystem was killed each time and started over with the next call.
+// Each call of the kubelet has two minutes. A check of a large filesystem was killed each time and
+// started over with the next call.
 func TestACommandOutlivesTheCall(t *testing.T) {
 	ext4 := provisioner.Filesystem{Type: "ext4", UUID: uuid}
 	for name, test := range map[string]struct {
@@ -108,7 +115,8 @@ func TestACommandOutlivesTheCall(t *testing.T) {
 func TestTheProgressOfACheckIsRead(t *testing.T) {
 	c := replace(t, "e2fsck", "exit 0")
 	fss := host.New(host.Options{}).Filesystems()
-	// The device stands in the command line behind -C 3; the script writes to the same descriptor before it waits.
+	// The device stands in the command line behind -C 3; the script writes to the same descriptor
+	// before it waits.
 	script, err := os.ReadFile(filepath.Join(filepath.Dir(c.started), "e2fsck"))
 	if err != nil {
 		t.Fatal(err)
@@ -122,7 +130,8 @@ func TestTheProgressOfACheckIsRead(t *testing.T) {
 		result <- fss.Check(t.Context(), "/dev/null", provisioner.Filesystem{Type: "ext4", UUID: uuid})
 	}()
 	c.awaitStart()
-	expect.Eventually(t, "the progress is read", func() bool { return strings.HasSuffix(fss.Progress("/dev/null"), "pass 2 of 5, 43 %") })
+	expect.Eventually(t, "the progress is read",
+		func() bool { return strings.HasSuffix(fss.Progress("/dev/null"), "pass 2 of 5, 43 %") })
 	c.release()
 	if err := <-result; err != nil {
 		t.Error(err)
@@ -175,12 +184,14 @@ func TestFormatsAndFullChecksAreLimited(t *testing.T) {
 
 	patience, cancel := context.WithTimeout(t.Context(), 5*time.Second+time.Millisecond)
 	defer cancel()
-	if err := fss.Check(patience, other.Device, ext4); !errors.Is(err, provisioner.Unavailable) || !strings.Contains(err.Error(), "2 filesystems are being made or checked") {
+	if err := fss.Check(patience, other.Device, ext4); !errors.Is(err, provisioner.Unavailable) ||
+		!strings.Contains(err.Error(), "2 filesystems are being made or checked") {
 		t.Errorf("the third, 5 s before the deadline of the call: got %v, want Unavailable that says why", err)
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	go func() { third <- fss.Check(ctx, other.Device, ext4) }()
-	expect.Eventually(t, "the third waits", func() bool { return strings.HasPrefix(fss.Progress(other.Device), "e2fsck has been waiting for ") })
+	expect.Eventually(t, "the third waits",
+		func() bool { return strings.HasPrefix(fss.Progress(other.Device), "e2fsck has been waiting for ") })
 	if err := fss.Check(t.Context(), clean.Device, ext4); err != nil {
 		t.Errorf("a clean filesystem: got %v, want it checked at once", err)
 	}
@@ -189,7 +200,8 @@ func TestFormatsAndFullChecksAreLimited(t *testing.T) {
 		t.Errorf("the third, when its caller has gone: got %v, want %v", err, context.Canceled)
 	}
 	go func() { third <- fss.Check(t.Context(), other.Device, ext4) }()
-	expect.Eventually(t, "the third waits again", func() bool { return strings.HasPrefix(fss.Progress(other.Device), "e2fsck has been waiting for ") })
+	expect.Eventually(t, "the third waits again",
+		func() bool { return strings.HasPrefix(fss.Progress(other.Device), "e2fsck has been waiting for ") })
 	check.release()
 	if err := <-checked; err != nil {
 		t.Error(err)
@@ -251,7 +263,10 @@ func ext4Disk(t *testing.T) *hosttest.Disk {
 // TestMain lets the test binary be the process whose end is tested.
 func TestMain(m *testing.M) {
 	if os.Getenv("HOST_TEST_CHECK") != "" {
-		_ = host.New(host.Options{}).Filesystems().Check(context.Background(), "/dev/null", provisioner.Filesystem{Type: "ext4", UUID: uuid})
+		_ = host.New(host.Options{}).Filesystems().Check(context.Background(), "/dev/null", provisioner.Filesystem{
+			Type: "ext4",
+			UUID: uuid,
+		})
 		return
 	}
 	os.Exit(m.Run())

@@ -1,4 +1,5 @@
-// Package bench measures the driver's cloud side against the simulator with Azure's latencies and quotas:
+// Package bench measures the driver's cloud side against the simulator with Azure's latencies and
+// quotas:
 //
 //	go test ./test/bench -run '^$' -bench . -benchtime 1x
 //
@@ -42,7 +43,11 @@ func BenchmarkAttach40VolumesToOneVM(b *testing.B) {
 		ids := makeDisks(b, cloud, i)
 		sim.forget(b)
 		attach := measure(b, func(n int) (provisioner.Operation, error) {
-			return cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{VMID: vm, DiskID: ids[n], CachingMode: "None"})
+			return cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{
+				VMID:        vm,
+				DiskID:      ids[n],
+				CachingMode: "None",
+			})
 		})
 		attachCalls := sim.calls(b)
 		attachCalls.check(b, "attach")
@@ -67,7 +72,8 @@ func BenchmarkAttach40VolumesToOneVM(b *testing.B) {
 	}
 }
 
-// BenchmarkAttachSharedDiskTo3VMs attaches one shared disk to three VMs at once, which Azure only takes one after the other.
+// BenchmarkAttachSharedDiskTo3VMs attaches one shared disk to three VMs at once, which Azure only
+// takes one after the other.
 func BenchmarkAttachSharedDiskTo3VMs(b *testing.B) {
 	sim := start(b, "realistic")
 	cloud := sim.open(b)
@@ -79,7 +85,12 @@ func BenchmarkAttachSharedDiskTo3VMs(b *testing.B) {
 		id := fmt.Sprintf("%sdisks/shared-%d", provider, i)
 		must(b, outcome(b, func() (provisioner.Operation, error) {
 			return cloud.Disks().Create(b.Context(), provisioner.DiskSpec{
-				ID: id, Location: "eastus", Zone: "1", SizeBytes: 256 << 30, MaxShares: 3, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+				ID:           id,
+				Location:     "eastus",
+				Zone:         "1",
+				SizeBytes:    256 << 30,
+				MaxShares:    3,
+				DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 			})
 		}))
 		sim.forget(b)
@@ -88,7 +99,12 @@ func BenchmarkAttachSharedDiskTo3VMs(b *testing.B) {
 		for _, vm := range vms {
 			all.Go(func() {
 				must(b, outcome(b, func() (provisioner.Operation, error) {
-					return cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{VMID: vm, DiskID: id, CachingMode: "None", Shared: true})
+					return cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{
+						VMID:        vm,
+						DiskID:      id,
+						CachingMode: "None",
+						Shared:      true,
+					})
 				}))
 			})
 		}
@@ -99,11 +115,13 @@ func BenchmarkAttachSharedDiskTo3VMs(b *testing.B) {
 		}
 		b.ReportMetric(took.Seconds(), "attach-s")
 		b.ReportMetric(float64(calls.updates), "vm-updates")
-		fmt.Printf("attach a shared disk to 3 VMs: %d VM updates, %d polls, %d refused, %.1f s\n", calls.updates, calls.polls, calls.refused, took.Seconds())
+		fmt.Printf("attach a shared disk to 3 VMs: %d VM updates, %d polls, %d refused, %.1f s\n", calls.updates, calls.polls,
+			calls.refused, took.Seconds())
 	}
 }
 
-// BenchmarkManyUpdatesOfOneVM makes more updates of a VM, one after the other, than its quota allows at once.
+// BenchmarkManyUpdatesOfOneVM makes more updates of a VM, one after the other, than its quota
+// allows at once.
 func BenchmarkManyUpdatesOfOneVM(b *testing.B) {
 	const updates = 16 // the quota is 12 at once and 4 a minute
 	sim := start(b, "fast")
@@ -115,7 +133,11 @@ func BenchmarkManyUpdatesOfOneVM(b *testing.B) {
 		for n := range updates {
 			must(b, outcome(b, func() (provisioner.Operation, error) {
 				if n%2 == 0 {
-					return cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{VMID: vm, DiskID: ids[n], CachingMode: "None"})
+					return cloud.Attachments().Attach(b.Context(), provisioner.AttachRequest{
+						VMID:        vm,
+						DiskID:      ids[n],
+						CachingMode: "None",
+					})
 				}
 				return cloud.Attachments().Detach(b.Context(), vm, ids[n-1])
 			}))
@@ -125,7 +147,8 @@ func BenchmarkManyUpdatesOfOneVM(b *testing.B) {
 			b.Errorf("%d updates, %d calls answered 429", calls.updates, calls.throttled)
 		}
 		b.ReportMetric(took.Seconds(), "s")
-		fmt.Printf("%d updates of one VM in a row: %d calls in all, %d answered 429, %.1f s\n", updates, calls.all, calls.throttled, took.Seconds())
+		fmt.Printf("%d updates of one VM in a row: %d calls in all, %d answered 429, %.1f s\n", updates, calls.all,
+			calls.throttled, took.Seconds())
 	}
 }
 
@@ -144,7 +167,8 @@ func outcome(b *testing.B, call func() (provisioner.Operation, error)) error {
 	return op.Wait(b.Context())
 }
 
-// measure makes a call for every volume at once and returns how long it took until the last had ended.
+// measure makes a call for every volume at once and returns how long it took until the last had
+// ended.
 func measure(b *testing.B, call func(n int) (provisioner.Operation, error)) time.Duration {
 	b.Helper()
 	began := time.Now()
@@ -165,7 +189,12 @@ func makeDisks(b *testing.B, cloud *azure.Cloud, round int) []string {
 		all.Go(func() {
 			must(b, outcome(b, func() (provisioner.Operation, error) {
 				return cloud.Disks().Create(b.Context(), provisioner.DiskSpec{
-					ID: ids[n], Location: "eastus", Zone: "1", SizeBytes: 8 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+					ID:           ids[n],
+					Location:     "eastus",
+					Zone:         "1",
+					SizeBytes:    8 << 30,
+					MaxShares:    1,
+					DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
 				})
 			}))
 		})
@@ -187,11 +216,16 @@ func (s *simulator) open(b *testing.B) *azure.Cloud {
 	b.Helper()
 	file := fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "eastus",
 		"resourceManagerEndpoint": %q, "aadClientId": "bench", "aadClientSecret": "any"}`, subscription, group, s.url)
-	credentials, err := credential.Open(b.Context(), credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
+	credentials, err := credential.Open(b.Context(),
+		credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
 	expect.Must(b, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.Cleanup(cancel)
-	cloud, err := azure.New(ctx, azure.Options{Credential: credentials, Cloud: credentials.Cloud(), SubscriptionID: subscription})
+	cloud, err := azure.New(ctx, azure.Options{
+		Credential:     credentials,
+		Cloud:          credentials.Cloud(),
+		SubscriptionID: subscription,
+	})
 	expect.Must(b, err)
 	return cloud
 }

@@ -25,8 +25,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/test/stack"
 )
 
-// BenchmarkBurst publishes and unpublishes volumes at one VM at once, through the real controller plug-in over a real API server: with VolumeAttachments by CSI
-// calls as csi-attacher makes them, without them by pods. Times end when the driver knows that the last disk is attached, or detached.
+// BenchmarkBurst publishes and unpublishes volumes at one VM at once, through the real controller
+// plug-in over a real API server: with VolumeAttachments by CSI calls as csi-attacher makes them,
+// without them by pods. Times end when the driver knows that the last disk is attached, or
+// detached.
 func BenchmarkBurst(b *testing.B) {
 	b.Run("with VolumeAttachments", func(b *testing.B) { burst(b, true) })
 	b.Run("without VolumeAttachments", func(b *testing.B) { burst(b, false) })
@@ -77,7 +79,8 @@ func (v volume) record(b *testing.B) string {
 	return handle.VolumeName()
 }
 
-// profile is that of the measurements of issue 13: an update of a VM takes 11.5 s, and 0.2 s more for each further disk; a call takes 80 ms.
+// profile is that of the measurements of issue 13: an update of a VM takes 11.5 s, and 0.2 s more
+// for each further disk; a call takes 80 ms.
 func profile() *latency.Profile {
 	exactly := func(d time.Duration) latency.Range {
 		return latency.Range{Min: latency.Duration(d), Max: latency.Duration(d)}
@@ -93,11 +96,21 @@ func profile() *latency.Profile {
 func openLab(b *testing.B, latencies string, attachRequired bool) *lab {
 	b.Helper()
 	s := stack.Start(b, stack.Options{
-		Nodes: 1, Controllers: 1, VMSize: "Standard_M64s", NoDevices: true, AzureFlags: []string{"--latency", latencies, "--throttle", "on"},
+		Nodes:       1,
+		Controllers: 1,
+		VMSize:      "Standard_M64s",
+		NoDevices:   true,
+		AzureFlags:  []string{"--latency", latencies, "--throttle", "on"},
 		// The stack's lease is too short for a machine that does other work beside.
-		ControllerFlags: []string{fmt.Sprintf("--attach-required=%t", attachRequired), "--lease-duration=15s", "--renew-deadline=10s"},
+		ControllerFlags: []string{fmt.Sprintf("--attach-required=%t", attachRequired), "--lease-duration=15s",
+			"--renew-deadline=10s"},
 	})
-	return &lab{Stack: s, sim: &simulator{admin: s.Admin}, attachRequired: attachRequired, onNode: map[string]volume{}}
+	return &lab{
+		Stack:          s,
+		sim:            &simulator{admin: s.Admin},
+		attachRequired: attachRequired,
+		onNode:         map[string]volume{},
+	}
 }
 
 // makeVolumes creates volumes, and without VolumeAttachments their PersistentVolumes and claims.
@@ -110,7 +123,8 @@ func (l *lab) makeVolumes(b *testing.B, n int) []volume {
 	}
 	failures := make([]error, n)
 	together(n, func(i int) {
-		made[i].Volume, failures[i] = l.CreateVolume(b.Context(), made[i].name, 8<<30, map[string]string{"skuName": "Premium_LRS"})
+		made[i].Volume, failures[i] = l.CreateVolume(b.Context(), made[i].name, 8<<30,
+			map[string]string{"skuName": "Premium_LRS"})
 	})
 	expect.Must(b, errors.Join(failures...))
 	if !l.attachRequired {
@@ -124,19 +138,31 @@ func (l *lab) bind(b *testing.B, v volume) {
 	b.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("8Gi")}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: size, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-		ClaimRef:               &corev1.ObjectReference{Namespace: l.Namespace, Name: v.name},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: v.VolumeId}},
+		Capacity:                      size,
+		AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+		ClaimRef:                      &corev1.ObjectReference{Namespace: l.Namespace, Name: v.name},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver:       "disk.csi.azure.com",
+			VolumeHandle: v.VolumeId,
+		}},
 	}}
 	must(b, l.Kube.Create(b.Context(), pv))
 	b.Cleanup(func() {
 		ctx := context.WithoutCancel(b.Context())
-		must(b, l.Kube.Patch(ctx, pv, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
+		must(b, l.Kube.Patch(ctx, pv, client.RawPatch("application/merge-patch+json",
+			[]byte(`{"metadata":{"finalizers":null}}`))))
 		must(b, client.IgnoreNotFound(l.Kube.Delete(ctx, pv)))
 	})
-	must(b, l.Kube.Create(b.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: v.name}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: pv.Spec.AccessModes, Resources: corev1.VolumeResourceRequirements{Requests: size}, VolumeName: v.name, StorageClassName: ptr.To(""),
-	}}))
+	must(b, l.Kube.Create(b.Context(), &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: v.name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      pv.Spec.AccessModes,
+			Resources:        corev1.VolumeResourceRequirements{Requests: size},
+			VolumeName:       v.name,
+			StorageClassName: ptr.To(""),
+		},
+	}))
 }
 
 // together calls do for 0 to n-1 at once.
@@ -177,7 +203,8 @@ func (l *lab) measure(b *testing.B, what string, v1 goal, publish, unpublish []v
 	}
 	fmt.Printf("%s, %s: %d VM updates, %d polls, %d calls in all (%v), %d answered 429, %.1f s%s\n",
 		mode, what, calls.updates, calls.polls, calls.all, calls.byAPI, calls.throttled, took.Seconds(), first)
-	if calls.throttled > 0 || calls.updates > v1.updates || v1.calls > 0 && (calls.all > v1.calls || took.Seconds() > v1.seconds) {
+	if calls.throttled > 0 || calls.updates > v1.updates || v1.calls > 0 &&
+		(calls.all > v1.calls || took.Seconds() > v1.seconds) {
 		b.Errorf("%s, %s: got %d VM updates, %d calls (%d answered 429), %.1f s; want at most %+v, and none answered 429",
 			mode, what, calls.updates, calls.all, calls.throttled, took.Seconds(), v1)
 	}
@@ -186,22 +213,42 @@ func (l *lab) measure(b *testing.B, what string, v1 goal, publish, unpublish []v
 func (l *lab) publish(ctx context.Context, v volume) error {
 	if l.attachRequired {
 		_, err := l.Controller().ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-			VolumeId: v.VolumeId, NodeId: l.Nodes[0].Name, VolumeCapability: stack.MountCapability(""), VolumeContext: v.VolumeContext,
+			VolumeId:         v.VolumeId,
+			NodeId:           l.Nodes[0].Name,
+			VolumeCapability: stack.MountCapability(""),
+			VolumeContext:    v.VolumeContext,
 		})
 		return err
 	}
-	return l.Kube.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: v.name}, Spec: corev1.PodSpec{
-		NodeName: l.Nodes[0].Name, AutomountServiceAccountToken: ptr.To(false), Containers: []corev1.Container{{Name: "c", Image: "image"}},
-		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name}}}},
-	}})
+	return l.Kube.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: v.name},
+		Spec: corev1.PodSpec{
+			NodeName:                     l.Nodes[0].Name,
+			AutomountServiceAccountToken: ptr.To(false),
+			Containers: []corev1.Container{{
+				Name:  "c",
+				Image: "image",
+			}},
+			Volumes: []corev1.Volume{{
+				Name:         "data",
+				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name}},
+			}},
+		},
+	})
 }
 
 func (l *lab) unpublish(ctx context.Context, v volume) error {
 	if l.attachRequired {
-		_, err := l.Controller().ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: v.VolumeId, NodeId: l.Nodes[0].Name})
+		_, err := l.Controller().ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
+			VolumeId: v.VolumeId,
+			NodeId:   l.Nodes[0].Name,
+		})
 		return err
 	}
-	return l.Kube.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: v.name}}, client.GracePeriodSeconds(0))
+	return l.Kube.Delete(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: l.Namespace,
+		Name:      v.name,
+	}}, client.GracePeriodSeconds(0))
 }
 
 // missing says what is not yet attached, or not yet detached.

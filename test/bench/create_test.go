@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// BenchmarkCreate100Volumes creates volumes at once, by CSI calls as csi-provisioner makes them. Resource Manager allows 200 writes and 250 reads at once.
+// BenchmarkCreate100Volumes creates volumes at once, by CSI calls as csi-provisioner makes them.
+// Resource Manager allows 200 writes and 250 reads at once.
 func BenchmarkCreate100Volumes(b *testing.B) {
 	const n, most = 100, 400
 	l := openLab(b, "realistic", true)
@@ -15,9 +16,11 @@ func BenchmarkCreate100Volumes(b *testing.B) {
 		began := time.Now()
 		l.makeVolumes(b, n)
 		took, calls := time.Since(began), l.sim.calls(b)
-		fmt.Printf("create %d volumes: %d polls, %d calls in all (%v), %d answered 429, %.1f s\n", n, calls.polls, calls.all, calls.byAPI, calls.throttled, took.Seconds())
+		fmt.Printf("create %d volumes: %d polls, %d calls in all (%v), %d answered 429, %.1f s\n", n, calls.polls, calls.all,
+			calls.byAPI, calls.throttled, took.Seconds())
 		if calls.all > most || calls.throttled > 0 {
-			b.Errorf("create %d volumes: got %d calls, %d answered 429; want at most %d calls, and none answered 429", n, calls.all, calls.throttled, most)
+			b.Errorf("create %d volumes: got %d calls, %d answered 429; want at most %d calls, and none answered 429", n,
+				calls.all, calls.throttled, most)
 		}
 	}
 }

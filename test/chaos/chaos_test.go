@@ -48,8 +48,12 @@ func TestEveryVolumeSurvivesRandomKillsOfEveryProcess(t *testing.T) {
 	}
 	t.Logf("seed %d (repeat with: go test ./test/chaos -seed %d)", *seed, *seed)
 	s := &storm{
-		stack: stack.Start(t, stack.Options{Nodes: 3, Controllers: 2, Extender: true}),
-		step:  make(chan struct{}, 1024),
+		stack: stack.Start(t, stack.Options{
+			Nodes:       3,
+			Controllers: 2,
+			Extender:    true,
+		}),
+		step: make(chan struct{}, 1024),
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
@@ -118,7 +122,8 @@ func (s *storm) life(ctx context.Context, name string, random *rand.Rand) error 
 	return nil
 }
 
-// useOnce brings the volume to a node, checks what was written before, appends a record and releases the volume.
+// useOnce brings the volume to a node, checks what was written before, appends a record and
+// releases the volume.
 func (s *storm) useOnce(ctx context.Context, volume *csi.Volume, node *stack.Node, before, record []byte) error {
 	dir, err := s.stack.Use(ctx, volume, node)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/test/stack"
 )
 
-// A machine that has no time for the leading controller costs it its lease. It must not go on as if nothing had been: it ends, its kubelet starts it again, and
-// volumes work meanwhile and afterwards.
+// A machine that has no time for the leading controller costs it its lease. It must not go on as if
+// nothing had been: it ends, its kubelet starts it again, and volumes work meanwhile and
+// afterwards.
 func TestALeaderThatWasFrozenIsReplacedAndStartsAgain(t *testing.T) {
 	s := stack.Start(t, stack.Options{Nodes: 1, Controllers: 2})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

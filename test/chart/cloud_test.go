@@ -9,7 +9,8 @@ import (
 )
 
 // controllerContainer is the container controller, and the volumes of its pod by name.
-func controllerContainer(t *testing.T, list []*unstructured.Unstructured) (container map[string]any, volumes map[string]map[string]any) {
+func controllerContainer(t *testing.T, list []*unstructured.Unstructured) (container map[string]any,
+	volumes map[string]map[string]any) {
 	t.Helper()
 	deployment := find(t, list, "Deployment", release+"-controller")
 	pods, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
@@ -62,26 +63,32 @@ func TestWhereTheControllerFindsItsCredentials(t *testing.T) {
 			flags: []string{"--cloud-config=/etc/azuredisk/cloud/azure.json"}, mount: "/etc/azuredisk/cloud", volume: "secret",
 		},
 		"the V1 driver's Secret, in the release's namespace": {
-			set:   []string{"cloud.secretName=azure-cloud-provider", "cloud.secretKey=cloud-config", "cloud.secretNamespace=" + namespace},
+			set: []string{"cloud.secretName=azure-cloud-provider", "cloud.secretKey=cloud-config",
+				"cloud.secretNamespace=" + namespace},
 			flags: []string{"--cloud-config=/etc/azuredisk/cloud/cloud-config"}, mount: "/etc/azuredisk/cloud", volume: "secret",
 		},
 		"the V1 driver's Secret, where V1 has it": {
-			set: []string{"cloud.secretName=azure-cloud-provider", "cloud.secretKey=cloud-config", "cloud.secretNamespace=kube-system"},
+			set: []string{"cloud.secretName=azure-cloud-provider", "cloud.secretKey=cloud-config",
+				"cloud.secretNamespace=kube-system"},
 			flags: []string{
-				"--cloud-config=", "--cloud-config-secret-name=azure-cloud-provider", "--cloud-config-secret-namespace=kube-system", "--cloud-config-secret-key=cloud-config",
+				"--cloud-config=", "--cloud-config-secret-name=azure-cloud-provider",
+				"--cloud-config-secret-namespace=kube-system", "--cloud-config-secret-key=cloud-config",
 			},
 			reads: "kube-system/azure-cloud-provider",
 		},
 		"a file of the host, under the host's path": {
-			set: []string{"cloud.hostPath=/etc/kubernetes/cloud.conf"}, flags: []string{"--cloud-config=/etc/kubernetes/cloud.conf"}, mount: "/etc/kubernetes", volume: "hostPath",
+			set:   []string{"cloud.hostPath=/etc/kubernetes/cloud.conf"},
+			flags: []string{"--cloud-config=/etc/kubernetes/cloud.conf"}, mount: "/etc/kubernetes", volume: "hostPath",
 		},
 		"the environment alone": {
-			set:   []string{"cloud.environmentOnly=true", "cloud.subscriptionID=s", "cloud.resourceGroup=g", "cloud.location=East US"},
+			set: []string{"cloud.environmentOnly=true", "cloud.subscriptionID=s", "cloud.resourceGroup=g",
+				"cloud.location=East US"},
 			flags: []string{"--cloud-config=", "--subscription-id=s", "--resource-group=g", "--location=East US"},
 		},
 		"names for the user agent": {
 			set:   []string{"cloud.customUserAgent=AKS", "cloud.userAgentSuffix=team a"},
-			flags: []string{"--custom-user-agent=AKS", "--user-agent-suffix=team a"}, mount: "/etc/azuredisk/cloud", volume: "secret",
+			flags: []string{"--custom-user-agent=AKS", "--user-agent-suffix=team a"}, mount: "/etc/azuredisk/cloud",
+			volume: "secret",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +145,8 @@ func readableSecret(t *testing.T, list []*unstructured.Unstructured) string {
 
 func TestTheControllersWayToAzure(t *testing.T) {
 	t.Parallel()
-	list := objects(t, render(t, "--set", "crds.install=false", "--set", "cloud.environmentOnly=true", "--set", "cloud.managedIdentity.clientID=id", "--set", "cloud.environment=AzureChinaCloud",
+	list := objects(t, render(t, "--set", "crds.install=false", "--set", "cloud.environmentOnly=true", "--set",
+		"cloud.managedIdentity.clientID=id", "--set", "cloud.environment=AzureChinaCloud",
 		"--set", "cloud.proxy.httpsProxy=http://proxy:3128", "--set", `cloud.proxy.noProxy=a.example\,b.example`,
 		"--set", "cloud.caConfigMap=private-ca", "--set", "cloud.certificateSecret=identity"))
 	container, volumes := controllerContainer(t, list)
@@ -151,18 +159,22 @@ func TestTheControllersWayToAzure(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, got[name], want)
 		}
 	}
-	if mounts(container)["ca"] != "/etc/azuredisk/ca" || mounts(container)["identity"] != "/etc/azuredisk/identity" || volumes["identity"]["secret"] == nil {
+	if mounts(container)["ca"] != "/etc/azuredisk/ca" || mounts(container)["identity"] != "/etc/azuredisk/identity" ||
+		volumes["identity"]["secret"] == nil {
 		t.Errorf("mounts %v, volumes %v", mounts(container), volumes)
 	}
-	if flags := containers(t, find(t, list, "Deployment", release+"-controller"))["controller"]; !slices.Contains(flags, "--cloud-ca-file=/etc/azuredisk/ca/ca.crt") {
+	if flags := containers(t, find(t, list, "Deployment", release+"-controller"))["controller"]; !slices.Contains(flags,
+		"--cloud-ca-file=/etc/azuredisk/ca/ca.crt") {
 		t.Errorf("the bundle is not given: %v", flags)
 	}
 }
 
 func TestWorkloadIdentityIsAskedForOfItsWebhook(t *testing.T) {
 	t.Parallel()
-	list := objects(t, render(t, "--set", "crds.install=false", "--set", "cloud.workloadIdentity.clientID=client", "--set", "cloud.workloadIdentity.tenantID=tenant"))
-	labels, _, err := unstructured.NestedStringMap(find(t, list, "Deployment", release+"-controller").Object, "spec", "template", "metadata", "labels")
+	list := objects(t, render(t, "--set", "crds.install=false", "--set", "cloud.workloadIdentity.clientID=client", "--set",
+		"cloud.workloadIdentity.tenantID=tenant"))
+	labels, _, err := unstructured.NestedStringMap(find(t, list, "Deployment", release+"-controller").Object, "spec", "template",
+		"metadata", "labels")
 	if err != nil || labels["azure.workload.identity/use"] != "true" {
 		t.Errorf("labels %v: %v", labels, err)
 	}

@@ -33,7 +33,8 @@ func TestTheReferenceOfValuesIsWhatValuesYAMLSays(t *testing.T) {
 	for _, value := range list {
 		name := strings.Join(value.path, ".")
 		covered[name] = true
-		fmt.Fprintf(&page, "| `%s` | `%s` | %s |\n", name, compact(t, lookUp(t, values, value.path)), strings.ReplaceAll(value.meaning, "|", "\\|"))
+		fmt.Fprintf(&page, "| `%s` | `%s` | %s |\n", name, compact(t, lookUp(t, values, value.path)),
+			strings.ReplaceAll(value.meaning, "|", "\\|"))
 	}
 	checkCovered(t, values, nil, covered)
 	compareOrUpdate(t, filepath.Join(tree.Root(), "docs", "reference", "chart-values.md"), page.String())

@@ -11,8 +11,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
-// TestTheChartTakesTheHelmCommandsOfTheGuides renders the chart with the values of each `helm install` and `helm upgrade` of the README and
-// of the guides, so that no page names a value or a file that does not exist.
+// TestTheChartTakesTheHelmCommandsOfTheGuides renders the chart with the values of each `helm
+// install` and `helm upgrade` of the README and of the guides, so that no page names a value or a
+// file that does not exist.
 func TestTheChartTakesTheHelmCommandsOfTheGuides(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob(filepath.Join(tree.Root(), "docs", "guides", "*.md"))
@@ -40,7 +41,8 @@ func TestTheChartTakesTheHelmCommandsOfTheGuides(t *testing.T) {
 	}
 }
 
-// asTemplate is the command that renders what another one installs. The values of a file that the reader writes are not known here.
+// asTemplate is the command that renders what another one installs. The values of a file that the
+// reader writes are not known here.
 func asTemplate(t *testing.T, arguments []string) []string {
 	t.Helper()
 	command := []string{"template", release, chartDir(), "--kube-version", kubeVersion}
@@ -56,7 +58,8 @@ func asTemplate(t *testing.T, arguments []string) []string {
 			}
 		case "--namespace", "-n", "--timeout":
 			i++
-		case release, "charts/azuredisk", "./charts/azuredisk", "--create-namespace", "--wait", "--take-ownership", "--reset-then-reuse-values", "--reuse-values":
+		case release, "charts/azuredisk", "./charts/azuredisk", "--create-namespace", "--wait", "--take-ownership",
+			"--reset-then-reuse-values", "--reuse-values":
 		default:
 			t.Errorf("helm %v: got the argument %s, want one that this test knows", arguments, argument)
 		}

@@ -69,7 +69,8 @@ func helm(t testing.TB, args ...string) (output string, err error) {
 
 func render(t testing.TB, args ...string) string {
 	t.Helper()
-	output, err := helm(t, append([]string{"template", release, chartDir(), "-n", namespace, "--kube-version", kubeVersion}, args...)...)
+	output, err := helm(t, append([]string{"template", release, chartDir(), "-n", namespace, "--kube-version", kubeVersion},
+		args...)...)
 	must(t, err)
 	return output
 }
@@ -111,7 +112,8 @@ func compareOrUpdate(t testing.TB, file, got string) {
 	want, err := os.ReadFile(file)
 	must(t, err)
 	if got != string(want) {
-		t.Errorf("%s differs from its source; update it with `go test ./test/chart -update`\n%s", file, firstDifference(string(want), got))
+		t.Errorf("%s differs from its source; update it with `go test ./test/chart -update`\n%s", file,
+			firstDifference(string(want), got))
 	}
 }
 

@@ -53,8 +53,8 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			t.Fatalf("helm %v: %v\n%s", args, err, output)
 		}
 	}
-	// The test's API server has the CRDs already, as a cluster has after an uninstall. The first release is what the chart
-	// made before it had expansion, capacity and snapshots on by default.
+	// The test's API server has the CRDs already, as a cluster has after an uninstall. The first
+	// release is what the chart made before it had expansion, capacity and snapshots on by default.
 	run(t, "install", release, chartDir(), "--create-namespace", "--take-ownership",
 		"--set", "csiDriver.storageCapacity=false,controller.expand=false,snapshot.enabled=false")
 	run(t, "upgrade", release, chartDir(), "--reset-values")
@@ -67,14 +67,18 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		}
 	})
 	t.Run("a node plug-in writes its own AzDriverNode and nothing else", func(t *testing.T) { nodeWritesItsOwn(t, kube) })
-	t.Run("the scheduler changes the authorities of its webhook and nothing else", func(t *testing.T) { schedulerWritesAuthorities(t, kube) })
+	t.Run("the scheduler changes the authorities of its webhook and nothing else",
+		func(t *testing.T) { schedulerWritesAuthorities(t, kube) })
 	t.Run("an upgrade keeps the certificate of the webhook", func(t *testing.T) {
 		keepsCertificate(t, kube, func() {
 			run(t, "upgrade", release, chartDir(), "--reset-values", "--set", "scheduler.webhook.timeoutSeconds=2")
 		})
 	})
 	t.Run("a rollback keeps the certificate of the webhook and the records", func(t *testing.T) {
-		record := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "recorded"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+		record := &apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "recorded"},
+			Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm"},
+		}
 		must(t, kube.Create(t.Context(), record))
 		run(t, "upgrade", release, chartDir(), "--reset-values")
 		keepsCertificate(t, kube, func() { run(t, "rollback", release) })
@@ -90,7 +94,8 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		attributesClasses = "volumeAttributesClasses=null" // Kubernetes before 1.34, where the chart refuses them
 	}
 	t.Run("an upgrade to the second scheduler with all values is taken", func(t *testing.T) {
-		run(t, "upgrade", release, chartDir(), "--set", "scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,"+attributesClasses)
+		run(t, "upgrade", release, chartDir(), "--set",
+			"scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,"+attributesClasses)
 		run(t, "upgrade", release, chartDir(), "-f", filepath.Join("values", "minimal.yaml"), "--set", "crds.install=true")
 		run(t, "upgrade", release, chartDir(), "--reset-values")
 	})
@@ -98,15 +103,21 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		for _, values := range valueFiles(t) {
 			if strings.Contains(values, "everything") {
 				// Of the other projects' kinds, this API server has none.
-				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace+","+attributesClasses)
+				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set",
+					"csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace+","+attributesClasses)
 				continue
 			}
-			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set", "scheduler.webhook.certManager.enabled=false")
+			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set",
+				"scheduler.webhook.certManager.enabled=false")
 		}
 	})
-	t.Run("attachRequired is changed only where Kubernetes lets it and nothing is attached", func(t *testing.T) { changesAttachRequired(t, kube, config) })
+	t.Run("attachRequired is changed only where Kubernetes lets it and nothing is attached",
+		func(t *testing.T) { changesAttachRequired(t, kube, config) })
 	t.Run("an uninstall keeps the CRDs and the disks' records", func(t *testing.T) {
-		kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+		kept := &apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept"},
+			Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm"},
+		}
 		must(t, kube.Create(t.Context(), kept))
 		// No component of the test runs the hook's Job.
 		run(t, "uninstall", release, "--no-hooks")
@@ -114,7 +125,8 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			t.Error(err)
 		}
 		var roles corev1.ServiceAccountList
-		if err := kube.List(t.Context(), &roles, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil || len(roles.Items) != 0 {
+		if err := kube.List(t.Context(), &roles, client.InNamespace(namespace),
+			client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil || len(roles.Items) != 0 {
 			t.Errorf("%d service accounts left over: %v", len(roles.Items), err)
 		}
 		run(t, "install", release, chartDir())
@@ -122,10 +134,14 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 	})
 }
 
-// keepsCertificate checks that Helm leaves alone what the pods of the webhook write: the certificate and its authorities.
+// keepsCertificate checks that Helm leaves alone what the pods of the webhook write: the
+// certificate and its authorities.
 func keepsCertificate(t *testing.T, kube client.Client, upgrade func()) {
 	secret, configuration := &corev1.Secret{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
-	secretKey, configurationKey := client.ObjectKey{Namespace: namespace, Name: release + "-scheduler-webhook"}, client.ObjectKey{Name: release + "-scheduler"}
+	secretKey, configurationKey := client.ObjectKey{
+		Namespace: namespace,
+		Name:      release + "-scheduler-webhook",
+	}, client.ObjectKey{Name: release + "-scheduler"}
 	get := func() {
 		t.Helper()
 		for key, object := range map[client.ObjectKey]client.Object{secretKey: secret, configurationKey: configuration} {
@@ -144,7 +160,8 @@ func keepsCertificate(t *testing.T, kube client.Client, upgrade func()) {
 	if *configuration.Webhooks[0].TimeoutSeconds != 2 {
 		t.Errorf("got a timeout of %d s after the upgrade, want 2 s", *configuration.Webhooks[0].TimeoutSeconds)
 	}
-	if !bytes.Equal(secret.Data["ca.crt"], authority) || !bytes.Equal(configuration.Webhooks[0].ClientConfig.CABundle, authority) {
+	if !bytes.Equal(secret.Data["ca.crt"], authority) ||
+		!bytes.Equal(configuration.Webhooks[0].ClientConfig.CABundle, authority) {
 		t.Error("the upgrade removed the certificate or its authorities")
 	}
 }
@@ -154,7 +171,8 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	const driver = "disk.csi.azure.com"
 	const guide = "docs/guides/without-volumeattachments.md"
 	upgrade := func(required string) error {
-		_, err := helm(t, "upgrade", release, chartDir(), "--reuse-values", "--set", "csiDriver.attachRequired="+required, "--kubeconfig", config, "-n", namespace)
+		_, err := helm(t, "upgrade", release, chartDir(), "--reuse-values", "--set", "csiDriver.attachRequired="+required,
+			"--kubeconfig", config, "-n", namespace)
 		return err
 	}
 	becomes := func(what string, wanted bool, required string) {
@@ -168,7 +186,8 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 		}
 		var controller appsv1.Deployment
 		must(t, kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "azuredisk-controller"}, &controller))
-		if told := fmt.Sprint(controller.Spec.Template.Spec.Containers); !strings.Contains(told, fmt.Sprintf("--attach-required=%t", wanted)) {
+		if told := fmt.Sprint(controller.Spec.Template.Spec.Containers); !strings.Contains(told,
+			fmt.Sprintf("--attach-required=%t", wanted)) {
 			t.Errorf("%s: the controller is told otherwise: %s", what, told)
 		}
 	}
@@ -186,7 +205,11 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	volume := "pv"
 	left := &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "left"},
-		Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: "node-a", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+		Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: driver,
+			NodeName: "node-a",
+			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+		},
 	}
 	becomes("a new cluster", false, "auto")
 	refused("a change of the CSIDriver that is there", "the CSIDriver "+driver+" that is there has false", "true")
@@ -203,7 +226,8 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	becomes("back again", true, "true")
 	remove(csiDriver)
 	// A CSIDriver that the chart does not create has Kubernetes' default.
-	rendered, err := helm(t, "upgrade", release, chartDir(), "--reset-values", "--dry-run=server", "--set", "csiDriver.create=false", "--kubeconfig", config, "-n", namespace)
+	rendered, err := helm(t, "upgrade", release, chartDir(), "--reset-values", "--dry-run=server", "--set",
+		"csiDriver.create=false", "--kubeconfig", config, "-n", namespace)
 	must(t, err)
 	if !strings.Contains(rendered, "--attach-required=true") || strings.Contains(rendered, "kind: CSIDriver") {
 		t.Errorf("without the chart's CSIDriver: got %s, want --attach-required=true and no CSIDriver", rendered)
@@ -214,13 +238,19 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 	plugIn := clientOfNode(t, kube, "node-a")
 	node := func(name string) *apiv1.AzDriverNode {
-		return &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm/" + name}}
+		return &apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm/" + name},
+		}
 	}
 	own, other := node("node-a"), node("node-b")
 	must(t, kube.Create(t.Context(), other))
 	// Role and policy take a moment until the API server knows them. Once the role
 	// lets the plug-in read, it lets it create as well, and what then refuses is the policy.
-	eventually(t, "the role is known", func() error { return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other), node("")) })
+	eventually(t, "the role is known", func() error {
+		return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other),
+			node(""))
+	})
 	eventually(t, "the policy is enforced", func() error {
 		stranger := node("node-c")
 		err := plugIn.Create(t.Context(), stranger)
@@ -252,7 +282,8 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		}, false},
 		{"read another's", func() error { return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other), node("")) }, true},
 		{"create another's", func() error { return plugIn.Create(t.Context(), node("node-d")) }, false},
-		{"update another's", func() error { o := other.DeepCopy(); o.Spec.Zone = "9"; return plugIn.Update(t.Context(), o) }, false},
+		{"update another's", func() error { o := other.DeepCopy(); o.Spec.Zone = "9"; return plugIn.Update(t.Context(), o) },
+			false},
 		{"report on another's", func() error {
 			o := other.DeepCopy()
 			o.Status.DriverVersion = "evil"
@@ -260,8 +291,14 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		}, false},
 		{"delete its own", func() error { return plugIn.Delete(t.Context(), own) }, false},
 		{"create an attachment", func() error {
-			return plugIn.Create(t.Context(), &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "v-node-a"},
-				Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "node-a", Role: apiv1.RoleReplica}})
+			return plugIn.Create(t.Context(), &apiv1.AzVolumeAttachment{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "v-node-a"},
+				Spec: apiv1.AzVolumeAttachmentSpec{
+					VolumeName: "v",
+					NodeName:   "node-a",
+					Role:       apiv1.RoleReplica,
+				},
+			})
 		}, false},
 		{"read the Secret with the credential", func() error {
 			return plugIn.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "azure-cloud-config"}, &corev1.Secret{})
@@ -319,7 +356,11 @@ func schedulerWritesAuthorities(t *testing.T, kube client.Client) {
 	authority := apiserver.Config(t).CAData
 	all := admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*/*"}},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups:   []string{"*"},
+			APIVersions: []string{"*"},
+			Resources:   []string{"*/*"},
+		},
 	}
 	url, fail, other := "https://attacker.example.com", admissionregistrationv1.Fail, "/other"
 	sideEffects, everywhere := admissionregistrationv1.SideEffectClassNoneOnDryRun, &metav1.LabelSelector{}
@@ -327,25 +368,31 @@ func schedulerWritesAuthorities(t *testing.T, kube client.Client) {
 		do      func() error
 		allowed bool
 	}{
-		"the authorities": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = authority }), true},
+		"the authorities": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.CABundle = authority }),
+			true},
 		"a URL instead of the Service": {change(func(w *admissionregistrationv1.MutatingWebhook) {
 			w.ClientConfig.URL, w.ClientConfig.Service = &url, nil
 		}), false},
 		"the authorities and a URL": {change(func(w *admissionregistrationv1.MutatingWebhook) {
 			w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: authority}
 		}), false},
-		"the Service":        {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Name = "other" }), false},
-		"the Service's path": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Path = &other }), false},
-		"the rules":          {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0] = all }), false},
-		"a further rule":     {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules = append(w.Rules, all) }), false},
+		"the Service": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Name = "other" }),
+			false},
+		"the Service's path": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Path = &other }),
+			false},
+		"the rules": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0] = all }), false},
+		"a further rule": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules = append(w.Rules, all) }),
+			false},
 		"the failure policy": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy = &fail }), false},
 		"the side effects":   {change(func(w *admissionregistrationv1.MutatingWebhook) { w.SideEffects = &sideEffects }), false},
-		"the namespaces":     {change(func(w *admissionregistrationv1.MutatingWebhook) { w.NamespaceSelector = everywhere }), false},
+		"the namespaces": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.NamespaceSelector = everywhere }),
+			false},
 		"the objects": {change(func(w *admissionregistrationv1.MutatingWebhook) {
 			w.ObjectSelector.MatchLabels = map[string]string{"a": "b"}
 		}), false},
-		"the conditions":        {change(func(w *admissionregistrationv1.MutatingWebhook) { w.MatchConditions = nil }), false},
-		"the name of a webhook": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Name = "other.example.com" }), false},
+		"the conditions": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.MatchConditions = nil }), false},
+		"the name of a webhook": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Name = "other.example.com" }),
+			false},
 		"a further webhook": {func() error {
 			return patch(func(c *admissionregistrationv1.MutatingWebhookConfiguration) {
 				further := c.Webhooks[0].DeepCopy()
@@ -388,7 +435,8 @@ func schedulerWritesAuthorities(t *testing.T, kube client.Client) {
 	}
 }
 
-// clientOfNode has the rights of the node plug-in's pod on a node: its token is bound to the pod, and with it to the node.
+// clientOfNode has the rights of the node plug-in's pod on a node: its token is bound to the pod,
+// and with it to the node.
 func clientOfNode(t *testing.T, kube client.Client, nodeName string) client.Client {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
@@ -396,8 +444,11 @@ func clientOfNode(t *testing.T, kube client.Client, nodeName string) client.Clie
 	t.Cleanup(func() { _ = kube.Delete(context.Background(), node) })
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "plug-in-" + nodeName},
-		Spec: corev1.PodSpec{NodeName: nodeName, ServiceAccountName: release + "-node",
-			Containers: []corev1.Container{{Name: "node", Image: "none"}}},
+		Spec: corev1.PodSpec{
+			NodeName:           nodeName,
+			ServiceAccountName: release + "-node",
+			Containers:         []corev1.Container{{Name: "node", Image: "none"}},
+		},
 	}
 	must(t, kube.Create(t.Context(), pod))
 	return clientWithToken(t, token(t, kube, "node", pod))
@@ -409,7 +460,12 @@ func token(t *testing.T, kube client.Client, component string, pod *corev1.Pod) 
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: release + "-" + component}}
 	request := &authenticationv1.TokenRequest{}
 	if pod != nil {
-		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
+			APIVersion: "v1",
+			Kind:       "Pod",
+			Name:       pod.Name,
+			UID:        pod.UID,
+		}
 	}
 	must(t, kube.SubResource("token").Create(t.Context(), account, request))
 	return request.Status.Token

@@ -68,7 +68,8 @@ func comparable(list []*unstructured.Unstructured) map[string]any {
 		}
 		unstructured.RemoveNestedField(object.Object, "metadata", "annotations", "helm.sh/resource-policy")
 		for _, field := range []string{"annotations", "namespace"} {
-			if value, _, _ := unstructured.NestedFieldNoCopy(object.Object, "metadata", field); value == nil || cmp.Equal(value, map[string]any{}) {
+			if value, _, _ := unstructured.NestedFieldNoCopy(object.Object, "metadata", field); value == nil ||
+				cmp.Equal(value, map[string]any{}) {
 				unstructured.RemoveNestedField(object.Object, "metadata", field)
 			}
 		}
@@ -89,11 +90,13 @@ func TestTheManifestsAreWhatTheChartRenders(t *testing.T) {
 				built = append(built, objects(t, output)...)
 			}
 			got := comparable(built)
-			want := comparable(objects(t, render(t, "--no-hooks", "--values", filepath.Join(chartDir(), "values-"+overlay+".yaml"))))
+			want := comparable(objects(t,
+				render(t, "--no-hooks", "--values", filepath.Join(chartDir(), "values-"+overlay+".yaml"))))
 			// `helm install --create-namespace` makes it.
 			delete(got, "Namespace  "+namespace)
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("deploy/overlays/%s differs from the chart; `make generate` writes it again (-chart +manifests):\n%s", overlay, diff)
+				t.Errorf("deploy/overlays/%s differs from the chart; `make generate` writes it again (-chart +manifests):\n%s",
+					overlay, diff)
 			}
 		})
 	}
@@ -112,12 +115,18 @@ func TestARealAPIServerTakesTheManifests(t *testing.T) {
 		t.Run(overlay, func(t *testing.T) {
 			run(t, "apply", "-k", manifests("crds"))
 			run(t, "apply", "-k", manifests("overlays", overlay))
-			kept := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept-" + overlay}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+			kept := &apiv1.AzDriverNode{
+				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept-" + overlay},
+				Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm"},
+			}
 			must(t, kube.Create(t.Context(), kept))
 			t.Cleanup(func() { _ = kube.Delete(t.Context(), kept) })
 			again := func() { run(t, "apply", "-k", manifests("overlays", overlay)) }
 			webhook := &corev1.Secret{}
-			switch err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: release + "-scheduler-webhook"}, webhook); {
+			switch err := kube.Get(t.Context(), client.ObjectKey{
+				Namespace: namespace,
+				Name:      release + "-scheduler-webhook",
+			}, webhook); {
 			case err == nil:
 				keepsWebhookData(t, kube, webhook, again)
 			case apierrors.IsNotFound(err):
@@ -130,7 +139,8 @@ func TestARealAPIServerTakesTheManifests(t *testing.T) {
 				t.Errorf("after the deletion of the overlay: got %v, want the records of the disks to stay", err)
 			}
 			var roles corev1.ServiceAccountList
-			if err := kube.List(t.Context(), &roles, client.InNamespace(namespace), client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil || len(roles.Items) != 0 {
+			if err := kube.List(t.Context(), &roles, client.InNamespace(namespace),
+				client.MatchingLabels{"app.kubernetes.io/instance": release}); err != nil || len(roles.Items) != 0 {
 				t.Errorf("after the deletion of the overlay: got %d service accounts, %v, want none", len(roles.Items), err)
 			}
 		})
@@ -139,7 +149,8 @@ func TestARealAPIServerTakesTheManifests(t *testing.T) {
 
 var withoutHelm = regexp.MustCompile("(?s)\n## Without Helm\n.*?\n```\n(.*?)```\n")
 
-// TestARealAPIServerTakesTheOverlayOfTheGuide runs the commands of docs/guides/install-self-managed.md for those without Helm.
+// TestARealAPIServerTakesTheOverlayOfTheGuide runs the commands of
+// docs/guides/install-self-managed.md for those without Helm.
 func TestARealAPIServerTakesTheOverlayOfTheGuide(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(tree.Root(), "docs", "guides", "install-self-managed.md"))
 	must(t, err)
@@ -165,7 +176,8 @@ func TestARealAPIServerTakesTheOverlayOfTheGuide(t *testing.T) {
 	}
 }
 
-// keepsWebhookData checks that `kubectl apply` leaves the certificate alone that the pods of the webhook write.
+// keepsWebhookData checks that `kubectl apply` leaves the certificate alone that the pods of the
+// webhook write.
 func keepsWebhookData(t *testing.T, kube client.Client, secret *corev1.Secret, apply func()) {
 	t.Helper()
 	want := map[string][]byte{"ca.crt": []byte("authority")}

@@ -15,9 +15,10 @@ import (
 
 // markers are where the code of each part of the driver says what it needs.
 var markers = map[string][]string{
-	"controller": {"internal/controller", "internal/csi/controller", "cmd/azuredisk/controller.go", "cmd/azuredisk/attachrequired.go"},
-	"node":       {"internal/csi/node", "internal/nodereport", "internal/registrar", "internal/imds", "cmd/azuredisk/node.go"},
-	"scheduler":  {"internal/scheduler", "internal/webhookcert", "cmd/azuredisk/scheduler.go"},
+	"controller": {"internal/controller", "internal/csi/controller", "cmd/azuredisk/controller.go",
+		"cmd/azuredisk/attachrequired.go"},
+	"node":      {"internal/csi/node", "internal/nodereport", "internal/registrar", "internal/imds", "cmd/azuredisk/node.go"},
+	"scheduler": {"internal/scheduler", "internal/webhookcert", "cmd/azuredisk/scheduler.go"},
 }
 
 func TestEachPartHasTheRightsThatItsCodeAsksForAndNoOthers(t *testing.T) {
@@ -39,7 +40,8 @@ func TestEachPartHasTheRightsThatItsCodeAsksForAndNoOthers(t *testing.T) {
 	}
 }
 
-// A right reads "scope group/resource verb", with the names that it is limited to where there are any.
+// A right reads "scope group/resource verb", with the names that it is limited to where there are
+// any.
 func right(namespaced bool, group, resource, verb string, names []string) string {
 	scope := "cluster"
 	if namespaced {
@@ -109,12 +111,17 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 		set  string
 		want []string // of these rights
 	}{
-		"failover, without VolumeAttachments":                            {"snapshot.enabled=true", []string{deletePods, failPods, taint, prune, snapshots}},
-		"failover, with VolumeAttachments and without snapshots":         {"csiDriver.attachRequired=true", []string{deletePods, taint, prune}},
-		"no failover, without VolumeAttachments":                         {withoutFail, []string{failPods, taint}},
-		"no failover, with VolumeAttachments":                            {withoutFail + ",csiDriver.attachRequired=true", []string{taint, prune}},
-		"no failover and no start-up taint":                              {withoutFail + ",node.removeNotReadyTaint=false", []string{failPods}},
-		"no failover and no start-up taint, with VolumeAttachments":      {withoutFail + ",node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{prune}},
+		"failover, without VolumeAttachments": {"snapshot.enabled=true",
+			[]string{deletePods, failPods, taint, prune, snapshots}},
+		"failover, with VolumeAttachments and without snapshots": {"csiDriver.attachRequired=true",
+			[]string{deletePods, taint, prune}},
+		"no failover, without VolumeAttachments": {withoutFail, []string{failPods, taint}},
+		"no failover, with VolumeAttachments": {withoutFail + ",csiDriver.attachRequired=true",
+			[]string{taint, prune}},
+		"no failover and no start-up taint": {withoutFail + ",node.removeNotReadyTaint=false",
+			[]string{failPods}},
+		"no failover and no start-up taint, with VolumeAttachments": {withoutFail +
+			",node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{prune}},
 		"failover without the start-up taint and with VolumeAttachments": {"node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{deletePods, taint, prune}},
 	}
 	for name, c := range cases {
@@ -135,10 +142,13 @@ func TestEachSidecarHasOnlyItsOwnRights(t *testing.T) {
 	t.Parallel()
 	list := objects(t, render(t, "--set", "snapshot.enabled=true,csiDriver.attachRequired=true"))
 	writes := map[string][]string{
-		"provisioner": {"cluster /persistentvolumes create", "cluster /persistentvolumes delete", "cluster /persistentvolumeclaims update"},
-		"attacher":    {"cluster storage.k8s.io/volumeattachments patch", "cluster storage.k8s.io/volumeattachments/status patch"},
-		"resizer":     {"cluster /persistentvolumeclaims/status patch"},
-		"snapshotter": {"cluster snapshot.storage.k8s.io/volumesnapshotcontents update", "cluster snapshot.storage.k8s.io/volumesnapshotcontents/status patch"},
+		"provisioner": {"cluster /persistentvolumes create", "cluster /persistentvolumes delete",
+			"cluster /persistentvolumeclaims update"},
+		"attacher": {"cluster storage.k8s.io/volumeattachments patch",
+			"cluster storage.k8s.io/volumeattachments/status patch"},
+		"resizer": {"cluster /persistentvolumeclaims/status patch"},
+		"snapshotter": {"cluster snapshot.storage.k8s.io/volumesnapshotcontents update",
+			"cluster snapshot.storage.k8s.io/volumesnapshotcontents/status patch"},
 	}
 	pod := find(t, list, "Deployment", release+"-controller")
 	for sidecar := range writes {
@@ -152,17 +162,21 @@ func TestEachSidecarHasOnlyItsOwnRights(t *testing.T) {
 			}
 		}
 		for right := range given {
-			if strings.Contains(right, "/pods delete") || strings.Contains(right, "/nodes") && !strings.HasSuffix(right, "get") && !strings.HasSuffix(right, "list") && !strings.HasSuffix(right, "watch") ||
-				strings.Contains(right, "disk.csi.azure.com/") || strings.Contains(right, "leases update") && !strings.HasSuffix(right, "disk-csi-azure-com") {
+			if strings.Contains(right, "/pods delete") || strings.Contains(right, "/nodes") && !strings.HasSuffix(right, "get") &&
+				!strings.HasSuffix(right, "list") && !strings.HasSuffix(right, "watch") ||
+				strings.Contains(right, "disk.csi.azure.com/") || strings.Contains(right, "leases update") &&
+				!strings.HasSuffix(right, "disk-csi-azure-com") {
 				t.Errorf("%s: got the right %q, which only the controller needs", sidecar, right)
 			}
 		}
 		secret := find(t, list, "Secret", name)
-		if got := secret.GetAnnotations()["kubernetes.io/service-account.name"]; got != name || find(t, list, "ServiceAccount", name) == nil {
+		if got := secret.GetAnnotations()["kubernetes.io/service-account.name"]; got != name ||
+			find(t, list, "ServiceAccount", name) == nil {
 			t.Errorf("%s: got the token of %q, want that of %s", sidecar, got, name)
 		}
 		for _, container := range nested(t, pod, "spec", "template", "spec", "containers") {
-			if container["name"] == "csi-"+sidecar && mounts(container)["token-"+sidecar] != "/var/run/secrets/kubernetes.io/serviceaccount" {
+			if container["name"] == "csi-"+sidecar &&
+				mounts(container)["token-"+sidecar] != "/var/run/secrets/kubernetes.io/serviceaccount" {
 				t.Errorf("%s: got mounts %v, want its token where the pod's would be", sidecar, mounts(container))
 			}
 		}
@@ -175,7 +189,8 @@ func TestEachSidecarHasOnlyItsOwnRights(t *testing.T) {
 		}
 	}
 	shared := objects(t, render(t, "--set", "sidecars.ownServiceAccounts=false"))
-	if got := nested(t, find(t, shared, "ClusterRoleBinding", release+"-csi-resizer"), "subjects")[0]["name"]; got != release+"-controller" {
+	if got := nested(t, find(t, shared, "ClusterRoleBinding", release+"-csi-resizer"), "subjects")[0]["name"]; got != release+
+		"-controller" {
 		t.Errorf("without accounts of their own: got the rights of csi-resizer for %v, want %s-controller", got, release)
 	}
 }

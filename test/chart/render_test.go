@@ -73,40 +73,58 @@ func TestTheSchemaRefuses(t *testing.T) {
 		values string
 		says   string
 	}{
-		"a value that does not exist":                           {"controler.replicas=3", "'controler' not allowed"},
-		"a value that does not exist, deep":                     {"controller.replica=3", "/controller"},
-		"a scheduler mode that does not exist":                  {"scheduler.mode=both", "'auto', 'webhook', 'extender', 'second', 'off'"},
-		"a webhook that the API server waits for too long":      {"scheduler.webhook.timeoutSeconds=31", "/scheduler/webhook/timeoutSeconds"},
-		"authorities that are no PEM":                           {"scheduler.webhook.caBundle=abc", "/scheduler/webhook/caBundle"},
-		"a webhook whose certificate no API server would trust": {"scheduler.mode=webhook,scheduler.tls.secretName=mine", "scheduler.webhook.caBundle: must be"},
-		"a certificate of cert-manager without an Issuer":       {"scheduler.webhook.certManager.enabled=true", "scheduler.webhook.certManager.issuerRef.name: must name"},
-		"text where a number belongs":                           {"controller.replicas=two", "/controller/replicas"},
-		"no replicas":                                           {"controller.replicas=0", "/controller/replicas"},
-		"a weight out of range":                                 {"scheduler.weight=0", "/scheduler/weight"},
-		"a duration without a unit":                             {"sidecars.attacher.timeout=120", "/sidecars/attacher/timeout"},
-		"a log level that does not exist":                       {"logLevel=loud", "/logLevel"},
-		"a StorageClass without parameters":                     {"storageClasses.mine.default=true", "/storageClasses/mine"},
-		"a relative kubelet directory":                          {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
-		"a proxy that is no URL":                                {"cloud.proxy.httpsProxy=proxy:3128", "/cloud/proxy/httpsProxy"},
-		"a cloud that does not exist":                           {"cloud.environment=AzureMars", "/cloud/environment"},
-		"a probe that does not exist":                           {"controller.failover.probe=ping", "'kubelet', 'off'"},
-		"a threshold above all nodes":                           {"controller.failover.massLossThreshold=101", "/controller/failover/massLossThreshold"},
-		"a threshold of no nodes":                               {"controller.failover.massLossThreshold=0", "/controller/failover/massLossThreshold"},
-		"updates more often than allowed":                       {"csiDriver.nodeAllocatableUpdatePeriodSeconds=5", "/csiDriver/nodeAllocatableUpdatePeriodSeconds"},
-		"a driver name that is no name":                         {"driverName=Disk_Driver", "/driverName"},
-		"a kind of snapshots":                                   {"snapshot.enabled=sometimes", "/snapshot/enabled"},
-		"a deletion policy that does not exist":                 {"volumeSnapshotClasses.mine.deletionPolicy=Recycle", "/volumeSnapshotClasses/mine/deletionPolicy"},
-		"a VolumeAttributesClass of nothing":                    {"volumeAttributesClasses.mine.annotations.a=b", "/volumeAttributesClasses/mine"},
-		"a value that an older release had":                     {"cloud.proxy.https=http://proxy:3128", "renamed to cloud.proxy.httpsProxy"},
-		"annotations where an older release had them":           {"node.serviceAccountAnnotations.a=b", "moved to node.serviceAccount.annotations"},
-		"ServiceMonitors for metrics on loopback":               {"metrics.serviceMonitor.enabled=true", "metrics.listen: must be network"},
-		"an existing service account without a name":            {"node.serviceAccount.create=false", "node.serviceAccount.name: must name"},
-		"a service account of a node and of the controller":     {"node.serviceAccount.name=one,controller.serviceAccount.name=one", "node.serviceAccount.name: must not be that of the controller"},
-		"a pool without a label":                                {"node.pools.large.maxVolumes=3", "missing property 'nodeSelector'"},
-		"a pool with two labels":                                {"node.pools.large.nodeSelector.a=b,node.pools.large.nodeSelector.c=d", "/node/pools/large/nodeSelector"},
-		"a pool with a setting of all nodes":                    {"node.pools.large.nodeSelector.a=b,node.pools.large.kubeletDir=/x", "'kubeletDir' not allowed"},
-		"a digest that is none":                                 {"image.digest=latest", "/image/digest"},
-		"a tag that Azure does not accept":                      {"extraTags.a/b=c", "/extraTags"},
+		"a value that does not exist":       {"controler.replicas=3", "'controler' not allowed"},
+		"a value that does not exist, deep": {"controller.replica=3", "/controller"},
+		"a scheduler mode that does not exist": {"scheduler.mode=both",
+			"'auto', 'webhook', 'extender', 'second', 'off'"},
+		"a webhook that the API server waits for too long": {"scheduler.webhook.timeoutSeconds=31",
+			"/scheduler/webhook/timeoutSeconds"},
+		"authorities that are no PEM": {"scheduler.webhook.caBundle=abc",
+			"/scheduler/webhook/caBundle"},
+		"a webhook whose certificate no API server would trust": {"scheduler.mode=webhook,scheduler.tls.secretName=mine",
+			"scheduler.webhook.caBundle: must be"},
+		"a certificate of cert-manager without an Issuer": {"scheduler.webhook.certManager.enabled=true",
+			"scheduler.webhook.certManager.issuerRef.name: must name"},
+		"text where a number belongs":       {"controller.replicas=two", "/controller/replicas"},
+		"no replicas":                       {"controller.replicas=0", "/controller/replicas"},
+		"a weight out of range":             {"scheduler.weight=0", "/scheduler/weight"},
+		"a duration without a unit":         {"sidecars.attacher.timeout=120", "/sidecars/attacher/timeout"},
+		"a log level that does not exist":   {"logLevel=loud", "/logLevel"},
+		"a StorageClass without parameters": {"storageClasses.mine.default=true", "/storageClasses/mine"},
+		"a relative kubelet directory":      {"node.kubeletDir=var/lib/kubelet", "/node/kubeletDir"},
+		"a proxy that is no URL":            {"cloud.proxy.httpsProxy=proxy:3128", "/cloud/proxy/httpsProxy"},
+		"a cloud that does not exist":       {"cloud.environment=AzureMars", "/cloud/environment"},
+		"a probe that does not exist":       {"controller.failover.probe=ping", "'kubelet', 'off'"},
+		"a threshold above all nodes": {"controller.failover.massLossThreshold=101",
+			"/controller/failover/massLossThreshold"},
+		"a threshold of no nodes": {"controller.failover.massLossThreshold=0",
+			"/controller/failover/massLossThreshold"},
+		"updates more often than allowed": {"csiDriver.nodeAllocatableUpdatePeriodSeconds=5",
+			"/csiDriver/nodeAllocatableUpdatePeriodSeconds"},
+		"a driver name that is no name": {"driverName=Disk_Driver", "/driverName"},
+		"a kind of snapshots":           {"snapshot.enabled=sometimes", "/snapshot/enabled"},
+		"a deletion policy that does not exist": {"volumeSnapshotClasses.mine.deletionPolicy=Recycle",
+			"/volumeSnapshotClasses/mine/deletionPolicy"},
+		"a VolumeAttributesClass of nothing": {"volumeAttributesClasses.mine.annotations.a=b",
+			"/volumeAttributesClasses/mine"},
+		"a value that an older release had": {"cloud.proxy.https=http://proxy:3128",
+			"renamed to cloud.proxy.httpsProxy"},
+		"annotations where an older release had them": {"node.serviceAccountAnnotations.a=b",
+			"moved to node.serviceAccount.annotations"},
+		"ServiceMonitors for metrics on loopback": {"metrics.serviceMonitor.enabled=true",
+			"metrics.listen: must be network"},
+		"an existing service account without a name": {"node.serviceAccount.create=false",
+			"node.serviceAccount.name: must name"},
+		"a service account of a node and of the controller": {"node.serviceAccount.name=one,controller.serviceAccount.name=one",
+			"node.serviceAccount.name: must not be that of the controller"},
+		"a pool without a label": {"node.pools.large.maxVolumes=3",
+			"missing property 'nodeSelector'"},
+		"a pool with two labels": {"node.pools.large.nodeSelector.a=b,node.pools.large.nodeSelector.c=d",
+			"/node/pools/large/nodeSelector"},
+		"a pool with a setting of all nodes": {"node.pools.large.nodeSelector.a=b,node.pools.large.kubeletDir=/x",
+			"'kubeletDir' not allowed"},
+		"a digest that is none":            {"image.digest=latest", "/image/digest"},
+		"a tag that Azure does not accept": {"extraTags.a/b=c", "/extraTags"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -191,7 +209,8 @@ func TestSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
 			t.Parallel()
 			list := objects(t, render(t, append(c.args, "--set=crds.install=false")...))
 			_, sidecar := containers(t, find(t, list, "Deployment", release+"-controller"))["csi-snapshotter"]
-			class := slices.ContainsFunc(list, func(o *unstructured.Unstructured) bool { return o.GetKind() == "VolumeSnapshotClass" })
+			class := slices.ContainsFunc(list,
+				func(o *unstructured.Unstructured) bool { return o.GetKind() == "VolumeSnapshotClass" })
 			if sidecar != c.want || class != c.want {
 				t.Errorf("sidecar %t, class %t, want %t", sidecar, class, c.want)
 			}
@@ -201,7 +220,8 @@ func TestSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
 
 func TestVolumeAttributesClassesNeedAKubernetesThatHasThem(t *testing.T) {
 	t.Parallel()
-	args := []string{"template", release, chartDir(), "--kube-version", "1.33.0", "--set", "volumeAttributesClasses.gold.parameters.skuName=Premium_LRS"}
+	args := []string{"template", release, chartDir(), "--kube-version", "1.33.0", "--set",
+		"volumeAttributesClasses.gold.parameters.skuName=Premium_LRS"}
 	if _, err := helm(t, args...); err == nil || !strings.Contains(err.Error(), "from 1.34 on") {
 		t.Errorf("an older Kubernetes: %v", err)
 	}
@@ -240,7 +260,8 @@ func TestWithoutVolumeAttachmentsThereIsNoAttacher(t *testing.T) {
 		t.Errorf("%d of the 2 plug-ins are told", n)
 	}
 	driver := find(t, objects(t, manifest), "CSIDriver", "disk.csi.azure.com")
-	if required, found, err := unstructured.NestedBool(driver.Object, "spec", "attachRequired"); required || !found || err != nil {
+	if required, found, err := unstructured.NestedBool(driver.Object, "spec", "attachRequired"); required || !found ||
+		err != nil {
 		t.Errorf("attachRequired is %t, %t, %v", required, found, err)
 	}
 }

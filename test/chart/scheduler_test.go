@@ -28,8 +28,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 )
 
-// The chart's configuration, a real kube-scheduler and the extender put a pod on
-// the node with the replica of its disk, one among several equal nodes, and never on one without a node plug-in, that is lost, or without room.
+// The chart's configuration, a real kube-scheduler and the extender put a pod on the node with the
+// replica of its disk, one among several equal nodes, and never on one without a node plug-in, that
+// is lost, or without room.
 func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testing.T) {
 	kube, objectNamespace := apiserver.Client(t), apiserver.Namespace(t)
 	extender := startExtender(t, objectNamespace)
@@ -52,15 +53,21 @@ func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testin
 	}
 	for i, replicaAt := range []string{"worker-4", "worker-2", "worker-5"} {
 		claim, volume := bound(fmt.Sprintf("disk-%d", i))
-		create(volume, claim, attachment(objectNamespace, claim.Name, replicaAt), podWith(objectNamespace, fmt.Sprintf("pod-%d", i), claim.Name))
+		create(volume, claim, attachment(objectNamespace, claim.Name, replicaAt),
+			podWith(objectNamespace, fmt.Sprintf("pod-%d", i), claim.Name))
 	}
-	// These replicas help no pod: one without a node plug-in, one on a lost node, and one of two without room for the
-	// other.
-	helpless := map[string]string{"pod-without-plug-in": "worker-0", "pod-of-lost-node": "worker-1", "pod-without-room": "worker-3"}
+	// These replicas help no pod: one without a node plug-in, one on a lost node, and one of two
+	// without room for the other.
+	helpless := map[string]string{
+		"pod-without-plug-in": "worker-0",
+		"pod-of-lost-node":    "worker-1",
+		"pod-without-room":    "worker-3",
+	}
 	for name, replicaAt := range helpless {
 		claim, volume := bound("disk-of-" + name)
 		other, otherVolume := bound("other-disk-of-" + name)
-		create(volume, claim, otherVolume, other, attachment(objectNamespace, claim.Name, replicaAt), podWith(objectNamespace, name, claim.Name, other.Name))
+		create(volume, claim, otherVolume, other, attachment(objectNamespace, claim.Name, replicaAt),
+			podWith(objectNamespace, name, claim.Name, other.Name))
 	}
 	// A pod that can only go where it may not stays, and says why.
 	claim, volume := bound("disk-stuck")
@@ -113,7 +120,8 @@ func createWithStatus(t *testing.T, kube client.Client, objects ...client.Object
 		status.SetResourceVersion(object.GetResourceVersion())
 		status.SetUID(object.GetUID())
 		if node, is := object.(*corev1.Node); is {
-			// Kubernetes taints a new node until its controllers, which are not here, find it ready.
+			// Kubernetes taints a new node until its controllers, which are not here, find it
+			// ready.
 			node.Spec.Taints = nil
 			must(t, kube.Update(t.Context(), node))
 			status.SetResourceVersion(node.ResourceVersion)
@@ -128,7 +136,11 @@ func createWithStatus(t *testing.T, kube client.Client, objects ...client.Object
 // lost is a node as the controller sees it that has just found it lost.
 func lost(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
 	node.Status.Conditions = append(node.Status.Conditions, metav1.Condition{
-		Type: apiv1.NodeConditionReachable, Status: metav1.ConditionFalse, Reason: apiv1.ReachableNodeLost, Message: "no answer", LastTransitionTime: metav1.Now(),
+		Type:               apiv1.NodeConditionReachable,
+		Status:             metav1.ConditionFalse,
+		Reason:             apiv1.ReachableNodeLost,
+		Message:            "no answer",
+		LastTransitionTime: metav1.Now(),
 	})
 	return node
 }
@@ -136,7 +148,11 @@ func lost(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
 // full is a node whose VM has one slot left.
 func full(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
 	node.Spec.VMSize = "Standard_D2s_v3"
-	node.Status.Capacity = &apiv1.NodeCapacity{VMSize: node.Spec.VMSize, MaxDataDisks: 4, ForeignDisks: 3}
+	node.Status.Capacity = &apiv1.NodeCapacity{
+		VMSize:       node.Spec.VMSize,
+		MaxDataDisks: 4,
+		ForeignDisks: 3,
+	}
 	return node
 }
 
@@ -145,15 +161,27 @@ func startExtender(t *testing.T, objectNamespace string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	defaults := &config.Scheduler{MaxRequestBytes: 1 << 20, StaleFactor: 3, HeartbeatInterval: 60e9}
+	defaults := &config.Scheduler{
+		MaxRequestBytes:   1 << 20,
+		StaleFactor:       3,
+		HeartbeatInterval: 60e9,
+	}
 	registry := prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- scheduler.Run(ctx, scheduler.Options{
-			Config: apiserver.Config(t), Namespace: objectNamespace, DriverName: config.DriverName, Listener: listener,
-			MaxRequestBytes: defaults.MaxRequestBytes, StaleFactor: defaults.StaleFactor, HeartbeatInterval: defaults.HeartbeatInterval,
-			LeaseNamespace: objectNamespace, Identity: "test", Registry: registry, Clock: clock.RealClock{},
+			Config:            apiserver.Config(t),
+			Namespace:         objectNamespace,
+			DriverName:        config.DriverName,
+			Listener:          listener,
+			MaxRequestBytes:   defaults.MaxRequestBytes,
+			StaleFactor:       defaults.StaleFactor,
+			HeartbeatInterval: defaults.HeartbeatInterval,
+			LeaseNamespace:    objectNamespace,
+			Identity:          "test",
+			Registry:          registry,
+			Clock:             clock.RealClock{},
 		})
 	}()
 	t.Cleanup(func() {
@@ -209,7 +237,8 @@ func startKubeScheduler(t *testing.T, extender string) {
 
 func runKubeScheduler(t *testing.T, args ...string) {
 	t.Helper()
-	cmd := exec.Command(program(t, "kube-scheduler"), append(args, "--secure-port=0", "--authorization-always-allow-paths=/healthz")...)
+	cmd := exec.Command(program(t, "kube-scheduler"),
+		append(args, "--secure-port=0", "--authorization-always-allow-paths=/healthz")...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	must(t, cmd.Start())
@@ -223,11 +252,18 @@ func runKubeScheduler(t *testing.T, args ...string) {
 }
 
 func clusterNode(name string) *corev1.Node {
-	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110")}
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("4"),
+		corev1.ResourceMemory: resource.MustParse("8Gi"),
+		corev1.ResourcePods:   resource.MustParse("110"),
+	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
-		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity,
-			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		Status: corev1.NodeStatus{
+			Capacity:    capacity,
+			Allocatable: capacity,
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
 	}
 }
 
@@ -235,8 +271,16 @@ func driverNode(namespace, name string) *apiv1.AzDriverNode {
 	return &apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm/" + name},
-		Status: apiv1.AzDriverNodeStatus{HeartbeatTime: ptr.To(metav1.NowMicro()), HeartbeatSeconds: 3600,
-			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Serving", LastTransitionTime: metav1.Now()}}},
+		Status: apiv1.AzDriverNodeStatus{
+			HeartbeatTime:    ptr.To(metav1.NowMicro()),
+			HeartbeatSeconds: 3600,
+			Conditions: []metav1.Condition{{
+				Type:               apiv1.NodeConditionReady,
+				Status:             metav1.ConditionTrue,
+				Reason:             "Serving",
+				LastTransitionTime: metav1.Now(),
+			}},
+		},
 	}
 }
 
@@ -245,16 +289,37 @@ func boundClaim(namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + name}}
 	pv.Spec = corev1.PersistentVolumeSpec{
-		Capacity: size, AccessModes: modes, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain, StorageClassName: "none",
-		ClaimRef: &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: name},
+		Capacity:                      size,
+		AccessModes:                   modes,
+		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+		StorageClassName:              "none",
+		ClaimRef: &corev1.ObjectReference{
+			Kind:      "PersistentVolumeClaim",
+			Namespace: namespace,
+			Name:      name,
+		},
 	}
-	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: config.DriverName, VolumeHandle: "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/" + name}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+		Driver:       config.DriverName,
+		VolumeHandle: "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/" + name,
+	}
 	pv.Status.Phase = corev1.VolumeBound
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name,
-		Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}}
-	claim.Spec = corev1.PersistentVolumeClaimSpec{VolumeName: pv.Name, AccessModes: modes, StorageClassName: ptr.To("none"),
-		Resources: corev1.VolumeResourceRequirements{Requests: size}}
-	claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, AccessModes: modes, Capacity: size}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:   namespace,
+		Name:        name,
+		Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"},
+	}}
+	claim.Spec = corev1.PersistentVolumeClaimSpec{
+		VolumeName:       pv.Name,
+		AccessModes:      modes,
+		StorageClassName: ptr.To("none"),
+		Resources:        corev1.VolumeResourceRequirements{Requests: size},
+	}
+	claim.Status = corev1.PersistentVolumeClaimStatus{
+		Phase:       corev1.ClaimBound,
+		AccessModes: modes,
+		Capacity:    size,
+	}
 	return claim, pv
 }
 
@@ -263,8 +328,12 @@ func attachment(namespace, claim, node string) *apiv1.AzVolumeAttachment {
 	volume := apiv1.VolumeName("s", "g", claim)
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, node)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},
-		Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, Role: apiv1.RoleReplica},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   node,
+			Role:       apiv1.RoleReplica,
+		},
+		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, Role: apiv1.RoleReplica},
 	}
 }
 

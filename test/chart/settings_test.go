@@ -19,7 +19,8 @@ import (
 func TestEachNamespacedObjectNamesItsNamespace(t *testing.T) {
 	t.Parallel()
 	cluster := []string{
-		"ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition", "MutatingWebhookConfiguration", "Namespace", "StorageClass",
+		"ClusterRole", "ClusterRoleBinding", "CSIDriver", "CustomResourceDefinition", "MutatingWebhookConfiguration", "Namespace",
+		"StorageClass",
 		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "VolumeAttributesClass", "VolumeSnapshotClass",
 	}
 	for _, values := range valueFiles(t) {
@@ -74,7 +75,8 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 				case "Deployment", "DaemonSet":
 					for name, flags := range containers(t, o) {
 						flags = slices.DeleteFunc(flags, func(f string) bool {
-							return strings.HasPrefix(name, "csi-") || !strings.Contains(f, "address=") && !strings.HasPrefix(f, "--metrics-") || strings.HasPrefix(f, "--csi-")
+							return strings.HasPrefix(name, "csi-") || !strings.Contains(f, "address=") &&
+								!strings.HasPrefix(f, "--metrics-") || strings.HasPrefix(f, "--csi-")
 						})
 						if len(flags) > 0 {
 							got[name] = strings.Join(flags, " ")
@@ -88,7 +90,8 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 				}
 			}
 			if len(got) != len(c.want) || services != c.services {
-				t.Errorf("got %d containers with listeners and %d Services for metrics, want %d and %d", len(got), services, len(c.want), c.services)
+				t.Errorf("got %d containers with listeners and %d Services for metrics, want %d and %d", len(got), services,
+					len(c.want), c.services)
 			}
 		})
 	}
@@ -97,7 +100,8 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 // A node runs one node plug-in, that of its pool. A node without disks runs none.
 func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 	t.Parallel()
-	list := objects(t, render(t, "--set-json", `node.pools={"large":{"nodeSelector":{"pool":"large"}},"arm":{"nodeSelector":{"kubernetes.io/arch":"arm64"}},"none":null}`,
+	list := objects(t, render(t, "--set-json",
+		`node.pools={"large":{"nodeSelector":{"pool":"large"}},"arm":{"nodeSelector":{"kubernetes.io/arch":"arm64"}},"none":null}`,
 		"--set-json", `node.affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
 			{"matchExpressions":[{"key":"disks","operator":"NotIn","values":["no"]}]},{"matchExpressions":[{"key":"always","operator":"Exists"}]}]}}}`))
 	linux := map[string]string{"kubernetes.io/os": "linux"}
@@ -105,16 +109,23 @@ func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 		labels map[string]string
 		want   string
 	}{
-		"a node of no pool":             {nil, "azuredisk-node"},
-		"a node of another pool":        {map[string]string{"pool": "small"}, "azuredisk-node"},
-		"a node of a pool":              {map[string]string{"pool": "large"}, "azuredisk-node-large"},
-		"a node of two pools":           {map[string]string{"pool": "large", "kubernetes.io/arch": "arm64"}, "azuredisk-node-arm"},
-		"a virtual node":                {map[string]string{"type": "virtual-kubelet", "always": ""}, ""},
-		"a virtual node of a pool":      {map[string]string{"type": "virtual-kubelet", "pool": "large"}, ""},
-		"a Windows node":                {map[string]string{"kubernetes.io/os": "windows"}, ""},
-		"a node that is left out":       {map[string]string{"disks": "no"}, ""},
-		"a node of the second term":     {map[string]string{"disks": "no", "always": ""}, "azuredisk-node"},
-		"a node of both, within a pool": {map[string]string{"disks": "no", "always": "", "pool": "large"}, "azuredisk-node-large"},
+		"a node of no pool":      {nil, "azuredisk-node"},
+		"a node of another pool": {map[string]string{"pool": "small"}, "azuredisk-node"},
+		"a node of a pool":       {map[string]string{"pool": "large"}, "azuredisk-node-large"},
+		"a node of two pools": {map[string]string{
+			"pool":               "large",
+			"kubernetes.io/arch": "arm64",
+		}, "azuredisk-node-arm"},
+		"a virtual node":            {map[string]string{"type": "virtual-kubelet", "always": ""}, ""},
+		"a virtual node of a pool":  {map[string]string{"type": "virtual-kubelet", "pool": "large"}, ""},
+		"a Windows node":            {map[string]string{"kubernetes.io/os": "windows"}, ""},
+		"a node that is left out":   {map[string]string{"disks": "no"}, ""},
+		"a node of the second term": {map[string]string{"disks": "no", "always": ""}, "azuredisk-node"},
+		"a node of both, within a pool": {map[string]string{
+			"disks":  "no",
+			"always": "",
+			"pool":   "large",
+		}, "azuredisk-node-large"},
 	}
 	for name, c := range cases {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{}}}
@@ -143,7 +154,8 @@ func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 func TestAPoolHasItsOwnSettings(t *testing.T) {
 	t.Parallel()
 	list := objects(t, render(t, "-f", filepath.Join("values", "everything.yaml")))
-	large, manual, others := find(t, list, "DaemonSet", "disks-node-large"), find(t, list, "DaemonSet", "disks-node-manual"), find(t, list, "DaemonSet", "disks-node")
+	large, manual, others := find(t, list, "DaemonSet", "disks-node-large"), find(t, list, "DaemonSet",
+		"disks-node-manual"), find(t, list, "DaemonSet", "disks-node")
 	for o, want := range map[*unstructured.Unstructured][]string{
 		large:  {"--max-formats-and-checks=8", "--reserved-volume-slots=2"},
 		manual: {"--max-formats-and-checks=1", "--reserved-volume-slots=0"},
@@ -155,7 +167,11 @@ func TestAPoolHasItsOwnSettings(t *testing.T) {
 			}
 		}
 	}
-	for o, want := range map[*unstructured.Unstructured]string{large: "RollingUpdate", manual: "OnDelete", others: "RollingUpdate"} {
+	for o, want := range map[*unstructured.Unstructured]string{
+		large:  "RollingUpdate",
+		manual: "OnDelete",
+		others: "RollingUpdate",
+	} {
 		if got, _, _ := unstructured.NestedString(o.Object, "spec", "updateStrategy", "type"); got != want {
 			t.Errorf("%s: got updates by %s, want %s", o.GetName(), got, want)
 		}
@@ -178,10 +194,13 @@ func TestAPoolHasItsOwnSettings(t *testing.T) {
 func TestADigestIsMoreExactThanATag(t *testing.T) {
 	t.Parallel()
 	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-	manifest := render(t, "--set", "scheduler.mode=second,snapshot.enabled=true,csiDriver.attachRequired=true,image.digest="+digest+",scheduler.second.image.digest="+digest+
-		",sidecars.provisioner.image.digest="+digest+",sidecars.attacher.image.digest="+digest+",sidecars.resizer.image.digest="+digest+",sidecars.snapshotter.image.digest="+digest)
+	manifest := render(t, "--set", "scheduler.mode=second,snapshot.enabled=true,csiDriver.attachRequired=true,image.digest="+
+		digest+",scheduler.second.image.digest="+digest+
+		",sidecars.provisioner.image.digest="+digest+",sidecars.attacher.image.digest="+digest+",sidecars.resizer.image.digest="+
+		digest+",sidecars.snapshotter.image.digest="+digest)
 	for line := range strings.Lines(manifest) {
-		if image, is := strings.CutPrefix(strings.TrimSpace(line), "image: "); is && !strings.HasSuffix(strings.Trim(image, `"`), "@"+digest) {
+		if image, is := strings.CutPrefix(strings.TrimSpace(line), "image: "); is &&
+			!strings.HasSuffix(strings.Trim(image, `"`), "@"+digest) {
 			t.Errorf("got image %s, want it by its digest", image)
 		}
 	}

@@ -15,8 +15,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
-// Each right that the chart gives to an account is in the threat model, with what the account's holder could do with it, and the threat
-// model has no other. Both are written as "account: verb resource named name, where".
+// Each right that the chart gives to an account is in the threat model, with what the account's
+// holder could do with it, and the threat model has no other. Both are written as "account: verb
+// resource named name, where".
 func TestEachRightHasAPlaceInTheThreatModel(t *testing.T) {
 	t.Parallel()
 	given := map[string]bool{}
@@ -41,7 +42,8 @@ func TestEachRightHasAPlaceInTheThreatModel(t *testing.T) {
 	}
 }
 
-// boundRights are the rights of all service accounts. A role that the chart does not make is a right of its own.
+// boundRights are the rights of all service accounts. A role that the chart does not make is a
+// right of its own.
 func boundRights(t *testing.T, list []*unstructured.Unstructured) map[string]bool {
 	t.Helper()
 	roles := map[string]*unstructured.Unstructured{}
@@ -57,7 +59,11 @@ func boundRights(t *testing.T, list []*unstructured.Unstructured) map[string]boo
 		}
 		where := "cluster"
 		if object.GetKind() == "RoleBinding" {
-			where = map[string]string{namespace: "release", "objects": "objects", "credentials": "credential"}[object.GetNamespace()]
+			where = map[string]string{
+				namespace:     "release",
+				"objects":     "objects",
+				"credentials": "credential",
+			}[object.GetNamespace()]
 			if where == "" {
 				where = object.GetNamespace()
 			}
@@ -88,7 +94,8 @@ func rightsOfRole(t *testing.T, role *unstructured.Unstructured, name string) (r
 	return rights
 }
 
-// limitedTo returns a right for each of the names that it is limited to, or the right itself if there are none.
+// limitedTo returns a right for each of the names that it is limited to, or the right itself if
+// there are none.
 func limitedTo(names []string, right string) (rights []string) {
 	for _, name := range names {
 		rights = append(rights, right+" named "+name)
@@ -101,7 +108,8 @@ func limitedTo(names []string, right string) (rights []string) {
 
 var quoted = regexp.MustCompile("`([^`]+)`")
 
-// item is an item of a list of the page: "* verb, verb `resource`, `resource` named `name` (where): what the holder could do".
+// item is an item of a list of the page: "* verb, verb `resource`, `resource` named `name` (where):
+// what the holder could do".
 var item = regexp.MustCompile("\\* ([a-z, ]+) (`[^(]*?)(?: named ([^(]*))? \\(([a-z-]+)\\): ")
 
 // namedRights are the rights in the lists of the page, one list for each account.

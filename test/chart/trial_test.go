@@ -18,17 +18,23 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 )
 
-// v1Has is what V1's chart and AKS have that only one driver can have: shared/reference/azuredisk-v1.md, and the templates of charts/latest in
+// v1Has is what V1's chart and AKS have that only one driver can have:
+// shared/reference/azuredisk-v1.md, and the templates of charts/latest in
 // kubernetes-sigs/azuredisk-csi-driver.
 var v1Has = []string{
-	"CSIDriver disk.csi.azure.com", "socket plugins/disk.csi.azure.com", "host port 29603", "host port 29605", "taint disk.csi.azure.com/agent-not-ready",
-	"ClusterRole azuredisk-external-provisioner-role", "ClusterRole azuredisk-external-attacher-role", "ClusterRole azuredisk-external-snapshotter-role",
-	"ClusterRole azuredisk-external-resizer-role", "ClusterRole csi-azuredisk-controller-secret-role", "ClusterRole csi-azuredisk-node-role",
+	"CSIDriver disk.csi.azure.com", "socket plugins/disk.csi.azure.com", "host port 29603", "host port 29605",
+	"taint disk.csi.azure.com/agent-not-ready",
+	"ClusterRole azuredisk-external-provisioner-role", "ClusterRole azuredisk-external-attacher-role",
+	"ClusterRole azuredisk-external-snapshotter-role",
+	"ClusterRole azuredisk-external-resizer-role", "ClusterRole csi-azuredisk-controller-secret-role",
+	"ClusterRole csi-azuredisk-node-role",
 	"ClusterRoleBinding azuredisk-csi-provisioner-binding", "ClusterRoleBinding azuredisk-csi-attacher-binding",
 	"ClusterRoleBinding azuredisk-csi-snapshotter-binding", "ClusterRoleBinding azuredisk-csi-resizer-role",
 	"ClusterRoleBinding csi-azuredisk-controller-secret-binding", "ClusterRoleBinding csi-azuredisk-node-secret-binding",
-	"Deployment kube-system/csi-azuredisk-controller", "DaemonSet kube-system/csi-azuredisk-node", "StorageClass default", "StorageClass managed",
-	"StorageClass managed-premium", "StorageClass managed-csi", "StorageClass managed-csi-premium", "VolumeSnapshotClass csi-azuredisk-vsc",
+	"Deployment kube-system/csi-azuredisk-controller", "DaemonSet kube-system/csi-azuredisk-node", "StorageClass default",
+	"StorageClass managed",
+	"StorageClass managed-premium", "StorageClass managed-csi", "StorageClass managed-csi-premium",
+	"VolumeSnapshotClass csi-azuredisk-vsc",
 	"lease kube-system/disk-csi-azure-com",
 }
 
@@ -60,8 +66,10 @@ func exclusive(t *testing.T, manifest, releaseNamespace string) []string {
 	for _, o := range objects(t, manifest) {
 		name := o.GetName()
 		if namespaced := !slices.Contains([]string{
-			"Namespace", "CSIDriver", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "StorageClass", "VolumeSnapshotClass",
-			"VolumeAttributesClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "MutatingWebhookConfiguration",
+			"Namespace", "CSIDriver", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition", "StorageClass",
+			"VolumeSnapshotClass",
+			"VolumeAttributesClass", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+			"MutatingWebhookConfiguration",
 		}, o.GetKind()); namespaced {
 			namespace := o.GetNamespace()
 			if namespace == "" {
@@ -72,7 +80,8 @@ func exclusive(t *testing.T, manifest, releaseNamespace string) []string {
 		list = append(list, o.GetKind()+" "+name)
 		if o.GetKind() == "CSIDriver" {
 			// The sidecars name their leases by the driver, and the start-up taint has its name.
-			list = append(list, "lease "+releaseNamespace+"/"+strings.ReplaceAll(name, ".", "-"), "taint "+name+"/agent-not-ready")
+			list = append(list, "lease "+releaseNamespace+"/"+strings.ReplaceAll(name, ".", "-"),
+				"taint "+name+"/agent-not-ready")
 		}
 		if o.GetKind() == "Deployment" || o.GetKind() == "DaemonSet" {
 			list = append(list, onNodes(t, o)...)
@@ -125,11 +134,13 @@ func TestATrialSharesNothingWithV1NorWithAnotherRelease(t *testing.T) {
 	}
 	// The replacement does share them: the check sees what it is to see.
 	full := exclusive(t, render(t), namespace)
-	want := []string{"CSIDriver disk.csi.azure.com", "socket plugins/disk.csi.azure.com", "host port 29603", "host port 29605", "taint disk.csi.azure.com/agent-not-ready"}
+	want := []string{"CSIDriver disk.csi.azure.com", "socket plugins/disk.csi.azure.com", "host port 29603", "host port 29605",
+		"taint disk.csi.azure.com/agent-not-ready"}
 	if both := common(v1Has, full); !slices.Equal(both, want) {
 		t.Errorf("V1 and a release of its name share %v, want %v", both, want)
 	}
-	second, err := helm(t, "template", "azuredisk-trial", chartDir(), "-n", "trial", "--kube-version", kubeVersion, "-f", trialFile,
+	second, err := helm(t, "template", "azuredisk-trial", chartDir(), "-n", "trial", "--kube-version", kubeVersion, "-f",
+		trialFile,
 		"--set", "objectNamespace=trial,crds.install=false")
 	must(t, err)
 	if both := common(exclusive(t, second, "trial"), full); len(both) > 0 {
@@ -142,7 +153,8 @@ func TestATrialAtARealAPIServer(t *testing.T) {
 	kube, config := apiserver.Client(t), apiserver.Kubeconfig(t)
 	trialFile := filepath.Join(chartDir(), "values-aks-trial.yaml")
 	run := func(name, namespace string, args ...string) error {
-		_, err := helm(t, append([]string{"upgrade", "--install", name, chartDir(), "-n", namespace, "--create-namespace", "--kubeconfig", config}, args...)...)
+		_, err := helm(t, append([]string{"upgrade", "--install", name, chartDir(), "-n", namespace, "--create-namespace",
+			"--kubeconfig", config}, args...)...)
 		return err
 	}
 	must(t, run(release, namespace, "--take-ownership", "-f", trialFile))
@@ -154,11 +166,17 @@ func TestATrialAtARealAPIServer(t *testing.T) {
 	for name, c := range map[string]struct {
 		release, namespace, set, says string
 	}{
-		"the namespace of another release's objects": {"second", "second", "driverName=second.csi,crds.install=false", "objectNamespace: the release azuredisk in the namespace azure-disk-csi uses"},
-		"the namespace of another release":           {"second", namespace, "driverName=second.csi,crds.install=false,objectNamespace=second", "objectNamespace: the release azuredisk"},
-		"the name of another release's driver":       {"second", "second", "driverName=trial.disk.csi.azure.com,crds.install=false,objectNamespace=second", "driverName: trial.disk.csi.azure.com is the driver of the release azuredisk"},
-		"another name in an upgrade":                 {release, namespace, "driverName=disk.csi.azure.com", "Uninstall the release"},
-		"the CRDs of another release":                {"second", "second", "driverName=second.csi,objectNamespace=second", "disk.csi.azure.com"},
+		"the namespace of another release's objects": {"second", "second", "driverName=second.csi,crds.install=false",
+			"objectNamespace: the release azuredisk in the namespace azure-disk-csi uses"},
+		"the namespace of another release": {"second", namespace,
+			"driverName=second.csi,crds.install=false,objectNamespace=second", "objectNamespace: the release azuredisk"},
+		"the name of another release's driver": {"second", "second",
+			"driverName=trial.disk.csi.azure.com,crds.install=false,objectNamespace=second",
+			"driverName: trial.disk.csi.azure.com is the driver of the release azuredisk"},
+		"another name in an upgrade": {release, namespace, "driverName=disk.csi.azure.com",
+			"Uninstall the release"},
+		"the CRDs of another release": {"second", "second", "driverName=second.csi,objectNamespace=second",
+			"disk.csi.azure.com"},
 	} {
 		if err := run(c.release, c.namespace, "--set", c.set); err == nil || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: got %v, want a refusal that says %q", name, err, c.says)
@@ -167,17 +185,25 @@ func TestATrialAtARealAPIServer(t *testing.T) {
 	refusesV1(t, kube)
 }
 
-// refusesV1 checks that Kubernetes attaches no volume of V1 to a node with this driver, and does everywhere else.
+// refusesV1 checks that Kubernetes attaches no volume of V1 to a node with this driver, and does
+// everywhere else.
 func refusesV1(t *testing.T, kube client.Client) {
 	t.Helper()
-	node := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "trial-node"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+	node := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "trial-node"},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm"},
+	}
 	must(t, kube.Create(t.Context(), node))
 	t.Cleanup(func() { _ = kube.Delete(context.Background(), node) })
 	attach := func(driver, node string) error {
 		volume := "pv"
 		a := &storagev1.VolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Name: "va"},
-			Spec:       storagev1.VolumeAttachmentSpec{Attacher: driver, NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}},
+			Spec: storagev1.VolumeAttachmentSpec{
+				Attacher: driver,
+				NodeName: node,
+				Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume},
+			},
 		}
 		if err := kube.Create(t.Context(), a); err != nil {
 			return err
@@ -185,7 +211,8 @@ func refusesV1(t *testing.T, kube client.Client) {
 		return kube.Delete(t.Context(), a)
 	}
 	eventually(t, "V1 is refused", func() error {
-		if err := attach("disk.csi.azure.com", "trial-node"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "node.refusedDrivers") {
+		if err := attach("disk.csi.azure.com", "trial-node"); !apierrors.IsForbidden(err) ||
+			!strings.Contains(err.Error(), "node.refusedDrivers") {
 			return fmt.Errorf("got %w, want Forbidden with the name of the value", err)
 		}
 		return nil

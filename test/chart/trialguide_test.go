@@ -13,7 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
-// The shell parses each block, and Helm renders each installation with the values of the page. test/docs checks the arguments of az.
+// The shell parses each block, and Helm renders each installation with the values of the page.
+// test/docs checks the arguments of az.
 func TestTheCommandsOfTheTrialGuide(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join(tree.Root(), "docs", "guides", "trial-on-aks.md"))

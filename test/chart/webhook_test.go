@@ -33,8 +33,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/webhookcert"
 )
 
-// webhookUnderTest is the webhook of the chart, behind a real API server. Only its address differs from the chart's: there is no
-// Service.
+// webhookUnderTest is the webhook of the chart, behind a real API server. Only its address differs
+// from the chart's: there is no Service.
 type webhookUnderTest struct {
 	kube       client.Client
 	namespace  string
@@ -46,7 +46,11 @@ type webhookUnderTest struct {
 
 func startWebhook(t *testing.T) *webhookUnderTest {
 	t.Helper()
-	w := &webhookUnderTest{kube: apiserver.Client(t), namespace: apiserver.Namespace(t), registry: prometheus.NewRegistry()}
+	w := &webhookUnderTest{
+		kube:      apiserver.Client(t),
+		namespace: apiserver.Namespace(t),
+		registry:  prometheus.NewRegistry(),
+	}
 	list := objects(t, render(t))
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	from := find(t, list, "MutatingWebhookConfiguration", release+"-scheduler")
@@ -73,10 +77,23 @@ func startWebhook(t *testing.T) *webhookUnderTest {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- scheduler.Run(ctx, scheduler.Options{
-			Config: apiserver.Config(t), Namespace: w.namespace, DriverName: config.DriverName, Listener: listeners[0], WebhookListener: listeners[1],
-			WebhookCertificate: webhookcert.New(webhookcert.Options{Client: certificates, Secret: client.ObjectKeyFromObject(secret),
-				Configuration: configuration.Name, Names: []string{"localhost"}, Clock: clock.RealClock{}}),
-			MaxRequestBytes: 1 << 20, StaleFactor: 3, HeartbeatInterval: 60e9, Registry: w.registry, Clock: clock.RealClock{},
+			Config:          apiserver.Config(t),
+			Namespace:       w.namespace,
+			DriverName:      config.DriverName,
+			Listener:        listeners[0],
+			WebhookListener: listeners[1],
+			WebhookCertificate: webhookcert.New(webhookcert.Options{
+				Client:        certificates,
+				Secret:        client.ObjectKeyFromObject(secret),
+				Configuration: configuration.Name,
+				Names:         []string{"localhost"},
+				Clock:         clock.RealClock{},
+			}),
+			MaxRequestBytes:   1 << 20,
+			StaleFactor:       3,
+			HeartbeatInterval: 60e9,
+			Registry:          w.registry,
+			Clock:             clock.RealClock{},
 		})
 	}()
 	w.stop = func() {
@@ -128,11 +145,13 @@ func (w *webhookUnderTest) requests(t *testing.T) (count uint64) {
 	return count
 }
 
-// failedOpen is the number of pods that the API server created without the webhook, by its own metric.
+// failedOpen is the number of pods that the API server created without the webhook, by its own
+// metric.
 func (w *webhookUnderTest) failedOpen(t *testing.T) (count int) {
 	t.Helper()
 	own := apiserver.Config(t)
-	own.GroupVersion, own.NegotiatedSerializer = &corev1.SchemeGroupVersion, runtime.NewSimpleNegotiatedSerializer(runtime.SerializerInfo{})
+	own.GroupVersion, own.NegotiatedSerializer = &corev1.SchemeGroupVersion, runtime.NewSimpleNegotiatedSerializer(
+		runtime.SerializerInfo{})
 	kube, err := rest.UnversionedRESTClientFor(own)
 	must(t, err)
 	text, err := kube.Get().AbsPath("/metrics").DoRaw(t.Context())
@@ -147,8 +166,9 @@ func (w *webhookUnderTest) failedOpen(t *testing.T) (count int) {
 	return count
 }
 
-// TestTheWebhookOfTheChart creates pods through a real API server with the chart's webhook: with it, without it, and where it does
-// not answer. A real kube-scheduler without any configuration follows the preferences.
+// TestTheWebhookOfTheChart creates pods through a real API server with the chart's webhook: with
+// it, without it, and where it does not answer. A real kube-scheduler without any configuration
+// follows the preferences.
 func TestTheWebhookOfTheChart(t *testing.T) {
 	w := startWebhook(t)
 	for i := range 5 {
@@ -160,7 +180,8 @@ func TestTheWebhookOfTheChart(t *testing.T) {
 		createWithStatus(t, w.kube, clusterNode(name), create)
 	}
 	claim, volume := boundClaim(w.namespace, "steered")
-	createWithStatus(t, w.kube, volume, claim, attachment(w.namespace, claim.Name, "steered-3"), attachment(w.namespace, claim.Name, "steered-1"))
+	createWithStatus(t, w.kube, volume, claim, attachment(w.namespace, claim.Name, "steered-3"),
+		attachment(w.namespace, claim.Name, "steered-1"))
 	pod := podWith(w.namespace, "steered", claim.Name)
 	pod.Spec.SchedulerName = corev1.DefaultSchedulerName
 	want := []string{"80 kubernetes.io/hostname In steered-3", "50 kubernetes.io/hostname NotIn steered-1"}
@@ -174,9 +195,12 @@ func TestTheWebhookOfTheChart(t *testing.T) {
 	t.Run("a pod's own preferences stay", func(t *testing.T) {
 		own := pod.DeepCopy()
 		own.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{Weight: 100, Preference: corev1.NodeSelectorTerm{
-				MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "pool", Operator: corev1.NodeSelectorOpExists}},
-			}}},
+			PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+				Weight: 100,
+				Preference: corev1.NodeSelectorTerm{
+					MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "pool", Operator: corev1.NodeSelectorOpExists}},
+				},
+			}},
 		}}
 		if got, want := w.create(t, own), append([]string{"20 pool Exists "}, want...); !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
@@ -219,7 +243,8 @@ func TestTheWebhookOfTheChart(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a webhook that is down, silent or has an expired certificate does not block pods", func(t *testing.T) { failsOpen(t, w, pod) })
+	t.Run("a webhook that is down, silent or has an expired certificate does not block pods",
+		func(t *testing.T) { failsOpen(t, w, pod) })
 }
 
 func failsOpen(t *testing.T, w *webhookUnderTest, pod *corev1.Pod) {
@@ -236,12 +261,16 @@ func failsOpen(t *testing.T, w *webhookUnderTest, pod *corev1.Pod) {
 	w.stop()
 	unsteered("a webhook that is down")
 
-	// From here on, a server of the test stands for the webhook. It counts the connections that it gets.
+	// From here on, a server of the test stands for the webhook. It counts the connections that it
+	// gets.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	calls := &counted{Listener: listener}
 	t.Cleanup(func() { calls.Close() })
-	expired, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{Host: "localhost", MaxAge: time.Minute})
+	expired, key, err := cert.GenerateSelfSignedCertKeyWithOptions(cert.SelfSignedCertKeyOptions{
+		Host:   "localhost",
+		MaxAge: time.Minute,
+	})
 	must(t, err)
 	w.direct(t, "https://localhost:"+port(listener), expired)
 	eventually(t, "the API server calls the silent webhook", func() error {
@@ -255,9 +284,12 @@ func failsOpen(t *testing.T, w *webhookUnderTest, pod *corev1.Pod) {
 	// client-go makes certificates that are valid from an hour ago: a minute later, it expired.
 	pair, err := tls.X509KeyPair(expired, key)
 	must(t, err)
-	server := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("the API server sends a pod to a webhook whose certificate has expired")
-	})}
+	server := &http.Server{
+		ErrorLog: log.New(io.Discard, "", 0),
+		Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			t.Error("the API server sends a pod to a webhook whose certificate has expired")
+		}),
+	}
 	go func() { _ = server.Serve(tls.NewListener(calls, &tls.Config{Certificates: []tls.Certificate{pair}})) }()
 	t.Cleanup(func() { _ = server.Close() })
 	before := calls.opened()
@@ -275,7 +307,8 @@ type counted struct {
 	once     sync.Once
 }
 
-// opened is the number of connections so far. They stay open, without an answer, until Accept returns them.
+// opened is the number of connections so far. They stay open, without an answer, until Accept
+// returns them.
 func (c *counted) opened() int64 {
 	c.once.Do(func() {
 		c.pending = make(chan net.Conn, 1000)

@@ -18,7 +18,8 @@ const architecture = "docs/explanation/architecture.md"
 
 var folderItem = regexp.MustCompile("(?m)^\\* `((?:internal|provisioner)[a-z0-9/]*)`: ")
 
-// TestThePageOnArchitectureHasEveryFolder compares its list with the folders of internal and provisioner that hold Go files.
+// TestThePageOnArchitectureHasEveryFolder compares its list with the folders of internal and
+// provisioner that hold Go files.
 func TestThePageOnArchitectureHasEveryFolder(t *testing.T) {
 	var listed, folders []string
 	for _, m := range folderItem.FindAllStringSubmatch(read(t, architecture), -1) {
@@ -27,7 +28,8 @@ func TestThePageOnArchitectureHasEveryFolder(t *testing.T) {
 	for _, file := range goFiles(t) {
 		folder := filepath.Dir(file)
 		of := strings.Split(folder, "/")[0]
-		if (of == "internal" || of == "provisioner") && !strings.Contains(folder, "testdata") && !slices.Contains(folders, folder) {
+		if (of == "internal" || of == "provisioner") && !strings.Contains(folder, "testdata") &&
+			!slices.Contains(folders, folder) {
 			folders = append(folders, folder)
 		}
 	}
@@ -64,19 +66,22 @@ func codeLinks(t *testing.T, page string) (links map[string]bool) {
 	return links
 }
 
-// TestLinksToDeclarationsLeadThere checks links such as [`Failover`](../../internal/plan/failover.go) on all pages.
+// TestLinksToDeclarationsLeadThere checks links such as
+// [`Failover`](../../internal/plan/failover.go) on all pages.
 func TestLinksToDeclarationsLeadThere(t *testing.T) {
 	for _, page := range pages(t) {
 		codeLinks(t, page)
 	}
 }
 
-// TestEveryWriterOfAStatusIsInTheTable finds the functions that write the status of an object (law 6).
+// TestEveryWriterOfAStatusIsInTheTable finds the functions that write the status of an object (law
+// 6).
 func TestEveryWriterOfAStatusIsInTheTable(t *testing.T) {
 	links := codeLinks(t, architecture)
 	writers := 0
 	for _, file := range goFiles(t) {
-		if !strings.HasPrefix(file, "internal/") || strings.HasPrefix(file, "internal/testkit/") || strings.HasSuffix(file, "_test.go") {
+		if !strings.HasPrefix(file, "internal/") || strings.HasPrefix(file, "internal/testkit/") ||
+			strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		for _, name := range writesStatus(t, file) {

@@ -34,7 +34,8 @@ func azCommands(t *testing.T) azTable {
 	return table
 }
 
-// TestEveryCommandOfTheAzureCLIIsKnown checks the commands in the blocks of all pages against az.yaml.
+// TestEveryCommandOfTheAzureCLIIsKnown checks the commands in the blocks of all pages against
+// az.yaml.
 func TestEveryCommandOfTheAzureCLIIsKnown(t *testing.T) {
 	table, count := azCommands(t), 0
 	for _, page := range pages(t) {
@@ -108,7 +109,8 @@ func (table azTable) check(arguments []string) error {
 func TestWhatIsWrongWithACommandOfTheAzureCLI(t *testing.T) {
 	t.Parallel()
 	table := azTable{
-		Aliases: map[string]string{"g": "group"}, Global: []string{"query"},
+		Aliases:  map[string]string{"g": "group"},
+		Global:   []string{"query"},
 		Commands: map[string]azCommand{"vm show": {Needs: []string{"group"}, Takes: []string{"zones"}, Flags: []string{"now"}}},
 	}
 	for arguments, want := range map[string]string{

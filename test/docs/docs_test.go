@@ -1,5 +1,6 @@
-// Package docs checks the documentation: its links, the tests that it names, its list of metrics, the length of its lines,
-// and the words that it uses. The words of the chart and of the Go files are checked too.
+// Package docs checks the documentation: its links, the tests that it names, its list of metrics,
+// the length of its lines, and the words that it uses. The words of the chart and of the Go files
+// are checked too.
 package docs
 
 import (
@@ -21,7 +22,8 @@ func pages(t *testing.T) []string {
 	return files(t, ".md", 10)
 }
 
-// files returns the files of the project with a suffix, by their paths from its root. There are at least so many of them.
+// files returns the files of the project with a suffix, by their paths from its root. There are at
+// least so many of them.
 func files(t *testing.T, suffix string, atLeast int) []string {
 	t.Helper()
 	var found []string
@@ -84,7 +86,8 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 				continue
 			}
 			// The reference of the custom resources has anchors of its own.
-			if fragment != "" && strings.HasSuffix(to, ".md") && !strings.Contains(read(t, to), `id="`+fragment+`"`) && !anchors(read(t, to))[fragment] {
+			if fragment != "" && strings.HasSuffix(to, ".md") && !strings.Contains(read(t, to), `id="`+fragment+`"`) &&
+				!anchors(read(t, to))[fragment] {
 				t.Errorf("%s: got a link to %s, want a heading that %s has", page, m[1], to)
 			}
 		}
@@ -94,20 +97,22 @@ func TestEveryLinkLeadsSomewhere(t *testing.T) {
 // longest is the number of columns that a line of Markdown may have.
 const longest = 119
 
-// splittable is a part of a line that a line break could follow: a blank outside of code and of links.
+// splittable is a part of a line that a line break could follow: a blank outside of code and of
+// links.
 var splittable = regexp.MustCompile("`[^`]*`|\\[[^\\]]*\\]\\([^)]*\\)|( )")
 
 // generatedPart is a part of a page that a program writes.
 var generatedPart = regexp.MustCompile("(?s)<!-- generated -->.*?<!-- end of generated -->")
 
-// TestLinesOfMarkdownAreShort allows a longer line only if it has nothing but its indentation, a list marker, and one name, link or URL.
-// Generated pages and parts are not checked.
+// TestLinesOfMarkdownAreShort allows a longer line only if it has nothing but its indentation, a
+// list marker, and one name, link or URL. Generated pages and parts are not checked.
 func TestLinesOfMarkdownAreShort(t *testing.T) {
 	for _, page := range pages(t) {
 		if generated(t, page) {
 			continue
 		}
-		written := generatedPart.ReplaceAllStringFunc(read(t, page), func(part string) string { return strings.Repeat("\n", strings.Count(part, "\n")) })
+		written := generatedPart.ReplaceAllStringFunc(read(t, page),
+			func(part string) string { return strings.Repeat("\n", strings.Count(part, "\n")) })
 		for n, line := range strings.Split(written, "\n") {
 			if got := utf8.RuneCountInString(line); got > longest && hasBreak(strings.TrimLeft(line, " *-")) {
 				t.Errorf("%s:%d: got %d columns, want at most %d", page, n+1, got, longest)
@@ -128,7 +133,8 @@ func hasBreak(line string) bool {
 // TestPagesForUsersLinkTheGlossary: each page explains its first special term by a link.
 func TestPagesForUsersLinkTheGlossary(t *testing.T) {
 	for _, page := range pages(t) {
-		forUsers := strings.HasPrefix(page, "docs/guides/") || strings.HasPrefix(page, "docs/tutorials/") || page == "README.md" || page == architecture
+		forUsers := strings.HasPrefix(page, "docs/guides/") || strings.HasPrefix(page, "docs/tutorials/") ||
+			page == "README.md" || page == architecture
 		if forUsers && !strings.Contains(read(t, page), "glossary.md") {
 			t.Errorf("%s: got no link to the glossary, want one at the first term that a platform engineer may not know", page)
 		}
@@ -172,10 +178,12 @@ func TestTheMetricsPageHasEveryMetric(t *testing.T) {
 	}
 }
 
-// named are the tests of a statement: `folder.TestName`, or `playground/lifecycle: what it says` for one of the playground's.
+// named are the tests of a statement: `folder.TestName`, or `playground/lifecycle: what it says`
+// for one of the playground's.
 var named = regexp.MustCompile("`([A-Za-z0-9_/-]+)(?:\\.|: )((?:Test|Fuzz)[A-Za-z0-9_]+|[a-zA-Z][^`]* [^`]+)`")
 
-// statement is an item of a list that says after "Test:" which tests show it, or after "No test:" why there is none.
+// statement is an item of a list that says after "Test:" which tests show it, or after "No test:"
+// why there is none.
 type statement struct {
 	page  string
 	line  int
@@ -212,7 +220,8 @@ func statements(page, text string) []statement {
 	return found
 }
 
-// TestEveryStatementHasATestThatExists reads the pages whose statements name the tests that show them.
+// TestEveryStatementHasATestThatExists reads the pages whose statements name the tests that show
+// them.
 func TestEveryStatementHasATestThatExists(t *testing.T) {
 	for page, least := range map[string]int{
 		"docs/reference/parity-with-v1.md": 100,

@@ -12,11 +12,13 @@ import (
 )
 
 var (
-	reasonConstant = regexp.MustCompile(`(?m)^\s*(?:const )?(?:[rR]eason|Reachable|Probeable|Hold)[A-Z][A-Za-z]*\s+(?:[A-Za-z]+ )?= "([A-Z][A-Za-z]+)"`)
-	reasonItem     = regexp.MustCompile("(?m)^\\* ((?:`[A-Z][A-Za-z]+`(?:, )?)+):")
+	reasonConstant = regexp.MustCompile(
+		`(?m)^\s*(?:const )?(?:[rR]eason|Reachable|Probeable|Hold)[A-Z][A-Za-z]*\s+(?:[A-Za-z]+ )?= "([A-Z][A-Za-z]+)"`)
+	reasonItem = regexp.MustCompile("(?m)^\\* ((?:`[A-Z][A-Za-z]+`(?:, )?)+):")
 )
 
-// TestThePageOnReasonsHasEveryReason compares it with the constants in the code, both ways. The reasons of volume health are in the guide on sharing.
+// TestThePageOnReasonsHasEveryReason compares it with the constants in the code, both ways. The
+// reasons of volume health are in the guide on sharing.
 func TestThePageOnReasonsHasEveryReason(t *testing.T) {
 	const page, health = "docs/reference/reasons.md", "docs/guides/shared-volumes.md"
 	text := read(t, page)

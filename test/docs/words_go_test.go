@@ -16,7 +16,8 @@ func goFiles(t *testing.T) []string {
 	return files(t, ".go", 100)
 }
 
-// goPassages are the comments, the string literals and the declared names of a file that is not generated.
+// goPassages are the comments, the string literals and the declared names of a file that is not
+// generated.
 func goPassages(t *testing.T, file string) []passage {
 	t.Helper()
 	set := token.NewFileSet()
@@ -42,7 +43,12 @@ type reader struct {
 }
 
 func (r *reader) add(at token.Pos, text string, name bool) {
-	r.found = append(r.found, passage{file: r.file, text: text, lines: []int{r.set.Position(at).Line}, name: name})
+	r.found = append(r.found, passage{
+		file:  r.file,
+		text:  text,
+		lines: []int{r.set.Position(at).Line},
+		name:  name,
+	})
 }
 
 // comment adds a group of comments as one text, because a phrase may continue on the next line.

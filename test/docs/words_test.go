@@ -19,20 +19,25 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
-var updateWords = flag.Bool("update-words", false, "write the number of findings of each folder of Go files to words_remaining.yaml, if there are not more than before")
+var updateWords = flag.Bool("update-words", false,
+	"write the number of findings of each folder of Go files to words_remaining.yaml, if there are not more than before")
 
 const (
 	wordsFile     = "test/docs/words.yaml"
 	remainingFile = "test/docs/words_remaining.yaml"
 )
 
-// TestProseUsesTheAgreedWords checks the Markdown pages, the chart and the scripts, without exceptions.
-// It does not check generated pages, because it checks their sources.
+// TestProseUsesTheAgreedWords checks the Markdown pages, the chart and the scripts, without
+// exceptions. It does not check generated pages, because it checks their sources.
 func TestProseUsesTheAgreedWords(t *testing.T) {
 	rules := readRules(t)
 	for _, page := range pages(t) {
 		if !generated(t, page) {
-			for _, f := range rules.check(passage{file: page, text: withoutNames(read(t, page)), lines: []int{1}}) {
+			for _, f := range rules.check(passage{
+				file:  page,
+				text:  withoutNames(read(t, page)),
+				lines: []int{1},
+			}) {
 				t.Error(f)
 			}
 		}
@@ -48,7 +53,8 @@ func TestProseUsesTheAgreedWords(t *testing.T) {
 
 var linkTarget = regexp.MustCompile(`\]\([^)\s]+\)`)
 
-// withoutNames blanks the names of tests and the targets of links, which are names of Go files and are checked there.
+// withoutNames blanks the names of tests and the targets of links, which are names of Go files and
+// are checked there.
 func withoutNames(text string) string {
 	blank := func(s string) string {
 		return strings.Map(func(r rune) rune {
@@ -61,8 +67,8 @@ func withoutNames(text string) string {
 	return linkTarget.ReplaceAllStringFunc(named.ReplaceAllStringFunc(text, blank), blank)
 }
 
-// TestGoUsesTheAgreedWords checks comments, string literals and declared names. Each folder may have as many findings
-// as words_remaining.yaml says, and not fewer, so that the numbers only fall.
+// TestGoUsesTheAgreedWords checks comments, string literals and declared names. Each folder may
+// have as many findings as words_remaining.yaml says, and not fewer, so that the numbers only fall.
 func TestGoUsesTheAgreedWords(t *testing.T) {
 	rules := readRules(t)
 	found := map[string][]finding{}
@@ -87,7 +93,8 @@ func TestGoUsesTheAgreedWords(t *testing.T) {
 				t.Log(f)
 			}
 		case got < want:
-			t.Errorf("%s: got %d findings, and %s allows %d: lower it (go test ./test/docs -run Words -update-words)", folder, got, remainingFile, want)
+			t.Errorf("%s: got %d findings, and %s allows %d: lower it (go test ./test/docs -run Words -update-words)", folder,
+				got, remainingFile, want)
 		}
 	}
 	for folder, want := range allowed {
@@ -97,7 +104,8 @@ func TestGoUsesTheAgreedWords(t *testing.T) {
 	}
 }
 
-// lowerAllowed writes the table from what was found. Findings may move with their folder, but their sum may not grow.
+// lowerAllowed writes the table from what was found. Findings may move with their folder, but their
+// sum may not grow.
 func lowerAllowed(t *testing.T, found map[string][]finding, allowed map[string]int) {
 	t.Helper()
 	before, after := 0, 0
@@ -124,16 +132,22 @@ func lowerAllowed(t *testing.T, found map[string][]finding, allowed map[string]i
 	}
 }
 
-// TestWordRules checks the sentences of words_examples.yaml: each has the words that are found in it, or none.
+// TestWordRules checks the sentences of words_examples.yaml: each has the words that are found in
+// it, or none.
 func TestWordRules(t *testing.T) {
 	rules := readRules(t)
 	examples := map[string]string{}
-	if err := yaml.UnmarshalStrict([]byte(read(t, "test/docs/words_examples.yaml")), &examples); err != nil || len(examples) < 10 {
+	if err := yaml.UnmarshalStrict([]byte(read(t, "test/docs/words_examples.yaml")), &examples); err != nil ||
+		len(examples) < 10 {
 		t.Fatalf("read the examples: got %d of them, %v", len(examples), err)
 	}
 	for text, want := range examples {
 		got := ""
-		if findings := rules.check(passage{file: "x.md", text: text, lines: []int{1}}); len(findings) > 0 {
+		if findings := rules.check(passage{
+			file:  "x.md",
+			text:  text,
+			lines: []int{1},
+		}); len(findings) > 0 {
 			got = findings[0].got
 		}
 		if got != want {
@@ -181,7 +195,8 @@ func readRules(t *testing.T) ruleSet {
 	return rules
 }
 
-// compile adds no word boundary to the expression: Go's regexp is much faster if the expression begins with a literal.
+// compile adds no word boundary to the expression: Go's regexp is much faster if the expression
+// begins with a literal.
 func compile(t *testing.T, pattern string) *regexp.Regexp {
 	t.Helper()
 	expression, err := regexp.Compile("(?m)" + pattern)
@@ -191,7 +206,8 @@ func compile(t *testing.T, pattern string) *regexp.Regexp {
 	return expression
 }
 
-// passage is a text of one file. lines has the line number of each of its lines, or only of the first if the numbers follow each other.
+// passage is a text of one file. lines has the line number of each of its lines, or only of the
+// first if the numbers follow each other.
 type passage struct {
 	file  string
 	text  string
@@ -221,13 +237,15 @@ func (f finding) String() string {
 var blanks = regexp.MustCompile(`\n[ \t>]*`)
 
 func (rules ruleSet) check(p passage) []finding {
-	// A phrase may continue on the next line. Each line break becomes one blank, and starts has where the next line begins.
+	// A phrase may continue on the next line. Each line break becomes one blank, and starts has
+	// where the next line begins.
 	var starts []int // offsets in flat at which a line of p.text begins
 	var breaks []int // offsets in p.text
 	flat, at := make([]byte, 0, len(p.text)), 0
 	for _, span := range blanks.FindAllStringIndex(p.text, -1) {
 		flat = append(flat, p.text[at:span[0]]...)
-		if len(flat) > 0 && flat[len(flat)-1] == '\n' || strings.HasPrefix(p.text[span[1]:], "\n") || strings.HasPrefix(p.text[span[1]:], "#") {
+		if len(flat) > 0 && flat[len(flat)-1] == '\n' || strings.HasPrefix(p.text[span[1]:], "\n") ||
+			strings.HasPrefix(p.text[span[1]:], "#") {
 			flat = append(flat, '\n')
 		} else {
 			flat = append(flat, ' ')
@@ -294,7 +312,8 @@ func generated(t *testing.T, page string) bool {
 	return strings.HasPrefix(page, "docs/reference/") && generatedPage.MatchString(read(t, page))
 }
 
-// textFiles are the files of the chart that people write, and the scripts and settings with which the project is built.
+// textFiles are the files of the chart that people write, and the scripts and settings with which
+// the project is built.
 func textFiles(t *testing.T) []string {
 	t.Helper()
 	var files []string
@@ -330,13 +349,21 @@ func textPassages(file, text string) []passage {
 		switch comment := yamlComment.FindStringSubmatch(line); {
 		case comment == nil:
 			if strings.Contains(line, "{{/*") || strings.Contains(line, "fail ") {
-				found = append(found, passage{file: file, text: line, lines: []int{n + 1}})
+				found = append(found, passage{
+					file:  file,
+					text:  line,
+					lines: []int{n + 1},
+				})
 			}
 		case len(found) > 0 && found[len(found)-1].lines[len(found[len(found)-1].lines)-1] == n:
 			last := &found[len(found)-1]
 			last.text, last.lines = last.text+"\n"+comment[1], append(last.lines, n+1)
 		default:
-			found = append(found, passage{file: file, text: comment[1], lines: []int{n + 1}})
+			found = append(found, passage{
+				file:  file,
+				text:  comment[1],
+				lines: []int{n + 1},
+			})
 		}
 	}
 	return found

@@ -19,8 +19,12 @@ import (
 func (w controllerWorld) persistentVolume(handle string) {
 	w.Helper()
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{GenerateName: "errorcodes-"}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle}},
+		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver:       controlplane.DriverName,
+			VolumeHandle: handle,
+		}},
 	}}
 	if err := w.plane.Client.Create(w.Context(), pv); err != nil {
 		w.Fatal(err)
@@ -38,7 +42,10 @@ func (w controllerWorld) persistentVolume(handle string) {
 
 func readRows() []row[controllerWorld] {
 	validate := func(w controllerWorld, id string, capability *csi.VolumeCapability) error {
-		_, err := w.csi().ValidateVolumeCapabilities(w.Context(), &csi.ValidateVolumeCapabilitiesRequest{VolumeId: id, VolumeCapabilities: []*csi.VolumeCapability{capability}})
+		_, err := w.csi().ValidateVolumeCapabilities(w.Context(), &csi.ValidateVolumeCapabilitiesRequest{
+			VolumeId:           id,
+			VolumeCapabilities: []*csi.VolumeCapability{capability},
+		})
 		return err
 	}
 	list := func(w controllerWorld, request *csi.ListVolumesRequest) error {
@@ -69,41 +76,56 @@ func readRows() []row[controllerWorld] {
 		}
 	}
 	return []row[controllerWorld]{
-		{"ValidateVolumeCapabilities", "the volume exists; the answer says whether it can be used so", codes.OK, func(w controllerWorld) error { return validate(w, w.volume(nil), controlplane.Shared()) }},
-		{"ValidateVolumeCapabilities", "volume ID or capabilities are missing, or a capability is none", codes.InvalidArgument, func(w controllerWorld) error { return validate(w, w.volume(nil), &csi.VolumeCapability{}) }},
-		{"ValidateVolumeCapabilities", "the disk does not exist, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error {
-			return alike(validate(w, w.missing(), controlplane.Mounted()), validate(w, "nonsense", controlplane.Mounted()))
-		}},
+		{"ValidateVolumeCapabilities", "the volume exists; the answer says whether it can be used so", codes.OK,
+			func(w controllerWorld) error { return validate(w, w.volume(nil), controlplane.Shared()) }},
+		{"ValidateVolumeCapabilities", "volume ID or capabilities are missing, or a capability is none", codes.InvalidArgument,
+			func(w controllerWorld) error { return validate(w, w.volume(nil), &csi.VolumeCapability{}) }},
+		{"ValidateVolumeCapabilities", "the disk does not exist, or the ID is no disk's", codes.NotFound,
+			func(w controllerWorld) error {
+				return alike(validate(w, w.missing(), controlplane.Mounted()), validate(w, "nonsense", controlplane.Mounted()))
+			}},
 		{"ValidateVolumeCapabilities", "a disk that the driver has not seen yet cannot be read", codes.Unavailable,
 			unread(func(w controllerWorld, id string) error { return validate(w, id, controlplane.Mounted()) })},
 
-		{"ListVolumes", "at any time", codes.OK, func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{MaxEntries: 1}) }},
-		{"ListVolumes", "the number of entries is negative", codes.InvalidArgument, func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{MaxEntries: -1}) }},
-		{"ListVolumes", "the token is not one of this list", codes.Aborted, func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{StartingToken: "17"}) }},
-		{"ListVolumes", "the disks of volumes that the driver has not used yet cannot be listed", codes.Unavailable, func(w controllerWorld) error {
-			w.persistentVolume("/subscriptions/" + controlplane.Subscription + "/resourceGroups/of-" + w.name + "/providers/Microsoft.Compute/disks/" + w.name)
-			w.refuse(fake.DisksList, provisioner.Unavailable)
-			var err error
-			w.plane.Eventually("the cache has the PersistentVolume", func() string {
-				if err = list(w, &csi.ListVolumesRequest{}); err == nil {
-					return "not yet"
-				}
-				return ""
-			})
-			return err
-		}},
+		{"ListVolumes", "at any time", codes.OK,
+			func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{MaxEntries: 1}) }},
+		{"ListVolumes", "the number of entries is negative", codes.InvalidArgument,
+			func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{MaxEntries: -1}) }},
+		{"ListVolumes", "the token is not one of this list", codes.Aborted,
+			func(w controllerWorld) error { return list(w, &csi.ListVolumesRequest{StartingToken: "17"}) }},
+		{"ListVolumes", "the disks of volumes that the driver has not used yet cannot be listed", codes.Unavailable,
+			func(w controllerWorld) error {
+				w.persistentVolume("/subscriptions/" + controlplane.Subscription + "/resourceGroups/of-" + w.name +
+					"/providers/Microsoft.Compute/disks/" + w.name)
+				w.refuse(fake.DisksList, provisioner.Unavailable)
+				var err error
+				w.plane.Eventually("the cache has the PersistentVolume", func() string {
+					if err = list(w, &csi.ListVolumesRequest{}); err == nil {
+						return "not yet"
+					}
+					return ""
+				})
+				return err
+			}},
 
-		{"ControllerGetVolume", "the volume exists, adopted or not", codes.OK, func(w controllerWorld) error { return get(w, w.disk(nil)) }},
-		{"ControllerGetVolume", "the volume ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return get(w, "") }},
-		{"ControllerGetVolume", "the disk does not exist and the driver never had it, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error { return get(w, w.missing()) }},
+		{"ControllerGetVolume", "the volume exists, adopted or not", codes.OK,
+			func(w controllerWorld) error { return get(w, w.disk(nil)) }},
+		{"ControllerGetVolume", "the volume ID is missing", codes.InvalidArgument,
+			func(w controllerWorld) error { return get(w, "") }},
+		{"ControllerGetVolume", "the disk does not exist and the driver never had it, or the ID is no disk's", codes.NotFound,
+			func(w controllerWorld) error { return get(w, w.missing()) }},
 		{"ControllerGetVolume", "the disk cannot be read", codes.Unavailable, unread(get)},
 
-		{"ControllerGetVolumeHealth", "the volume exists, or its disk is gone", codes.OK, func(w controllerWorld) error { return health(w, w.volume(nil)) }},
-		{"ControllerGetVolumeHealth", "the volume ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return health(w, "") }},
-		{"ControllerGetVolumeHealth", "the disk does not exist and the driver never had it, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error { return health(w, w.missing()) }},
+		{"ControllerGetVolumeHealth", "the volume exists, or its disk is gone", codes.OK,
+			func(w controllerWorld) error { return health(w, w.volume(nil)) }},
+		{"ControllerGetVolumeHealth", "the volume ID is missing", codes.InvalidArgument,
+			func(w controllerWorld) error { return health(w, "") }},
+		{"ControllerGetVolumeHealth", "the disk does not exist and the driver never had it, or the ID is no disk's",
+			codes.NotFound, func(w controllerWorld) error { return health(w, w.missing()) }},
 		{"ControllerGetVolumeHealth", "the disk cannot be read", codes.Unavailable, unread(health)},
 
-		{"ControllerListVolumeHealth", "at any time", codes.OK, func(w controllerWorld) error { return healths(w, &csi.ControllerListVolumeHealthRequest{}) }},
+		{"ControllerListVolumeHealth", "at any time", codes.OK,
+			func(w controllerWorld) error { return healths(w, &csi.ControllerListVolumeHealthRequest{}) }},
 		{"ControllerListVolumeHealth", "the number of entries is negative", codes.InvalidArgument, func(w controllerWorld) error {
 			return healths(w, &csi.ControllerListVolumeHealthRequest{MaxEntries: -1})
 		}},
@@ -111,10 +133,12 @@ func readRows() []row[controllerWorld] {
 			return healths(w, &csi.ControllerListVolumeHealthRequest{StartingToken: pagetoken.Encode("volumes", "a")})
 		}},
 
-		{"GetCapacity", "it is known what the place can take; none where it has not the SKU", codes.OK, func(w controllerWorld) error { return capacity(w, &csi.GetCapacityRequest{}) }},
-		{"GetCapacity", "a parameter, a capability or the topology cannot be read", codes.InvalidArgument, func(w controllerWorld) error {
-			return capacity(w, &csi.GetCapacityRequest{Parameters: map[string]string{"skuName": "x"}})
-		}},
+		{"GetCapacity", "it is known what the place can take; none where it has not the SKU", codes.OK,
+			func(w controllerWorld) error { return capacity(w, &csi.GetCapacityRequest{}) }},
+		{"GetCapacity", "a parameter, a capability or the topology cannot be read", codes.InvalidArgument,
+			func(w controllerWorld) error {
+				return capacity(w, &csi.GetCapacityRequest{Parameters: map[string]string{"skuName": "x"}})
+			}},
 		{"GetCapacity", "Azure cannot be asked for SKU or quota", codes.Unavailable, func(w controllerWorld) error {
 			w.refuse(fake.SKUsDisk, provisioner.Unavailable)
 			return capacity(w, &csi.GetCapacityRequest{})

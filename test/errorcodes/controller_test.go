@@ -19,8 +19,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// controllerWorld is a controller plug-in with nodes ec-a and ec-b in zone 1, and ec-far in zone 2. All rows share the processes; each has
-// its own volume.
+// controllerWorld is a controller plug-in with nodes ec-a and ec-b in zone 1, and ec-far in zone 2.
+// All rows share the processes; each has its own volume.
 type controllerWorld struct {
 	*testing.T
 	plane *controlplane.ControlPlane
@@ -57,16 +57,19 @@ func (w controllerWorld) shortly() context.Context {
 	return ctx
 }
 
-// untilFailed is the time of a caller who waits until the plug-in has seen that Azure failed with the row's volume.
+// untilFailed is the time of a caller who waits until the plug-in has seen that Azure failed with
+// the row's volume.
 func (w controllerWorld) untilFailed() context.Context {
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		_ = wait.PollUntilContextTimeout(w.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-			v := &apiv1.AzVolume{}
-			err := w.csi().Client.Get(ctx, client.ObjectKey{Namespace: w.plane.Namespace, Name: w.plane.VolumeName(w.name)}, v)
-			return err == nil && v.Status.Error != nil, nil
-		})
+		_ = wait.PollUntilContextTimeout(w.Context(), 10*time.Millisecond, time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				v := &apiv1.AzVolume{}
+				err := w.csi().Client.Get(ctx, client.ObjectKey{Namespace: w.plane.Namespace, Name: w.plane.VolumeName(w.name)},
+					v)
+				return err == nil && v.Status.Error != nil, nil
+			})
 	}()
 	return timeUp{w.Context(), over}
 }
@@ -116,7 +119,15 @@ func (w controllerWorld) used(parameters map[string]string) string {
 
 // disk is one at Azure that the driver did not make.
 func (w controllerWorld) disk(change func(*provisioner.Disk)) string {
-	d := provisioner.Disk{ID: controlplane.DiskID(w.name), Location: "eastus", Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}}
+	d := provisioner.Disk{
+		ID:           controlplane.DiskID(w.name),
+		Location:     "eastus",
+		Zone:         "1",
+		SizeBytes:    10 << 30,
+		MaxShares:    1,
+		Ready:        true,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	}
 	if change != nil {
 		change(&d)
 	}
@@ -129,9 +140,19 @@ func (w controllerWorld) ofAnother() string {
 	w.Helper()
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.plane.Namespace, Name: w.plane.VolumeName(w.name)},
-		Spec: apiv1.AzVolumeSpec{Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30, Disk: apiv1.DiskParameters{
-			SubscriptionID: controlplane.Subscription, ResourceGroup: "other", Name: w.name, MaxShares: 1, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"},
-		}},
+		Spec: apiv1.AzVolumeSpec{
+			Origin:        apiv1.OriginAdopted,
+			Access:        apiv1.AccessSingleNode,
+			CapacityBytes: 10 << 30,
+			Disk: apiv1.DiskParameters{
+				SubscriptionID: controlplane.Subscription,
+				ResourceGroup:  "other",
+				Name:           w.name,
+				MaxShares:      1,
+				CachingMode:    "None",
+				DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
+			},
+		},
 	}
 	w.must(w.plane.Client.Create(w.Context(), v))
 	w.Cleanup(func() { _ = w.plane.Client.Delete(context.Background(), v) })
@@ -154,8 +175,13 @@ func (w controllerWorld) remove(ctx context.Context, handle string) error {
 	return err
 }
 
-func (w controllerWorld) publish(ctx context.Context, handle, node string, change func(*csi.ControllerPublishVolumeRequest)) error {
-	request := &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Mounted()}
+func (w controllerWorld) publish(ctx context.Context, handle, node string,
+	change func(*csi.ControllerPublishVolumeRequest)) error {
+	request := &csi.ControllerPublishVolumeRequest{
+		VolumeId:         handle,
+		NodeId:           node,
+		VolumeCapability: controlplane.Mounted(),
+	}
 	if change != nil {
 		change(request)
 	}
@@ -166,7 +192,8 @@ func (w controllerWorld) publish(ctx context.Context, handle, node string, chang
 	return err
 }
 
-// held has a call that is at work until the row ends: a method of the platform takes for ever. begin makes the call, and at says when it has got there.
+// held has a call that is at work until the row ends: a method of the platform takes for ever.
+// begin makes the call, and at says when it has got there.
 func (w controllerWorld) held(method fake.Method, begin func() error, at func() bool) {
 	w.Helper()
 	release := w.plane.Cloud.HoldAll(method)

@@ -39,12 +39,16 @@ func createRows() []row[controllerWorld] {
 				w.create(w.Context(), nil, func(r *csi.CreateVolumeRequest) { r.VolumeCapabilities = nil }),
 			)
 		}},
-		{rpc, "a parameter is unknown, has a value that is not allowed, or contradicts another one, the size or the access mode", codes.InvalidArgument,
+		{rpc, "a parameter is unknown, has a value that is not allowed, or contradicts another one, the size or the access mode",
+			codes.InvalidArgument,
 			func(w controllerWorld) error {
 				return alike(
 					w.create(w.Context(), map[string]string{"skuName": "Premium"}, nil),
 					w.create(w.Context(), map[string]string{"skuName": "Premium_LRS", "maxShares": "4"}, nil),
-					w.create(w.Context(), map[string]string{"maxShares": "2", "maxMountReplicaCount": "1"}, func(r *csi.CreateVolumeRequest) {
+					w.create(w.Context(), map[string]string{
+						"maxShares":            "2",
+						"maxMountReplicaCount": "1",
+					}, func(r *csi.CreateVolumeRequest) {
 						r.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
 					}),
 				)
@@ -53,20 +57,24 @@ func createRows() []row[controllerWorld] {
 			with(nil, func(r *csi.CreateVolumeRequest) {
 				r.VolumeCapabilities = []*csi.VolumeCapability{controlplane.Shared()}
 			})},
-		{rpc, "a topology cannot be read, or the location of the StorageClass is in none of them", codes.InvalidArgument, with(map[string]string{"location": "westus"}, nil)},
+		{rpc, "a topology cannot be read, or the location of the StorageClass is in none of them", codes.InvalidArgument,
+			with(map[string]string{"location": "westus"}, nil)},
 		{rpc, "a parameter of the VolumeAttributesClass cannot be changed later", codes.InvalidArgument,
 			with(nil, func(r *csi.CreateVolumeRequest) { r.MutableParameters = map[string]string{"fsType": "xfs"} })},
-		{rpc, "no disk of the SKU has such a size", codes.OutOfRange, with(nil, func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 })},
-		{rpc, "a volume of the name exists with another size, other parameters, another access mode, zone or source", codes.AlreadyExists, func(w controllerWorld) error {
-			w.volume(nil)
-			return w.create(w.Context(), map[string]string{"skuName": "Premium_LRS"}, nil)
-		}},
+		{rpc, "no disk of the SKU has such a size", codes.OutOfRange,
+			with(nil, func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 })},
+		{rpc, "a volume of the name exists with another size, other parameters, another access mode, zone or source",
+			codes.AlreadyExists, func(w controllerWorld) error {
+				w.volume(nil)
+				return w.create(w.Context(), map[string]string{"skuName": "Premium_LRS"}, nil)
+			}},
 		{rpc, "a disk of the name exists that was not made for the volume", codes.AlreadyExists, func(w controllerWorld) error {
 			w.disk(nil)
 			return w.create(w.Context(), map[string]string{"skuName": "Premium_LRS"}, nil)
 		}},
 		{rpc, "the source does not exist", codes.NotFound, func(w controllerWorld) error {
-			return w.create(w.Context(), nil, func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = clone(controlplane.DiskID("no-such-disk")) })
+			return w.create(w.Context(), nil,
+				func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = clone(controlplane.DiskID("no-such-disk")) })
 		}},
 		{rpc, "the resource group does not exist", codes.NotFound, func(w controllerWorld) error {
 			w.refuse(fake.DisksCreate, provisioner.NotFound)
@@ -79,41 +87,49 @@ func createRows() []row[controllerWorld] {
 				r.VolumeContentSource, r.CapacityRange = clone(source), &csi.CapacityRange{LimitBytes: 5 << 30}
 			})
 		}},
-		{rpc, "the source is a snapshot that is not complete yet, or a disk that is being changed", codes.Unavailable, func(w controllerWorld) error {
-			source := w.disk(func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" })
-			taken, err := w.csi().CreateSnapshot(w.Context(), &csi.CreateSnapshotRequest{Name: "snap-" + w.name, SourceVolumeId: source})
-			w.must(err)
-			w.name += "-restored"
-			return w.create(w.Context(), map[string]string{"skuName": "UltraSSD_LRS"}, func(r *csi.CreateVolumeRequest) {
-				r.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
-					Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: taken.GetSnapshot().GetSnapshotId()},
-				}}
-			})
-		}},
-		{rpc, "no place that the topology allows has the SKU or the source, or the quota is used up", codes.ResourceExhausted, func(w controllerWorld) error {
-			w.refuse(fake.DisksCreate, provisioner.InsufficientCapacity)
-			return w.create(w.Context(), nil, nil)
-		}},
+		{rpc, "the source is a snapshot that is not complete yet, or a disk that is being changed", codes.Unavailable,
+			func(w controllerWorld) error {
+				source := w.disk(func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" })
+				taken, err := w.csi().CreateSnapshot(w.Context(), &csi.CreateSnapshotRequest{
+					Name:           "snap-" + w.name,
+					SourceVolumeId: source,
+				})
+				w.must(err)
+				w.name += "-restored"
+				return w.create(w.Context(), map[string]string{"skuName": "UltraSSD_LRS"}, func(r *csi.CreateVolumeRequest) {
+					r.VolumeContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
+						Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: taken.GetSnapshot().GetSnapshotId()},
+					}}
+				})
+			}},
+		{rpc, "no place that the topology allows has the SKU or the source, or the quota is used up", codes.ResourceExhausted,
+			func(w controllerWorld) error {
+				w.refuse(fake.DisksCreate, provisioner.InsufficientCapacity)
+				return w.create(w.Context(), nil, nil)
+			}},
 		{rpc, "the driver's credentials do not suffice", codes.PermissionDenied, func(w controllerWorld) error {
 			w.refuse(fake.DisksCreate, provisioner.Unauthorized)
 			return w.create(w.Context(), nil, nil)
 		}},
-		{rpc, "Azure fails, cannot be reached or asks to wait, for as long as the caller does", codes.Unavailable, func(w controllerWorld) error {
-			w.refuse(fake.DisksCreate, provisioner.RateLimited)
-			return w.create(w.untilFailed(), nil, nil)
-		}},
-		{rpc, "it is refused for any reason but AlreadyExists, and the AzVolume of an earlier call exists", codes.Unavailable, func(w controllerWorld) error {
-			w.volume(nil)
-			return w.create(w.Context(), map[string]string{"skuName": "Premium"}, nil)
-		}},
+		{rpc, "Azure fails, cannot be reached or asks to wait, for as long as the caller does", codes.Unavailable,
+			func(w controllerWorld) error {
+				w.refuse(fake.DisksCreate, provisioner.RateLimited)
+				return w.create(w.untilFailed(), nil, nil)
+			}},
+		{rpc, "it is refused for any reason but AlreadyExists, and the AzVolume of an earlier call exists", codes.Unavailable,
+			func(w controllerWorld) error {
+				w.volume(nil)
+				return w.create(w.Context(), map[string]string{"skuName": "Premium"}, nil)
+			}},
 		{rpc, "Azure is still creating the disk when the time is up", codes.DeadlineExceeded, func(w controllerWorld) error {
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksCreate))
 			return w.create(w.shortly(), nil, nil)
 		}},
-		{rpc, "another call for the volume is running, or an earlier volume of the name is being deleted", codes.Aborted, func(w controllerWorld) error {
-			w.held(fake.DisksCreate, func() error { return w.create(context.Background(), nil, nil) }, w.creating)
-			return w.create(w.Context(), nil, nil)
-		}},
+		{rpc, "another call for the volume is running, or an earlier volume of the name is being deleted", codes.Aborted,
+			func(w controllerWorld) error {
+				w.held(fake.DisksCreate, func() error { return w.create(context.Background(), nil, nil) }, w.creating)
+				return w.create(w.Context(), nil, nil)
+			}},
 	}
 }
 
@@ -133,8 +149,10 @@ func deleteRows() []row[controllerWorld] {
 			}
 			return nil
 		}},
-		{rpc, "the volume ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return w.remove(w.Context(), "") }},
-		{rpc, "a node uses the volume, or is about to", codes.FailedPrecondition, func(w controllerWorld) error { return w.remove(w.Context(), w.used(nil)) }},
+		{rpc, "the volume ID is missing", codes.InvalidArgument,
+			func(w controllerWorld) error { return w.remove(w.Context(), "") }},
+		{rpc, "a node uses the volume, or is about to", codes.FailedPrecondition,
+			func(w controllerWorld) error { return w.remove(w.Context(), w.used(nil)) }},
 		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, func(w controllerWorld) error {
 			return w.remove(w.Context(), w.ofAnother())
 		}},
@@ -153,49 +171,72 @@ func deleteRows() []row[controllerWorld] {
 			w.refuse(fake.DisksDelete, provisioner.Unauthorized)
 			return w.remove(w.Context(), handle)
 		}},
-		{rpc, "another call for the volume is running, or the deletion is when the time is up", codes.Aborted, func(w controllerWorld) error {
-			handle := w.volume(nil)
-			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksDelete))
-			return w.remove(w.shortly(), handle)
-		}},
+		{rpc, "another call for the volume is running, or the deletion is when the time is up", codes.Aborted,
+			func(w controllerWorld) error {
+				handle := w.volume(nil)
+				w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksDelete))
+				return w.remove(w.shortly(), handle)
+			}},
 	}
 }
 
 func publishRows() []row[controllerWorld] {
 	const rpc = "ControllerPublishVolume"
 	return []row[controllerWorld]{
-		{rpc, "the disk is attached or Azure has accepted to attach it", codes.OK, func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), nodeA, nil) }},
-		{rpc, "volume ID, node ID or capability are missing", codes.InvalidArgument, func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), "", nil) }},
-		{rpc, "the volume cannot be used so: several nodes, and it is for one", codes.InvalidArgument, func(w controllerWorld) error {
-			return w.publish(w.Context(), w.volume(nil), nodeA, func(r *csi.ControllerPublishVolumeRequest) { r.VolumeCapability = controlplane.Shared() })
-		}},
-		{rpc, "an attribute of the PersistentVolume has a value that is not allowed", codes.InvalidArgument, func(w controllerWorld) error {
-			return w.publish(w.Context(), w.disk(nil), nodeA, func(r *csi.ControllerPublishVolumeRequest) {
-				r.VolumeContext = map[string]string{"cachingMode": "Always"}
-			})
-		}},
-		{rpc, "Azure never attaches the disk there: it is in another zone", codes.InvalidArgument, func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), nodeFar, nil) }},
-		{rpc, "the disk does not exist, its volume is being deleted, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error { return w.publish(w.Context(), w.missing(), nodeA, nil) }},
-		{rpc, "the node does not exist", codes.NotFound, func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), "nowhere", nil) }},
+		{rpc, "the disk is attached or Azure has accepted to attach it", codes.OK,
+			func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), nodeA, nil) }},
+		{rpc, "volume ID, node ID or capability are missing", codes.InvalidArgument,
+			func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), "", nil) }},
+		{rpc, "the volume cannot be used so: several nodes, and it is for one", codes.InvalidArgument,
+			func(w controllerWorld) error {
+				return w.publish(w.Context(), w.volume(nil), nodeA,
+					func(r *csi.ControllerPublishVolumeRequest) { r.VolumeCapability = controlplane.Shared() })
+			}},
+		{rpc, "an attribute of the PersistentVolume has a value that is not allowed", codes.InvalidArgument,
+			func(w controllerWorld) error {
+				return w.publish(w.Context(), w.disk(nil), nodeA, func(r *csi.ControllerPublishVolumeRequest) {
+					r.VolumeContext = map[string]string{"cachingMode": "Always"}
+				})
+			}},
+		{rpc, "Azure never attaches the disk there: it is in another zone", codes.InvalidArgument,
+			func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), nodeFar, nil) }},
+		{rpc, "the disk does not exist, its volume is being deleted, or the ID is no disk's", codes.NotFound,
+			func(w controllerWorld) error { return w.publish(w.Context(), w.missing(), nodeA, nil) }},
+		{rpc, "the node does not exist", codes.NotFound,
+			func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), "nowhere", nil) }},
 		{rpc, "the node plug-in of a node that exists has not reported yet", codes.Unavailable, func(w controllerWorld) error {
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "ec-new"}}
 			w.must(w.plane.Client.Create(w.Context(), node))
 			w.Cleanup(func() { _ = w.plane.Client.Delete(context.Background(), node) })
 			return w.publish(w.shortly(), w.volume(nil), node.Name, nil)
 		}},
-		{rpc, "it is published to the node already, with another access to it", codes.AlreadyExists, func(w controllerWorld) error {
-			return w.publish(w.Context(), w.used(nil), nodeA, func(r *csi.ControllerPublishVolumeRequest) { r.Readonly = true })
-		}},
-		{rpc, "another node holds the ownership of the volume, or is releasing it", codes.FailedPrecondition, func(w controllerWorld) error { return w.publish(w.Context(), w.used(nil), nodeB, nil) }},
-		{rpc, "the disk is attached to a VM that is no node of the cluster", codes.FailedPrecondition, func(w controllerWorld) error {
-			handle := w.volume(nil)
-			stranger := controlplane.VMID("stranger")
-			w.plane.Cloud.AddVM(provisioner.Instance{ID: stranger, Name: "stranger", Size: smallSize, Location: "eastus", Zone: "1"})
-			op, err := w.plane.Cloud.Attachments().Attach(w.Context(), provisioner.AttachRequest{VMID: stranger, DiskID: handle, CachingMode: "None"})
-			w.must(err)
-			w.must(op.Wait(w.Context()))
-			return w.publish(w.Context(), handle, nodeA, nil)
-		}},
+		{rpc, "it is published to the node already, with another access to it", codes.AlreadyExists,
+			func(w controllerWorld) error {
+				return w.publish(w.Context(), w.used(nil), nodeA,
+					func(r *csi.ControllerPublishVolumeRequest) { r.Readonly = true })
+			}},
+		{rpc, "another node holds the ownership of the volume, or is releasing it", codes.FailedPrecondition,
+			func(w controllerWorld) error { return w.publish(w.Context(), w.used(nil), nodeB, nil) }},
+		{rpc, "the disk is attached to a VM that is no node of the cluster", codes.FailedPrecondition,
+			func(w controllerWorld) error {
+				handle := w.volume(nil)
+				stranger := controlplane.VMID("stranger")
+				w.plane.Cloud.AddVM(provisioner.Instance{
+					ID:       stranger,
+					Name:     "stranger",
+					Size:     smallSize,
+					Location: "eastus",
+					Zone:     "1",
+				})
+				op, err := w.plane.Cloud.Attachments().Attach(w.Context(), provisioner.AttachRequest{
+					VMID:        stranger,
+					DiskID:      handle,
+					CachingMode: "None",
+				})
+				w.must(err)
+				w.must(op.Wait(w.Context()))
+				return w.publish(w.Context(), handle, nodeA, nil)
+			}},
 		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, func(w controllerWorld) error {
 			return w.publish(w.Context(), w.ofAnother(), nodeA, nil)
 		}},
@@ -211,26 +252,29 @@ func publishRows() []row[controllerWorld] {
 			w.refuse(fake.AttachmentsAttach, provisioner.RateLimited)
 			return w.publish(w.Context(), w.volume(nil), nodeA, nil)
 		}},
-		{rpc, "another call for the volume and the node is running, or Azure has not accepted the attach when the time is up", codes.Aborted, func(w controllerWorld) error {
-			w.refuse(fake.AttachmentsAttach, provisioner.Conflict)
-			return w.publish(w.shortly(), w.volume(nil), nodeA, nil)
-		}},
+		{rpc, "another call for the volume and the node is running, or Azure has not accepted the attach when the time is up",
+			codes.Aborted, func(w controllerWorld) error {
+				w.refuse(fake.AttachmentsAttach, provisioner.Conflict)
+				return w.publish(w.shortly(), w.volume(nil), nodeA, nil)
+			}},
 	}
 }
 
 func unpublishRows() []row[controllerWorld] {
 	const rpc = "ControllerUnpublishVolume"
 	return []row[controllerWorld]{
-		{rpc, "the node has released the volume; or volume or node do not exist, or the ID is not a disk's", codes.OK, func(w controllerWorld) error {
-			handle := w.used(nil)
-			for _, id := range []string{handle, handle, w.missing(), "nonsense"} {
-				if err := w.plane.Unpublish(w.Context(), id, nodeA); err != nil {
-					return err
+		{rpc, "the node has released the volume; or volume or node do not exist, or the ID is not a disk's", codes.OK,
+			func(w controllerWorld) error {
+				handle := w.used(nil)
+				for _, id := range []string{handle, handle, w.missing(), "nonsense"} {
+					if err := w.plane.Unpublish(w.Context(), id, nodeA); err != nil {
+						return err
+					}
 				}
-			}
-			return w.plane.Unpublish(w.Context(), handle, "nowhere")
-		}},
-		{rpc, "the volume ID is missing", codes.InvalidArgument, func(w controllerWorld) error { return w.plane.Unpublish(w.Context(), "", nodeA) }},
+				return w.plane.Unpublish(w.Context(), handle, "nowhere")
+			}},
+		{rpc, "the volume ID is missing", codes.InvalidArgument,
+			func(w controllerWorld) error { return w.plane.Unpublish(w.Context(), "", nodeA) }},
 		{rpc, "there is no proof yet that the node has released the volume, another call is running, or Azure is still detaching when the time is up", codes.Aborted, func(w controllerWorld) error {
 			handle := w.used(nil)
 			w.plane.AwaitStaged(w.name, nodeA)

@@ -8,8 +8,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// kernel is a node's kernel in memory: one disk, blank unless a row says otherwise, and mounts. What is not here
-// must not be called.
+// kernel is a node's kernel in memory: one disk, blank unless a row says otherwise, and mounts.
+// What is not here must not be called.
 type kernel struct {
 	provisioner.Host
 	mu     sync.Mutex
@@ -109,7 +109,11 @@ func (k kernelMounts) Mount(_ context.Context, device, target, fsType string, _ 
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.refused == nil {
-		k.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType}
+		k.mounts[target] = provisioner.MountPoint{
+			Source: device,
+			Target: target,
+			FSType: fsType,
+		}
 	}
 	return k.refused
 }
@@ -120,7 +124,11 @@ func (k kernelMounts) Bind(_ context.Context, _, target string, readOnly bool, _
 	if before, is := k.mounts[target]; is && before.ReadOnly != readOnly {
 		return provisioner.Errorf(provisioner.AlreadyExists, "%s is bound with another access", target)
 	}
-	k.mounts[target] = provisioner.MountPoint{Source: devicePath, Target: target, ReadOnly: readOnly}
+	k.mounts[target] = provisioner.MountPoint{
+		Source:   devicePath,
+		Target:   target,
+		ReadOnly: readOnly,
+	}
 	return nil
 }
 

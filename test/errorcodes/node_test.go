@@ -33,7 +33,8 @@ const (
 // volume is the name of the AzVolume of volumeID.
 var volume = apiv1.VolumeName("s", "rg", "pvc-1")
 
-// nodeWorld is a node plug-in to which a volume is published: its disk is attached, and nothing is mounted yet.
+// nodeWorld is a node plug-in to which a volume is published: its disk is attached, and nothing is
+// mounted yet.
 type nodeWorld struct {
 	*testing.T
 	kernel *kernel
@@ -53,27 +54,49 @@ func newNodeWorld(t *testing.T) nodeWorld {
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "pvc-1"},
+			Origin:        apiv1.OriginProvisioned,
+			Access:        apiv1.AccessSingleNode,
+			CapacityBytes: 1 << 30,
+			Disk: apiv1.DiskParameters{
+				SubscriptionID: "s",
+				ResourceGroup:  "rg",
+				Name:           "pvc-1",
+			},
 		},
-		Status: apiv1.AzVolumeStatus{SizeBytes: 1 << 30, Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
+		Status: apiv1.AzVolumeStatus{
+			SizeBytes: 1 << 30,
+			Primary: &apiv1.Ownership{
+				NodeName: thisNode,
+				Epoch:    1,
+				State:    apiv1.OwnershipHeld,
+			},
+		},
 	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: thisNode, Role: apiv1.RolePrimary, Epoch: 1},
-		Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(int32(0))},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   thisNode,
+			Role:       apiv1.RolePrimary,
+			Epoch:      1,
+		},
+		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(int32(0))},
 	}
 	failing := new(error)
 	w := nodeWorld{
-		T: t, kernel: &kernel{mounts: map[string]provisioner.MountPoint{}, size: 1 << 30}, dir: t.TempDir(), failing: failing,
-		api: fakeapi.With(v, a).Build(),
+		T:       t,
+		kernel:  &kernel{mounts: map[string]provisioner.MountPoint{}, size: 1 << 30},
+		dir:     t.TempDir(),
+		failing: failing,
+		api:     fakeapi.With(v, a).Build(),
 	}
 	api := interceptor.NewClient(w.api, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, options ...client.CreateOption) error {
 			o.SetUID(uuid.NewUUID())
 			return c.Create(ctx, o, options...)
 		},
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			options ...client.GetOption) error {
 			if *failing != nil {
 				return *failing
 			}
@@ -81,15 +104,38 @@ func newNodeWorld(t *testing.T) nodeWorld {
 		},
 	})
 	records := nodereport.Records{Dir: filepath.Join(w.dir, "staged")}
-	spec := apiv1.AzDriverNodeSpec{VMID: "vm", Location: "eastus", Zone: "1"}
+	spec := apiv1.AzDriverNodeSpec{
+		VMID:     "vm",
+		Location: "eastus",
+		Zone:     "1",
+	}
 	w.records = records
 	w.server = node.New(node.Options{
-		NodeName: thisNode, DriverName: "disk.csi.azure.com", Namespace: namespace, BootID: "boot", Cluster: 1, Client: api, Host: w.kernel, Records: records,
-		Instance: spec, Limit: node.Limit{Patience: time.Minute}, Expansion: true,
+		NodeName:   thisNode,
+		DriverName: "disk.csi.azure.com",
+		Namespace:  namespace,
+		BootID:     "boot",
+		Cluster:    1,
+		Client:     api,
+		Host:       w.kernel,
+		Records:    records,
+		Instance:   spec,
+		Limit:      node.Limit{Patience: time.Minute},
+		Expansion:  true,
 		Report: nodereport.New(nodereport.Options{
-			Client: api, Namespace: namespace, NodeName: thisNode, Spec: spec, SlowInterval: time.Minute, FastInterval: time.Second,
+			Client:       api,
+			Namespace:    namespace,
+			NodeName:     thisNode,
+			Spec:         spec,
+			SlowInterval: time.Minute,
+			FastInterval: time.Second,
 			Scanner: nodereport.Scanner{
-				KubeletDir: w.dir, DriverName: "disk.csi.azure.com", BootID: "boot", Records: records, Mounts: w.kernel.Mounts(), Devices: w.kernel.Devices(),
+				KubeletDir: w.dir,
+				DriverName: "disk.csi.azure.com",
+				BootID:     "boot",
+				Records:    records,
+				Mounts:     w.kernel.Mounts(),
+				Devices:    w.kernel.Devices(),
 			},
 		}),
 	})
@@ -136,7 +182,11 @@ func onOneNode() *csi.VolumeCapability {
 }
 
 func (w nodeWorld) stage(ctx context.Context, change func(*csi.NodeStageVolumeRequest)) error {
-	request := &csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: w.staging(), VolumeCapability: onOneNode()}
+	request := &csi.NodeStageVolumeRequest{
+		VolumeId:          volumeID,
+		StagingTargetPath: w.staging(),
+		VolumeCapability:  onOneNode(),
+	}
 	if change != nil {
 		change(request)
 	}
@@ -150,7 +200,12 @@ func (w nodeWorld) unstage(id, path string) error {
 }
 
 func (w nodeWorld) publish(change func(*csi.NodePublishVolumeRequest)) error {
-	request := &csi.NodePublishVolumeRequest{VolumeId: volumeID, StagingTargetPath: w.staging(), TargetPath: w.target(), VolumeCapability: onOneNode()}
+	request := &csi.NodePublishVolumeRequest{
+		VolumeId:          volumeID,
+		StagingTargetPath: w.staging(),
+		TargetPath:        w.target(),
+		VolumeCapability:  onOneNode(),
+	}
 	if change != nil {
 		change(request)
 	}
@@ -170,7 +225,9 @@ func (w nodeWorld) stats(id, path string) error {
 
 func (w nodeWorld) expand(path string, bytes int64) error {
 	_, err := w.server.NodeExpandVolume(w.Context(), &csi.NodeExpandVolumeRequest{
-		VolumeId: volumeID, VolumePath: path, CapacityRange: &csi.CapacityRange{RequiredBytes: bytes},
+		VolumeId:      volumeID,
+		VolumePath:    path,
+		CapacityRange: &csi.CapacityRange{RequiredBytes: bytes},
 	})
 	return err
 }

@@ -23,12 +23,14 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// byPods is a controller plug-in of a driver whose CSIDriver says attachRequired: false. No test here calls for a publish.
+// byPods is a controller plug-in of a driver whose CSIDriver says attachRequired: false. No test
+// here calls for a publish.
 func byPods(t *testing.T) *controlplane.ControlPlane {
 	return controlplane.New(t, controlplane.Options{PublishedByPods: true})
 }
 
-// freshName is of a volume whose PersistentVolume is of this run: they belong to the whole API server.
+// freshName is of a volume whose PersistentVolume is of this run: they belong to the whole API
+// server.
 func freshName(prefix string) string { return fmt.Sprintf("%s-%d", prefix, time.Now().UnixNano()) }
 
 func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
@@ -44,7 +46,8 @@ func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
 
 	// A second pod contends for the volume, and waits.
 	second := podOf(t, p, first, "ad-b")
-	eventually(t, p, "the pod that waits is told why", func() error { return told(t, p, second, attachdetach.ReasonFailed, "ad-a") })
+	eventually(t, p, "the pod that waits is told why",
+		func() error { return told(t, p, second, attachdetach.ReasonFailed, "ad-a") })
 	if c := p.Volume(vol).Status.Primary; c.NodeName != "ad-a" || c.Epoch != 1 {
 		t.Fatalf("the volume was taken from a pod that uses it: %+v", c)
 	}
@@ -110,7 +113,14 @@ func TestAVolumeThatTheDriverDoesNotKnowIsAdoptedForItsPod(t *testing.T) {
 	p := byPods(t)
 	p.AddNode("aa-a", "1", size)
 	vol := freshName("aa-vol")
-	p.Cloud.AddDisk(provisioner.Disk{ID: controlplane.DiskID(vol), Location: controlplane.Location, Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	p.Cloud.AddDisk(provisioner.Disk{
+		ID:           controlplane.DiskID(vol),
+		Location:     controlplane.Location,
+		Zone:         "1",
+		SizeBytes:    10 << 30,
+		MaxShares:    1,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	bindPod(t, p, controlplane.DiskID(vol), "aa-a")
 	p.AwaitStaged(vol, "aa-a")
 	if v := p.Volume(vol); v.Spec.Origin != apiv1.OriginAdopted {
@@ -118,14 +128,16 @@ func TestAVolumeThatTheDriverDoesNotKnowIsAdoptedForItsPod(t *testing.T) {
 	}
 }
 
-// A node whose path to the API server is all that it lost answers the driver's probe, so that the failover leaves it alone, and so it does where
-// a user opted out. Its kubelet has not learned that the pod is being deleted.
+// A node whose path to the API server is all that it lost answers the driver's probe, so that the
+// failover leaves it alone, and so it does where a user opted out. Its kubelet has not learned that
+// the pod is being deleted.
 func TestAPodThatIsToEndOnALostNodeKeepsItsVolumeUntilItIsGone(t *testing.T) {
 	for name, gone := range map[string]func(*testing.T, *controlplane.ControlPlane, *corev1.Pod){
 		"deleted by force": func(t *testing.T, p *controlplane.ControlPlane, pod *corev1.Pod) {
 			must(t, p.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 		},
-		"failed, as Kubernetes writes of pods of a node that is out of service": func(t *testing.T, p *controlplane.ControlPlane, pod *corev1.Pod) {
+		"failed, as Kubernetes writes of pods of a node that is out of service": func(t *testing.T, p *controlplane.ControlPlane,
+			pod *corev1.Pod) {
 			before := pod.DeepCopy()
 			pod.Status.Phase = corev1.PodFailed
 			must(t, p.Client.Status().Patch(t.Context(), pod, client.MergeFrom(before)))
@@ -146,10 +158,12 @@ func TestAPodThatIsToEndOnALostNodeKeepsItsVolumeUntilItIsGone(t *testing.T) {
 			second := podOf(t, p, first, b)
 			eventually(t, p, "the controller knows it all", func() error {
 				n := &corev1.Node{}
-				if err := cached().Get(t.Context(), client.ObjectKey{Name: a}, n); err != nil || n.Status.Conditions[0].Status == corev1.ConditionTrue {
+				if err := cached().Get(t.Context(), client.ObjectKey{Name: a}, n); err != nil ||
+					n.Status.Conditions[0].Status == corev1.ConditionTrue {
 					return fmt.Errorf("the node is ready: %w", err)
 				}
-				if err := cached().Get(t.Context(), client.ObjectKeyFromObject(first), first); err != nil || first.DeletionTimestamp == nil {
+				if err := cached().Get(t.Context(), client.ObjectKeyFromObject(first), first); err != nil ||
+					first.DeletionTimestamp == nil {
 					return fmt.Errorf("the first pod is not to end: %w", err)
 				}
 				return cached().Get(t.Context(), client.ObjectKeyFromObject(second), second)
@@ -177,7 +191,8 @@ func watched(t *testing.T, options controlplane.Options) (p *controlplane.Contro
 	return controlplane.New(t, options), func() client.Client { return c }
 }
 
-// hasActed returns when whatever the controller does about earlier events has long begun: a volume has been published and used since.
+// hasActed returns when whatever the controller does about earlier events has long begun: a volume
+// has been published and used since.
 func hasActed(t *testing.T, p *controlplane.ControlPlane, node string) {
 	t.Helper()
 	marker := freshName("marker")
@@ -188,7 +203,11 @@ func hasActed(t *testing.T, p *controlplane.ControlPlane, node string) {
 func notReady(t *testing.T, p *controlplane.ControlPlane, node string) {
 	t.Helper()
 	n := p.Node(node)
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.Now()}}
+	n.Status.Conditions = []corev1.NodeCondition{{
+		Type:               corev1.NodeReady,
+		Status:             corev1.ConditionUnknown,
+		LastTransitionTime: metav1.Now(),
+	}}
 	must(t, p.Client.Status().Update(t.Context(), n))
 }
 
@@ -202,7 +221,8 @@ func eventually(t *testing.T, p *controlplane.ControlPlane, what string, check f
 	})
 }
 
-// told returns an error unless there is an event on the pod with that reason, in whose note is the text.
+// told returns an error unless there is an event on the pod with that reason, in whose note is the
+// text.
 func told(t *testing.T, p *controlplane.ControlPlane, pod *corev1.Pod, reason, text string) error {
 	t.Helper()
 	var list eventsv1.EventList

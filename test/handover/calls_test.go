@@ -38,7 +38,8 @@ func TestCreateVolumeIsIdempotent(t *testing.T) {
 	if zone := volume.GetAccessibleTopology()[0].GetSegments()["topology.disk.csi.azure.com/zone"]; zone != "eastus-1" {
 		t.Fatalf("zone %q", zone)
 	}
-	if c := volume.GetVolumeContext(); c["maxShares"] != "2" || c["cachingMode"] != "None" || c["requestedsizegib"] != "10" || c["fsType"] != "ext4" {
+	if c := volume.GetVolumeContext(); c["maxShares"] != "2" || c["cachingMode"] != "None" || c["requestedsizegib"] != "10" ||
+		c["fsType"] != "ext4" {
 		t.Fatalf("volume context %v", c)
 	}
 	if n := p.Cloud.CallCount(fake.DisksCreate); n != 1 {
@@ -60,7 +61,15 @@ func TestVolumeThatAzureRefusesIsNotLeftOver(t *testing.T) {
 
 func TestAForeignDiskIsNeitherAdoptedNorDeleted(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.Cloud.AddDisk(provisioner.Disk{ID: controlplane.DiskID("vol"), Location: "eastus", Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "StandardSSD_LRS"}})
+	p.Cloud.AddDisk(provisioner.Disk{
+		ID:           controlplane.DiskID("vol"),
+		Location:     "eastus",
+		Zone:         "1",
+		SizeBytes:    10 << 30,
+		MaxShares:    1,
+		Ready:        true,
+		DiskSettings: provisioner.DiskSettings{SKUName: "StandardSSD_LRS"},
+	})
 	_, err := p.CSI.CreateVolume(t.Context(), controlplane.CreateRequest("vol", nil))
 	expectCode(t, err, codes.AlreadyExists)
 	if p.Volume("vol") != nil || len(p.Cloud.State().Disks) != 1 {
@@ -71,7 +80,15 @@ func TestAForeignDiskIsNeitherAdoptedNorDeleted(t *testing.T) {
 func TestDiskOfV1ThatWasNeverPublishedIsDeleted(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	handle := controlplane.DiskID("pvc-v1")
-	p.Cloud.AddDisk(provisioner.Disk{ID: handle, Location: "eastus", Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	p.Cloud.AddDisk(provisioner.Disk{
+		ID:           handle,
+		Location:     "eastus",
+		Zone:         "1",
+		SizeBytes:    10 << 30,
+		MaxShares:    1,
+		Ready:        true,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	_, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
 	must(t, err)
 	if len(p.Cloud.State().Disks) != 0 || p.Volume("pvc-v1") != nil {

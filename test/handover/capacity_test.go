@@ -20,7 +20,10 @@ const (
 
 // noOffers has the platform refuse to tell what it offers.
 func noOffers(p *controlplane.ControlPlane) {
-	p.Cloud.Inject(fake.Fault{Method: fake.SKUsDisk, Err: provisioner.Errorf(provisioner.Unauthorized, "not allowed to read SKUs")})
+	p.Cloud.Inject(fake.Fault{
+		Method: fake.SKUsDisk,
+		Err:    provisioner.Errorf(provisioner.Unauthorized, "not allowed to read SKUs"),
+	})
 }
 
 func TestCapacityIsWhatAPlaceCanTake(t *testing.T) {
@@ -40,32 +43,115 @@ func TestCapacityIsWhatAPlaceCanTake(t *testing.T) {
 		code                    codes.Code
 		says                    string
 	}{
-		"a zone, and no limit":                               {topology: in(region + "-1"), available: eib, largest: 32767 * gib, low: gib},
-		"both keys, as nodes have them":                      {topology: both(region + "-1"), available: eib, largest: 32767 * gib, low: gib},
-		"outside of the zones":                               {topology: in(""), available: eib, largest: 32767 * gib, low: gib},
-		"no topology: the region":                            {available: eib, largest: 32767 * gib, low: gib},
-		"what the quota leaves":                              {parameters: sku("Premium_LRS"), topology: in(region + "-2"), available: 2 * 32767 * gib, largest: 32767 * gib, low: gib},
-		"much is rounded, so that the answer rarely changes": {parameters: sku("StandardSSD_ZRS"), topology: in(region + "-1"), available: 64 << 40, largest: 32767 * gib, low: gib},
-		"a quota of none":                                    {parameters: sku("Standard_LRS"), topology: in(region + "-2")},
-		"a quota of size":                                    {parameters: sku("UltraSSD_LRS"), topology: in(region + "-2"), available: 100 * gib, largest: 100 * gib, low: 4 * gib},
-		"a quota of size that is used up":                    {parameters: sku("PremiumV2_LRS"), topology: in(region + "-2")},
-		"a zone without the SKU":                             {parameters: sku("PremiumV2_LRS"), topology: in(region + "-3")},
-		"Ultra disks outside of the zones":                   {parameters: sku("UltraSSD_LRS"), topology: in("")},
-		"Ultra disks of the region":                          {parameters: sku("UltraSSD_LRS"), available: 100 * gib, largest: 100 * gib, low: 4 * gib},
-		"disks of another region":                            {parameters: map[string]string{"location": "westus"}, topology: in(region + "-1")},
-		"ZRS disks":                                          {parameters: sku("Premium_ZRS"), topology: in(region + "-3"), available: eib, largest: 32767 * gib, low: gib},
-		"shares need a size":                                 {parameters: map[string]string{"skuName": "Premium_ZRS", "maxShares": "5"}, topology: in(region + "-1"), available: eib, largest: 32767 * gib, low: 513 * gib},
-		"bursting needs a size":                              {parameters: map[string]string{"skuName": "Premium_ZRS", "enableBursting": "true"}, topology: in(region + "-1"), available: eib, largest: 32767 * gib, low: 513 * gib},
-		"what the provisioner keeps for itself":              {parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"}, topology: in(region + "-1"), available: eib, largest: 32767 * gib, low: gib},
-		"a capability that cannot be had":                    {capabilities: []*csi.VolumeCapability{controlplane.Shared()}, topology: in(region + "-1")},
-		"a capability that can":                              {parameters: map[string]string{"maxShares": "2"}, capabilities: []*csi.VolumeCapability{controlplane.Shared()}, available: eib, largest: 32767 * gib, low: gib},
-		"a parameter that is not known":                      {parameters: map[string]string{"skuNam": "x"}, code: codes.InvalidArgument, says: "skuName"},
-		"parameters that no disk has":                        {parameters: map[string]string{"skuName": "Standard_LRS", "maxShares": "2"}, code: codes.InvalidArgument, says: "maxShares"},
-		"a topology that is none":                            {topology: in("somewhere"), code: codes.InvalidArgument, says: ownKey},
+		"a zone, and no limit": {
+			topology:  in(region + "-1"),
+			available: eib,
+			largest:   32767 * gib,
+			low:       gib,
+		},
+		"both keys, as nodes have them": {
+			topology:  both(region + "-1"),
+			available: eib,
+			largest:   32767 * gib,
+			low:       gib,
+		},
+		"outside of the zones":    {topology: in(""), available: eib, largest: 32767 * gib, low: gib},
+		"no topology: the region": {available: eib, largest: 32767 * gib, low: gib},
+		"what the quota leaves": {
+			parameters: sku("Premium_LRS"),
+			topology:   in(region + "-2"),
+			available:  2 * 32767 * gib,
+			largest:    32767 * gib,
+			low:        gib,
+		},
+		"much is rounded, so that the answer rarely changes": {
+			parameters: sku("StandardSSD_ZRS"),
+			topology:   in(region + "-1"),
+			available:  64 << 40,
+			largest:    32767 * gib,
+			low:        gib,
+		},
+		"a quota of none": {parameters: sku("Standard_LRS"), topology: in(region + "-2")},
+		"a quota of size": {
+			parameters: sku("UltraSSD_LRS"),
+			topology:   in(region + "-2"),
+			available:  100 * gib,
+			largest:    100 * gib,
+			low:        4 * gib,
+		},
+		"a quota of size that is used up":  {parameters: sku("PremiumV2_LRS"), topology: in(region + "-2")},
+		"a zone without the SKU":           {parameters: sku("PremiumV2_LRS"), topology: in(region + "-3")},
+		"Ultra disks outside of the zones": {parameters: sku("UltraSSD_LRS"), topology: in("")},
+		"Ultra disks of the region": {
+			parameters: sku("UltraSSD_LRS"),
+			available:  100 * gib,
+			largest:    100 * gib,
+			low:        4 * gib,
+		},
+		"disks of another region": {
+			parameters: map[string]string{"location": "westus"},
+			topology:   in(region + "-1"),
+		},
+		"ZRS disks": {
+			parameters: sku("Premium_ZRS"),
+			topology:   in(region + "-3"),
+			available:  eib,
+			largest:    32767 * gib,
+			low:        gib,
+		},
+		"shares need a size": {
+			parameters: map[string]string{"skuName": "Premium_ZRS", "maxShares": "5"},
+			topology:   in(region + "-1"),
+			available:  eib,
+			largest:    32767 * gib,
+			low:        513 * gib,
+		},
+		"bursting needs a size": {
+			parameters: map[string]string{"skuName": "Premium_ZRS", "enableBursting": "true"},
+			topology:   in(region + "-1"),
+			available:  eib,
+			largest:    32767 * gib,
+			low:        513 * gib,
+		},
+		"what the provisioner keeps for itself": {
+			parameters: map[string]string{"csi.storage.k8s.io/fstype": "xfs"},
+			topology:   in(region + "-1"),
+			available:  eib,
+			largest:    32767 * gib,
+			low:        gib,
+		},
+		"a capability that cannot be had": {
+			capabilities: []*csi.VolumeCapability{controlplane.Shared()},
+			topology:     in(region + "-1"),
+		},
+		"a capability that can": {
+			parameters:   map[string]string{"maxShares": "2"},
+			capabilities: []*csi.VolumeCapability{controlplane.Shared()},
+			available:    eib,
+			largest:      32767 * gib,
+			low:          gib,
+		},
+		"a parameter that is not known": {
+			parameters: map[string]string{"skuNam": "x"},
+			code:       codes.InvalidArgument,
+			says:       "skuName",
+		},
+		"parameters that no disk has": {
+			parameters: map[string]string{"skuName": "Standard_LRS", "maxShares": "2"},
+			code:       codes.InvalidArgument,
+			says:       "maxShares",
+		},
+		"a topology that is none": {
+			topology: in("somewhere"),
+			code:     codes.InvalidArgument,
+			says:     ownKey,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := p.CSI.GetCapacity(t.Context(), &csi.GetCapacityRequest{
-				Parameters: test.parameters, AccessibleTopology: test.topology, VolumeCapabilities: test.capabilities,
+				Parameters:         test.parameters,
+				AccessibleTopology: test.topology,
+				VolumeCapabilities: test.capabilities,
 			})
 			expectCode(t, err, test.code)
 			if err != nil {
@@ -74,7 +160,8 @@ func TestCapacityIsWhatAPlaceCanTake(t *testing.T) {
 				}
 				return
 			}
-			if got.GetAvailableCapacity() != test.available || got.GetMaximumVolumeSize().GetValue() != test.largest || got.GetMinimumVolumeSize().GetValue() != test.low || got.GetMaximumVolumeSize() == nil {
+			if got.GetAvailableCapacity() != test.available || got.GetMaximumVolumeSize().GetValue() != test.largest ||
+				got.GetMinimumVolumeSize().GetValue() != test.low || got.GetMaximumVolumeSize() == nil {
 				t.Errorf("%v; want %d available, from %d to %d", got, test.available, test.low, test.largest)
 			}
 		})
@@ -85,7 +172,10 @@ func TestAZoneWhoseVMsCannotHaveTheDiskHasNoCapacity(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	available := func(sku, zone string) int64 {
 		t.Helper()
-		got, err := p.CSI.GetCapacity(t.Context(), &csi.GetCapacityRequest{Parameters: map[string]string{"skuName": sku}, AccessibleTopology: in(zone)})
+		got, err := p.CSI.GetCapacity(t.Context(), &csi.GetCapacityRequest{
+			Parameters:         map[string]string{"skuName": sku},
+			AccessibleTopology: in(zone),
+		})
 		must(t, err)
 		return got.GetAvailableCapacity()
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// Azure deletes a disk that is being attached, and the VM keeps a disk that does not exist (kubernetes/kubernetes#82714).
+// Azure deletes a disk that is being attached, and the VM keeps a disk that does not exist
+// (kubernetes/kubernetes#82714).
 func TestDeleteVolumeWaitsForTheAttachThatIsInFlight(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Latency: fake.Latency{Attach: time.Second, Detach: 50 * time.Millisecond}})
 	p.AddNode("dl-a", "1", size)

@@ -28,8 +28,8 @@ func shortly(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// expectWaiting expects a call that waits in vain for a second to end with the code. On a busy machine the second may be over before
-// the call waits. It is repeated then.
+// expectWaiting expects a call that waits in vain for a second to end with the code. On a busy
+// machine the second may be over before the call waits. It is repeated then.
 func expectWaiting(t *testing.T, p *controlplane.ControlPlane, want codes.Code, call func(context.Context) error) {
 	t.Helper()
 	eventually(t, p, "a call that waits", func() error {
@@ -203,7 +203,8 @@ func TestLaw5RestartWritesNothing(t *testing.T) {
 	p.Stop()
 	writes := len(p.Cloud.Calls())
 	p.Start()
-	// Everything has been reconciled once the new process has done something for another volume, and that moved and went.
+	// Everything has been reconciled once the new process has done something for another volume,
+	// and that moved and went.
 	other := p.Create("other", replicated)
 	p.StageOn(other, "other", "rs-b")
 	p.AwaitReplica("other", "rs-a")
@@ -223,7 +224,8 @@ func TestLaw5KilledDuringAnAttachItResumes(t *testing.T) {
 	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS"})
 	release := p.Cloud.HoldAll(fake.AttachmentsAttach)
 	must(t, p.Publish(t.Context(), handle, "ka-a")) // accepted, not attached
-	if a := p.Attachment("vol", "ka-a"); a.Status.State != apiv1.AttachmentAttaching || a.Status.Operation == nil || a.Status.Operation.ResumeToken == "" {
+	if a := p.Attachment("vol", "ka-a"); a.Status.State != apiv1.AttachmentAttaching || a.Status.Operation == nil ||
+		a.Status.Operation.ResumeToken == "" {
 		t.Fatalf("%+v", a.Status)
 	}
 	p.Stop()
@@ -264,7 +266,8 @@ func TestHeldPrimaryOutlivesTheDeletionOfItsObject(t *testing.T) {
 	p.Eventually("detached after the release", attachedTo(p, "vol"))
 }
 
-// Of two primaries the one whose name comes first has what the other one has been waiting for, and the other takes a replica of its own.
+// Of two primaries the one whose name comes first has what the other one has been waiting for, and
+// the other takes a replica of its own.
 func TestPrimariesThatWaitForAFullNodeDoNotWaitForEachOther(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("ww-a", "1", size)

@@ -15,19 +15,23 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
 
-// The kubelet says only with its periodic status that it is done with a volume; the node's report says it at once.
+// The kubelet says only with its periodic status that it is done with a volume; the node's report
+// says it at once.
 func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("iu-a", "1", size)
-	// PersistentVolumes belong to the whole API server, which other tests use as well, and one of a former run may still be there.
+	// PersistentVolumes belong to the whole API server, which other tests use as well, and one of a
+	// former run may still be there.
 	vol := fmt.Sprintf("iu-vol-%d", time.Now().UnixNano())
 	handle := p.Create(vol, map[string]string{"skuName": "Premium_LRS"})
 	pod := bindPod(t, p, handle, "iu-a")
 	const foreign = corev1.UniqueVolumeName("kubernetes.io/csi/other.example.com^x")
-	// A second PersistentVolume of the disk spells its handle in another way, and Kubernetes counts it as another volume.
+	// A second PersistentVolume of the disk spells its handle in another way, and Kubernetes counts
+	// it as another volume.
 	respelled := strings.ToUpper(handle)
 	second := bindPod(t, p, respelled, "iu-a")
-	setInUse(t, p, "iu-a", ownership.VolumesInUseName(controlplane.DriverName, handle), ownership.VolumesInUseName(controlplane.DriverName, respelled), foreign)
+	setInUse(t, p, "iu-a", ownership.VolumesInUseName(controlplane.DriverName, handle),
+		ownership.VolumesInUseName(controlplane.DriverName, respelled), foreign)
 	must(t, p.Publish(t.Context(), handle, "iu-a"))
 	p.AwaitStaged(vol, "iu-a")
 	p.Unstage(vol, "iu-a")
@@ -50,8 +54,8 @@ func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	})
 }
 
-// settled waits until the reconciler has seen a report that was written after this call: it looks at one node after
-// the other events of that node.
+// settled waits until the reconciler has seen a report that was written after this call: it looks
+// at one node after the other events of that node.
 func settled(t *testing.T, p *controlplane.ControlPlane, node string) {
 	t.Helper()
 	marker := p.Create(fmt.Sprintf("marker-%d", time.Now().UnixNano()), map[string]string{"skuName": "Premium_LRS"})

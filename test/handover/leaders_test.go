@@ -18,9 +18,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
-// Volumes are created without a pause while controllers start, stop, and hand the lead over. Besides, before each handler is added to a
-// cache, CSI is called for an object of the handler's kind: it is new to the handlers that a controller has already, and the next handler
-// finds it in the cache. Each object must be reconciled.
+// Volumes are created without a pause while controllers start, stop, and hand the lead over.
+// Besides, before each handler is added to a cache, CSI is called for an object of the handler's
+// kind: it is new to the handlers that a controller has already, and the next handler finds it in
+// the cache. Each object must be reconciled.
 func TestWhatIsMadeWhileLeadersChangeIsReconciled(t *testing.T) {
 	const rounds, volumes = 3, 60
 	names := []string{"lc-a", "lc-b", "lc-c", "lc-d", "lc-e", "lc-f", "lc-g", "lc-h"}
@@ -36,10 +37,11 @@ func TestWhatIsMadeWhileLeadersChangeIsReconciled(t *testing.T) {
 			}
 		})
 		key := client.ObjectKey{Namespace: p.Namespace, Name: name}
-		if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-			err := cached.Get(ctx, key, object)
-			return err == nil, client.IgnoreNotFound(err)
-		}); err != nil {
+		if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, time.Minute, true,
+			func(ctx context.Context) (bool, error) {
+				err := cached.Get(ctx, key, object)
+				return err == nil, client.IgnoreNotFound(err)
+			}); err != nil {
 			t.Errorf("wait for %T %s in the cache: %v", object, name, err)
 		}
 	}
@@ -65,7 +67,11 @@ func TestWhatIsMadeWhileLeadersChangeIsReconciled(t *testing.T) {
 		}
 	}
 
-	p = controlplane.New(t, controlplane.Options{Quiet: true, LeaderElection: true, BeforeWatch: beforeWatch})
+	p = controlplane.New(t, controlplane.Options{
+		Quiet:          true,
+		LeaderElection: true,
+		BeforeWatch:    beforeWatch,
+	})
 	for _, name := range names {
 		p.AddNode(name, "1", size)
 	}
@@ -88,14 +94,17 @@ func TestWhatIsMadeWhileLeadersChangeIsReconciled(t *testing.T) {
 		changed(3 + 2*round)
 	}
 	begun.Store(false)
-	t.Logf("%d volumes were created without a pause; %d were created and %d published before a handler was added", stop(), created.Load(), published.Load())
+	t.Logf("%d volumes were created without a pause; %d were created and %d published before a handler was added", stop(),
+		created.Load(), published.Load())
 	if created.Load() < 2*rounds || published.Load() < 2*rounds {
-		t.Errorf("got %d volumes and %d attachments before handlers were added, want one for each handler of %d starts", created.Load(), published.Load(), 2*rounds)
+		t.Errorf("got %d volumes and %d attachments before handlers were added, want one for each handler of %d starts",
+			created.Load(), published.Load(), 2*rounds)
 	}
 }
 
-// createVolumes creates AzVolumes one after the other, as another copy of the controller does; at most 20 are not reconciled yet. The
-// returned function ends this, waits until all are reconciled, and returns how many they are.
+// createVolumes creates AzVolumes one after the other, as another copy of the controller does; at
+// most 20 are not reconciled yet. The returned function ends this, waits until all are reconciled,
+// and returns how many they are.
 func createVolumes(t *testing.T, p *controlplane.ControlPlane) (stop func() int) {
 	t.Helper()
 	const prefix = "unpaused-"

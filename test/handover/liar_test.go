@@ -47,7 +47,8 @@ func reasonOf(c *metav1.Condition) string {
 	return string(c.Status) + " " + c.Reason + " " + c.Message
 }
 
-// Law 7: a node names the VM of another one, gets nothing for it, and the other one keeps its disk when the liar is drained and deleted.
+// Law 7: a node names the VM of another one, gets nothing for it, and the other one keeps its disk
+// when the liar is drained and deleted.
 func TestLaw7ANodeThatNamesTheVMOfAnotherGetsNothing(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	victim, liar := freshName("vi-victim"), freshName("vi-liar")
@@ -57,7 +58,8 @@ func TestLaw7ANodeThatNamesTheVMOfAnotherGetsNothing(t *testing.T) {
 	refusedAs(t, p, liar, identity.ReasonVMContradicted)
 	handle := p.Create("vol", replicated)
 	p.StageOn(handle, "vol", victim)
-	if err := p.Publish(shortly(t, 5*time.Second), p.Create("own", replicated), liar); err == nil || !strings.Contains(err.Error(), "providerID") {
+	if err := p.Publish(shortly(t, 5*time.Second), p.Create("own", replicated), liar); err == nil ||
+		!strings.Contains(err.Error(), "providerID") {
 		t.Errorf("got %v for a publish to the node that lies, want a refusal that names the providerID", err)
 	}
 	p.Eventually("no replica finds a place", func() string {
@@ -83,7 +85,8 @@ func present(err error) string {
 	return ""
 }
 
-// A node that had a replica names the VM of the primary's node from then on. Its attachment keeps the VM that was established.
+// A node that had a replica names the VM of the primary's node from then on. Its attachment keeps
+// the VM that was established.
 func TestLaw7ANodeThatBeginsToLieLosesItsOwnDisksAlone(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	victim, liar := freshName("vb-victim"), freshName("vb-liar")
@@ -100,7 +103,8 @@ func TestLaw7ANodeThatBeginsToLieLosesItsOwnDisksAlone(t *testing.T) {
 	p.AwaitReplica("vol", liar)
 }
 
-// An attachment names the VM of another node, as one from before the VM of its node was established may. Neither its end nor a fence takes the disk from there.
+// An attachment names the VM of another node, as one from before the VM of its node was established
+// may. Neither its end nor a fence takes the disk from there.
 func TestADiskIsNotDetachedForAnAttachmentThatNamesTheVMOfAnother(t *testing.T) {
 	for name, epoch := range map[string]int64{"a replica": 0, "a primary without a claim": 1} {
 		t.Run(name, func(t *testing.T) {
@@ -114,8 +118,17 @@ func TestADiskIsNotDetachedForAnAttachmentThatNamesTheVMOfAnother(t *testing.T) 
 				role = apiv1.RolePrimary
 			}
 			a := &apiv1.AzVolumeAttachment{
-				ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: apiv1.AttachmentName("vol", other), Finalizers: []string{apiv1.Finalizer}},
-				Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: other, Role: role, Epoch: epoch},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace:  p.Namespace,
+					Name:       apiv1.AttachmentName("vol", other),
+					Finalizers: []string{apiv1.Finalizer},
+				},
+				Spec: apiv1.AzVolumeAttachmentSpec{
+					VolumeName: "vol",
+					NodeName:   other,
+					Role:       role,
+					Epoch:      epoch,
+				},
 			}
 			p.Stop()
 			must(t, p.Client.Create(t.Context(), a))

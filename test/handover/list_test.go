@@ -30,7 +30,8 @@ func list(t *testing.T, p *controlplane.ControlPlane) map[string][]string {
 	return found
 }
 
-// published waits until ListVolumes and ControllerGetVolume say that a volume is published to nodes.
+// published waits until ListVolumes and ControllerGetVolume say that a volume is published to
+// nodes.
 func published(t *testing.T, p *controlplane.ControlPlane, handle string, nodes ...string) {
 	t.Helper()
 	p.Eventually(fmt.Sprintf("%s is published to %v", handle, nodes), func() string {
@@ -77,7 +78,11 @@ func TestListVolumesOfASharedDisk(t *testing.T) {
 	handle := created.GetVolume().GetVolumeId()
 	for _, node := range []string{"ls-a", "ls-b"} {
 		p.AddNode(node, "1", size)
-		_, err := p.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
+		_, err := p.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{
+			VolumeId:         handle,
+			NodeId:           node,
+			VolumeCapability: controlplane.Shared(),
+		})
 		must(t, err)
 	}
 	published(t, p, handle, "ls-a", "ls-b")
@@ -88,7 +93,14 @@ func TestListVolumesOfASharedDisk(t *testing.T) {
 func TestListVolumesHasWhatIsNotAdoptedYet(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("ln-a", "2", size)
-	p.Cloud.AddDisk(provisioner.Disk{ID: controlplane.DiskID("v1-" + p.Namespace), Location: region, Zone: "2", SizeBytes: 10 * gib, AttachedTo: []string{strings.ToUpper(controlplane.VMID("ln-a"))}, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	p.Cloud.AddDisk(provisioner.Disk{
+		ID:           controlplane.DiskID("v1-" + p.Namespace),
+		Location:     region,
+		Zone:         "2",
+		SizeBytes:    10 * gib,
+		AttachedTo:   []string{strings.ToUpper(controlplane.VMID("ln-a"))},
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	// V1 wrote the handle in its own way; the attacher looks for it to the letter.
 	handle := strings.Replace(controlplane.DiskID("v1-"+p.Namespace), "/resourceGroups/rg/", "/resourceGroups/RG/", 1)
 	gone := controlplane.DiskID("gone-" + p.Namespace)
@@ -137,7 +149,13 @@ func TestListVolumesHasWhatIsNotAdoptedYet(t *testing.T) {
 func TestListVolumesHasWhatAPodNamesItself(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("lp-a", "1", size)
-	p.Cloud.AddDisk(provisioner.Disk{ID: strings.ToUpper(controlplane.DiskID("inline")), Location: region, Zone: "1", SizeBytes: gib, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	p.Cloud.AddDisk(provisioner.Disk{
+		ID:           strings.ToUpper(controlplane.DiskID("inline")),
+		Location:     region,
+		Zone:         "1",
+		SizeBytes:    gib,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	handle := controlplane.DiskID("inline")
 	must(t, p.Publish(t.Context(), handle, "lp-a"))
 	published(t, p, handle, "lp-a")
@@ -146,18 +164,30 @@ func TestListVolumesHasWhatAPodNamesItself(t *testing.T) {
 func TestControllerGetVolume(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	handle := p.Create("vol", replicated)
-	p.Cloud.AddDisk(provisioner.Disk{ID: controlplane.DiskID("stray"), Location: region, Zone: "3", SizeBytes: 20 * gib, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	p.Cloud.AddDisk(provisioner.Disk{
+		ID:           controlplane.DiskID("stray"),
+		Location:     region,
+		Zone:         "3",
+		SizeBytes:    20 * gib,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	get := func(id string) (*csi.ControllerGetVolumeResponse, error) {
 		return p.CSI.ControllerGetVolume(t.Context(), &csi.ControllerGetVolumeRequest{VolumeId: id})
 	}
 	got, err := get(handle)
-	if err != nil || got.GetVolume().GetVolumeId() != handle || got.GetVolume().GetCapacityBytes() != 10*gib || accessibleFrom(got.GetVolume())[0] != region+"-1" {
+	if err != nil || got.GetVolume().GetVolumeId() != handle || got.GetVolume().GetCapacityBytes() != 10*gib ||
+		accessibleFrom(got.GetVolume())[0] != region+"-1" {
 		t.Errorf("%v, %v", got, err)
 	}
-	if got, err = get(controlplane.DiskID("stray")); err != nil || got.GetVolume().GetCapacityBytes() != 20*gib || accessibleFrom(got.GetVolume())[0] != region+"-3" {
+	if got, err = get(controlplane.DiskID("stray")); err != nil || got.GetVolume().GetCapacityBytes() != 20*gib ||
+		accessibleFrom(got.GetVolume())[0] != region+"-3" {
 		t.Errorf("a disk that is not adopted: %v, %v", got, err)
 	}
-	for id, code := range map[string]codes.Code{"": codes.InvalidArgument, "no-handle": codes.NotFound, controlplane.DiskID("missing"): codes.NotFound} {
+	for id, code := range map[string]codes.Code{
+		"":                             codes.InvalidArgument,
+		"no-handle":                    codes.NotFound,
+		controlplane.DiskID("missing"): codes.NotFound,
+	} {
 		_, err := get(id)
 		expectCode(t, err, code)
 	}
@@ -187,7 +217,8 @@ func TestTheHealthOfAVolumeWhoseDiskIsGone(t *testing.T) {
 	p.Start()
 	p.Eventually("the loss is told", func() string {
 		got := unwell()
-		if len(got) != 1 || got[0].GetVolumeId() != controlplane.DiskID("robbed") || got[0].GetHealthStatuses()[0].GetStatus() != csi.VolumeHealthErrorType_DATA_LOSS {
+		if len(got) != 1 || got[0].GetVolumeId() != controlplane.DiskID("robbed") ||
+			got[0].GetHealthStatuses()[0].GetStatus() != csi.VolumeHealthErrorType_DATA_LOSS {
 			return fmt.Sprint(got)
 		}
 		return ""
@@ -195,7 +226,8 @@ func TestTheHealthOfAVolumeWhoseDiskIsGone(t *testing.T) {
 	if n := p.Cloud.CallCount(fake.DisksList); n > 2 {
 		t.Errorf("%d lists at Azure", n)
 	}
-	got, err := p.CSI.ControllerGetVolumeHealth(t.Context(), &csi.ControllerGetVolumeHealthRequest{VolumeId: controlplane.DiskID("robbed")})
+	got, err := p.CSI.ControllerGetVolumeHealth(t.Context(),
+		&csi.ControllerGetVolumeHealthRequest{VolumeId: controlplane.DiskID("robbed")})
 	if err != nil || len(got.GetVolumeHealth().GetHealthStatuses()) != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -208,13 +240,30 @@ func TestListVolumesAfterAFence(t *testing.T) {
 	v := p.Volume("vol")
 	before := v.DeepCopy()
 	now := metav1.Now()
-	v.Status.Primary = &apiv1.Ownership{Epoch: 1, State: apiv1.OwnershipReleased, Since: &now}
+	v.Status.Primary = &apiv1.Ownership{
+		Epoch: 1,
+		State: apiv1.OwnershipReleased,
+		Since: &now,
+	}
 	v.Status.LastReleasedTime = &now
-	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "lf-a", Cause: apiv1.CauseNodeLost, Proof: apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 1, Time: now}}
+	v.Status.LastRelease = &apiv1.ReleaseRecord{
+		NodeName: "lf-a",
+		Cause:    apiv1.CauseNodeLost,
+		Proof: apiv1.ReleaseProof{
+			Kind:  apiv1.ProofDetached,
+			Epoch: 1,
+			Time:  now,
+		},
+	}
 	must(t, p.Client.Status().Patch(t.Context(), v, client.MergeFrom(before)))
 	reachable := func(status metav1.ConditionStatus, reason string) {
 		p.Report("lf-a", func(s *apiv1.AzDriverNodeStatus) {
-			s.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionReachable, Status: status, Reason: reason, LastTransitionTime: metav1.Now()}}
+			s.Conditions = []metav1.Condition{{
+				Type:               apiv1.NodeConditionReachable,
+				Status:             status,
+				Reason:             reason,
+				LastTransitionTime: metav1.Now(),
+			}}
 		})
 	}
 	reachable(metav1.ConditionFalse, apiv1.ReachableNodeLost)

@@ -1,5 +1,5 @@
-// Package handover_test runs the whole controller plug-in over a real API server and a platform in memory, and checks the hand-over protocol and the
-// laws from the outside.
+// Package handover_test runs the whole controller plug-in over a real API server and a platform in
+// memory, and checks the hand-over protocol and the laws from the outside.
 package handover_test
 
 import (
@@ -29,7 +29,8 @@ var replicated = map[string]string{"skuName": "Premium_LRS", "maxShares": "2"}
 
 var must, expectCode = expect.Must, expect.Code
 
-// A user removes the finalizer of the VolumeAttachment while the unpublish waits for its proof, so that the unpublish is not repeated.
+// A user removes the finalizer of the VolumeAttachment while the unpublish waits for its proof, so
+// that the unpublish is not repeated.
 func TestAPublishCompletesAReleaseThatWasStarted(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("cr-a", "1", size)
@@ -43,7 +44,8 @@ func TestAPublishCompletesAReleaseThatWasStarted(t *testing.T) {
 	expectCode(t, p.Publish(t.Context(), handle, "cr-b"), codes.FailedPrecondition)
 	p.Unstage("cr-vol", "cr-a")
 	must(t, p.Publish(t.Context(), handle, "cr-b"))
-	if c := p.Volume("cr-vol").Status; c.Primary.NodeName != "cr-b" || c.Primary.Epoch != 2 || c.LastRelease == nil || c.LastRelease.NodeName != "cr-a" {
+	if c := p.Volume("cr-vol").Status; c.Primary.NodeName != "cr-b" || c.Primary.Epoch != 2 || c.LastRelease == nil ||
+		c.LastRelease.NodeName != "cr-a" {
 		t.Errorf("primary %+v after release %+v, want cr-b under epoch 2 after a release by cr-a", c.Primary, c.LastRelease)
 	}
 	must(t, p.Stage("cr-vol", "cr-b"))
@@ -78,7 +80,8 @@ func TestVolumeMovesToItsReplicaWithoutAzure(t *testing.T) {
 	if err := p.Stage("vol", "mv-b"); err != nil {
 		t.Fatal(err)
 	}
-	if a := p.Attachment("vol", "mv-a"); a.Spec.Role != apiv1.RoleReplica || a.Status.Proof == nil || a.Status.Proof.Kind != apiv1.ProofUnstaged || a.Status.Proof.Epoch != 1 {
+	if a := p.Attachment("vol", "mv-a"); a.Spec.Role != apiv1.RoleReplica || a.Status.Proof == nil ||
+		a.Status.Proof.Kind != apiv1.ProofUnstaged || a.Status.Proof.Epoch != 1 {
 		t.Fatalf("the old primary is %+v", a)
 	}
 	if c := p.Volume("vol").Status.Primary; c.NodeName != "mv-b" || c.Epoch != 2 {
@@ -100,7 +103,10 @@ func TestVolumeMovesToItsReplicaWithoutAzure(t *testing.T) {
 }
 
 func TestVolumeWithoutReplicasIsDetachedOnUnpublish(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Latency: fake.Latency{Attach: 300 * time.Millisecond, Detach: 300 * time.Millisecond}})
+	p := controlplane.New(t, controlplane.Options{Latency: fake.Latency{
+		Attach: 300 * time.Millisecond,
+		Detach: 300 * time.Millisecond,
+	}})
 	p.AddNode("wr-a", "1", size)
 	p.AddNode("wr-b", "1", size)
 	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS"})

@@ -33,7 +33,11 @@ func sharedVolume(t *testing.T, p *controlplane.ControlPlane, nodes ...string) (
 
 func publishShared(t *testing.T, p *controlplane.ControlPlane, handle, node string, patience time.Duration) error {
 	t.Helper()
-	_, err := p.CSI.ControllerPublishVolume(shortly(t, patience), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
+	_, err := p.CSI.ControllerPublishVolume(shortly(t, patience), &csi.ControllerPublishVolumeRequest{
+		VolumeId:         handle,
+		NodeId:           node,
+		VolumeCapability: controlplane.Shared(),
+	})
 	return err
 }
 
@@ -112,7 +116,8 @@ func TestLaw3ANodeThatIsAnotherVMNowDoesNotSpeakForTheOld(t *testing.T) {
 	}
 	handle := p.Create("vol", replicated)
 	p.StageOn(handle, "vol", "vm-a")
-	// The VM runs on without its node, whose name another one has got: that one has nothing mounted, and says so.
+	// The VM runs on without its node, whose name another one has got: that one has nothing
+	// mounted, and says so.
 	d := &apiv1.AzDriverNode{}
 	must(t, p.Client.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: "vm-a"}, d))
 	d.Spec.VMID = controlplane.VMID("vm-new")

@@ -27,15 +27,18 @@ func changeOutside(t *testing.T, p *controlplane.ControlPlane, name string, chan
 	p.Cloud.AddDisk(d)
 }
 
-// changed returns what the condition of a volume says about its disk; "" if the disk is as recorded.
+// changed returns what the condition of a volume says about its disk; "" if the disk is as
+// recorded.
 func changed(v *apiv1.AzVolume) string {
-	if c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionDiskChanged); c != nil && meta.IsStatusConditionTrue(v.Status.Conditions, c.Type) {
+	if c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionDiskChanged); c != nil &&
+		meta.IsStatusConditionTrue(v.Status.Conditions, c.Type) {
 		return c.Message
 	}
 	return ""
 }
 
-// The volume could not be used again: the driver trusted its record, and each try acquired the ownership under a new epoch.
+// The volume could not be used again: the driver trusted its record, and each try acquired the
+// ownership under a new epoch.
 func TestADiskThatWasChangedOutsideTheDriverIsAttachedInOneCall(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("ou-a", "1", size)
@@ -43,9 +46,10 @@ func TestADiskThatWasChangedOutsideTheDriverIsAttachedInOneCall(t *testing.T) {
 		change func(*provisioner.Disk)
 		says   string
 	}{
-		"converted": {func(d *provisioner.Disk) { d.SKUName = "PremiumV2_LRS" }, "the SKU is PremiumV2_LRS, recorded as StandardSSD_LRS"},
-		"shared":    {func(d *provisioner.Disk) { d.MaxShares = 2 }, "maxShares is 2, recorded as 1"},
-		"grown":     {func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 }, ""},
+		"converted": {func(d *provisioner.Disk) { d.SKUName = "PremiumV2_LRS" },
+			"the SKU is PremiumV2_LRS, recorded as StandardSSD_LRS"},
+		"shared": {func(d *provisioner.Disk) { d.MaxShares = 2 }, "maxShares is 2, recorded as 1"},
+		"grown":  {func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			handle := p.Create(name, map[string]string{"cachingMode": "ReadOnly"})
@@ -63,7 +67,8 @@ func TestADiskThatWasChangedOutsideTheDriverIsAttachedInOneCall(t *testing.T) {
 			}
 			v := p.Volume(name)
 			if v.Status.Primary.Epoch != 2 || v.Spec.Disk.CachingMode != "ReadOnly" {
-				t.Errorf("got epoch %d and a record of caching %s, want 2, ReadOnly", v.Status.Primary.Epoch, v.Spec.Disk.CachingMode)
+				t.Errorf("got epoch %d and a record of caching %s, want 2, ReadOnly", v.Status.Primary.Epoch,
+					v.Spec.Disk.CachingMode)
 			}
 			if got := changed(v); test.says == "" && got != "" || !strings.HasSuffix(got, test.says) {
 				t.Errorf("got condition %q, want one that says %q", got, test.says)
@@ -83,7 +88,8 @@ func refusals(p *controlplane.ControlPlane, handle string) int {
 	return n
 }
 
-// Kubernetes repeats a publish that failed. Each repetition released the ownership, acquired it again, and asked Azure again.
+// Kubernetes repeats a publish that failed. Each repetition released the ownership, acquired it
+// again, and asked Azure again.
 func TestARepeatedPublishOfADiskThatAzureRefusesAcquiresNothing(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	for _, n := range []string{"re-a", "re-b"} {
@@ -108,21 +114,34 @@ func TestARepeatedPublishOfADiskThatAzureRefusesAcquiresNothing(t *testing.T) {
 	must(t, p.Publish(t.Context(), handle, "re-b"))
 }
 
-// A disk that a VM of the cluster has without the knowledge of Kubernetes kept its pod waiting for the next look at that VM, for up to five minutes.
+// A disk that a VM of the cluster has without the knowledge of Kubernetes kept its pod waiting for
+// the next look at that VM, for up to five minutes.
 func TestADiskThatHangsOnAnotherNodeIsMovedByOneDetachAndOneAttach(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(*controlplane.ControlPlane)
 		moves   bool
 	}{
 		"a node that does not use it": {func(*controlplane.ControlPlane) {}, true},
-		"a VM that is no node":        {func(p *controlplane.ControlPlane) { unhang(t, p, "vol", "hd-a"); hang(t, p, "vol", "other") }, false},
+		"a VM that is no node": {func(p *controlplane.ControlPlane) {
+			unhang(t, p, "vol", "hd-a")
+			hang(t, p, "vol",
+				"other")
+		}, false},
 		"a node whose report proves nothing": {func(p *controlplane.ControlPlane) {
 			p.Report("hd-a", func(s *apiv1.AzDriverNodeStatus) { s.MountsScannedTime = nil })
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := controlplane.New(t, controlplane.Options{OwnGroup: true, Latency: fake.Latency{Attach: 300 * time.Millisecond, Detach: 300 * time.Millisecond}})
-			p.Cloud.AddVM(provisioner.Instance{ID: controlplane.VMID("other"), Size: size, Location: region, Zone: "1"})
+			p := controlplane.New(t, controlplane.Options{
+				OwnGroup: true,
+				Latency:  fake.Latency{Attach: 300 * time.Millisecond, Detach: 300 * time.Millisecond},
+			})
+			p.Cloud.AddVM(provisioner.Instance{
+				ID:       controlplane.VMID("other"),
+				Size:     size,
+				Location: region,
+				Zone:     "1",
+			})
 			for _, n := range []string{"hd-a", "hd-b"} {
 				p.AddNode(n, "1", size)
 			}
@@ -167,7 +186,11 @@ func TestADiskThatHangsOnAnotherNodeIsMovedByOneDetachAndOneAttach(t *testing.T)
 // hang attaches a disk to a VM outside the driver, and unhang detaches it.
 func hang(t *testing.T, p *controlplane.ControlPlane, disk, vm string) {
 	t.Helper()
-	op, err := p.Cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: controlplane.VMID(vm), DiskID: p.DiskID(disk), CachingMode: "None"})
+	op, err := p.Cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{
+		VMID:        controlplane.VMID(vm),
+		DiskID:      p.DiskID(disk),
+		CachingMode: "None",
+	})
 	must(t, err)
 	must(t, op.Wait(t.Context()))
 }

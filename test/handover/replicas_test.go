@@ -12,7 +12,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
 
-// removeByForce removes an attachment as a user does who removes the finalizer, before a reconciler can put it back.
+// removeByForce removes an attachment as a user does who removes the finalizer, before a reconciler
+// can put it back.
 func removeByForce(t *testing.T, p *controlplane.ControlPlane, volume, node string) {
 	t.Helper()
 	p.Eventually("removed by force", func() string {
@@ -21,7 +22,10 @@ func removeByForce(t *testing.T, p *controlplane.ControlPlane, volume, node stri
 		if err := p.Client.Update(t.Context(), a); err != nil {
 			return err.Error()
 		}
-		if err := p.Client.Delete(t.Context(), a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion}); err != nil {
+		if err := p.Client.Delete(t.Context(), a, client.Preconditions{
+			UID:             &a.UID,
+			ResourceVersion: &a.ResourceVersion,
+		}); err != nil {
 			return err.Error()
 		}
 		return ""
@@ -72,14 +76,19 @@ func TestReplicaIsPlacedWhereThePodCouldRun(t *testing.T) {
 	for _, n := range []string{"af-a", "af-b", "af-c", "af-d"} {
 		p.AddNode(n, "1", size)
 	}
-	neighbours := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.Namespace + "-neighbours", Labels: map[string]string{"loud": "yes"}}}
+	neighbours := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   p.Namespace + "-neighbours",
+		Labels: map[string]string{"loud": "yes"},
+	}}
 	must(t, p.Client.Create(t.Context(), neighbours))
 	apart := func(app string, selector *metav1.LabelSelector) *corev1.Affinity {
 		return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: corev1.LabelHostname, NamespaceSelector: selector,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}, TopologyKey: corev1.LabelHostname,
+			NamespaceSelector: selector,
 		}}}}
 	}
-	// The one on b keeps the database off; the one on c is kept off by it, across namespaces; so d it is.
+	// The one on b keeps the database off; the one on c is kept off by it, across namespaces; so d
+	// it is.
 	recluse := controlplane.NewPod(p.Namespace, "recluse", "af-b")
 	recluse.Spec.Affinity = apart("af-vol", nil)
 	must(t, p.Client.Create(t.Context(), recluse))

@@ -13,8 +13,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
 
-// restore does what a backup tool does that restores objects without their status: it takes the driver's records of a volume away, while no controller
-// runs, and re-creates those that keep names from their specs, in that order.
+// restore does what a backup tool does that restores objects without their status: it takes the
+// driver's records of a volume away, while no controller runs, and re-creates those that keep names
+// from their specs, in that order.
 func restore(t *testing.T, p *controlplane.ControlPlane, volume string, keep ...string) {
 	t.Helper()
 	p.Stop()
@@ -43,7 +44,8 @@ func restore(t *testing.T, p *controlplane.ControlPlane, volume string, keep ...
 	}
 }
 
-// Whatever of the records of a volume is restored, no other node gets it while the node reports it, and afterwards any node can.
+// Whatever of the records of a volume is restored, no other node gets it while the node reports it,
+// and afterwards any node can.
 func TestAVolumeOfARestoredClusterStaysWithTheNodeThatUsesIt(t *testing.T) {
 	for name, keep := range map[string][]string{
 		"the AzVolume and its attachments":         {"volume", "a", "b"},
@@ -89,7 +91,8 @@ func TestAVolumeOfARestoredClusterStaysWithTheNodeThatUsesIt(t *testing.T) {
 	}
 }
 
-// The node that uses the volume acquires it again, past the epoch of its attachment: otherwise its attachment could never be made primary.
+// The node that uses the volume acquires it again, past the epoch of its attachment: otherwise its
+// attachment could never be made primary.
 func TestALostAzVolumeIsAcquiredPastTheEpochOfItsAttachment(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	a := freshName("rl-a")

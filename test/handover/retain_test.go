@@ -35,7 +35,8 @@ func TestADeletedRecordTakesNoDiskWithIt(t *testing.T) {
 	if !diskThere(t, p, handle) {
 		t.Fatal("the disk was deleted")
 	}
-	// What CSI was asked for when the controller stopped, and a node then used, is not done after all.
+	// What CSI was asked for when the controller stopped, and a node then used, is not done after
+	// all.
 	handle = p.Create("half", replicated)
 	p.AddNode("rt-c", "1", size)
 	v := p.Volume("half")

@@ -24,7 +24,8 @@ func TestRefusedModificationIsRevertedAndBlocksNoGrowth(t *testing.T) {
 	err := modify(t.Context(), p, handle, class)
 	expectCode(t, err, codes.FailedPrecondition)
 	v := asIs(t, p, "vol")
-	if v.Spec.Disk.SKUName != "Premium_LRS" || v.Spec.Disk.Tags["a"] != "" || !strings.Contains(updated(v), "attached") || v.Status.RefusedSettings == nil {
+	if v.Spec.Disk.SKUName != "Premium_LRS" || v.Spec.Disk.Tags["a"] != "" || !strings.Contains(updated(v), "attached") ||
+		v.Status.RefusedSettings == nil {
 		t.Fatalf("%+v %s", v.Spec.Disk, updated(v))
 	}
 	_, err = expand(t.Context(), p, handle, 20*gib)
@@ -60,7 +61,8 @@ func TestLaw5KilledDuringAChangeItResumes(t *testing.T) {
 		return err
 	})
 	p.Eventually("Azure works on it", func() string {
-		if v := p.Volume("vol"); v.Status.State != apiv1.VolumeUpdating || v.Status.Operation == nil || v.Status.Operation.ResumeToken == "" {
+		if v := p.Volume("vol"); v.Status.State != apiv1.VolumeUpdating || v.Status.Operation == nil ||
+			v.Status.Operation.ResumeToken == "" {
 			return fmt.Sprintf("%+v", v.Status)
 		}
 		return ""

@@ -25,13 +25,19 @@ var (
 )
 
 func modify(ctx context.Context, p *controlplane.ControlPlane, handle string, parameters map[string]string) error {
-	_, err := p.CSI.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: handle, MutableParameters: parameters})
+	_, err := p.CSI.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{
+		VolumeId:          handle,
+		MutableParameters: parameters,
+	})
 	return err
 }
 
-func expand(ctx context.Context, p *controlplane.ControlPlane, handle string, size int64) (*csi.ControllerExpandVolumeResponse, error) {
+func expand(ctx context.Context, p *controlplane.ControlPlane, handle string, size int64) (*csi.ControllerExpandVolumeResponse,
+	error) {
 	return p.CSI.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
-		VolumeId: handle, CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapability: controlplane.Mounted(),
+		VolumeId:         handle,
+		CapacityRange:    &csi.CapacityRange{RequiredBytes: size},
+		VolumeCapability: controlplane.Mounted(),
 	})
 }
 
@@ -52,7 +58,8 @@ func asIs(t *testing.T, p *controlplane.ControlPlane, name string) *apiv1.AzVolu
 	var v *apiv1.AzVolume
 	p.Eventually("the spec is as the disk is", func() string {
 		v = p.Volume(name)
-		if v.Status.State != apiv1.VolumeCreated || v.Spec.CapacityBytes > v.Status.SizeBytes || !equality.Semantic.DeepEqual(v.Spec.Disk.DiskSettings, v.Status.Applied.DiskSettings) {
+		if v.Status.State != apiv1.VolumeCreated || v.Spec.CapacityBytes > v.Status.SizeBytes ||
+			!equality.Semantic.DeepEqual(v.Spec.Disk.DiskSettings, v.Status.Applied.DiskSettings) {
 			return fmt.Sprintf("%+v\n%+v", v.Spec, v.Status)
 		}
 		return ""
@@ -71,10 +78,18 @@ func updated(v *apiv1.AzVolume) string {
 func TestModify(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	handle := p.Create("vol", adjustable)
-	class := map[string]string{"diskIOPSReadWrite": "5000", "DISKMBPSREADWRITE": "200", "tags": "team=db;of=${pvc.metadata.name}", "tagValueDelimiter": ";", "networkAccessPolicy": "AllowAll", "publicNetworkAccess": "Enabled"}
+	class := map[string]string{
+		"diskIOPSReadWrite":   "5000",
+		"DISKMBPSREADWRITE":   "200",
+		"tags":                "team=db;of=${pvc.metadata.name}",
+		"tagValueDelimiter":   ";",
+		"networkAccessPolicy": "AllowAll",
+		"publicNetworkAccess": "Enabled",
+	}
 	must(t, modify(t.Context(), p, handle, class))
 	d := diskAt(t, p, "vol")
-	if *d.DiskIOPSReadWrite != 5000 || *d.DiskMBpsReadWrite != 200 || d.Tags["team"] != "db" || d.NetworkAccessPolicy != "AllowAll" || d.PublicNetworkAccess != "Enabled" {
+	if *d.DiskIOPSReadWrite != 5000 || *d.DiskMBpsReadWrite != 200 || d.Tags["team"] != "db" ||
+		d.NetworkAccessPolicy != "AllowAll" || d.PublicNetworkAccess != "Enabled" {
 		t.Fatalf("%+v", d)
 	}
 	if d.Tags["k8s-azure-created-by"] == "" || d.Tags["disk.csi.azure.com-volume-uid"] == "" {
@@ -85,7 +100,8 @@ func TestModify(t *testing.T) {
 	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
 		t.Fatalf("%d calls to Azure", n)
 	}
-	if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), disk.ReasonUpdated) || v.Status.Applied.DiskSettings.Tags["team"] != "db" {
+	if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), disk.ReasonUpdated) ||
+		v.Status.Applied.DiskSettings.Tags["team"] != "db" {
 		t.Fatal(updated(v))
 	}
 	// Tags that a class does not name stay.
@@ -98,13 +114,18 @@ func TestModify(t *testing.T) {
 func TestModifyRemovesTags(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "tags": "team=db,cost=1"})
-	op, err := p.Cloud.Disks().Update(t.Context(), handle, provisioner.DiskChange{To: provisioner.DiskSettings{Tags: map[string]string{"foreign": "1", "owner": "me"}}})
+	op, err := p.Cloud.Disks().Update(t.Context(), handle,
+		provisioner.DiskChange{To: provisioner.DiskSettings{Tags: map[string]string{
+			"foreign": "1",
+			"owner":   "me",
+		}}})
 	must(t, err)
 	must(t, op.Wait(t.Context()))
 	class := map[string]string{"removeTags": "Team,foreign,never"}
 	must(t, modify(t.Context(), p, handle, class))
 	d := diskAt(t, p, "vol")
-	if _, has := d.Tags["team"]; has || d.Tags["foreign"] != "" || d.Tags["cost"] != "1" || d.Tags["owner"] != "me" || d.Tags["disk.csi.azure.com-volume-uid"] == "" || d.Tags["k8s-azure-created-by"] == "" {
+	if _, has := d.Tags["team"]; has || d.Tags["foreign"] != "" || d.Tags["cost"] != "1" || d.Tags["owner"] != "me" ||
+		d.Tags["disk.csi.azure.com-volume-uid"] == "" || d.Tags["k8s-azure-created-by"] == "" {
 		t.Fatalf("got tags %v, want those without team and foreign", d.Tags)
 	}
 	calls := p.Cloud.CallCount(fake.DisksUpdate)
@@ -119,7 +140,8 @@ func TestModifyRemovesTags(t *testing.T) {
 	}
 }
 
-// The job reads what is wanted as late as it can: what is written while it reads the disk is part of the same call.
+// The job reads what is wanted as late as it can: what is written while it reads the disk is part
+// of the same call.
 func TestResizeAndModificationAtOnceAreOneCall(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	handle := p.Create("vol", adjustable)
@@ -212,7 +234,9 @@ func TestNodeIsAskedToLookAtABlockDeviceOnlyIfItHasIt(t *testing.T) {
 	grow := func(capability *csi.VolumeCapability, size int64) bool {
 		t.Helper()
 		response, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
-			VolumeId: created.GetVolume().GetVolumeId(), CapacityRange: &csi.CapacityRange{RequiredBytes: size}, VolumeCapability: capability,
+			VolumeId:         created.GetVolume().GetVolumeId(),
+			CapacityRange:    &csi.CapacityRange{RequiredBytes: size},
+			VolumeCapability: capability,
 		})
 		must(t, err)
 		return response.GetNodeExpansionRequired()
@@ -220,7 +244,11 @@ func TestNodeIsAskedToLookAtABlockDeviceOnlyIfItHasIt(t *testing.T) {
 	if grow(block, 20*gib) || grow(nil, 21*gib) {
 		t.Fatal("a node is asked to look at a device that it does not have")
 	}
-	_, err = p.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: created.GetVolume().GetVolumeId(), NodeId: "bd-a", VolumeCapability: block})
+	_, err = p.CSI.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{
+		VolumeId:         created.GetVolume().GetVolumeId(),
+		NodeId:           "bd-a",
+		VolumeCapability: block,
+	})
 	must(t, err)
 	if !grow(block, 30*gib) || !grow(nil, 30*gib) {
 		t.Fatal("the node that has the device is not asked to look at it")
@@ -233,7 +261,8 @@ func TestMutableParametersOfACreation(t *testing.T) {
 	request.MutableParameters = map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadWrite": "4000", "tags": "b=2"}
 	_, err := p.CSI.CreateVolume(t.Context(), request)
 	must(t, err)
-	if d := diskAt(t, p, "vol"); d.SKUName != "PremiumV2_LRS" || *d.DiskIOPSReadWrite != 4000 || d.Tags["a"] != "1" || d.Tags["b"] != "2" {
+	if d := diskAt(t, p, "vol"); d.SKUName != "PremiumV2_LRS" || *d.DiskIOPSReadWrite != 4000 || d.Tags["a"] != "1" ||
+		d.Tags["b"] != "2" {
 		t.Fatalf("%+v", d)
 	}
 	request = controlplane.CreateRequest("bad", single)

@@ -34,15 +34,19 @@ func (m *machine) joinCluster() *corev1.Node {
 			}
 		}
 	})
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}}
+	node.Status.Conditions = []corev1.NodeCondition{{
+		Type:   corev1.NodeReady,
+		Status: corev1.ConditionTrue,
+		Reason: "KubeletReady",
+	}}
 	if err := m.api.Status().Update(m.t.Context(), node); err != nil {
 		m.t.Fatal(err)
 	}
 	return node
 }
 
-// install is what the kubelet does with a driver before it says that it has registered it: it asks for NodeGetInfo
-// and writes the driver into the CSINode, which it makes if it is missing.
+// install is what the kubelet does with a driver before it says that it has registered it: it asks
+// for NodeGetInfo and writes the driver into the CSINode, which it makes if it is missing.
 func (m *machine) install() {
 	m.t.Helper()
 	m.await("the registration socket", m.registrationThere)
@@ -50,7 +54,11 @@ func (m *machine) install() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	driver := storagev1.CSINodeDriver{Name: driverName, NodeID: info.GetNodeId(), Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(info.GetMaxVolumesPerNode()))}}
+	driver := storagev1.CSINodeDriver{
+		Name:        driverName,
+		NodeID:      info.GetNodeId(),
+		Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(info.GetMaxVolumesPerNode()))},
+	}
 	for key := range info.GetAccessibleTopology().GetSegments() {
 		driver.TopologyKeys = append(driver.TopologyKeys, key)
 	}
@@ -139,7 +147,8 @@ func TestADriverThatACSINodeForgetsRegistersAgain(t *testing.T) {
 	}
 }
 
-// A driver that is not registered yet is not in the CSINode either: that is no reason to hurry the kubelet.
+// A driver that is not registered yet is not in the CSINode either: that is no reason to hurry the
+// kubelet.
 func TestADriverThatIsNotRegisteredYetLeavesTheSocketAlone(t *testing.T) {
 	m := newMachine(t)
 	m.joinCluster()

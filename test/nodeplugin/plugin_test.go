@@ -69,8 +69,15 @@ func newMachineOf(t *testing.T, name, namespace string) *machine {
 	}))
 	t.Cleanup(imds.Close)
 	m := &machine{
-		t: t, name: name, api: apiserver.Client(t), namespace: namespace, dir: dir, links: t.TempDir(),
-		config: apiserver.Kubeconfig(t), metadata: imds.URL, health: loopback.Address(t),
+		t:         t,
+		name:      name,
+		api:       apiserver.Client(t),
+		namespace: namespace,
+		dir:       dir,
+		links:     t.TempDir(),
+		config:    apiserver.Kubeconfig(t),
+		metadata:  imds.URL,
+		health:    loopback.Address(t),
 	}
 	return m
 }
@@ -90,7 +97,8 @@ func (m *machine) start() {
 	m.output = output
 	m.process = exec.Command(program, "node", "--node-name="+m.name, "--namespace="+m.namespace, "--kubeconfig="+m.config,
 		"--endpoint=unix://"+m.socket(), "--kubelet-dir="+m.dir, "--device-links="+m.links, "--imds-endpoint="+m.metadata,
-		"--health-address="+m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s", "--log-level=debug")
+		"--health-address="+m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s",
+		"--log-level=debug")
 	m.process.Stdout, m.process.Stderr = output, output
 	confine(m.t, m.process)
 	if err := m.process.Start(); err != nil {
@@ -146,11 +154,15 @@ func (m *machine) register(refusal string) {
 	}
 	if refusal == "" {
 		node, err := m.csi().NodeGetInfo(ctx, &csi.NodeGetInfoRequest{})
-		if err != nil || node.GetNodeId() != m.name || node.GetAccessibleTopology().GetSegments()["topology.disk.csi.azure.com/zone"] != "eastus-2" {
+		if err != nil || node.GetNodeId() != m.name ||
+			node.GetAccessibleTopology().GetSegments()["topology.disk.csi.azure.com/zone"] != "eastus-2" {
 			m.t.Fatalf("NodeGetInfo = %v, %v", node, err)
 		}
 	}
-	_, err = kubelet.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{PluginRegistered: refusal == "", Error: refusal})
+	_, err = kubelet.NotifyRegistrationStatus(ctx, &registration.RegistrationStatus{
+		PluginRegistered: refusal == "",
+		Error:            refusal,
+	})
 	if err != nil {
 		m.t.Fatal(err)
 	}

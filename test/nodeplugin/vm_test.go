@@ -38,8 +38,9 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 // memoryLimit of a plug-in and of what it starts, in bytes. It is an eighth of the chart's.
 const memoryLimit = 128 * hosttest.MiB
 
-// confine starts the process in a cgroup of its own, with the memory limit, as the kubelet does with a container under cgroup v2. The test fails if the
-// kernel kills something in it for lack of memory.
+// confine starts the process in a cgroup of its own, with the memory limit, as the kubelet does
+// with a container under cgroup v2. The test fails if the kernel kills something in it for lack of
+// memory.
 func confine(t *testing.T, process *exec.Cmd) {
 	t.Helper()
 	const root = "/sys/fs/cgroup"
@@ -62,7 +63,8 @@ func confine(t *testing.T, process *exec.Cmd) {
 	})
 }
 
-// failover is a volume with a replica on a shared SCSI disk, the plug-ins of its two nodes, and the test as the controller.
+// failover is a volume with a replica on a shared SCSI disk, the plug-ins of its two nodes, and the
+// test as the controller.
 type failover struct {
 	*testing.T
 	disk       *kernel.SharedDisk
@@ -90,7 +92,11 @@ func newFailover(t *testing.T) *failover {
 	expect.Must(t, f.nodes[0].api.Status().Update(t.Context(), f.volume))
 	f.attachment[1] = &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, "node-b")},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "node-b", Role: apiv1.RoleReplica},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   "node-b",
+			Role:       apiv1.RoleReplica,
+		},
 	}
 	expect.Must(t, f.nodes[1].api.Create(t.Context(), f.attachment[1]))
 	for i, a := range f.attachment {
@@ -100,7 +106,8 @@ func newFailover(t *testing.T) *failover {
 	return f
 }
 
-// setStatus writes what edit changes in the status of an object. The plug-ins write other fields at the same time.
+// setStatus writes what edit changes in the status of an object. The plug-ins write other fields at
+// the same time.
 func setStatus[T client.Object](f *failover, object T, edit func(T)) {
 	f.Helper()
 	api := f.nodes[0].api
@@ -117,7 +124,13 @@ func (f *failover) ask() apiv1.FenceResult {
 		v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 	})
 	setStatus(f, f.nodes[1].report(), func(n *apiv1.AzDriverNode) {
-		n.Status.FenceRequests = []apiv1.FenceRequest{{VolumeName: volume, VolumeUID: f.volume.UID, NodeName: nodeName, Epoch: 1, Time: metav1.NowMicro()}}
+		n.Status.FenceRequests = []apiv1.FenceRequest{{
+			VolumeName: volume,
+			VolumeUID:  f.volume.UID,
+			NodeName:   nodeName,
+			Epoch:      1,
+			Time:       metav1.NowMicro(),
+		}}
 	})
 	var results []apiv1.FenceResult
 	f.nodes[1].await("the result of the fence", func() bool {
@@ -134,18 +147,32 @@ func (f *failover) hand(result apiv1.FenceResult) {
 	setStatus(f, f.attachment[0], func(a *apiv1.AzVolumeAttachment) {
 		a.Status.State = apiv1.AttachmentDetaching
 		a.Status.Proof = &apiv1.ReleaseProof{
-			Kind: apiv1.ProofPreempted, Epoch: 1, Time: now,
-			Preemption: &apiv1.Preemption{NodeName: "node-b", Key: result.Key, Generation: result.Generation},
+			Kind:  apiv1.ProofPreempted,
+			Epoch: 1,
+			Time:  now,
+			Preemption: &apiv1.Preemption{
+				NodeName:   "node-b",
+				Key:        result.Key,
+				Generation: result.Generation,
+			},
 		}
 	})
 	setStatus(f, f.volume, func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: nodeName, Epoch: 1, State: apiv1.OwnershipReleased}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: nodeName,
+			Epoch:    1,
+			State:    apiv1.OwnershipReleased,
+		}
 	})
 	b := f.attachment[1]
 	b.Spec.Role, b.Spec.Epoch = apiv1.RolePrimary, 2
 	expect.Must(f.T, f.nodes[1].api.Update(f.Context(), b))
 	setStatus(f, f.volume, func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: "node-b", Epoch: 2, State: apiv1.OwnershipHeld}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: "node-b",
+			Epoch:    2,
+			State:    apiv1.OwnershipHeld,
+		}
 	})
 }
 
@@ -157,7 +184,8 @@ func (f *failover) detach() {
 	setStatus(f, f.nodes[1].report(), func(n *apiv1.AzDriverNode) { n.Status.FenceRequests = nil })
 }
 
-// expectHolder expects that the disk is reserved with the key of a node alone, or with none if there is no node.
+// expectHolder expects that the disk is reserved with the key of a node alone, or with none if
+// there is no node.
 func (f *failover) expectHolder(node string, epoch int64) {
 	f.Helper()
 	state, err := reservation.Reservations{}.Read(f.Context(), f.devices[1])
@@ -195,7 +223,12 @@ func (m *machine) mount() {
 	expect.Must(m.t, os.MkdirAll(filepath.Dir(m.pod()), 0o755))
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
-	_, err := m.csi().NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: m.pod(), VolumeCapability: capability()})
+	_, err := m.csi().NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		TargetPath:        m.pod(),
+		VolumeCapability:  capability(),
+	})
 	expect.Must(m.t, err)
 }
 
@@ -217,13 +250,15 @@ func record(number uint64) []byte {
 	return bytes.Repeat(binary.BigEndian.AppendUint64(nil, number), 4096/8)
 }
 
-// write appends records past the page cache until a write fails. Each number that it sends was acknowledged by the disk. The channel is closed at the end.
+// write appends records past the page cache until a write fails. Each number that it sends was
+// acknowledged by the disk. The channel is closed at the end.
 func write(t *testing.T, file string) (acknowledged chan uint64) {
 	t.Helper()
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|unix.O_DIRECT|unix.O_DSYNC, 0o600)
 	expect.Must(t, err)
 	acknowledged = make(chan uint64, 1<<14)
-	buffer, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // direct I/O needs aligned memory
+	// direct I/O needs aligned memory
+	buffer, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	expect.Must(t, err)
 	go func() {
 		defer close(acknowledged)

@@ -20,20 +20,35 @@ const (
 // volume is the name of the AzVolume of volumeID.
 var volume = apiv1.VolumeName("s", "rg", "pvc-1")
 
-// publish does what ControllerPublishVolume does: the ownership, and the attachment, which Azure has accepted.
+// publish does what ControllerPublishVolume does: the ownership, and the attachment, which Azure
+// has accepted.
 func (m *machine) publish(epoch int64, maxShares int32) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment) {
 	m.t.Helper()
 	ctx := m.t.Context()
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: volume},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "pvc-1", MaxShares: maxShares, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
+			Origin:        apiv1.OriginProvisioned,
+			Access:        apiv1.AccessSingleNode,
+			CapacityBytes: 1 << 30,
+			Disk: apiv1.DiskParameters{
+				SubscriptionID: "s",
+				ResourceGroup:  "rg",
+				Name:           "pvc-1",
+				MaxShares:      maxShares,
+				CachingMode:    "None",
+				DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
+			},
 		},
 	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: apiv1.AttachmentName(volume, m.name)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: m.name, Role: apiv1.RolePrimary, Epoch: epoch},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   m.name,
+			Role:       apiv1.RolePrimary,
+			Epoch:      epoch,
+		},
 	}
 	if err := m.api.Create(ctx, v); err != nil {
 		m.t.Fatal(err)
@@ -42,8 +57,14 @@ func (m *machine) publish(epoch int64, maxShares int32) (*apiv1.AzVolume, *apiv1
 		m.t.Fatal(err)
 	}
 	v.Status = apiv1.AzVolumeStatus{
-		State: apiv1.VolumeCreated, DiskURI: volumeID, SizeBytes: 64 * hosttest.MiB,
-		Primary: &apiv1.Ownership{NodeName: m.name, Epoch: epoch, State: apiv1.OwnershipHeld},
+		State:     apiv1.VolumeCreated,
+		DiskURI:   volumeID,
+		SizeBytes: 64 * hosttest.MiB,
+		Primary: &apiv1.Ownership{
+			NodeName: m.name,
+			Epoch:    epoch,
+			State:    apiv1.OwnershipHeld,
+		},
 	}
 	a.Status.State = apiv1.AttachmentAttaching
 	if err := m.api.Status().Update(ctx, v); err != nil {
@@ -63,7 +84,9 @@ func (m *machine) stage(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	_, err := m.csi().NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: capability(),
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		VolumeCapability:  capability(),
 	}, grpc.WaitForReady(true))
 	return err
 }
@@ -71,7 +94,10 @@ func (m *machine) stage(ctx context.Context) error {
 func (m *machine) unstage(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err := m.csi().NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: m.stagingPath()}, grpc.WaitForReady(true))
+	_, err := m.csi().NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+	}, grpc.WaitForReady(true))
 	return err
 }
 

@@ -1,7 +1,9 @@
-// Package sanity runs the whole of csi-sanity against the whole stack: real processes, azuresim, real devices.
+// Package sanity runs the whole of csi-sanity against the whole stack: real processes, azuresim,
+// real devices.
 //
-// Every spec of the suite runs: none is focused or left out here, and one that skips itself, as the suite does where a driver lacks a
-// capability, fails the test. The one spec that is pending is switched off by the suite itself.
+// Every spec of the suite runs: none is focused or left out here, and one that skips itself, as the
+// suite does where a driver lacks a capability, fails the test. The one spec that is pending is
+// switched off by the suite itself.
 //
 // Ginkgo runs one suite in a process, so filesystem and raw block volumes take a run each:
 //
@@ -25,7 +27,8 @@ import (
 
 var access = flag.String("access", "mount", "mount or block")
 
-// leastSpecs is how many specs version 5.6 of the suite has for one access type. A newer one may have more.
+// leastSpecs is how many specs version 5.6 of the suite has for one access type. A newer one may
+// have more.
 const leastSpecs = 102
 
 func TestMain(m *testing.M) {
@@ -37,7 +40,11 @@ func TestMain(m *testing.M) {
 }
 
 func TestSanity(t *testing.T) {
-	s := stack.Start(t, stack.Options{Nodes: 1, Controllers: 1, Regional: true})
+	s := stack.Start(t, stack.Options{
+		Nodes:       1,
+		Controllers: 1,
+		Regional:    true,
+	})
 	config := sanity.NewTestConfig()
 	config.Address = "unix://" + s.Nodes[0].Socket
 	config.ControllerAddress = "unix://" + s.ControllerSocket

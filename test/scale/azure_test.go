@@ -23,7 +23,8 @@ type simulator struct{ url, admin string }
 func startAzure(t testing.TB, nodes int) *simulator {
 	t.Helper()
 	dir := t.TempDir()
-	db, err := store.Open(filepath.Join(dir, "azuresim.db"), time.Second, slices.Concat(compute.Tables, operations.Tables, auth.Tables)...)
+	db, err := store.Open(filepath.Join(dir, "azuresim.db"), time.Second,
+		slices.Concat(compute.Tables, operations.Tables, auth.Tables)...)
 	must(t, err)
 	must(t, db.Update(func(tx *store.Tx) error {
 		for node := range nodes {
@@ -35,7 +36,8 @@ func startAzure(t testing.TB, nodes int) *simulator {
 	}))
 	must(t, db.Close())
 	listen, admin := loopback.Address(t), loopback.Address(t)
-	p := start(t, "azuresim", "azuresim", "serve", "--listen", listen, "--admin-listen", admin, "--state-dir", dir, "--latency", "realistic",
+	p := start(t, "azuresim", "azuresim", "serve", "--listen", listen, "--admin-listen", admin, "--state-dir", dir, "--latency",
+		"realistic",
 		"--subscription", subscription, "--resource-group", resourceGroup, "--location", location)
 	s := &simulator{url: "http://" + listen, admin: "http://" + admin}
 	p.await(t, "azuresim is ready", pollEvery, time.Minute, func() bool {
@@ -53,30 +55,70 @@ func startAzure(t testing.TB, nodes int) *simulator {
 // putVM writes the VM of a node with its disks, and its own disks.
 func putVM(tx *store.Tx, node, nodes int) error {
 	id := func(node int) compute.ID {
-		return compute.ID{Subscription: subscription, Group: resourceGroup, Kind: compute.KindVM, Name: nodeName(node)}
+		return compute.ID{
+			Subscription: subscription,
+			Group:        resourceGroup,
+			Kind:         compute.KindVM,
+			Name:         nodeName(node),
+		}
 	}
 	vm := &compute.VM{
-		ID: id(node), PlaneKey: nodeName(node), Name: nodeName(node), VMID: uid("vm", node), Location: location, Zones: []string{zone}, Size: vmSize,
-		Created: time.Now().UTC(), Provisioning: compute.Succeeded, Power: compute.PowerRunning, Revision: 1,
+		ID:           id(node),
+		PlaneKey:     nodeName(node),
+		Name:         nodeName(node),
+		VMID:         uid("vm", node),
+		Location:     location,
+		Zones:        []string{zone},
+		Size:         vmSize,
+		Created:      time.Now().UTC(),
+		Provisioning: compute.Succeeded,
+		Power:        compute.PowerRunning,
+		Revision:     1,
 	}
 	diskID := func(v int) compute.ID {
-		return compute.ID{Subscription: subscription, Group: resourceGroup, Kind: compute.KindDisk, Name: diskName(v)}
+		return compute.ID{
+			Subscription: subscription,
+			Group:        resourceGroup,
+			Kind:         compute.KindDisk,
+			Name:         diskName(v),
+		}
 	}
 	for distance := range replicas + 1 {
 		for _, v := range volumesOf((node - distance + nodes) % nodes) {
 			vm.Disks = append(vm.Disks, compute.DataDisk{
-				LUN: int(lun(v, distance)), Disk: diskID(v), UID: uid("disk", v), SKU: "Premium_LRS", Caching: "None", State: compute.DiskAttached,
+				LUN:     int(lun(v, distance)),
+				Disk:    diskID(v),
+				UID:     uid("disk", v),
+				SKU:     "Premium_LRS",
+				Caching: "None",
+				State:   compute.DiskAttached,
 			})
 		}
 	}
 	for _, v := range volumesOf(node) {
 		d := &compute.Disk{
-			ID: diskID(v), UID: uid("disk", v), Location: location, Zones: []string{zone}, Source: compute.Source{Option: "Empty"},
-			Spec:    compute.DiskSpec{SKU: "Premium_LRS", SizeGB: diskGiB, MaxShares: replicas + 1, IOPS: 240, MBps: 50},
-			Created: time.Now().UTC(), OwnerChanged: time.Now().UTC(), Provisioning: compute.Succeeded,
+			ID:       diskID(v),
+			UID:      uid("disk", v),
+			Location: location,
+			Zones:    []string{zone},
+			Source:   compute.Source{Option: "Empty"},
+			Spec: compute.DiskSpec{
+				SKU:       "Premium_LRS",
+				SizeGB:    diskGiB,
+				MaxShares: replicas + 1,
+				IOPS:      240,
+				MBps:      50,
+			},
+			Created:      time.Now().UTC(),
+			OwnerChanged: time.Now().UTC(),
+			Provisioning: compute.Succeeded,
 		}
 		for distance := range replicas + 1 {
-			d.Claims = append(d.Claims, compute.Claim{VM: id((node + distance) % nodes).String(), LUN: int(lun(v, distance)), Attached: true})
+			d.Claims = append(d.Claims, compute.Claim{
+				VM:       id((node + distance) % nodes).String(),
+				LUN:      int(lun(v, distance)),
+				Attached: true,
+			})
 		}
 		if err := (store.Table[compute.Disk]{Name: "disks"}).Put(tx, d.ID.Key(), d); err != nil {
 			return err

@@ -21,7 +21,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// What the cluster is like: each node has a pod that uses volumesPerNode volumes, and each volume has a replica on each of the next replicas nodes.
+// What the cluster is like: each node has a pod that uses volumesPerNode volumes, and each volume
+// has a replica on each of the next replicas nodes.
 const (
 	volumesPerNode = 4
 	replicas       = 2
@@ -36,7 +37,8 @@ const (
 	driverName    = "disk.csi.azure.com"
 )
 
-// Numbers of the sample. All other nodes and volumes are copies of it. Its next nodes are sampleNode+1 and sampleNode+2.
+// Numbers of the sample. All other nodes and volumes are copies of it. Its next nodes are
+// sampleNode+1 and sampleNode+2.
 const (
 	sampleNode   = 999990
 	sampleVolume = 99999992 // divisible by volumesPerNode
@@ -48,16 +50,22 @@ func podName(i int) string  { return fmt.Sprintf("database-%06d", i) }
 func diskName(v int) string { return fmt.Sprintf("pvc-%08d", v) }
 
 func vmID(i int) string {
-	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s", subscription, resourceGroup, nodeName(i))
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s", subscription,
+		resourceGroup, nodeName(i))
 }
 
 func handleOf(v int) volumehandle.Handle {
-	return volumehandle.Handle{SubscriptionID: subscription, ResourceGroup: resourceGroup, DiskName: diskName(v)}
+	return volumehandle.Handle{
+		SubscriptionID: subscription,
+		ResourceGroup:  resourceGroup,
+		DiskName:       diskName(v),
+	}
 }
 
 func volumeName(v int) string { return handleOf(v).VolumeName() }
 
-// lun is where a node has a disk. The lowest LUNs are those of its own volumes, then come the replicas of its predecessors' volumes.
+// lun is where a node has a disk. The lowest LUNs are those of its own volumes, then come the
+// replicas of its predecessors' volumes.
 func lun(v int, distance int) int32 { return int32(distance*volumesPerNode + v%volumesPerNode) }
 
 // uid is that of an object of a kind.
@@ -76,33 +84,61 @@ type cluster struct {
 }
 
 func (c *cluster) class() *storagev1.StorageClass {
-	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: storageClass}, Provisioner: driverName, Parameters: map[string]string{
-		"skuName": "Premium_LRS", "maxShares": "3", "maxMountReplicaCount": "2",
-	}}
+	return &storagev1.StorageClass{
+		ObjectMeta:  metav1.ObjectMeta{Name: storageClass},
+		Provisioner: driverName,
+		Parameters: map[string]string{
+			"skuName": "Premium_LRS", "maxShares": "3", "maxMountReplicaCount": "2",
+		},
+	}
 }
 
 func (c *cluster) node(i int) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(i), Labels: map[string]string{
 		corev1.LabelHostname: nodeName(i), corev1.LabelTopologyRegion: location, corev1.LabelTopologyZone: location + "-" + zone,
 		corev1.LabelInstanceTypeStable: vmSize, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
-		"topology.disk.csi.azure.com/zone": location + "-" + zone, "kubernetes.azure.com/cluster": "MC_scale", "kubernetes.azure.com/agentpool": "nodepool1",
+		"topology.disk.csi.azure.com/zone": location + "-" + zone, "kubernetes.azure.com/cluster": "MC_scale",
+		"kubernetes.azure.com/agentpool": "nodepool1",
 	}}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vmID(i)}}
-	quantities := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("32"), corev1.ResourceMemory: resource.MustParse("128Gi"), corev1.ResourcePods: resource.MustParse("110")}
-	n.Status = corev1.NodeStatus{
-		Capacity: quantities, Allocatable: quantities, Addresses: []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: nodeName(i)}, {Type: corev1.NodeInternalIP, Address: commonIP}},
-		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: c.kubeletPort}},
-		NodeInfo:        corev1.NodeSystemInfo{KubeletVersion: "v1.36.3", KernelVersion: "6.8.0-1021-azure", OSImage: "Ubuntu 24.04", ContainerRuntimeVersion: "containerd://2.1.4"},
+	quantities := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("32"),
+		corev1.ResourceMemory: resource.MustParse("128Gi"),
+		corev1.ResourcePods:   resource.MustParse("110"),
 	}
-	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
+	n.Status = corev1.NodeStatus{
+		Capacity:    quantities,
+		Allocatable: quantities,
+		Addresses: []corev1.NodeAddress{{
+			Type:    corev1.NodeHostName,
+			Address: nodeName(i),
+		}, {Type: corev1.NodeInternalIP, Address: commonIP}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: c.kubeletPort}},
+		NodeInfo: corev1.NodeSystemInfo{
+			KubeletVersion:          "v1.36.3",
+			KernelVersion:           "6.8.0-1021-azure",
+			OSImage:                 "Ubuntu 24.04",
+			ContainerRuntimeVersion: "containerd://2.1.4",
+		},
+	}
+	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
+		corev1.NodeReady} {
 		status := corev1.ConditionFalse
 		if t == corev1.NodeReady {
 			status = corev1.ConditionTrue
 		}
-		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: t, Status: status, Reason: "Kubelet", Message: "as the kubelet says", LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()})
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type:               t,
+			Status:             status,
+			Reason:             "Kubelet",
+			Message:            "as the kubelet says",
+			LastTransitionTime: metav1.Now(),
+			LastHeartbeatTime:  metav1.Now(),
+		})
 	}
 	for image := range 30 { // a kubelet reports up to 50
 		n.Status.Images = append(n.Status.Images, corev1.ContainerImage{SizeBytes: 100 << 20, Names: []string{
-			fmt.Sprintf("registry.test/images/component-%d@sha256:%s", image, strings.Repeat("0123456789abcdef", 4)), fmt.Sprintf("registry.test/images/component-%d:v1.2.3", image),
+			fmt.Sprintf("registry.test/images/component-%d@sha256:%s", image, strings.Repeat("0123456789abcdef", 4)),
+			fmt.Sprintf("registry.test/images/component-%d:v1.2.3", image),
 		}})
 	}
 	return n
@@ -112,17 +148,38 @@ func (c *cluster) driverNode(i int, volumes []int) *apiv1.AzDriverNode {
 	now := metav1.NowMicro()
 	d := &apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: nodeName(i)},
-		Spec:       apiv1.AzDriverNodeSpec{VMID: vmID(i), VMSize: vmSize, Location: location, Zone: zone},
+		Spec: apiv1.AzDriverNodeSpec{
+			VMID:     vmID(i),
+			VMSize:   vmSize,
+			Location: location,
+			Zone:     zone,
+		},
 		Status: apiv1.AzDriverNodeStatus{
-			HeartbeatTime: &now, HeartbeatSeconds: 300, HeartbeatOnRequest: true, DriverVersion: "scale", BootID: uid("boot", i), MountsScannedTime: &now,
-			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Serving", Message: "the node plug-in serves", LastTransitionTime: metav1.Now()}},
+			HeartbeatTime:      &now,
+			HeartbeatSeconds:   300,
+			HeartbeatOnRequest: true,
+			DriverVersion:      "scale",
+			BootID:             uid("boot", i),
+			MountsScannedTime:  &now,
+			Conditions: []metav1.Condition{{
+				Type:               apiv1.NodeConditionReady,
+				Status:             metav1.ConditionTrue,
+				Reason:             "Serving",
+				Message:            "the node plug-in serves",
+				LastTransitionTime: metav1.Now(),
+			}},
 		},
 	}
 	for k, v := range volumes {
 		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{
-			VolumeName: volumeName(v), Epoch: 1, Phase: apiv1.PhaseStaged, Device: fmt.Sprintf("/dev/sd%c", 'c'+k), SizeBytes: diskGiB << 30,
-			Filesystem:  &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
-			StagingPath: "/var/lib/kubelet/plugins/kubernetes.io/csi/" + driverName + "/" + uid("staging", v) + "/globalmount", ReservationKey: reservationKey,
+			VolumeName:     volumeName(v),
+			Epoch:          1,
+			Phase:          apiv1.PhaseStaged,
+			Device:         fmt.Sprintf("/dev/sd%c", 'c'+k),
+			SizeBytes:      diskGiB << 30,
+			Filesystem:     &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
+			StagingPath:    "/var/lib/kubelet/plugins/kubernetes.io/csi/" + driverName + "/" + uid("staging", v) + "/globalmount",
+			ReservationKey: reservationKey,
 		})
 	}
 	return d
@@ -139,17 +196,35 @@ func digest(uid string, volumes []int) string {
 }
 
 func (c *cluster) pod(i int, volumes []int) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: podName(i), Labels: map[string]string{"app": "database"}}, Spec: corev1.PodSpec{
-		NodeName: nodeName(i), AutomountServiceAccountToken: ptr.To(false), Containers: []corev1.Container{{Name: "database", Image: "registry.test/database:v1"}},
-	}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.namespace,
+			Name:      podName(i),
+			Labels:    map[string]string{"app": "database"},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:                     nodeName(i),
+			AutomountServiceAccountToken: ptr.To(false),
+			Containers: []corev1.Container{{
+				Name:  "database",
+				Image: "registry.test/database:v1",
+			}},
+		},
+	}
 	for k, v := range volumes {
 		name := fmt.Sprintf("data-%d", k)
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: diskName(v)},
 		}})
-		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: "/" + name})
+		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, corev1.VolumeMount{
+			Name:      name,
+			MountPath: "/" + name,
+		})
 	}
-	p.Status = corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
+	p.Status = corev1.PodStatus{
+		Phase:      corev1.PodRunning,
+		Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}
 	return p
 }
 
@@ -161,24 +236,51 @@ func (c *cluster) claim(v int) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: diskName(v)},
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Resources: corev1.VolumeResourceRequirements{Requests: size()},
-			StorageClassName: ptr.To(storageClass), VolumeName: diskName(v),
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        corev1.VolumeResourceRequirements{Requests: size()},
+			StorageClassName: ptr.To(storageClass),
+			VolumeName:       diskName(v),
 		},
-		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, Capacity: size(), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}},
+		Status: corev1.PersistentVolumeClaimStatus{
+			Phase:       corev1.ClaimBound,
+			Capacity:    size(),
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		},
 	}
 }
 
 func (c *cluster) persistentVolume(v int, claim *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: diskName(v), Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driverName}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        diskName(v),
+			Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": driverName},
+		},
 		Spec: corev1.PersistentVolumeSpec{
-			Capacity: size(), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
-			StorageClassName: storageClass, ClaimRef: &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID},
+			Capacity:                      size(),
+			AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete,
+			StorageClassName:              storageClass,
+			ClaimRef: &corev1.ObjectReference{
+				APIVersion: "v1",
+				Kind:       "PersistentVolumeClaim",
+				Namespace:  claim.Namespace,
+				Name:       claim.Name,
+				UID:        claim.UID,
+			},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: driverName, VolumeHandle: handleOf(v).String(), FSType: "ext4", VolumeAttributes: map[string]string{"skuName": "Premium_LRS", "maxShares": "3", "maxMountReplicaCount": "2", "storage.kubernetes.io/csiProvisionerIdentity": "1700000000000-1234-" + driverName},
+				Driver:       driverName,
+				VolumeHandle: handleOf(v).String(),
+				FSType:       "ext4",
+				VolumeAttributes: map[string]string{
+					"skuName":              "Premium_LRS",
+					"maxShares":            "3",
+					"maxMountReplicaCount": "2",
+					"storage.kubernetes.io/csiProvisionerIdentity": "1700000000000-1234-" + driverName,
+				},
 			}},
 			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key: "topology.disk.csi.azure.com/zone", Operator: corev1.NodeSelectorOpIn, Values: []string{location + "-" + zone},
+				Key: "topology.disk.csi.azure.com/zone", Operator: corev1.NodeSelectorOpIn,
+				Values: []string{location + "-" + zone},
 			}}}}}},
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
@@ -189,24 +291,64 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 	now := metav1.NewTime(time.Now())
 	settings := apiv1.DiskSettings{SKUName: "Premium_LRS"}
 	return &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: volumeName(v), Finalizers: []string{apiv1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  c.namespace,
+			Name:       volumeName(v),
+			Finalizers: []string{apiv1.Finalizer},
+		},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: diskGiB << 30, MaxMountReplicaCount: replicas,
+			Origin:                apiv1.OriginProvisioned,
+			Access:                apiv1.AccessSingleNode,
+			CapacityBytes:         diskGiB << 30,
+			MaxMountReplicaCount:  replicas,
 			PersistentVolumeClaim: c.namespace + "/" + diskName(v),
 			Disk: apiv1.DiskParameters{
-				SubscriptionID: subscription, ResourceGroup: resourceGroup, Name: diskName(v), Location: location, Zone: zone, MaxShares: replicas + 1,
-				CachingMode: "None", FSType: "ext4", DiskSettings: settings,
+				SubscriptionID: subscription,
+				ResourceGroup:  resourceGroup,
+				Name:           diskName(v),
+				Location:       location,
+				Zone:           zone,
+				MaxShares:      replicas + 1,
+				CachingMode:    "None",
+				FSType:         "ext4",
+				DiskSettings:   settings,
 			},
 		},
 		Status: apiv1.AzVolumeStatus{
-			State: apiv1.VolumeCreated, DiskURI: handleOf(v).String(), SizeBytes: diskGiB << 30, ObservedGeneration: 1, PersistentVolume: diskName(v),
-			Applied: &apiv1.AppliedSettings{Generation: 1, DiskSettings: settings}, Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
-			Replicas: &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas}, Fencing: apiv1.FencingPreemption,
-			Conditions: []metav1.Condition{
-				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: disk.ReasonCreated, LastTransitionTime: now, ObservedGeneration: 1},
-				{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: placement.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
+			State:              apiv1.VolumeCreated,
+			DiskURI:            handleOf(v).String(),
+			SizeBytes:          diskGiB << 30,
+			ObservedGeneration: 1,
+			PersistentVolume:   diskName(v),
+			Applied: &apiv1.AppliedSettings{
+				Generation:   1,
+				DiskSettings: settings,
 			},
-			Primary: &apiv1.Ownership{NodeName: nodeName(node), Epoch: 1, State: apiv1.OwnershipHeld, Since: &now},
+			Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
+			Replicas:   &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas},
+			Fencing:    apiv1.FencingPreemption,
+			Conditions: []metav1.Condition{
+				{
+					Type:               disk.ConditionReady,
+					Status:             metav1.ConditionTrue,
+					Reason:             disk.ReasonCreated,
+					LastTransitionTime: now,
+					ObservedGeneration: 1,
+				},
+				{
+					Type:               placement.ConditionReplicasAttached,
+					Status:             metav1.ConditionTrue,
+					Reason:             placement.ReasonReplicasAttached,
+					LastTransitionTime: now,
+					ObservedGeneration: 1,
+				},
+			},
+			Primary: &apiv1.Ownership{
+				NodeName: nodeName(node),
+				Epoch:    1,
+				State:    apiv1.OwnershipHeld,
+				Since:    &now,
+			},
 		},
 	}
 }
@@ -218,11 +360,29 @@ func (c *cluster) attachment(v, node, distance int) *apiv1.AzVolumeAttachment {
 		role = apiv1.RolePrimary
 	}
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: apiv1.AttachmentName(volumeName(v), nodeName(node)), Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volumeName(v), NodeName: nodeName(node), Role: role},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  c.namespace,
+			Name:       apiv1.AttachmentName(volumeName(v), nodeName(node)),
+			Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volumeName(v),
+			NodeName:   nodeName(node),
+			Role:       role,
+		},
 		Status: apiv1.AzVolumeAttachmentStatus{
-			State: apiv1.AttachmentAttached, Role: role, LUN: ptr.To(lun(v, distance)), VMID: vmID(node), ObservedGeneration: 1,
-			Conditions: []metav1.Condition{{Type: attachment.ConditionAttached, Status: metav1.ConditionTrue, Reason: attachment.ReasonAttached, LastTransitionTime: metav1.Now(), ObservedGeneration: 1}},
+			State:              apiv1.AttachmentAttached,
+			Role:               role,
+			LUN:                ptr.To(lun(v, distance)),
+			VMID:               vmID(node),
+			ObservedGeneration: 1,
+			Conditions: []metav1.Condition{{
+				Type:               attachment.ConditionAttached,
+				Status:             metav1.ConditionTrue,
+				Reason:             attachment.ReasonAttached,
+				LastTransitionTime: metav1.Now(),
+				ObservedGeneration: 1,
+			}},
 		},
 	}
 	if role == apiv1.RolePrimary {

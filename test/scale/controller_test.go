@@ -33,8 +33,8 @@ type controllerResult struct {
 }
 
 type startResult struct {
-	// LeaderSeconds and RestSeconds are the times from the start of the program until it leads, and until it rests: neither
-	// writes to the API server, nor calls to Azure, nor works.
+	// LeaderSeconds and RestSeconds are the times from the start of the program until it leads, and
+	// until it rests: neither writes to the API server, nor calls to Azure, nor works.
 	LeaderSeconds, RestSeconds float64
 	CPUSeconds                 float64
 	MemoryMiB, PeakMemoryMiB   int
@@ -48,7 +48,8 @@ type minute struct {
 
 // traffic counts requests.
 type traffic struct {
-	// API has the requests to the API server by verb and resource; those that failed have their code as well.
+	// API has the requests to the API server by verb and resource; those that failed have their
+	// code as well.
 	API map[string]int
 	// Writes are those that are neither of leases nor of events.
 	Writes int
@@ -59,12 +60,20 @@ type traffic struct {
 // measureController starts the controller, stops it when it rests, and starts it again.
 func measureController(t testing.TB, f *filler, nodes int) controllerResult {
 	t.Helper()
-	l := &controllerLab{azure: startAzure(t, nodes), api: newAPIMetrics(t), nodes: nodes, filler: f, quiet: 15 * time.Second, metrics: "0"}
+	l := &controllerLab{
+		azure:   startAzure(t, nodes),
+		api:     newAPIMetrics(t),
+		nodes:   nodes,
+		filler:  f,
+		quiet:   15 * time.Second,
+		metrics: "0",
+	}
 	result := controllerResult{Nodes: nodes}
 	f.answerRequests(t)
 	first := l.start(t, "first")
 	result.First = l.rest(t, first)
-	fmt.Printf("first start with %d nodes: leads after %.1f s, rests after %.1f s\n", nodes, result.First.LeaderSeconds, result.First.RestSeconds)
+	fmt.Printf("first start with %d nodes: leads after %.1f s, rests after %.1f s\n", nodes, result.First.LeaderSeconds,
+		result.First.RestSeconds)
 	first.stop(t)
 	second := l.start(t, "second")
 	result.Second = l.rest(t, second)
@@ -97,25 +106,32 @@ func (l *controllerLab) start(t testing.TB, name string) *program {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "azure.json")
 	raw, err := json.Marshal(map[string]string{
-		"tenantId": "00000000-0000-0000-0000-00000000000a", "subscriptionId": subscription, "resourceGroup": resourceGroup, "location": location,
+		"tenantId": "00000000-0000-0000-0000-00000000000a", "subscriptionId": subscription, "resourceGroup": resourceGroup,
+		"location":                location,
 		"resourceManagerEndpoint": l.azure.url, "aadClientId": "scale", "aadClientSecret": "scale",
 	})
 	must(t, err)
 	must(t, os.WriteFile(file, raw, 0o600))
 	l.before = l.traffic(t)
-	return start(t, fmt.Sprintf("controller-%d-%s", l.nodes, name), "azuredisk", "controller", "--kubeconfig", apiserver.Kubeconfig(t), "--namespace", l.namespace,
-		"--endpoint", "unix://"+filepath.Join(dir, "csi.sock"), "--cloud-config", file, "--leader-election-namespace", l.namespace,
+	return start(t, fmt.Sprintf("controller-%d-%s", l.nodes, name), "azuredisk", "controller", "--kubeconfig",
+		apiserver.Kubeconfig(t), "--namespace", l.namespace,
+		"--endpoint", "unix://"+filepath.Join(dir, "csi.sock"), "--cloud-config", file, "--leader-election-namespace",
+		l.namespace,
 		"--health-address", loopback.Address(t), "--attach-required=false", "--metrics-address", l.metrics,
-		// A machine that also runs the API server and does other work may be too busy to renew a lease in 10 s.
+		// A machine that also runs the API server and does other work may be too busy to renew a
+		// lease in 10 s.
 		"--lease-duration=90s", "--renew-deadline=80s", "--retry-period=2s")
 }
 
-// rest waits until a controller rests: for a while it makes no writes and no calls to Azure, and uses less than a tenth of a processor. The requests are looked
-// at only while it uses no more: the API server needs about as much processor time to count them as the controller does for a second's work.
+// rest waits until a controller rests: for a while it makes no writes and no calls to Azure, and
+// uses less than a tenth of a processor. The requests are looked at only while it uses no more: the
+// API server needs about as much processor time to count them as the controller does for a second's
+// work.
 func (l *controllerLab) rest(t testing.TB, p *program) startResult {
 	t.Helper()
 	const limit, lookEvery = 20 * time.Minute, 5 * time.Second
-	result := startResult{LeaderSeconds: p.await(t, "the controller leads", pollEvery, limit, func() bool { return p.said(t, "acquired lease") }).Seconds()}
+	result := startResult{LeaderSeconds: p.await(t, "the controller leads", pollEvery, limit,
+		func() bool { return p.said(t, "acquired lease") }).Seconds()}
 	began, looked, seen, cpu := time.Now(), time.Time{}, -1, time.Duration(0)
 	works := func(used time.Duration) {
 		began, cpu = time.Now(), used
@@ -152,7 +168,8 @@ func (l *controllerLab) traffic(t testing.TB) traffic {
 	n := traffic{API: l.api.requests(t), Azure: map[string]int{}}
 	for request, count := range n.API {
 		verb, resource, _ := strings.Cut(request, " ")
-		if strings.Contains("POST PUT PATCH APPLY DELETE", verb) && !strings.HasPrefix(resource, "leases") && !strings.HasPrefix(resource, "events") {
+		if strings.Contains("POST PUT PATCH APPLY DELETE", verb) && !strings.HasPrefix(resource, "leases") &&
+			!strings.HasPrefix(resource, "events") {
 			n.Writes += count
 		}
 	}
@@ -178,7 +195,11 @@ func (n traffic) since(before traffic) traffic {
 		maps.DeleteFunc(rest, func(_ string, count int) bool { return count == 0 })
 		return rest
 	}
-	return traffic{API: less(n.API, before.API), Writes: n.Writes - before.Writes, Azure: less(n.Azure, before.Azure)}
+	return traffic{
+		API:    less(n.API, before.API),
+		Writes: n.Writes - before.Writes,
+		Azure:  less(n.Azure, before.Azure),
+	}
 }
 
 // apiMetrics reads the metrics of the API server.
@@ -223,7 +244,8 @@ func (m *apiMetrics) cpu(t testing.TB) float64 {
 	return seconds
 }
 
-// requests counts the requests of the driver's kinds by verb and resource. The API server's own are left out.
+// requests counts the requests of the driver's kinds by verb and resource. The API server's own are
+// left out.
 func (m *apiMetrics) requests(t testing.TB) map[string]int {
 	t.Helper()
 	counts := map[string]int{}

@@ -29,7 +29,8 @@ import (
 // extenderResult is what was measured of the extender.
 type extenderResult struct {
 	Nodes int
-	// StartUpSeconds is the time until it is ready, and the others are the processor time of the extender and of the API server until then.
+	// StartUpSeconds is the time until it is ready, and the others are the processor time of the
+	// extender and of the API server until then.
 	StartUpSeconds, StartUpCPU, StartUpAPIServerCPU float64
 
 	MemoryMiB     int
@@ -46,8 +47,9 @@ type requests struct {
 	CPU          float64 // ms for each request, of the extender
 	PerSecond    float64
 	AnswerLength int
-	// ServerMean is the mean time in ms that the extender's own metric says, from the request's header to the answer's last byte. ServerP50 and ServerP99 are the
-	// bounds of the metric's buckets below which these shares of the requests are.
+	// ServerMean is the mean time in ms that the extender's own metric says, from the request's
+	// header to the answer's last byte. ServerP50 and ServerP99 are the bounds of the metric's
+	// buckets below which these shares of the requests are.
 	ServerMean, ServerP50, ServerP99 float64
 }
 
@@ -60,8 +62,14 @@ func measureExtender(t testing.TB, f *filler, nodes int) extenderResult {
 	p := start(t, fmt.Sprintf("extender-%d", nodes), "azuredisk", "scheduler-extender",
 		"--kubeconfig", apiserver.Kubeconfig(t), "--namespace", f.namespace, "--address", address, "--metrics-address", metrics)
 	defer p.stop(t)
-	up := p.await(t, "the extender is ready", pollEvery, 2*time.Minute, func() bool { return answers("http://" + address + "/readyz") })
-	result := extenderResult{Nodes: nodes, StartUpSeconds: up.Seconds(), StartUpCPU: p.cpu(t).Seconds(), StartUpAPIServerCPU: api.cpu(t) - apiCPU}
+	up := p.await(t, "the extender is ready", pollEvery, 2*time.Minute,
+		func() bool { return answers("http://" + address + "/readyz") })
+	result := extenderResult{
+		Nodes:               nodes,
+		StartUpSeconds:      up.Seconds(),
+		StartUpCPU:          p.cpu(t).Seconds(),
+		StartUpAPIServerCPU: api.cpu(t) - apiCPU,
+	}
 	pod := &corev1.Pod{}
 	must(t, f.kube.Get(t.Context(), client.ObjectKey{Namespace: f.namespace, Name: podName(nodes / 2)}, pod))
 	pod.Spec.NodeName, pod.Status = "", corev1.PodStatus{}
@@ -89,8 +97,13 @@ func measureExtender(t testing.TB, f *filler, nodes int) extenderResult {
 func (p *program) ask(t testing.TB, url, verb string, body []byte, names, clients int) requests {
 	t.Helper()
 	const warm, each = 20, 400
-	r := requests{Verb: verb, Names: names, Clients: clients}
-	// The collector of this process, whose heap has the cluster's objects, would take one of the two cores from the program that is measured.
+	r := requests{
+		Verb:    verb,
+		Names:   names,
+		Clients: clients,
+	}
+	// The collector of this process, whose heap has the cluster's objects, would take one of the
+	// two cores from the program that is measured.
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	var mu sync.Mutex
@@ -150,7 +163,8 @@ func durations(t testing.TB, url, verb string) histogram {
 	text, err := io.ReadAll(answer.Body)
 	must(t, err)
 	h := histogram{atMost: map[float64]float64{}}
-	for _, m := range regexp.MustCompile(`(?m)^azuredisk_scheduler_extender_request_duration_seconds_(\w+)\{.*verb="`+verb+`".*?(?:le="(.*)")?\} (\S+)$`).FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^azuredisk_scheduler_extender_request_duration_seconds_(\w+)\{.*verb="`+verb+
+		`".*?(?:le="(.*)")?\} (\S+)$`).FindAllStringSubmatch(string(text), -1) {
 		value, err := strconv.ParseFloat(m[3], 64)
 		must(t, err)
 		switch m[1] {
@@ -168,7 +182,11 @@ func durations(t testing.TB, url, verb string) histogram {
 }
 
 func (h histogram) since(before histogram) histogram {
-	rest := histogram{count: h.count - before.count, sum: h.sum - before.sum, atMost: maps.Clone(h.atMost)}
+	rest := histogram{
+		count:  h.count - before.count,
+		sum:    h.sum - before.sum,
+		atMost: maps.Clone(h.atMost),
+	}
 	for bound, n := range before.atMost {
 		rest.atMost[bound] -= n
 	}

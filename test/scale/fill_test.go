@@ -20,9 +20,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 )
 
-// A sample is an object as the API server has stored it. The other objects of its kind are copies of its bytes with other names, written to
-// etcd directly: the API server would take an hour for what etcd takes in a minute. All names have a fixed length, so that this
-// works in every encoding.
+// A sample is an object as the API server has stored it. The other objects of its kind are copies
+// of its bytes with other names, written to etcd directly: the API server would take an hour for
+// what etcd takes in a minute. All names have a fixed length, so that this works in every encoding.
 type sample struct {
 	key   string
 	value []byte
@@ -156,7 +156,11 @@ func (f *filler) store(t testing.TB, o client.Object, prefix string) sample {
 	key += o.GetName()
 	value, err := f.etcd.get(ctx, key)
 	must(t, err)
-	return sample{key: key, value: value, uid: string(o.GetUID())}
+	return sample{
+		key:   key,
+		value: value,
+		uid:   string(o.GetUID()),
+	}
 }
 
 // sample writes the objects of the sample node, and of the nodes with its replicas.
@@ -237,7 +241,8 @@ func (f *filler) clear(t testing.TB) {
 	t.Helper()
 	ctx, group := context.WithoutCancel(t.Context()), apiv1.GroupVersion.Group
 	must(t, f.kube.Delete(ctx, f.class()))
-	for _, kind := range []string{"pods", "persistentvolumeclaims", group + "/azdrivernodes", group + "/azvolumes", group + "/azvolumeattachments"} {
+	for _, kind := range []string{"pods", "persistentvolumeclaims", group + "/azdrivernodes", group + "/azvolumes",
+		group + "/azvolumeattachments"} {
 		must(t, f.etcd.removeAll(ctx, "/registry/"+kind+"/"+f.namespace+"/"))
 	}
 	for _, kind := range []string{"minions/aks-nodepool1-", "persistentvolumes/pvc-"} {
@@ -273,13 +278,16 @@ func (f *filler) copies(s samples, node, nodes int) []keyValue {
 	}
 	for k, v := range volumes {
 		// The sample is the first volume's.
-		names := []string{volumeName(sampleVolume), volumeName(v), diskName(sampleVolume), diskName(v), uid("filesystem", sampleVolume), uid("filesystem", v)}
+		names := []string{volumeName(sampleVolume), volumeName(v), diskName(sampleVolume), diskName(v),
+			uid("filesystem", sampleVolume), uid("filesystem", v)}
 		for distance := range replicas + 1 {
 			names = append(names, nodeName(sampleNode+distance), nodeName((node+distance)%nodes))
 			names = append(names, s.attachments[distance].uid, uid(fmt.Sprint("attachment", distance), v))
-			names = append(names, fmt.Sprintf(`"lun":%d`, lun(sampleVolume, distance)), fmt.Sprintf(`"lun":%d`, lun(sampleVolume+k, distance)))
+			names = append(names, fmt.Sprintf(`"lun":%d`, lun(sampleVolume, distance)),
+				fmt.Sprintf(`"lun":%d`, lun(sampleVolume+k, distance)))
 		}
-		names = append(names, s.claim.uid, uid("claim", v), s.persistentVolume.uid, uid("persistentVolume", v), s.av.uid, uid("volume", v))
+		names = append(names, s.claim.uid, uid("claim", v), s.persistentVolume.uid, uid("persistentVolume", v), s.av.uid,
+			uid("volume", v))
 		ofVolume := strings.NewReplacer(names...)
 		pairs = append(pairs, replaced(ofVolume, s.claim), replaced(ofVolume, s.persistentVolume), replaced(ofVolume, s.av))
 		for _, a := range s.attachments {
@@ -300,7 +308,8 @@ func replaced(r *strings.Replacer, s sample) keyValue {
 func (f *filler) check(t testing.TB, nodes int) {
 	t.Helper()
 	counts := map[string]int{}
-	for _, list := range []client.ObjectList{&corev1.NodeList{}, &corev1.PersistentVolumeList{}, &apiv1.AzDriverNodeList{}, &apiv1.AzVolumeAttachmentList{}} {
+	for _, list := range []client.ObjectList{&corev1.NodeList{}, &corev1.PersistentVolumeList{}, &apiv1.AzDriverNodeList{},
+		&apiv1.AzVolumeAttachmentList{}} {
 		var n int
 		for more := "first"; more != ""; {
 			options := &client.ListOptions{Limit: 1000}
@@ -330,5 +339,9 @@ func newFiller(t testing.TB, kubeletPort int32) *filler {
 	config.QPS, config.RateLimiter = -1, nil
 	kube, err := client.NewWithWatch(config, client.Options{Scheme: apiserver.Scheme(t)})
 	must(t, err)
-	return &filler{cluster: &cluster{namespace: apiserver.Namespace(t), kubeletPort: kubeletPort}, kube: kube, etcd: etcd{apiserver.Etcd(t)}}
+	return &filler{
+		cluster: &cluster{namespace: apiserver.Namespace(t), kubeletPort: kubeletPort},
+		kube:    kube,
+		etcd:    etcd{apiserver.Etcd(t)},
+	}
 }

@@ -25,13 +25,14 @@ import (
 
 const (
 	fewNodes, manyNodes = 50, 200
-	// mostGrowth is how much more memory an event may take in the larger cluster, which is four times as large. On a busy machine up to 1.08
-	// was measured, and 3.85 with one path that lists all volumes.
+	// mostGrowth is how much more memory an event may take in the larger cluster, which is four
+	// times as large. On a busy machine up to 1.08 was measured, and 3.85 with one path that lists
+	// all volumes.
 	mostGrowth = 1.7
 )
 
-// TestAnEventCostsTheSameInALargerCluster compares how much memory the real programs allocate for an event. Other than time, that depends on
-// the machine's load only a little.
+// TestAnEventCostsTheSameInALargerCluster compares how much memory the real programs allocate for
+// an event. Other than time, that depends on the machine's load only a little.
 func TestAnEventCostsTheSameInALargerCluster(t *testing.T) {
 	few, many := costs(t, fewNodes), costs(t, manyNodes)
 	for event, cost := range many {
@@ -50,7 +51,14 @@ func costs(t *testing.T, nodes int) map[string]float64 {
 	t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
 		f := filled(t, nodes)
 		t.Cleanup(func() { f.clear(t) })
-		l := &controllerLab{azure: startAzure(t, nodes), api: newAPIMetrics(t), nodes: nodes, filler: f, quiet: 3 * time.Second, metrics: loopback.Address(t)}
+		l := &controllerLab{
+			azure:   startAzure(t, nodes),
+			api:     newAPIMetrics(t),
+			nodes:   nodes,
+			filler:  f,
+			quiet:   3 * time.Second,
+			metrics: loopback.Address(t),
+		}
 		controller := l.start(t, "growth")
 		l.rest(t, controller)
 		heapOf := allocations(t, "http://"+l.metrics+"/metrics")
@@ -78,7 +86,8 @@ func costs(t *testing.T, nodes int) map[string]float64 {
 	return found
 }
 
-// settle waits until the controller has handled all events: its queues are empty, and it has reconciled nothing since the last look.
+// settle waits until the controller has handled all events: its queues are empty, and it has
+// reconciled nothing since the last look.
 func (l *controllerLab) settle(t testing.TB, p *program) {
 	t.Helper()
 	last, looks := -1.0, 0
@@ -146,7 +155,11 @@ func (f *filler) flipCondition(t testing.TB) func(round, node int) {
 		d := &apiv1.AzDriverNode{ObjectMeta: f.object(nodeName(node))}
 		f.patchStatus(t, d, func() {
 			status := []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse}[round%2]
-			meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{Type: "Scale", Status: status, Reason: "Scale"})
+			meta.SetStatusCondition(&d.Status.Conditions, metav1.Condition{
+				Type:   "Scale",
+				Status: status,
+				Reason: "Scale",
+			})
 		})
 	}
 }
@@ -163,9 +176,15 @@ func (f *filler) beat(t testing.TB) func(round, node int) {
 
 func (f *filler) touchAttachment(t testing.TB) func(round, node int) {
 	return func(round, node int) {
-		a := &apiv1.AzVolumeAttachment{ObjectMeta: f.object(apiv1.AttachmentName(volumeName(node*volumesPerNode), nodeName(node)))}
+		a := &apiv1.AzVolumeAttachment{ObjectMeta: f.object(
+			apiv1.AttachmentName(volumeName(node*volumesPerNode), nodeName(node)))}
 		f.patchStatus(t, a, func() {
-			meta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{Type: "Scale", Status: metav1.ConditionTrue, Reason: "Scale", Message: fmt.Sprint(round)})
+			meta.SetStatusCondition(&a.Status.Conditions, metav1.Condition{
+				Type:    "Scale",
+				Status:  metav1.ConditionTrue,
+				Reason:  "Scale",
+				Message: fmt.Sprint(round),
+			})
 		})
 	}
 }

@@ -21,15 +21,18 @@ import (
 const (
 	// lostAlone nodes lose their power one after the other, and then lostTogether at once.
 	lostAlone, lostTogether = 5, 100
-	// commonIP is where the nodes answer that keep their power. The addresses of the others are as long.
+	// commonIP is where the nodes answer that keep their power. The addresses of the others are as
+	// long.
 	commonIP = "127.0.0.1"
 )
 
 // lossResult is what was measured of nodes that lose their power.
 type lossResult struct {
-	// AloneSeconds are the times from the loss of a node until its AzDriverNode says that it is lost.
+	// AloneSeconds are the times from the loss of a node until its AzDriverNode says that it is
+	// lost.
 	AloneSeconds []float64
-	// Together is how many nodes are lost at once, and TogetherSeconds the time until all of them are said to be lost.
+	// Together is how many nodes are lost at once, and TogetherSeconds the time until all of them
+	// are said to be lost.
 	Together        int
 	TogetherSeconds float64
 	traffic
@@ -51,7 +54,8 @@ type machine struct {
 	sockets []syscall.Conn
 }
 
-// startMachine answers probes for a node, or for "" for all others, until the test ends. It keeps each connection until its peer closes it, as a kubelet does.
+// startMachine answers probes for a node, or for "" for all others, until the test ends. It keeps
+// each connection until its peer closes it, as a kubelet does.
 func startMachine(t testing.TB, node, address string) (*machine, int) {
 	t.Helper()
 	var plain net.ListenConfig
@@ -78,8 +82,8 @@ func startMachine(t testing.TB, node, address string) (*machine, int) {
 	return m, listener.Addr().(*net.TCPAddr).Port
 }
 
-// cutPower lets the kernel drop all packets for the machine: to its peers that looks like a machine without power. A connection that has ended is no longer
-// a socket, which is no failure.
+// cutPower lets the kernel drop all packets for the machine: to its peers that looks like a machine
+// without power. A connection that has ended is no longer a socket, which is no failure.
 func (m *machine) cutPower(t testing.TB) {
 	t.Helper()
 	drop := &unix.SockFprog{Len: 1, Filter: &unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K}}
@@ -101,7 +105,8 @@ func (m *machine) cutPower(t testing.TB) {
 	}
 }
 
-// measureLoss cuts the power of nodes while a controller leads, and waits until their AzDriverNodes say that they are lost.
+// measureLoss cuts the power of nodes while a controller leads, and waits until their AzDriverNodes
+// say that they are lost.
 func (l *controllerLab) measureLoss(t testing.TB, p *program) lossResult {
 	t.Helper()
 	var result lossResult
@@ -132,8 +137,8 @@ func (l *controllerLab) measureLoss(t testing.TB, p *program) lossResult {
 	return result
 }
 
-// answerRequests sends a heartbeat for each request until the test ends, as the node plug-ins of the nodes that have power do. On a busy machine
-// a probe may fail.
+// answerRequests sends a heartbeat for each request until the test ends, as the node plug-ins of
+// the nodes that have power do. On a busy machine a probe may fail.
 func (f *filler) answerRequests(t testing.TB) {
 	t.Helper()
 	watching, err := f.kube.Watch(t.Context(), &apiv1.AzDriverNodeList{}, client.InNamespace(f.namespace))
@@ -142,7 +147,8 @@ func (f *filler) answerRequests(t testing.TB) {
 	go func() {
 		for event := range watching.ResultChan() {
 			d, ok := event.Object.(*apiv1.AzDriverNode)
-			if !ok || d.Status.HeartbeatRequestedTime == nil || !d.Status.HeartbeatTime.Before(d.Status.HeartbeatRequestedTime) || f.isOff(d.Name) {
+			if !ok || d.Status.HeartbeatRequestedTime == nil || !d.Status.HeartbeatTime.Before(d.Status.HeartbeatRequestedTime) ||
+				f.isOff(d.Name) {
 				continue
 			}
 			now := metav1.NowMicro()

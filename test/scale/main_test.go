@@ -1,4 +1,5 @@
-// Package scale measures the driver's programs in clusters of thousands of nodes, over a real API server.
+// Package scale measures the driver's programs in clusters of thousands of nodes, over a real API
+// server.
 package scale
 
 import (

@@ -24,7 +24,8 @@ func writePage(t testing.TB) {
 	t.Helper()
 	var page strings.Builder
 	table(&page, "Scheduler extender: one request, p50 / p99 in ms (mean in the server, CPU), and requests a second of 4 clients",
-		[]string{"start-up, s (CPU, API server's CPU)", "memory now / peak, MiB", "filter, all nodes", "4 clients", "filter, 100 nodes", "prioritize, all nodes", "4 clients", "prioritize, 100 nodes"},
+		[]string{"start-up, s (CPU, API server's CPU)", "memory now / peak, MiB", "filter, all nodes", "4 clients",
+			"filter, 100 nodes", "prioritize, all nodes", "4 clients", "prioritize, 100 nodes"},
 		rows(t, "extender", func(r extenderResult) row {
 			asked := func(verb string, names, clients int) string {
 				for _, q := range r.Requests {
@@ -38,22 +39,28 @@ func writePage(t testing.TB) {
 				return "–"
 			}
 			return row{r.Nodes, []string{
-				fmt.Sprintf("%.1f (%.1f, %.1f)", r.StartUpSeconds, r.StartUpCPU, r.StartUpAPIServerCPU), fmt.Sprintf("%d / %d", r.MemoryMiB, r.PeakMemoryMiB),
-				asked("filter", r.Nodes, 1), asked("filter", r.Nodes, 4), asked("filter", 100, 1), asked("prioritize", r.Nodes, 1), asked("prioritize", r.Nodes, 4), asked("prioritize", 100, 1),
+				fmt.Sprintf("%.1f (%.1f, %.1f)", r.StartUpSeconds, r.StartUpCPU, r.StartUpAPIServerCPU),
+				fmt.Sprintf("%d / %d", r.MemoryMiB, r.PeakMemoryMiB),
+				asked("filter", r.Nodes, 1), asked("filter", r.Nodes, 4), asked("filter", 100, 1),
+				asked("prioritize", r.Nodes, 1), asked("prioritize", r.Nodes, 4), asked("prioritize", 100, 1),
 			}}
 		}))
 	table(&page, "Controller",
-		[]string{"start", "leads after, s", "rests after, s", "CPU, s", "memory now / peak, MiB", "writes", "conflicts", "calls to Azure"},
+		[]string{"start", "leads after, s", "rests after, s", "CPU, s", "memory now / peak, MiB", "writes", "conflicts",
+			"calls to Azure"},
 		rows(t, "controller", func(r controllerResult) row { return row{r.Nodes, started("first", r.First)} }),
 		rows(t, "controller", func(r controllerResult) row { return row{r.Nodes, started("again", r.Second)} }),
 		rows(t, "controller", func(r controllerResult) row {
-			return row{r.Nodes, []string{"a minute at rest", "", "", fmt.Sprintf("%.1f", r.Steady.CPUSeconds), "", fmt.Sprint(r.Steady.Writes), fmt.Sprint(conflicts(r.Steady.traffic)), fmt.Sprint(sumOf(r.Steady.Azure))}}
+			return row{r.Nodes, []string{"a minute at rest", "", "", fmt.Sprintf("%.1f", r.Steady.CPUSeconds), "",
+				fmt.Sprint(r.Steady.Writes), fmt.Sprint(conflicts(r.Steady.traffic)), fmt.Sprint(sumOf(r.Steady.Azure))}}
 		}))
-	table(&page, "Nodes that lose their power: time until the controller knows", []string{"one node, least, s", "one node, longest, s", "nodes at once", "all of them, s"},
+	table(&page, "Nodes that lose their power: time until the controller knows",
+		[]string{"one node, least, s", "one node, longest, s", "nodes at once", "all of them, s"},
 		rows(t, "controller", func(r controllerResult) row {
 			alone := r.Loss.AloneSeconds
 			return row{r.Nodes, []string{
-				fmt.Sprintf("%.1f", slices.Min(alone)), fmt.Sprintf("%.1f", slices.Max(alone)), fmt.Sprint(r.Loss.Together), fmt.Sprintf("%.1f", r.Loss.TogetherSeconds),
+				fmt.Sprintf("%.1f", slices.Min(alone)), fmt.Sprintf("%.1f", slices.Max(alone)), fmt.Sprint(r.Loss.Together),
+				fmt.Sprintf("%.1f", r.Loss.TogetherSeconds),
 			}}
 		}))
 	file := filepath.Join(tree.Root(), "out", "bench-scale", "scale.md")
@@ -64,7 +71,8 @@ func writePage(t testing.TB) {
 func started(which string, s startResult) []string {
 	return []string{
 		which, fmt.Sprintf("%.1f", s.LeaderSeconds), fmt.Sprintf("%.1f", s.RestSeconds), fmt.Sprintf("%.1f", s.CPUSeconds),
-		fmt.Sprintf("%d / %d", s.MemoryMiB, s.PeakMemoryMiB), fmt.Sprint(s.Writes), fmt.Sprint(conflicts(s.traffic)), fmt.Sprint(sumOf(s.Azure)),
+		fmt.Sprintf("%d / %d", s.MemoryMiB, s.PeakMemoryMiB), fmt.Sprint(s.Writes), fmt.Sprint(conflicts(s.traffic)),
+		fmt.Sprint(sumOf(s.Azure)),
 	}
 }
 
@@ -103,7 +111,8 @@ func rows[T any](t testing.TB, program string, render func(T) row) []row {
 }
 
 func table(page *strings.Builder, title string, columns []string, groups ...[]row) {
-	fmt.Fprintf(page, "## %s\n\n| nodes | %s |\n|%s\n", title, strings.Join(columns, " | "), strings.Repeat("---|", len(columns)+1))
+	fmt.Fprintf(page, "## %s\n\n| nodes | %s |\n|%s\n", title, strings.Join(columns, " | "),
+		strings.Repeat("---|", len(columns)+1))
 	all := slices.Concat(groups...)
 	slices.SortStableFunc(all, func(a, b row) int { return cmp.Compare(a.nodes, b.nodes) })
 	for _, r := range all {

@@ -14,7 +14,8 @@ var (
 	partFlag  = flag.String("part", "", "measure only this program: extender or controller; empty for both")
 )
 
-// BenchmarkScale measures the programs in a cluster of -nodes nodes, and writes the results to out/bench-scale.
+// BenchmarkScale measures the programs in a cluster of -nodes nodes, and writes the results to
+// out/bench-scale.
 func BenchmarkScale(b *testing.B) {
 	began := time.Now()
 	f := filled(b, *nodesFlag)

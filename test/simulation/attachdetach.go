@@ -28,7 +28,8 @@ const (
 	detachingState
 )
 
-// attaching is a VolumeAttachment: what Kubernetes' attach/detach controller and csi-attacher know of a volume at a node.
+// attaching is a VolumeAttachment: what Kubernetes' attach/detach controller and csi-attacher know
+// of a volume at a node.
 type attaching struct {
 	state attachState
 	call  *call
@@ -39,8 +40,9 @@ type attaching struct {
 
 func (a *attaching) is(s attachState) bool { return a != nil && a.state == s }
 
-// forceAfter is Kubernetes' maxWaitForUnmountDuration, shortened from six minutes: after it a volume is unpublished from a node that is not ready although
-// the node says that the volume is in use.
+// forceAfter is Kubernetes' maxWaitForUnmountDuration, shortened from six minutes: after it a
+// volume is unpublished from a node that is not ready although the node says that the volume is in
+// use.
 const forceAfter = 30 * time.Second
 
 // attachDetach are what Kubernetes' attach/detach controller and csi-attacher could do now.
@@ -74,9 +76,11 @@ func (w *world) attachDetach() []func() {
 	return choices
 }
 
-// attachedElsewhere says that, for Kubernetes, a volume for one node at a time is attached to another node.
+// attachedElsewhere says that, for Kubernetes, a volume for one node at a time is attached to
+// another node.
 func (w *world) attachedElsewhere(v *volumeModel, m *machine) bool {
-	return slices.ContainsFunc(w.machines, func(other *machine) bool { return other != m && w.attaching[shareOf(v, other)] != nil })
+	return slices.ContainsFunc(w.machines,
+		func(other *machine) bool { return other != m && w.attaching[shareOf(v, other)] != nil })
 }
 
 func (w *world) attachStep(v *volumeModel, m *machine, a *attaching, wanted bool) func() {
@@ -105,10 +109,12 @@ func (w *world) attachStep(v *volumeModel, m *machine, a *attaching, wanted bool
 		}
 	case attachedState:
 		if wanted && !w.listed(v, m) {
-			// csi-attacher compares its VolumeAttachments with the driver's ListVolumes, and publishes again where they differ.
+			// csi-attacher compares its VolumeAttachments with the driver's ListVolumes, and
+			// publishes again where they differ.
 			return func() { a.state, a.call = attachingState, nil }
 		}
-		if !wanted && (!w.inUse(m, v) || w.now().Sub(a.unwanted) > forceAfter && m.told == corev1.ConditionUnknown || w.outOfService(m)) {
+		if !wanted && (!w.inUse(m, v) || w.now().Sub(a.unwanted) > forceAfter && m.told == corev1.ConditionUnknown ||
+			w.outOfService(m)) {
 			return func() { a.state = detachingState }
 		}
 	case detachingState:
@@ -128,27 +134,32 @@ func (w *world) listed(v *volumeModel, m *machine) bool {
 	if o == nil {
 		return false
 	}
-	return slices.Contains(ownership.PublishedTo(o, w.attachments(v.name), func(node string) bool { return w.machine(node).told == corev1.ConditionTrue }), m.name)
+	return slices.Contains(ownership.PublishedTo(o, w.attachments(v.name),
+		func(node string) bool { return w.machine(node).told == corev1.ConditionTrue }), m.name)
 }
 
 func (w *world) outOfService(m *machine) bool {
 	n := w.node(m)
-	return n != nil && slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return n != nil && slices.ContainsFunc(n.Spec.Taints,
+		func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }
 
 func (s attachState) String() string {
 	return [...]string{"attaching", "attached", "detaching"}[s]
 }
 
-// publisher names the node of each call, because the driver makes the calls for a volume of several nodes in parallel.
+// publisher names the node of each call, because the driver makes the calls for a volume of several
+// nodes in parallel.
 type publisher struct{ *csicontroller.Server }
 
 // ControllerPublishVolume implements attachdetach.Publisher.
-func (p publisher) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+func (p publisher) ControllerPublishVolume(ctx context.Context,
+	r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	return p.Server.ControllerPublishVolume(withActor(ctx, actorOf(ctx)+r.GetNodeId()), r)
 }
 
 // ControllerUnpublishVolume implements attachdetach.Publisher.
-func (p publisher) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+func (p publisher) ControllerUnpublishVolume(ctx context.Context,
+	r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	return p.Server.ControllerUnpublishVolume(withActor(ctx, actorOf(ctx)+r.GetNodeId()), r)
 }

@@ -23,11 +23,13 @@ const (
 func vmOf(node string) string { return prefix + "virtualMachines/" + node }
 func lastOf(id string) string { return id[strings.LastIndex(id, "/")+1:] }
 
-// volumeOf returns the name of the AzVolume of a disk, and diskOf the ID of the disk of an AzVolume.
+// volumeOf returns the name of the AzVolume of a disk, and diskOf the ID of the disk of an
+// AzVolume.
 func volumeOf(disk string) string { return apiv1.VolumeName(subscription, group, lastOf(disk)) }
 func diskOf(volume string) string { return prefix + "disks/" + volume[:strings.LastIndex(volume, "-")] }
 
-// platform is what the simulation knows of the platform, including what the platform does not report to the driver.
+// platform is what the simulation knows of the platform, including what the platform does not
+// report to the driver.
 type platform struct {
 	w *world
 	// operations by token, of all processes.
@@ -73,7 +75,8 @@ func (p *platform) holds(vm, disk string) (int32, bool) {
 	return 0, false
 }
 
-// free says that a call for the VM does not wait for another call inside the platform, where the simulation cannot control the order.
+// free says that a call for the VM does not wait for another call inside the platform, where the
+// simulation cannot control the order.
 func (p *platform) free(vm, disk string, attach, shared bool) bool {
 	now := p.w.now()
 	for _, op := range p.operations {
@@ -120,18 +123,32 @@ type request struct {
 func ask[T any](ctx context.Context, c azureClient, r request, do func() (T, error)) (T, error) {
 	var none T
 	what := "Azure " + string(r.method) + " " + strings.TrimSpace(lastOf(r.vm)+" "+lastOf(r.disk))
-	v := c.w.yield(ctx, &access{by: c.by, what: what, over: overAzure, writes: r.writes, ready: r.ready})
+	v := c.w.yield(ctx, &access{
+		by:     c.by,
+		what:   what,
+		over:   overAzure,
+		writes: r.writes,
+		ready:  r.ready,
+	})
 	if v == expired {
 		return none, ctx.Err()
 	}
 	if v == refuse {
 		if c.w.steps%2 == 0 {
-			return none, &provisioner.Error{Kind: provisioner.RateLimited, Message: "slow down", RetryAfter: time.Second}
+			return none, &provisioner.Error{
+				Kind:       provisioner.RateLimited,
+				Message:    "slow down",
+				RetryAfter: time.Second,
+			}
 		}
 		return none, provisioner.Errorf(provisioner.Unavailable, "Azure did not answer")
 	}
 	if v == spoil {
-		remove := c.w.cloud.Inject(fake.Fault{Method: r.method, Times: 1, OperationErr: provisioner.Errorf(provisioner.Unavailable, "the operation failed")})
+		remove := c.w.cloud.Inject(fake.Fault{
+			Method:       r.method,
+			Times:        1,
+			OperationErr: provisioner.Errorf(provisioner.Unavailable, "the operation failed"),
+		})
 		defer remove()
 	}
 	result, err := do()
@@ -146,7 +163,8 @@ func ask[T any](ctx context.Context, c azureClient, r request, do func() (T, err
 }
 
 // operate is ask for a call that begins an operation, which takes latency.
-func operate(ctx context.Context, c azureClient, r request, latency time.Duration, do func() (provisioner.Operation, error)) (provisioner.Operation, error) {
+func operate(ctx context.Context, c azureClient, r request, latency time.Duration,
+	do func() (provisioner.Operation, error)) (provisioner.Operation, error) {
 	r.writes = true
 	return ask(ctx, c, r, func() (provisioner.Operation, error) {
 		op, err := do()
@@ -155,7 +173,12 @@ func operate(ctx context.Context, c azureClient, r request, latency time.Duratio
 		}
 		known := c.w.azure.operations[op.Token()]
 		if known == nil {
-			known = &began{vm: r.vm, disk: r.disk, attach: r.method == fake.AttachmentsAttach, ends: c.w.now()}
+			known = &began{
+				vm:     r.vm,
+				disk:   r.disk,
+				attach: r.method == fake.AttachmentsAttach,
+				ends:   c.w.now(),
+			}
 			if op.Token() != "" {
 				known.ends = c.w.now().Add(latency)
 				c.w.azure.operations[op.Token()] = known
@@ -173,7 +196,12 @@ type operation struct {
 
 // Wait implements provisioner.Operation.
 func (o operation) Wait(ctx context.Context) error {
-	r := request{method: "Operation.Wait", vm: o.began.vm, disk: o.began.disk, ready: func() bool { return !o.began.ends.After(o.c.w.now()) }}
+	r := request{
+		method: "Operation.Wait",
+		vm:     o.began.vm,
+		disk:   o.began.disk,
+		ready:  func() bool { return !o.began.ends.After(o.c.w.now()) },
+	}
 	if o.c.absent(o.began.vm, o.began.disk) && !o.began.attach {
 		return nil
 	}
@@ -181,12 +209,17 @@ func (o operation) Wait(ctx context.Context) error {
 	return err
 }
 
-func (c azureClient) resume(ctx context.Context, method fake.Method, token string, do func(context.Context, string) (provisioner.Operation, error)) (provisioner.Operation, error) {
+func (c azureClient) resume(ctx context.Context, method fake.Method, token string,
+	do func(context.Context, string) (provisioner.Operation, error)) (provisioner.Operation, error) {
 	known := c.w.azure.operations[token]
 	if known == nil {
 		known = &began{}
 	}
-	return ask(ctx, c, request{method: method, vm: known.vm, disk: known.disk}, func() (provisioner.Operation, error) {
+	return ask(ctx, c, request{
+		method: method,
+		vm:     known.vm,
+		disk:   known.disk,
+	}, func() (provisioner.Operation, error) {
 		op, err := do(ctx, token)
 		if err != nil {
 			return nil, err
@@ -196,7 +229,10 @@ func (c azureClient) resume(ctx context.Context, method fake.Method, token strin
 }
 
 func (d azureDisks) Create(ctx context.Context, spec provisioner.DiskSpec) (provisioner.Operation, error) {
-	return operate(ctx, d.azureClient, request{method: fake.DisksCreate, disk: spec.ID}, d.w.latency.CreateDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Create(ctx, spec) })
+	return operate(ctx, d.azureClient, request{
+		method: fake.DisksCreate,
+		disk:   spec.ID,
+	}, d.w.latency.CreateDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Create(ctx, spec) })
 }
 
 func (d azureDisks) Get(ctx context.Context, id string) (provisioner.Disk, error) {
@@ -207,15 +243,22 @@ func (d azureDisks) Get(ctx context.Context, id string) (provisioner.Disk, error
 }
 
 func (d azureDisks) List(ctx context.Context, scope provisioner.Scope) ([]provisioner.Disk, error) {
-	return ask(ctx, d.azureClient, request{method: fake.DisksList}, func() ([]provisioner.Disk, error) { return d.Cloud.Disks().List(ctx, scope) })
+	return ask(ctx, d.azureClient, request{method: fake.DisksList},
+		func() ([]provisioner.Disk, error) { return d.Cloud.Disks().List(ctx, scope) })
 }
 
 func (d azureDisks) Update(ctx context.Context, id string, change provisioner.DiskChange) (provisioner.Operation, error) {
-	return operate(ctx, d.azureClient, request{method: fake.DisksUpdate, disk: id}, d.w.latency.UpdateDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Update(ctx, id, change) })
+	return operate(ctx, d.azureClient, request{
+		method: fake.DisksUpdate,
+		disk:   id,
+	}, d.w.latency.UpdateDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Update(ctx, id, change) })
 }
 
 func (d azureDisks) Delete(ctx context.Context, id string) (provisioner.Operation, error) {
-	return operate(ctx, d.azureClient, request{method: fake.DisksDelete, disk: id}, d.w.latency.DeleteDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Delete(ctx, id) })
+	return operate(ctx, d.azureClient, request{
+		method: fake.DisksDelete,
+		disk:   id,
+	}, d.w.latency.DeleteDisk, func() (provisioner.Operation, error) { return d.Cloud.Disks().Delete(ctx, id) })
 }
 
 func (d azureDisks) Resume(ctx context.Context, token string) (provisioner.Operation, error) {
@@ -224,13 +267,23 @@ func (d azureDisks) Resume(ctx context.Context, token string) (provisioner.Opera
 
 func (a azureAttachments) Attach(ctx context.Context, r provisioner.AttachRequest) (provisioner.Operation, error) {
 	ready := func() bool { return a.w.azure.free(r.VMID, r.DiskID, true, r.Shared) }
-	return operate(ctx, a.azureClient, request{method: fake.AttachmentsAttach, vm: r.VMID, disk: r.DiskID, ready: ready}, a.w.latency.Attach,
+	return operate(ctx, a.azureClient, request{
+		method: fake.AttachmentsAttach,
+		vm:     r.VMID,
+		disk:   r.DiskID,
+		ready:  ready,
+	}, a.w.latency.Attach,
 		func() (provisioner.Operation, error) { return a.Cloud.Attachments().Attach(ctx, r) })
 }
 
 func (a azureAttachments) Detach(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
 	ready := func() bool { return a.w.azure.free(vm, disk, false, false) }
-	return operate(ctx, a.azureClient, request{method: fake.AttachmentsDetach, vm: vm, disk: disk, ready: ready}, a.w.latency.Detach, func() (provisioner.Operation, error) {
+	return operate(ctx, a.azureClient, request{
+		method: fake.AttachmentsDetach,
+		vm:     vm,
+		disk:   disk,
+		ready:  ready,
+	}, a.w.latency.Detach, func() (provisioner.Operation, error) {
 		a.w.takenFrom(vm, disk)
 		return a.Cloud.Attachments().Detach(ctx, vm, disk)
 	})
@@ -239,25 +292,39 @@ func (a azureAttachments) Detach(ctx context.Context, vm, disk string) (provisio
 func (a azureAttachments) ForceDetach(ctx context.Context, vm, disk string) (provisioner.Operation, error) {
 	if a.spared(vm) || a.leftAttached(vm) || a.absent(vm, disk) {
 		a.w.spared[vm+disk] = a.spared(vm) || a.leftAttached(vm)
-		return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk}, 0,
+		return operate(ctx, a.azureClient, request{
+			method: fake.AttachmentsForceDetach,
+			vm:     vm,
+			disk:   disk,
+		}, 0,
 			func() (provisioner.Operation, error) { return a.Cloud.Attachments().Detach(ctx, vmOf("nowhere"), disk) })
 	}
 	ready := func() bool { return !a.w.azure.forceWaits }
-	return operate(ctx, a.azureClient, request{method: fake.AttachmentsForceDetach, vm: vm, disk: disk, ready: ready}, a.w.latency.ForceDetach,
+	return operate(ctx, a.azureClient, request{
+		method: fake.AttachmentsForceDetach,
+		vm:     vm,
+		disk:   disk,
+		ready:  ready,
+	}, a.w.latency.ForceDetach,
 		func() (provisioner.Operation, error) { return a.Cloud.Attachments().ForceDetach(ctx, vm, disk) })
 }
 
 func (a azureAttachments) List(ctx context.Context, vm string) ([]provisioner.Attachment, error) {
-	disks, err := ask(ctx, a.azureClient, request{method: fake.AttachmentsList, vm: vm}, func() ([]provisioner.Attachment, error) { return a.Cloud.Attachments().List(ctx, vm) })
+	disks, err := ask(ctx, a.azureClient, request{
+		method: fake.AttachmentsList,
+		vm:     vm,
+	}, func() ([]provisioner.Attachment, error) { return a.Cloud.Attachments().List(ctx, vm) })
 	return a.hide(vm, disks), err
 }
 
 // listLag is how far a list of VMs lags behind at most.
 const listLag = time.Minute
 
-// ListMany answers every other time with what was there at the call before, if that was not long ago: lists may lag behind.
+// ListMany answers every other time with what was there at the call before, if that was not long
+// ago: lists may lag behind.
 func (a azureAttachments) ListMany(ctx context.Context, vms []string) (map[string][]provisioner.Attachment, error) {
-	found, err := ask(ctx, a.azureClient, request{method: fake.AttachmentsListMany}, func() (map[string][]provisioner.Attachment, error) { return a.Cloud.Attachments().ListMany(ctx, vms) })
+	found, err := ask(ctx, a.azureClient, request{method: fake.AttachmentsListMany},
+		func() (map[string][]provisioner.Attachment, error) { return a.Cloud.Attachments().ListMany(ctx, vms) })
 	for _, vm := range vms {
 		if disks, ok := found[strings.ToLower(vm)]; ok {
 			found[strings.ToLower(vm)] = a.hide(vm, disks)
@@ -280,11 +347,17 @@ func (azureAttachments) Expect(string, string) (done func()) { return func() {} 
 func (azureAttachments) Waiting(string, string) provisioner.Waiting { return provisioner.Waiting{} }
 
 func (i azureInstances) Get(ctx context.Context, vm string) (provisioner.Instance, error) {
-	return ask(ctx, i.azureClient, request{method: fake.InstancesGet, vm: vm}, func() (provisioner.Instance, error) { return i.Cloud.Instances().Get(ctx, vm) })
+	return ask(ctx, i.azureClient, request{
+		method: fake.InstancesGet,
+		vm:     vm,
+	}, func() (provisioner.Instance, error) { return i.Cloud.Instances().Get(ctx, vm) })
 }
 
 func (s azureSKUs) VM(ctx context.Context, location, size string) (provisioner.VMLimits, error) {
-	return ask(ctx, s.azureClient, request{method: fake.SKUsVM, vm: size}, func() (provisioner.VMLimits, error) { return s.Cloud.SKUs().VM(ctx, location, size) })
+	return ask(ctx, s.azureClient, request{
+		method: fake.SKUsVM,
+		vm:     size,
+	}, func() (provisioner.VMLimits, error) { return s.Cloud.SKUs().VM(ctx, location, size) })
 }
 
 func (s azureSKUs) Quota(ctx context.Context, subscriptionID, location, sku string) (provisioner.DiskQuota, error) {
@@ -294,5 +367,8 @@ func (s azureSKUs) Quota(ctx context.Context, subscriptionID, location, sku stri
 }
 
 func (s azureSKUs) Disk(ctx context.Context, location, sku string, size int64) (provisioner.DiskLimits, error) {
-	return ask(ctx, s.azureClient, request{method: fake.SKUsDisk, disk: sku}, func() (provisioner.DiskLimits, error) { return s.Cloud.SKUs().Disk(ctx, location, sku, size) })
+	return ask(ctx, s.azureClient, request{
+		method: fake.SKUsDisk,
+		disk:   sku,
+	}, func() (provisioner.DiskLimits, error) { return s.Cloud.SKUs().Disk(ctx, location, sku, size) })
 }

@@ -21,18 +21,27 @@ func (w *world) change(p *process, v *volumeModel, timeout time.Duration) {
 		v.grown++
 		size := int64(volumeSize + v.grown*gib)
 		w.begin(p.owner, fmt.Sprintf("Expand %s to %d GiB", v.name, size/gib), timeout, func(ctx context.Context) error {
-			_, err := p.csi.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: diskOf(v.name), CapacityRange: &csi.CapacityRange{RequiredBytes: size}})
+			_, err := p.csi.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
+				VolumeId:      diskOf(v.name),
+				CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+			})
 			return err
 		})
 	}
 	if n != 1 {
 		v.classes++
 		class := pick(w.random, []map[string]string{
-			{"tags": fmt.Sprintf("class=%d", v.classes)}, {"tier": "P10"}, {"tier": "P15", "tags": "tier=high"}, {"networkAccessPolicy": "AllowAll"},
+			{"tags": fmt.Sprintf("class=%d", v.classes)}, {"tier": "P10"}, {
+				"tier": "P15",
+				"tags": "tier=high",
+			}, {"networkAccessPolicy": "AllowAll"},
 			{"skuName": "StandardSSD_LRS"}, {"skuName": "Premium_LRS"}, // at rest only
 		})
 		w.begin(p.owner, fmt.Sprintf("Modify %s by %v", v.name, class), timeout, func(ctx context.Context) error {
-			_, err := p.csi.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: diskOf(v.name), MutableParameters: class})
+			_, err := p.csi.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{
+				VolumeId:          diskOf(v.name),
+				MutableParameters: class,
+			})
 			return err
 		})
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// cluster does what Kubernetes does with the driver, one call for each volume and node at a time, until it succeeds.
+// cluster does what Kubernetes does with the driver, one call for each volume and node at a time,
+// until it succeeds.
 type cluster struct {
 	w     *world
 	calls map[string]*call
@@ -91,7 +92,8 @@ func (c *cluster) placeCalls(v *volumeModel) string {
 	case c.isPrimary(object, v.want) && object.Status.Primary.State == apiv1.OwnershipReleasing:
 		c.do(key, func() *call { return c.w.unpublish(c.w.alive(), v, v.want, callTimeout) })
 		return "being taken from " + v.want
-	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want || object.Status.Primary.State != apiv1.OwnershipHeld || !v.published[v.want+" ok"] && !c.w.byPods:
+	case object.Status.Primary == nil || object.Status.Primary.NodeName != v.want ||
+		object.Status.Primary.State != apiv1.OwnershipHeld || !v.published[v.want+" ok"] && !c.w.byPods:
 		c.do(key, func() *call { return c.w.publish(c.w.alive(), v, v.want, callTimeout) })
 		if last := c.calls[key]; last != nil && last.done && last.err == nil && strings.HasPrefix(last.what, "Publish") {
 			v.published[v.want+" ok"] = true
@@ -120,7 +122,8 @@ func (c *cluster) takeFromAll(v *volumeModel) string {
 	return ""
 }
 
-// takeFrom unpublishes a volume from a node where it is not wanted, or where it cannot be used any more.
+// takeFrom unpublishes a volume from a node where it is not wanted, or where it cannot be used any
+// more.
 func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	mounted := m.mounted(v.name)
@@ -168,7 +171,10 @@ func (c *cluster) isPrimary(v *apiv1.AzVolume, node string) bool {
 
 // entry is the phase of a volume in the report of a node.
 func (w *world) entry(m *machine, volume string) apiv1.StagePhase {
-	d, found := w.store.Look((*apiv1.AzDriverNode)(nil), client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
+	d, found := w.store.Look((*apiv1.AzDriverNode)(nil), client.ObjectKey{
+		Namespace: namespace,
+		Name:      m.name,
+	}).(*apiv1.AzDriverNode)
 	if !found {
 		return ""
 	}

@@ -58,7 +58,14 @@ func (w *world) playClusters(c *cluster) {
 func (w *world) useElsewhere(v *volumeModel) {
 	disk := diskOf(v.name)
 	w.note("a node of another cluster uses %s", v.name)
-	w.cloud.AddVM(provisioner.Instance{ID: vmOf(production), Name: production, Size: vmSize, Location: location, Zone: "1", DataDisks: []provisioner.Attachment{{DiskID: disk}}})
+	w.cloud.AddVM(provisioner.Instance{
+		ID:        vmOf(production),
+		Name:      production,
+		Size:      vmSize,
+		Location:  location,
+		Zone:      "1",
+		DataDisks: []provisioner.Attachment{{DiskID: disk}},
+	})
 	w.azure.changed = true
 	if w.content[disk] == (provisioner.Filesystem{}) {
 		w.content[disk] = provisioner.Filesystem{Type: "ext4", UUID: "fs-" + production}
@@ -67,7 +74,10 @@ func (w *world) useElsewhere(v *volumeModel) {
 	if w.reservations {
 		key, err := provisioner.NewReservationKey(otherCluster, int64(1+w.random.IntN(20)), production, disk)
 		w.must(err)
-		node := sharedisk.Node{Name: production, Disk: func(context.Context, string) (*sharedisk.Disk, error) { return w.sharedDisk(disk), nil }}
+		node := sharedisk.Node{
+			Name: production,
+			Disk: func(context.Context, string) (*sharedisk.Disk, error) { return w.sharedDisk(disk), nil },
+		}
 		w.must(node.Register(context.Background(), "", key))
 		w.must(node.Reserve(context.Background(), "", key))
 	}
@@ -88,7 +98,14 @@ func (w *world) recordHere(v *volumeModel) {
 		w.note("%s has no AzVolume here", v.name)
 		return
 	}
-	again := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name, Finalizers: o.Finalizers}, Spec: *o.Spec.DeepCopy()}
+	again := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  namespace,
+			Name:       v.name,
+			Finalizers: o.Finalizers,
+		},
+		Spec: *o.Spec.DeepCopy(),
+	}
 	w.must(w.store.Create(again))
 	if n > 1 {
 		w.note("the AzVolume %s is restored with its status", v.name)
@@ -99,8 +116,17 @@ func (w *world) recordHere(v *volumeModel) {
 		w.note("the AzVolume %s is restored without its status", v.name)
 	}
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(v.name, production), Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.name, NodeName: production, Role: apiv1.RolePrimary, Epoch: int64(1 + w.random.IntN(20))},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  namespace,
+			Name:       apiv1.AttachmentName(v.name, production),
+			Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: v.name,
+			NodeName:   production,
+			Role:       apiv1.RolePrimary,
+			Epoch:      int64(1 + w.random.IntN(20)),
+		},
 	}
 	if w.random.IntN(4) == 0 {
 		a.Spec.Role, a.Spec.Epoch = apiv1.RoleReplica, 0
@@ -110,7 +136,13 @@ func (w *world) recordHere(v *volumeModel) {
 	if w.random.IntN(2) == 0 {
 		w.note("… with its status")
 		lun := int32(0)
-		a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, Role: a.Spec.Role, LUN: &lun, VMID: vmOf(production), UID: "production's"}
+		a.Status = apiv1.AzVolumeAttachmentStatus{
+			State: apiv1.AttachmentAttached,
+			Role:  a.Spec.Role,
+			LUN:   &lun,
+			VMID:  vmOf(production),
+			UID:   "production's",
+		}
 		w.must(w.store.Update(a, true))
 	}
 	if w.random.IntN(3) == 0 {
@@ -139,7 +171,8 @@ func (w *world) undisturbed() {
 		w.broken("two clusters: %s is detached from %s, which writes to it", lastOf(disk), production)
 	}
 	if w.reservations && !w.sharedDisk(disk).Allows(production, true) {
-		w.broken("two clusters: the disk %s refuses the writes of %s: it has %s", lastOf(disk), production, w.sharedDisk(disk).State())
+		w.broken("two clusters: the disk %s refuses the writes of %s: it has %s", lastOf(disk), production,
+			w.sharedDisk(disk).State())
 	}
 }
 
@@ -169,7 +202,8 @@ func (t tampered) raised(ctx context.Context, o client.Object) (bool, error) {
 		return false, nil
 	}
 	v := t.w.volume(a.Spec.VolumeName)
-	if v == nil || !ownership.OwnedBy(v, a.Spec.NodeName) || v.Status.Primary.State != apiv1.OwnershipReleasing || v.Status.Primary.Epoch <= a.Spec.Epoch {
+	if v == nil || !ownership.OwnedBy(v, a.Spec.NodeName) || v.Status.Primary.State != apiv1.OwnershipReleasing ||
+		v.Status.Primary.Epoch <= a.Spec.Epoch {
 		return false, nil
 	}
 	after := a.DeepCopy()
@@ -190,7 +224,8 @@ func (t tampered) Delete(ctx context.Context, o client.Object, options ...client
 // node from writing.
 func (w *world) preemptedKept(before, after *apiv1.AzVolumeAttachment) {
 	if ownership.Preempted(before) && (after.Spec.Epoch != before.Spec.Epoch || after.Spec.Role != before.Spec.Role) {
-		w.broken("law 3: the pre-empted attachment %s of epoch %d becomes %s of epoch %d", after.Name, before.Spec.Epoch, after.Spec.Role, after.Spec.Epoch)
+		w.broken("law 3: the pre-empted attachment %s of epoch %d becomes %s of epoch %d", after.Name, before.Spec.Epoch,
+			after.Spec.Role, after.Spec.Epoch)
 	}
 }
 
@@ -218,7 +253,8 @@ func (w *world) publishHalf(v *volumeModel, fenced *machine) {
 	w.within(callTimeout, func() bool { return false })
 }
 
-// killAt makes a process begin a call, and kills it when done is reached. It returns whether it was.
+// killAt makes a process begin a call, and kills it when done is reached. It returns whether it
+// was.
 func (w *world) killAt(done func() bool, begin func(*process)) bool {
 	p := w.alive()
 	if p == nil {

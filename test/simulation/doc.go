@@ -1,15 +1,17 @@
-// Package simulation runs the controller plug-in's and the node plug-in's real code through random histories, one for each
-// seed, and checks the laws of the design after every step.
+// Package simulation runs the controller plug-in's and the node plug-in's real code through random
+// histories, one for each seed, and checks the laws of the design after every step.
 //
-// Reconcilers, CSI servers and reporters are the production ones. Below them lie an API server in memory
-// (internal/testkit/memapi), whose caches lag behind by an amount that the seed decides, and a platform in memory (provisioner/fake).
-// Kernels, kubelets, the network and power are models.
+// Reconcilers, CSI servers and reporters are the production ones. Below them lie an API server in
+// memory (internal/testkit/memapi), whose caches lag behind by an amount that the seed decides, and
+// a platform in memory (provisioner/fake). Kernels, kubelets, the network and power are models.
 //
-// In a quarter of the histories the driver has no VolumeAttachments: pods are created and deleted instead of calls to publish and unpublish,
-// and the reconciler attachdetach makes the calls. In a third there are disks to be retained, and people delete PersistentVolumes and AzVolumes. In a fifth,
-// disks with several shares are raw block volumes that several nodes use at once.
+// In a quarter of the histories the driver has no VolumeAttachments: pods are created and deleted
+// instead of calls to publish and unpublish, and the reconciler attachdetach makes the calls. In a
+// third there are disks to be retained, and people delete PersistentVolumes and AzVolumes. In a
+// fifth, disks with several shares are raw block volumes that several nodes use at once.
 //
-// Each of the following is in a share of the histories, by the seed, so that all combinations occur (history.go, Behaviours):
+// Each of the following is in a share of the histories, by the seed, so that all combinations occur
+// (history.go, Behaviours):
 //
 //   - kubelets: pods are bound to nodes, and models of kubelets and of Kubernetes' attach/detach controller make the calls (kubelet.go, attachdetach.go). A kubelet
 //     stages a volume once for all of its pods, forgets it after a final error, and can die beside a node plug-in that lives;
@@ -26,10 +28,11 @@
 //
 // # One seed, one history
 //
-// A history runs inside a synctest bubble, so that its clock is its own. Every access to the API server, to
-// Azure or to a kernel stops at a gate (world.yield). One gate is opened at a time, and nothing else happens until all callers wait again. The
-// seed decides which gate it is, whether its answer is lost, and whether the caller dies before or after it. So two processes
-// are interleaved at every access of one that the other can notice, and a process is killed between any two.
+// A history runs inside a synctest bubble, so that its clock is its own. Every access to the API
+// server, to Azure or to a kernel stops at a gate (world.yield). One gate is opened at a time, and
+// nothing else happens until all callers wait again. The seed decides which gate it is, whether its
+// answer is lost, and whether the caller dies before or after it. So two processes are interleaved
+// at every access of one that the other can notice, and a process is killed between any two.
 //
 // # What is checked
 //

@@ -9,9 +9,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
-// People restore and edit the driver's objects: older versions are restored, statuses are lost, finalizers are removed, specs are changed.
+// People restore and edit the driver's objects: older versions are restored, statuses are lost,
+// finalizers are removed, specs are changed.
 //
-// What a person does afterwards is in person.go. Edits against which no driver can protect are left out:
+// What a person does afterwards is in person.go. Edits against which no driver can protect are left
+// out:
 //
 //   - No person writes a proof of release, an ownership, an epoch that no ownership has had, or a role of a multi-node volume: each says what
 //     only the driver can know.
@@ -87,7 +89,8 @@ func (w *world) report(m *machine) *apiv1.AzDriverNode {
 	return d
 }
 
-// withheld says that an access is to a report that was edited and that its node has not written since.
+// withheld says that an access is to a report that was edited and that its node has not written
+// since.
 func (w *world) withheld(a *access) bool {
 	if a.of.Kind != "AzDriverNode" || a.of.Writes() {
 		return false
@@ -100,7 +103,8 @@ func (w *world) withheld(a *access) bool {
 	return false
 }
 
-// edited takes note of a report that its node has written, and of an attachment that its node has read, since they were edited.
+// edited takes note of a report that its node has written, and of an attachment that its node has
+// read, since they were edited.
 func (w *world) edited(by *owner, c memapi.Call, err error) {
 	for _, m := range w.machines {
 		if m.plugin != by {
@@ -205,8 +209,8 @@ func (w *world) editVolume(v *volumeModel) {
 	}
 }
 
-// restoreAll restores all of the driver's objects as they were at a moment, in the order that the documentation gives: no controller runs from before
-// until every node has reported.
+// restoreAll restores all of the driver's objects as they were at a moment, in the order that the
+// documentation gives: no controller runs from before until every node has reported.
 func (w *world) restoreAll() {
 	if !w.edits || !w.options.Restores || w.apiDown || len(w.moments) == 0 || w.random.IntN(30) > 0 {
 		return

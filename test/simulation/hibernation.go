@@ -11,7 +11,8 @@ import (
 // wakes is how a machine that is hibernated is reported by Azure: as Azure's own hibernation, or as
 // the stop of a VM whose guest hibernates by itself.
 type wakes struct {
-	// deallocatedUntil is until when Azure reports the VM as deallocated, before it reports it as hibernated; zero for never.
+	// deallocatedUntil is until when Azure reports the VM as deallocated, before it reports it as
+	// hibernated; zero for never.
 	deallocatedUntil time.Time
 }
 
@@ -53,8 +54,8 @@ func (m *machine) wake() {
 	m.startPlugin()
 }
 
-// playHibernation hibernates the machine of each volume in a world that has settled, for long enough
-// that another machine uses the volume if the driver lets it, and wakes it.
+// playHibernation hibernates the machine of each volume in a world that has settled, for long
+// enough that another machine uses the volume if the driver lets it, and wakes it.
 func (w *world) playHibernation(c *cluster) {
 	if !w.hibernates {
 		return

@@ -29,11 +29,13 @@ const volumeSize = 10 << 30
 
 // Options of Run.
 type Options struct {
-	// Directory for the nodes' records. No two histories of one seed may run in one directory at once.
+	// Directory for the nodes' records. No two histories of one seed may run in one directory at
+	// once.
 	Directory string
 	// Mutant is the law that the driver breaks; "" for none.
 	Mutant Mutant
-	// Restores makes histories with edits sometimes restore all of the driver's objects. The driver does not yet survive every such restore.
+	// Restores makes histories with edits sometimes restore all of the driver's objects. The driver
+	// does not yet survive every such restore.
 	Restores bool
 	// Without are the behaviours that are left out; see Behaviours.
 	Without []string
@@ -53,13 +55,15 @@ const (
 	behaviourForgets      = "forgets"
 	behaviourHibernation  = "hibernation"
 	behaviourGoalState    = "goalstate"
-	// behaviourPaths: a disk that is attached again is another path, and the disk keeps the registration of the former one.
+	// behaviourPaths: a disk that is attached again is another path, and the disk keeps the
+	// registration of the former one.
 	behaviourPaths = "paths"
 	// behaviourInitiators: the disks take all nodes for one initiator.
 	behaviourInitiators = "initiators"
 )
 
-// Behaviours are the names of the behaviours that can be left out, to find those on which a history depends.
+// Behaviours are the names of the behaviours that can be left out, to find those on which a history
+// depends.
 func Behaviours() []string {
 	return []string{
 		behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes,
@@ -68,7 +72,8 @@ func Behaviours() []string {
 	}
 }
 
-// has says that the history has a behaviour: the remainder of the seed divided by of is below share.
+// has says that the history has a behaviour: the remainder of the seed divided by of is below
+// share.
 func (w *world) has(behaviour string, of, share uint64) bool {
 	return w.seed%of < share && !slices.Contains(w.options.Without, behaviour)
 }
@@ -91,15 +96,18 @@ type volumeModel struct {
 	creation  *call
 	published map[string]bool
 	want      string
-	// several says that it is a volume of several nodes at once, and wants are the nodes that want it.
+	// several says that it is a volume of several nodes at once, and wants are the nodes that want
+	// it.
 	several bool
 	wants   []string
-	// retained says that the disk is to be kept; made, that there is a disk; mayGo, that CSI was asked to delete it; forgettable, that the driver can know that
-	// Kubernetes does not use it any more.
+	// retained says that the disk is to be kept; made, that there is a disk; mayGo, that CSI was
+	// asked to delete it; forgettable, that the driver can know that Kubernetes does not use it any
+	// more.
 	retained, made, mayGo, forgettable bool
 	// edited says that its AzVolume was lost, restored or edited.
 	edited bool
-	// erased are the nodes whose attachment a person removed, until the node has read it again: until then the node uses what it read before.
+	// erased are the nodes whose attachment a person removed, until the node has read it again:
+	// until then the node uses what it read before.
 	erased map[string]bool
 	// grown and classes count the requests for a larger disk and for other parameters.
 	grown, classes int
@@ -133,11 +141,26 @@ func Run(seed uint64, options Options) Result {
 	// The calls that remain wait for the end of their contexts, which is soon.
 	w.pass(time.Minute)
 	w.must(os.RemoveAll(w.directory()))
-	return Result{Violation: w.violation, Steps: w.steps, Lasted: w.now().Sub(w.began), History: w.trace}
+	return Result{
+		Violation: w.violation,
+		Steps:     w.steps,
+		Lasted:    w.now().Sub(w.began),
+		History:   w.trace,
+	}
 }
 
 func newWorld(seed uint64, options Options) *world {
-	w := &world{seed: seed, options: options, random: rand.New(rand.NewPCG(seed, 0)), began: time.Now(), content: map[string]provisioner.Filesystem{}, shared: map[string]*sharedisk.Disk{}, preempted: map[string]*apiv1.AzVolumeAttachment{}, spared: map[string]bool{}, largest: map[string]int64{}}
+	w := &world{
+		seed:      seed,
+		options:   options,
+		random:    rand.New(rand.NewPCG(seed, 0)),
+		began:     time.Now(),
+		content:   map[string]provisioner.Filesystem{},
+		shared:    map[string]*sharedisk.Disk{},
+		preempted: map[string]*apiv1.AzVolumeAttachment{},
+		spared:    map[string]bool{},
+		largest:   map[string]int64{},
+	}
 	// These do not use the random numbers, so that the other histories do not change.
 	w.byPods, w.people = seed%4 == 0, seed%3 == 0
 	scheme := scheme()
@@ -152,9 +175,24 @@ func newWorld(seed uint64, options Options) *world {
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))
 	some := func(most int) time.Duration { return time.Duration(1+w.random.IntN(most)) * 100 * time.Millisecond }
-	w.latency = fake.Latency{CreateDisk: some(10), UpdateDisk: some(10), DeleteDisk: some(10), Attach: some(60), Detach: some(60), ForceDetach: some(80)}
-	w.cloud = fake.New(fake.Options{Clock: bubbleClock, Latency: w.latency, GoalState: w.goalState})
-	w.azure = &platform{w: w, operations: map[string]*began{}, changed: true}
+	w.latency = fake.Latency{
+		CreateDisk:  some(10),
+		UpdateDisk:  some(10),
+		DeleteDisk:  some(10),
+		Attach:      some(60),
+		Detach:      some(60),
+		ForceDetach: some(80),
+	}
+	w.cloud = fake.New(fake.Options{
+		Clock:     bubbleClock,
+		Latency:   w.latency,
+		GoalState: w.goalState,
+	})
+	w.azure = &platform{
+		w:          w,
+		operations: map[string]*began{},
+		changed:    true,
+	}
 	for i := range 2 + w.random.IntN(3) {
 		w.addMachine(fmt.Sprintf("node-%d", i))
 	}
@@ -162,7 +200,12 @@ func newWorld(seed uint64, options Options) *world {
 		w.liar = w.machines[len(w.machines)-1]
 	}
 	for i := range 1 + w.random.IntN(3) {
-		v := &volumeModel{name: volumeOf(fmt.Sprintf("vol-%d", i)), shares: 1 + w.random.IntN(3), published: map[string]bool{}, erased: map[string]bool{}}
+		v := &volumeModel{
+			name:      volumeOf(fmt.Sprintf("vol-%d", i)),
+			shares:    1 + w.random.IntN(3),
+			published: map[string]bool{},
+			erased:    map[string]bool{},
+		}
 		v.replicas = w.random.IntN(v.shares)
 		v.retained = w.people && w.random.IntN(2) == 0
 		if v.several = seed%5 == 0 && v.shares > 1; v.several {
@@ -191,15 +234,32 @@ var scheme = func() func() *runtime.Scheme {
 func (w *world) directory() string { return filepath.Join(w.options.Directory, fmt.Sprint(w.seed)) }
 
 func (w *world) addMachine(name string) {
-	m := &machine{w: w, name: name, records: nodereport.Records{Dir: filepath.Join(w.directory(), name)}}
+	m := &machine{
+		w:       w,
+		name:    name,
+		records: nodereport.Records{Dir: filepath.Join(w.directory(), name)},
+	}
 	if w.kubelets {
 		m.kubelet = newKubelet(m)
 	}
 	w.machines = append(w.machines, m)
-	w.cloud.AddVM(provisioner.Instance{ID: vmOf(name), Name: name, Size: vmSize, Location: location, Zone: "1"})
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vmOf(name)}}
+	w.cloud.AddVM(provisioner.Instance{
+		ID:       vmOf(name),
+		Name:     name,
+		Size:     vmSize,
+		Location: location,
+		Zone:     "1",
+	})
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+		Spec:       corev1.NodeSpec{ProviderID: "azure://" + vmOf(name)},
+	}
 	w.must(w.store.Create(n))
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now())}}
+	n.Status.Conditions = []corev1.NodeCondition{{
+		Type:               corev1.NodeReady,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: metav1.NewTime(w.now()),
+	}}
 	w.must(w.store.Update(n, true))
 }
 
@@ -239,8 +299,14 @@ func (w *world) create(v *volumeModel) {
 	p := w.processes[0]
 	v.creation = w.begin(p.owner, "CreateVolume "+v.name, time.Minute, func(ctx context.Context) error {
 		_, err := p.csi.CreateVolume(ctx, &csi.CreateVolumeRequest{
-			Name: lastOf(diskOf(v.name)), CapacityRange: &csi.CapacityRange{RequiredBytes: volumeSize}, VolumeCapabilities: []*csi.VolumeCapability{v.capability()},
-			Parameters: map[string]string{"skuName": "Premium_LRS", "maxShares": fmt.Sprint(v.shares), "maxMountReplicaCount": fmt.Sprint(v.replicas)},
+			Name:               lastOf(diskOf(v.name)),
+			CapacityRange:      &csi.CapacityRange{RequiredBytes: volumeSize},
+			VolumeCapabilities: []*csi.VolumeCapability{v.capability()},
+			Parameters: map[string]string{
+				"skuName":              "Premium_LRS",
+				"maxShares":            fmt.Sprint(v.shares),
+				"maxMountReplicaCount": fmt.Sprint(v.replicas),
+			},
 			AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{
 				{Segments: map[string]string{"topology." + driverName + "/zone": location + "-1"}},
 			}},
@@ -277,7 +343,11 @@ func (w *world) begin(by *owner, what string, timeout time.Duration, do func(con
 		defer cancel()
 		err := do(ctx)
 		// Calls that end at one moment, as their time is up, return one after the other.
-		w.yield(context.Background(), &access{by: by, what: what + " returns", over: local})
+		w.yield(context.Background(), &access{
+			by:   by,
+			what: what + " returns",
+			over: local,
+		})
 		c.err = err
 		w.note("← %s: %s: %v", by.name, what, err)
 	}()
@@ -290,14 +360,21 @@ var errKilled = fmt.Errorf("the process was killed")
 func (w *world) publish(p *process, v *volumeModel, node string, timeout time.Duration) *call {
 	v.published[node] = true // whatever the result: the volume has to be unpublished
 	return w.begin(p.owner, "Publish "+v.name+" "+node, timeout, func(ctx context.Context) error {
-		_, err := p.csi.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{VolumeId: diskOf(v.name), NodeId: node, VolumeCapability: v.capability()})
+		_, err := p.csi.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
+			VolumeId:         diskOf(v.name),
+			NodeId:           node,
+			VolumeCapability: v.capability(),
+		})
 		return err
 	})
 }
 
 func (w *world) unpublish(p *process, v *volumeModel, node string, timeout time.Duration) *call {
 	return w.begin(p.owner, "Unpublish "+v.name+" "+node, timeout, func(ctx context.Context) error {
-		_, err := p.csi.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: diskOf(v.name), NodeId: node})
+		_, err := p.csi.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
+			VolumeId: diskOf(v.name),
+			NodeId:   node,
+		})
 		return err
 	})
 }
@@ -305,10 +382,17 @@ func (w *world) unpublish(p *process, v *volumeModel, node string, timeout time.
 func (w *world) stage(m *machine, v *volumeModel, timeout time.Duration) *call {
 	server := m.server
 	return w.begin(m.plugin, "Stage "+v.name, timeout, func(ctx context.Context) error {
-		_, err := server.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: m.staging(v.name), VolumeCapability: v.capability()})
+		_, err := server.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+			VolumeId:          diskOf(v.name),
+			StagingTargetPath: m.staging(v.name),
+			VolumeCapability:  v.capability(),
+		})
 		if err == nil && v.several {
 			_, err = server.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-				VolumeId: diskOf(v.name), StagingTargetPath: m.staging(v.name), TargetPath: rawTarget(v.name), VolumeCapability: v.capability(),
+				VolumeId:          diskOf(v.name),
+				StagingTargetPath: m.staging(v.name),
+				TargetPath:        rawTarget(v.name),
+				VolumeCapability:  v.capability(),
 			})
 		}
 		return err
@@ -319,11 +403,17 @@ func (w *world) unstage(m *machine, v *volumeModel, timeout time.Duration) *call
 	server := m.server
 	return w.begin(m.plugin, "Unstage "+v.name, timeout, func(ctx context.Context) error {
 		if v.several {
-			if _, err := server.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: diskOf(v.name), TargetPath: rawTarget(v.name)}); err != nil {
+			if _, err := server.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{
+				VolumeId:   diskOf(v.name),
+				TargetPath: rawTarget(v.name),
+			}); err != nil {
 				return err
 			}
 		}
-		_, err := server.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: m.staging(v.name)})
+		_, err := server.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{
+			VolumeId:          diskOf(v.name),
+			StagingTargetPath: m.staging(v.name),
+		})
 		return err
 	})
 }

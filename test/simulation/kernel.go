@@ -29,7 +29,12 @@ func (k kernel) enter(ctx context.Context, what string, ready func() bool) error
 	may := func() bool {
 		return (k.m.slow == "" || !strings.HasPrefix(what, k.m.slow)) && (ready == nil || ready())
 	}
-	if k.m.w.yield(ctx, &access{by: k.by, what: what, over: local, ready: may}) == expired {
+	if k.m.w.yield(ctx, &access{
+		by:    k.by,
+		what:  what,
+		over:  local,
+		ready: may,
+	}) == expired {
 		return ctx.Err()
 	}
 	return nil
@@ -65,7 +70,8 @@ func (k devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 		disk, _ := k.diskAt(ctx, lun)
 		return disk, disk != ""
 	}
-	if err := k.enter(ctx, fmt.Sprintf("find device at LUN %d", lun), func() bool { _, found := at(); return found }); err != nil {
+	if err := k.enter(ctx, fmt.Sprintf("find device at LUN %d", lun),
+		func() bool { _, found := at(); return found }); err != nil {
 		return provisioner.Device{}, provisioner.Errorf(provisioner.NotFound, "no device at LUN %d: %w", lun, err)
 	}
 	disk, _ := at()
@@ -73,8 +79,8 @@ func (k devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 	return provisioner.Device{Path: k.m.deviceOf(disk, lun).path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
 }
 
-// deviceOf returns the device of a disk that is attached at a LUN, which gets the first name that no device has, or one that is gone and that
-// nothing holds: then the name means another disk.
+// deviceOf returns the device of a disk that is attached at a LUN, which gets the first name that
+// no device has, or one that is gone and that nothing holds: then the name means another disk.
 func (m *machine) deviceOf(disk string, lun int32) *device {
 	for _, d := range m.devices {
 		if d.disk == disk && !d.cut {
@@ -84,7 +90,11 @@ func (m *machine) deviceOf(disk string, lun int32) *device {
 	for i := 0; ; i++ {
 		path := fmt.Sprintf("/dev/sd%c", 'a'+i)
 		if d := m.devices[path]; d == nil || d.cut && !m.holds(path) {
-			m.devices[path] = &device{path: path, disk: disk, lun: lun}
+			m.devices[path] = &device{
+				path: path,
+				disk: disk,
+				lun:  lun,
+			}
 			m.w.pathChanged(m, disk)
 			return m.devices[path]
 		}
@@ -263,7 +273,11 @@ func (k mounts) Mount(ctx context.Context, path, target, fsType string, _ []stri
 		k.m.w.maysMount(k.m, volumeOf(d.disk))
 		k.isReserved(d)
 	}
-	k.add(provisioner.MountPoint{Source: path, Target: target, FSType: fsType})
+	k.add(provisioner.MountPoint{
+		Source: path,
+		Target: target,
+		FSType: fsType,
+	})
 	return nil
 }
 
@@ -278,7 +292,8 @@ func (k mounts) add(point provisioner.MountPoint) {
 	k.m.mounts[point.Target] = mount{point, volumeAt(point.Target)}
 }
 
-// Bind implements provisioner.Mounts: a pod gets a filesystem that is mounted, whether its device works or not, or the device of a raw block volume.
+// Bind implements provisioner.Mounts: a pod gets a filesystem that is mounted, whether its device
+// works or not, or the device of a raw block volume.
 func (k mounts) Bind(ctx context.Context, source, target string, _ bool, _ []string) error {
 	what := source
 	if filepath.IsAbs(source) && filepath.Base(source) == stagingName {
@@ -288,7 +303,11 @@ func (k mounts) Bind(ctx context.Context, source, target string, _ bool, _ []str
 		return err
 	}
 	if staged, found := k.m.mounts[source]; found {
-		k.add(provisioner.MountPoint{Source: staged.Source, Target: target, FSType: staged.FSType})
+		k.add(provisioner.MountPoint{
+			Source: staged.Source,
+			Target: target,
+			FSType: staged.FSType,
+		})
 		return nil
 	}
 	d, err := k.device(source)
@@ -323,8 +342,9 @@ func (k mounts) List(context.Context) ([]provisioner.MountPoint, error) {
 	return points, nil
 }
 
-// gatedClock is the bubble's clock. A caller that stops a timer, because something else happened first, waits for its turn: the other event is still in
-// progress in another goroutine, and Go's scheduler must not decide the order of the two.
+// gatedClock is the bubble's clock. A caller that stops a timer, because something else happened
+// first, waits for its turn: the other event is still in progress in another goroutine, and Go's
+// scheduler must not decide the order of the two.
 type gatedClock struct{ k kernel }
 
 func (c gatedClock) Now() time.Time                         { return time.Now() }

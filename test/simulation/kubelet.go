@@ -21,12 +21,14 @@ type mountState int
 
 const (
 	notMounted mountState = iota
-	// uncertain: a call ended with a code that is not final, or the kubelet found the mount's directory when it started.
+	// uncertain: a call ended with a code that is not final, or the kubelet found the mount's
+	// directory when it started.
 	uncertain
 	mounted
 )
 
-// kubelet is the volume manager of a machine's kubelet. It calls the node plug-in as the kubelet of Kubernetes 1.36 does:
+// kubelet is the volume manager of a machine's kubelet. It calls the node plug-in as the kubelet of
+// Kubernetes 1.36 does:
 //
 //   - It stages a volume only if it does not hold the volume for staged. While any pod on the machine wants the volume, the volume stays
 //     staged, and the next pod gets a NodePublishVolume only.
@@ -35,15 +37,17 @@ const (
 //   - When it starts, it finds the volumes that have a directory of a pod. They are uncertain, and no error makes the kubelet forget them.
 //   - While it is dead it makes no calls, and Kubernetes calls the Node not ready. Containers and the node plug-in go on.
 //
-// A kubelet that is restarted while a volume is staged for no pod forgets that volume permanently. That is a defect of Kubernetes. A driver can
-// see it only after a NodeUnstageVolume that failed, so a kubelet here does not die before that.
+// A kubelet that is restarted while a volume is staged for no pod forgets that volume permanently.
+// That is a defect of Kubernetes. A driver can see it only after a NodeUnstageVolume that failed,
+// so a kubelet here does not die before that.
 type kubelet struct {
 	m *machine
 	// dead is when the kubelet died; zero while it lives.
 	dead    time.Time
 	pods    []*localPod
 	volumes []*localVolume
-	// started counts the starts. The end of a call of an earlier start means nothing to the kubelet.
+	// started counts the starts. The end of a call of an earlier start means nothing to the
+	// kubelet.
 	started int
 	cancel  context.CancelFunc
 	ctx     context.Context
@@ -64,7 +68,8 @@ type localVolume struct {
 	v             *volumeModel
 	device        mountState
 	reconstructed bool
-	// busy says that a call is under way. The next one comes at next, after failures that many times in a row.
+	// busy says that a call is under way. The next one comes at next, after failures that many
+	// times in a row.
 	busy     bool
 	next     time.Time
 	failures int
@@ -76,7 +81,8 @@ func newKubelet(m *machine) *kubelet {
 	return k
 }
 
-// start starts the kubelet, or starts it again: what it knew is lost, but for what it finds in the directories of pods.
+// start starts the kubelet, or starts it again: what it knew is lost, but for what it finds in the
+// directories of pods.
 func (k *kubelet) start() {
 	k.halt()
 	k.dead = time.Time{}
@@ -108,11 +114,13 @@ func (k *kubelet) die() {
 	k.dead = k.m.w.now()
 }
 
-// mayDie reports whether the kubelet would forget no volume that is staged, or only volumes whose unstage was begun.
+// mayDie reports whether the kubelet would forget no volume that is staged, or only volumes whose
+// unstage was begun.
 func (k *kubelet) mayDie() bool {
 	return !slices.ContainsFunc(k.volumes, func(l *localVolume) bool {
 		begun := k.m.w.entry(k.m, l.v.name) == apiv1.PhaseUnstaging
-		return l.busy || l.device != notMounted && !begun && !slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted })
+		return l.busy || l.device != notMounted && !begun &&
+			!slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted })
 	})
 }
 
@@ -167,11 +175,15 @@ func (k *kubelet) choices() []func() {
 		}
 	}
 	for _, l := range k.volumes {
-		if l.busy || l.next.After(now) || k.wanted(l.v) || slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted }) {
+		if l.busy || l.next.After(now) || k.wanted(l.v) ||
+			slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted }) {
 			continue
 		}
 		if l.device == notMounted {
-			choices = append(choices, func() { k.volumes = slices.DeleteFunc(k.volumes, func(other *localVolume) bool { return other == l }) })
+			choices = append(choices, func() {
+				k.volumes = slices.DeleteFunc(k.volumes,
+					func(other *localVolume) bool { return other == l })
+			})
 		} else {
 			choices = append(choices, func() { k.unstage(l) })
 		}
@@ -179,7 +191,8 @@ func (k *kubelet) choices() []func() {
 	return choices
 }
 
-// behind says that the API server has something of the machine's pods that the kubelet does not know.
+// behind says that the API server has something of the machine's pods that the kubelet does not
+// know.
 func (k *kubelet) behind() bool {
 	for _, p := range k.pods {
 		if !p.ending && (p.deleting || p.gone) {
@@ -220,7 +233,8 @@ func (k *kubelet) forget(p *localPod) {
 	k.pods = slices.DeleteFunc(k.pods, func(other *localPod) bool { return other == p })
 }
 
-// attached says that the kubelet may mount the volume: Kubernetes has attached it, or does not attach at all.
+// attached says that the kubelet may mount the volume: Kubernetes has attached it, or does not
+// attach at all.
 func (k *kubelet) attached(v *volumeModel) bool {
 	w := k.m.w
 	return w.byPods || w.attaching[shareOf(v, k.m)].is(attachedState) && w.inUse(k.m, v)
@@ -241,7 +255,8 @@ func (k *kubelet) tell() {
 	k.m.w.changeNode(k.m, func(n *corev1.Node) { n.Status.VolumesInUse = k.inUse() })
 }
 
-// final says of the answer of a node plug-in whether the kubelet takes it for the end of what it asked for.
+// final says of the answer of a node plug-in whether the kubelet takes it for the end of what it
+// asked for.
 func final(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.ResourceExhausted, codes.Aborted:
@@ -300,7 +315,11 @@ func (k *kubelet) run(l *localVolume, steps ...step) {
 			by, server := k.m.plugin, k.m.server
 			what := at.what + " " + k.m.name
 			err := w.answer(at.do(withActor(ctx, what), server))
-			w.yield(context.Background(), &access{by: by, what: what + " returns", over: local})
+			w.yield(context.Background(), &access{
+				by:   by,
+				what: what + " returns",
+				over: local,
+			})
 			if k.started != started {
 				return
 			}
@@ -328,7 +347,10 @@ func (k *kubelet) mount(l *localVolume, p *localPod) {
 	v := l.v
 	publish := step{"NodePublish " + p.name, func(ctx context.Context, s *node.Server) error {
 		_, err := s.NodePublishVolume(context.WithValue(ctx, publishing{}, true), &csi.NodePublishVolumeRequest{
-			VolumeId: diskOf(v.name), StagingTargetPath: k.m.staging(v.name), TargetPath: p.target(), VolumeCapability: v.capability(),
+			VolumeId:          diskOf(v.name),
+			StagingTargetPath: k.m.staging(v.name),
+			TargetPath:        p.target(),
+			VolumeCapability:  v.capability(),
 		})
 		return err
 	}, func(err error) { p.mount = p.mount.after(err, p.reconstructed) }}
@@ -337,7 +359,11 @@ func (k *kubelet) mount(l *localVolume, p *localPod) {
 		return
 	}
 	k.run(l, step{"NodeStage " + v.name, func(ctx context.Context, s *node.Server) error {
-		_, err := s.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: diskOf(v.name), StagingTargetPath: k.m.staging(v.name), VolumeCapability: v.capability()})
+		_, err := s.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+			VolumeId:          diskOf(v.name),
+			StagingTargetPath: k.m.staging(v.name),
+			VolumeCapability:  v.capability(),
+		})
 		return err
 	}, func(err error) {
 		if l.device = l.device.after(err, l.reconstructed); err == nil {
@@ -359,7 +385,10 @@ func (k *kubelet) unpublish(l *localVolume, p *localPod) {
 
 func (k *kubelet) unstage(l *localVolume) {
 	k.run(l, step{"NodeUnstage " + l.v.name, func(ctx context.Context, s *node.Server) error {
-		_, err := s.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: diskOf(l.v.name), StagingTargetPath: k.m.staging(l.v.name)})
+		_, err := s.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{
+			VolumeId:          diskOf(l.v.name),
+			StagingTargetPath: k.m.staging(l.v.name),
+		})
 		return err
 	}, func(err error) {
 		if l.device = uncertain; err == nil {

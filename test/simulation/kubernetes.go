@@ -9,8 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The objects that Kubernetes has of volumes: PersistentVolumes and their claims, a pod for each volume that a kubelet stages, and the volumes in use of
-// each Node, which the failover has to remove from a lost node before Kubernetes unpublishes them.
+// The objects that Kubernetes has of volumes: PersistentVolumes and their claims, a pod for each
+// volume that a kubelet stages, and the volumes in use of each Node, which the failover has to
+// remove from a lost node before Kubernetes unpublishes them.
 
 const podNamespace = "default"
 
@@ -18,7 +19,8 @@ func inUseName(v *volumeModel) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driverName + "^" + diskOf(v.name))
 }
 
-// addPersistentVolume creates the PersistentVolume and the PersistentVolumeClaim of a volume, bound to each other.
+// addPersistentVolume creates the PersistentVolume and the PersistentVolumeClaim of a volume, bound
+// to each other.
 func (w *world) addPersistentVolume(v *volumeModel) {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.name}}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: diskOf(v.name)}
@@ -66,9 +68,18 @@ func (w *world) usePod(m *machine, v *volumeModel) {
 		return // as nearly always, and a look is cheaper than a write that changes nothing
 	}
 	yes, p := true, podOf(v, m)
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: v.name, UID: types.UID(v.name), Controller: &yes}}
+	p.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "apps/v1",
+		Kind:       "StatefulSet",
+		Name:       v.name,
+		UID:        types.UID(v.name),
+		Controller: &yes,
+	}}
 	p.Spec.NodeName = m.name
-	p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name}}}}
+	p.Spec.Volumes = []corev1.Volume{{
+		Name:         "data",
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name}},
+	}}
 	_ = w.store.Create(p)
 	if w.byPods {
 		return // the kubelet tells only of volumes that are attached for it
@@ -92,7 +103,8 @@ func (w *world) endPod(m *machine, v *volumeModel) {
 		return
 	}
 	w.changeNode(m, func(n *corev1.Node) {
-		n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool { return name == inUseName(v) })
+		n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse,
+			func(name corev1.UniqueVolumeName) bool { return name == inUseName(v) })
 	})
 }
 
@@ -108,7 +120,8 @@ func (w *world) changeNode(m *machine, change func(*corev1.Node)) {
 	w.must(w.store.Update(n, true))
 }
 
-// inUse says whether Kubernetes holds the volume to be in use on a node, and so does not unpublish it.
+// inUse says whether Kubernetes holds the volume to be in use on a node, and so does not unpublish
+// it.
 func (w *world) inUse(m *machine, v *volumeModel) bool {
 	return slices.Contains(m.volumesInUse(), inUseName(v))
 }

@@ -145,7 +145,8 @@ func (w *world) ownershipChanged(v, next *apiv1.AzVolume) {
 	switch {
 	case after.Epoch < before.Epoch:
 		w.broken("law 1: the epoch of %s shrinks from %d to %d", v.Name, before.Epoch, after.Epoch)
-	case after.State == apiv1.OwnershipHeld && after.Epoch != before.Epoch+1 && !((w.edits || w.clusters) && after.Epoch > before.Epoch):
+	case after.State == apiv1.OwnershipHeld && after.Epoch != before.Epoch+1 &&
+		!((w.edits || w.clusters) && after.Epoch > before.Epoch):
 		w.broken("law 1: a node acquires ownership of %s and the epoch changes from %d to %d", v.Name, before.Epoch, after.Epoch)
 	case before.State != apiv1.OwnershipReleased && after.State != apiv1.OwnershipReleased && after.NodeName != before.NodeName:
 		w.broken("law 1: the ownership of %s changes from %s to %s without a release", v.Name, describe(before), describe(after))

@@ -9,9 +9,11 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// A liar is a machine whose token is in wrong hands: an attacker writes false reports into the machine's own AzDriverNode, which is all that the
-// token allows. No pod is put on a liar, so that every volume is one of other nodes, and every law holds for all volumes as it does without a liar. The
-// simulation does not check a volume that is published to the liar: the liar can write to it, and can report that it does not.
+// A liar is a machine whose token is in wrong hands: an attacker writes false reports into the
+// machine's own AzDriverNode, which is all that the token allows. No pod is put on a liar, so that
+// every volume is one of other nodes, and every law holds for all volumes as it does without a
+// liar. The simulation does not check a volume that is published to the liar: the liar can write to
+// it, and can report that it does not.
 
 // hosts are the machines that pods are put on.
 func (w *world) hosts() []*machine {
@@ -23,7 +25,12 @@ func (w *world) hosts() []*machine {
 
 // spec is what the node plug-in of a machine says of itself.
 func (m *machine) spec() apiv1.AzDriverNodeSpec {
-	spec := apiv1.AzDriverNodeSpec{VMID: vmOf(m.name), VMSize: vmSize, Location: location, Zone: "1"}
+	spec := apiv1.AzDriverNodeSpec{
+		VMID:     vmOf(m.name),
+		VMSize:   vmSize,
+		Location: location,
+		Zone:     "1",
+	}
 	if m.pretends != nil {
 		spec.VMID = vmOf(m.pretends.name)
 	}
@@ -61,7 +68,8 @@ func (w *world) lie() {
 	case 5:
 		what, d.Status.MountsScannedTime, d.Status.BootID = "no scan", nil, "another boot"
 	case 6:
-		what, d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = "heartbeats for ever", &metav1.MicroTime{Time: w.now().Add(1000 * time.Hour)}, 1<<30
+		what, d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = "heartbeats for ever", &metav1.MicroTime{Time: w.now().Add(
+			1000 * time.Hour)}, 1<<30
 	default:
 		what, d.Status.Capacity = "room for many disks", &apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: vmSize}
 	}
@@ -69,8 +77,10 @@ func (w *world) lie() {
 	w.must(w.store.Update(d, true))
 }
 
-// endLies makes a person repair the liar whose attachments were edited, or whose disks were detached at Azure. The driver asks Azure nothing about the VM of a node
-// that is not believed (ADR 0013): what only the answer of Azure about that VM shows is not noticed until the node is believed again.
+// endLies makes a person repair the liar whose attachments were edited, or whose disks were
+// detached at Azure. The driver asks Azure nothing about the VM of a node that is not believed (ADR
+// 0013): what only the answer of Azure about that VM shows is not noticed until the node is
+// believed again.
 func (w *world) endLies() {
 	m := w.liar
 	if m == nil || !w.mislaid {
@@ -89,9 +99,13 @@ func (w *world) endLies() {
 // inventedEntry is of a volume that the liar does not hold.
 func (w *world) inventedEntry(v *volumeModel) apiv1.StagedVolume {
 	entry := apiv1.StagedVolume{
-		VolumeName: v.name, Epoch: int64(w.random.IntN(4)), Phase: pick(w.random, []apiv1.StagePhase{apiv1.PhaseStaging, apiv1.PhaseStaged, apiv1.PhaseUnstaging}),
-		Device: "/dev/sdz", SizeBytes: 1 << uint(w.random.IntN(50)), StagingPath: "/nowhere",
-		Filesystem: &apiv1.FilesystemRecord{Type: "xfs", UUID: "invented"},
+		VolumeName:  v.name,
+		Epoch:       int64(w.random.IntN(4)),
+		Phase:       pick(w.random, []apiv1.StagePhase{apiv1.PhaseStaging, apiv1.PhaseStaged, apiv1.PhaseUnstaging}),
+		Device:      "/dev/sdz",
+		SizeBytes:   1 << uint(w.random.IntN(50)),
+		StagingPath: "/nowhere",
+		Filesystem:  &apiv1.FilesystemRecord{Type: "xfs", UUID: "invented"},
 	}
 	if o := w.volume(v.name); o != nil && o.Status.Primary != nil && w.random.IntN(2) == 0 {
 		entry.Epoch = o.Status.Primary.Epoch

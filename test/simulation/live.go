@@ -70,7 +70,8 @@ func (w *world) act() {
 	}
 	v, m, p := pick(w.random, w.volumes), pick(w.random, w.hosts()), w.alive()
 	// Where something can happen.
-	if object := w.volume(v.name); object != nil && object.Status.Primary != nil && object.Status.Primary.NodeName != "" && w.random.IntN(2) == 0 {
+	if object := w.volume(v.name); object != nil && object.Status.Primary != nil && object.Status.Primary.NodeName != "" &&
+		w.random.IntN(2) == 0 {
 		m = w.machine(object.Status.Primary.NodeName)
 	}
 	if shares := w.attachments(v.name); v.several && len(shares) > 0 && w.random.IntN(4) > 0 {
@@ -118,7 +119,8 @@ func (w *world) act() {
 // actOnPods does one thing in a history with kubelets.
 func (w *world) actOnPods() {
 	m := pick(w.random, w.machines)
-	if v := w.volume(pick(w.random, w.volumes).name); v != nil && v.Status.Primary != nil && v.Status.Primary.NodeName != "" && w.random.IntN(2) == 0 {
+	if v := w.volume(pick(w.random, w.volumes).name); v != nil && v.Status.Primary != nil && v.Status.Primary.NodeName != "" &&
+		w.random.IntN(2) == 0 {
 		m = w.machine(v.Status.Primary.NodeName)
 	}
 	switch n := w.random.IntN(100); {
@@ -150,7 +152,8 @@ func (w *world) kubeletFails(m *machine) {
 	}
 }
 
-// loseUser takes a machine away that writes to a volume, for long enough to be noticed, and has the volume unpublished, as Kubernetes would.
+// loseUser takes a machine away that writes to a volume, for long enough to be noticed, and has the
+// volume unpublished, as Kubernetes would.
 func (w *world) loseUser() {
 	v := pick(w.random, w.volumes)
 	writers := w.writers(v.name)

@@ -43,7 +43,8 @@ type machine struct {
 	mounts  map[string]mount
 	devices map[string]*device
 	leaks   []leak
-	// slow says how the names of those effects on the kernel begin that do not happen yet; "" for none.
+	// slow says how the names of those effects on the kernel begin that do not happen yet; "" for
+	// none.
 	slow string
 	// pretended are the keys that a mutant has not registered, by disk.
 	pretended map[string]provisioner.ReservationKey
@@ -75,7 +76,8 @@ type device struct {
 	used bool
 	// cut says that it takes no writes any more: the disk was detached or the power failed.
 	cut bool
-	// late is until when writes in flight may reach the disk although another machine has reserved it.
+	// late is until when writes in flight may reach the disk although another machine has reserved
+	// it.
 	late time.Time
 }
 
@@ -125,17 +127,42 @@ func (m *machine) startPlugin() {
 	api := m.w.tamper(memapi.NewClient(m.w.store, m.w.gate(m.plugin), nil), m.name)
 	host := kernel{m, m.plugin}
 	report := nodereport.New(nodereport.Options{
-		Client: api, Namespace: namespace, NodeName: m.name, Spec: m.spec(), DriverVersion: "simulated",
-		SlowInterval: 10 * time.Second, FastInterval: 2 * time.Second, ProbedInterval: 30 * time.Second,
-		Scanner: nodereport.Scanner{KubeletDir: m.kubeletDir(), DriverName: driverName, BootID: m.bootID(), Records: m.records, Mounts: host.Mounts(), Devices: host.Devices()},
-		Clock:   gatedClock{host},
+		Client:         api,
+		Namespace:      namespace,
+		NodeName:       m.name,
+		Spec:           m.spec(),
+		DriverVersion:  "simulated",
+		SlowInterval:   10 * time.Second,
+		FastInterval:   2 * time.Second,
+		ProbedInterval: 30 * time.Second,
+		Scanner: nodereport.Scanner{
+			KubeletDir: m.kubeletDir(),
+			DriverName: driverName,
+			BootID:     m.bootID(),
+			Records:    m.records,
+			Mounts:     host.Mounts(),
+			Devices:    host.Devices(),
+		},
+		Clock: gatedClock{host},
 	})
 	report.SetReady(true, "Serving", "")
 	m.server = node.New(node.Options{
-		NodeName: m.name, DriverName: driverName, Namespace: namespace, Instance: m.spec(), BootID: m.bootID(), Cluster: clusterIdentity, Client: api, Host: host,
-		Report: report, Records: m.records, Limit: node.Limit{Volumes: slots},
-		AwaitPublish: m.w.byPods, DiskAt: m.w.metadata(host.diskAt), Reservations: true, FencesAtOnce: 1,
-		NewUUID: func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },
+		NodeName:     m.name,
+		DriverName:   driverName,
+		Namespace:    namespace,
+		Instance:     m.spec(),
+		BootID:       m.bootID(),
+		Cluster:      clusterIdentity,
+		Client:       api,
+		Host:         host,
+		Report:       report,
+		Records:      m.records,
+		Limit:        node.Limit{Volumes: slots},
+		AwaitPublish: m.w.byPods,
+		DiskAt:       m.w.metadata(host.diskAt),
+		Reservations: true,
+		FencesAtOnce: 1,
+		NewUUID:      func() string { m.w.uuids++; return fmt.Sprintf("fs-%d", m.w.uuids) },
 	})
 	plugin := m.plugin
 	go func() {
@@ -222,7 +249,8 @@ func (m *machine) writes(volume string) bool {
 	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.volume == volume && m.works(l.path) && !m.ended(l) })
 }
 
-// look makes the kernel notice detached disks. It is called after each step, so that it misses no detach.
+// look makes the kernel notice detached disks. It is called after each step, so that it misses no
+// detach.
 func (m *machine) look() {
 	for _, d := range m.devices {
 		if lun, attached := m.w.azure.holds(vmOf(m.name), d.disk); !attached || lun != d.lun {
@@ -231,7 +259,8 @@ func (m *machine) look() {
 	}
 }
 
-// unheard is when the API server last heard of a kubelet that is silent now; zero if it is not silent.
+// unheard is when the API server last heard of a kubelet that is silent now; zero if it is not
+// silent.
 func (m *machine) unheard() time.Time {
 	if m.silentSince.IsZero() && m.kubelet != nil {
 		return m.kubelet.dead
@@ -239,7 +268,8 @@ func (m *machine) unheard() time.Time {
 	return m.silentSince
 }
 
-// updateNode writes the Node as Kubernetes' node controller does: not ready some time after the kubelet became silent.
+// updateNode writes the Node as Kubernetes' node controller does: not ready some time after the
+// kubelet became silent.
 func (m *machine) updateNode() {
 	since := m.unheard()
 	if since.IsZero() && !m.w.apiDown && m.w.now().Sub(m.renewed) >= leaseDuration/3 {
@@ -260,7 +290,11 @@ func (m *machine) updateNode() {
 	if m.w.store.Get(clientKey(n), n) != nil {
 		return
 	}
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(m.w.now())}}
+	n.Status.Conditions = []corev1.NodeCondition{{
+		Type:               corev1.NodeReady,
+		Status:             ready,
+		LastTransitionTime: metav1.NewTime(m.w.now()),
+	}}
 	m.w.note("Node %s is ready: %s", m.name, ready)
 	_ = m.w.store.Update(n, true)
 }
@@ -274,7 +308,11 @@ func (m *machine) renewLease() {
 	seconds, now := int32(leaseDuration/time.Second), metav1.NewMicroTime(m.renewed)
 	l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: m.name}}
 	create := m.w.store.Get(clientKey(l), l) != nil
-	l.Spec = coordinationv1.LeaseSpec{HolderIdentity: &m.name, LeaseDurationSeconds: &seconds, RenewTime: &now}
+	l.Spec = coordinationv1.LeaseSpec{
+		HolderIdentity:       &m.name,
+		LeaseDurationSeconds: &seconds,
+		RenewTime:            &now,
+	}
 	if create {
 		_ = m.w.store.Create(l)
 		return

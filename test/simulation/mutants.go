@@ -12,19 +12,21 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Mutant is a law that the driver breaks. The simulation breaks it from outside: it changes what the driver reads and writes, so that the
-// driver acts as if a check were missing.
+// Mutant is a law that the driver breaks. The simulation breaks it from outside: it changes what
+// the driver reads and writes, so that the driver acts as if a check were missing.
 type Mutant string
 
 // The mutants.
 const (
-	// NoCompareAndSwap: an ownership is written even if the AzVolume has changed since it was read (law 1).
+	// NoCompareAndSwap: an ownership is written even if the AzVolume has changed since it was read
+	// (law 1).
 	NoCompareAndSwap Mutant = "no compare-and-swap"
 	// NoEpochCheck: a node stages every attached volume, also one that is being released (law 2).
 	NoEpochCheck Mutant = "no epoch check"
 	// NoProof: every report of a node counts as a proof (law 3).
 	NoProof Mutant = "no proof"
-	// NoFence: the disk is not detached from a node that has power, whether it is cut off or reachable again (law 3).
+	// NoFence: the disk is not detached from a node that has power, whether it is cut off or
+	// reachable again (law 3).
 	NoFence Mutant = "no fence of a node that lives"
 	// FinalizerFirst: the finalizer is removed before the disk is detached.
 	FinalizerFirst Mutant = "finalizer before detach"
@@ -34,7 +36,8 @@ const (
 	RecordIsDisk Mutant = "record is disk"
 	// AbsenceIsProof: a forced detach is complete as soon as the VM does not list the disk (law 3).
 	AbsenceIsProof Mutant = "absence from the list is proof"
-	// DownIsProof: a VM that Azure reports as stopped or deallocated counts as one that cannot write any more, and its disks stay (law 3).
+	// DownIsProof: a VM that Azure reports as stopped or deallocated counts as one that cannot
+	// write any more, and its disks stay (law 3).
 	DownIsProof Mutant = "down is proof"
 	// HibernatedIsDown: so does a VM that is hibernated (law 3).
 	HibernatedIsDown Mutant = "hibernated is down"
@@ -73,7 +76,11 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	switch o := into.(type) {
 	case *apiv1.AzVolume:
 		if t.w.options.Mutant == NoEpochCheck && t.node != "" {
-			o.Status.Primary = &apiv1.Ownership{NodeName: t.node, Epoch: 1, State: apiv1.OwnershipHeld}
+			o.Status.Primary = &apiv1.Ownership{
+				NodeName: t.node,
+				Epoch:    1,
+				State:    apiv1.OwnershipHeld,
+			}
 		}
 		if t.w.options.Mutant == RecordIsDisk && t.node == "" {
 			o.Spec.DeleteDisk = o.DeletionTimestamp != nil
@@ -102,9 +109,11 @@ type tamperedStatus struct {
 }
 
 // Patch implements client.SubResourceWriter.
-func (s tamperedStatus) Patch(ctx context.Context, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+func (s tamperedStatus) Patch(ctx context.Context, o client.Object, patch client.Patch,
+	options ...client.SubResourcePatchOption) error {
 	a, isAttachment := o.(*apiv1.AzVolumeAttachment)
-	if s.t.w.options.Mutant == FinalizerFirst && isAttachment && a.DeletionTimestamp != nil && a.Status.State == apiv1.AttachmentDetaching {
+	if s.t.w.options.Mutant == FinalizerFirst && isAttachment && a.DeletionTimestamp != nil &&
+		a.Status.State == apiv1.AttachmentDetaching {
 		without := a.DeepCopy()
 		without.Finalizers = nil
 		return s.t.Client.Patch(ctx, without, client.MergeFrom(a))
@@ -136,16 +145,19 @@ func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...
 	return nil
 }
 
-// absent reports whether a mutant takes it for the end of a detach that the VM does not list the disk.
+// absent reports whether a mutant takes it for the end of a detach that the VM does not list the
+// disk.
 func (a azureClient) absent(vm, disk string) bool {
 	if a.w.options.Mutant != AbsenceIsProof || vm == "" {
 		return false
 	}
 	disks, err := a.Cloud.Attachments().List(context.Background(), vm)
-	return err == nil && !slices.ContainsFunc(disks, func(d provisioner.Attachment) bool { return strings.EqualFold(d.DiskID, disk) })
+	return err == nil && !slices.ContainsFunc(disks,
+		func(d provisioner.Attachment) bool { return strings.EqualFold(d.DiskID, disk) })
 }
 
-// leftAttached reports whether a mutant takes the power state of a VM for the proof, and leaves its disks attached.
+// leftAttached reports whether a mutant takes the power state of a VM for the proof, and leaves its
+// disks attached.
 func (a azureAttachments) leftAttached(vm string) bool {
 	i, err := a.Cloud.Instances().Get(context.Background(), vm)
 	switch a.w.options.Mutant {

@@ -9,8 +9,9 @@ import (
 	"time"
 )
 
-// Faults of one node: a disk that a person detaches, so that its LUN becomes another disk's; a mount namespace that keeps a
-// filesystem mounted; a volume that another driver staged, for which there is no record.
+// Faults of one node: a disk that a person detaches, so that its LUN becomes another disk's; a
+// mount namespace that keeps a filesystem mounted; a volume that another driver staged, for which
+// there is no record.
 
 // leak is a device that a mount namespace on the machine keeps mounted, and can write to.
 type leak struct {
@@ -46,7 +47,11 @@ func (w *world) detachManually(m *machine, v *volumeModel) {
 	w.note("a person detaches %s from %s manually", v.name, m.name)
 	w.mislaid = w.mislaid || m == w.liar
 	w.azure.changed = true
-	w.azure.operations[op.Token()] = &began{vm: vm, disk: disk, ends: w.now().Add(w.latency.Detach)}
+	w.azure.operations[op.Token()] = &began{
+		vm:   vm,
+		disk: disk,
+		ends: w.now().Add(w.latency.Detach),
+	}
 }
 
 // leakOrNot makes a new mount namespace copy the mounts of a volume, or ends the existing ones.
@@ -75,11 +80,12 @@ func (m *machine) targets() []string {
 	return targets
 }
 
-// forgetRecord makes a staged volume look as if the V1 driver had staged it: it has a mount and the kubelet's file beside it, and no record.
-// It returns whether it did.
+// forgetRecord makes a staged volume look as if the V1 driver had staged it: it has a mount and the
+// kubelet's file beside it, and no record. It returns whether it did.
 func (m *machine) forgetRecord(v *volumeModel) bool {
 	record, found, err := m.records.Get(v.name)
-	if _, staged := m.mounts[m.staging(v.name)]; err != nil || !found || !staged || record.Block || record.Formatting != nil || !m.on {
+	if _, staged := m.mounts[m.staging(v.name)]; err != nil || !found || !staged || record.Block || record.Formatting != nil ||
+		!m.on {
 		return false
 	}
 	m.w.note("%s forgets that it staged %s itself", m.name, v.name)
@@ -94,7 +100,8 @@ func (m *machine) forgetRecord(v *volumeModel) bool {
 	return true
 }
 
-// overlap makes a standby take the lease from a leader that runs on for a while, as it does when it judges the leader's own node Lost.
+// overlap makes a standby take the lease from a leader that runs on for a while, as it does when it
+// judges the leader's own node Lost.
 func (w *world) overlap() {
 	old := w.leader()
 	for _, p := range w.processes {

@@ -31,13 +31,27 @@ func (p *podModel) target() string { return "/pods/" + p.name + "/" + p.v.name }
 // addPod puts a pod on a node.
 func (w *world) addPod(v *volumeModel, m *machine) {
 	w.podSerial++
-	p := &podModel{name: fmt.Sprintf("%s-pod-%d", v.name, w.podSerial), v: v, m: m, since: w.now()}
+	p := &podModel{
+		name:  fmt.Sprintf("%s-pod-%d", v.name, w.podSerial),
+		v:     v,
+		m:     m,
+		since: w.now(),
+	}
 	w.pods = append(w.pods, p)
 	yes := true
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: p.name}}
-	o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: v.name, UID: types.UID(v.name), Controller: &yes}}
+	o.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "apps/v1",
+		Kind:       "ReplicaSet",
+		Name:       v.name,
+		UID:        types.UID(v.name),
+		Controller: &yes,
+	}}
 	o.Spec.NodeName = m.name
-	o.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name}}}}
+	o.Spec.Volumes = []corev1.Volume{{
+		Name:         "data",
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name}},
+	}}
 	w.note("pod %s is bound to %s", p.name, m.name)
 	w.must(w.store.Create(o))
 }
@@ -45,7 +59,10 @@ func (w *world) addPod(v *volumeModel, m *machine) {
 // removePod removes a pod from the API server.
 func (w *world) removePod(p *podModel) {
 	if !p.gone {
-		w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: p.name}}, client.DeleteOptions{GracePeriodSeconds: new(int64)}))
+		w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: podNamespace,
+			Name:      p.name,
+		}}, client.DeleteOptions{GracePeriodSeconds: new(int64)}))
 	}
 	w.pods = slices.DeleteFunc(slices.Clone(w.pods), func(other *podModel) bool { return other == p })
 }
@@ -54,7 +71,10 @@ func (w *world) removePod(p *podModel) {
 func (w *world) endPodModel(p *podModel) {
 	w.note("pod %s is deleted", p.name)
 	p.since = w.now()
-	w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: p.name}}, client.DeleteOptions{}))
+	w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: podNamespace,
+		Name:      p.name,
+	}}, client.DeleteOptions{}))
 }
 
 // podChanged records the state of a pod in the API server. The store is locked.
@@ -124,12 +144,16 @@ func (w *world) usePods() {
 		p := pick(w.random, pods)
 		w.note("a person deletes pod %s by force", p.name)
 		zero := int64(0)
-		w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: podNamespace, Name: p.name}}, client.DeleteOptions{GracePeriodSeconds: &zero}))
+		w.must(w.store.Delete(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			Namespace: podNamespace,
+			Name:      p.name,
+		}}, client.DeleteOptions{GracePeriodSeconds: &zero}))
 	}
 }
 
-// nextPodOn places the next pod of a volume on a machine that is reachable again, as soon as the scheduler allows it: its kubelet may be ending the
-// earlier pod, and believes that the volume is staged.
+// nextPodOn places the next pod of a volume on a machine that is reachable again, as soon as the
+// scheduler allows it: its kubelet may be ending the earlier pod, and believes that the volume is
+// staged.
 func (w *world) nextPodOn(v *volumeModel, m *machine) {
 	if !w.kubelets || w.random.IntN(2) == 0 {
 		return
@@ -146,7 +170,8 @@ func (w *world) nextPodOn(v *volumeModel, m *machine) {
 // afterAWhile is when a person acts on a pod that makes no progress.
 const afterAWhile = 20 * time.Second
 
-// placePods creates and deletes pods until the wanted ones run, as a controller of pods, a scheduler and an attentive person do, and says what is missing.
+// placePods creates and deletes pods until the wanted ones run, as a controller of pods, a
+// scheduler and an attentive person do, and says what is missing.
 func (c *cluster) placePods(v *volumeModel) string {
 	w := c.w
 	wants := v.wants
@@ -171,13 +196,15 @@ func (c *cluster) placePods(v *volumeModel) string {
 			return a.state.String() + " at " + m.name
 		}
 	}
-	if object := w.record(v); len(wants) == 0 && !v.several && object.Status.Primary != nil && object.Status.Primary.State != apiv1.OwnershipReleased {
+	if object := w.record(v); len(wants) == 0 && !v.several && object.Status.Primary != nil &&
+		object.Status.Primary.State != apiv1.OwnershipReleased {
 		return "published to " + object.Status.Primary.NodeName
 	}
 	return ""
 }
 
-// tend deletes a pod that is not wanted, or that has had a dead mount for a while, and by force one of a kubelet that does not end it.
+// tend deletes a pod that is not wanted, or that has had a dead mount for a while, and by force one
+// of a kubelet that does not end it.
 func (c *cluster) tend(p *podModel, wanted bool) string {
 	l := p.local()
 	dead := l != nil && l.mount == mounted && !p.m.live(p.target())

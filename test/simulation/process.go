@@ -83,8 +83,16 @@ func (p *process) start() error {
 	}
 	cloud := azureClient{w, p.owner, w.cloud}
 	p.monitor, err = liveness.New(liveness.Options{
-		Reader: p.client, APIReader: reader, Writer: p.client, Instances: cloud.Instances(), Namespace: namespace, Clock: bubbleClock,
-		Prober: prober{w, p.owner}, StaleAfter: staleAfter, MassLossThreshold: massLoss, Enabled: true,
+		Reader:            p.client,
+		APIReader:         reader,
+		Writer:            p.client,
+		Instances:         cloud.Instances(),
+		Namespace:         namespace,
+		Clock:             bubbleClock,
+		Prober:            prober{w, p.owner},
+		StaleAfter:        staleAfter,
+		MassLossThreshold: massLoss,
+		Enabled:           true,
 	})
 	if err != nil {
 		return err
@@ -102,29 +110,65 @@ func (p *process) start() error {
 		return err
 	}
 	p.csi, err = csicontroller.New(csicontroller.Options{
-		Client: p.client, Reader: reader, Watch: watch, Disks: cloud.Disks(), Attachments: cloud.Attachments(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: bubbleClock, Namespace: namespace, DriverName: driverName,
-		SubscriptionID: subscription, ResourceGroup: group, Location: location, WaitTimeout: 15 * time.Second,
+		Client:          p.client,
+		Reader:          reader,
+		Watch:           watch,
+		Disks:           cloud.Disks(),
+		Attachments:     cloud.Attachments(),
+		Snapshots:       cloud.Snapshots(),
+		SKUs:            cloud.SKUs(),
+		Clock:           bubbleClock,
+		Namespace:       namespace,
+		DriverName:      driverName,
+		SubscriptionID:  subscription,
+		ResourceGroup:   group,
+		Location:        location,
+		WaitTimeout:     15 * time.Second,
 		PublishedByPods: w.byPods,
 	})
 	if err != nil {
 		return err
 	}
 	volumes, err := volume.New(volume.Options{
-		Client: p.client, Reader: reader, Cloud: cloud, Jobs: work.New(withActor(p.ctx, "job"), bubbleClock, 1000), Nodes: nodes, Clock: bubbleClock,
-		Events: silence{}, DriverName: driverName, CleanUpDelay: cleanUpDelay, ReservedSlots: reservedSlots, Workers: workers,
+		Client:        p.client,
+		Reader:        reader,
+		Cloud:         cloud,
+		Jobs:          work.New(withActor(p.ctx, "job"), bubbleClock, 1000),
+		Nodes:         nodes,
+		Clock:         bubbleClock,
+		Events:        silence{},
+		DriverName:    driverName,
+		CleanUpDelay:  cleanUpDelay,
+		ReservedSlots: reservedSlots,
+		Workers:       workers,
 	})
 	if err != nil {
 		return err
 	}
 	attachments, err := attachment.New(attachment.Options{
-		Client: p.client, Reader: reader, Cloud: cloud, Jobs: work.New(withActor(p.ctx, "job"), bubbleClock, 1000), Nodes: nodes, Clock: bubbleClock,
-		Events: silence{}, ReservedSlots: reservedSlots, Workers: workers, Overlap: 10 * time.Second,
+		Client:        p.client,
+		Reader:        reader,
+		Cloud:         cloud,
+		Jobs:          work.New(withActor(p.ctx, "job"), bubbleClock, 1000),
+		Nodes:         nodes,
+		Clock:         bubbleClock,
+		Events:        silence{},
+		ReservedSlots: reservedSlots,
+		Workers:       workers,
+		Overlap:       10 * time.Second,
 	})
 	if err != nil {
 		return err
 	}
 	failovers, err := failover.New(failover.Options{
-		Client: p.client, Reader: reader, Monitor: p.monitor, Clock: bubbleClock, Events: silence{}, DriverName: driverName, OutOfServiceTaint: true, Workers: workers,
+		Client:            p.client,
+		Reader:            reader,
+		Monitor:           p.monitor,
+		Clock:             bubbleClock,
+		Events:            silence{},
+		DriverName:        driverName,
+		OutOfServiceTaint: true,
+		Workers:           workers,
 	})
 	if err != nil {
 		return err
@@ -133,12 +177,31 @@ func (p *process) start() error {
 		SetUp(ctrl.Manager, string) error
 	}{
 		volumes, attachments, failovers,
-		drivernode.New(drivernode.Options{Client: p.client, Reader: reader, Cloud: cloud, FirstConditions: p.monitor.FirstConditions, Clock: bubbleClock, Workers: workers}),
+		drivernode.New(drivernode.Options{
+			Client:          p.client,
+			Reader:          reader,
+			Cloud:           cloud,
+			FirstConditions: p.monitor.FirstConditions,
+			Clock:           bubbleClock,
+			Workers:         workers,
+		}),
 	}
 	if w.byPods {
-		p.setUps = append(p.setUps, attachdetach.New(attachdetach.Options{Client: p.client, Reader: reader, Publisher: publisher{p.csi}, Events: silence{}, Clock: bubbleClock, DriverName: driverName}))
+		p.setUps = append(p.setUps, attachdetach.New(attachdetach.Options{
+			Client:     p.client,
+			Reader:     reader,
+			Publisher:  publisher{p.csi},
+			Events:     silence{},
+			Clock:      bubbleClock,
+			DriverName: driverName,
+		}))
 	} else {
-		p.setUps = append(p.setUps, inuse.New(inuse.Options{Client: p.client, Reader: reader, DriverName: driverName, Workers: workers}))
+		p.setUps = append(p.setUps, inuse.New(inuse.Options{
+			Client:     p.client,
+			Reader:     reader,
+			DriverName: driverName,
+			Workers:    workers,
+		}))
 	}
 	w.note("%s starts", p.name)
 	p.beside("monitor", p.monitor.Start)
@@ -163,7 +226,11 @@ type prober struct {
 
 // Probe implements liveness.Prober.
 func (p prober) Probe(ctx context.Context, node *corev1.Node) liveness.ProbeResult {
-	if p.w.yield(ctx, &access{by: p.by, what: "probe " + node.Name, over: local}) == expired {
+	if p.w.yield(ctx, &access{
+		by:   p.by,
+		what: "probe " + node.Name,
+		over: local,
+	}) == expired {
 		return liveness.ProbeResult{Unknown: true}
 	}
 	c := &connection{m: p.w.machine(node.Name)}
@@ -201,7 +268,13 @@ func (p *process) lead() error {
 	for _, c := range p.running {
 		p.beside(c.name, c.start)
 	}
-	writer := &liveness.ConditionWriter{Client: p.client, Monitor: p.monitor, Namespace: namespace, Clock: unevenClock{bubbleClock}, Events: silence{}}
+	writer := &liveness.ConditionWriter{
+		Client:    p.client,
+		Monitor:   p.monitor,
+		Namespace: namespace,
+		Clock:     unevenClock{bubbleClock},
+		Events:    silence{},
+	}
 	p.beside("conditions", writer.Start)
 	return nil
 }
@@ -212,7 +285,8 @@ func (p *process) stop() {
 	p.w.kill(p.owner, p.cancel)
 }
 
-// choices are what the process could do now, besides its accesses: learn of a change, or reconcile something.
+// choices are what the process could do now, besides its accesses: learn of a change, or reconcile
+// something.
 func (p *process) choices() []func() {
 	if p.dead || p.paused {
 		return nil
@@ -234,7 +308,8 @@ func (p *process) choices() []func() {
 	return choices
 }
 
-// controller is one of the process' controllers. controller-runtime fills its queue; the simulation empties it.
+// controller is one of the process' controllers. controller-runtime fills its queue; the simulation
+// empties it.
 type controller struct {
 	p     *process
 	name  string
@@ -269,8 +344,9 @@ func (c *controller) reconcile(r reconcile.Request) {
 	synctest.Wait()
 }
 
-// roomy grows the stack of a goroutine that has just begun to what nearly each of them needs. Doing so in one step, and while there is nothing on it, costs a
-// tenth of a simulation less than doubling it several times on the way.
+// roomy grows the stack of a goroutine that has just begun to what nearly each of them needs. Doing
+// so in one step, and while there is nothing on it, costs a tenth of a simulation less than
+// doubling it several times on the way.
 //
 //go:noinline
 func roomy(n int) byte {
@@ -296,17 +372,25 @@ func (m fakeManager) GetControllerOptions() (options ctrlconfig.Controller) {
 	return options
 }
 
-// Add adds a controller: it keeps its sources, and the simulation provides its queue and its workers.
+// Add adds a controller: it keeps its sources, and the simulation provides its queue and its
+// workers.
 func (m fakeManager) Add(r manager.Runnable) error {
 	v := reflect.ValueOf(r).Elem()
 	do, ok := v.FieldByName("Do").Interface().(reconcile.Reconciler)
 	if !ok {
 		return fmt.Errorf("%T is no controller", r)
 	}
-	c := &controller{p: m.p, name: v.FieldByName("Name").String(), do: do, start: r.Start, queue: newQueue()}
-	v.FieldByName("NewQueue").Set(reflect.ValueOf(func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
-		return c.queue
-	}))
+	c := &controller{
+		p:     m.p,
+		name:  v.FieldByName("Name").String(),
+		do:    do,
+		start: r.Start,
+		queue: newQueue(),
+	}
+	v.FieldByName("NewQueue").Set(reflect.ValueOf(
+		func(string, workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
+			return c.queue
+		}))
 	v.FieldByName("MaxConcurrentReconciles").SetInt(0)
 	m.p.running = append(m.p.running, c)
 	return nil

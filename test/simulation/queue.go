@@ -23,7 +23,12 @@ type queue struct {
 var _ workqueue.TypedRateLimitingInterface[reconcile.Request] = (*queue)(nil)
 
 func newQueue() *queue {
-	return &queue{at: map[reconcile.Request]time.Time{}, busy: map[reconcile.Request]bool{}, failures: map[reconcile.Request]int{}, closed: make(chan struct{})}
+	return &queue{
+		at:       map[reconcile.Request]time.Time{},
+		busy:     map[reconcile.Request]bool{},
+		failures: map[reconcile.Request]int{},
+		closed:   make(chan struct{}),
+	}
 }
 
 // due returns what can be reconciled now, in a fixed order.
@@ -91,7 +96,8 @@ func (q *queue) NumRequeues(reconcile.Request) int { return 0 }
 // Len implements workqueue.TypedInterface.
 func (q *queue) Len() int { return 0 }
 
-// Get implements workqueue.TypedInterface: there is never anything for controller-runtime's own workers.
+// Get implements workqueue.TypedInterface: there is never anything for controller-runtime's own
+// workers.
 func (q *queue) Get() (reconcile.Request, bool) {
 	<-q.closed
 	return reconcile.Request{}, true

@@ -16,28 +16,36 @@ import (
 )
 
 const (
-	// PlainPreempt: a node sends PREEMPT without ABORT, so that writes in flight still reach the disk.
+	// PlainPreempt: a node sends PREEMPT without ABORT, so that writes in flight still reach the
+	// disk.
 	PlainPreempt Mutant = "plain PREEMPT"
 	// NoReserve: a node that stages sends no command, and acts as if it held the reservation.
 	NoReserve Mutant = "no RESERVE"
-	// KeysWithoutEpoch: a node that stages takes the key of each other node for one of an earlier epoch.
+	// KeysWithoutEpoch: a node that stages takes the key of each other node for one of an earlier
+	// epoch.
 	KeysWithoutEpoch Mutant = "keys without an epoch"
-	// ReleaseBeforeFlush: a node ends its reservation when it has unmounted the volume, and flushes the device after that.
+	// ReleaseBeforeFlush: a node ends its reservation when it has unmounted the volume, and flushes
+	// the device after that.
 	ReleaseBeforeFlush Mutant = "release before flush"
-	// LeavesEarly: a node that unstages ends its reservation although a fenced node still has the disk attached.
+	// LeavesEarly: a node that unstages ends its reservation although a fenced node still has the
+	// disk attached.
 	LeavesEarly Mutant = "leaves early"
-	// NoHolder: the controller does not see that a node holds off another one, and detaches the disk from it.
+	// NoHolder: the controller does not see that a node holds off another one, and detaches the
+	// disk from it.
 	NoHolder Mutant = "no holder"
-	// KeyIsPath: a node takes a reservation with its key for its own, whichever path has registered the key.
+	// KeyIsPath: a node takes a reservation with its key for its own, whichever path has registered
+	// the key.
 	KeyIsPath Mutant = "a key is a path"
-	// ReplacedIsPreempted: a node that fences takes its own reservation for a proof, although it has pre-empted nothing.
+	// ReplacedIsPreempted: a node that fences takes its own reservation for a proof, although it
+	// has pre-empted nothing.
 	ReplacedIsPreempted Mutant = "replaced is pre-empted"
 )
 
 // clusterIdentity is part of the keys of all nodes.
 const clusterIdentity provisioner.ClusterIdentity = 1
 
-// lateWrites is for how long writes in flight may reach a disk after a command that ends the right to write, and does not abort them.
+// lateWrites is for how long writes in flight may reach a disk after a command that ends the right
+// to write, and does not abort them.
 const lateWrites = time.Second
 
 // Reservations implements provisioner.Host.
@@ -57,8 +65,8 @@ func (k kernel) Reservations() provisioner.Reservations {
 	}}, k}
 }
 
-// commands are the reservations of one machine. Those that take away another machine's right to write, and do not abort, let its writes in
-// flight continue.
+// commands are the reservations of one machine. Those that take away another machine's right to
+// write, and do not abort, let its writes in flight continue.
 type commands struct {
 	provisioner.Reservations
 	k kernel
@@ -123,7 +131,8 @@ func (c commands) Reserve(ctx context.Context, path string, key provisioner.Rese
 	if d := c.k.m.devices[path]; d != nil && c.k.m.pretended[d.disk] == key {
 		return nil
 	}
-	if d := c.k.m.devices[path]; d != nil && c.k.m.w.options.Mutant == KeyIsPath && c.k.m.w.sharedDisk(d.disk).State().Holder == key {
+	if d := c.k.m.devices[path]; d != nil && c.k.m.w.options.Mutant == KeyIsPath &&
+		c.k.m.w.sharedDisk(d.disk).State().Holder == key {
 		return nil
 	}
 	return c.letContinue(path, func() error { return c.Reservations.Reserve(ctx, path, key) })
@@ -143,7 +152,8 @@ func (c commands) PreemptAndAbort(ctx context.Context, path string, own, victim 
 	return preempt()
 }
 
-// letContinue lets the writes in flight of the machines continue that could write to the disk before a command.
+// letContinue lets the writes in flight of the machines continue that could write to the disk
+// before a command.
 func (c commands) letContinue(path string, command func() error) error {
 	w := c.k.m.w
 	var writing []*device
@@ -191,7 +201,11 @@ func (k kernel) recordEarly(ctx context.Context, d *device) {
 	}
 	own, err := provisioner.NewReservationKey(clusterIdentity, victim.Epoch(), k.m.name, d.disk)
 	w.must(err)
-	w.must(k.m.records.PutKept(nodereport.Kept{VolumeName: volumeOf(d.disk), Key: own.FenceOnly().String(), Victim: victim.String()}))
+	w.must(k.m.records.PutKept(nodereport.Kept{
+		VolumeName: volumeOf(d.disk),
+		Key:        own.FenceOnly().String(),
+		Victim:     victim.String(),
+	}))
 }
 
 // sharedDisk has the reservations of a disk.
@@ -212,17 +226,20 @@ func (m *machine) allowed(d *device) bool {
 	return !m.w.reservations || m.w.sharedDisk(d.disk).Allows(m.initiator(), true)
 }
 
-// isReserved holds law 3d: a node reserves a shared disk before it writes to it, unless the disk takes all nodes for one initiator.
+// isReserved holds law 3d: a node reserves a shared disk before it writes to it, unless the disk
+// takes all nodes for one initiator.
 func (k kernel) isReserved(d *device) {
 	d.used = true
 	w := k.m.w
 	v := w.model(volumeOf(d.disk))
-	if w.violation == "" && w.reservations && v != nil && v.shares > 1 && !v.several && !w.oneInitiator && w.sharedDisk(d.disk).State().Type == provisioner.NoReservation {
+	if w.violation == "" && w.reservations && v != nil && v.shares > 1 && !v.several && !w.oneInitiator &&
+		w.sharedDisk(d.disk).State().Type == provisioner.NoReservation {
 		w.broken("law 3: %s uses the disk of %s, which is not reserved", k.m.name, v.name)
 	}
 }
 
-// flush flushes a device that works. The disk must take the last writes of a node that releases a volume without having lost it.
+// flush flushes a device that works. The disk must take the last writes of a node that releases a
+// volume without having lost it.
 func (k kernel) flush(d *device) error {
 	if k.m.allowed(d) {
 		return nil
@@ -233,10 +250,12 @@ func (k kernel) flush(d *device) error {
 	}
 	v := w.volume(volumeOf(d.disk))
 	a := w.attachment(volumeOf(d.disk), k.m.name)
-	if v == nil || a == nil || w.model(v.Name).edited || !ownership.OwnedBy(v, k.m.name) || ownership.BeingFenced(v, k.m.name) || ownership.HasProof(a) {
+	if v == nil || a == nil || w.model(v.Name).edited || !ownership.OwnedBy(v, k.m.name) || ownership.BeingFenced(v, k.m.name) ||
+		ownership.HasProof(a) {
 		return failed
 	}
-	w.broken("law 3: the disk of %s refuses the last writes of %s, which still owns it: the disk has %s", v.Name, k.m.name, w.sharedDisk(d.disk).State())
+	w.broken("law 3: the disk of %s refuses the last writes of %s, which still owns it: the disk has %s", v.Name, k.m.name,
+		w.sharedDisk(d.disk).State())
 	return failed
 }
 
@@ -248,12 +267,16 @@ func (k kernel) releaseEarly(target string) {
 	}
 	if d := k.m.devices[mount.Source]; d != nil && k.m.takes(d) {
 		disk := k.m.w.sharedDisk(d.disk)
-		node := sharedisk.Node{Name: k.m.initiator(), Disk: func(context.Context, string) (*sharedisk.Disk, error) { return disk, nil }}
+		node := sharedisk.Node{
+			Name: k.m.initiator(),
+			Disk: func(context.Context, string) (*sharedisk.Disk, error) { return disk, nil },
+		}
 		k.m.w.must(node.Unregister(context.Background(), d.path, disk.State().Holder))
 	}
 }
 
-// preemptedChanged remembers the attachments whose nodes were fenced by pre-emption, and whose disks Azure has not detached yet.
+// preemptedChanged remembers the attachments whose nodes were fenced by pre-emption, and whose
+// disks Azure has not detached yet.
 func (w *world) preemptedChanged(c memapi.Change) {
 	object := c.After
 	if object == nil {
@@ -273,11 +296,13 @@ func (w *world) preemptedChanged(c memapi.Change) {
 	}
 }
 
-// stayFenced holds law 3d: a node from which the reservation was taken cannot write as long as the proof stands.
+// stayFenced holds law 3d: a node from which the reservation was taken cannot write as long as the
+// proof stands.
 func (w *world) stayFenced() {
 	for _, a := range w.preempted {
 		if w.machine(a.Spec.NodeName).writes(a.Spec.VolumeName) {
-			w.broken("law 3: %s was fenced from %s by pre-emption under epoch %d, and can write to it", a.Spec.NodeName, a.Spec.VolumeName, a.Spec.Epoch)
+			w.broken("law 3: %s was fenced from %s by pre-emption under epoch %d, and can write to it", a.Spec.NodeName,
+				a.Spec.VolumeName, a.Spec.Epoch)
 		}
 	}
 }
@@ -299,8 +324,8 @@ func (w *world) forgetDetached() {
 	}
 }
 
-// forgetDeallocated makes the disks forget a machine that a person deallocates at Azure. No driver can prevent that, so a machine that holds off another one
-// is not forgotten.
+// forgetDeallocated makes the disks forget a machine that a person deallocates at Azure. No driver
+// can prevent that, so a machine that holds off another one is not forgotten.
 func (w *world) forgetDeallocated(m *machine) {
 	if !w.forgets {
 		return

@@ -33,7 +33,8 @@ func (w *world) kept() {
 	}
 }
 
-// ghosts asserts that no VM has a disk that does not exist. Azure lets a disk be deleted while it is being attached.
+// ghosts asserts that no VM has a disk that does not exist. Azure lets a disk be deleted while it
+// is being attached.
 func (w *world) ghosts(state fake.State) {
 	if len(state.Disks) == len(w.volumes) {
 		return // as nearly always
@@ -51,8 +52,8 @@ func (w *world) ghosts(state fake.State) {
 	}
 }
 
-// giveUp makes people delete the objects of released volumes: the PersistentVolumes of disks that are to be kept, and AzVolumes, in any order, while
-// controllers are replaced.
+// giveUp makes people delete the objects of released volumes: the PersistentVolumes of disks that
+// are to be kept, and AzVolumes, in any order, while controllers are replaced.
 func (w *world) giveUp() {
 	for _, v := range w.volumes {
 		record := w.random.IntN(3) // 0: before the PersistentVolume; 1: after it; 2: it stays
@@ -60,7 +61,8 @@ func (w *world) giveUp() {
 			w.deleteRecord(v)
 		}
 		if v.retained {
-			// If it is deleted before the driver has recorded it, the driver cannot know that it existed: a person has to delete the AzVolume.
+			// If it is deleted before the driver has recorded it, the driver cannot know that it
+			// existed: a person has to delete the AzVolume.
 			object := w.volume(v.name)
 			v.forgettable = object != nil && object.Status.PersistentVolume != ""
 			w.note("a person deletes the PersistentVolume of %s", v.name)
@@ -77,7 +79,10 @@ func (w *world) giveUp() {
 
 func (w *world) deleteRecord(v *volumeModel) {
 	w.note("a person deletes the AzVolume %s", v.name)
-	w.must(client.IgnoreNotFound(w.store.Delete(&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: v.name}}, client.DeleteOptions{})))
+	w.must(client.IgnoreNotFound(w.store.Delete(&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace,
+		Name:      v.name,
+	}}, client.DeleteOptions{})))
 	for range w.random.IntN(10) {
 		w.step()
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Scenes are situations that rarely happen by chance, because each needs several faults that meet one volume in a certain order. A share of the histories
-// plays them between the phases of settle, in a world that has settled, and the world has to settle again after each.
+// Scenes are situations that rarely happen by chance, because each needs several faults that meet
+// one volume in a certain order. A share of the histories plays them between the phases of settle,
+// in a world that has settled, and the world has to settle again after each.
 
 // playUsed plays the scenes of volumes that are in use.
 func (w *world) playUsed(cluster *cluster) {
@@ -88,8 +89,9 @@ func (w *world) waits(by *owner, prefix string) bool {
 // readOrReserve is how the names of a machine's commands about reservations begin.
 const readOrReserve = "reservation of"
 
-// preemptWithoutDetach cuts off a machine that stages its volume once more, and whose device is slow, while Azure answers no forced detach. So the machine is fenced by a
-// pre-emption, and has the disk attached while other machines use the volume and leave it.
+// preemptWithoutDetach cuts off a machine that stages its volume once more, and whose device is
+// slow, while Azure answers no forced detach. So the machine is fenced by a pre-emption, and has
+// the disk attached while other machines use the volume and leave it.
 func (w *world) preemptWithoutDetach(c *cluster, v *volumeModel, m *machine) {
 	w.note("%s is to be fenced from %s while it has the disk attached", m.name, v.name)
 	w.azure.forceWaits, m.slow = true, readOrReserve
@@ -114,8 +116,8 @@ func (w *world) preemptWithoutDetach(c *cluster, v *volumeModel, m *machine) {
 	}
 }
 
-// useBesideFenced makes other machines use a volume one after the other. One of them may be stopped at Azure while it holds the reservation, or its node plug-in
-// killed.
+// useBesideFenced makes other machines use a volume one after the other. One of them may be stopped
+// at Azure while it holds the reservation, or its node plug-in killed.
 func (w *world) useBesideFenced(c *cluster, v *volumeModel, fenced *machine) {
 	stopped := fenced
 	for _, next := range w.hosts() {
@@ -140,8 +142,9 @@ func (w *world) useBesideFenced(c *cluster, v *volumeModel, fenced *machine) {
 	}
 }
 
-// reserveLate has a machine reserve a disk long after it was granted the volume: its first command takes so long that it is fenced, gets a replica, and another
-// machine uses the volume. The command comes while that machine unstages the volume, and before it has flushed its device.
+// reserveLate has a machine reserve a disk long after it was granted the volume: its first command
+// takes so long that it is fenced, gets a replica, and another machine uses the volume. The command
+// comes while that machine unstages the volume, and before it has flushed its device.
 func (w *world) reserveLate(v *volumeModel) {
 	late, next := pick(w.random, w.hosts()), pick(w.random, w.hosts())
 	if late == next || !late.well() || !next.well() || !w.publishNow(v, late) {
@@ -161,7 +164,8 @@ func (w *world) reserveLate(v *volumeModel) {
 	late.slow, next.slow = "", ""
 }
 
-// letOverlap lets the next machine use the volume while the late one waits to reserve the disk in a call.
+// letOverlap lets the next machine use the volume while the late one waits to reserve the disk in a
+// call.
 func (w *world) letOverlap(v *volumeModel, late, next *machine, stage *call) {
 	if !w.publishNow(v, next) || !w.doNow(func() *call { return w.stage(next, v, callTimeout) }) {
 		return
@@ -197,7 +201,8 @@ func (w *world) doNow(begin func() *call) bool {
 	})
 }
 
-// cutOffAndBack cuts a machine off for long enough to be fenced, and reconnects it without a reboot, with the next pod of the volume.
+// cutOffAndBack cuts a machine off for long enough to be fenced, and reconnects it without a
+// reboot, with the next pod of the volume.
 func (w *world) cutOffAndBack(v *volumeModel, m *machine) {
 	m.setCutOff(true)
 	for end := w.now().Add(time.Duration(15+w.random.IntN(15)) * time.Second); w.violation == "" && w.now().Before(end); {
@@ -207,12 +212,14 @@ func (w *world) cutOffAndBack(v *volumeModel, m *machine) {
 	w.nextPodOn(v, m)
 }
 
-// giveUpPod makes a pod start while many requests to the API server and to Azure fail, and deletes it as soon as its volume is mounted and a call has failed.
+// giveUpPod makes a pod start while many requests to the API server and to Azure fail, and deletes
+// it as soon as its volume is mounted and a call has failed.
 func (w *world) giveUpPod(v *volumeModel, m *machine) {
 	w.note("trouble while a pod of %s starts on %s", v.name, m.name)
 	w.addPod(v, m)
 	l := m.kubelet.volume(v)
-	for end := w.now().Add(time.Minute); w.violation == "" && w.now().Before(end) && (l.busy || l.failures == 0 || !m.mounted(v.name)); w.step() {
+	for end := w.now().Add(time.Minute); w.violation == "" && w.now().Before(end) &&
+		(l.busy || l.failures == 0 || !m.mounted(v.name)); w.step() {
 		// Until it is mounted no request fails.
 		if w.trouble = 0; m.mounted(v.name) {
 			w.trouble = 60
@@ -226,7 +233,8 @@ func (w *world) giveUpPod(v *volumeModel, m *machine) {
 	}
 }
 
-// forgetUnstage makes a pod end while a mount namespace keeps its volume mounted, and restarts the kubelet after the NodeUnstageVolume that failed.
+// forgetUnstage makes a pod end while a mount namespace keeps its volume mounted, and restarts the
+// kubelet after the NodeUnstageVolume that failed.
 func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 	w.addPod(v, m)
 	l := m.kubelet.volume(v)
@@ -247,7 +255,8 @@ func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 	m.leaks = nil
 }
 
-// lateCall sends a node plug-in a call to stage a volume of several nodes after the proof that it is unused there, once for each volume and node.
+// lateCall sends a node plug-in a call to stage a volume of several nodes after the proof that it
+// is unused there, once for each volume and node.
 func (c *cluster) lateCall(v *volumeModel, m *machine) {
 	key := v.name + " late on " + m.name
 	a := c.w.attachment(v.name, m.name)
@@ -257,8 +266,9 @@ func (c *cluster) lateCall(v *volumeModel, m *machine) {
 	c.do(key, func() *call { return c.w.stage(m, v, callTimeout/3) })
 }
 
-// adopt makes all staged volumes look as if the V1 driver had staged them, so that the driver adopts them. The mount namespace of a container that is older than that
-// often keeps a volume mounted until the container ends.
+// adopt makes all staged volumes look as if the V1 driver had staged them, so that the driver
+// adopts them. The mount namespace of a container that is older than that often keeps a volume
+// mounted until the container ends.
 func (w *world) adopt() {
 	for _, m := range w.machines {
 		for _, v := range w.volumes {

@@ -18,7 +18,8 @@ import (
 // patience is how long the world may take to settle once the faults have stopped.
 const patience = 10 * time.Minute
 
-// settle ends the faults, requests what a cluster would, and checks that the driver does it, that nothing is left over, and that everything can be deleted.
+// settle ends the faults, requests what a cluster would, and checks that the driver does it, that
+// nothing is left over, and that everything can be deleted.
 func (w *world) settle() {
 	w.note("the faults stop")
 	w.trouble, w.apiDown = 0, false
@@ -43,7 +44,11 @@ func (w *world) settle() {
 		}
 		w.note("%s is wanted on %q %q", v.name, v.want, v.wants)
 	}
-	cluster := &cluster{w: w, calls: map[string]*call{}, next: map[string]time.Time{}}
+	cluster := &cluster{
+		w:     w,
+		calls: map[string]*call{},
+		next:  map[string]time.Time{},
+	}
 	w.until("every volume is where it is wanted", patience, cluster.place)
 	w.until("replicas and Azure are as they should be", patience, cluster.notSettled)
 	w.until("disks are as they were asked for", patience, w.asAsked)
@@ -71,8 +76,8 @@ func (w *world) settle() {
 	w.until("nothing is left", patience, w.leftOvers)
 }
 
-// restore repairs the machines, except at most one, which may stay without power or without a kubelet: if more are lost at once, the driver does not fail
-// over until a person acts.
+// restore repairs the machines, except at most one, which may stay without power or without a
+// kubelet: if more are lost at once, the driver does not fail over until a person acts.
 func (w *world) restore() {
 	dead := false
 	for _, m := range w.machines {
@@ -97,7 +102,8 @@ func (w *world) restore() {
 // well says that pods can run on the machine.
 func (m *machine) well() bool { return m.on && m.unheard().IsZero() }
 
-// notSettled says what is missing until every volume is where it is wanted and all objects are correct: the end of a manual detach can come late.
+// notSettled says what is missing until every volume is where it is wanted and all objects are
+// correct: the end of a manual detach can come late.
 func (c *cluster) notSettled() string {
 	return cmp.Or(c.place(), c.w.notSettled())
 }
@@ -187,8 +193,9 @@ func (w *world) differences() string {
 	return ""
 }
 
-// waitsForBelief says that Azure does not have an attachment because the controller does not believe which VM the liar is. Nothing is attached to it until then (ADR 0013),
-// also where an attach that Azure has refused was asked for before the lie.
+// waitsForBelief says that Azure does not have an attachment because the controller does not
+// believe which VM the liar is. Nothing is attached to it until then (ADR 0013), also where an
+// attach that Azure has refused was asked for before the lie.
 func (w *world) waitsForBelief(a *apiv1.AzVolumeAttachment) bool {
 	if w.liar == nil || a.Spec.NodeName != w.liar.name {
 		return false

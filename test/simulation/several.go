@@ -10,8 +10,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// A volume of several nodes is a raw block volume that as many nodes use at once as its disk has shares. It has no ownership and no replicas: each node's attachment
-// says that it may use the volume, from the attachment's creation to its deletion.
+// A volume of several nodes is a raw block volume that as many nodes use at once as its disk has
+// shares. It has no ownership and no replicas: each node's attachment says that it may use the
+// volume, from the attachment's creation to its deletion.
 
 // rawTarget is where a node has the device of a volume of several nodes for its pod.
 func rawTarget(volume string) string { return "/raw/" + volume }
@@ -33,7 +34,8 @@ func (w *world) model(volume string) *volumeModel {
 	return nil
 }
 
-// mayUse holds law 2 for a volume without ownership: a pod gets a device only on a node with an attachment that has no proof.
+// mayUse holds law 2 for a volume without ownership: a pod gets a device only on a node with an
+// attachment that has no proof.
 func (w *world) mayUse(m *machine, volume string) {
 	switch a := w.attachment(volume, m.name); {
 	case a == nil && w.model(volume).erased[m.name]:
@@ -45,7 +47,8 @@ func (w *world) mayUse(m *machine, volume string) {
 	}
 }
 
-// proved holds law 3 for a volume without ownership: when a proof is recorded, the node cannot write. The store is locked.
+// proved holds law 3 for a volume without ownership: when a proof is recorded, the node cannot
+// write. The store is locked.
 func (w *world) proved(before, after *apiv1.AzVolumeAttachment) {
 	v := w.model(after.Spec.VolumeName)
 	if v == nil || !v.several || ownership.HasProof(before) || !ownership.HasProof(after) {
@@ -54,11 +57,13 @@ func (w *world) proved(before, after *apiv1.AzVolumeAttachment) {
 	m := w.machine(after.Spec.NodeName)
 	m.look()
 	if m.writes(v.name) {
-		w.broken("law 3: there is a proof (%[2]s) that %[1]s released %[3]s, and it can write to it", m.name, after.Status.Proof.Kind, v.name)
+		w.broken("law 3: there is a proof (%[2]s) that %[1]s released %[3]s, and it can write to it", m.name,
+			after.Status.Proof.Kind, v.name)
 	}
 }
 
-// takenFrom holds law 3 at Azure: a disk is detached, but by force, only from a VM that does not use it.
+// takenFrom holds law 3 at Azure: a disk is detached, but by force, only from a VM that does not
+// use it.
 func (w *world) takenFrom(vm, disk string) {
 	if lastOf(vm) == production {
 		return // see world.undisturbed
@@ -100,7 +105,8 @@ func (c *cluster) placeSeveral(v *volumeModel) string {
 	return ""
 }
 
-// clear takes a volume of several nodes from one where it is not wanted, or where it is of no use any more.
+// clear takes a volume of several nodes from one where it is not wanted, or where it is of no use
+// any more.
 func (c *cluster) clear(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	a := c.w.attachment(v.name, m.name)
@@ -150,7 +156,8 @@ func (c *cluster) give(v *volumeModel, m *machine) string {
 	case c.w.byPods && !there:
 		return "not published to " + m.name
 	case !c.w.byPods && (!there || !v.published[m.name+" ok"]):
-		if last := c.calls[key]; there && last != nil && last.done && last.err == nil && last.what == "Publish "+v.name+" "+m.name {
+		if last := c.calls[key]; there && last != nil && last.done && last.err == nil && last.what == "Publish "+v.name+" "+
+			m.name {
 			v.published[m.name+" ok"] = true
 			return "published to " + m.name
 		}

@@ -24,9 +24,11 @@ var (
 	histories  = flag.Uint64("histories", enough, "number of histories")
 	failures   = flag.Uint64("failures", 5, "stop after that many histories that broke a law")
 	restores   = flag.Bool("restores", false, "restore all of the driver's objects now and then")
-	everything = flag.Uint64("everything", math.MaxUint64, "histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
-	mutant     = flag.String("mutant", "", "law that the driver breaks, as in the constants of type Mutant")
-	without    = flag.String("without", "", "behaviours that are left out, separated by commas: "+strings.Join(simulation.Behaviours(), ", "))
+	everything = flag.Uint64("everything", math.MaxUint64,
+		"histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
+	mutant  = flag.String("mutant", "", "law that the driver breaks, as in the constants of type Mutant")
+	without = flag.String("without", "",
+		"behaviours that are left out, separated by commas: "+strings.Join(simulation.Behaviours(), ", "))
 )
 
 // rare are the behaviours that are rare in a cluster.
@@ -38,7 +40,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// directory returns a directory in memory if the system has one, because the nodes sync their records to it at every change.
+// directory returns a directory in memory if the system has one, because the nodes sync their
+// records to it at every change.
 func directory(t *testing.T) string {
 	t.Helper()
 	for _, parent := range []string{"/dev/shm", ""} {
@@ -57,7 +60,12 @@ func run(t *testing.T, seed uint64, options simulation.Options) (result simulati
 }
 
 func TestHistories(t *testing.T) {
-	options := simulation.Options{Directory: directory(t), Mutant: simulation.Mutant(*mutant), Restores: *restores, Without: strings.Split(*without, ",")}
+	options := simulation.Options{
+		Directory: directory(t),
+		Mutant:    simulation.Mutant(*mutant),
+		Restores:  *restores,
+		Without:   strings.Split(*without, ","),
+	}
 	if *seed != 0 {
 		result := run(t, *seed, options)
 		fmt.Println(strings.Join(result.History, "\n"))
@@ -89,7 +97,8 @@ func TestHistories(t *testing.T) {
 		}
 	})
 	took := time.Since(began)
-	t.Logf("%d histories, %d steps in %s: %.0f steps per second", *histories, steps.Load(), took.Round(time.Millisecond), float64(steps.Load())/took.Seconds())
+	t.Logf("%d histories, %d steps in %s: %.0f steps per second", *histories, steps.Load(), took.Round(time.Millisecond),
+		float64(steps.Load())/took.Seconds())
 }
 
 // report prints the end of a failed history, and the command that prints all of it.
@@ -99,18 +108,21 @@ func report(t *testing.T, seed uint64, result simulation.Result, options simulat
 	if len(last) > 40 {
 		last = last[len(last)-40:]
 	}
-	t.Errorf("seed %d: %s\n%s\nreplay: go test ./test/simulation -run TestHistories -seed %d -without '%s' -v", seed, result.Violation, strings.Join(last, "\n"), seed,
+	t.Errorf("seed %d: %s\n%s\nreplay: go test ./test/simulation -run TestHistories -seed %d -without '%s' -v", seed,
+		result.Violation, strings.Join(last, "\n"), seed,
 		strings.Trim(strings.Join(options.Without, ","), ","))
 }
 
-// TestTheSimulationFindsBrokenLaws breaks the laws one by one, and expects that a history finds each.
+// TestTheSimulationFindsBrokenLaws breaks the laws one by one, and expects that a history finds
+// each.
 func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 	const bound = 500
 	directory := directory(t)
 	for name, broken := range map[string]struct {
 		mutant simulation.Mutant
 		law    string
-		// every is which histories are tried: multiples of 5 for those with volumes of several nodes.
+		// every is which histories are tried: multiples of 5 for those with volumes of several
+		// nodes.
 		every uint64
 		// has are the behaviours that show it, separated by commas; "" where none is needed.
 		has string
@@ -131,28 +143,38 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"disks are deleted with their AzVolumes":         {simulation.RecordIsDisk, "without a request", 1, ""},
 		"a node names another node's VM as its own":      {simulation.NodeNamesItsVM, "the world does not settle", 13, "liars"},
 		"a dead kubelet is waited for":                   {simulation.KubeletIsThere, "the world does not settle", 7, "kubelets"},
-		"a node forgets what it left behind":             {simulation.FinalCode, "the world does not settle", 7 * 19, "kubelets,scenes"},
-		"a call that was begun is not ended":             {simulation.CallsAreRepeated, "the world does not settle", 7 * 19, "kubelets,scenes"},
-		"a device that is held is not waited for":        {simulation.NoRecord, "law 3", 19, "scenes"},
-		"a pod gets a mount that is dead":                {simulation.MountIsGood, "has a dead mount", 7 * 19, "kubelets,scenes"},
-		"ownership begins with epoch 1 again":            {simulation.NoEpochsOfBefore, "the world does not settle", 17, "edits"},
-		"a node waits for a disk that is off":            {simulation.StagingIsStaged, "the world does not settle", 11, "faults"},
-		"a volume is staged with another one's device":   {simulation.DevicesOfOthers, "identity", 11, "faults"},
-		"a reservation is taken without an abort":        {simulation.PlainPreempt, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
-		"a volume is staged without a reservation":       {simulation.NoReserve, "is not reserved", 3, "reservations"},
-		"a key has no epoch":                             {simulation.KeysWithoutEpoch, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
-		"a reservation ends before the flush":            {simulation.ReleaseBeforeFlush, "refuses the last writes", 3 * 19, "reservations,scenes"},
-		"a reservation ends before the detach":           {simulation.LeavesEarly, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes"},
-		"a key that was replaced counts as pre-empted":   {simulation.ReplacedIsPreempted, "by pre-emption", 3 * 7 * 19 * 37, "kubelets,reservations,scenes,initiators"},
-		"an entry that was taken out stays away":         {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
-		"another cluster's VMs are not seen":             {simulation.ForeignVMsUnseen, "production", 23, "clusters"},
-		"a restored status is believed":                  {simulation.CopiesBelieved, "is detached from production", 23, "clusters"},
-		"a pre-empted attachment gets a later epoch":     {simulation.PreemptedRaised, "law 3: the pre-empted attachment", 3 * 7 * 19, "kubelets,reservations,scenes"},
+		"a node forgets what it left behind": {simulation.FinalCode, "the world does not settle", 7 * 19,
+			"kubelets,scenes"},
+		"a call that was begun is not ended": {simulation.CallsAreRepeated, "the world does not settle", 7 * 19,
+			"kubelets,scenes"},
+		"a device that is held is not waited for":      {simulation.NoRecord, "law 3", 19, "scenes"},
+		"a pod gets a mount that is dead":              {simulation.MountIsGood, "has a dead mount", 7 * 19, "kubelets,scenes"},
+		"ownership begins with epoch 1 again":          {simulation.NoEpochsOfBefore, "the world does not settle", 17, "edits"},
+		"a node waits for a disk that is off":          {simulation.StagingIsStaged, "the world does not settle", 11, "faults"},
+		"a volume is staged with another one's device": {simulation.DevicesOfOthers, "identity", 11, "faults"},
+		"a reservation is taken without an abort": {simulation.PlainPreempt, "by pre-emption", 3 * 7 * 19,
+			"kubelets,reservations,scenes"},
+		"a volume is staged without a reservation": {simulation.NoReserve, "is not reserved", 3, "reservations"},
+		"a key has no epoch": {simulation.KeysWithoutEpoch, "by pre-emption", 3 * 7 * 19,
+			"kubelets,reservations,scenes"},
+		"a reservation ends before the flush": {simulation.ReleaseBeforeFlush, "refuses the last writes", 3 * 19,
+			"reservations,scenes"},
+		"a reservation ends before the detach": {simulation.LeavesEarly, "by pre-emption", 3 * 7 * 19,
+			"kubelets,reservations,scenes"},
+		"a key that was replaced counts as pre-empted": {simulation.ReplacedIsPreempted, "by pre-emption", 3 * 7 * 19 * 37,
+			"kubelets,reservations,scenes,initiators"},
+		"an entry that was taken out stays away": {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
+		"another cluster's VMs are not seen":     {simulation.ForeignVMsUnseen, "production", 23, "clusters"},
+		"a restored status is believed": {simulation.CopiesBelieved, "is detached from production", 23,
+			"clusters"},
+		"a pre-empted attachment gets a later epoch": {simulation.PreemptedRaised, "law 3: the pre-empted attachment",
+			3 * 7 * 19, "kubelets,reservations,scenes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			options := simulation.Options{Directory: filepath.Join(directory, name), Mutant: broken.mutant}
-			options.Without = slices.DeleteFunc(simulation.Behaviours(), func(b string) bool { return slices.Contains(strings.Split(broken.has, ","), b) })
+			options.Without = slices.DeleteFunc(simulation.Behaviours(),
+				func(b string) bool { return slices.Contains(strings.Split(broken.has, ","), b) })
 			keeps := options
 			keeps.Mutant = ""
 			others := map[string]int{}
@@ -160,7 +182,8 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 				result := run(t, n*broken.every, options)
 				// The same history must pass when the law is kept.
 				if strings.Contains(result.Violation, broken.law) && run(t, n*broken.every, keeps).Violation == "" {
-					t.Logf("found in seed %d after %d histories: %s (before that: %v)", n*broken.every, n-*first+1, result.Violation, others)
+					t.Logf("found in seed %d after %d histories: %s (before that: %v)", n*broken.every, n-*first+1,
+						result.Violation, others)
 					return
 				}
 				if result.Violation != "" {

@@ -23,22 +23,26 @@ const (
 	NodeNamesItsVM Mutant = "a node names its VM"
 	// KubeletIsThere: the controller takes the kubelet of each Node for alive.
 	KubeletIsThere Mutant = "kubelets live for ever"
-	// FinalCode: a node plug-in that fails and leaves something behind says so with a final code. It does not end such calls by itself, which would hide
-	// the code.
+	// FinalCode: a node plug-in that fails and leaves something behind says so with a final code.
+	// It does not end such calls by itself, which would hide the code.
 	FinalCode Mutant = "final codes"
-	// CallsAreRepeated: a node plug-in waits for the kubelet to call again, and ends nothing by itself.
+	// CallsAreRepeated: a node plug-in waits for the kubelet to call again, and ends nothing by
+	// itself.
 	CallsAreRepeated Mutant = "calls are repeated"
 	// NoRecord: a node does not write down which device it has yet to flush (law 3).
 	NoRecord Mutant = "no record of the device"
-	// MountIsGood: a volume is published as it was staged, even if its ownership or its device has changed.
+	// MountIsGood: a volume is published as it was staged, even if its ownership or its device has
+	// changed.
 	MountIsGood Mutant = "every mount is good"
-	// NoEpochsOfBefore: an AzVolume without an ownership begins with epoch 1, whatever its attachments say.
+	// NoEpochsOfBefore: an AzVolume without an ownership begins with epoch 1, whatever its
+	// attachments say.
 	NoEpochsOfBefore Mutant = "no epochs of before"
 	// StagingIsStaged: a node that waits for its disk is taken for one that uses it.
 	StagingIsStaged Mutant = "Staging is Staged"
 	// DevicesOfOthers: a node uses a device that another volume is staged with.
 	DevicesOfOthers Mutant = "devices of others"
-	// EntriesStayAway: a node does not write an entry again that others took out of its report (law 3).
+	// EntriesStayAway: a node does not write an entry again that others took out of its report (law
+	// 3).
 	EntriesStayAway Mutant = "entries stay away"
 )
 
@@ -95,7 +99,11 @@ func (t tampered) asRecorded(o client.Object) {
 	switch o := o.(type) {
 	case *apiv1.AzVolume:
 		if record, found, err := t.w.machine(t.node).records.Get(o.Name); err == nil && found {
-			o.Status.Primary = &apiv1.Ownership{NodeName: t.node, Epoch: record.Epoch, State: apiv1.OwnershipHeld}
+			o.Status.Primary = &apiv1.Ownership{
+				NodeName: t.node,
+				Epoch:    record.Epoch,
+				State:    apiv1.OwnershipHeld,
+			}
 		}
 	case *apiv1.AzVolumeAttachment:
 		if record, found, err := t.w.machine(t.node).records.Get(o.Spec.VolumeName); err == nil && found {
@@ -104,7 +112,8 @@ func (t tampered) asRecorded(o client.Object) {
 	}
 }
 
-// copied has the objects of a list copied, whatever the caller allows: what is changed must not be the cache's.
+// copied has the objects of a list copied, whatever the caller allows: what is changed must not be
+// the cache's.
 type copied struct{}
 
 // ApplyToList implements client.ListOption.
@@ -125,7 +134,8 @@ func (t tampered) List(ctx context.Context, list client.ObjectList, options ...c
 	})
 }
 
-// listNodes lists the Nodes that name a VM as if each named the one that its node plug-in names: the index has what they name in truth.
+// listNodes lists the Nodes that name a VM as if each named the one that its node plug-in names:
+// the index has what they name in truth.
 func (t tampered) listNodes(ctx context.Context, nodes *corev1.NodeList, options []client.ListOption) error {
 	var asked client.ListOptions
 	asked.ApplyOptions(options)
@@ -142,7 +152,8 @@ func (t tampered) listNodes(ctx context.Context, nodes *corev1.NodeList, options
 	for i := range nodes.Items {
 		t.tamper(ctx, &nodes.Items[i])
 	}
-	nodes.Items = slices.DeleteFunc(nodes.Items, func(n corev1.Node) bool { return byVM && !slices.Contains(nodeidentity.Keys(&n), vm) })
+	nodes.Items = slices.DeleteFunc(nodes.Items,
+		func(n corev1.Node) bool { return byVM && !slices.Contains(nodeidentity.Keys(&n), vm) })
 	return nil
 }
 
@@ -154,7 +165,8 @@ func (w *world) answer(err error) error {
 	return err
 }
 
-// keepAway takes those entries out of a report that is written which the API server does not have, but for what is announced.
+// keepAway takes those entries out of a report that is written which the API server does not have,
+// but for what is announced.
 func (t tampered) keepAway(d *apiv1.AzDriverNode) {
 	stored := map[string]bool{}
 	if before := t.w.report(t.w.machine(t.node)); before != nil {
@@ -177,7 +189,8 @@ func (k kernel) believed(ctx context.Context) bool {
 	return k.m.w.options.Mutant == MountIsGood && ctx.Value(publishing{}) != nil
 }
 
-// forgetOwners makes the records of a disk's volume those of another boot, so that nothing says whose device it is.
+// forgetOwners makes the records of a disk's volume those of another boot, so that nothing says
+// whose device it is.
 func (k kernel) forgetOwners(volume string) {
 	if k.m.w.options.Mutant != DevicesOfOthers {
 		return
@@ -196,7 +209,8 @@ func (w *world) metadata(diskAt func(context.Context, int32) (string, error)) fu
 	return diskAt
 }
 
-// dropAdopted deletes the record that a scan or NodeUnstageVolume wrote for a mount at a staging path that had none. Such a record has no epoch.
+// dropAdopted deletes the record that a scan or NodeUnstageVolume wrote for a mount at a staging
+// path that had none. Such a record has no epoch.
 func (k kernel) dropAdopted(target string) {
 	mount, found := k.m.mounts[target]
 	if k.m.w.options.Mutant != NoRecord || !found || filepath.Base(target) != stagingName {

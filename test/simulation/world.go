@@ -74,7 +74,8 @@ type access struct {
 	// ready says that it can happen; nil for always.
 	ready  func() bool
 	resume chan outcome
-	// arrived is the step in which it began to wait, twins are accesses that nothing tells apart from it.
+	// arrived is the step in which it began to wait, twins are accesses that nothing tells apart
+	// from it.
 	arrived int
 	twins   []*access
 }
@@ -97,7 +98,8 @@ type world struct {
 	processes []*process
 	volumes   []*volumeModel
 	calls     []*call
-	// byPods says that the driver has no VolumeAttachments: pods alone say where a volume is wanted.
+	// byPods says that the driver has no VolumeAttachments: pods alone say where a volume is
+	// wanted.
 	byPods bool
 	// kubelets says that pods come and go, and that models of kubelets make the calls to the nodes.
 	kubelets  bool
@@ -107,16 +109,20 @@ type world struct {
 	attaching map[share]*attaching
 	// faults says that people detach disks, that mounts leak, and that volumes have no records.
 	faults bool
-	// scenes says that situations which rarely happen by chance are played after the faults have stopped.
+	// scenes says that situations which rarely happen by chance are played after the faults have
+	// stopped.
 	scenes bool
 	// liar is a machine whose node plug-in lies, the last of machines; nil for none.
 	liar *machine
-	// mislaid says that an attachment to the liar may not be as its object says: a person edited the object, or detached the disk at Azure.
+	// mislaid says that an attachment to the liar may not be as its object says: a person edited
+	// the object, or detached the disk at Azure.
 	mislaid bool
-	// clusters says that another cluster uses a disk, and elsewhere is its VM; nil while there is none.
+	// clusters says that another cluster uses a disk, and elsewhere is its VM; nil while there is
+	// none.
 	clusters  bool
 	elsewhere *elsewhere
-	// edits says that people restore and edit objects, and editing that they do so just now. moments are those that all can be restored to.
+	// edits says that people restore and edit objects, and editing that they do so just now.
+	// moments are those that all can be restored to.
 	edits, editing bool
 	moments        []int64
 	// overlaps says that two processes lead at once now and then.
@@ -126,21 +132,23 @@ type world struct {
 	// people says that there are retained disks, and that people delete AzVolumes.
 	people bool
 
-	// apiDown and trouble are faults: no API server, and how many of 100 accesses to Azure and the API server go wrong.
+	// apiDown and trouble are faults: no API server, and how many of 100 accesses to Azure and the
+	// API server go wrong.
 	apiDown bool
 	trouble int
 
 	// content of the disks, and how many filesystems were made.
 	content map[string]provisioner.Filesystem
 	uuids   int
-	// reservations says that the disks have reservations, and shared is what they are. preempted are the attachments whose nodes were fenced by
-	// them, by name.
+	// reservations says that the disks have reservations, and shared is what they are. preempted
+	// are the attachments whose nodes were fenced by them, by name.
 	reservations bool
-	// paths and oneInitiator say what the disks take for an initiator; formerPaths counts the paths that are gone.
+	// paths and oneInitiator say what the disks take for an initiator; formerPaths counts the paths
+	// that are gone.
 	paths, oneInitiator bool
 	formerPaths         int
-	// forgets says that a disk forgets what a machine has registered and reserved when it is detached from the machine, and when Azure
-	// deallocates the VM.
+	// forgets says that a disk forgets what a machine has registered and reserved when it is
+	// detached from the machine, and when Azure deallocates the VM.
 	forgets   bool
 	shared    map[string]*sharedisk.Disk
 	preempted map[string]*apiv1.AzVolumeAttachment
@@ -169,7 +177,8 @@ func (w *world) broken(format string, args ...any) {
 	}
 }
 
-// yield waits until the access may happen, and says how it does. It does not return if the caller is killed.
+// yield waits until the access may happen, and says how it does. It does not return if the caller
+// is killed.
 func (w *world) yield(ctx context.Context, a *access) outcome {
 	a.resume = make(chan outcome)
 	w.mu.Lock()
@@ -206,8 +215,9 @@ func (w *world) forget(a *access) bool {
 	return len(w.waiting) < before
 }
 
-// accesses are those that wait, in an order that does not depend on how goroutines were scheduled. Those of one name that came in one step are
-// one choice: which of them is which would be Go's to decide.
+// accesses are those that wait, in an order that does not depend on how goroutines were scheduled.
+// Those of one name that came in one step are one choice: which of them is which would be Go's to
+// decide.
 func (w *world) accesses() []*access {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -298,7 +308,8 @@ func (w *world) pause(idle bool) {
 	w.pass(d)
 }
 
-// pass lets time pass. The lock orders what was done before it with what goroutines do that a timer wakes.
+// pass lets time pass. The lock orders what was done before it with what goroutines do that a timer
+// wakes.
 func (w *world) pass(d time.Duration) {
 	w.mu.Lock()
 	w.azure.changed = true
@@ -308,7 +319,8 @@ func (w *world) pass(d time.Duration) {
 	w.azure.changed = true
 }
 
-// kill ends a process: some of its accesses in progress still happen, and no caller gets their results.
+// kill ends a process: some of its accesses in progress still happen, and no caller gets their
+// results.
 func (w *world) kill(o *owner, cancel context.CancelFunc) {
 	o.dead = true
 	for _, a := range w.accesses() {
@@ -329,7 +341,13 @@ func (w *world) kill(o *owner, cancel context.CancelFunc) {
 // gate is the gate of a process before the API server.
 func (w *world) gate(o *owner) memapi.Gate {
 	return func(ctx context.Context, c memapi.Call, do func() error) error {
-		v := w.yield(ctx, &access{by: o, what: actorOf(ctx) + c.String(), over: overAPI, of: c, writes: c.Writes()})
+		v := w.yield(ctx, &access{
+			by:     o,
+			what:   actorOf(ctx) + c.String(),
+			over:   overAPI,
+			of:     c,
+			writes: c.Writes(),
+		})
 		switch v {
 		case refuse:
 			return w.unanswered()
@@ -352,7 +370,8 @@ func (w *world) gate(o *owner) memapi.Gate {
 
 type actorKey struct{}
 
-// withActor names those on whose behalf a context is, so that histories can be read and accesses told apart.
+// withActor names those on whose behalf a context is, so that histories can be read and accesses
+// told apart.
 func withActor(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, actorKey{}, name+" ")
 }
@@ -364,8 +383,9 @@ func actorOf(ctx context.Context) string {
 
 var bubbleClock = clock.RealClock{} // inside a bubble the real clock is the bubble's
 
-// unevenClock ticks when nothing else happens. Otherwise the order of two timers of one moment would be undefined: the conditions would be compared
-// with the monitor's result sometimes before it judges, and sometimes after.
+// unevenClock ticks when nothing else happens. Otherwise the order of two timers of one moment
+// would be undefined: the conditions would be compared with the monitor's result sometimes before
+// it judges, and sometimes after.
 type unevenClock struct{ clock.WithTicker }
 
 // NewTicker implements clock.WithTicker.

@@ -36,7 +36,8 @@ func (s *Stack) awaitNodes(t testing.TB) {
 	err := s.Await(ctx, &apiv1.AzDriverNodeList{}, func(list client.ObjectList) string {
 		ready := map[string]bool{}
 		for _, node := range list.(*apiv1.AzDriverNodeList).Items {
-			ready[node.Name] = meta.IsStatusConditionTrue(node.Status.Conditions, apiv1.NodeConditionReady) && node.Status.Capacity != nil
+			ready[node.Name] = meta.IsStatusConditionTrue(node.Status.Conditions, apiv1.NodeConditionReady) &&
+				node.Status.Capacity != nil
 		}
 		for _, node := range s.Nodes {
 			if !ready[node.Name] {
@@ -52,7 +53,8 @@ func (s *Stack) awaitNodes(t testing.TB) {
 func (s *Stack) MakeNode(t testing.TB, name string) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
-		corev1.LabelTopologyZone: s.Zone, corev1.LabelTopologyRegion: Location, corev1.LabelInstanceTypeStable: s.options.VMSize, TopologyKey: s.Zone,
+		corev1.LabelTopologyZone: s.Zone, corev1.LabelTopologyRegion: Location, corev1.LabelInstanceTypeStable: s.options.VMSize,
+		TopologyKey: s.Zone,
 	}}}
 	err := s.Kube.Create(t.Context(), node)
 	if apierrors.IsAlreadyExists(err) {
@@ -149,7 +151,8 @@ func (s *Stack) AssertNothingLeft(t testing.TB) {
 // atAzure lists the names of disks or snapshots.
 func (s *Stack) atAzure(t testing.TB, kind string) []string {
 	t.Helper()
-	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s?api-version=%s", s.arm, Subscription, ResourceGroup, kind, disksV)
+	url := fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/%s?api-version=%s", s.arm, Subscription,
+		ResourceGroup, kind, disksV)
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	expect.Must(t, err)
 	response, err := http.DefaultClient.Do(request)
@@ -168,7 +171,8 @@ func (s *Stack) atAzure(t testing.TB, kind string) []string {
 	return names
 }
 
-// loopDevices returns the loop devices of the stack's hypervisor. The files under them are in a filesystem that is mounted nowhere, so their names tell.
+// loopDevices returns the loop devices of the stack's hypervisor. The files under them are in a
+// filesystem that is mounted nowhere, so their names tell.
 func (s *Stack) loopDevices(t testing.TB) []string {
 	t.Helper()
 	prefix, err := hypervisor.LoopPrefix(s.hypervisorDir())

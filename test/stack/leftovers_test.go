@@ -21,7 +21,11 @@ func TestWhatAVolumeTakesIsFoundUntilItIsGone(t *testing.T) {
 	if _, err := s.Use(t.Context(), volume, s.Nodes[0]); err != nil {
 		t.Fatal(err)
 	}
-	for what, found := range map[string][]string{"disks": s.atAzure(t, "disks"), "loop devices": s.loopDevices(t), "mounts": s.mounts(t)} {
+	for what, found := range map[string][]string{
+		"disks":        s.atAzure(t, "disks"),
+		"loop devices": s.loopDevices(t),
+		"mounts":       s.mounts(t),
+	} {
 		if len(found) == 0 {
 			t.Errorf("no %s of a volume in use are found", what)
 		}
@@ -31,7 +35,8 @@ func TestWhatAVolumeTakesIsFoundUntilItIsGone(t *testing.T) {
 	s.AssertNothingLeft(t)
 }
 
-// The driver reads past the cache, which still has what the disk held: only a real device that fails shows that.
+// The driver reads past the cache, which still has what the disk held: only a real device that
+// fails shows that.
 func TestANodeTellsThatItsDiskIsCutOff(t *testing.T) {
 	s := Start(t, Options{Nodes: 1, Controllers: 1})
 	node := s.Nodes[0]
@@ -43,9 +48,10 @@ func TestANodeTellsThatItsDiskIsCutOff(t *testing.T) {
 		t.Helper()
 		health, err := node.client.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: volume.VolumeId})
 		expect.Must(t, err)
-		got := slices.ContainsFunc(health.GetVolumeHealth().GetHealthStatuses(), func(e *csi.VolumeHealth_VolumeHealthEntry) bool {
-			return e.GetStatus() == csi.VolumeHealthErrorType_INACCESSIBLE
-		})
+		got := slices.ContainsFunc(health.GetVolumeHealth().GetHealthStatuses(),
+			func(e *csi.VolumeHealth_VolumeHealthEntry) bool {
+				return e.GetStatus() == csi.VolumeHealthErrorType_INACCESSIBLE
+			})
 		if got != want {
 			t.Errorf("%s: got health %v, want it inaccessible: %t", when, health, want)
 		}

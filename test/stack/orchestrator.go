@@ -26,7 +26,11 @@ func Connect(socket string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
+			Backoff: backoff.Config{
+				BaseDelay:  20 * time.Millisecond,
+				Multiplier: 1.5,
+				MaxDelay:   200 * time.Millisecond,
+			},
 			MinConnectTimeout: time.Second,
 		}))
 	if err != nil {
@@ -66,17 +70,22 @@ func MountCapability(fsType string) *csi.VolumeCapability {
 	}
 }
 
-// CreateVolume creates a volume with the parameters of a StorageClass, in the zone of the first node.
-func (s *Stack) CreateVolume(ctx context.Context, name string, sizeBytes int64, parameters map[string]string) (*csi.Volume, error) {
+// CreateVolume creates a volume with the parameters of a StorageClass, in the zone of the first
+// node.
+func (s *Stack) CreateVolume(ctx context.Context, name string, sizeBytes int64, parameters map[string]string) (*csi.Volume,
+	error) {
 	var volume *csi.Volume
 	err := persistently(ctx, "create "+name, func(ctx context.Context) error {
 		topology := &csi.Topology{Segments: map[string]string{TopologyKey: s.Zone}}
 		response, err := s.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{
-			Name:                      name,
-			CapacityRange:             &csi.CapacityRange{RequiredBytes: sizeBytes},
-			VolumeCapabilities:        []*csi.VolumeCapability{MountCapability("")},
-			Parameters:                parameters,
-			AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{topology}, Preferred: []*csi.Topology{topology}},
+			Name:               name,
+			CapacityRange:      &csi.CapacityRange{RequiredBytes: sizeBytes},
+			VolumeCapabilities: []*csi.VolumeCapability{MountCapability("")},
+			Parameters:         parameters,
+			AccessibilityRequirements: &csi.TopologyRequirement{
+				Requisite: []*csi.Topology{topology},
+				Preferred: []*csi.Topology{topology},
+			},
 		})
 		volume = response.GetVolume()
 		return err
@@ -97,7 +106,10 @@ func (s *Stack) DeleteVolume(ctx context.Context, id string) error {
 func (s *Stack) Use(ctx context.Context, volume *csi.Volume, node *Node) (string, error) {
 	err := persistently(ctx, "publish to "+node.Name, func(ctx context.Context) error {
 		_, err := s.controller.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-			VolumeId: volume.VolumeId, NodeId: node.Name, VolumeCapability: MountCapability(""), VolumeContext: volume.VolumeContext,
+			VolumeId:         volume.VolumeId,
+			NodeId:           node.Name,
+			VolumeCapability: MountCapability(""),
+			VolumeContext:    volume.VolumeContext,
 		})
 		return err
 	}, codes.InvalidArgument)
@@ -110,7 +122,10 @@ func (s *Stack) Use(ctx context.Context, volume *csi.Volume, node *Node) (string
 			return err
 		}
 		_, err := node.client.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-			VolumeId: volume.VolumeId, StagingTargetPath: staging, VolumeCapability: MountCapability(""), VolumeContext: volume.VolumeContext,
+			VolumeId:          volume.VolumeId,
+			StagingTargetPath: staging,
+			VolumeCapability:  MountCapability(""),
+			VolumeContext:     volume.VolumeContext,
 		})
 		return err
 	}, codes.InvalidArgument)
@@ -122,8 +137,11 @@ func (s *Stack) Use(ctx context.Context, volume *csi.Volume, node *Node) (string
 			return err
 		}
 		_, err := node.client.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-			VolumeId: volume.VolumeId, StagingTargetPath: staging, TargetPath: target,
-			VolumeCapability: MountCapability(""), VolumeContext: volume.VolumeContext,
+			VolumeId:          volume.VolumeId,
+			StagingTargetPath: staging,
+			TargetPath:        target,
+			VolumeCapability:  MountCapability(""),
+			VolumeContext:     volume.VolumeContext,
 		})
 		return err
 	}, codes.InvalidArgument)
@@ -133,19 +151,28 @@ func (s *Stack) Use(ctx context.Context, volume *csi.Volume, node *Node) (string
 func (s *Stack) Release(ctx context.Context, volume *csi.Volume, node *Node) error {
 	staging, target := node.paths(volume.VolumeId)
 	if err := persistently(ctx, "node unpublish on "+node.Name, func(ctx context.Context) error {
-		_, err := node.client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: volume.VolumeId, TargetPath: target})
+		_, err := node.client.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{
+			VolumeId:   volume.VolumeId,
+			TargetPath: target,
+		})
 		return err
 	}); err != nil {
 		return err
 	}
 	if err := persistently(ctx, "unstage on "+node.Name, func(ctx context.Context) error {
-		_, err := node.client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{VolumeId: volume.VolumeId, StagingTargetPath: staging})
+		_, err := node.client.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{
+			VolumeId:          volume.VolumeId,
+			StagingTargetPath: staging,
+		})
 		return err
 	}); err != nil {
 		return err
 	}
 	return persistently(ctx, "unpublish from "+node.Name, func(ctx context.Context) error {
-		_, err := s.controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{VolumeId: volume.VolumeId, NodeId: node.Name})
+		_, err := s.controller.ControllerUnpublishVolume(ctx, &csi.ControllerUnpublishVolumeRequest{
+			VolumeId: volume.VolumeId,
+			NodeId:   node.Name,
+		})
 		return err
 	})
 }

@@ -15,8 +15,9 @@ import (
 	"time"
 )
 
-// Process is a program that can be killed and started again with the same arguments. One that ends because it lost its lease is started again at once, as a
-// kubelet would: on a busy machine that happens, and is right.
+// Process is a program that can be killed and started again with the same arguments. One that ends
+// because it lost its lease is started again at once, as a kubelet would: on a busy machine that
+// happens, and is right.
 type Process struct {
 	// Name for logs.
 	Name string
@@ -35,13 +36,20 @@ type Process struct {
 	starts int
 }
 
-// lostLease is how one of the last two lines of a program's log ends that gave up because its lease was not renewed in time, or because
-// another program has taken it. The program's last words and those of its manager are written at the same time.
+// lostLease is how one of the last two lines of a program's log ends that gave up because its lease
+// was not renewed in time, or because another program has taken it. The program's last words and
+// those of its manager are written at the same time.
 var lostLease = []string{"leader election lost", "has taken the lease of the leader from this controller"}
 
 // newProcess describes a process; ready returns nil once the process answers.
 func newProcess(name, logDir, path string, args []string, ready func(context.Context) error) *Process {
-	return &Process{Name: name, path: path, args: args, log: filepath.Join(logDir, name+".log"), ready: ready}
+	return &Process{
+		Name:  name,
+		path:  path,
+		args:  args,
+		log:   filepath.Join(logDir, name+".log"),
+		ready: ready,
+	}
 }
 
 // Start starts the process and waits until it answers.
@@ -83,8 +91,8 @@ func (p *Process) launchLocked() error {
 	return nil
 }
 
-// restartIfLeaseLost starts the process again if that run of it ended by itself because it lost its lease. If it cannot
-// be started, the test that needs it fails.
+// restartIfLeaseLost starts the process again if that run of it ended by itself because it lost its
+// lease. If it cannot be started, the test that needs it fails.
 func (p *Process) restartIfLeaseLost(run *exec.Cmd) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +148,8 @@ func (p *Process) AwaitStarts(ctx context.Context, starts int) error {
 	for p.Starts() < starts {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s has been started %d times, expected %d: %w (log: %s)", p.Name, p.Starts(), starts, ctx.Err(), p.log)
+			return fmt.Errorf("%s has been started %d times, expected %d: %w (log: %s)", p.Name, p.Starts(), starts, ctx.Err(),
+				p.log)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}

@@ -50,7 +50,8 @@ type Options struct {
 	Extender bool
 	// VMSize is the size of the VMs; "" for one with a few slots.
 	VMSize string
-	// NoDevices leaves out the hypervisor: volumes are attached, and cannot be staged. This needs no root.
+	// NoDevices leaves out the hypervisor: volumes are attached, and cannot be staged. This needs
+	// no root.
 	NoDevices bool
 	// AzureFlags are further flags of azuresim, and ControllerFlags of the controller plug-ins.
 	AzureFlags, ControllerFlags []string
@@ -100,7 +101,8 @@ func (n *Node) paths(volumeID string) (staging, target string) {
 // Controller calls the first controller plug-in.
 func (s *Stack) Controller() csi.ControllerClient { return s.controller }
 
-// CutPower cuts a node's VM off its disks, as a power cut does, and RestorePower gives them back. Its node plug-in runs on.
+// CutPower cuts a node's VM off its disks, as a power cut does, and RestorePower gives them back.
+// Its node plug-in runs on.
 func (s *Stack) CutPower(t testing.TB, node *Node) {
 	t.Helper()
 	call(t, http.MethodPost, s.Admin+"/admin/vms/"+node.Name+"/power-cut", nil)
@@ -166,8 +168,12 @@ func newStack(t testing.TB, options Options) *Stack {
 	dir, err := os.MkdirTemp("", "azd-")
 	expect.Must(t, err)
 	s := &Stack{
-		options: options, Dir: dir, Namespace: apiserver.Namespace(t), Kube: apiserver.Client(t),
-		bin: filepath.Join(tree.Root(), "bin"), logs: filepath.Join(tree.Root(), "out", "test", t.Name()),
+		options:   options,
+		Dir:       dir,
+		Namespace: apiserver.Namespace(t),
+		Kube:      apiserver.Client(t),
+		bin:       filepath.Join(tree.Root(), "bin"),
+		logs:      filepath.Join(tree.Root(), "out", "test", t.Name()),
 	}
 	t.Cleanup(func() { s.sweep(t) })
 	expect.Must(t, os.RemoveAll(s.logs))
@@ -213,13 +219,19 @@ func (s *Stack) startNode(t testing.TB, i int) {
 	imds.mustStart(t)
 
 	dir := filepath.Join(s.Dir, name)
-	node := &Node{Name: name, dir: dir, Socket: filepath.Join(dir, "csi.sock")}
+	node := &Node{
+		Name:   name,
+		dir:    dir,
+		Socket: filepath.Join(dir, "csi.sock"),
+	}
 	health := loopback.Address(t)
 	node.process = newProcess("azuredisk-"+name, s.logs, filepath.Join(s.bin, "azuredisk"), []string{
 		"node", "--kubeconfig", s.kubeconfig, "--namespace", s.Namespace, "--node-name", name,
-		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--metrics-address", loopback.Address(t), "--log-level", "debug",
+		"--endpoint", "unix://" + node.Socket, "--health-address", health, "--metrics-address", loopback.Address(t),
+		"--log-level", "debug",
 		"--kubelet-dir", dir, "--imds-endpoint", "http://" + imdsAddress, "--node-metadata-sources", "imds",
-		"--device-links", filepath.Join(s.hypervisorDir(), "vms", name, "dev", "disk", "azure"), "--register=false", "--device-rescan-interval", "200ms", "--enable-expansion",
+		"--device-links", filepath.Join(s.hypervisorDir(), "vms", name, "dev", "disk", "azure"), "--register=false",
+		"--device-rescan-interval", "200ms", "--enable-expansion",
 	}, answersHTTP("http://"+health+"/readyz"))
 	node.process.mustStart(t)
 	conn, err := Connect(node.Socket)
@@ -239,7 +251,8 @@ func (s *Stack) startController(t testing.TB, i int) {
 	}
 	cloudConfig := filepath.Join(s.Dir, "azure.json")
 	raw, err := json.Marshal(map[string]string{
-		"tenantId": "00000000-0000-0000-0000-00000000000a", "subscriptionId": Subscription, "resourceGroup": ResourceGroup, "location": Location,
+		"tenantId": "00000000-0000-0000-0000-00000000000a", "subscriptionId": Subscription, "resourceGroup": ResourceGroup,
+		"location":                Location,
 		"resourceManagerEndpoint": s.arm, "aadClientId": "stack", "aadClientSecret": "stack",
 	})
 	expect.Must(t, err)
@@ -277,7 +290,8 @@ func (s *Stack) putVM(t testing.TB, name string) {
 	if s.Zone != "" {
 		vm["zones"] = []string{zone}
 	}
-	call(t, http.MethodPut, fmt.Sprintf("%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s?api-version=%s",
+	call(t, http.MethodPut, fmt.Sprintf(
+		"%s/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s?api-version=%s",
 		s.arm, Subscription, ResourceGroup, name, computeV), vm)
 }
 

@@ -116,10 +116,22 @@ var (
 // plug attaches a disk to a controller at the LUN, until the end of the test.
 func plug(t *testing.T, host int, lun int32, identity [2]string, size int64) *disk {
 	t.Helper()
-	d := &disk{image: image(t, size), lun: lun, address: fmt.Sprintf("%d:0:0:%d", host, lun)}
+	d := &disk{
+		image:   image(t, size),
+		lun:     lun,
+		address: fmt.Sprintf("%d:0:0:%d", host, lun),
+	}
 	command(t, "device_add", arguments{
-		"driver": "scsi-hd", "id": d.id(), "drive": d.image, "bus": fmt.Sprintf("scsi%d.0", host), "lun": lun, "scsi-id": 0,
-		"vendor": identity[0], "product": identity[1], "serial": d.image, "share-rw": true,
+		"driver":   "scsi-hd",
+		"id":       d.id(),
+		"drive":    d.image,
+		"bus":      fmt.Sprintf("scsi%d.0", host),
+		"lun":      lun,
+		"scsi-id":  0,
+		"vendor":   identity[0],
+		"product":  identity[1],
+		"serial":   d.image,
+		"share-rw": true,
 	})
 	t.Cleanup(func() {
 		if d.image != "" {
@@ -147,7 +159,8 @@ func (d *disk) gone() bool {
 	return err != nil
 }
 
-// udevRules makes udev follow the rules until the end of the test, and removes the links that it made by them.
+// udevRules makes udev follow the rules until the end of the test, and removes the links that it
+// made by them.
 func udevRules(t *testing.T, rules ...string) {
 	t.Helper()
 	const file = "/run/udev/rules.d/99-test.rules"

@@ -17,8 +17,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/test/vm/kernel"
 )
 
-// remote is Linux's own NVMe target, which is connected over the loopback interface. It says that it is Azure's controller of remote disks. QEMU's
-// controller cannot.
+// remote is Linux's own NVMe target, which is connected over the loopback interface. It says that
+// it is Azure's controller of remote disks. QEMU's controller cannot.
 type remote struct{ subsystem string }
 
 const (
@@ -34,7 +34,12 @@ func newRemote(t *testing.T) *remote {
 	kernel.Write(t, filepath.Join(r.subsystem, "attr_allow_any_host"), "1")
 	port := filepath.Join(nvmetRoot, "ports/1")
 	expect.Must(t, os.Mkdir(port, 0o755))
-	for name, value := range map[string]string{"addr_trtype": "tcp", "addr_adrfam": "ipv4", "addr_traddr": "127.0.0.1", "addr_trsvcid": "4420"} {
+	for name, value := range map[string]string{
+		"addr_trtype":  "tcp",
+		"addr_adrfam":  "ipv4",
+		"addr_traddr":  "127.0.0.1",
+		"addr_trsvcid": "4420",
+	} {
 		kernel.Write(t, filepath.Join(port, name), value)
 	}
 	link := filepath.Join(port, "subsystems", nqn)
@@ -89,7 +94,8 @@ func blockOf(t *testing.T, model string, number int) string {
 	expect.Eventually(t, fmt.Sprintf("namespace %d of a controller %q", number, model), func() bool {
 		blocks, _ := filepath.Glob("/sys/class/block/nvme*n*") // the pattern is good
 		for _, block := range blocks {
-			if kernel.Attribute(block, "hidden") != "1" && kernel.Attribute(block, "device/model") == model && kernel.Attribute(block, "nsid") == fmt.Sprint(number) {
+			if kernel.Attribute(block, "hidden") != "1" && kernel.Attribute(block, "device/model") == model &&
+				kernel.Attribute(block, "nsid") == fmt.Sprint(number) {
 				found = "/dev/" + filepath.Base(block)
 				_, err := os.Stat(found)
 				return err == nil
@@ -129,7 +135,12 @@ func TestNamespacesOfARemoteController(t *testing.T) {
 func TestANamespaceOfALocalController(t *testing.T) {
 	const number = 7
 	node := image(t, small)
-	command(t, "device_add", arguments{"driver": "nvme", "id": "local", "serial": "local", "drive": node})
+	command(t, "device_add", arguments{
+		"driver": "nvme",
+		"id":     "local",
+		"serial": "local",
+		"drive":  node,
+	})
 	t.Cleanup(func() { command(t, "device_del", arguments{"id": "local"}) })
 	device := blockOf(t, "QEMU NVMe Ctrl", 1)
 	findNone(t, -1)
@@ -141,7 +152,8 @@ func TestANamespaceOfALocalController(t *testing.T) {
 	find(t, number, device, small)
 }
 
-// withoutReservations expects that the namespace has no reservations: NVMe targets of Linux have them from Linux 6.13 on, and QEMU's have none.
+// withoutReservations expects that the namespace has no reservations: NVMe targets of Linux have
+// them from Linux 6.13 on, and QEMU's have none.
 func withoutReservations(t *testing.T, device string) {
 	t.Helper()
 	const key = 0xad1d54000001243a

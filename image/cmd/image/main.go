@@ -1,4 +1,5 @@
-// Command image makes the driver's container image and the artifact of its chart, pushes them and signs them.
+// Command image makes the driver's container image and the artifact of its chart, pushes them and
+// signs them.
 package main
 
 import (
@@ -22,7 +23,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	root := &cobra.Command{Use: "image", Short: "Make, push and sign the driver's container image and its chart", SilenceUsage: true, SilenceErrors: true}
+	root := &cobra.Command{
+		Use:           "image",
+		Short:         "Make, push and sign the driver's container image and its chart",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
 	root.AddCommand(newFetch(), newBuild(), newChart(), newPush(), newSign())
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
@@ -33,7 +39,9 @@ func main() {
 func newFetch() *cobra.Command {
 	var cache string
 	cmd := &cobra.Command{
-		Use: "fetch", Short: "Download the packages of the image, so that build finds them", Args: cobra.NoArgs,
+		Use:   "fetch",
+		Short: "Download the packages of the image, so that build finds them",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			lock, err := debian.ParseLock(image.LockText)
 			if err != nil {
@@ -54,8 +62,10 @@ func newFetcher(cmd *cobra.Command, cache string) debian.Fetcher {
 func newBuild() *cobra.Command {
 	var opts buildOptions
 	cmd := &cobra.Command{
-		Use: "build", Short: "Make an OCI layout from the drivers that are built", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return build(cmd, opts) },
+		Use:   "build",
+		Short: "Make an OCI layout from the drivers that are built",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return build(cmd, opts) },
 	}
 	cmd.Flags().StringToStringVar(&opts.programs, "program", nil, "the driver for each architecture, as ARCHITECTURE=FILE,…")
 	cmd.Flags().StringVar(&opts.out, "out", "", "folder of the OCI layout, which is replaced")
@@ -82,10 +92,15 @@ func build(cmd *cobra.Command, opts buildOptions) error {
 		return err
 	}
 	from := newFetcher(cmd, opts.cache)
-	version := image.Version{Name: opts.version, Revision: opts.revision, Created: time.Unix(opts.created, 0).UTC()}
+	version := image.Version{
+		Name:     opts.version,
+		Revision: opts.revision,
+		Created:  time.Unix(opts.created, 0).UTC(),
+	}
 	for architecture := range opts.programs {
 		if _, ok := lock.Packages[architecture]; !ok {
-			return fmt.Errorf("--program: no image can be made for the architecture %q; want some of %v", architecture, image.Platforms())
+			return fmt.Errorf("--program: no image can be made for the architecture %q; want some of %v", architecture,
+				image.Platforms())
 		}
 	}
 	variants, err := buildVariants(cmd.Context(), from, lock, opts.programs, version)
@@ -105,7 +120,8 @@ func build(cmd *cobra.Command, opts buildOptions) error {
 }
 
 // buildVariants makes the variants at once, and returns them in the order of image.Platforms.
-func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, programs map[string]string, version image.Version) ([]image.Variant, error) {
+func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, programs map[string]string,
+	version image.Version) ([]image.Variant, error) {
 	architectures := slices.DeleteFunc(image.Platforms(), func(architecture string) bool { return programs[architecture] == "" })
 	variants := make([]image.Variant, len(architectures))
 	group, ctx := errgroup.WithContext(ctx)
@@ -118,7 +134,8 @@ func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, p
 	return variants, group.Wait()
 }
 
-func buildVariant(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture, file string, version image.Version) (image.Variant, error) {
+func buildVariant(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture, file string,
+	version image.Version) (image.Variant, error) {
 	program, err := os.ReadFile(file)
 	if err != nil {
 		return image.Variant{}, err
@@ -152,7 +169,9 @@ func report(cmd *cobra.Command, variant image.Variant, bills string) error {
 func newChart() *cobra.Command {
 	var archive, out string
 	cmd := &cobra.Command{
-		Use: "chart", Short: "Make an OCI layout from a packaged Helm chart", Args: cobra.NoArgs,
+		Use:   "chart",
+		Short: "Make an OCI layout from a packaged Helm chart",
+		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			packaged, err := os.ReadFile(archive)
 			if err != nil {
@@ -170,7 +189,9 @@ func newChart() *cobra.Command {
 func newPush() *cobra.Command {
 	var dir, repository string
 	cmd := &cobra.Command{
-		Use: "push", Short: "Push an OCI layout, with Docker's credentials", Args: cobra.NoArgs,
+		Use:   "push",
+		Short: "Push an OCI layout, with Docker's credentials",
+		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pushed, err := registry.Push(cmd.Context(), dir, repository)
 			for _, ref := range pushed {
@@ -186,8 +207,10 @@ func newPush() *cobra.Command {
 func newSign() *cobra.Command {
 	var dir, repository, key string
 	cmd := &cobra.Command{
-		Use: "sign", Short: "Sign the image of an OCI layout that is pushed, in cosign's format", Args: cobra.NoArgs,
-		Long: "Sign the image of an OCI layout that is pushed, in cosign's format. The password of the key is in COSIGN_PASSWORD.",
+		Use:   "sign",
+		Short: "Sign the image of an OCI layout that is pushed, in cosign's format",
+		Args:  cobra.NoArgs,
+		Long:  "Sign the image of an OCI layout that is pushed, in cosign's format. The password of the key is in COSIGN_PASSWORD.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			signer, err := registry.LoadKey(key, []byte(os.Getenv("COSIGN_PASSWORD")))
 			if err != nil {

@@ -1,5 +1,6 @@
-// Command lock chooses the packages of the driver's image, or of the virtual machine of `make vm-test`, and writes the lock file: the
-// newest versions of Debian's releases, after it has verified their signatures, and only the packages that files are taken from.
+// Command lock chooses the packages of the driver's image, or of the virtual machine of `make
+// vm-test`, and writes the lock file: the newest versions of Debian's releases, after it has
+// verified their signatures, and only the packages that files are taken from.
 package main
 
 import (
@@ -38,14 +39,16 @@ type content struct {
 }
 
 var contents = map[string]content{
-	"image": {image.Named, image.Platforms(), func(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture string) ([]debian.Package, error) {
-		tools, err := image.FetchTools(ctx, from, lock, architecture)
-		return tools.Packages, err
-	}},
-	"testvm": {testvm.Named, []string{testvm.Architecture}, func(ctx context.Context, from debian.Fetcher, lock debian.Lock, _ string) ([]debian.Package, error) {
-		vm, err := testvm.Fetch(ctx, from, lock)
-		return vm.Packages, err
-	}},
+	"image": {image.Named, image.Platforms(),
+		func(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture string) ([]debian.Package, error) {
+			tools, err := image.FetchTools(ctx, from, lock, architecture)
+			return tools.Packages, err
+		}},
+	"testvm": {testvm.Named, []string{testvm.Architecture},
+		func(ctx context.Context, from debian.Fetcher, lock debian.Lock, _ string) ([]debian.Package, error) {
+			vm, err := testvm.Fetch(ctx, from, lock)
+			return vm.Packages, err
+		}},
 }
 
 func run(ctx context.Context, of content, file, cache string) error {

@@ -1,4 +1,5 @@
-// Command testvm writes what the virtual machine of `make vm-test` starts with: the kernel, and the root filesystem with programs.
+// Command testvm writes what the virtual machine of `make vm-test` starts with: the kernel, and the
+// root filesystem with programs.
 package main
 
 import (
@@ -30,8 +31,12 @@ func main() {
 	defer stop()
 	var opts options
 	cmd := &cobra.Command{
-		Use: "testvm", Short: "Write OUT/kernel and OUT/root.cpio", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
-		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd, opts) },
+		Use:           "testvm",
+		Short:         "Write OUT/kernel and OUT/root.cpio",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd, opts) },
 	}
 	cmd.Flags().StringVar(&opts.cache, "cache", "", "folder in which packages, and what is made of them, are kept")
 	cmd.Flags().StringVar(&opts.out, "out", "", "folder to write to")
@@ -63,7 +68,8 @@ func run(cmd *cobra.Command, opts options) error {
 	return write(opts.out, kernel, added.Bytes())
 }
 
-// base returns the kernel and the root filesystem without programs. They are made once: to unpack the kernel takes half a minute.
+// base returns the kernel and the root filesystem without programs. They are made once: to unpack
+// the kernel takes half a minute.
 func base(cmd *cobra.Command, cache string) (kernel, root []byte, err error) {
 	dir := filepath.Join(cache, fmt.Sprintf("testvm-%.6x", sha256.Sum256([]byte(testvm.Inputs()))))
 	kernel, kernelErr := os.ReadFile(filepath.Join(dir, "kernel"))
@@ -75,7 +81,8 @@ func base(cmd *cobra.Command, cache string) (kernel, root []byte, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	from := debian.NewFetcher(filepath.Join(cache, "debian"), func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) })
+	from := debian.NewFetcher(filepath.Join(cache, "debian"),
+		func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) })
 	vm, err := testvm.Fetch(cmd.Context(), from, lock)
 	if err != nil {
 		return nil, nil, err

@@ -10,8 +10,8 @@ import (
 // stanza is one paragraph of a control file: fields by name.
 type stanza map[string]string
 
-// parseControl reads paragraphs of `Name: value` lines, which an empty line separates. A line that begins with a space or a tab
-// continues the field before it.
+// parseControl reads paragraphs of `Name: value` lines, which an empty line separates. A line that
+// begins with a space or a tab continues the field before it.
 func parseControl(r io.Reader) ([]stanza, error) {
 	var all []stanza
 	current, field := stanza{}, ""

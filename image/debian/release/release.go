@@ -13,8 +13,8 @@ import (
 	"github.com/ProtonMail/go-crypto/openpgp/clearsign"
 )
 
-// keyFiles are the public keys of Debian 12, as the package debian-archive-keyring has them. https://ftp-master.debian.org/keys.html
-// lists their fingerprints.
+// keyFiles are the public keys of Debian 12, as the package debian-archive-keyring has them.
+// https://ftp-master.debian.org/keys.html lists their fingerprints.
 //
 //go:embed keys/*.asc
 var keyFiles embed.FS
@@ -75,7 +75,8 @@ func verifyRelease(signed []byte, keys openpgp.KeyRing) (signedRelease, error) {
 			continue
 		}
 		if len(fields) != 3 {
-			return signedRelease{}, fmt.Errorf("the InRelease file has the line %q under SHA256, want a hash, a size and a path", line)
+			return signedRelease{}, fmt.Errorf("the InRelease file has the line %q under SHA256, want a hash, a size and a path",
+				line)
 		}
 		size, err := strconv.ParseInt(fields[1], 10, 64)
 		if err != nil {

@@ -52,7 +52,8 @@ func TestTheKeysAreThoseOfDebian12(t *testing.T) {
 	}
 	slices.Sort(got)
 	// From https://ftp-master.debian.org/keys.html.
-	want := []string{"05AB90340C0C5E797F44A8C8254CF3B5AEC0A8F0", "4D64FEC119C2029067D6E791F8D2585B8783D481", "B8B80B5B623EAB6AD8775C45B7C5D7D6350947F8"}
+	want := []string{"05AB90340C0C5E797F44A8C8254CF3B5AEC0A8F0", "4D64FEC119C2029067D6E791F8D2585B8783D481",
+		"B8B80B5B623EAB6AD8775C45B7C5D7D6350947F8"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got the fingerprints %v, want %v", got, want)
 	}
@@ -112,7 +113,9 @@ func mirror(t *testing.T, key *openpgp.Entity, indexes map[string]string) (strin
 		must(t, w.Close())
 		base := "/" + a.Name + "/dists/" + a.Suite + "/"
 		files[base+"main/binary-amd64/Packages.xz"] = packed.Bytes()
-		files[base+"InRelease"] = sign(t, key, fmt.Sprintf("Codename: %s\nSHA256:\n %x %d main/binary-amd64/Packages.xz\n", a.Suite, sha256.Sum256(packed.Bytes()), packed.Len()))
+		files[base+"InRelease"] = sign(t, key,
+			fmt.Sprintf("Codename: %s\nSHA256:\n %x %d main/binary-amd64/Packages.xz\n", a.Suite, sha256.Sum256(packed.Bytes()),
+				packed.Len()))
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, ok := files[r.URL.Path]
@@ -129,7 +132,8 @@ func mirror(t *testing.T, key *openpgp.Entity, indexes map[string]string) (strin
 func candidates(t *testing.T, url string, key *openpgp.Entity, names ...string) (debian.Lock, error) {
 	t.Helper()
 	from := debian.Fetcher{Mirror: url, Client: http.DefaultClient}
-	return Candidates(t.Context(), from, openpgp.EntityList{key}, names, []string{"amd64"}, time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC))
+	return Candidates(t.Context(), from, openpgp.EntityList{key}, names, []string{"amd64"},
+		time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC))
 }
 
 func TestTheNewestVersionsOfThePackagesAndOfTheirLibrariesAreChosen(t *testing.T) {
@@ -168,13 +172,15 @@ func TestAReleaseThatCannotBeTrustedOrReadIsAnErrorThatSaysWhy(t *testing.T) {
 		asked  string
 		want   string
 	}{
-		"an index that is not the signed one": {func(files map[string][]byte) { files[index][20] ^= 1 }, "mount", "as InRelease says"},
-		"an index that is not there":          {func(files map[string][]byte) { delete(files, index) }, "mount", "404"},
+		"an index that is not the signed one": {func(files map[string][]byte) { files[index][20] ^= 1 }, "mount",
+			"as InRelease says"},
+		"an index that is not there": {func(files map[string][]byte) { delete(files, index) }, "mount", "404"},
 		"a release of another suite": {func(files map[string][]byte) {
 			files["/debian/dists/bookworm/InRelease"] = files["/debian-security/dists/bookworm-security/InRelease"]
 		}, "mount", `want "bookworm"`},
 		"a release that lists no such index": {func(files map[string][]byte) {
-			files["/debian/dists/bookworm/InRelease"] = sign(t, key, "Codename: bookworm\nSHA256:\n abc 1 main/source/Sources.xz\n")
+			files["/debian/dists/bookworm/InRelease"] = sign(t, key,
+				"Codename: bookworm\nSHA256:\n abc 1 main/source/Sources.xz\n")
 		}, "mount", "does not list main/binary-amd64/Packages.xz"},
 		"a package that there is not": {func(map[string][]byte) {}, "mound", "no package mound"},
 	} {

@@ -36,8 +36,17 @@ func (x index) add(archive string, packages io.Reader) error {
 		}
 		source, _, _ := strings.Cut(cmp.Or(s["Source"], s["Package"]), " ")
 		found := candidate{
-			Package: debian.Package{Name: s["Package"], Version: s["Version"], Source: source, Archive: archive, Path: s["Filename"], Size: size, SHA256: s["SHA256"]},
-			section: s["Section"], depends: dependencies(s["Pre-Depends"] + "," + s["Depends"]),
+			Package: debian.Package{
+				Name:    s["Package"],
+				Version: s["Version"],
+				Source:  source,
+				Archive: archive,
+				Path:    s["Filename"],
+				Size:    size,
+				SHA256:  s["SHA256"],
+			},
+			section: s["Section"],
+			depends: dependencies(s["Pre-Depends"] + "," + s["Depends"]),
 		}
 		before, ok := x[found.Name]
 		if ok {
@@ -66,7 +75,8 @@ func isNewer(a, b string) (bool, error) {
 	return first.GreaterThan(second), nil
 }
 
-// dependencies are the names in a field like `libc6 (>= 2.34), awk | mawk`. The first of several alternatives counts.
+// dependencies are the names in a field like `libc6 (>= 2.34), awk | mawk`. The first of several
+// alternatives counts.
 func dependencies(field string) []string {
 	var names []string
 	for _, entry := range strings.Split(field, ",") {
@@ -80,11 +90,13 @@ func dependencies(field string) []string {
 	return names
 }
 
-// kernelPrefix begins the names of Debian's kernels. The name of one has its version, and the package without a version depends on the newest.
+// kernelPrefix begins the names of Debian's kernels. The name of one has its version, and the
+// package without a version depends on the newest.
 const kernelPrefix = "linux-image-"
 
-// withLibraries returns the named packages and the libraries that they depend on, directly and indirectly, in order of names.
-// Dependencies that are not libraries serve maintainer scripts and programs that are not taken.
+// withLibraries returns the named packages and the libraries that they depend on, directly and
+// indirectly, in order of names. Dependencies that are not libraries serve maintainer scripts and
+// programs that are not taken.
 func (x index) withLibraries(names []string) ([]debian.Package, error) {
 	taken := map[string]bool{}
 	var list []debian.Package

@@ -1,5 +1,5 @@
-// Package release resolves names of packages to the files of Debian's newest releases, and verifies Debian's signatures on the way.
-// Only the program that writes the lock file uses it.
+// Package release resolves names of packages to the files of Debian's newest releases, and verifies
+// Debian's signatures on the way. Only the program that writes the lock file uses it.
 package release
 
 import (
@@ -20,9 +20,10 @@ import (
 // maxIndex is more than any index of Debian has.
 const maxIndex = 100 << 20
 
-// Candidates returns the newest versions of the named packages and of the libraries that they depend on, for each architecture. It
-// accepts only releases that are signed by one of the keys.
-func Candidates(ctx context.Context, from debian.Fetcher, keys openpgp.KeyRing, names, architectures []string, now time.Time) (debian.Lock, error) {
+// Candidates returns the newest versions of the named packages and of the libraries that they
+// depend on, for each architecture. It accepts only releases that are signed by one of the keys.
+func Candidates(ctx context.Context, from debian.Fetcher, keys openpgp.KeyRing, names, architectures []string,
+	now time.Time) (debian.Lock, error) {
 	lock := debian.Lock{Taken: now.UTC().Format(debian.TakenLayout), Packages: map[string][]debian.Package{}}
 	indexes := map[string]index{}
 	for _, a := range debian.Archives {
@@ -42,7 +43,8 @@ func Candidates(ctx context.Context, from debian.Fetcher, keys openpgp.KeyRing, 
 			if indexes[arch] == nil {
 				indexes[arch] = index{}
 			}
-			if err := addIndex(ctx, from, indexes[arch], a.Name, base, fmt.Sprintf("main/binary-%s/Packages.xz", arch), released); err != nil {
+			if err := addIndex(ctx, from, indexes[arch], a.Name, base, fmt.Sprintf("main/binary-%s/Packages.xz", arch),
+				released); err != nil {
 				return debian.Lock{}, err
 			}
 		}

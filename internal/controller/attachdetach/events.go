@@ -14,8 +14,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
-// explain writes events to the pods that wait for the volume, which say why. It returns when to look again, because a
-// pod gets no event at once; 0 for never.
+// explain writes events to the pods that wait for the volume, which say why. It returns when to
+// look again, because a pod gets no event at once; 0 for never.
 func (r *Reconciler) explain(o observed) time.Duration {
 	after := time.Duration(0)
 	for _, p := range o.Pods {
@@ -42,8 +42,8 @@ func (r *Reconciler) explain(o observed) time.Duration {
 	return after
 }
 
-// tell writes an event about a call on each pod on the node that uses the volume and is not being deleted, unless the
-// last event about a call was the same.
+// tell writes an event about a call on each pod on the node that uses the volume and is not being
+// deleted, unless the last event about a call was the same.
 func (r *Reconciler) tell(o observed, node, kind, reason, note string) {
 	for _, p := range o.Pods {
 		if p.Spec.NodeName == node && p.DeletionTimestamp == nil && r.told.changed(o.name, p.UID, note) {
@@ -54,14 +54,19 @@ func (r *Reconciler) tell(o observed, node, kind, reason, note string) {
 
 func (r *Reconciler) event(p *corev1.Pod, kind, reason, note string) {
 	about := &corev1.Pod{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name, UID: p.UID, ResourceVersion: p.ResourceVersion},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       p.Namespace,
+			Name:            p.Name,
+			UID:             p.UID,
+			ResourceVersion: p.ResourceVersion,
+		},
 	}
 	r.Events.Eventf(about, nil, kind, reason, "AttachVolume", "%s", note)
 }
 
-// told is what the events on pods said, by the name of the AzVolume. A new process writes them once more; nothing
-// else depends on it.
+// told is what the events on pods said, by the name of the AzVolume. A new process writes them once
+// more; nothing else depends on it.
 type told struct {
 	mu      sync.Mutex
 	volumes map[string]map[types.UID]*toldPod
@@ -99,10 +104,12 @@ func (t *told) first(volume string, uid types.UID, wait string) bool {
 	return true
 }
 
-// numbers are what differs in Azure's answers to repetitions of one request: times, counts and the IDs of requests.
+// numbers are what differs in Azure's answers to repetitions of one request: times, counts and the
+// IDs of requests.
 var numbers = regexp.MustCompile(`[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*`)
 
-// changed says whether the note about a call differs from the note about the last call in more than numbers.
+// changed says whether the note about a call differs from the note about the last call in more than
+// numbers.
 func (t *told) changed(volume string, uid types.UID, note string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,12 +1,13 @@
-// Package attachdetach publishes volumes to the nodes of the pods that use them, and unpublishes them, where
-// Kubernetes does not: a driver whose CSIDriver says attachRequired: false uses no attach/detach controller, no
-// VolumeAttachments and no sidecar csi-attacher (ADR 0011).
+// Package attachdetach publishes volumes to the nodes of the pods that use them, and unpublishes
+// them, where Kubernetes does not: a driver whose CSIDriver says attachRequired: false uses no
+// attach/detach controller, no VolumeAttachments and no sidecar csi-attacher (ADR 0011).
 //
-// It does not decide which node may have a volume. It calls the CSI controller server as the sidecar would, so
-// ownership and proofs are written in one place; attachdetach.Next decides which calls to make.
+// It does not decide which node may have a volume. It calls the CSI controller server as the
+// sidecar would, so ownership and proofs are written in one place; attachdetach.Next decides which
+// calls to make.
 //
-// In both modes it writes events that tell pods why they wait for a volume that another node holds. It keeps in
-// memory only the events that it has written, so that each is written once.
+// In both modes it writes events that tell pods why they wait for a volume that another node holds.
+// It keeps in memory only the events that it has written, so that each is written once.
 package attachdetach
 
 import (
@@ -45,12 +46,13 @@ import (
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// Reasons of events on pods. The first two are those of Kubernetes' attach/detach controller, which users and tools
-// know.
+// Reasons of events on pods. The first two are those of Kubernetes' attach/detach controller, which
+// users and tools know.
 const (
 	ReasonAttached = "SuccessfulAttachVolume"
 	ReasonFailed   = "FailedAttachVolume"
-	// ReasonWaiting: the volume is being moved from another node, or Azure has not accepted to attach it yet.
+	// ReasonWaiting: the volume is being moved from another node, or Azure has not accepted to
+	// attach it yet.
 	ReasonWaiting = "WaitingForVolume"
 )
 
@@ -60,7 +62,8 @@ const callTimeout = 15 * time.Second
 // Publisher is the CSI controller server.
 type Publisher interface {
 	ControllerPublishVolume(context.Context, *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error)
-	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error)
+	ControllerUnpublishVolume(context.Context, *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse,
+		error)
 }
 
 // Options of a Reconciler.
@@ -68,7 +71,8 @@ type Options struct {
 	// Client reads from the cache; Reader from the API server.
 	Client client.Client
 	Reader client.Reader
-	// Publisher is nil where Kubernetes makes the calls. Then the reconciler only tells pods why they wait.
+	// Publisher is nil where Kubernetes makes the calls. Then the reconciler only tells pods why
+	// they wait.
 	Publisher Publisher
 	Events    events.EventRecorder
 	Clock     clock.PassiveClock
@@ -95,9 +99,9 @@ type observed struct {
 	sources map[client.ObjectKey]source
 }
 
-// Reconcile makes the calls that are due for one volume. The request has the name of the AzVolume, whether or not
-// there is one yet, and the namespace of the custom resources. It blocks until Azure has accepted or refused the
-// requests, at most callTimeout for each call.
+// Reconcile makes the calls that are due for one volume. The request has the name of the AzVolume,
+// whether or not there is one yet, and the namespace of the custom resources. It blocks until Azure
+// has accepted or refused the requests, at most callTimeout for each call.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	o, err := r.observe(ctx, request)
 	if err != nil {
@@ -157,28 +161,35 @@ func together(calls []call) error {
 	return errors.Join(failures...)
 }
 
-// observe reads the volume, and what the decision depends on, from the cache. The objects are the cache's own, and only to be read.
+// observe reads the volume, and what the decision depends on, from the cache. The objects are the
+// cache's own, and only to be read.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
 	var err error
-	if o.Volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy); err != nil {
+	if o.Volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName,
+		client.UnsafeDisableDeepCopy); err != nil {
 		return o, err
 	}
 	if err := r.users(ctx, request.Name, &o); err != nil {
 		return o, err
 	}
-	if o.Attachments, err = index.Attachments(ctx, r.Client, request.Namespace, index.AttachmentVolume, request.Name); err != nil {
+	if o.Attachments, err = index.Attachments(ctx, r.Client, request.Namespace, index.AttachmentVolume,
+		request.Name); err != nil {
 		return o, err
 	}
 	return o, r.nodes(ctx, request.Namespace, &o)
 }
 
-// nodes reads what is known about the nodes that matter, so that the decision does no I/O. The objects share memory with the cache and must not be changed.
+// nodes reads what is known about the nodes that matter, so that the decision does no I/O. The
+// objects share memory with the cache and must not be changed.
 func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
 	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
 		var err error
-		if reports[name], err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name}, client.UnsafeDisableDeepCopy); err != nil {
+		if reports[name], err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+			Namespace: namespace,
+			Name:      name,
+		}, client.UnsafeDisableDeepCopy); err != nil {
 			return err
 		}
 		n, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
@@ -226,11 +237,12 @@ func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) err
 	return nil
 }
 
-// stillDone says whether the API server agrees with the cache that a node no longer uses the volume. For a multi-node
-// volume an unpublish cannot be undone: if a pod that the cache does not know yet has staged the volume, the
-// attachment's deletion would wait as long as the pod runs. A volume for one node at a time can be acquired again by
-// the same node while it is being released, so nothing is read for it. If the node still uses it, the report that
-// says so is an event that the cache has yet to deliver.
+// stillDone says whether the API server agrees with the cache that a node no longer uses the
+// volume. For a multi-node volume an unpublish cannot be undone: if a pod that the cache does not
+// know yet has staged the volume, the attachment's deletion would wait as long as the pod runs. A
+// volume for one node at a time can be acquired again by the same node while it is being released,
+// so nothing is read for it. If the node still uses it, the report that says so is an event that
+// the cache has yet to deliver.
 func (r *Reconciler) stillDone(ctx context.Context, o observed, node string) (bool, error) {
 	if o.Volume.Spec.Access != apiv1.AccessMultiNode {
 		return true, nil
@@ -259,18 +271,22 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
 	}
 	if status.Code(err) == codes.Aborted { // the call ended before the attach was accepted, and nothing has failed
-		r.tell(o, node, corev1.EventTypeNormal, ReasonWaiting, fmt.Sprintf("volume %s is not attached to node %s yet: %s", name, node, describe(err)))
+		r.tell(o, node, corev1.EventTypeNormal, ReasonWaiting,
+			fmt.Sprintf("volume %s is not attached to node %s yet: %s", name, node, describe(err)))
 	} else if err != nil {
-		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err)))
+		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed,
+			fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err)))
 	}
 	if status.Code(err) == codes.ResourceExhausted {
 		r.refused.note(o.name, node, r.Clock.Now())
-		err = errors.Join(err, r.reject(ctx, o, node, fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err))))
+		err = errors.Join(err, r.reject(ctx, o, node,
+			fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err))))
 	}
 	if err != nil {
 		return fmt.Errorf("publish volume to node %s: %w", node, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("the volume was published", "node", node)
-	r.tell(o, node, corev1.EventTypeNormal, ReasonAttached, fmt.Sprintf("volume %s is attached to node %s, or about to be", name, node))
+	r.tell(o, node, corev1.EventTypeNormal, ReasonAttached,
+		fmt.Sprintf("volume %s is attached to node %s, or about to be", name, node))
 	return nil
 }

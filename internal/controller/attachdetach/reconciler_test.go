@@ -52,16 +52,21 @@ func (p *publisher) note(ctx context.Context, call string) error {
 	return p.before(ctx, call)
 }
 
-func (p *publisher) ControllerPublishVolume(ctx context.Context, r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+func (p *publisher) ControllerPublishVolume(ctx context.Context,
+	r *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	how := ""
 	if r.GetVolumeCapability().GetBlock() != nil {
 		how = ", raw block"
 	}
-	return &csi.ControllerPublishVolumeResponse{}, p.note(ctx, fmt.Sprintf("publish %s to %s by %s, read only %t%s", r.GetVolumeId(), r.GetNodeId(), r.GetVolumeContext()["by"], r.GetReadonly(), how))
+	return &csi.ControllerPublishVolumeResponse{},
+		p.note(ctx, fmt.Sprintf("publish %s to %s by %s, read only %t%s", r.GetVolumeId(), r.GetNodeId(),
+			r.GetVolumeContext()["by"], r.GetReadonly(), how))
 }
 
-func (p *publisher) ControllerUnpublishVolume(ctx context.Context, r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
-	return &csi.ControllerUnpublishVolumeResponse{}, p.note(ctx, fmt.Sprintf("unpublish %s from %s", r.GetVolumeId(), r.GetNodeId()))
+func (p *publisher) ControllerUnpublishVolume(ctx context.Context,
+	r *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+	return &csi.ControllerUnpublishVolumeResponse{},
+		p.note(ctx, fmt.Sprintf("unpublish %s from %s", r.GetVolumeId(), r.GetNodeId()))
 }
 
 // setUp makes a Reconciler over objects, for a driver of that name.
@@ -78,7 +83,14 @@ func setUp(t *testing.T, driverName string, objects ...client.Object) (*Reconcil
 		WithIndex(&corev1.Pod{}, index.PodNode, index.PodNodeKeys).
 		Build()
 	p := &publisher{}
-	return New(Options{Client: c, Reader: c, Publisher: p, Events: events.NewFakeRecorder(100), Clock: clocktesting.NewFakePassiveClock(time.Unix(1000, 0)), DriverName: driverName}), p
+	return New(Options{
+		Client:     c,
+		Reader:     c,
+		Publisher:  p,
+		Events:     events.NewFakeRecorder(100),
+		Clock:      clocktesting.NewFakePassiveClock(time.Unix(1000, 0)),
+		DriverName: driverName,
+	}), p
 }
 
 func (p *publisher) expect(t *testing.T, want ...string) {
@@ -91,7 +103,10 @@ func (p *publisher) expect(t *testing.T, want ...string) {
 
 func reconcileOf(t *testing.T, r *Reconciler, disk string) {
 	t.Helper()
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named(disk)}}); err != nil {
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
+		Namespace: "ns",
+		Name:      named(disk),
+	}}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -106,7 +121,11 @@ func report(node string, staged ...string) *apiv1.AzDriverNode {
 	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: node}}
 	d.Status.MountsScannedTime = ptr.To(metav1.NewMicroTime(time.Unix(1, 0)))
 	for _, volume := range staged {
-		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: named(volume), Epoch: 1, Phase: apiv1.PhaseStaged})
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{
+			VolumeName: named(volume),
+			Epoch:      1,
+			Phase:      apiv1.PhaseStaged,
+		})
 	}
 	return d
 }
@@ -115,21 +134,38 @@ func report(node string, staged ...string) *apiv1.AzDriverNode {
 func persistentVolume(name, handle, namespace, claim, uid string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		ClaimRef:    &corev1.ObjectReference{Namespace: namespace, Name: claim, UID: types.UID(uid)},
+		ClaimRef: &corev1.ObjectReference{
+			Namespace: namespace,
+			Name:      claim,
+			UID:       types.UID(uid),
+		},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-			Driver: driver, VolumeHandle: handle, VolumeAttributes: map[string]string{"by": name},
+			Driver:           driver,
+			VolumeHandle:     handle,
+			VolumeAttributes: map[string]string{"by": name},
 		}},
 	}}
 }
 
 func claim(namespace, name, uid, volume string) *corev1.PersistentVolumeClaim {
 	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(uid)}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      name,
+			UID:       types.UID(uid),
+		}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume},
 	}
 }
 
 func pod(namespace, name, node string, volumes ...corev1.VolumeSource) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)}, Spec: corev1.PodSpec{NodeName: node}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      name,
+			UID:       types.UID(namespace + name),
+		},
+		Spec: corev1.PodSpec{NodeName: node},
+	}
 	for i, source := range volumes {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("data-%d", i), VolumeSource: source})
 	}
@@ -141,7 +177,11 @@ func claimVolume(name string) corev1.VolumeSource {
 }
 
 func inline(uri string, change ...func(*corev1.AzureDiskVolumeSource)) corev1.VolumeSource {
-	source := &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: uri, Kind: ptr.To(corev1.AzureManagedDisk)}
+	source := &corev1.AzureDiskVolumeSource{
+		DiskName:    "d",
+		DataDiskURI: uri,
+		Kind:        ptr.To(corev1.AzureManagedDisk),
+	}
 	for _, c := range change {
 		c(source)
 	}
@@ -151,22 +191,38 @@ func inline(uri string, change ...func(*corev1.AzureDiskVolumeSource)) corev1.Vo
 // named returns the name of the AzVolume of a disk in the resource group of most tests.
 func named(disk string) string { return apiv1.VolumeName("s", "rg", disk) }
 
-// volume is an adopted disk that nodes have as primaries; one node has the ownership, unless it is a multi-node
-// volume.
+// volume is an adopted disk that nodes have as primaries; one node has the ownership, unless it is
+// a multi-node volume.
 func volume(disk string, access apiv1.AccessPattern, nodes ...string) []client.Object {
 	name := named(disk)
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: apiv1.AzVolumeSpec{
-		Origin: apiv1.OriginAdopted, Access: access, Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: disk, MaxShares: 5},
+		Origin: apiv1.OriginAdopted,
+		Access: access,
+		Disk: apiv1.DiskParameters{
+			SubscriptionID: "s",
+			ResourceGroup:  "rg",
+			Name:           disk,
+			MaxShares:      5,
+		},
 	}}
 	objects := []client.Object{v}
 	for _, node := range nodes {
 		if access == apiv1.AccessSingleNode {
-			v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: 1, State: apiv1.OwnershipHeld}
+			v.Status.Primary = &apiv1.Ownership{
+				NodeName: node,
+				Epoch:    1,
+				State:    apiv1.OwnershipHeld,
+			}
 		}
 		objects = append(objects, &apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(name, node)},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: name, NodeName: node, Role: apiv1.RolePrimary, Epoch: 1},
-			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: name,
+				NodeName:   node,
+				Role:       apiv1.RolePrimary,
+				Epoch:      1,
+			},
+			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached},
 		})
 	}
 	return objects
@@ -181,45 +237,52 @@ func TestAVolumeOfSeveralPersistentVolumesIsPublishedByThatOfItsPods(t *testing.
 	}{
 		"a volume that was released and is kept, and one that was created for the next PersistentVolumeClaim": {
 			[]client.Object{
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"),
+				persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
 				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimVolume("new")),
 			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
 		},
 		"whatever they are called, or how the disk is spelled": {
 			[]client.Object{
-				persistentVolume("2-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("1-new", disk("RG", "Vol"), "apps", "new", "2"),
+				persistentVolume("2-kept", disk("rg", "vol"), "apps", "old", "1"),
+				persistentVolume("1-new", disk("RG", "Vol"), "apps", "new", "2"),
 				claim("apps", "new", "2", "1-new"), pod("apps", "p", "a", claimVolume("new")),
 			}, []string{"publish " + disk("RG", "Vol") + " to a by 1-new, read only false"},
 		},
 		"the next PersistentVolumeClaim has the name of the last": {
 			[]client.Object{
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "data", "2"),
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"),
+				persistentVolume("2-new", disk("rg", "vol"), "apps", "data", "2"),
 				claim("apps", "data", "2", "2-new"), pod("apps", "p", "a", claimVolume("data")),
 			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
 		},
 		"a volume that is used stays, whatever else there is of its disk": {
 			append(volume("vol", single, "a"),
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"), persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"),
+				persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
 				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimVolume("new")),
 			), nil,
 		},
 		"two namespaces share a disk": {
 			append(volume("vol", apiv1.AccessMultiNode, "a"),
-				persistentVolume("1-one", disk("rg", "vol"), "one", "data", "1"), persistentVolume("2-two", disk("rg", "vol"), "two", "data", "2"),
+				persistentVolume("1-one", disk("rg", "vol"), "one", "data", "1"),
+				persistentVolume("2-two", disk("rg", "vol"), "two", "data", "2"),
 				claim("one", "data", "1", "1-one"), claim("two", "data", "2", "2-two"),
 				pod("one", "p", "a", claimVolume("data")), pod("two", "p", "b", claimVolume("data")),
 			), []string{"publish " + disk("rg", "vol") + " to b by 2-two, read only false"},
 		},
 		"another disk of the same name is none of it": {
 			append(volume("vol", single),
-				persistentVolume("1-other", disk("elsewhere", "vol"), "one", "data", "1"), persistentVolume("2-own", disk("rg", "vol"), "two", "data", "2"),
+				persistentVolume("1-other", disk("elsewhere", "vol"), "one", "data", "1"),
+				persistentVolume("2-own", disk("rg", "vol"), "two", "data", "2"),
 				claim("one", "data", "1", "1-other"), claim("two", "data", "2", "2-own"),
 				pod("one", "p", "a", claimVolume("data")), pod("two", "p", "b", claimVolume("data")),
 			), []string{"publish " + disk("rg", "vol") + " to b by 2-own, read only false"},
 		},
 		"a PersistentVolumeClaim that is bound to another volume by now adds no pods": {
 			append(volume("vol", single, "a"),
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "something-else"), pod("apps", "p", "a", claimVolume("data")),
+				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "something-else"),
+				pod("apps", "p", "a", claimVolume("data")),
 			), []string{"unpublish " + disk("rg", "vol") + " from a"},
 		},
 	} {
@@ -241,12 +304,14 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 		want    []string
 	}{
 		"is published to the pod's node": {driver,
-			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "Vol"), readOnly))}, []string{"publish " + disk("rg", "Vol") + " to a by , read only true"}},
+			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "Vol"), readOnly))},
+			[]string{"publish " + disk("rg", "Vol") + " to a by , read only true"}},
 		"stays while the pod is there, although the node has just been started and has not mounted it": {driver,
 			append(volume("vol", single, "a"), pod("apps", "p", "a", inline(disk("rg", "vol")))), nil},
 		"is unpublished when the pod has ended": {driver,
 			append(volume("vol", single, "a"), pod("apps", "p", "b", inline(disk("rg", "vol")))),
-			[]string{"publish " + disk("rg", "vol") + " to b by , read only false", "unpublish " + disk("rg", "vol") + " from a"}},
+			[]string{"publish " + disk("rg", "vol") + " to b by , read only false",
+				"unpublish " + disk("rg", "vol") + " from a"}},
 		"of another resource group is another one": {driver,
 			append(volume("vol", single, "a"), pod("apps", "p", "b", inline(disk("elsewhere", "vol")))),
 			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
@@ -266,7 +331,8 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 	}
 	t.Run("and brings its pod's changes to its volume", func(t *testing.T) {
 		r, _ := setUp(t, driver)
-		names, err := r.ofPod(t.Context(), pod("apps", "p", "a", inline(disk("rg", "Vol")), inline("https://account.blob.core.windows.net/vhds/x.vhd")))
+		names, err := r.ofPod(t.Context(),
+			pod("apps", "p", "a", inline(disk("rg", "Vol")), inline("https://account.blob.core.windows.net/vhds/x.vhd")))
 		if err != nil || !slices.Equal(names, []string{named("vol")}) {
 			t.Errorf("got %v, %v, want %s", names, err, named("vol"))
 		}
@@ -280,7 +346,8 @@ func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
 	for _, node := range []string{"a", "b", "c"} {
 		objects = append(objects, readyNode(node), report(node))
 	}
-	r, calls := setUp(t, driver, append(objects, pod("apps", "p1", "a", claimVolume("data")), pod("apps", "p2", "b", claimVolume("data")))...)
+	r, calls := setUp(t, driver, append(objects, pod("apps", "p1", "a", claimVolume("data")),
+		pod("apps", "p2", "b", claimVolume("data")))...)
 	var all sync.WaitGroup
 	all.Add(3)
 	calls.before = func(ctx context.Context, call string) error {
@@ -295,7 +362,8 @@ func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
 		}
 	}
 	reconcileOf(t, r, "vol")
-	calls.expect(t, "publish "+disk("rg", "vol")+" to a by pv, read only false, raw block", "publish "+disk("rg", "vol")+" to b by pv, read only false, raw block",
+	calls.expect(t, "publish "+disk("rg", "vol")+" to a by pv, read only false, raw block",
+		"publish "+disk("rg", "vol")+" to b by pv, read only false, raw block",
 		"unpublish "+disk("rg", "vol")+" from c")
 }
 
@@ -318,12 +386,14 @@ func TestAMultiNodeVolumeThatANodeHasStagedAgainIsNotTakenFromIt(t *testing.T) {
 		reported []string
 		want     []string
 	}{
-		"the API server's report names the volume":            {[]string{"vol"}, nil},
-		"the API server's report does not name the volume":    {nil, []string{"unpublish " + disk("rg", "vol") + " from a"}},
-		"the API server's report names another volume by now": {[]string{"other"}, []string{"unpublish " + disk("rg", "vol") + " from a"}},
+		"the API server's report names the volume":         {[]string{"vol"}, nil},
+		"the API server's report does not name the volume": {nil, []string{"unpublish " + disk("rg", "vol") + " from a"}},
+		"the API server's report names another volume by now": {[]string{"other"},
+			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, calls := setUp(t, driver, append(volume("vol", apiv1.AccessMultiNode, "a"), readyNode("a"), report("a", test.reported...))...)
+			r, calls := setUp(t, driver,
+				append(volume("vol", apiv1.AccessMultiNode, "a"), readyNode("a"), report("a", test.reported...))...)
 			r.Client = behindReport{r.Client, report("a")}
 			reconcileOf(t, r, "vol")
 			calls.expect(t, test.want...)
@@ -333,17 +403,22 @@ func TestAMultiNodeVolumeThatANodeHasStagedAgainIsNotTakenFromIt(t *testing.T) {
 
 // What is published to one node at a time is not offered to the next one while the last one has it.
 func TestAnUnpublishThatFailsHoldsTheNextPublishUp(t *testing.T) {
-	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"),
+		claim("apps", "data", "1", "pv"),
 		readyNode("a"), readyNode("b"), report("a"), report("b"), pod("apps", "p", "b", claimVolume("data")))
 	r, calls := setUp(t, driver, objects...)
 	calls.before = func(context.Context, string) error { return errors.New("not now") }
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}}); err == nil {
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
+		Namespace: "ns",
+		Name:      named("vol"),
+	}}); err == nil {
 		t.Error("got no error, want one, so that the call is repeated")
 	}
 	calls.expect(t, "unpublish "+disk("rg", "vol")+" from a")
 }
 
-// That a node has looked at its mounts, or has no report any more, says something of what its report does not name.
+// That a node has looked at its mounts, or has no report any more, says something of what its
+// report does not name.
 func TestAScanOfANodeIsAnEventForAllThatItHas(t *testing.T) {
 	objects := append(volume("attached", apiv1.AccessMultiNode, "a"), volume("elsewhere", apiv1.AccessMultiNode, "b")...)
 	cutShort := volume("owned", apiv1.AccessSingleNode, "a")[:1] // and the process died before it created the attachment
@@ -371,7 +446,8 @@ func recorded(t *testing.T, r *Reconciler) []string {
 
 // fencedVolume is a volume that is taken from the lost node a, and that a pod on node b waits for.
 func fencedVolume(failure string) []client.Object {
-	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+	objects := append(volume("vol", apiv1.AccessSingleNode, "a"), persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"),
+		claim("apps", "data", "1", "pv"),
 		readyNode("b"), report("a", "vol"), report("b"), pod("apps", "p", "b", claimVolume("data")))
 	v, a := objects[0].(*apiv1.AzVolume), objects[1].(*apiv1.AzVolumeAttachment)
 	v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
@@ -391,7 +467,8 @@ func TestAPodThatWaitsForAFenceIsToldWhatAzureAnswersOnce(t *testing.T) {
 			reconcileOf(t, r, "vol")
 			reconcileOf(t, r, "vol")
 			got := recorded(t, r)
-			if len(got) != 1 || !strings.HasPrefix(got[0], "Warning "+ReasonFailed) || !strings.Contains(got[0], "node a (epoch 1)") || !strings.Contains(got[0], "503") {
+			if len(got) != 1 || !strings.HasPrefix(got[0], "Warning "+ReasonFailed) ||
+				!strings.Contains(got[0], "node a (epoch 1)") || !strings.Contains(got[0], "503") {
 				t.Errorf("got events %q, want one Warning %s that names node a, epoch 1 and Azure's answer", got, ReasonFailed)
 			}
 			calls.expect(t)
@@ -428,32 +505,44 @@ func TestAPublishThatFailsAgainWithOtherNumbersWritesNoSecondEvent(t *testing.T)
 	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
 		readyNode("a"), report("a"), pod("apps", "p", "a", claimVolume("data")))
 	for _, failure := range []string{
-		"the VM is failing (request 1f7c0e2a-0001, 12:00:01)", "the VM is failing (request 77ab09de-0002, 12:00:31)", "the subscription is disabled",
+		"the VM is failing (request 1f7c0e2a-0001, 12:00:01)", "the VM is failing (request 77ab09de-0002, 12:00:31)",
+		"the subscription is disabled",
 	} {
 		calls.before = func(context.Context, string) error { return status.Error(codes.Internal, failure) }
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("vol")}}); err == nil {
+		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
+			Namespace: "ns",
+			Name:      named("vol"),
+		}}); err == nil {
 			t.Fatalf("got no error of a publish that fails with %q", failure)
 		}
 	}
 	got := recorded(t, r)
-	if len(got) != 2 || !strings.Contains(got[0], "VM is failing") || !strings.Contains(got[1], "disabled") || strings.Contains(got[0], "rpc error") {
+	if len(got) != 2 || !strings.Contains(got[0], "VM is failing") || !strings.Contains(got[1], "disabled") ||
+		strings.Contains(got[0], "rpc error") {
 		t.Errorf("got events %q, want one about the VM and one about the subscription, without what only gRPC says", got)
 	}
 }
 
-// A publish that Azure has not accepted yet, because of its quota for instance, is not a failure: the pod is healthy and only waits.
+// A publish that Azure has not accepted yet, because of its quota for instance, is not a failure:
+// the pod is healthy and only waits.
 func TestAPodIsWarnedOfAFailureAndNotOfAWait(t *testing.T) {
 	for name, test := range map[string]struct {
 		err  error
 		want string
 	}{
-		"a wait":    {status.Error(codes.Aborted, "Azure's quota for updates of VM a is used up"), "Normal WaitingForVolume volume pv is not attached to node a yet: Azure's quota for updates of VM a is used up"},
-		"a failure": {status.Error(codes.ResourceExhausted, "no slot is free"), "Warning FailedAttachVolume volume pv cannot be attached to node a: no slot is free"},
+		"a wait": {status.Error(codes.Aborted, "Azure's quota for updates of VM a is used up"),
+			"Normal WaitingForVolume volume pv is not attached to node a yet: Azure's quota for updates of VM a is used up"},
+		"a failure": {status.Error(codes.ResourceExhausted, "no slot is free"),
+			"Warning FailedAttachVolume volume pv cannot be attached to node a: no slot is free"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, p := setUp(t, driver, readyNode("a"), report("a"), persistentVolume("pv", disk("rg", "d"), "ns", "c", "u"), claim("ns", "c", "u", "pv"), pod("ns", "p", "a", claimVolume("c")))
+			r, p := setUp(t, driver, readyNode("a"), report("a"), persistentVolume("pv", disk("rg", "d"), "ns", "c", "u"),
+				claim("ns", "c", "u", "pv"), pod("ns", "p", "a", claimVolume("c")))
 			p.before = func(context.Context, string) error { return test.err }
-			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("d")}})
+			_, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
+				Namespace: "ns",
+				Name:      named("d"),
+			}})
 			if !errors.Is(err, test.err) {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
@@ -467,27 +556,51 @@ func TestAPodIsWarnedOfAFailureAndNotOfAWait(t *testing.T) {
 func TestAPodOnAFullNodeFails(t *testing.T) {
 	p := pod("default", "db-0", "full", claimVolume("data"))
 	p.Status.Phase = corev1.PodPending
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "db", UID: "s", Controller: ptr.To(true)}}
+	p.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "apps/v1",
+		Kind:       "StatefulSet",
+		Name:       "db",
+		UID:        "s",
+		Controller: ptr.To(true),
+	}}
 	csiNode := &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "full"}}
-	csiNode.Spec.Drivers = []storagev1.CSINodeDriver{{Name: driver, NodeID: "full", Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To[int32](0)}}}
-	r, publisher := setUp(t, driver, readyNode("full"), report("full"), p, claim("default", "data", "c", "pv"), persistentVolume("pv", disk("rg", "d"), "default", "data", "c"), csiNode,
-		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: named("d")}, Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "d"}}})
+	csiNode.Spec.Drivers = []storagev1.CSINodeDriver{{
+		Name:        driver,
+		NodeID:      "full",
+		Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To[int32](0)},
+	}}
+	r, publisher := setUp(t, driver, readyNode("full"), report("full"), p, claim("default", "data", "c", "pv"),
+		persistentVolume("pv", disk("rg", "d"), "default", "data", "c"), csiNode,
+		&apiv1.AzVolume{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: named("d")},
+			Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{
+				SubscriptionID: "s",
+				ResourceGroup:  "rg",
+				Name:           "d",
+			}},
+		})
 	publisher.before = func(context.Context, string) error { return status.Error(codes.ResourceExhausted, "no slot is free") }
-	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("d")}}); status.Code(err) != codes.ResourceExhausted {
+	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{
+		Namespace: "ns",
+		Name:      named("d"),
+	}}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("got error %v, want the publish's", err)
 	}
 	got := &corev1.Pod{}
 	expect.Must(t, r.Client.Get(t.Context(), client.ObjectKeyFromObject(p), got))
 	want := "volume pv cannot be attached to node full: no slot is free"
-	if got.Status.Phase != corev1.PodFailed || got.Status.Reason != "VolumeAttachmentLimitExceeded" || got.Status.Message != want {
-		t.Errorf("got phase %s, reason %q, message %q; want Failed, the kubelet's reason, and %q", got.Status.Phase, got.Status.Reason, got.Status.Message, want)
+	if got.Status.Phase != corev1.PodFailed || got.Status.Reason != "VolumeAttachmentLimitExceeded" ||
+		got.Status.Message != want {
+		t.Errorf("got phase %s, reason %q, message %q; want Failed, the kubelet's reason, and %q", got.Status.Phase,
+			got.Status.Reason, got.Status.Message, want)
 	}
 }
 
 // What a refused publish leaves behind and removes are events of the volume.
 func TestAPublishThatFoundNoCapacityIsNotRepeatedAtOnce(t *testing.T) {
 	p := pod("default", "db-0", "full", claimVolume("data"))
-	r, publisher := setUp(t, driver, readyNode("full"), report("full"), p, claim("default", "data", "c", "pv"), persistentVolume("pv", disk("rg", "d"), "default", "data", "c"))
+	r, publisher := setUp(t, driver, readyNode("full"), report("full"), p, claim("default", "data", "c", "pv"),
+		persistentVolume("pv", disk("rg", "d"), "default", "data", "c"))
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	r.Clock = clock
 	publisher.before = func(context.Context, string) error { return status.Error(codes.ResourceExhausted, "no slot is free") }
@@ -499,8 +612,10 @@ func TestAPublishThatFoundNoCapacityIsNotRepeatedAtOnce(t *testing.T) {
 	}{{0, 1, 0}, {time.Second, 1, refusedPause - time.Second}, {refusedPause - time.Second, 2, 0}} {
 		clock.SetTime(clock.Now().Add(step.after))
 		result, err := r.Reconcile(t.Context(), request)
-		if (step.wait == 0) != (status.Code(err) == codes.ResourceExhausted) || len(publisher.calls) != step.calls || result.RequeueAfter != step.wait {
-			t.Errorf("got %d calls, error %v, the next look in %s; want %d calls, the next look in %s", len(publisher.calls), err, result.RequeueAfter, step.calls, step.wait)
+		if (step.wait == 0) != (status.Code(err) == codes.ResourceExhausted) || len(publisher.calls) != step.calls ||
+			result.RequeueAfter != step.wait {
+			t.Errorf("got %d calls, error %v, the next look in %s; want %d calls, the next look in %s", len(publisher.calls), err,
+				result.RequeueAfter, step.calls, step.wait)
 		}
 	}
 	expect.Must(t, r.Client.Delete(t.Context(), p))

@@ -7,12 +7,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
-// refusedPause is the time from a publish that found no capacity to the next one for that volume and node. Each costs Azure a detach, and
-// what it leaves behind and removes are events, which would start the next one at once.
+// refusedPause is the time from a publish that found no capacity to the next one for that volume
+// and node. Each costs Azure a detach, and what it leaves behind and removes are events, which
+// would start the next one at once.
 const refusedPause = 15 * time.Second
 
-// refused is when a publish last found no capacity, by volume and node. A new process asks once more; nothing else depends on it.
-// The zero value is empty. It is safe for concurrent use.
+// refused is when a publish last found no capacity, by volume and node. A new process asks once
+// more; nothing else depends on it. The zero value is empty. It is safe for concurrent use.
 type refused struct {
 	mu      sync.Mutex
 	volumes map[string]map[string]time.Time
@@ -30,9 +31,10 @@ func (r *refused) note(volume, node string, now time.Time) {
 	r.volumes[volume][node] = now
 }
 
-// due returns the nodes to which the volume is to be published now, and how long it is until the next of the others is due; 0 for none.
-// It forgets the nodes without a pod that wants the volume.
-func (r *refused) due(volume string, wanted []string, hasPod func(node string) bool, now time.Time) (due []string, next time.Duration) {
+// due returns the nodes to which the volume is to be published now, and how long it is until the
+// next of the others is due; 0 for none. It forgets the nodes without a pod that wants the volume.
+func (r *refused) due(volume string, wanted []string, hasPod func(node string) bool, now time.Time) (due []string,
+	next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for node, at := range r.volumes[volume] {

@@ -17,7 +17,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 )
 
-// reject fails the pods that were placed on a node without a free slot, as the kubelet does where there are VolumeAttachments.
+// reject fails the pods that were placed on a node without a free slot, as the kubelet does where
+// there are VolumeAttachments.
 func (r *Reconciler) reject(ctx context.Context, o observed, node, message string) error {
 	if o.Volume == nil {
 		return nil
@@ -53,7 +54,8 @@ func (r *Reconciler) slots(ctx context.Context, o observed, node string) (attach
 	return slots, err
 }
 
-// fail writes that a pod has failed, if it is still as the cache says. The kubelet then ends what there is of it.
+// fail writes that a pod has failed, if it is still as the cache says. The kubelet then ends what
+// there is of it.
 func (r *Reconciler) fail(ctx context.Context, cached *corev1.Pod, node, message string) error {
 	p := &corev1.Pod{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), p); err != nil {
@@ -71,7 +73,8 @@ func (r *Reconciler) fail(ctx context.Context, cached *corev1.Pod, node, message
 	if err != nil {
 		return fmt.Errorf("fail pod %s, whose volume has no slot on node %s: %w", client.ObjectKeyFromObject(p), node, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("the pod was failed, because its node has no free slot", "pod", client.ObjectKeyFromObject(p).String(), "node", node)
+	ctrl.LoggerFrom(ctx).Info("the pod was failed, because its node has no free slot", "pod",
+		client.ObjectKeyFromObject(p).String(), "node", node)
 	r.event(p, corev1.EventTypeWarning, attachdetach.RejectedReason, message)
 	return nil
 }

@@ -15,9 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// request returns the call that publishes a volume to a node for a pod of a namespace, and the name of the volume for
-// the user. If the PersistentVolume does not exist, the error is NotFound.
-func (r *Reconciler) request(ctx context.Context, by source, namespace, node string) (*csi.ControllerPublishVolumeRequest, string, error) {
+// request returns the call that publishes a volume to a node for a pod of a namespace, and the name
+// of the volume for the user. If the PersistentVolume does not exist, the error is NotFound.
+func (r *Reconciler) request(ctx context.Context, by source, namespace, node string) (*csi.ControllerPublishVolumeRequest,
+	string, error) {
 	log := ctrl.LoggerFrom(ctx)
 	if by.inline != nil {
 		pv, err := csitranslation.New().TranslateInTreeInlineVolumeToCSI(log, by.inline, namespace)
@@ -36,7 +37,8 @@ func (r *Reconciler) request(ctx context.Context, by source, namespace, node str
 	return request, pv.Name, err
 }
 
-// publishRequest is the call that publishes a PersistentVolume to a node: the same that csi-attacher makes of it.
+// publishRequest is the call that publishes a PersistentVolume to a node: the same that
+// csi-attacher makes of it.
 func publishRequest(log logr.Logger, pv *corev1.PersistentVolume, node string) (*csi.ControllerPublishVolumeRequest, error) {
 	if pv.Spec.CSI == nil {
 		translated, err := csitranslation.New().TranslateInTreePVToCSI(log, pv)
@@ -58,7 +60,11 @@ func publishRequest(log logr.Logger, pv *corev1.PersistentVolume, node string) (
 		}}
 	}
 	return &csi.ControllerPublishVolumeRequest{
-		VolumeId: pv.Spec.CSI.VolumeHandle, NodeId: node, VolumeCapability: capability, Readonly: pv.Spec.CSI.ReadOnly, VolumeContext: pv.Spec.CSI.VolumeAttributes,
+		VolumeId:         pv.Spec.CSI.VolumeHandle,
+		NodeId:           node,
+		VolumeCapability: capability,
+		Readonly:         pv.Spec.CSI.ReadOnly,
+		VolumeContext:    pv.Spec.CSI.VolumeAttributes,
 	}, nil
 }
 

@@ -23,10 +23,11 @@ import (
 )
 
 const (
-	// workers is how many volumes are reconciled at once. Each waits for Azure, which costs nothing.
+	// workers is how many volumes are reconciled at once. Each waits for Azure, which costs
+	// nothing.
 	workers = 200
-	// firstRetry and lastRetry are the pauses before a failed call is repeated. The first is short, because the usual
-	// failure is a node that is about to release the volume.
+	// firstRetry and lastRetry are the pauses before a failed call is repeated. The first is short,
+	// because the usual failure is a node that is about to release the volume.
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
@@ -50,14 +51,19 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			}
 			return to(names...)
 		})
-		return handler.Funcs{UpdateFunc: all.Update, DeleteFunc: all.Delete, CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			if e.IsInInitialList {
-				if names, err := volumes(ctx, e.Object); err == nil && r.haveVolumes(ctx, to(names...)) {
-					return // each AzVolume that is there at the start is reconciled then
+		return handler.Funcs{
+			UpdateFunc: all.Update,
+			DeleteFunc: all.Delete,
+			CreateFunc: func(ctx context.Context, e event.CreateEvent,
+				queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+				if e.IsInInitialList {
+					if names, err := volumes(ctx, e.Object); err == nil && r.haveVolumes(ctx, to(names...)) {
+						return // each AzVolume that is there at the start is reconciled then
+					}
 				}
-			}
-			all.Create(ctx, e, queue)
-		}}
+				all.Create(ctx, e, queue)
+			},
+		}
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("attachdetach").
@@ -66,13 +72,19 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&corev1.PersistentVolume{}, mapped(r.ofPersistentVolume)).
 		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim), builder.WithPredicates(index.SinceStart)).
 		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(index.Changed(whereabouts))).
-		Watches(&apiv1.AzDriverNode{}, mapped(r.ofReport), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
-		// A report that a node has begun to stand by, and the lack of one, say something of each volume that it does not name.
-		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)), builder.WithPredicates(index.SinceStart, index.Changed(index.Scanned))).
-		Watches(&corev1.Node{}, mapped(r.onNode(namespace)), builder.WithPredicates(index.SinceStart, index.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
+		Watches(&apiv1.AzDriverNode{}, mapped(r.ofReport),
+			builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
+		// A report that a node has begun to stand by, and the lack of one, say something of each
+		// volume that it does not name.
+		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)),
+			builder.WithPredicates(index.SinceStart, index.Changed(index.Scanned))).
+		Watches(&corev1.Node{}, mapped(r.onNode(namespace)),
+			builder.WithPredicates(index.SinceStart,
+				index.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry,
+				lastRetry),
 		}).
 		Complete(r)
 	if err != nil {
@@ -105,8 +117,8 @@ func (r *Reconciler) ofPersistentVolume(_ context.Context, o client.Object) ([]s
 	return []string{index.VolumeOf(o, r.DriverName)}, nil
 }
 
-// ofReport returns the node's own volumes that a report names. For an update the old report counts too, so that a
-// volume that has left it is found.
+// ofReport returns the node's own volumes that a report names. For an update the old report counts
+// too, so that a volume that has left it is found.
 func (r *Reconciler) ofReport(ctx context.Context, o client.Object) ([]string, error) {
 	d, ok := o.(*apiv1.AzDriverNode)
 	if !ok {
@@ -131,8 +143,9 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, erro
 	return names, nil
 }
 
-// boundTo returns the volumes of the PersistentVolumes that are bound to a PersistentVolumeClaim. It searches the
-// PersistentVolumes, because they still exist when the PersistentVolumeClaim is deleted.
+// boundTo returns the volumes of the PersistentVolumes that are bound to a PersistentVolumeClaim.
+// It searches the PersistentVolumes, because they still exist when the PersistentVolumeClaim is
+// deleted.
 func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error) {
 	var list corev1.PersistentVolumeList
 	pvs, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, "", index.PersistentVolumeClaim, claim)
@@ -143,7 +156,8 @@ func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error
 	return names, err
 }
 
-// onNode returns the volumes of attachments to a node, those that it holds, and those of the pods on it.
+// onNode returns the volumes of attachments to a node, those that it holds, and those of the pods
+// on it.
 func (r *Reconciler) onNode(namespace string) func(context.Context, client.Object) ([]string, error) {
 	return func(ctx context.Context, o client.Object) ([]string, error) {
 		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())

@@ -11,15 +11,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// source is how a pod uses a volume: by the PersistentVolume to which its PersistentVolumeClaim is bound, or by the
-// disk that it names itself. The objects are the cache's own.
+// source is how a pod uses a volume: by the PersistentVolume to which its PersistentVolumeClaim is
+// bound, or by the disk that it names itself. The objects are the cache's own.
 type source struct {
 	pv     *corev1.PersistentVolume
 	inline *corev1.Volume
 }
 
-// users finds the pods that use the volume, by any PersistentVolume of its disk, and those that name its disk
-// themselves.
+// users finds the pods that use the volume, by any PersistentVolume of its disk, and those that
+// name its disk themselves.
 func (r *Reconciler) users(ctx context.Context, volume string, o *observed) error {
 	pvs, err := index.PersistentVolumes(ctx, r.Client, volume)
 	if err != nil {
@@ -59,8 +59,8 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 	return nil
 }
 
-// isOf says whether the AzVolume, if there is one, is that of a disk of its name. An AzVolume that was created
-// manually need not be.
+// isOf says whether the AzVolume, if there is one, is that of a disk of its name. An AzVolume that
+// was created manually need not be.
 func (o *observed) isOf(disk volumehandle.Handle) bool {
 	return o.Volume == nil || volumehandle.Of(o.Volume.Spec.Disk).Same(disk)
 }

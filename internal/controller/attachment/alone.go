@@ -38,7 +38,8 @@ func (r *Reconciler) alone(in attachment.Input, attach work.Func) work.Func {
 		}
 		foreign, err := nodeidentity.Foreign(ctx, r.Client, v.Namespace, disk.AttachedTo, attachments)
 		if err == nil && foreign != "" {
-			err = provisioner.Errorf(provisioner.FailedPrecondition, "attach disk: it was attached elsewhere at the same time: %s",
+			err = provisioner.Errorf(provisioner.FailedPrecondition,
+				"attach disk: it was attached elsewhere at the same time: %s",
 				ownership.ForeignUse(foreign, v.Spec.Disk.Name))
 		}
 		if err != nil {

@@ -28,11 +28,13 @@ func TestADiskThatAnotherClusterAttachedAtTheSameTimeIsNotAttached(t *testing.T)
 		refused bool
 		asked   int
 	}{
-		"another cluster's VM has it":                     {nil, theirs, true, 1},
-		"a node of this cluster has it":                   {nil, compute + "virtualMachines/b", false, 1},
-		"no other VM has it":                              {nil, "", false, 1},
-		"it is confirmed that this cluster uses the disk": {func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = v.UID }, theirs, false, 0},
-		"Azure was not asked before the ownership":        {func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = false }, theirs, false, 0},
+		"another cluster's VM has it":   {nil, theirs, true, 1},
+		"a node of this cluster has it": {nil, compute + "virtualMachines/b", false, 1},
+		"no other VM has it":            {nil, "", false, 1},
+		"it is confirmed that this cluster uses the disk": {func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = v.UID }, theirs,
+			false, 0},
+		"Azure was not asked before the ownership": {func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = false },
+			theirs, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -41,23 +43,52 @@ func TestADiskThatAnotherClusterAttachedAtTheSameTimeIsNotAttached(t *testing.T)
 			cloud.AddDisk(provisioner.Disk{ID: disk, MaxShares: 3})
 			for _, vm := range []string{ours, test.other} {
 				if vm != "" {
-					cloud.AddVM(provisioner.Instance{ID: vm, Size: "Standard_M128s", DataDisks: []provisioner.Attachment{{DiskID: disk}}})
+					cloud.AddVM(provisioner.Instance{
+						ID:        vm,
+						Size:      "Standard_M128s",
+						DataDisks: []provisioner.Attachment{{DiskID: disk}},
+					})
 				}
 			}
-			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "v"}, Status: apiv1.AzVolumeStatus{
-				DiskURI: disk, Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld, Exclusive: true},
-			}}
+			v := &apiv1.AzVolume{
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "ns",
+					Name:      "v",
+					UID:       "v",
+				},
+				Status: apiv1.AzVolumeStatus{
+					DiskURI: disk, Primary: &apiv1.Ownership{
+						NodeName:  "a",
+						Epoch:     1,
+						State:     apiv1.OwnershipHeld,
+						Exclusive: true,
+					},
+				},
+			}
 			if test.edit != nil {
 				test.edit(v)
 			}
 			a := &apiv1.AzVolumeAttachment{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-a", UID: "a"}, Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"},
+				ObjectMeta: metav1.ObjectMeta{
+					Namespace: "ns",
+					Name:      "v-a",
+					UID:       "a",
+				},
+				Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"},
 				Status: apiv1.AzVolumeAttachmentStatus{VMID: ours, UID: "a"},
 			}
-			api := fakeapi.With(a, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + compute + "virtualMachines/b"}}).
-				WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).
+			api := fakeapi.With(a, &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "b"},
+				Spec:       corev1.NodeSpec{ProviderID: "azure://" + compute + "virtualMachines/b"},
+			}).
+				WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM,
+				nodeidentity.Keys).
 				WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).Build()
-			r := &Reconciler{Options: Options{Client: api, Reader: api, Cloud: cloud}}
+			r := &Reconciler{Options: Options{
+				Client: api,
+				Reader: api,
+				Cloud:  cloud,
+			}}
 			attached := func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
 				return operation.Truth{Attached: true, LUN: 3}, nil
 			}

@@ -16,8 +16,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// readTruth reads at the API server what the fence of a deserted volume depends on. The cache may be behind, and a
-// pod that it does not show yet would lose its disk.
+// readTruth reads at the API server what the fence of a deserted volume depends on. The cache may
+// be behind, and a pod that it does not show yet would lose its disk.
 func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error {
 	a := in.Attachment
 	node, err := kubeapi.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: a.Spec.NodeName})
@@ -33,11 +33,19 @@ func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error 
 // PersistentVolumeClaim and the Node.
 func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, message string) {
 	a := in.Attachment
-	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince", in.NotReadySince, "reason", failover.ReasonFailoverStarted)
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: a.Spec.NodeName, UID: types.UID(a.Spec.NodeName)}
-	r.Events.Eventf(about, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "volume %s: %s", a.Spec.VolumeName, message)
+	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince",
+		in.NotReadySince, "reason", failover.ReasonFailoverStarted)
+	about := &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       a.Spec.NodeName,
+		UID:        types.UID(a.Spec.NodeName),
+	}
+	r.Events.Eventf(about, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted,
+		"volume %s: %s", a.Spec.VolumeName, message)
 	if in.Volume != nil {
-		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "%s", message)
+		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted,
+			"%s", message)
 	}
 	claim, err := r.claim(ctx, in.Volume)
 	if err != nil {
@@ -49,7 +57,8 @@ func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, mess
 	if failover.OptedOut(claim.Annotations) {
 		message += "; " + failover.OptOutEnds
 	}
-	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "%s", message)
+	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "%s",
+		message)
 }
 
 // claim returns the PersistentVolumeClaim that a volume is bound to; nil if there is none.
@@ -61,7 +70,10 @@ func (r *Reconciler) claim(ctx context.Context, volume *apiv1.AzVolume) (*corev1
 	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
 		return nil, err
 	}
-	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name})
+	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+		Namespace: pv.Spec.ClaimRef.Namespace,
+		Name:      pv.Spec.ClaimRef.Name,
+	})
 	if err != nil || claim == nil || claim.UID != pv.Spec.ClaimRef.UID {
 		return nil, err
 	}

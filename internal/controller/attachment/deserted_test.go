@@ -33,7 +33,8 @@ func (healthy) Health(string) nodehealth.Judgement {
 	return nodehealth.Judgement{State: nodehealth.Healthy}
 }
 
-// deserted is a volume that was unpublished long ago from a node whose kubelet is dead, as the cache and the API server show it.
+// deserted is a volume that was unpublished long ago from a node whose kubelet is dead, as the
+// cache and the API server show it.
 type deserted struct {
 	*Reconciler
 	cache, api client.WithWatch
@@ -50,24 +51,55 @@ var desertedVolume = apiv1.VolumeName("s", "g", "pvc-0")
 func newDeserted(t *testing.T) *deserted {
 	t.Helper()
 	since := longAgo()
-	disk := apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "pvc-0", MaxShares: 2}
+	disk := apiv1.DiskParameters{
+		SubscriptionID: "s",
+		ResourceGroup:  "g",
+		Name:           "pvc-0",
+		MaxShares:      2,
+	}
 	objects := []client.Object{
 		&apiv1.AzVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns",
+				Name:      desertedVolume,
+			},
+			Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
 			Status: apiv1.AzVolumeStatus{
-				State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
-				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseUnpublished, Since: &since},
+				State:   apiv1.VolumeCreated,
+				DiskURI: compute + "disks/pvc-0",
+				Primary: &apiv1.Ownership{
+					NodeName: desertedNode,
+					Epoch:    1,
+					State:    apiv1.OwnershipReleasing,
+					Cause:    apiv1.CauseUnpublished,
+					Since:    &since,
+				},
 			},
 		},
 		&apiv1.AzVolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode), Finalizers: []string{apiv1.Finalizer}},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: desertedNode, Role: apiv1.RolePrimary, Epoch: 1},
-			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace:  "ns",
+				Name:       apiv1.AttachmentName(desertedVolume, desertedNode),
+				Finalizers: []string{apiv1.Finalizer},
+			},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: desertedVolume,
+				NodeName:   desertedNode,
+				Role:       apiv1.RolePrimary,
+				Epoch:      1,
+			},
+			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM},
 		},
-		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode}, Spec: apiv1.AzDriverNodeSpec{VMID: lostVM}},
-		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: desertedNode}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-			{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: since},
-		}}},
+		&apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},
+			Spec:       apiv1.AzDriverNodeSpec{VMID: lostVM},
+		},
+		&corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: desertedNode},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: since},
+			}},
+		},
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
 			ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "cart"},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
@@ -82,19 +114,29 @@ func newDeserted(t *testing.T) *deserted {
 			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
 			WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys("disk.csi.azure.com")).
 			WithIndex(&corev1.Pod{}, index.PodNode, index.PodNodeKeys).
-			WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys)
+			WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM,
+			nodeidentity.Keys)
 		for _, o := range objects {
 			b = b.WithObjects(o.DeepCopyObject().(client.Object))
 		}
 		return b.Build()
 	}
-	d := &deserted{cache: server(), api: server(), events: events.NewFakeRecorder(20)}
+	d := &deserted{
+		cache:  server(),
+		api:    server(),
+		events: events.NewFakeRecorder(20),
+	}
 	cloud := fake.New(fake.Options{})
 	cloud.AddDisk(provisioner.Disk{ID: compute + "disks/pvc-0", MaxShares: 2})
 	cloud.AddVM(provisioner.Instance{ID: lostVM, DataDisks: []provisioner.Attachment{{DiskID: compute + "disks/pvc-0"}}})
 	r, err := New(Options{
-		Client: d.cache, Reader: d.api, Cloud: cloud, Jobs: work.New(t.Context(), clock.RealClock{}, 1), Clock: clock.RealClock{},
-		Nodes: nodefacts.NewNodes(d.cache, "ns", clock.RealClock{}, healthy{}), Events: d.events,
+		Client: d.cache,
+		Reader: d.api,
+		Cloud:  cloud,
+		Jobs:   work.New(t.Context(), clock.RealClock{}, 1),
+		Clock:  clock.RealClock{},
+		Nodes:  nodefacts.NewNodes(d.cache, "ns", clock.RealClock{}, healthy{}),
+		Events: d.events,
 	})
 	expect.Must(t, err)
 	d.Reconciler = r
@@ -113,9 +155,15 @@ func (d *deserted) reconcile(t *testing.T) (recorded, begun bool) {
 }
 
 func podOn(node string, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"}, Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{
-		{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "cart"}}},
-	}}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"},
+		Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{
+			{
+				Name:         "data",
+				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "cart"}},
+			},
+		}},
+	}
 	for _, c := range change {
 		c(p)
 	}
@@ -126,7 +174,8 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 	t.Parallel()
 	ending := func(p *corev1.Pod) { now := longAgo(); p.DeletionTimestamp, p.Finalizers = &now, []string{"test/f"} }
 	readOnDisk := func(p *corev1.Pod) {
-		p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: compute + "disks/pvc-0"}}
+		p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: compute +
+			"disks/pvc-0"}}
 	}
 	of := func(phase corev1.PodPhase) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Status.Phase = phase } }
 	anotherClaim := func(p *corev1.Pod) { p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "other" }
@@ -137,17 +186,29 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 		ready  bool // the API server shows the Node as Ready
 		fenced bool
 	}{
-		"no pod is there":                                                  {fenced: true},
-		"a pod uses it":                                                    {pod: podOn(desertedNode), cached: true},
-		"a pod uses it, and the cache is behind":                           {pod: podOn(desertedNode)},
-		"a pod that is being deleted uses it":                              {pod: podOn(desertedNode, ending)},
-		"a pod uses the disk without a PersistentVolumeClaim":              {pod: podOn(desertedNode, readOnDisk)},
-		"a pod that failed does not use it":                                {pod: podOn(desertedNode, of(corev1.PodFailed)), fenced: true},
-		"a pod that succeeded does not use it":                             {pod: podOn(desertedNode, of(corev1.PodSucceeded)), fenced: true},
-		"a pod with another PersistentVolumeClaim does not":                {pod: podOn(desertedNode, anotherClaim), fenced: true},
-		"a pod with a PersistentVolumeClaim of another namespace does not": {pod: podOn(desertedNode, anotherNamespace), fenced: true},
-		"nor a pod on another node":                                        {pod: podOn("b"), fenced: true},
-		"the Node is Ready, and the cache is behind":                       {ready: true},
+		"no pod is there":                                     {fenced: true},
+		"a pod uses it":                                       {pod: podOn(desertedNode), cached: true},
+		"a pod uses it, and the cache is behind":              {pod: podOn(desertedNode)},
+		"a pod that is being deleted uses it":                 {pod: podOn(desertedNode, ending)},
+		"a pod uses the disk without a PersistentVolumeClaim": {pod: podOn(desertedNode, readOnDisk)},
+		"a pod that failed does not use it": {
+			pod:    podOn(desertedNode, of(corev1.PodFailed)),
+			fenced: true,
+		},
+		"a pod that succeeded does not use it": {
+			pod:    podOn(desertedNode, of(corev1.PodSucceeded)),
+			fenced: true,
+		},
+		"a pod with another PersistentVolumeClaim does not": {
+			pod:    podOn(desertedNode, anotherClaim),
+			fenced: true,
+		},
+		"a pod with a PersistentVolumeClaim of another namespace does not": {
+			pod:    podOn(desertedNode, anotherNamespace),
+			fenced: true,
+		},
+		"nor a pod on another node":                  {pod: podOn("b"), fenced: true},
+		"the Node is Ready, and the cache is behind": {ready: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -171,22 +232,31 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 	}
 }
 
-// Seed 184258: the cache had the attachment of the new epoch, and the ownership of the epoch before, which was being released.
+// Seed 184258: the cache had the attachment of the new epoch, and the ownership of the epoch
+// before, which was being released.
 func TestNoNodeIsFencedByAnOwnershipThatIsOlderThanTheAttachment(t *testing.T) {
 	t.Parallel()
 	d := newDeserted(t)
 	for _, c := range []client.Client{d.cache, d.api} {
 		a := &apiv1.AzVolumeAttachment{}
-		expect.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}, a))
+		expect.Must(t, c.Get(t.Context(), client.ObjectKey{
+			Namespace: "ns",
+			Name:      apiv1.AttachmentName(desertedVolume, desertedNode),
+		}, a))
 		a.Spec.Epoch = 2
 		expect.Must(t, c.Update(t.Context(), a))
 	}
 	v := &apiv1.AzVolume{}
 	expect.Must(t, d.api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: desertedVolume}, v))
-	v.Status.Primary = &apiv1.Ownership{NodeName: desertedNode, Epoch: 2, State: apiv1.OwnershipHeld}
+	v.Status.Primary = &apiv1.Ownership{
+		NodeName: desertedNode,
+		Epoch:    2,
+		State:    apiv1.OwnershipHeld,
+	}
 	expect.Must(t, d.api.Status().Update(t.Context(), v))
 	if recorded, begun := d.reconcile(t); recorded || begun {
-		t.Errorf("got a fence recorded %t, begun %t under the ownership of epoch 1; want none, because the node holds epoch 2", recorded, begun)
+		t.Errorf("got a fence recorded %t, begun %t under the ownership of epoch 1; want none, because the node holds epoch 2",
+			recorded, begun)
 	}
 }
 
@@ -218,7 +288,8 @@ func TestEventsOfADesertedVolumeSayOnceWhyItIsFenced(t *testing.T) {
 				t.Fatalf("got %d events %q, want one each about Node, volume and PersistentVolumeClaim", len(started), started)
 			}
 			last := started[2]
-			if !strings.Contains(last, "node a is not Ready since") || strings.Contains(last, failover.OptOutEnds) != test.optOut {
+			if !strings.Contains(last, "node a is not Ready since") ||
+				strings.Contains(last, failover.OptOutEnds) != test.optOut {
 				t.Errorf("got event on the PersistentVolumeClaim %q; want it to say that the node is not Ready, and that the opt-out has ended: %t", last, test.optOut)
 			}
 		})

@@ -12,11 +12,16 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
-// Azure does not list a disk at a VM to which it is attaching it. By its ID the disk can be detached nevertheless; by its name it was not found, and stayed attached.
+// Azure does not list a disk at a VM to which it is attaching it. By its ID the disk can be
+// detached nevertheless; by its name it was not found, and stayed attached.
 func TestTheDiskIsKnownWithoutItsAzVolume(t *testing.T) {
 	t.Parallel()
 	const id = compute + "disks/pvc-0"
-	volume := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "pvc-0"}}}
+	volume := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{
+		SubscriptionID: "s",
+		ResourceGroup:  "g",
+		Name:           "pvc-0",
+	}}}
 	recorded := volume.DeepCopy()
 	recorded.Status.DiskURI = id
 	for name, test := range map[string]struct {
@@ -36,7 +41,10 @@ func TestTheDiskIsKnownWithoutItsAzVolume(t *testing.T) {
 				expect.Must(t, d.cache.Delete(t.Context(), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}))
 			}
 			a := &apiv1.AzVolumeAttachment{}
-			expect.Must(t, d.cache.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}, a))
+			expect.Must(t, d.cache.Get(t.Context(), client.ObjectKey{
+				Namespace: "ns",
+				Name:      apiv1.AttachmentName(desertedVolume, desertedNode),
+			}, a))
 			got, err := d.diskID(t.Context(), attachment.Input{Attachment: a, Volume: test.volume})
 			if err != nil || got != test.want {
 				t.Errorf("got disk %q, %v; want %q", got, err, test.want)
@@ -45,7 +53,8 @@ func TestTheDiskIsKnownWithoutItsAzVolume(t *testing.T) {
 	}
 }
 
-// An attachment that is deleted may have lost its status while Azure had the disk attached. Without the AzDriverNode nothing else found the disk at the VM.
+// An attachment that is deleted may have lost its status while Azure had the disk attached. Without
+// the AzDriverNode nothing else found the disk at the VM.
 func TestTheVMOfADeletedAttachmentIsKnownWithoutItsAzDriverNode(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -68,7 +77,10 @@ func TestTheVMOfADeletedAttachmentIsKnownWithoutItsAzDriverNode(t *testing.T) {
 			if !test.driverNode {
 				expect.Must(t, d.cache.Delete(t.Context(), report))
 			}
-			expect.Must(t, d.cache.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}, a))
+			expect.Must(t, d.cache.Get(t.Context(), client.ObjectKey{
+				Namespace: "ns",
+				Name:      apiv1.AttachmentName(desertedVolume, desertedNode),
+			}, a))
 			if a.Status = (apiv1.AzVolumeAttachmentStatus{}); test.deleted {
 				a.DeletionTimestamp = new(longAgo())
 			}

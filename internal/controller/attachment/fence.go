@@ -20,8 +20,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// fence makes the job that fences the node: by the VM if it is recorded to which one the disk was attached, else by the disk. It goes by the disk as well where
-// another attachment names that VM, so that nothing is cut off there.
+// fence makes the job that fences the node: by the VM if it is recorded to which one the disk was
+// attached, else by the disk. It goes by the disk as well where another attachment names that VM,
+// so that nothing is cut off there.
 func (r *Reconciler) fence(in attachment.Input, diskID, vmID, token string) work.Func {
 	fence := r.fenceBy(in, diskID, vmID, token)
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
@@ -41,8 +42,9 @@ func (r *Reconciler) fenceBy(in attachment.Input, diskID, vmID, token string) wo
 	})
 }
 
-// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot write any more; see attachment.VMsToDetach. Where the providerID of the
-// Node names a VM, that is the node's, also if its AzDriverNode is gone or contradicts it.
+// suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot
+// write any more; see attachment.VMsToDetach. Where the providerID of the Node names a VM, that is
+// the node's, also if its AzDriverNode is gone or contradicts it.
 func (r *Reconciler) suspects(
 	ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, attachedTo []string,
 ) ([]string, error) {
@@ -63,8 +65,10 @@ func (r *Reconciler) suspects(
 	}
 	cut, contested, unknown := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
 	if contested != "" {
-		return nil, provisioner.Errorf(provisioner.Conflict, "fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
-			"there is no proof while it is; if no pod that runs on that node uses the volume, detach the disk there at Azure", a.Spec.NodeName, contested, nodes[contested].VMID)
+		return nil, provisioner.Errorf(provisioner.Conflict,
+			"fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
+				"there is no proof while it is; if no pod that runs on that node uses the volume, detach the disk there at Azure",
+			a.Spec.NodeName, contested, nodes[contested].VMID)
 	}
 	if len(unknown) > 0 && !ownership.UsesDisk(volume, a.Spec.NodeName) {
 		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
@@ -74,8 +78,9 @@ func (r *Reconciler) suspects(
 	return append(cut, unknown...), nil
 }
 
-// diskID returns the ID of the disk of an attachment's volume. Where the AzVolume is lost, a PersistentVolume names the disk; "" if none does. Without the ID, a disk
-// that Azure is attaching cannot be detached: Azure does not list it yet.
+// diskID returns the ID of the disk of an attachment's volume. Where the AzVolume is lost, a
+// PersistentVolume names the disk; "" if none does. Without the ID, a disk that Azure is attaching
+// cannot be detached: Azure does not list it yet.
 func (r *Reconciler) diskID(ctx context.Context, in attachment.Input) (string, error) {
 	if in.Volume != nil {
 		return cmp.Or(in.Volume.Status.DiskURI, volumehandle.Of(in.Volume.Spec.Disk).String()), nil

@@ -17,17 +17,28 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// TestTheNodeThatHoldsOffAnotherKeepsTheDisk has node c, from which the node of the attachment took the reservation, and an attachment that is
-// deleted after the node released the volume.
+// TestTheNodeThatHoldsOffAnotherKeepsTheDisk has node c, from which the node of the attachment took
+// the reservation, and an attachment that is deleted after the node released the volume.
 func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 	t.Parallel()
 	fenced := func() *apiv1.AzVolumeAttachment {
 		return &apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, "c")},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: "c", Role: apiv1.RolePrimary, Epoch: 1},
-			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching, VMID: lostVM + "-c", Proof: &apiv1.ReleaseProof{
-				Kind: apiv1.ProofPreempted, Epoch: 1, Preemption: &apiv1.Preemption{NodeName: desertedNode},
-			}},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: desertedVolume,
+				NodeName:   "c",
+				Role:       apiv1.RolePrimary,
+				Epoch:      1,
+			},
+			Status: apiv1.AzVolumeAttachmentStatus{
+				State: apiv1.AttachmentDetaching,
+				VMID:  lostVM + "-c",
+				Proof: &apiv1.ReleaseProof{
+					Kind:       apiv1.ProofPreempted,
+					Epoch:      1,
+					Preemption: &apiv1.Preemption{NodeName: desertedNode},
+				},
+			},
 		}
 	}
 	asked := func(c client.Client) {
@@ -44,9 +55,15 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 		inCache bool
 		begins  bool
 	}{
-		"no node is held off":          {add: func(client.Client) {}, begins: true},
-		"the cache knows it":           {add: func(c client.Client) { expect.Must(t, c.Create(t.Context(), fenced())) }, inCache: true},
-		"only the API server knows it": {add: func(c client.Client) { expect.Must(t, c.Create(t.Context(), fenced())) }},
+		"no node is held off": {add: func(client.Client) {}, begins: true},
+		"the cache knows it": {
+			add:     func(c client.Client) { expect.Must(t, c.Create(t.Context(), fenced())) },
+			inCache: true,
+		},
+		"only the API server knows it": {add: func(c client.Client) {
+			expect.Must(t,
+				c.Create(t.Context(), fenced()))
+		}},
 		"the node was asked to take the reservation, and the cache knows it": {add: asked, inCache: true},
 		"the node was asked, and only the API server knows it":               {add: asked},
 	} {
@@ -57,7 +74,11 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 			for _, c := range []client.Client{d.cache, d.api} {
 				a := &apiv1.AzVolumeAttachment{}
 				expect.Must(t, c.Get(t.Context(), key, a))
-				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1, Time: longAgo()}
+				a.Status.Proof = &apiv1.ReleaseProof{
+					Kind:  apiv1.ProofUnstaged,
+					Epoch: 1,
+					Time:  longAgo(),
+				}
 				expect.Must(t, c.Status().Update(t.Context(), a))
 				expect.Must(t, c.Delete(t.Context(), a))
 				if c == client.Client(d.api) || test.inCache {
@@ -87,9 +108,21 @@ func TestAFenceThatDetachesNothingReadsTheVM(t *testing.T) {
 		power provisioner.PowerState
 		want  operation.Truth
 	}{
-		"it runs":           {provisioner.PowerRunning, operation.Truth{Epoch: 2, Attached: true, OnlyRead: true}},
-		"it is deallocated": {provisioner.PowerDeallocated, operation.Truth{Epoch: 2, Attached: true, OnlyRead: true}},
-		"it is gone":        {"", operation.Truth{Epoch: 2, Attached: true, VMGone: true}},
+		"it runs": {provisioner.PowerRunning, operation.Truth{
+			Epoch:    2,
+			Attached: true,
+			OnlyRead: true,
+		}},
+		"it is deallocated": {provisioner.PowerDeallocated, operation.Truth{
+			Epoch:    2,
+			Attached: true,
+			OnlyRead: true,
+		}},
+		"it is gone": {"", operation.Truth{
+			Epoch:    2,
+			Attached: true,
+			VMGone:   true,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -97,7 +130,11 @@ func TestAFenceThatDetachesNothingReadsTheVM(t *testing.T) {
 			disk := provisioner.Attachment{DiskID: compute + "disks/pvc-0"}
 			if test.power != "" {
 				cloud.AddDisk(provisioner.Disk{ID: disk.DiskID, MaxShares: 2})
-				cloud.AddVM(provisioner.Instance{ID: lostVM, Power: test.power, DataDisks: []provisioner.Attachment{disk}})
+				cloud.AddVM(provisioner.Instance{
+					ID:        lostVM,
+					Power:     test.power,
+					DataDisks: []provisioner.Attachment{disk},
+				})
 				cloud.SetPower(lostVM, test.power)
 			}
 			truth, err := newDiskWork(cloud).readVM(lostVM, 2)(t.Context(), nil)

@@ -23,7 +23,11 @@ func TestALeaderThatFollowsAnotherWaitsBeforeADetach(t *testing.T) {
 				a := &apiv1.AzVolumeAttachment{}
 				expect.Must(t, c.Get(t.Context(), key, a))
 				a.Status.State = apiv1.AttachmentAttaching
-				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1, Time: longAgo()}
+				a.Status.Proof = &apiv1.ReleaseProof{
+					Kind:  apiv1.ProofUnstaged,
+					Epoch: 1,
+					Time:  longAgo(),
+				}
 				expect.Must(t, c.Status().Update(t.Context(), a))
 				expect.Must(t, c.Delete(t.Context(), a))
 			}
@@ -35,7 +39,8 @@ func TestALeaderThatFollowsAnotherWaitsBeforeADetach(t *testing.T) {
 			expect.Must(t, d.cache.Get(t.Context(), key, a))
 			begun := d.Jobs.Job(a).Work == operation.WorkDetach
 			if begun != (overlap == 0) || result.RequeueAfter > overlap || !begun && result.RequeueAfter <= 0 {
-				t.Errorf("got a detach begun %t, and the next look in %v; want it to begin %t, or a look within %v", begun, result.RequeueAfter, overlap == 0, overlap)
+				t.Errorf("got a detach begun %t, and the next look in %v; want it to begin %t, or a look within %v", begun,
+					result.RequeueAfter, overlap == 0, overlap)
 			}
 		})
 	}

@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// joined joins reads of one VM: callers that arrive during a read share the next one, which begins after their call.
-// When forty disks have been attached by one operation, or must be detached from a lost node, that makes two reads
-// and not forty.
+// joined joins reads of one VM: callers that arrive during a read share the next one, which begins
+// after their call. When forty disks have been attached by one operation, or must be detached from
+// a lost node, that makes two reads and not forty.
 type joined[T any] struct {
 	read func(ctx context.Context, vmID string) (T, error)
 

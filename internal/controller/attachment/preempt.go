@@ -23,9 +23,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// helpers returns the healthy nodes with a replica that can take the reservation of the disk from the attachment's node, in the order of
-// their names; nil if the fence has nothing to take.
-func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attachment.Helper, error) {
+// helpers returns the healthy nodes with a replica that can take the reservation of the disk from
+// the attachment's node, in the order of their names; nil if the fence has nothing to take.
+func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attachment.Helper,
+	error) {
 	if !ownership.BeingFenced(volume, a.Spec.NodeName) {
 		return nil, nil // as nearly always: then the report need not be read
 	}
@@ -39,7 +40,8 @@ func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *api
 	}
 	var helpers []attachment.Helper
 	for _, other := range all {
-		if other.Spec.Role != apiv1.RoleReplica || other.Status.State != apiv1.AttachmentAttached || other.DeletionTimestamp != nil {
+		if other.Spec.Role != apiv1.RoleReplica || other.Status.State != apiv1.AttachmentAttached ||
+			other.DeletionTimestamp != nil {
 			continue
 		}
 		view, err := r.Nodes.View(ctx, other.Spec.NodeName)
@@ -63,8 +65,8 @@ func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, names
 	return kubeapi.Find[apiv1.AzDriverNode](ctx, reader, client.ObjectKey{Namespace: namespace, Name: name})
 }
 
-// ask writes the request to take the reservation from the attachment's node into the AzDriverNode of a helper. A request that is there
-// stays: the cache may be behind.
+// ask writes the request to take the reservation from the attachment's node into the AzDriverNode
+// of a helper. A request that is there stays: the cache may be behind.
 func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, helper string) error {
 	err := retry.OnError(retry.DefaultRetry, apierrors.IsInvalid, func() error {
 		node, err := r.driverNode(ctx, r.Reader, a.Namespace, helper)
@@ -72,7 +74,11 @@ func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.A
 			return err
 		}
 		patch, err := addRequest(node.Status.FenceRequests, apiv1.FenceRequest{
-			VolumeName: volume.Name, VolumeUID: volume.UID, NodeName: a.Spec.NodeName, Epoch: a.Spec.Epoch, Time: metav1.NewMicroTime(r.Clock.Now()),
+			VolumeName: volume.Name,
+			VolumeUID:  volume.UID,
+			NodeName:   a.Spec.NodeName,
+			Epoch:      a.Spec.Epoch,
+			Time:       metav1.NewMicroTime(r.Clock.Now()),
 		})
 		if err != nil {
 			return err
@@ -82,13 +88,16 @@ func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.A
 	if err != nil {
 		return fmt.Errorf("ask node %s to fence node %s from volume %s: %w", helper, a.Spec.NodeName, a.Spec.VolumeName, err)
 	}
-	ctrl.LoggerFrom(ctx).Info("asked a node to take the reservation of the disk", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "helper", helper)
+	ctrl.LoggerFrom(ctx).Info("asked a node to take the reservation of the disk", "volume", a.Spec.VolumeName, "node",
+		a.Spec.NodeName, "helper", helper)
 	return nil
 }
 
-// addRequest adds a request, which replaces the one for the same volume. A compare-and-swap of the object, or of all requests, would fail whenever the
-// node reports something or another volume is asked for, as happens all the time when a node with many volumes is lost. The API server refuses the
-// patch as invalid if what it replaces has changed, and if there is a request for the volume already, because the requests are a map by volume.
+// addRequest adds a request, which replaces the one for the same volume. A compare-and-swap of the
+// object, or of all requests, would fail whenever the node reports something or another volume is
+// asked for, as happens all the time when a node with many volumes is lost. The API server refuses
+// the patch as invalid if what it replaces has changed, and if there is a request for the volume
+// already, because the requests are a map by volume.
 func addRequest(old []apiv1.FenceRequest, request apiv1.FenceRequest) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`

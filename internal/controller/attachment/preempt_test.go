@@ -22,12 +22,14 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// A node with a replica is asked to fence while the forced detach runs, and its answer is the proof.
+// A node with a replica is asked to fence while the forced detach runs, and its answer is the
+// proof.
 func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	t.Parallel()
 	d := newDeserted(t)
 	cloud, _ := d.Cloud.(*fake.Cloud)
-	cloud.FailNext(fake.InstancesGet, 100, provisioner.Errorf(provisioner.Unavailable, "Azure is down")) // so its proof does not come first
+	// so its proof does not come first
+	cloud.FailNext(fake.InstancesGet, 100, provisioner.Errorf(provisioner.Unavailable, "Azure is down"))
 	const helper = "b"
 	each := func(do func(client.WithWatch)) { do(d.cache); do(d.api) }
 	each(func(c client.WithWatch) {
@@ -37,18 +39,34 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 		expect.Must(t, c.Status().Update(t.Context(), volume))
 		lost := &apiv1.AzDriverNode{}
 		expect.Must(t, c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: desertedNode}, lost))
-		lost.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: desertedVolume, Epoch: 1, Phase: apiv1.PhaseStaged, ReservationKey: "0xad1d540000010002"}}
+		lost.Status.StagedVolumes = []apiv1.StagedVolume{{
+			VolumeName:     desertedVolume,
+			Epoch:          1,
+			Phase:          apiv1.PhaseStaged,
+			ReservationKey: "0xad1d540000010002",
+		}}
 		expect.Must(t, c.Status().Update(t.Context(), lost))
 		for _, o := range []client.Object{
 			&apiv1.AzVolumeAttachment{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, helper)},
-				Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: helper, Role: apiv1.RoleReplica},
-				Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"},
+				Spec: apiv1.AzVolumeAttachmentSpec{
+					VolumeName: desertedVolume,
+					NodeName:   helper,
+					Role:       apiv1.RoleReplica,
+				},
+				Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"},
 			},
-			&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper}, Spec: apiv1.AzDriverNodeSpec{VMID: lostVM + "-b"}},
-			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: helper}, Spec: corev1.NodeSpec{ProviderID: "azure://" + lostVM + "-b"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-			}}},
+			&apiv1.AzDriverNode{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
+				Spec:       apiv1.AzDriverNodeSpec{VMID: lostVM + "-b"},
+			},
+			&corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: helper},
+				Spec:       corev1.NodeSpec{ProviderID: "azure://" + lostVM + "-b"},
+				Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+					{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+				}},
+			},
 		} {
 			expect.Must(t, c.Create(t.Context(), o))
 		}
@@ -61,7 +79,8 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 		// The client of this test writes to the cache; the object at the API server follows.
 		expect.Must(t, d.cache.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: helper}, asked))
 	}
-	if r := asked.Status.FenceRequests; len(r) != 1 || r[0].VolumeName != desertedVolume || r[0].NodeName != desertedNode || r[0].Epoch != 1 {
+	if r := asked.Status.FenceRequests; len(r) != 1 || r[0].VolumeName != desertedVolume || r[0].NodeName != desertedNode ||
+		r[0].Epoch != 1 {
 		t.Fatalf("got requests %+v, want one for the lost node's epoch", r)
 	}
 	a := &apiv1.AzVolumeAttachment{}
@@ -71,7 +90,8 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	}
 	request := asked.Status.FenceRequests[0]
 	asked.Status.FenceResults = []apiv1.FenceResult{{
-		VolumeName: desertedVolume, VolumeUID: request.VolumeUID, NodeName: desertedNode, Epoch: 1, RequestTime: request.Time, Key: "0xad1d540000010003", Generation: 7,
+		VolumeName: desertedVolume, VolumeUID: request.VolumeUID, NodeName: desertedNode, Epoch: 1, RequestTime: request.Time,
+		Key: "0xad1d540000010003", Generation: 7,
 	}}
 	expect.Must(t, d.cache.Status().Update(t.Context(), asked))
 	requests := answered(t.Context(), asked)
@@ -81,30 +101,48 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	_, err := d.Reconcile(t.Context(), requests[0])
 	expect.Must(t, err)
 	expect.Must(t, d.cache.Get(t.Context(), key, a))
-	if p := a.Status.Proof; p == nil || p.Kind != apiv1.ProofPreempted || p.Preemption == nil || p.Preemption.NodeName != helper || p.Preemption.Generation != 7 {
+	if p := a.Status.Proof; p == nil || p.Kind != apiv1.ProofPreempted || p.Preemption == nil ||
+		p.Preemption.NodeName != helper || p.Preemption.Generation != 7 {
 		t.Errorf("got proof %+v, want Preempted by node %s with its generation", p, helper)
 	}
 }
 
-// The volumes of a lost node often have the same helper. Requests that conflict wait for longer and longer before they are written.
+// The volumes of a lost node often have the same helper. Requests that conflict wait for longer and
+// longer before they are written.
 func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 	t.Parallel()
 	const volumes, helper = 50, "b"
 	api := fakeapi.With().WithObjects(&apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
-		Status:     apiv1.AzDriverNodeStatus{FenceRequests: []apiv1.FenceRequest{{VolumeName: "other", NodeName: "a", Epoch: 1}, {VolumeName: "v0", NodeName: "c", Epoch: 1}}},
+		Status: apiv1.AzDriverNodeStatus{FenceRequests: []apiv1.FenceRequest{{
+			VolumeName: "other",
+			NodeName:   "a",
+			Epoch:      1,
+		}, {VolumeName: "v0", NodeName: "c", Epoch: 1}}},
 	}).Build()
 	var writes atomic.Int32
 	counting := interceptor.NewClient(api, interceptor.Funcs{
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
+			options ...client.SubResourcePatchOption) error {
 			writes.Add(1)
 			return c.SubResource(sub).Patch(ctx, o, patch, options...)
 		},
 	})
-	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}}
+	r := &Reconciler{Options: Options{
+		Client: counting,
+		Reader: api,
+		Clock:  clock.RealClock{},
+	}}
 	var group errgroup.Group
 	for i := range volumes {
-		a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: fmt.Sprint("v", i), NodeName: "a", Epoch: 1}}
+		a := &apiv1.AzVolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns"},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: fmt.Sprint("v", i),
+				NodeName:   "a",
+				Epoch:      1,
+			},
+		}
 		v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: a.Spec.VolumeName, UID: "v"}}
 		group.Go(func() error { return r.ask(t.Context(), v, a, helper) })
 	}

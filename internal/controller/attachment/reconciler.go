@@ -1,7 +1,8 @@
-// Package attachment reconciles AzVolumeAttachments: it brings Azure's attachments to what the objects say, and
-// establishes Azure's proofs that a lost node can no longer write.
+// Package attachment reconciles AzVolumeAttachments: it brings Azure's attachments to what the
+// objects say, and establishes Azure's proofs that a lost node can no longer write.
 //
-// What to do is decided by attachment.Next. Azure is called in jobs beside the reconciler, never by it.
+// What to do is decided by attachment.Next. Azure is called in jobs beside the reconciler, never by
+// it.
 package attachment
 
 import (
@@ -41,7 +42,8 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
-	// silenceRetry is how often a node is checked whose proof is awaited: its silence causes no event.
+	// silenceRetry is how often a node is checked whose proof is awaited: its silence causes no
+	// event.
 	silenceRetry = 5 * time.Second
 )
 
@@ -59,8 +61,8 @@ type Options struct {
 	ReservedSlots int32
 	// Workers is how many attachments are reconciled at once.
 	Workers int
-	// Overlap is how long after this process has begun to lead a former leader may still send requests; 0 without
-	// leader election.
+	// Overlap is how long after this process has begun to lead a former leader may still send
+	// requests; 0 without leader election.
 	Overlap time.Duration
 	// Metrics is where the proofs and replicas are counted.
 	Metrics prometheus.Registerer
@@ -80,7 +82,11 @@ func New(options Options) (*Reconciler, error) {
 	proofs := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "azuredisk_release_proofs_total", Help: "Proofs of release that the controller obtained from Azure, by kind.",
 	}, []string{"kind"})
-	r := &Reconciler{Options: options, proofs: proofs, disks: newDiskWork(options.Cloud)}
+	r := &Reconciler{
+		Options: options,
+		proofs:  proofs,
+		disks:   newDiskWork(options.Cloud),
+	}
 	return r, metrics.Register(options.Metrics, "attachments", proofs)
 }
 
@@ -113,10 +119,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return result, err
 }
 
-// observe reads the attachment's surroundings from the cache. The objects are the cache's own, and only to be read.
+// observe reads the attachment's surroundings from the cache. The objects are the cache's own, and
+// only to be read.
 func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (attachment.Input, error) {
 	in := attachment.Input{
-		Now: r.Clock.Now(), LeadingSince: r.leadingSince, Overlap: r.Overlap, Attachment: a, Job: r.Jobs.Job(a),
+		Now:          r.Clock.Now(),
+		LeadingSince: r.leadingSince,
+		Overlap:      r.Overlap,
+		Attachment:   a,
+		Job:          r.Jobs.Job(a),
 		HasFinalizer: controllerutil.ContainsFinalizer(a, apiv1.Finalizer),
 	}
 	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)
@@ -139,7 +150,8 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	}
 	in.VMID, in.VMUnknown = facts.Identity.VMID, facts.Identity.Message
 	if a.DeletionTimestamp != nil && in.VMID == "" {
-		// The status may have been lost while the disk is attached. No look at the VM would find that without an AzDriverNode.
+		// The status may have been lost while the disk is attached. No look at the VM would find
+		// that without an AzDriverNode.
 		in.VMID = facts.ProviderVM
 	}
 	in.NodeLost, in.NotReadySince = facts.NoReport || facts.Identity.Another(a), facts.NotReadySince
@@ -181,7 +193,10 @@ func (r *Reconciler) reportProof(ctx context.Context, a *apiv1.AzVolumeAttachmen
 }
 
 func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1.AzVolume, error) {
-	return kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name}, client.UnsafeDisableDeepCopy)
+	return kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		Namespace: namespace,
+		Name:      name,
+	}, client.UnsafeDisableDeepCopy)
 }
 
 func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks int32) (attachment.SlotDecision, error) {
@@ -195,9 +210,14 @@ func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks
 		return attachment.SlotDecision{}, err
 	}
 	return attachment.Slots(attachment.SlotInput{
-		Attachment: a, MaxShares: in.Volume.Shares(), MaxDataDisks: maxDataDisks, ReservedSlots: r.ReservedSlots,
-		OfVolume: ofVolume, OnNode: onNode,
-		AzureFull: in.Job.Phase == operation.PhaseEnded && in.Job.Work == operation.WorkAttach && provisioner.KindOf(in.Job.Err) == provisioner.InsufficientCapacity,
+		Attachment:    a,
+		MaxShares:     in.Volume.Shares(),
+		MaxDataDisks:  maxDataDisks,
+		ReservedSlots: r.ReservedSlots,
+		OfVolume:      ofVolume,
+		OnNode:        onNode,
+		AzureFull: in.Job.Phase == operation.PhaseEnded && in.Job.Work == operation.WorkAttach &&
+			provisioner.KindOf(in.Job.Err) == provisioner.InsufficientCapacity,
 		HasPrimary: func(name string) bool {
 			v, err := r.volume(ctx, a.Namespace, name)
 			return err != nil || (v != nil && ownership.HasPrimary(v, nil))
@@ -248,8 +268,10 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 // requeue adds to the step's own time the checks of a node whose proof is awaited.
 func requeue(in attachment.Input, step attachment.Step) time.Duration {
 	a := in.Attachment
-	awaited := (a.Spec.Role == apiv1.RolePrimary || a.DeletionTimestamp != nil) && !ownership.ProvedReleased(in.Volume, a) && step.Status.Proof == a.Status.Proof &&
-		(a.DeletionTimestamp != nil || (ownership.OwnedBy(in.Volume, a.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.OwnershipReleasing))
+	awaited := (a.Spec.Role == apiv1.RolePrimary || a.DeletionTimestamp != nil) && !ownership.ProvedReleased(in.Volume, a) &&
+		step.Status.Proof == a.Status.Proof &&
+		(a.DeletionTimestamp != nil || (ownership.OwnedBy(in.Volume, a.Spec.NodeName) &&
+			in.Volume.Status.Primary.State == apiv1.OwnershipReleasing))
 	// The Runner has dropped a job that has ended, and that causes no event.
 	quiet := in.Job.Phase == operation.PhaseIdle || in.Job.Phase == operation.PhaseEnded
 	if (step.RequeueAfter == 0 || step.RequeueAfter > silenceRetry) && awaited && quiet {
@@ -272,7 +294,8 @@ func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachme
 	return nil
 }
 
-// giveWay deletes a replica whose slot a primary takes (law 8), unless the replica has changed since.
+// giveWay deletes a replica whose slot a primary takes (law 8), unless the replica has changed
+// since.
 func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, name string) error {
 	victim := &apiv1.AzVolumeAttachment{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: to.Namespace, Name: name}, victim); err != nil {
@@ -281,7 +304,10 @@ func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, 
 	if victim.Spec.Role != apiv1.RoleReplica || victim.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := r.Client.Delete(ctx, victim, client.Preconditions{UID: &victim.UID, ResourceVersion: &victim.ResourceVersion}); err != nil {
+	if err := r.Client.Delete(ctx, victim, client.Preconditions{
+		UID:             &victim.UID,
+		ResourceVersion: &victim.ResourceVersion,
+	}); err != nil {
 		return fmt.Errorf("delete a replica to free its slot: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("deleting a replica to free its slot", "replica", name, "reason", attachment.ReasonReplicaGaveWay)
@@ -318,8 +344,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attachment.Input, step 
 	return true, nil
 }
 
-// start starts the job of a step. If the status did not have to be written, which would have shown a change, the
-// object is read again first: a step derived from an old copy must not reach Azure.
+// start starts the job of a step. If the status did not have to be written, which would have shown
+// a change, the object is read again first: a step derived from an old copy must not reach Azure.
 func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attachment.Step, written bool) error {
 	a := in.Attachment
 	if !written {
@@ -328,7 +354,8 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 			return fmt.Errorf("read attachment again: %w", err)
 		}
 		if current.ResourceVersion != a.ResourceVersion {
-			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name, fmt.Errorf("it changed"))
+			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name,
+				fmt.Errorf("it changed"))
 		}
 	}
 	if step.Start != operation.WorkAttach {
@@ -361,9 +388,10 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	return nil
 }
 
-// mayDetach returns a conflict if the API server knows something that forbids the detach, and the cache does not: another
-// attachment that names the VM, or a node for which the disk must stay attached. An attachment names its VM before Azure is
-// asked to attach the disk, so no disk is detached that another attachment has.
+// mayDetach returns a conflict if the API server knows something that forbids the detach, and the
+// cache does not: another attachment that names the VM, or a node for which the disk must stay
+// attached. An attachment names its VM before Azure is asked to attach the disk, so no disk is
+// detached that another attachment has.
 func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step attachment.Step) error {
 	a := in.Attachment
 	all, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
@@ -385,8 +413,8 @@ func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step at
 	return err
 }
 
-// keptFor returns the node for which the disk must stay attached to the attachment's node; all are the attachments of the
-// volume. Only the disks of shares above 1 are reserved.
+// keptFor returns the node for which the disk must stay attached to the attachment's node; all are
+// the attachments of the volume. Only the disks of shares above 1 are reserved.
 func (r *Reconciler) keptFor(
 	ctx context.Context, reader client.Reader, in attachment.Input, all []*apiv1.AzVolumeAttachment,
 ) (string, error) {
@@ -412,7 +440,8 @@ func (r *Reconciler) kept(ctx context.Context, replica *apiv1.AzVolumeAttachment
 }
 
 func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step attachment.Step) {
-	ctrl.LoggerFrom(ctx).Info("attachment changes state", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "role", a.Spec.Role,
+	ctrl.LoggerFrom(ctx).Info("attachment changes state", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "role",
+		a.Spec.Role,
 		"state", step.Status.State, "reason", step.Reason, "message", step.Message)
 	kind := corev1.EventTypeNormal
 	if step.Status.Error != nil {

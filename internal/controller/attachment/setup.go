@@ -30,10 +30,14 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		For(&apiv1.AzVolumeAttachment{}).
 		Watches(&apiv1.AzVolumeAttachment{}, r.roomMade()).
 		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume), builder.WithPredicates(index.SinceStart)).
-		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(index.SinceStart, index.Changed(whichVM))).
-		Watches(&apiv1.AzDriverNode{}, r.capacityKnown(), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Capacity == nil }))).
-		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(answered), builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
-		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode), builder.WithPredicates(index.SinceStart, nodeChanged())).
+		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode),
+			builder.WithPredicates(index.SinceStart, index.Changed(whichVM))).
+		Watches(&apiv1.AzDriverNode{}, r.capacityKnown(),
+			builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Capacity == nil }))).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(answered),
+			builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
+		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode),
+			builder.WithPredicates(index.SinceStart, nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WatchesRawSource(source.Func(r.lead)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
@@ -66,24 +70,27 @@ func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 	})
 }
 
-// roomMade requests the attachments that may wait for a slot, when the slots or the waiting attachments have changed:
-// one is deleted or being deleted, or one more waits, which may be first in order and so get the slot that another
-// one has waited for. Each of them takes the slot of a replica of its own (attachment.Slots), but only if it is
-// reconciled.
+// roomMade requests the attachments that may wait for a slot, when the slots or the waiting
+// attachments have changed: one is deleted or being deleted, or one more waits, which may be first
+// in order and so get the slot that another one has waited for. Each of them takes the slot of a
+// replica of its own (attachment.Slots), but only if it is reconciled.
 func (r *Reconciler) roomMade() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		CreateFunc: func(ctx context.Context, e event.CreateEvent,
+			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if due(e.Object) {
 				r.wake(ctx, e.Object, queue)
 			}
 		},
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent,
+			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			going := e.ObjectOld.GetDeletionTimestamp() == nil && e.ObjectNew.GetDeletionTimestamp() != nil
 			if going || due(e.ObjectOld) != due(e.ObjectNew) {
 				r.wake(ctx, e.ObjectNew, queue)
 			}
 		},
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent,
+			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			r.wake(ctx, e.Object, queue)
 		},
 	}
@@ -103,7 +110,8 @@ func (r *Reconciler) wake(ctx context.Context, o client.Object, queue workqueue.
 }
 
 // wakeBy requests the attachments that a key of an index names and that are not attached.
-func (r *Reconciler) wakeBy(ctx context.Context, namespace, field, key string, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (r *Reconciler) wakeBy(ctx context.Context, namespace, field, key string,
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	all, err := index.Attachments(ctx, r.Client, namespace, field, key)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "attachments not found", field, key)
@@ -115,10 +123,12 @@ func (r *Reconciler) wakeBy(ctx context.Context, namespace, field, key string, q
 	}
 }
 
-// capacityKnown requests the attachments to a node that are not attached, once it is known how many disks its VM can have. If it has become known at the
-// same time which VM that is, all attachments are requested.
+// capacityKnown requests the attachments to a node that are not attached, once it is known how many
+// disks its VM can have. If it has become known at the same time which VM that is, all attachments
+// are requested.
 func (r *Reconciler) capacityKnown() handler.EventHandler {
-	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent,
+		queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		if index.Changed(whichVM).Update(e) {
 			return
 		}
@@ -126,13 +136,15 @@ func (r *Reconciler) capacityKnown() handler.EventHandler {
 	}}
 }
 
-// whichVM is the part of an AzDriverNode that says which VM the node is, and whether the controller believes it.
+// whichVM is the part of an AzDriverNode that says which VM the node is, and whether the controller
+// believes it.
 func whichVM(d *apiv1.AzDriverNode) any {
 	return []any{d.Spec, meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionVMKnown)}
 }
 
-// nodeChanged passes Nodes that are created or deleted, and changes between Ready and not Ready, for which the release of a volume may
-// wait; see attachment.DesertedGrace. A providerID that becomes known may establish which VM the node is.
+// nodeChanged passes Nodes that are created or deleted, and changes between Ready and not Ready,
+// for which the release of a volume may wait; see attachment.DesertedGrace. A providerID that
+// becomes known may establish which VM the node is.
 func nodeChanged() predicate.Predicate {
 	return index.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
 }

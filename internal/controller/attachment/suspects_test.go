@@ -35,7 +35,8 @@ func TestAFenceThatKnowsNoVMGoesByTheDisk(t *testing.T) {
 		// The VM starts again, and no object would say that it has the disk.
 		"a VM that is stopped":        {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerStopped) }, all, true, ""},
 		"a VM that has lost the disk": {func(c *fake.Cloud) { c.RemoveVM(lostVM) }, all, false, ""},
-		"a VM of another attachment":  {func(*fake.Cloud) {}, func(context.Context, []string) ([]string, error) { return nil, nil }, false, ""},
+		"a VM of another attachment": {func(*fake.Cloud) {},
+			func(context.Context, []string) ([]string, error) { return nil, nil }, false, ""},
 		"a VM without an attachment": {func(*fake.Cloud) {}, func(context.Context, []string) ([]string, error) {
 			return nil, provisioner.Errorf(provisioner.Conflict, "known")
 		}, false, provisioner.Conflict},
@@ -46,7 +47,8 @@ func TestAFenceThatKnowsNoVMGoesByTheDisk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
 				test.prepare(cloud)
-				truth, err := newDiskWork(cloud).fenceByDisk(disks[0], "", test.suspects)(t.Context(), func(provisioner.Operation) {})
+				truth, err := newDiskWork(cloud).fenceByDisk(disks[0], "", test.suspects)(t.Context(),
+					func(provisioner.Operation) {})
 				if provisioner.KindOf(err) != test.fails || truth != (operation.Truth{}) {
 					t.Errorf("%+v, %v", truth, err)
 				}
@@ -58,7 +60,8 @@ func TestAFenceThatKnowsNoVMGoesByTheDisk(t *testing.T) {
 	}
 	t.Run("a disk that is gone", func(t *testing.T) {
 		withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, _ []string) {
-			truth, err := newDiskWork(cloud).fenceByDisk(compute+"disks/gone", "", all)(t.Context(), func(provisioner.Operation) {})
+			truth, err := newDiskWork(cloud).fenceByDisk(compute+"disks/gone", "", all)(t.Context(),
+				func(provisioner.Operation) {})
 			if err != nil || truth.Attached {
 				t.Errorf("%+v, %v", truth, err)
 			}
@@ -99,13 +102,17 @@ func (s shelf) List(_ context.Context, into client.ObjectList, _ ...client.ListO
 	return nil
 }
 
-// An attachment lost its status while Azure attached the disk, and the AzDriverNode was gone. Azure listed the disk at no VM, which was taken for the proof, and
-// then the attach ended.
+// An attachment lost its status while Azure attached the disk, and the AzDriverNode was gone. Azure
+// listed the disk at no VM, which was taken for the proof, and then the attach ended.
 func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
 	t.Parallel()
 	const otherVM = compute + "virtualMachines/other"
 	token := func(t *testing.T, cloud *fake.Cloud, disk string) string {
-		cloud.AddVM(provisioner.Instance{ID: otherVM, Size: "Standard_M128s", DataDisks: []provisioner.Attachment{{DiskID: disk}}})
+		cloud.AddVM(provisioner.Instance{
+			ID:        otherVM,
+			Size:      "Standard_M128s",
+			DataDisks: []provisioner.Attachment{{DiskID: disk}},
+		})
 		op, err := cloud.Attachments().ForceDetach(t.Context(), otherVM, disk)
 		if err == nil {
 			err = op.Wait(t.Context())
@@ -127,10 +134,20 @@ func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
 				cloud.AddDisk(provisioner.Disk{ID: disk, MaxShares: 3})
 				cloud.AddVM(provisioner.Instance{ID: lostVM, Size: "Standard_M128s"})
 				a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a"}}
-				r := &Reconciler{Options: Options{Reader: shelf{vms: map[string]string{"a": lostVM}, attachments: []apiv1.AzVolumeAttachment{*a}}}, disks: newDiskWork(cloud)}
+				r := &Reconciler{
+					Options: Options{Reader: shelf{
+						vms:         map[string]string{"a": lostVM},
+						attachments: []apiv1.AzVolumeAttachment{*a},
+					}},
+					disks: newDiskWork(cloud),
+				}
 				in := attachment.Input{Attachment: a, Volume: &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}}
 				token := resume(t, cloud, disk)
-				if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: lostVM, DiskID: disk, Shared: true}); err != nil {
+				if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{
+					VMID:   lostVM,
+					DiskID: disk,
+					Shared: true,
+				}); err != nil {
 					t.Fatal(err)
 				}
 				truth, err := r.fence(in, disk, "", token)(t.Context(), func(provisioner.Operation) {})
@@ -156,36 +173,57 @@ func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
 	if !errors.Is(err, provisioner.Conflict) || len(cut) > 0 || !strings.Contains(err.Error(), "node c ("+vmC+")") {
 		t.Errorf("cut %q, %v", cut, err)
 	}
-	api.attachments = []apiv1.AzVolumeAttachment{{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"}, Status: apiv1.AzVolumeAttachmentStatus{VMID: vmC}}}
+	api.attachments = []apiv1.AzVolumeAttachment{{
+		Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "c"},
+		Status: apiv1.AzVolumeAttachmentStatus{VMID: vmC},
+	}}
 	r.Reader = api
 	if cut, err := r.suspects(t.Context(), &apiv1.AzVolume{}, a, []string{vmC}); err != nil || len(cut) > 0 {
 		t.Errorf("after its attachment was re-created: got detach %q, %v; want no detach and no error", cut, err)
 	}
 }
 
-// An attachment that was restored from a backup of another cluster has a node that does not exist here, and the VM is the other cluster's.
+// An attachment that was restored from a backup of another cluster has a node that does not exist
+// here, and the VM is the other cluster's.
 func TestAVMThatNoObjectOfThisClusterNamesIsCutOffOnlyIfThisClusterUsesTheDisk(t *testing.T) {
 	const vm = compute + "virtualMachines/production"
 	t.Parallel()
-	a := apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RolePrimary, Epoch: 7}}
+	a := apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{
+		VolumeName: "v",
+		NodeName:   "a",
+		Role:       apiv1.RolePrimary,
+		Epoch:      7,
+	}}
 	r := &Reconciler{Options: Options{Reader: shelf{attachments: []apiv1.AzVolumeAttachment{a}}}}
-	releasing := &apiv1.Ownership{NodeName: "a", Epoch: 7, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
+	releasing := &apiv1.Ownership{
+		NodeName: "a",
+		Epoch:    7,
+		State:    apiv1.OwnershipReleasing,
+		Cause:    apiv1.CauseNodeLost,
+	}
 	for name, test := range map[string]struct {
 		primary   *apiv1.Ownership
 		confirmed types.UID
 		cut       bool
 	}{
-		"an AzVolume without an ownership":                          {nil, "", false},
-		"an AzVolume that was restored with its status":             {releasing, "former", false},
-		"this cluster uses the disk, and the node is not the owner": {&apiv1.Ownership{Epoch: 7, State: apiv1.OwnershipReleased}, "present", false},
-		"this cluster uses the disk, and the node is the owner":     {releasing, "present", true},
+		"an AzVolume without an ownership":              {nil, "", false},
+		"an AzVolume that was restored with its status": {releasing, "former", false},
+		"this cluster uses the disk, and the node is not the owner": {&apiv1.Ownership{
+			Epoch: 7,
+			State: apiv1.OwnershipReleased,
+		}, "present", false},
+		"this cluster uses the disk, and the node is the owner": {releasing, "present", true},
 	} {
-		v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "present"}, Status: apiv1.AzVolumeStatus{Primary: test.primary, ConfirmedUID: test.confirmed}}
+		v := &apiv1.AzVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: "v", UID: "present"},
+			Status:     apiv1.AzVolumeStatus{Primary: test.primary, ConfirmedUID: test.confirmed},
+		}
 		cut, err := r.suspects(t.Context(), v, &a, []string{vm})
 		switch {
 		case test.cut && (err != nil || !slices.Equal(cut, []string{vm})):
 			t.Errorf("%s: got detach %q, %v; want a detach from %s", name, cut, err, vm)
-		case !test.cut && (!errors.Is(err, provisioner.FailedPrecondition) || len(cut) > 0 || !strings.Contains(err.Error(), vm) || !strings.Contains(err.Error(), "az vm disk detach")):
+		case !test.cut && (!errors.Is(err, provisioner.FailedPrecondition) || len(cut) > 0 ||
+			!strings.Contains(err.Error(), vm) || !strings.Contains(err.Error(), "az vm disk detach")):
 			t.Errorf("%s: got detach %q, %v; want no detach, and an error that names the VM and what to do", name, cut, err)
 		}
 	}

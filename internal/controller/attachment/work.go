@@ -25,16 +25,25 @@ type diskWork struct {
 }
 
 func newDiskWork(cloud provisioner.Cloud) diskWork {
-	return diskWork{cloud: cloud, list: join(cloud.Attachments().List), power: join(cloud.Instances().Get)}
+	return diskWork{
+		cloud: cloud,
+		list:  join(cloud.Attachments().List),
+		power: join(cloud.Instances().Get),
+	}
 }
 
 func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
 	request := provisioner.AttachRequest{
-		VMID: vmID, DiskID: volume.Status.DiskURI, CachingMode: disk.Caching(volume), Shared: volume.Shares() > 1,
-		DiskEncryptionSetID: disk.EncryptionSet(volume), WriteAccelerator: volume.Spec.Disk.WriteAcceleratorEnabled,
+		VMID:                vmID,
+		DiskID:              volume.Status.DiskURI,
+		CachingMode:         disk.Caching(volume),
+		Shared:              volume.Shares() > 1,
+		DiskEncryptionSetID: disk.EncryptionSet(volume),
+		WriteAccelerator:    volume.Spec.Disk.WriteAcceleratorEnabled,
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
-		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Attachments().Attach(ctx, request) })
+		op, err := d.resumeOr(ctx, token,
+			func() (provisioner.Operation, error) { return d.cloud.Attachments().Attach(ctx, request) })
 		if err != nil {
 			return operation.Truth{}, fmt.Errorf("attach disk: %w", err)
 		}
@@ -46,7 +55,8 @@ func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
 	}
 }
 
-// detach makes the job that detaches a disk. Where the ID of the disk is not known, the disk is found at the VM by its name.
+// detach makes the job that detaches a disk. Where the ID of the disk is not known, the disk is
+// found at the VM by its name.
 func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		if diskID == "" {
@@ -70,13 +80,15 @@ func (d diskWork) detach(volumeName, diskID, vmID, token string) work.Func {
 	}
 }
 
-// fence finds out whether a VM can write to the disk, and detaches the disk by force if it may. If the VM does
-// not list the disk, the disk is detached by force nevertheless: the list is no proof, and a superseded attach may
-// still be in flight to the platform, and the forced detach ends after it.
+// fence finds out whether a VM can write to the disk, and detaches the disk by force if it may. If
+// the VM does not list the disk, the disk is detached by force nevertheless: the list is no proof,
+// and a superseded attach may still be in flight to the platform, and the forced detach ends after
+// it.
 //
-// The disk is also detached from a VM that is down. The VM may be started with its mounts and dirty pages: Azure may
-// report it as deallocated before it reports it as hibernated, and a guest may hibernate by itself and count as stopped.
-// A reservation of the disk is no reason to leave it attached: it is not known whether the next owner can take it.
+// The disk is also detached from a VM that is down. The VM may be started with its mounts and dirty
+// pages: Azure may report it as deallocated before it reports it as hibernated, and a guest may
+// hibernate by itself and count as stopped. A reservation of the disk is no reason to leave it
+// attached: it is not known whether the next owner can take it.
 func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		crashpoint.At("fence-before-vm-is-read")
@@ -104,7 +116,8 @@ func (d diskWork) fence(volumeName, diskID, vmID, token string) work.Func {
 	}
 }
 
-// readVM is the fence of a VM from which the disk must not be detached now: there is a proof only if Azure has no such VM.
+// readVM is the fence of a VM from which the disk must not be detached now: there is a proof only
+// if Azure has no such VM.
 func (d diskWork) readVM(vmID string, epoch int64) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		truth := operation.Truth{Epoch: epoch, Attached: true}
@@ -118,9 +131,10 @@ func (d diskWork) readVM(vmID string, epoch int64) work.Func {
 	}
 }
 
-// finishEarlier waits for the end of a forced detach that an earlier process began, whatever the VM lists until then.
-// Another forced detach would replace it and restart its time. It proves nothing by itself: it may have been
-// for another VM, or have failed. The forced detach after it finds out, and costs only reads if there is nothing to do.
+// finishEarlier waits for the end of a forced detach that an earlier process began, whatever the VM
+// lists until then. Another forced detach would replace it and restart its time. It proves nothing
+// by itself: it may have been for another VM, or have failed. The forced detach after it finds out,
+// and costs only reads if there is nothing to do.
 func (d diskWork) finishEarlier(ctx context.Context, token string, accepted func(provisioner.Operation)) error {
 	if token == "" {
 		return nil
@@ -140,8 +154,9 @@ func (d diskWork) finishEarlier(ctx context.Context, token string, accepted func
 	return nil
 }
 
-// cutOff detaches a disk by force, and returns what the VM has then. That the operation succeeds is the proof: a VM
-// does not list a disk that it is not to have any more, although the detach may be in flight or have failed.
+// cutOff detaches a disk by force, and returns what the VM has then. That the operation succeeds is
+// the proof: a VM does not list a disk that it is not to have any more, although the detach may be
+// in flight or have failed.
 func (d diskWork) cutOff(
 	ctx context.Context, diskID, vmID string, accepted func(provisioner.Operation),
 ) (operation.Truth, error) {
@@ -160,10 +175,11 @@ func (d diskWork) cutOff(
 	return d.look(ctx, vmID, diskID) // it may have been attached again
 }
 
-// fenceByDisk is the fence of a node if it is not recorded to which VM the disk was attached. suspects returns the
-// VMs from which to detach the disk, given those that the disk names. The disk is also detached from a VM that is down:
-// no attachment would name that VM when it starts again.
-func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Context, attachedTo []string) ([]string, error)) work.Func {
+// fenceByDisk is the fence of a node if it is not recorded to which VM the disk was attached.
+// suspects returns the VMs from which to detach the disk, given those that the disk names. The disk
+// is also detached from a VM that is down: no attachment would name that VM when it starts again.
+func (d diskWork) fenceByDisk(diskID, token string,
+	suspects func(ctx context.Context, attachedTo []string) ([]string, error)) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		if err := d.finishEarlier(ctx, token, accepted); err != nil {
 			return operation.Truth{}, err
@@ -188,9 +204,10 @@ func (d diskWork) fenceByDisk(diskID, token string, suspects func(ctx context.Co
 	}
 }
 
-// resumeOr resumes an operation, or begins it again if the platform no longer knows the token; all operations are
-// idempotent.
-func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (provisioner.Operation, error)) (provisioner.Operation, error) {
+// resumeOr resumes an operation, or begins it again if the platform no longer knows the token; all
+// operations are idempotent.
+func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (provisioner.Operation, error)) (provisioner.Operation,
+	error) {
 	if token == "" {
 		return begin()
 	}
@@ -239,7 +256,11 @@ func named(disks []provisioner.Attachment, volumeName string) string {
 func find(disks []provisioner.Attachment, diskID string) operation.Truth {
 	for _, d := range disks {
 		if strings.EqualFold(d.DiskID, diskID) {
-			return operation.Truth{Attached: true, Detaching: d.Detaching, LUN: d.LUN}
+			return operation.Truth{
+				Attached:  true,
+				Detaching: d.Detaching,
+				LUN:       d.LUN,
+			}
 		}
 	}
 	return operation.Truth{}

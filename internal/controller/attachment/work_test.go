@@ -22,7 +22,8 @@ const (
 	lostVM  = compute + "virtualMachines/lost"
 )
 
-// withLostVM runs a test in virtual time with a VM that has n disks, of a platform where a forced detach takes eight seconds.
+// withLostVM runs a test in virtual time with a VM that has n disks, of a platform where a forced
+// detach takes eight seconds.
 func withLostVM(t *testing.T, n int, test func(t *testing.T, cloud *fake.Cloud, disks []string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -46,16 +47,18 @@ func TestTheNextLeaderResumesTheForcedDetachOfTheLast(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		tokens := make(chan string, 1)
 		go func() {
-			_, _ = newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "")(ctx, func(op provisioner.Operation) { tokens <- op.Token() })
+			_, _ = newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "")(ctx,
+				func(op provisioner.Operation) { tokens <- op.Token() })
 		}()
 		token := <-tokens
 		time.Sleep(5 * time.Second)
 		kill()
-		truth, err := newDiskWork(cloud.Reopen()).fence("pvc-0", disks[0], lostVM, token)(t.Context(), func(op provisioner.Operation) {
-			if op.Token() != token && op.Token() != "" {
-				t.Errorf("got another forced detach, %q, want the one in flight to be resumed", op.Token())
-			}
-		})
+		truth, err := newDiskWork(cloud.Reopen()).fence("pvc-0", disks[0], lostVM, token)(t.Context(),
+			func(op provisioner.Operation) {
+				if op.Token() != token && op.Token() != "" {
+					t.Errorf("got another forced detach, %q, want the one in flight to be resumed", op.Token())
+				}
+			})
 		if err != nil || truth.Attached {
 			t.Fatalf("%+v, %v", truth, err)
 		}
@@ -102,9 +105,13 @@ func TestTheFencesOfOneVMReadItTogether(t *testing.T) {
 	})
 }
 
-// The attach was asked for and Azure's list of disks did not show it yet. That list was taken for a proof, and then the disk was attached.
+// The attach was asked for and Azure's list of disks did not show it yet. That list was taken for a
+// proof, and then the disk was attached.
 func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
-	for name, sendingFor := range map[string]time.Duration{"an attach that the platform has accepted": 0, "an attach that is being sent": 3 * time.Second} {
+	for name, sendingFor := range map[string]time.Duration{
+		"an attach that the platform has accepted": 0,
+		"an attach that is being sent":             3 * time.Second,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cloud := fake.New(fake.Options{Latency: fake.Latency{Attach: 12 * time.Second, ForceDetach: 8 * time.Second}})
@@ -148,7 +155,8 @@ func TestTheTruthOfAnAttachNamesTheVMThatWasAsked(t *testing.T) {
 	}
 }
 
-// Of an attachment whose AzVolume is lost only the name of the volume is known. Another resource group's disk of the same name must stay.
+// Of an attachment whose AzVolume is lost only the name of the volume is known. Another resource
+// group's disk of the same name must stay.
 func TestTheDiskOfALostVolumeIsNotMistakenForAnotherOfItsName(t *testing.T) {
 	const other, own = "/subscriptions/s/resourceGroups/another/providers/Microsoft.Compute/disks/pvc-0", compute + "disks/pvc-0"
 	cloud := fake.New(fake.Options{})
@@ -159,7 +167,10 @@ func TestTheDiskOfALostVolumeIsNotMistakenForAnotherOfItsName(t *testing.T) {
 	}
 	cloud.AddVM(vm)
 	volume := apiv1.VolumeName("s", "g", "pvc-0")
-	for name, job := range map[string]runner.Func{"detach": newDiskWork(cloud).detach(volume, "", lostVM, ""), "fence": newDiskWork(cloud).fence(volume, "", lostVM, "")} {
+	for name, job := range map[string]runner.Func{
+		"detach": newDiskWork(cloud).detach(volume, "", lostVM, ""),
+		"fence":  newDiskWork(cloud).fence(volume, "", lostVM, ""),
+	} {
 		if truth, err := job(t.Context(), func(provisioner.Operation) {}); err != nil || truth.Attached {
 			t.Errorf("%s: %+v, %v; want the disk detached", name, truth, err)
 		}
@@ -175,9 +186,12 @@ func TestWhatAFenceFindsOut(t *testing.T) {
 		diskID  string
 		want    operation.Truth
 	}{
-		"a VM that is gone":          {func(c *fake.Cloud) { c.RemoveVM(lostVM) }, compute + "disks/pvc-0", operation.Truth{VMGone: true}},
-		"a VM that is stopped":       {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerStopped) }, compute + "disks/pvc-0", operation.Truth{VMDown: true}},
-		"a VM that is deallocated":   {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerDeallocated) }, compute + "disks/pvc-0", operation.Truth{VMDown: true}},
+		"a VM that is gone": {func(c *fake.Cloud) { c.RemoveVM(lostVM) }, compute + "disks/pvc-0",
+			operation.Truth{VMGone: true}},
+		"a VM that is stopped": {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerStopped) },
+			compute + "disks/pvc-0", operation.Truth{VMDown: true}},
+		"a VM that is deallocated": {func(c *fake.Cloud) { c.SetPower(lostVM, provisioner.PowerDeallocated) },
+			compute + "disks/pvc-0", operation.Truth{VMDown: true}},
 		"a disk that is not there":   {func(*fake.Cloud) {}, compute + "disks/pvc-9", operation.Truth{}},
 		"a VM that runs":             {func(*fake.Cloud) {}, compute + "disks/pvc-0", operation.Truth{}},
 		"a disk whose ID is missing": {func(*fake.Cloud) {}, "", operation.Truth{}},
@@ -185,7 +199,8 @@ func TestWhatAFenceFindsOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, _ []string) {
 				test.prepare(cloud)
-				got, err := newDiskWork(cloud).fence(apiv1.VolumeName("s", "g", "pvc-0"), test.diskID, lostVM, "")(t.Context(), func(provisioner.Operation) {})
+				got, err := newDiskWork(cloud).fence(apiv1.VolumeName("s", "g", "pvc-0"), test.diskID, lostVM, "")(t.Context(),
+					func(provisioner.Operation) {})
 				if err != nil || got != test.want {
 					t.Errorf("%+v, %v", got, err)
 				}
@@ -199,7 +214,8 @@ func TestWhatAFenceFindsOut(t *testing.T) {
 	}
 }
 
-// Azure has completed the operation, which proves the detach: forty detaches in one call must not cost further reads.
+// Azure has completed the operation, which proves the detach: forty detaches in one call must not
+// cost further reads.
 func TestADetachThatAzureHasCompletedNeedsNoFurtherRead(t *testing.T) {
 	withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
 		truth, err := newDiskWork(cloud).detach("pvc-0", disks[0], lostVM, "")(t.Context(), func(provisioner.Operation) {})
@@ -219,12 +235,17 @@ func withLostGoalStateVM(t *testing.T, test func(t *testing.T, cloud *fake.Cloud
 		cloud := fake.New(fake.Options{GoalState: true, Latency: fake.Latency{ForceDetach: 8 * time.Second}})
 		disk := compute + "disks/pvc-0"
 		cloud.AddDisk(provisioner.Disk{ID: disk, MaxShares: 3})
-		cloud.AddVM(provisioner.Instance{ID: lostVM, Size: "Standard_M128s", DataDisks: []provisioner.Attachment{{DiskID: disk}}})
+		cloud.AddVM(provisioner.Instance{
+			ID:        lostVM,
+			Size:      "Standard_M128s",
+			DataDisks: []provisioner.Attachment{{DiskID: disk}},
+		})
 		test(t, cloud, disk)
 	})
 }
 
-// A VM that did not list the disk was taken for the proof, while the forced detach of the last leader was in flight.
+// A VM that did not list the disk was taken for the proof, while the forced detach of the last
+// leader was in flight.
 func TestTheNextLeaderWaitsForAForcedDetachThatTheVMDoesNotShow(t *testing.T) {
 	for name, diskKnown := range map[string]bool{"of a disk that is known": true, "of a disk whose AzVolume is lost": false} {
 		t.Run(name, func(t *testing.T) {

@@ -24,19 +24,22 @@ import (
 )
 
 const (
-	// lookEvery is how often Azure is asked for the disks of a VM: one read of 60 that it allows for a VM in that time.
+	// lookEvery is how often Azure is asked for the disks of a VM: one read of 60 that it allows
+	// for a VM in that time.
 	lookEvery = 5 * time.Minute
-	// lookAgain is the least time between two looks when an attachment found no slot, which says that what is known
-	// about the VM is no longer true.
+	// lookAgain is the least time between two looks when an attachment found no slot, which says
+	// that what is known about the VM is no longer true.
 	lookAgain = 30 * time.Second
 )
 
-// look compares the disks that are attached to the VM with the objects, if that is due. It re-creates attachments of
-// the driver whose objects were lost, attaches disks again that were detached outside the driver, and returns the
-// number of disks from outside the driver; nil if it is not due. next is when to look again.
+// look compares the disks that are attached to the VM with the objects, if that is due. It
+// re-creates attachments of the driver whose objects were lost, attaches disks again that were
+// detached outside the driver, and returns the number of disks from outside the driver; nil if it
+// is not due. next is when to look again.
 //
-// If the nodes are many, the disks come from lists first. What a list says is enough if it agrees with the objects. If
-// not, the VM is read alone: only an answer that was asked for now may change an attachment.
+// If the nodes are many, the disks come from lists first. What a list says is enough if it agrees
+// with the objects. If not, the VM is read alone: only an answer that was asked for now may change
+// an attachment.
 func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *int32, next time.Duration, err error) {
 	here, pressed, err := r.attachments(ctx, d.Namespace, d.Name)
 	if err != nil {
@@ -68,7 +71,8 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 }
 
 // lookAlone reads the disks of the VM, and acts on what it finds.
-func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, pressed time.Time) (foreign *int32, next time.Duration, err error) {
+func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment,
+	pressed time.Time) (foreign *int32, next time.Duration, err error) {
 	now, asking := r.Clock.Now(), ctx
 	if pressed.IsZero() { // no pod waits for the answer
 		asking = provisioner.Deferrable(ctx)
@@ -117,7 +121,8 @@ type comparison struct {
 }
 
 // compare compares the disks of a VM with the attachments to its node.
-func (r *Reconciler) compare(ctx context.Context, namespace string, here map[string]*apiv1.AzVolumeAttachment, disks []provisioner.Attachment) (comparison, error) {
+func (r *Reconciler) compare(ctx context.Context, namespace string, here map[string]*apiv1.AzVolumeAttachment,
+	disks []provisioner.Attachment) (comparison, error) {
 	c := comparison{seen: map[string]*provisioner.Attachment{}}
 	for _, disk := range disks {
 		handle, err := volumehandle.Parse(disk.DiskID)
@@ -141,8 +146,10 @@ func (r *Reconciler) compare(ctx context.Context, namespace string, here map[str
 	return c, nil
 }
 
-// contradicted returns the attachments that the disks of the VM contradict, by name of the volume. The disks were asked for at a time.
-func contradicted(d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, seen map[string]*provisioner.Attachment, at time.Time) []*apiv1.AzVolumeAttachment {
+// contradicted returns the attachments that the disks of the VM contradict, by name of the volume.
+// The disks were asked for at a time.
+func contradicted(d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, seen map[string]*provisioner.Attachment,
+	at time.Time) []*apiv1.AzVolumeAttachment {
 	var all []*apiv1.AzVolumeAttachment
 	for _, volume := range slices.Sorted(maps.Keys(here)) {
 		if attachment.ContradictedByAzure(here[volume], d.Spec.VMID, seen[volume], at) {
@@ -152,9 +159,9 @@ func contradicted(d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachme
 	return all
 }
 
-// wait is how long it is until the next look at a node's VM. pressed is when an attachment there last found no slot.
-// A node that has become another VM waits as well: one that names a new VM with every write must not use up the
-// driver's quota at Azure.
+// wait is how long it is until the next look at a node's VM. pressed is when an attachment there
+// last found no slot. A node that has become another VM waits as well: one that names a new VM with
+// every write must not use up the driver's quota at Azure.
 func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duration {
 	r.mu.Lock()
 	last, seen := r.looked[client.ObjectKeyFromObject(d)]
@@ -170,9 +177,10 @@ func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duratio
 	return every - r.Clock.Since(last.at)
 }
 
-// attachments returns the attachments to the node by volume, which belong to the cache, and when one of them last
-// found no slot.
-func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment, pressed time.Time, err error) {
+// attachments returns the attachments to the node by volume, which belong to the cache, and when
+// one of them last found no slot.
+func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment,
+	pressed time.Time, err error) {
 	here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, node)
 	if err != nil {
 		return nil, time.Time{}, err
@@ -187,7 +195,8 @@ func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (v
 	return volumes, pressed, nil
 }
 
-// noRoomAt is when the attachment last found no slot; zero if it is not attached for another reason.
+// noRoomAt is when the attachment last found no slot; zero if it is not attached for another
+// reason.
 func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 	if e := a.Status.Error; e != nil && e.Kind == string(provisioner.InsufficientCapacity) {
 		return e.Time.Time
@@ -195,11 +204,15 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 	return time.Time{}
 }
 
-// owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a PersistentVolume
-// names was attached by the V1 driver and not adopted yet: the scheduler counts it as the driver's already. The
-// AzVolume shares memory with the cache and must not be changed.
-func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool, err error) {
-	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: handle.VolumeName()}, client.UnsafeDisableDeepCopy)
+// owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a
+// PersistentVolume names was attached by the V1 driver and not adopted yet: the scheduler counts it
+// as the driver's already. The AzVolume shares memory with the cache and must not be changed.
+func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool,
+	err error) {
+	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		Namespace: namespace,
+		Name:      handle.VolumeName(),
+	}, client.UnsafeDisableDeepCopy)
 	if err != nil || v != nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
 		return v, err == nil, err
 	}
@@ -207,8 +220,9 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 	return nil, known && of.Same(handle), err
 }
 
-// down returns a function that says whether Azure reports the VM as stopped or deallocated at the time of its call.
-// After a no, it does not ask again: that no proves nothing, and many disks may need the answer.
+// down returns a function that says whether Azure reports the VM as stopped or deallocated at the
+// time of its call. After a no, it does not ask again: that no proves nothing, and many disks may
+// need the answer.
 func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
 	runs := false
 	return func() bool {
@@ -217,16 +231,17 @@ func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
 		}
 		vm, err := r.Cloud.Instances().Get(ctx, vmID)
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Info("the power of a VM could not be read; it counts as running", "vm", vmID, "message", err.Error())
+			ctrl.LoggerFrom(ctx).Info("the power of a VM could not be read; it counts as running", "vm", vmID, "message",
+				err.Error())
 		}
 		runs = err != nil || !vm.Down()
 		return !runs
 	}
 }
 
-// rebuild re-creates an attachment that Azure has and that has no object, in the role that ownership.RecreateAs
-// decides. The caller has found none in the cache before it asked Azure, and rebuild finds none at the API server
-// after it, so the object was not just created or deleted.
+// rebuild re-creates an attachment that Azure has and that has no object, in the role that
+// ownership.RecreateAs decides. The caller has found none in the cache before it asked Azure, and
+// rebuild finds none at the API server after it, so the object was not just created or deleted.
 func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume, down func() bool) error {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
 	err := r.Reader.Get(ctx, key, &apiv1.AzVolumeAttachment{})
@@ -236,7 +251,8 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("get attachment: %w", err)
 	}
-	// The ownership and the report decide the role, so they are read from the API server, the report after the ownership (ADR 0001).
+	// The ownership and the report decide the role, so they are read from the API server, the
+	// report after the ownership (ADR 0001).
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), v); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("get volume of a lost attachment: %w", err))
 	}
@@ -246,7 +262,8 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	}
 	role, epoch, why := ownership.RecreateAs(v, d.Name, report, down, r.Clock.Now())
 	if role == "" {
-		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and remains so", "volume", v.Name, "node", d.Name, "message", why)
+		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and remains so", "volume", v.Name, "node", d.Name,
+			"message", why)
 		return nil
 	}
 	pv, err := index.PersistentVolume(ctx, r.Client, v)
@@ -254,27 +271,40 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 		return err
 	}
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: role, Epoch: epoch, ReadOnly: role == apiv1.RolePrimary && index.ReadOnly(pv)},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  key.Namespace,
+			Name:       key.Name,
+			Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: v.Name,
+			NodeName:   d.Name,
+			Role:       role,
+			Epoch:      epoch,
+			ReadOnly:   role == apiv1.RolePrimary && index.ReadOnly(pv),
+		},
 	}
 	if err := r.Client.Create(ctx, a); apierrors.IsAlreadyExists(err) {
 		return nil
 	} else if err != nil {
 		return fmt.Errorf("re-create attachment: %w", err)
 	}
-	// An attachment that names no VM is deleted without a detach: normally Azure was never asked for it.
+	// An attachment that names no VM is deleted without a detach: normally Azure was never asked
+	// for it.
 	before := a.DeepCopy()
 	a.Status.State, a.Status.VMID, a.Status.UID = apiv1.AttachmentPending, d.Spec.VMID, a.UID
 	err = r.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // its own reconciler was first, and records the VM as well
+	// its own reconciler was first, and records the VM as well
+	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("record the VM of an attachment: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason", attachment.ReasonAttachmentLost)
+	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason",
+		attachment.ReasonAttachmentLost)
 	return nil
 }
 
-// report reads the node's report from the API server. It returns nil if there is none, or if the node is another VM
-// by now: then the report does not speak for the VM whose disks were read.
+// report reads the node's report from the API server. It returns nil if there is none, or if the
+// node is another VM by now: then the report does not speak for the VM whose disks were read.
 func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.AzDriverNode, error) {
 	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
 	if err != nil || report == nil || !strings.EqualFold(report.Spec.VMID, d.Spec.VMID) {
@@ -283,10 +313,12 @@ func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.
 	return report, nil
 }
 
-// correct attaches the disks again whose recorded attachment Azure contradicts, except those of volumes that the node
-// has staged. Each write succeeds only if nothing has changed since before Azure was asked, which was at now; the
-// attachment's own reconciler, which writes the status otherwise, continues from there.
-func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment, seen map[string]*provisioner.Attachment, now time.Time) error {
+// correct attaches the disks again whose recorded attachment Azure contradicts, except those of
+// volumes that the node has staged. Each write succeeds only if nothing has changed since before
+// Azure was asked, which was at now; the attachment's own reconciler, which writes the status
+// otherwise, continues from there.
+func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment,
+	seen map[string]*provisioner.Attachment, now time.Time) error {
 	for _, a := range contradicted(d, here, seen, now) {
 		volume := a.Spec.VolumeName
 		report, err := r.report(ctx, d)
@@ -301,7 +333,8 @@ func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here ma
 		}
 		changed := a.DeepCopy()
 		changed.Status = attachment.StatusToAttachAgain(a, seen[volume], now)
-		if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+		if err := r.Client.Status().Patch(ctx, changed,
+			client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("reset the status of an attachment: %w", err)
 		}
 		log.Info("Azure does not have the disk where it is recorded; attaching it again")

@@ -23,7 +23,11 @@ func (w *world) scan(staged ...string) {
 	scanned := metav1.NewMicroTime(w.clock.Now())
 	d.Status.MountsScannedTime, d.Status.StagedVolumes = &scanned, nil
 	for _, volume := range staged {
-		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: named(volume), Epoch: 1, Phase: apiv1.PhaseStaged})
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{
+			VolumeName: named(volume),
+			Epoch:      1,
+			Phase:      apiv1.PhaseStaged,
+		})
 	}
 	w.must(w.api.Status().Update(w.t.Context(), d))
 	w.cacheHas(d)
@@ -45,7 +49,10 @@ func (w *world) phase(phase apiv1.StagePhase) {
 func (w *world) has(volume string) *apiv1.AzVolumeAttachment {
 	w.t.Helper()
 	a := &apiv1.AzVolumeAttachment{}
-	err := w.api.Get(w.t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)}, a)
+	err := w.api.Get(w.t.Context(), client.ObjectKey{
+		Namespace: w.namespace,
+		Name:      apiv1.AttachmentName(named(volume), w.node),
+	}, a)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -53,7 +60,8 @@ func (w *world) has(volume string) *apiv1.AzVolumeAttachment {
 	return a
 }
 
-// A replica is detached without further questions, and so the disk was taken from under a mounted filesystem.
+// A replica is detached without further questions, and so the disk was taken from under a mounted
+// filesystem.
 func TestLaw3ADiskIsNoReplicaWhereItMayBeInUse(t *testing.T) {
 	t.Parallel()
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
@@ -68,8 +76,10 @@ func TestLaw3ADiskIsNoReplicaWhereItMayBeInUse(t *testing.T) {
 		"what the node has not spoken of yet":        {func(*apiv1.AzVolume) {}, func(*world) {}, false},
 		"what the node does not use":                 {func(*apiv1.AzVolume) {}, func(w *world) { w.scan("other") }, true},
 		// A machine without power reports nothing, and uses nothing.
-		"what a node reports that Azure has stopped":     {func(*apiv1.AzVolume) {}, func(w *world) { w.scan("vol"); w.cloud.SetPower(w.vm(), provisioner.PowerStopped) }, true},
-		"what V1 published to a VM that was deallocated": {adopted, func(w *world) { w.cloud.SetPower(w.vm(), provisioner.PowerDeallocated) }, true},
+		"what a node reports that Azure has stopped": {func(*apiv1.AzVolume) {},
+			func(w *world) { w.scan("vol"); w.cloud.SetPower(w.vm(), provisioner.PowerStopped) }, true},
+		"what V1 published to a VM that was deallocated": {adopted,
+			func(w *world) { w.cloud.SetPower(w.vm(), provisioner.PowerDeallocated) }, true},
 		"a VM whose power Azure does not tell": {func(*apiv1.AzVolume) {}, func(w *world) {
 			w.cloud.SetPower(w.vm(), provisioner.PowerStopped)
 			w.cloud.FailNext(fake.InstancesGet, 1, provisioner.Errorf(provisioner.Unavailable, "no answer"))
@@ -109,7 +119,11 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	held := func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.Ownership{State: apiv1.OwnershipHeld, NodeName: w.node, Epoch: 3}
+		v.Status.Primary = &apiv1.Ownership{
+			State:    apiv1.OwnershipHeld,
+			NodeName: w.node,
+			Epoch:    3,
+		}
 	}
 	w.volume("primary", held)
 	w.volume("replica")
@@ -129,9 +143,13 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 		"replica": {VolumeName: named("replica"), NodeName: w.node, Role: apiv1.RoleReplica},
 	} {
 		a := &apiv1.AzVolumeAttachment{}
-		w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)}, a))
+		w.must(w.api.Get(t.Context(), client.ObjectKey{
+			Namespace: w.namespace,
+			Name:      apiv1.AttachmentName(named(volume), w.node),
+		}, a))
 		if a.Spec != want || len(a.Finalizers) != 1 || a.Status.VMID != w.vm() {
-			t.Errorf("%s: got %+v of VM %q with finalizers %v; want %+v of VM %q, or the disk stays attached when it goes", volume, a.Spec, a.Status.VMID, a.Finalizers, want, w.vm())
+			t.Errorf("%s: got %+v of VM %q with finalizers %v; want %+v of VM %q, or the disk stays attached when it goes",
+				volume, a.Spec, a.Status.VMID, a.Finalizers, want, w.vm())
 		}
 	}
 }
@@ -141,35 +159,50 @@ func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachme
 	w.t.Helper()
 	spec.VolumeName, spec.NodeName = named(volume), w.node
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)}, Spec: spec,
-		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: w.vm(), LUN: &lun, Conditions: []metav1.Condition{{
-			Type: attachment.ConditionAttached, Status: metav1.ConditionTrue, Reason: attachment.ReasonAttached, LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
-		}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), w.node)},
+		Spec:       spec,
+		Status: apiv1.AzVolumeAttachmentStatus{
+			State: apiv1.AttachmentAttached,
+			VMID:  w.vm(),
+			LUN:   &lun,
+			Conditions: []metav1.Condition{{
+				Type: attachment.ConditionAttached, Status: metav1.ConditionTrue, Reason: attachment.ReasonAttached,
+				LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
+			}},
+		},
 	}
 	w.make(a)
 	return a
 }
 
-// A replica was recorded as attached forever, and the pod that moved to it was sent to the LUN where another volume's
-// disk was by then.
+// A replica was recorded as attached forever, and the pod that moved to it was sent to the LUN
+// where another volume's disk was by then.
 func TestAnAttachmentThatAzureDoesNotHaveIsAttachedAgain(t *testing.T) {
 	t.Parallel()
-	replica, primary := apiv1.AzVolumeAttachmentSpec{Role: apiv1.RoleReplica}, apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary, Epoch: 3}
+	replica, primary := apiv1.AzVolumeAttachmentSpec{Role: apiv1.RoleReplica}, apiv1.AzVolumeAttachmentSpec{
+		Role:  apiv1.RolePrimary,
+		Epoch: 3,
+	}
 	for name, test := range map[string]struct {
 		spec    apiv1.AzVolumeAttachmentSpec
 		lun     int32
 		prepare func(*world)
 		want    apiv1.AttachmentState
 	}{
-		"as recorded":                       {replica, 0, func(w *world) { w.attach(disk("vol")); w.scan() }, apiv1.AttachmentAttached},
-		"a replica that was detached":       {replica, 0, func(w *world) { w.scan() }, apiv1.AttachmentPending},
-		"a replica at another LUN":          {replica, 0, func(w *world) { w.attach(disk("other")); w.attach(disk("vol")); w.scan() }, apiv1.AttachmentPending},
-		"a primary that is not staged":      {primary, 0, func(w *world) { w.scan("other") }, apiv1.AttachmentPending},
-		"a primary that is staged":          {primary, 0, func(w *world) { w.scan("vol") }, apiv1.AttachmentAttached},
-		"a primary that the node waits for": {primary, 0, func(w *world) { w.scan("vol"); w.phase(apiv1.PhaseStaging) }, apiv1.AttachmentPending},
-		"a node that has not looked yet":    {replica, 0, func(*world) {}, apiv1.AttachmentAttached},
-		"a VM that is gone":                 {replica, 0, func(w *world) { w.scan(); w.cloud.RemoveVM(w.vm()) }, apiv1.AttachmentAttached},
-		"another volume's disk at that LUN": {replica, 0, func(w *world) { w.attach(disk("other")); w.scan() }, apiv1.AttachmentPending},
+		"as recorded": {replica, 0, func(w *world) { w.attach(disk("vol")); w.scan() },
+			apiv1.AttachmentAttached},
+		"a replica that was detached": {replica, 0, func(w *world) { w.scan() }, apiv1.AttachmentPending},
+		"a replica at another LUN": {replica, 0,
+			func(w *world) { w.attach(disk("other")); w.attach(disk("vol")); w.scan() }, apiv1.AttachmentPending},
+		"a primary that is not staged": {primary, 0, func(w *world) { w.scan("other") }, apiv1.AttachmentPending},
+		"a primary that is staged":     {primary, 0, func(w *world) { w.scan("vol") }, apiv1.AttachmentAttached},
+		"a primary that the node waits for": {primary, 0, func(w *world) { w.scan("vol"); w.phase(apiv1.PhaseStaging) },
+			apiv1.AttachmentPending},
+		"a node that has not looked yet": {replica, 0, func(*world) {}, apiv1.AttachmentAttached},
+		"a VM that is gone": {replica, 0, func(w *world) { w.scan(); w.cloud.RemoveVM(w.vm()) },
+			apiv1.AttachmentAttached},
+		"another volume's disk at that LUN": {replica, 0, func(w *world) { w.attach(disk("other")); w.scan() },
+			apiv1.AttachmentPending},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,7 +215,8 @@ func TestAnAttachmentThatAzureDoesNotHaveIsAttachedAgain(t *testing.T) {
 				t.Errorf("again in %s", next)
 			}
 			a := w.has("vol")
-			if a.Status.State != test.want || (a.Status.LUN == nil) != (test.want == apiv1.AttachmentPending) || a.Spec.Role != test.spec.Role {
+			if a.Status.State != test.want || (a.Status.LUN == nil) != (test.want == apiv1.AttachmentPending) ||
+				a.Spec.Role != test.spec.Role {
 				t.Errorf("%+v", a.Status)
 			}
 		})

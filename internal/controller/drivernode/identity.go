@@ -17,14 +17,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
-// tellIdentity maintains the condition VMKnown, and writes an event on the Node when it turns False. A node that was
-// always believed gets no condition, which saves a write per node. The condition decides nothing: the node can write
-// it, too.
+// tellIdentity maintains the condition VMKnown, and writes an event on the Node when it turns
+// False. A node that was always believed gets no condition, which saves a write per node. The
+// condition decides nothing: the node can write it, too.
 func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, established identity.Identity) error {
 	before := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionVMKnown)
 	c := metav1.Condition{
-		Type: apiv1.NodeConditionVMKnown, Status: metav1.ConditionTrue, Reason: identity.ReasonVMEstablished,
-		ObservedGeneration: d.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+		Type:               apiv1.NodeConditionVMKnown,
+		Status:             metav1.ConditionTrue,
+		Reason:             identity.ReasonVMEstablished,
+		ObservedGeneration: d.Generation,
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
 	}
 	if established.VMID == "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, established.Reason, established.Message
@@ -37,20 +40,29 @@ func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, es
 	}
 	changed := d.DeepCopy()
 	meta.SetStatusCondition(&changed.Status.Conditions, c)
-	if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.Status().Patch(ctx, changed,
+		client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write condition %s of node %s: %w", c.Type, d.Name, err)
 	}
 	changed.DeepCopyInto(d)
-	ctrl.LoggerFrom(ctx).Info("which VM the node is", "node", d.Name, "vmID", established.VMID, "reason", c.Reason, "message", c.Message)
+	ctrl.LoggerFrom(ctx).Info("which VM the node is", "node", d.Name, "vmID", established.VMID, "reason", c.Reason, "message",
+		c.Message)
 	if r.Events != nil && c.Status == metav1.ConditionFalse {
 		// Events on Nodes carry the name as UID, as the kubelet's do.
-		about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: d.Name, UID: types.UID(d.Name)}
-		r.Events.Eventf(about, nil, corev1.EventTypeWarning, c.Reason, "IdentifyNode", "%s; no disk is attached to the node", c.Message)
+		about := &corev1.ObjectReference{
+			APIVersion: "v1",
+			Kind:       "Node",
+			Name:       d.Name,
+			UID:        types.UID(d.Name),
+		}
+		r.Events.Eventf(about, nil, corev1.EventTypeWarning, c.Reason, "IdentifyNode", "%s; no disk is attached to the node",
+			c.Message)
 	}
 	return nil
 }
 
-// rivals requests the other nodes that name the VM of an AzDriverNode: what is believed about them may have changed.
+// rivals requests the other nodes that name the VM of an AzDriverNode: what is believed about them
+// may have changed.
 func (r *Reconciler) rivals(ctx context.Context, o client.Object) []reconcile.Request {
 	d, ok := o.(*apiv1.AzDriverNode)
 	if !ok {

@@ -33,7 +33,8 @@ func (w *world) vmKnown() *metav1.Condition {
 	return meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionVMKnown)
 }
 
-// Without a providerID the VM of two nodes that name it is neither's. Azure is not asked in the name of either, and no attachment is made for the disks there.
+// Without a providerID the VM of two nodes that name it is neither's. Azure is not asked in the
+// name of either, and no attachment is made for the disks there.
 func TestAVMThatTwoNodesNameIsNeithers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -46,7 +47,10 @@ func TestAVMThatTwoNodesNameIsNeithers(t *testing.T) {
 	w.scan()
 	rival := w.node + "-rival"
 	w.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: rival}})
-	w.make(&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: rival}, Spec: apiv1.AzDriverNodeSpec{VMID: w.vm()}})
+	w.make(&apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: rival},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: w.vm()},
+	})
 	w.clock.Step(5 * time.Minute)
 	asked := w.cloud.CallCount(fake.AttachmentsList)
 	w.reconcile()

@@ -1,7 +1,7 @@
-// Package drivernode reconciles AzDriverNodes: it fills in how many disks a VM can have and how many of its slots are
-// used from outside the driver, deletes the object of a node that does not exist, and finds attachments at Azure
-// whose objects were lost, and objects whose attachments were. It reads from Azure every few minutes, and sooner when
-// an attachment finds no slot.
+// Package drivernode reconciles AzDriverNodes: it fills in how many disks a VM can have and how
+// many of its slots are used from outside the driver, deletes the object of a node that does not
+// exist, and finds attachments at Azure whose objects were lost, and objects whose attachments
+// were. It reads from Azure every few minutes, and sooner when an attachment finds no slot.
 package drivernode
 
 import (
@@ -56,7 +56,8 @@ type Options struct {
 	Client client.Client
 	Reader client.Reader
 	Cloud  provisioner.Cloud
-	// FirstConditions returns conditions that the status of a new node lacks, which are written with its capacity; nil for none.
+	// FirstConditions returns conditions that the status of a new node lacks, which are written
+	// with its capacity; nil for none.
 	FirstConditions func(*apiv1.AzDriverNode) []metav1.Condition
 	// Events records events about Nodes whose VM is not known; nil records none.
 	Events events.EventRecorder
@@ -69,7 +70,8 @@ type Options struct {
 // Reconciler reconciles AzDriverNodes.
 type Reconciler struct {
 	Options
-	// looked is when this process last asked Azure for the disks of a node's VM, and which one that was, by node. It only saves repetition.
+	// looked is when this process last asked Azure for the disks of a node's VM, and which one that
+	// was, by node. It only saves repetition.
 	mu     sync.Mutex
 	looked map[types.NamespacedName]looked
 	survey survey
@@ -116,7 +118,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if identity.VMID == "" {
 		return reconcile.Result{RequeueAfter: lookAgain}, nil // what Azure says about that VM does not concern this node
 	}
-	// Disks that cannot be counted must not keep the VM's size from the node, which waits for it to register.
+	// Disks that cannot be counted must not keep the VM's size from the node, which waits for it to
+	// register.
 	foreign, next, err := r.look(ctx, d)
 	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
@@ -127,7 +130,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// forget makes the next reconciliation read the disks of a node's VM alone, however recent the last read is.
+// forget makes the next reconciliation read the disks of a node's VM alone, however recent the last
+// read is.
 func (r *Reconciler) forget(node types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +142,8 @@ func (r *Reconciler) forget(node types.NamespacedName) {
 	}
 }
 
-// nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache may not know a new
-// Node yet. The Node may share memory with the cache and must not be changed.
+// nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache
+// may not know a new Node yet. The Node may share memory with the cache and must not be changed.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
 	node, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node != nil {
@@ -148,8 +152,8 @@ func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, err
 	return kubeapi.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: name})
 }
 
-// remove deletes the AzDriverNode of a node that does not exist, once nothing is attached there any more: until then
-// it says which VM to ask for the proof of release.
+// remove deletes the AzDriverNode of a node that does not exist, once nothing is attached there any
+// more: until then it says which VM to ask for the proof of release.
 func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	here, _, err := r.attachments(ctx, d.Namespace, d.Name)
 	if err != nil || len(here) > 0 {
@@ -164,8 +168,8 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	return nil
 }
 
-// fillCapacity writes what is known about the VM's slots, if it has changed. foreign is nil if the disks were not
-// counted.
+// fillCapacity writes what is known about the VM's slots, if it has changed. foreign is nil if the
+// disks were not counted.
 func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity identity.Identity, foreign *int32) error {
 	if d.Spec.VMSize == "" {
 		return nil
@@ -178,8 +182,8 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 	news := capacity.VMSize != d.Spec.VMSize
 	switch {
 	case err == nil || (news && errors.Is(err, provisioner.NotFound)):
-		// If Azure does not list the size, the node uses its fallback, and Azure decides on each attach. For a size
-		// that it does not list any more, the last known capacity remains.
+		// If Azure does not list the size, the node uses its fallback, and Azure decides on each
+		// attach. For a size that it does not list any more, the last known capacity remains.
 		capacity.MaxDataDisks, capacity.VMSize = limits.MaxDataDisks, d.Spec.VMSize
 		capacity.LacksPremium, capacity.LacksUltra = lacks(limits, identity.Zone)
 	case news:
@@ -194,11 +198,13 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 	if err := r.writeCapacity(ctx, d, capacity); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("write capacity: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("capacity of node", "node", d.Name, "vmSize", capacity.VMSize, "maxDataDisks", capacity.MaxDataDisks, "foreignDisks", capacity.ForeignDisks)
+	ctrl.LoggerFrom(ctx).Info("capacity of node", "node", d.Name, "vmSize", capacity.VMSize, "maxDataDisks",
+		capacity.MaxDataDisks, "foreignDisks", capacity.ForeignDisks)
 	return nil
 }
 
-// writeCapacity writes the capacity, and the first conditions of a new node. If another writer of conditions comes first, it writes the capacity alone.
+// writeCapacity writes the capacity, and the first conditions of a new node. If another writer of
+// conditions comes first, it writes the capacity alone.
 func (r *Reconciler) writeCapacity(ctx context.Context, d *apiv1.AzDriverNode, capacity apiv1.NodeCapacity) error {
 	changed := d.DeepCopy()
 	changed.Status.Capacity = &capacity
@@ -207,14 +213,16 @@ func (r *Reconciler) writeCapacity(ctx context.Context, d *apiv1.AzDriverNode, c
 		for _, c := range r.FirstConditions(d) {
 			meta.SetStatusCondition(&all.Status.Conditions, c)
 		}
-		if err := r.Client.Status().Patch(ctx, all, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
+		if err := r.Client.Status().Patch(ctx, all,
+			client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
 	return r.Client.Status().Patch(ctx, changed, client.MergeFrom(d))
 }
 
-// lacks says which SKUs of disks a VM in a zone cannot have. For a size that Azure does not list that is not known.
+// lacks says which SKUs of disks a VM in a zone cannot have. For a size that Azure does not list
+// that is not known.
 func lacks(limits provisioner.VMLimits, zone string) (premium, ultra bool) {
 	if limits.MaxDataDisks == 0 {
 		return false, false
@@ -225,8 +233,8 @@ func lacks(limits provisioner.VMLimits, zone string) (premium, ultra bool) {
 	return !limits.PremiumIO, !slices.Contains(limits.UltraZones, zone)
 }
 
-// retries paces the repetitions of a reconciliation that failed. This reconciler asks Azure itself, and what Azure has
-// refused, or cannot answer, rarely changes within milliseconds.
+// retries paces the repetitions of a reconciliation that failed. This reconciler asks Azure itself,
+// and what Azure has refused, or cannot answer, rarely changes within milliseconds.
 func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](operation.FirstRetry, operation.LastRetry)
 }
@@ -241,22 +249,25 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
 			return []any{d.Spec, d.Status.FenceRequests}
 		}))).
-		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals), builder.WithPredicates(index.SinceStart, index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals),
+			builder.WithPredicates(index.SinceStart, index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
 		}), builder.WithPredicates(index.SinceStart, index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
-		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
-				return toNode(a.Spec.NodeName)
-			}
-			return nil
-		}), builder.WithPredicates(index.SinceStart, r.goneOrWithoutRoom())).
+		Watches(&apiv1.AzVolumeAttachment{},
+			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+				if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
+					return toNode(a.Spec.NodeName)
+				}
+				return nil
+			}), builder.WithPredicates(index.SinceStart, r.goneOrWithoutRoom())).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(r.asked), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false },
 			UpdateFunc: func(event.UpdateEvent) bool { return false },
 		})).
 		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(r.unrecorded), builder.WithPredicates(readAgain)).
-		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		WatchesRawSource(source.Func(func(_ context.Context,
+			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.survey.queue = queue
@@ -270,8 +281,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// goneOrWithoutRoom passes attachments that are deleted, and those that Azure, or the count, has just refused. If an
-// attachment was deleted by force, its VM is read at once: its disk is still attached.
+// goneOrWithoutRoom passes attachments that are deleted, and those that Azure, or the count, has
+// just refused. If an attachment was deleted by force, its VM is read at once: its disk is still
+// attached.
 func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 	return predicate.Funcs{
 		DeleteFunc: func(e event.DeleteEvent) bool {

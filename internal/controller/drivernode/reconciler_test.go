@@ -51,7 +51,10 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		t: t, api: apiserver.Client(t), cloud: fake.New(fake.Options{}), clock: testingclock.NewFakeClock(time.Now()),
+		t:         t,
+		api:       apiserver.Client(t),
+		cloud:     fake.New(fake.Options{}),
+		clock:     testingclock.NewFakeClock(time.Now()),
 		namespace: apiserver.Namespace(t),
 	}
 	w.node = w.namespace + "-node"
@@ -61,7 +64,12 @@ func newWorld(t *testing.T) *world {
 	w.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node}})
 	w.make(&apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.node},
-		Spec:       apiv1.AzDriverNodeSpec{VMID: w.vm(), VMSize: size, Location: "eastus", Zone: "1"},
+		Spec: apiv1.AzDriverNodeSpec{
+			VMID:     w.vm(),
+			VMSize:   size,
+			Location: "eastus",
+			Zone:     "1",
+		},
 	})
 	return w
 }
@@ -90,7 +98,13 @@ func (w *world) startCache() {
 
 // restart makes a reconciler that knows nothing yet.
 func (w *world) restart() {
-	w.r = drivernode.New(drivernode.Options{Client: w.cached, Reader: w.api, Cloud: w.cloud.Reopen(), Clock: w.clock, Workers: 1})
+	w.r = drivernode.New(drivernode.Options{
+		Client:  w.cached,
+		Reader:  w.api,
+		Cloud:   w.cloud.Reopen(),
+		Clock:   w.clock,
+		Workers: 1,
+	})
 }
 
 func (w *world) must(err error) {
@@ -132,8 +146,18 @@ func disk(name string) string { return provider + "disks/" + name }
 // attach attaches a disk at Azure, outside the driver.
 func (w *world) attach(id string) {
 	w.t.Helper()
-	w.cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SizeBytes: 1 << 30, MaxShares: 2, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
-	operation, err := w.cloud.Attachments().Attach(w.t.Context(), provisioner.AttachRequest{VMID: w.vm(), DiskID: id, CachingMode: "None"})
+	w.cloud.AddDisk(provisioner.Disk{
+		ID:           id,
+		Location:     "eastus",
+		SizeBytes:    1 << 30,
+		MaxShares:    2,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
+	operation, err := w.cloud.Attachments().Attach(w.t.Context(), provisioner.AttachRequest{
+		VMID:        w.vm(),
+		DiskID:      id,
+		CachingMode: "None",
+	})
 	w.must(err)
 	w.must(operation.Wait(w.t.Context()))
 }
@@ -152,8 +176,18 @@ func (w *world) volume(name string, change ...func(*apiv1.AzVolume)) *apiv1.AzVo
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: named(name)},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, Location: "eastus", CachingMode: "None", MaxShares: 2, DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
+			Origin:        apiv1.OriginProvisioned,
+			Access:        apiv1.AccessSingleNode,
+			CapacityBytes: 1 << 30,
+			Disk: apiv1.DiskParameters{
+				SubscriptionID: "s",
+				ResourceGroup:  "g",
+				Name:           name,
+				Location:       "eastus",
+				CachingMode:    "None",
+				MaxShares:      2,
+				DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
+			},
 		},
 		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: disk(name)},
 	}
@@ -168,8 +202,12 @@ func (w *world) attachment(disk string, state apiv1.AttachmentState) *apiv1.AzVo
 	volume := named(disk)
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: w.node, Role: apiv1.RoleReplica},
-		Status:     apiv1.AzVolumeAttachmentStatus{State: state},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   w.node,
+			Role:       apiv1.RoleReplica,
+		},
+		Status: apiv1.AzVolumeAttachmentStatus{State: state},
 	}
 	w.make(a)
 	return a
@@ -180,7 +218,9 @@ func (w *world) turnAway(a *apiv1.AzVolumeAttachment) {
 	w.t.Helper()
 	w.must(w.api.Get(w.t.Context(), client.ObjectKeyFromObject(a), a))
 	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{
-		Kind: string(provisioner.InsufficientCapacity), Message: "full", Time: metav1.NewTime(w.clock.Now()),
+		Kind:    string(provisioner.InsufficientCapacity),
+		Message: "full",
+		Time:    metav1.NewTime(w.clock.Now()),
 	}}
 	w.must(w.api.Status().Update(w.t.Context(), a))
 	w.cacheHas(a)
@@ -210,7 +250,11 @@ func (w *world) capacity() apiv1.NodeCapacity {
 }
 
 func room(foreign int32) apiv1.NodeCapacity {
-	return apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: foreign}
+	return apiv1.NodeCapacity{
+		MaxDataDisks: 8,
+		VMSize:       size,
+		ForeignDisks: foreign,
+	}
 }
 
 func TestWhatIsForeignAndWhatIsNot(t *testing.T) {
@@ -226,8 +270,17 @@ func TestWhatIsForeignAndWhatIsNot(t *testing.T) {
 			w.attach(disk("ours"))
 			w.attachment("ours", apiv1.AttachmentAttached)
 		}, 0},
-		"a disk of ours without an attachment is not, because the attachment is re-created": {func(w *world) { w.volume("ours"); w.attach(disk("ours")) }, 0},
-		"a replica is not, because it is deleted for a primary":                             {func(w *world) { w.volume("r"); w.attach(disk("r")); w.attachment("r", apiv1.AttachmentAttached) }, 0},
+		"a disk of ours without an attachment is not, because the attachment is re-created": {func(w *world) {
+			w.volume(
+				"ours")
+			w.attach(disk("ours"))
+		}, 0},
+		"a replica is not, because it is deleted for a primary": {func(w *world) {
+			w.volume(
+				"r")
+			w.attach(disk("r"))
+			w.attachment("r", apiv1.AttachmentAttached)
+		}, 0},
 		"a disk of the same name in another resource group is one": {func(w *world) {
 			w.volume("twin")
 			w.attach("/subscriptions/s/resourceGroups/other/providers/Microsoft.Compute/disks/twin")
@@ -240,7 +293,9 @@ func TestWhatIsForeignAndWhatIsNot(t *testing.T) {
 			w.attach(disk("tree-" + w.namespace))
 			pv := persistentVolume("tree-"+w.namespace, "", "")
 			pv.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{
-				DiskName: "tree-" + w.namespace, DataDiskURI: disk("tree-" + w.namespace), Kind: ptr(corev1.AzureManagedDisk),
+				DiskName:    "tree-" + w.namespace,
+				DataDiskURI: disk("tree-" + w.namespace),
+				Kind:        ptr(corev1.AzureManagedDisk),
 			}}
 			w.make(pv)
 		}, 0},
@@ -249,7 +304,11 @@ func TestWhatIsForeignAndWhatIsNot(t *testing.T) {
 			w.make(persistentVolume(w.namespace, "other.example.com", disk("x-"+w.namespace)))
 		}, 1},
 		"what has no disk's ID is one": {func(w *world) {
-			w.cloud.AddVM(provisioner.Instance{ID: w.vm(), Size: size, DataDisks: []provisioner.Attachment{{DiskID: "https://account.blob/vhds/data.vhd"}}})
+			w.cloud.AddVM(provisioner.Instance{
+				ID:        w.vm(),
+				Size:      size,
+				DataDisks: []provisioner.Attachment{{DiskID: "https://account.blob/vhds/data.vhd"}},
+			})
 		}, 1},
 		"a VM that is gone has none": {func(w *world) { w.cloud.RemoveVM(w.vm()) }, 0},
 	} {
@@ -333,7 +392,10 @@ func TestTheSizeIsWrittenAlsoWhereTheDisksCannotBeCounted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.attach(disk("theirs"))
-	remove := w.cloud.Inject(fake.Fault{Method: fake.AttachmentsList, Err: provisioner.Errorf(provisioner.Unavailable, "no answer")})
+	remove := w.cloud.Inject(fake.Fault{
+		Method: fake.AttachmentsList,
+		Err:    provisioner.Errorf(provisioner.Unavailable, "no answer"),
+	})
 	if _, err := w.r.Reconcile(t.Context(), w.request()); !errors.Is(err, provisioner.Unavailable) {
 		t.Errorf("the failure was not returned: %v", err)
 	}
@@ -361,10 +423,21 @@ func TestACountThatCouldNotBeWrittenIsMadeAgain(t *testing.T) {
 
 func TestTheFirstConditionsAreWrittenWithTheCapacity(t *testing.T) {
 	t.Parallel()
-	reachable := metav1.Condition{Type: apiv1.NodeConditionReachable, Status: metav1.ConditionTrue, Reason: apiv1.ReachableHeartbeatFresh, LastTransitionTime: metav1.Now()}
-	ready := metav1.Condition{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Serving", LastTransitionTime: metav1.Now()}
+	reachable := metav1.Condition{
+		Type:               apiv1.NodeConditionReachable,
+		Status:             metav1.ConditionTrue,
+		Reason:             apiv1.ReachableHeartbeatFresh,
+		LastTransitionTime: metav1.Now(),
+	}
+	ready := metav1.Condition{
+		Type:               apiv1.NodeConditionReady,
+		Status:             metav1.ConditionTrue,
+		Reason:             "Serving",
+		LastTransitionTime: metav1.Now(),
+	}
 	for name, test := range map[string]struct {
-		// meanwhile are the conditions that the node writes between the read and the write of its object.
+		// meanwhile are the conditions that the node writes between the read and the write of its
+		// object.
 		meanwhile []metav1.Condition
 		want      string
 	}{

@@ -10,7 +10,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// After a watch has broken, an attachment that was created and refused in the meantime comes as one creation: no update follows.
+// After a watch has broken, an attachment that was created and refused in the meantime comes as one
+// creation: no update follows.
 func TestAnAttachmentThatComesRefusedLeadsToItsNode(t *testing.T) {
 	t.Parallel()
 	refused := &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{

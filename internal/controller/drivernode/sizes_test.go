@@ -16,7 +16,11 @@ func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
 	d.Spec.VMSize = "Standard_D8s_v5"
 	w.must(w.api.Update(t.Context(), d))
 	w.cacheHas(d)
-	if got, _ := w.reconcile(); got != (apiv1.NodeCapacity{MaxDataDisks: 16, VMSize: "Standard_D8s_v5", ForeignDisks: 1}) {
+	if got, _ := w.reconcile(); got != (apiv1.NodeCapacity{
+		MaxDataDisks: 16,
+		VMSize:       "Standard_D8s_v5",
+		ForeignDisks: 1,
+	}) {
 		t.Errorf("got %+v", got)
 	}
 	d.Spec.VMSize = "Standard_Unheard_of"
@@ -55,7 +59,8 @@ func TestWhichDisksTheVMCannotHave(t *testing.T) {
 			d.Spec.VMSize, d.Spec.Zone = test.size, test.zone
 			w.must(w.api.Update(t.Context(), d))
 			w.cacheHas(d)
-			if got, _ := w.reconcile(); got.LacksPremium != test.premium || got.LacksUltra != test.ultra || got.VMSize != test.size {
+			if got, _ := w.reconcile(); got.LacksPremium != test.premium || got.LacksUltra != test.ultra ||
+				got.VMSize != test.size {
 				t.Errorf("got %+v", got)
 			}
 		})

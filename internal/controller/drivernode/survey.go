@@ -20,23 +20,27 @@ import (
 )
 
 const (
-	// surveyAgain is the least time between two surveys. A node that is due in between is read alone.
+	// surveyAgain is the least time between two surveys. A node that is due in between is read
+	// alone.
 	surveyAgain = time.Minute
 	// surveyTimeout limits a survey, which has a request for each page of VMs.
 	surveyTimeout = 5 * time.Minute
-	// surveyLost is when a node that waits for a survey asks for it again; usually the end of the survey requests the node.
+	// surveyLost is when a node that waits for a survey asks for it again; usually the end of the
+	// survey requests the node.
 	surveyLost = surveyTimeout + 10*time.Second
 )
 
-// survey is what lists said about the VMs of the nodes. Lists may lag behind, so that an answer proves nothing: if it agrees with the objects, the VM need not
-// be read, and otherwise the VM is read alone before anything is written.
+// survey is what lists said about the VMs of the nodes. Lists may lag behind, so that an answer
+// proves nothing: if it agrees with the objects, the VM need not be read, and otherwise the VM is
+// read alone before anything is written.
 type survey struct {
 	// began is when the latest survey began, and next when the one after it may.
 	began, next time.Time
 	running     bool
 	// answers by node. Each is used once.
 	answers map[types.NamespacedName]listed
-	// waiting are the nodes that were due during the survey, and stale those whose disks may have changed in a way that its lists do not show.
+	// waiting are the nodes that were due during the survey, and stale those whose disks may have
+	// changed in a way that its lists do not show.
 	waiting, stale map[types.NamespacedName]bool
 	// queue is that of the controller; nil if the Reconciler is called without one.
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -49,9 +53,11 @@ type listed struct {
 	disks []provisioner.Attachment
 }
 
-// listing returns the answer of a survey for a node, nil if there is none: then the VM has to be read alone. If the node and others are due, it makes a
-// survey. pending says that another worker makes one, and that its end requests the node again.
-func (r *Reconciler) listing(ctx context.Context, d *apiv1.AzDriverNode, due bool, pressed time.Time) (answer *listed, pending bool, err error) {
+// listing returns the answer of a survey for a node, nil if there is none: then the VM has to be
+// read alone. If the node and others are due, it makes a survey. pending says that another worker
+// makes one, and that its end requests the node again.
+func (r *Reconciler) listing(ctx context.Context, d *apiv1.AzDriverNode, due bool, pressed time.Time) (answer *listed,
+	pending bool, err error) {
 	if answer := r.takeListed(d, pressed); answer != nil || !due {
 		return answer, false, nil
 	}
@@ -64,7 +70,8 @@ func (r *Reconciler) listing(ctx context.Context, d *apiv1.AzDriverNode, due boo
 	return r.takeListed(d, pressed), false, nil
 }
 
-// makeSurvey makes the survey that has begun. A list that fails is no error: the VMs on it are read alone.
+// makeSurvey makes the survey that has begun. A list that fails is no error: the VMs on it are read
+// alone.
 func (r *Reconciler) makeSurvey(ctx context.Context, namespace string) error {
 	var (
 		members map[types.NamespacedName]string
@@ -80,13 +87,16 @@ func (r *Reconciler) makeSurvey(ctx context.Context, namespace string) error {
 	defer cancel()
 	members = all
 	if found, failed = r.Cloud.Attachments().ListMany(ctx, due); failed != nil {
-		ctrl.LoggerFrom(ctx).Error(failed, "not all VMs could be listed; those that were not are read one by one", "due", len(due), "listed", len(found))
+		ctrl.LoggerFrom(ctx).Error(failed, "not all VMs could be listed; those that were not are read one by one", "due",
+			len(due), "listed", len(found))
 	}
 	return nil
 }
 
-// members returns the VMs of all nodes, and the VMs of those that are due, or will be before there may be another survey.
-func (r *Reconciler) members(ctx context.Context, namespace string) (all map[types.NamespacedName]string, due []string, err error) {
+// members returns the VMs of all nodes, and the VMs of those that are due, or will be before there
+// may be another survey.
+func (r *Reconciler) members(ctx context.Context, namespace string) (all map[types.NamespacedName]string, due []string,
+	err error) {
 	var list apiv1.AzDriverNodeList
 	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("list AzDriverNodes: %w", err)
@@ -105,14 +115,16 @@ func (r *Reconciler) members(ctx context.Context, namespace string) (all map[typ
 	return all, due, nil
 }
 
-// takeListed takes the answer for a node, unless it is about another VM, or from before an attachment there found no slot.
+// takeListed takes the answer for a node, unless it is about another VM, or from before an
+// attachment there found no slot.
 func (r *Reconciler) takeListed(d *apiv1.AzDriverNode, pressed time.Time) *listed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := client.ObjectKeyFromObject(d)
 	answer, ok := r.survey.answers[key]
 	delete(r.survey.answers, key)
-	if !ok || !strings.EqualFold(answer.vmID, d.Spec.VMID) || pressed.After(answer.at.Truncate(time.Second)) || r.Clock.Since(answer.at) >= lookEvery {
+	if !ok || !strings.EqualFold(answer.vmID, d.Spec.VMID) || pressed.After(answer.at.Truncate(time.Second)) ||
+		r.Clock.Since(answer.at) >= lookEvery {
 		return nil
 	}
 	return &answer
@@ -135,7 +147,8 @@ func (r *Reconciler) beginSurvey(node types.NamespacedName) (begun, running bool
 	return true, true
 }
 
-// endSurvey records the answers, and requests the nodes that have one and those that wait. If a list failed, the next survey is made later.
+// endSurvey records the answers, and requests the nodes that have one and those that wait. If a
+// list failed, the next survey is made later.
 func (r *Reconciler) endSurvey(members map[types.NamespacedName]string, found map[string][]provisioner.Attachment, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,14 +164,19 @@ func (r *Reconciler) endSurvey(members map[types.NamespacedName]string, found ma
 	}
 	for node, vmID := range members {
 		if disks, ok := found[strings.ToLower(vmID)]; ok && !s.stale[node] {
-			s.answers[node] = listed{vmID: vmID, at: s.began, disks: disks}
+			s.answers[node] = listed{
+				vmID:  vmID,
+				at:    s.began,
+				disks: disks,
+			}
 			again[node] = true
 		}
 	}
 	if s.queue == nil {
 		return
 	}
-	for _, node := range slices.SortedFunc(maps.Keys(again), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
+	for _, node := range slices.SortedFunc(maps.Keys(again),
+		func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) }) {
 		s.queue.Add(reconcile.Request{NamespacedName: node})
 	}
 }

@@ -28,7 +28,15 @@ func (w *world) more(suffixes string) []string {
 		vm := provider + "virtualMachines/" + name
 		w.cloud.AddVM(provisioner.Instance{ID: vm, Size: size})
 		w.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
-		w.make(&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Spec: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: size, Location: "eastus", Zone: "1"}})
+		w.make(&apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+			Spec: apiv1.AzDriverNodeSpec{
+				VMID:     vm,
+				VMSize:   size,
+				Location: "eastus",
+				Zone:     "1",
+			},
+		})
 		names = append(names, name)
 	}
 	return names
@@ -39,7 +47,10 @@ func (w *world) round(names []string) (lists, reads int) {
 	w.t.Helper()
 	lists, reads = w.cloud.CallCount(fake.AttachmentsListMany), w.cloud.CallCount(fake.AttachmentsList)
 	for _, name := range names {
-		_, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: w.namespace, Name: name}})
+		_, err := w.r.Reconcile(w.t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{
+			Namespace: w.namespace,
+			Name:      name,
+		}})
 		w.must(err)
 		d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
 		w.must(w.api.Get(w.t.Context(), client.ObjectKeyFromObject(d), d))
@@ -73,7 +84,13 @@ func (l listingAttachments) ListMany(ctx context.Context, vmIDs []string) (map[s
 
 // lists makes a reconciler for which lists of VMs are changed.
 func (w *world) lists(change func(map[string][]provisioner.Attachment) error) {
-	w.r = drivernode.New(drivernode.Options{Client: w.cached, Reader: w.api, Cloud: listing{w.cloud, change}, Clock: w.clock, Workers: 1})
+	w.r = drivernode.New(drivernode.Options{
+		Client:  w.cached,
+		Reader:  w.api,
+		Cloud:   listing{w.cloud, change},
+		Clock:   w.clock,
+		Workers: 1,
+	})
 }
 
 func TestTheDisksOfManyVMsComeFromOneList(t *testing.T) {
@@ -97,7 +114,8 @@ func TestTheDisksOfManyVMsComeFromOneList(t *testing.T) {
 	}
 	w.clock.Step(30 * time.Second)
 	if lists, reads := w.round(append(late, names...)); lists != 0 || reads != 0 {
-		t.Errorf("when the first look is 5 minutes old: got %d lists and %d reads, want none: all were in the second list", lists, reads)
+		t.Errorf("when the first look is 5 minutes old: got %d lists and %d reads, want none: all were in the second list", lists,
+			reads)
 	}
 }
 

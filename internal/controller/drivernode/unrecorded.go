@@ -16,9 +16,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
-// unrecorded requests the nodes whose VMs have the disk of a volume without an attachment, and makes them read their
-// VMs at once. What becomes of the disk there is decided as in every look, by the node's report (ownership.RecreateAs).
-// A VM that is no node of this cluster is left alone.
+// unrecorded requests the nodes whose VMs have the disk of a volume without an attachment, and
+// makes them read their VMs at once. What becomes of the disk there is decided as in every look, by
+// the node's report (ownership.RecreateAs). A VM that is no node of this cluster is left alone.
 func (r *Reconciler) unrecorded(ctx context.Context, o client.Object) []reconcile.Request {
 	v, ok := o.(*apiv1.AzVolume)
 	if !ok || v.Status.Disk == nil {
@@ -28,7 +28,8 @@ func (r *Reconciler) unrecorded(ctx context.Context, o client.Object) []reconcil
 	for _, vm := range v.Status.Disk.UnrecordedVMs {
 		nodes, err := nodeidentity.OfVM(ctx, r.Client, v.Namespace, vm)
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "node of a VM that has a disk without an attachment not found", "volume", v.Name, "vm", vm)
+			ctrl.LoggerFrom(ctx).Error(err, "node of a VM that has a disk without an attachment not found", "volume", v.Name,
+				"vm", vm)
 		}
 		for _, n := range nodes {
 			if !strings.EqualFold(identity.Identify(n, nodes).VMID, vm) {
@@ -42,8 +43,8 @@ func (r *Reconciler) unrecorded(ctx context.Context, o client.Object) []reconcil
 	return requests
 }
 
-// readAgain passes AzVolumes whose disk was just read and found at VMs without an attachment. A refusal by Azure leads
-// to one read, and so to one look at each of these VMs.
+// readAgain passes AzVolumes whose disk was just read and found at VMs without an attachment. A
+// refusal by Azure leads to one read, and so to one look at each of these VMs.
 var readAgain = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -53,7 +54,8 @@ var readAgain = predicate.Funcs{
 			return false
 		}
 		was := before.Status.Disk
-		return was == nil || !was.ReadTime.Equal(&after.Status.Disk.ReadTime) || !slices.Equal(was.UnrecordedVMs, after.Status.Disk.UnrecordedVMs)
+		return was == nil || !was.ReadTime.Equal(&after.Status.Disk.ReadTime) ||
+			!slices.Equal(was.UnrecordedVMs, after.Status.Disk.UnrecordedVMs)
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 )
 
-// withdraw removes the requests to fence that a node has and that are over. The node then gives up the reservation that it took.
+// withdraw removes the requests to fence that a node has and that are over. The node then gives up
+// the reservation that it took.
 func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error {
 	if len(d.Status.FenceRequests) == 0 {
 		return nil
@@ -34,7 +35,8 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 				return err
 			}
 			if attachment.FenceRequestOver(request, lost) {
-				ctrl.LoggerFrom(ctx).Info("withdrawing a request to fence", "volume", request.VolumeName, "node", request.NodeName, "helper", d.Name)
+				ctrl.LoggerFrom(ctx).Info("withdrawing a request to fence", "volume", request.VolumeName, "node",
+					request.NodeName, "helper", d.Name)
 				continue
 			}
 			changed.Status.FenceRequests = append(changed.Status.FenceRequests, request)

@@ -16,13 +16,23 @@ func TestARequestToFenceIsWithdrawnWhenTheAttachmentIsGone(t *testing.T) {
 	for _, volume := range []string{"kept", "gone"} {
 		w.make(&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(named(volume), "lost")},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: named(volume), NodeName: "lost", Role: apiv1.RolePrimary, Epoch: epoch},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: named(volume),
+				NodeName:   "lost",
+				Role:       apiv1.RolePrimary,
+				Epoch:      epoch,
+			},
 		})
 	}
 	helper := &apiv1.AzDriverNode{}
 	expect.Must(t, w.api.Get(t.Context(), w.request().NamespacedName, helper))
 	for _, volume := range []string{"kept", "gone"} {
-		helper.Status.FenceRequests = append(helper.Status.FenceRequests, apiv1.FenceRequest{VolumeName: named(volume), NodeName: "lost", Epoch: epoch, Time: metav1.NowMicro()})
+		helper.Status.FenceRequests = append(helper.Status.FenceRequests, apiv1.FenceRequest{
+			VolumeName: named(volume),
+			NodeName:   "lost",
+			Epoch:      epoch,
+			Time:       metav1.NowMicro(),
+		})
 	}
 	expect.Must(t, w.api.Status().Update(t.Context(), helper))
 	w.cacheHas(helper)
@@ -38,7 +48,10 @@ func TestARequestToFenceIsWithdrawnWhenTheAttachmentIsGone(t *testing.T) {
 	if got := left(); len(got) != 2 {
 		t.Fatalf("got requests for %q while both attachments exist, want both", got)
 	}
-	expect.Must(t, w.api.Delete(t.Context(), &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(named("gone"), "lost")}}))
+	expect.Must(t, w.api.Delete(t.Context(), &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{
+		Namespace: w.namespace,
+		Name:      apiv1.AttachmentName(named("gone"), "lost"),
+	}}))
 	if got := left(); len(got) != 1 || got[0] != named("kept") {
 		t.Errorf("got requests for %q after one attachment is gone, want %q", got, named("kept"))
 	}

@@ -35,7 +35,8 @@ func world(l *lab, prefix string) (handle, a, b string) {
 	return handle, a, b
 }
 
-// The pods that advise kube-scheduler leave a lost node before any pod of a volume is created again.
+// The pods that advise kube-scheduler leave a lost node before any pod of a volume is created
+// again.
 func TestPodsThatAdviseTheSchedulerLeaveALostNodeAtOnce(t *testing.T) {
 	l := newLab(t, 0)
 	_, a, b := world(l, "ls")
@@ -63,14 +64,21 @@ func TestPodsThatAdviseTheSchedulerLeaveALostNodeAtOnce(t *testing.T) {
 	}
 }
 
-// A node that is cut off from the API server answers probes, starts no pod, and its scheduler's advice is of the time before.
+// A node that is cut off from the API server answers probes, starts no pod, and its scheduler's
+// advice is of the time before.
 func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 	l := newLab(t, 0)
 	_, a, b := world(l, "lu")
 	l.advisor("scheduler-there", b, corev1.PodRunning)
 	l.pod("other", b, nil)
 	v := l.Volume("vol")
-	request := apiv1.FenceRequest{VolumeName: v.Name, VolumeUID: v.UID, NodeName: a, Epoch: v.Status.Primary.Epoch, Time: metav1.NowMicro()}
+	request := apiv1.FenceRequest{
+		VolumeName: v.Name,
+		VolumeUID:  v.UID,
+		NodeName:   a,
+		Epoch:      v.Status.Primary.Epoch,
+		Time:       metav1.NowMicro(),
+	}
 	l.Report(b, func(s *apiv1.AzDriverNodeStatus) { s.FenceRequests = []apiv1.FenceRequest{request} })
 	l.Eventually("no new pods, and no advice", func() string {
 		if !l.tainted(b, apiv1.TaintNodeUnresponsive) || l.podThere("scheduler-there") {
@@ -86,7 +94,8 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 	}
 	l.Report(b, func(s *apiv1.AzDriverNodeStatus) {
 		s.FenceResults = []apiv1.FenceResult{{
-			VolumeName: request.VolumeName, VolumeUID: request.VolumeUID, NodeName: a, Epoch: request.Epoch, RequestTime: s.FenceRequests[0].Time, Message: "late", Time: metav1.NowMicro(),
+			VolumeName: request.VolumeName, VolumeUID: request.VolumeUID, NodeName: a, Epoch: request.Epoch,
+			RequestTime: s.FenceRequests[0].Time, Message: "late", Time: metav1.NowMicro(),
 		}}
 	})
 	l.back(b, l.Eventually)
@@ -133,17 +142,20 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 	if n := l.Cloud.CallCount(fake.AttachmentsAttach); n != attaches {
 		t.Fatal("the replica was not used")
 	}
-	if r := l.Volume("vol").Status.LastRelease; r == nil || r.NodeName != a || r.Cause != apiv1.CauseNodeLost || r.Proof.Kind != apiv1.ProofDetached {
+	if r := l.Volume("vol").Status.LastRelease; r == nil || r.NodeName != a || r.Cause != apiv1.CauseNodeLost ||
+		r.Proof.Kind != apiv1.ProofDetached {
 		t.Fatalf("last release %+v", r)
 	}
 	if err := l.Stage("vol", a); err == nil {
 		t.Fatal("law 2: the lost node staged the volume")
 	}
 	l.back(a, l.Eventually)
-	l.expectEvents("FailoverStarted AzVolume", "FailoverStarted PersistentVolumeClaim", "FailoverStarted Pod", "NodeQuarantined Node",
+	l.expectEvents("FailoverStarted AzVolume", "FailoverStarted PersistentVolumeClaim", "FailoverStarted Pod",
+		"NodeQuarantined Node",
 		"FailoverProven AzVolume", "FailoverPodDeleted Pod", "FailoverPodDeleted Node", "FailoverPruned Node", "NodeBack Node")
 	l.expectMetrics(map[string]float64{
-		"azuredisk_failovers_total unblocked": 1, "azuredisk_fences_total Detached": 1, "azuredisk_failover_pods_deleted_total ": 1,
+		"azuredisk_failovers_total unblocked": 1, "azuredisk_fences_total Detached": 1,
+		"azuredisk_failover_pods_deleted_total ":  1,
 		"azuredisk_failover_phase_seconds detect": 1, "azuredisk_failover_phase_seconds fence": 1,
 		"azuredisk_failover_phase_seconds unblock": 1, "azuredisk_failover_phase_seconds total": 1,
 	})
@@ -274,7 +286,8 @@ func TestWithoutVolumeAttachmentsAFencedVolumeFollowsItsPod(t *testing.T) {
 	if l.podThere("web-0") {
 		t.Error("the pod on the lost node is there")
 	}
-	if r := l.Volume("vol").Status.LastRelease; r == nil || r.NodeName != a || r.Cause != apiv1.CauseNodeLost || r.Proof.Kind != apiv1.ProofDetached {
+	if r := l.Volume("vol").Status.LastRelease; r == nil || r.NodeName != a || r.Cause != apiv1.CauseNodeLost ||
+		r.Proof.Kind != apiv1.ProofDetached {
 		t.Errorf("last release %+v", r)
 	}
 	if c := l.Volume("vol").Status.Primary; c.NodeName != b || c.Epoch != 2 {

@@ -17,8 +17,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// TestLaw5KilledBeforeAnyWriteTheFailoverGoesOn kills the controller before its first write of a failover, then before its second, and so on until
-// a failover needs no more writes. The VM is down at Azure, so that every kind of write happens.
+// TestLaw5KilledBeforeAnyWriteTheFailoverGoesOn kills the controller before its first write of a
+// failover, then before its second, and so on until a failover needs no more writes. The VM is down
+// at Azure, so that every kind of write happens.
 func TestLaw5KilledBeforeAnyWriteTheFailoverGoesOn(t *testing.T) {
 	t.Parallel()
 	const most = 20
@@ -62,7 +63,8 @@ func dieAtWrite(t *testing.T, n int) bool {
 	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
 	l.monitor.set(a, nodehealth.Down)
 	await("unblocked", func() string {
-		if l.podThere("web-0") || len(l.Node(a).Status.VolumesInUse) > 0 || !l.tainted(a, corev1.TaintNodeOutOfService) || !l.tainted(a, apiv1.TaintNodeLost) {
+		if l.podThere("web-0") || len(l.Node(a).Status.VolumesInUse) > 0 || !l.tainted(a, corev1.TaintNodeOutOfService) ||
+			!l.tainted(a, apiv1.TaintNodeLost) {
 			return fmt.Sprintf("ownership %+v, node %+v", *l.Volume("vol").Status.Primary, l.Node(a).Spec.Taints)
 		}
 		return ""
@@ -91,7 +93,10 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 		"opted":       func(p *corev1.Pod) { p.Annotations = off },
 		"claim-opted": func(*corev1.Pod) {},
 		"foreign": func(p *corev1.Pod) {
-			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "nfs", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nfs"}}})
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
+				Name:         "nfs",
+				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nfs"}},
+			})
 		},
 		"free": func(*corev1.Pod) {},
 	} {
@@ -125,7 +130,10 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 		t.Fatalf("%d forced detaches", n)
 	}
 	// A pod that hangs in its deletion needs no owner.
-	l.must(l.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: "bare"}}, client.GracePeriodSeconds(3600)))
+	l.must(l.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: l.Namespace,
+		Name:      "bare",
+	}}, client.GracePeriodSeconds(3600)))
 	l.Eventually("the pod that was being deleted is gone", func() string {
 		if l.podThere("bare") {
 			return "it is there"
@@ -134,7 +142,8 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 	})
 }
 
-// An opt-out concerns what the driver decides by itself. That a pod is deleted by force is a person's decision.
+// An opt-out concerns what the driver decides by itself. That a pod is deleted by force is a
+// person's decision.
 func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
@@ -151,7 +160,10 @@ func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *te
 	if c := l.Volume("vol").Status.Primary; c.State != apiv1.OwnershipHeld {
 		t.Fatalf("got ownership %+v while the pod exists, want it held", *c)
 	}
-	l.must(l.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: "web-0"}}, client.GracePeriodSeconds(0)))
+	l.must(l.Client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: l.Namespace,
+		Name:      "web-0",
+	}}, client.GracePeriodSeconds(0)))
 	l.expectNote("FailoverStarted", "PersistentVolumeClaim", failover.OptOutEnds)
 	l.must(l.Unpublish(t.Context(), handle, a))
 	if proof := l.Volume("vol").Status.LastRelease.Proof; proof.Kind != apiv1.ProofDetached {
@@ -169,7 +181,11 @@ func (l *lab) sharedBy(name string, nodes ...string) (handle string) {
 	handle = response.GetVolume().GetVolumeId()
 	l.claim(name, handle)
 	for _, node := range nodes {
-		_, err := l.CSI.ControllerPublishVolume(l.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: node, VolumeCapability: controlplane.Shared()})
+		_, err := l.CSI.ControllerPublishVolume(l.Context(), &csi.ControllerPublishVolumeRequest{
+			VolumeId:         handle,
+			NodeId:           node,
+			VolumeCapability: controlplane.Shared(),
+		})
 		l.must(err)
 		l.pod("on-"+node, node, []string{name})
 		l.use(node, handle)
@@ -183,8 +199,8 @@ func (l *lab) sharedBy(name string, nodes ...string) (handle string) {
 	return handle
 }
 
-// TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn kills the controller at failover-between-finalizer-and-deletion. From then on no new decision may be
-// taken.
+// TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn kills the controller at
+// failover-between-finalizer-and-deletion. From then on no new decision may be taken.
 func TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn(t *testing.T) {
 	t.Parallel()
 	for name, then := range map[string]nodehealth.Judgement{
@@ -212,7 +228,8 @@ func TestLaw5AMultiNodeFenceIsCarriedThroughFromItsFinalizerOn(t *testing.T) {
 	}
 }
 
-// leftOnly waits until nothing is left of a volume's attachment to node lost, and the disk is attached to node kept alone.
+// leftOnly waits until nothing is left of a volume's attachment to node lost, and the disk is
+// attached to node kept alone.
 func (l *lab) leftOnly(volume, lost, kept string) {
 	l.Helper()
 	l.Eventually("taken from the lost node only", func() string {
@@ -238,8 +255,9 @@ func TestADecisionOfAFormerLeaderIsNoticedWhenItComes(t *testing.T) {
 	l.leftOnly("vol", "fl-a", "fl-b")
 }
 
-// Two objects were lost one after the other: the attachment, and the AzDriverNode, which says which VM the node is.
-// The attachment was re-created without a VM, and that must not count as the proof that there is no VM.
+// Two objects were lost one after the other: the attachment, and the AzDriverNode, which says which
+// VM the node is. The attachment was re-created without a VM, and that must not count as the proof
+// that there is no VM.
 func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 	t.Parallel()
 	for name, attached := range map[string]bool{"whose VM runs on": true, "whose VM has lost the disk": false} {
@@ -252,7 +270,10 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 			lost.Finalizers = nil
 			l.must(l.Client.Update(t.Context(), lost))
 			for _, gone := range []client.Object{
-				lost, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a}}, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: a}},
+				lost, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a}}, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
+					Namespace: l.Namespace,
+					Name:      a,
+				}},
 			} {
 				l.must(l.Client.Delete(t.Context(), gone))
 			}
@@ -274,7 +295,8 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 			if attached {
 				l.Eventually("the forced detach has begun", func() string {
 					if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
-						return fmt.Sprintf("ownership %+v, attachment %+v", *l.Volume("vol").Status.Primary, l.Attachment("vol", a))
+						return fmt.Sprintf("ownership %+v, attachment %+v", *l.Volume("vol").Status.Primary,
+							l.Attachment("vol", a))
 					}
 					return ""
 				})

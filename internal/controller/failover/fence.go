@@ -16,8 +16,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// fence writes the decision to fence the node from a volume. From then on the attachment reconciler establishes the
-// proof.
+// fence writes the decision to fence the node from a volume. From then on the attachment reconciler
+// establishes the proof.
 func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) error {
 	written, err := false, error(nil)
 	crashpoint.At("failover-before-release")
@@ -34,8 +34,8 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) e
 	return nil
 }
 
-// fenceOwnership makes the node's ownership Releasing because the node was lost, and says whether it did. The first try
-// decides from the cache: its write succeeds only if the cache is current.
+// fenceOwnership makes the node's ownership Releasing because the node was lost, and says whether
+// it did. The first try decides from the cache: its write succeeds only if the cache is current.
 func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v failover.Volume) (written bool, err error) {
 	current := v.Volume.DeepCopy()
 	err = kubeapi.Retry(apierrors.IsConflict, func() error {
@@ -60,8 +60,9 @@ func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v failover.
 	return written, nil
 }
 
-// fenceMultiNode adds the finalizer to the node's attachment, which is the decision, and deletes it; repair deletes
-// it if that fails. The finalizer keeps the attachment as the record of the decision until Kubernetes is informed.
+// fenceMultiNode adds the finalizer to the node's attachment, which is the decision, and deletes
+// it; repair deletes it if that fails. The finalizer keeps the attachment as the record of the
+// decision until Kubernetes is informed.
 func (r *Reconciler) fenceMultiNode(ctx context.Context, a *apiv1.AzVolumeAttachment) (bool, error) {
 	if a.DeletionTimestamp != nil {
 		return false, nil // being deleted, and fenced because the node is lost
@@ -74,7 +75,8 @@ func (r *Reconciler) fenceMultiNode(ctx context.Context, a *apiv1.AzVolumeAttach
 	return true, r.deleteFenced(ctx, fenced)
 }
 
-// deleteFenced deletes a fenced attachment, if it has not changed: one that was unblocked since may have been published again.
+// deleteFenced deletes a fenced attachment, if it has not changed: one that was unblocked since may
+// have been published again.
 func (r *Reconciler) deleteFenced(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	if err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion}); err != nil {
 		return fmt.Errorf("delete attachment to a lost node: %w", err)
@@ -83,9 +85,11 @@ func (r *Reconciler) deleteFenced(ctx context.Context, a *apiv1.AzVolumeAttachme
 }
 
 // setFinalizer adds or removes the finalizer, and returns the attachment as it is after that.
-func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) (*apiv1.AzVolumeAttachment, error) {
+func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) (*apiv1.AzVolumeAttachment,
+	error) {
 	changed := a.DeepCopy()
-	if want && !controllerutil.AddFinalizer(changed, apiv1.FinalizerFenced) || !want && !controllerutil.RemoveFinalizer(changed, apiv1.FinalizerFenced) {
+	if want && !controllerutil.AddFinalizer(changed, apiv1.FinalizerFenced) || !want &&
+		!controllerutil.RemoveFinalizer(changed, apiv1.FinalizerFenced) {
 		return a, nil
 	}
 	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
@@ -94,8 +98,9 @@ func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachme
 	return changed, nil
 }
 
-// repair makes the node's attachment the primary of the ownership that is being fenced, or deletes the attachment of a
-// multi-node volume, as the process that wrote the decision would have done. It deletes an attachment that is Preempted.
+// repair makes the node's attachment the primary of the ownership that is being fenced, or deletes
+// the attachment of a multi-node volume, as the process that wrote the decision would have done. It
+// deletes an attachment that is Preempted.
 func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return r.deleteFenced(ctx, v.Attachment)
@@ -108,22 +113,31 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) 
 		return nil
 	}
 	if v.Attachment != nil && ownership.Preempted(v.Attachment) {
-		// It is the record that only a reservation keeps the node from writing. When it is gone, it is created again.
+		// It is the record that only a reservation keeps the node from writing. When it is gone, it
+		// is created again.
 		return r.deleteFenced(ctx, v.Attachment)
 	}
 	if v.Attachment != nil {
 		changed := v.Attachment.DeepCopy()
 		changed.Spec.Role, changed.Spec.Epoch = apiv1.RolePrimary, v.Epoch()
-		if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(v.Attachment, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := r.Client.Patch(ctx, changed,
+			client.MergeFromWithOptions(v.Attachment, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("make attachment the primary of its ownership: %w", err)
 		}
 		return nil
 	}
 	err := r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: o.namespace, Name: apiv1.AttachmentName(v.Volume.Name, o.NodeName), Finalizers: []string{apiv1.Finalizer},
+			Namespace:  o.namespace,
+			Name:       apiv1.AttachmentName(v.Volume.Name, o.NodeName),
+			Finalizers: []string{apiv1.Finalizer},
 		},
-		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: v.Volume.Name, NodeName: o.NodeName, Role: apiv1.RolePrimary, Epoch: v.Epoch()},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: v.Volume.Name,
+			NodeName:   o.NodeName,
+			Role:       apiv1.RolePrimary,
+			Epoch:      v.Epoch(),
+		},
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create attachment of an ownership: %w", err)

@@ -18,8 +18,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 )
 
-// journal reports what the failover does: in the log, as events and as metrics. Its memory makes times exact and
-// prevents duplicate reports; nothing else depends on it.
+// journal reports what the failover does: in the log, as events and as metrics. Its memory makes
+// times exact and prevents duplicate reports; nothing else depends on it.
 type journal struct {
 	Options
 	metrics *metrics
@@ -52,7 +52,11 @@ func newJournal(options Options) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &journal{Options: options, metrics: m, nodes: map[string]*entry{}}, nil
+	return &journal{
+		Options: options,
+		metrics: m,
+		nodes:   map[string]*entry{},
+	}, nil
 }
 
 func holdOf(v failover.Volume) hold {
@@ -70,7 +74,8 @@ func (j *journal) entry(node string) *entry {
 	return j.nodes[node]
 }
 
-// markOf returns the mark of a volume, made from what is recorded if another process made the decision.
+// markOf returns the mark of a volume, made from what is recorded if another process made the
+// decision.
 func (j *journal) markOf(o observed, v failover.Volume) *mark {
 	e, h := j.entry(o.NodeName), holdOf(v)
 	if e.volumes[h] == nil {
@@ -105,7 +110,8 @@ func (j *journal) provenOnce(m *mark, kind apiv1.ProofKind) {
 	j.metrics.phases.WithLabelValues(phaseFence).Observe(max(m.proven.Sub(m.decided), 0).Seconds())
 }
 
-// look records what was observed: proofs, pods that are left alone, and volumes that Kubernetes has unpublished.
+// look records what was observed: proofs, pods that are left alone, and volumes that Kubernetes has
+// unpublished.
 func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -119,7 +125,8 @@ func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 			j.provenOnce(m, v.Proof().Kind)
 		}
 		if j.once(o, "proven "+v.Volume.Name+v.Proof().Time.String()) {
-			j.say(ctx, o, v, failover.ReasonFailoverProven, fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Kind, o.NodeName, v.Proof().Message))
+			j.say(ctx, o, v, failover.ReasonFailoverProven,
+				fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Kind, o.NodeName, v.Proof().Message))
 		}
 	}
 	for _, p := range step.LeftAlone {
@@ -146,13 +153,15 @@ func (j *journal) leftAlone(ctx context.Context, o observed, p failover.KeptPod)
 		return
 	}
 	j.metrics.heldBack.WithLabelValues(string(p.Reason)).Inc()
-	ctrl.LoggerFrom(ctx).Info("pod on lost node is left alone", "pod", p.Pod.Namespace+"/"+p.Pod.Name, "node", o.NodeName, "volumes", p.Volumes,
+	ctrl.LoggerFrom(ctx).Info("pod on lost node is left alone", "pod", p.Pod.Namespace+"/"+p.Pod.Name, "node", o.NodeName,
+		"volumes", p.Volumes,
 		"reason", string(p.Reason), "message", p.Message)
 	message := fmt.Sprintf("left alone on lost node %s: %s", o.NodeName, p.Message)
 	j.event(p.Pod, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack, message)
 	for _, volume := range p.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack, fmt.Sprintf("remains with pod %s, which is %s", p.Pod.Name, message))
+			j.event(claim, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack,
+				fmt.Sprintf("remains with pod %s, which is %s", p.Pod.Name, message))
 		}
 	}
 }
@@ -173,7 +182,8 @@ func (j *journal) released(ctx context.Context, o observed) {
 		if !m.unblocked {
 			j.ended(m, resultReleased)
 		}
-		ctrl.LoggerFrom(ctx).Info("volume was unpublished from lost node", "volume", h.volume, "node", o.NodeName, "epoch", h.epoch)
+		ctrl.LoggerFrom(ctx).Info("volume was unpublished from lost node", "volume", h.volume, "node", o.NodeName, "epoch",
+			h.epoch)
 		delete(j.nodes[o.NodeName].volumes, h)
 	}
 }
@@ -217,12 +227,15 @@ func (j *journal) decided(ctx context.Context, o observed, v failover.Volume) {
 func (j *journal) podDeleted(ctx context.Context, o observed, d failover.PodDeletion) {
 	j.metrics.podsDeleted.Inc()
 	name := d.Pod.Namespace + "/" + d.Pod.Name
-	ctrl.LoggerFrom(ctx).Info("pod deleted", "pod", name, "node", o.NodeName, "volumes", d.Volumes, "forced", d.Force, "reason", failover.ReasonFailoverPodDeleted)
-	message := fmt.Sprintf("node %s was lost and is fenced from the pod's volumes (%s)", o.NodeName, strings.Join(d.Volumes, ", "))
+	ctrl.LoggerFrom(ctx).Info("pod deleted", "pod", name, "node", o.NodeName, "volumes", d.Volumes, "forced", d.Force, "reason",
+		failover.ReasonFailoverPodDeleted)
+	message := fmt.Sprintf("node %s was lost and is fenced from the pod's volumes (%s)", o.NodeName,
+		strings.Join(d.Volumes, ", "))
 	j.event(d.Pod, corev1.EventTypeWarning, failover.ReasonFailoverPodDeleted, message)
 	for _, volume := range d.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+d.Pod.Name+" on lost node "+o.NodeName+" was deleted")
+			j.event(claim, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted,
+				"pod "+d.Pod.Name+" on lost node "+o.NodeName+" was deleted")
 		}
 	}
 	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": "+message)
@@ -231,8 +244,10 @@ func (j *journal) podDeleted(ctx context.Context, o observed, d failover.PodDele
 // unserved reports that a pod of the driver was deleted.
 func (j *journal) unserved(ctx context.Context, o observed, pod *corev1.Pod) {
 	name := pod.Namespace + "/" + pod.Name
-	ctrl.LoggerFrom(ctx).Info("pod of the driver deleted", "pod", name, "node", o.NodeName, "reason", failover.ReasonFailoverPodDeleted)
-	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": the node is lost or unresponsive, and the pod advised kube-scheduler")
+	ctrl.LoggerFrom(ctx).Info("pod of the driver deleted", "pod", name, "node", o.NodeName, "reason",
+		failover.ReasonFailoverPodDeleted)
+	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted,
+		"pod "+name+": the node is lost or unresponsive, and the pod advised kube-scheduler")
 }
 
 // pruned reports that Kubernetes was informed that the node no longer uses a volume.
@@ -246,15 +261,18 @@ func (j *journal) unblocked(ctx context.Context, o observed, v failover.Volume) 
 	defer j.mu.Unlock()
 	if m := j.markOf(o, v); !m.unblocked {
 		j.ended(m, resultUnblocked)
-		j.say(ctx, o, v, failover.ReasonFailoverUnblocked, "no pod on lost node "+o.NodeName+" uses it any more; Kubernetes can publish it elsewhere")
+		j.say(ctx, o, v, failover.ReasonFailoverUnblocked,
+			"no pod on lost node "+o.NodeName+" uses it any more; Kubernetes can publish it elsewhere")
 	}
 }
 
 // tainted reports that the Node's taints were changed.
 func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
-	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "unresponsive", string(step.Unresponsive), "outOfService", string(step.OutOfService))
+	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "unresponsive",
+		string(step.Unresponsive), "outOfService", string(step.OutOfService))
 	if step.Quarantine == failover.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeQuarantined, "volumes are taken from the node; no new pods until it is back: "+o.Health.Evidence)
+		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeQuarantined,
+			"volumes are taken from the node; no new pods until it is back: "+o.Health.Evidence)
 	}
 	if step.Unresponsive == failover.TaintAdd {
 		message := fmt.Sprintf("the node has not answered a request to fence another node within %s; no new pods until it gives a sign of life", reservation.AnswerTimeout)
@@ -263,14 +281,18 @@ func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
 	if step.OutOfService == failover.TaintAdd {
 		j.onNode(o, corev1.EventTypeWarning, failover.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
 	}
-	if step.Quarantine == failover.TaintRemove || step.Unresponsive == failover.TaintRemove || step.OutOfService == failover.TaintRemove {
-		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack, "the node is Ready and gives signs of life; the driver's taints were removed")
+	if step.Quarantine == failover.TaintRemove || step.Unresponsive == failover.TaintRemove ||
+		step.OutOfService == failover.TaintRemove {
+		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack,
+			"the node is Ready and gives signs of life; the driver's taints were removed")
 	}
 }
 
-// say reports something about a volume: in the log, and as event of volume, PersistentVolumeClaim and Node.
+// say reports something about a volume: in the log, and as event of volume, PersistentVolumeClaim
+// and Node.
 func (j *journal) say(ctx context.Context, o observed, v failover.Volume, reason, message string) {
-	ctrl.LoggerFrom(ctx).Info("failover", "volume", v.Volume.Name, "node", o.NodeName, "epoch", v.Epoch(), "reason", reason, "message", message)
+	ctrl.LoggerFrom(ctx).Info("failover", "volume", v.Volume.Name, "node", o.NodeName, "epoch", v.Epoch(), "reason", reason,
+		"message", message)
 	j.event(v.Volume, corev1.EventTypeNormal, reason, message)
 	if claim := o.claims[v.Volume.Name]; claim != nil {
 		j.event(claim, corev1.EventTypeNormal, reason, message)
@@ -278,7 +300,8 @@ func (j *journal) say(ctx context.Context, o observed, v failover.Volume, reason
 	j.onNode(o, corev1.EventTypeNormal, reason, "volume "+v.Volume.Name+": "+message)
 }
 
-// onNode reports something about the Node, under the name that the kubelet uses for its own events too.
+// onNode reports something about the Node, under the name that the kubelet uses for its own events
+// too.
 func (j *journal) onNode(o observed, kind, reason, message string) {
 	node := o.Node
 	if node == nil {

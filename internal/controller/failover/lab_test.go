@@ -67,7 +67,12 @@ func (m *monitor) Subscribe() source.Source {
 func (m *monitor) RequestHeartbeat(string) {}
 
 func (m *monitor) set(node string, state nodehealth.State) {
-	m.judge(node, nodehealth.Judgement{State: state, Since: time.Now(), SilentFrom: time.Now().Add(-7 * time.Second), Evidence: "the test says so"})
+	m.judge(node, nodehealth.Judgement{
+		State:      state,
+		Since:      time.Now(),
+		SilentFrom: time.Now().Add(-7 * time.Second),
+		Evidence:   "the test says so",
+	})
 }
 
 func (m *monitor) judge(node string, v nodehealth.Judgement) {
@@ -77,7 +82,8 @@ func (m *monitor) judge(node string, v nodehealth.Judgement) {
 	m.queue.Add(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.namespace, Name: node}})
 }
 
-// back makes a node Ready again, and waits until it has no taint any more. Its heartbeats continue during that time.
+// back makes a node Ready again, and waits until it has no taint any more. Its heartbeats continue
+// during that time.
 func (l *lab) back(node string, await func(what string, check func() string)) {
 	l.Helper()
 	l.monitor.set(node, nodehealth.Healthy)
@@ -89,7 +95,8 @@ func (l *lab) back(node string, await func(what string, check func() string)) {
 		}
 		d := &apiv1.AzDriverNode{}
 		l.must(l.Client.Get(l.Context(), client.ObjectKey{Namespace: l.Namespace, Name: node}, d))
-		if taints := l.Node(node).Spec.Taints; len(taints) > 0 || meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) {
+		if taints := l.Node(node).Spec.Taints; len(taints) > 0 ||
+			meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionOutOfService) {
 			return fmt.Sprintf("taints %v, conditions %v", taints, d.Status.Conditions)
 		}
 		return ""
@@ -104,8 +111,8 @@ type lab struct {
 	metrics *prometheus.Registry
 	// cached reads what the reconcilers read.
 	cached client.Reader
-	// dieAt stops the reconciler of failovers permanently before its write of that number, if it is above 0; dead is
-	// closed then.
+	// dieAt stops the reconciler of failovers permanently before its write of that number, if it is
+	// above 0; dead is closed then.
 	dieAt int
 	dead  chan struct{}
 	mu    sync.Mutex
@@ -114,8 +121,17 @@ type lab struct {
 
 func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab {
 	t.Helper()
-	l := &lab{T: t, monitor: &monitor{health: map[string]nodehealth.Judgement{}}, dieAt: dieAt, dead: make(chan struct{})}
-	options := controlplane.Options{Quiet: dieAt > 0, With: l.with, OwnGroup: true}
+	l := &lab{
+		T:       t,
+		monitor: &monitor{health: map[string]nodehealth.Judgement{}},
+		dieAt:   dieAt,
+		dead:    make(chan struct{}),
+	}
+	options := controlplane.Options{
+		Quiet:    dieAt > 0,
+		With:     l.with,
+		OwnGroup: true,
+	}
 	for _, f := range change {
 		f(&options)
 	}
@@ -127,8 +143,19 @@ func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab
 func (l *lab) with(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
 	l.metrics, l.cached = prometheus.NewRegistry(), mgr.GetClient()
 	r, err := failover.New(failover.Options{
-		Client: &mortal{Client: mgr.GetClient(), lab: l}, Reader: mgr.GetAPIReader(), Monitor: l.monitor, Clock: clock.RealClock{},
-		Events: mgr.GetEventRecorder("failover"), DriverName: controlplane.DriverName, OwnNamespace: namespace, OutOfServiceTaint: true, Workers: 2, Metrics: l.metrics,
+		Client: &mortal{
+			Client: mgr.GetClient(),
+			lab:    l,
+		},
+		Reader:            mgr.GetAPIReader(),
+		Monitor:           l.monitor,
+		Clock:             clock.RealClock{},
+		Events:            mgr.GetEventRecorder("failover"),
+		DriverName:        controlplane.DriverName,
+		OwnNamespace:      namespace,
+		OutOfServiceTaint: true,
+		Workers:           2,
+		Metrics:           l.metrics,
 	})
 	if err != nil {
 		return err
@@ -216,11 +243,18 @@ func (l *lab) claim(volume, handle string, change ...func(*corev1.PersistentVolu
 	l.seen(c)
 }
 
-// pod creates a pod on a node, of a StatefulSet if it is not changed, that uses PersistentVolumeClaims.
+// pod creates a pod on a node, of a StatefulSet if it is not changed, that uses
+// PersistentVolumeClaims.
 func (l *lab) pod(name, node string, claims []string, change ...func(*corev1.Pod)) *corev1.Pod {
 	l.Helper()
 	p := controlplane.NewPod(l.Namespace, name, node, claims...)
-	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "set", UID: "set", Controller: new(true)}}
+	p.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: "apps/v1",
+		Kind:       "StatefulSet",
+		Name:       "set",
+		UID:        "set",
+		Controller: new(true),
+	}}
 	for _, f := range change {
 		f(p)
 	}
@@ -247,8 +281,9 @@ func (l *lab) advisor(name, node string, phase corev1.PodPhase) {
 	})
 }
 
-// seen waits until the reconciler's cache has an object. In a cluster seconds pass between a pod's first sight and the loss of its node; here there may be
-// none, and a pod that the cache does not have yet cannot speak for its volume.
+// seen waits until the reconciler's cache has an object. In a cluster seconds pass between a pod's
+// first sight and the loss of its node; here there may be none, and a pod that the cache does not
+// have yet cannot speak for its volume.
 func (l *lab) seen(o client.Object) {
 	l.Helper()
 	l.Eventually("the cache has "+o.GetName(), func() string {

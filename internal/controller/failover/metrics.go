@@ -41,13 +41,16 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_fences_total", Help: "Volumes that lost nodes can no longer write to, by what proves it.",
 		}, []string{"proof"}),
 		heldBack: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_failover_held_back_total", Help: "Pods on lost nodes that were left alone, and their volumes with them, by reason.",
+			Name: "azuredisk_failover_held_back_total",
+			Help: "Pods on lost nodes that were left alone, and their volumes with them, by reason.",
 		}, []string{"reason"}),
 		podsDeleted: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "azuredisk_failover_pods_deleted_total", Help: "Pods that were deleted because their volumes were taken from their node.",
+			Name: "azuredisk_failover_pods_deleted_total",
+			Help: "Pods that were deleted because their volumes were taken from their node.",
 		}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "azuredisk_failover_phase_seconds", Help: "Duration of the phases of the failover of a volume.",
+			Name:    "azuredisk_failover_phase_seconds",
+			Help:    "Duration of the phases of the failover of a volume.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
 		}, []string{"phase"}),
 	}

@@ -12,13 +12,25 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// v1Volume is a disk that V1 has attached to the node, with PersistentVolume and PersistentVolumeClaim, and, if it is
-// adopted, an AzVolume as an expansion creates it.
+// v1Volume is a disk that V1 has attached to the node, with PersistentVolume and
+// PersistentVolumeClaim, and, if it is adopted, an AzVolume as an expansion creates it.
 func (l *lab) v1Volume(name, node string, adopted bool) {
 	l.Helper()
 	id := l.DiskID(name)
-	l.Cloud.AddDisk(provisioner.Disk{ID: id, Location: controlplane.Location, Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
-	op, err := l.Cloud.Attachments().Attach(l.Context(), provisioner.AttachRequest{VMID: controlplane.VMID(node), DiskID: id, CachingMode: "None"})
+	l.Cloud.AddDisk(provisioner.Disk{
+		ID:           id,
+		Location:     controlplane.Location,
+		Zone:         "1",
+		SizeBytes:    10 << 30,
+		MaxShares:    1,
+		Ready:        true,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
+	op, err := l.Cloud.Attachments().Attach(l.Context(), provisioner.AttachRequest{
+		VMID:        controlplane.VMID(node),
+		DiskID:      id,
+		CachingMode: "None",
+	})
 	l.must(err)
 	l.must(op.Wait(l.Context()))
 	l.claim(name, id)
@@ -26,11 +38,24 @@ func (l *lab) v1Volume(name, node string, adopted bool) {
 		return
 	}
 	l.must(l.Client.Create(l.Context(), &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace, Name: l.VolumeName(name), Finalizers: []string{apiv1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  l.Namespace,
+			Name:       l.VolumeName(name),
+			Finalizers: []string{apiv1.Finalizer},
+		},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 << 30,
+			Origin:        apiv1.OriginAdopted,
+			Access:        apiv1.AccessSingleNode,
+			CapacityBytes: 10 << 30,
 			Disk: apiv1.DiskParameters{
-				SubscriptionID: controlplane.Subscription, ResourceGroup: l.Group, Name: name, Location: controlplane.Location, Zone: "1", MaxShares: 1, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"},
+				SubscriptionID: controlplane.Subscription,
+				ResourceGroup:  l.Group,
+				Name:           name,
+				Location:       controlplane.Location,
+				Zone:           "1",
+				MaxShares:      1,
+				CachingMode:    "None",
+				DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
 			},
 		},
 	}))

@@ -20,7 +20,8 @@ import (
 
 // taint adds the taints to the Node that a step wants, and removes those that it no longer wants.
 func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) error {
-	if step.Quarantine == failover.TaintAsIs && step.Unresponsive == failover.TaintAsIs && step.OutOfService == failover.TaintAsIs {
+	if step.Quarantine == failover.TaintAsIs && step.Unresponsive == failover.TaintAsIs &&
+		step.OutOfService == failover.TaintAsIs {
 		return nil
 	}
 	node := &corev1.Node{}
@@ -28,8 +29,10 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 		return fmt.Errorf("read Node: %w", err)
 	}
 	if node.UID != o.Node.UID {
-		// The step is about the Node that had this name before. The out-of-service taint would end all pods of its successor.
-		return apierrors.NewConflict(corev1.Resource("nodes"), o.NodeName, fmt.Errorf("the Node was replaced while its failover was decided"))
+		// The step is about the Node that had this name before. The out-of-service taint would end
+		// all pods of its successor.
+		return apierrors.NewConflict(corev1.Resource("nodes"), o.NodeName,
+			fmt.Errorf("the Node was replaced while its failover was decided"))
 	}
 	if step.OutOfService == failover.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
@@ -42,9 +45,15 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 	change(node, step.Quarantine, corev1.Taint{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule})
 	change(node, step.Unresponsive, corev1.Taint{Key: apiv1.TaintNodeUnresponsive, Effect: corev1.TaintEffectNoSchedule})
 	since := metav1.NewTime(r.Clock.Now())
-	change(node, step.OutOfService, corev1.Taint{Key: corev1.TaintNodeOutOfService, Value: failover.OutOfServiceValue, Effect: corev1.TaintEffectNoExecute, TimeAdded: &since})
+	change(node, step.OutOfService, corev1.Taint{
+		Key:       corev1.TaintNodeOutOfService,
+		Value:     failover.OutOfServiceValue,
+		Effect:    corev1.TaintEffectNoExecute,
+		TimeAdded: &since,
+	})
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
-		if err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := r.Client.Patch(ctx, node,
+			client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return fmt.Errorf("write taints of Node: %w", err)
 		}
 		crashpoint.At("failover-after-taint")
@@ -70,21 +79,28 @@ func change(node *corev1.Node, what failover.TaintChange, taint corev1.Taint) {
 	}
 }
 
-func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status metav1.ConditionStatus, reason, message string) error {
+func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status metav1.ConditionStatus,
+	reason, message string) error {
 	changed := o.DriverNode.DeepCopy()
 	if !meta.SetStatusCondition(&changed.Status.Conditions, metav1.Condition{
-		Type: apiv1.NodeConditionOutOfService, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: o.DriverNode.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+		Type:               apiv1.NodeConditionOutOfService,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: o.DriverNode.Generation,
+		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
 	}) {
 		return nil
 	}
-	if err := r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(o.DriverNode, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := r.Client.Status().Patch(ctx, changed,
+		client.MergeFromWithOptions(o.DriverNode, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("record the out-of-service taint: %w", err)
 	}
 	return nil
 }
 
-// prune removes volumes from the Node's status.volumesInUse, after which Kubernetes unpublishes them.
+// prune removes volumes from the Node's status.volumesInUse, after which Kubernetes unpublishes
+// them.
 func (r *Reconciler) prune(ctx context.Context, o observed, volumes []failover.Volume) error {
 	if len(volumes) == 0 {
 		return nil

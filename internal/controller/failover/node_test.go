@@ -13,14 +13,18 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
-// A step that was decided for a Node object must not taint the Node that has replaced it under its name.
+// A step that was decided for a Node object must not taint the Node that has replaced it under its
+// name.
 func TestANodeThatReplacedALostOneIsNotTainted(t *testing.T) {
 	report := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	c := fakeapi.With(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "new"}}, report).Build()
 	o := observed{namespace: "ns"}
 	o.NodeName, o.Node, o.DriverNode = "a", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "old"}}, report
 	r := &Reconciler{Options: Options{Client: c, Reader: c}}
-	if err := r.taint(t.Context(), o, failover.Step{Quarantine: failover.TaintAdd, OutOfService: failover.TaintAdd}); !apierrors.IsConflict(err) {
+	if err := r.taint(t.Context(), o, failover.Step{
+		Quarantine:   failover.TaintAdd,
+		OutOfService: failover.TaintAdd,
+	}); !apierrors.IsConflict(err) {
 		t.Errorf("taint: %v, want a conflict", err)
 	}
 	node := &corev1.Node{}

@@ -45,7 +45,8 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	return o, r.pods(ctx, &o)
 }
 
-// concerned says whether the pods of the node matter: they do if it is lost or unresponsive, or if it is being fenced from a volume.
+// concerned says whether the pods of the node matter: they do if it is lost or unresponsive, or if
+// it is being fenced from a volume.
 func concerned(o observed) bool {
 	if o.Health.Fence() || o.Health.Guarded() || o.Unresponsive {
 		return true
@@ -86,7 +87,11 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		if err != nil {
 			return err
 		}
-		o.Volumes = append(o.Volumes, failover.Volume{Volume: v, Attachment: attachments[v.Name], InUse: inUse})
+		o.Volumes = append(o.Volumes, failover.Volume{
+			Volume:     v,
+			Attachment: attachments[v.Name],
+			InUse:      inUse,
+		})
 	}
 	return nil
 }
@@ -114,11 +119,15 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []*apiv1.AzVolum
 	return found, nil
 }
 
-// lostVolume stands for the AzVolume of an attachment whose fence was decided before the AzVolume was lost, so that the decision is carried through: its
-// finalizer would keep the attachment for ever. The PersistentVolume says which disk it is.
+// lostVolume stands for the AzVolume of an attachment whose fence was decided before the AzVolume
+// was lost, so that the decision is carried through: its finalizer would keep the attachment for
+// ever. The PersistentVolume says which disk it is.
 func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolume, error) {
 	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Spec.VolumeName}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: a.Namespace,
+			Name:      a.Spec.VolumeName,
+		}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode},
 	}
 	handle, _, err := index.Disk(ctx, r.Client, v.Name)
 	if err != nil {
@@ -128,7 +137,8 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 	return v, nil
 }
 
-// inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes note of its claim with the annotation that opts out.
+// inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes
+// note of its claim with the annotation that opts out.
 func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
 	pv, err := index.PersistentVolume(ctx, r.Client, v)
 	if err != nil {
@@ -138,7 +148,10 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 		return ownership.VolumesInUseName(r.DriverName, v.Status.DiskURI), nil
 	}
 	if c := pv.Spec.ClaimRef; c != nil {
-		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{Namespace: c.Namespace, Name: c.Name})
+		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+			Namespace: c.Namespace,
+			Name:      c.Name,
+		})
 		if err != nil {
 			return "", err
 		}
@@ -146,7 +159,10 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 			claim = &corev1.PersistentVolumeClaim{}
 		}
 		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-			Namespace: c.Namespace, Name: c.Name, UID: c.UID, Annotations: claim.Annotations,
+			Namespace:   c.Namespace,
+			Name:        c.Name,
+			UID:         c.UID,
+			Annotations: claim.Annotations,
 		}}
 	}
 	return ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle), nil
@@ -160,7 +176,8 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 	}
 	for i := range list.Items {
 		p := failover.Pod{Pod: &list.Items[i]}
-		// Another pod of the Deployment that is placed here meanwhile does not run, and is not in the Service.
+		// Another pod of the Deployment that is placed here meanwhile does not run, and is not in
+		// the Service.
 		if p.Pod.Namespace == r.OwnNamespace && p.Pod.Status.Phase == corev1.PodRunning && failover.AdvisesScheduler(p.Pod) {
 			o.SchedulerPods = append(o.SchedulerPods, p.Pod)
 		}
@@ -176,15 +193,21 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 	return nil
 }
 
-// podVolume finds out what a volume of a pod is. The cache holds only PersistentVolumeClaims and objects that are not
-// of one node.
+// podVolume finds out what a volume of a pod is. The cache holds only PersistentVolumeClaims and
+// objects that are not of one node.
 func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod, v corev1.Volume) (failover.PodVolume, error) {
 	if v.PersistentVolumeClaim == nil {
 		return failover.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
 	}
-	found := failover.PodVolume{Name: "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName, ReadOnly: v.PersistentVolumeClaim.ReadOnly}
+	found := failover.PodVolume{
+		Name:     "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName,
+		ReadOnly: v.PersistentVolumeClaim.ReadOnly,
+	}
 	found.Unknown = true
-	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName})
+	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+		Namespace: pod.Namespace,
+		Name:      v.PersistentVolumeClaim.ClaimName,
+	})
 	if err != nil || claim == nil {
 		return found, err
 	}
@@ -205,8 +228,9 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	return found, err
 }
 
-// neverPublished says whether the node may use a volume of the driver's that it does not hold; see ownership.NeverPublished. An AzVolume of that name that is another disk's says
-// nothing of this one.
+// neverPublished says whether the node may use a volume of the driver's that it does not hold; see
+// ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of this
+// one.
 func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
 	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {
 		return false, nil
@@ -221,8 +245,8 @@ func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name strin
 	return ownership.NeverPublished(v), nil
 }
 
-// inlineReadOnly says whether a pod cannot write to a volume that it names without a PersistentVolumeClaim. If that
-// is unknown, the pod can.
+// inlineReadOnly says whether a pod cannot write to a volume that it names without a
+// PersistentVolumeClaim. If that is unknown, the pod can.
 func inlineReadOnly(s corev1.VolumeSource) bool {
 	switch {
 	case s.NFS != nil:

@@ -18,8 +18,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// deletePod deletes a pod of the node. By force only after the API server itself has shown that the node can no
-// longer write to any of its volumes.
+// deletePod deletes a pod of the node. By force only after the API server itself has shown that the
+// node can no longer write to any of its volumes.
 func (r *Reconciler) deletePod(ctx context.Context, o observed, d failover.PodDeletion, p *proofs) error {
 	options := []client.DeleteOption{client.Preconditions{UID: &d.Pod.UID}}
 	if d.Force {
@@ -43,8 +43,9 @@ func (r *Reconciler) deletePod(ctx context.Context, o observed, d failover.PodDe
 	return nil
 }
 
-// unserve deletes a pod of the driver that has no state and no volume, which removes it from its Service at once.
-// Kubernetes would do that when it finds the node unreachable, after 40 seconds by default.
+// unserve deletes a pod of the driver that has no state and no volume, which removes it from its
+// Service at once. Kubernetes would do that when it finds the node unreachable, after 40 seconds by
+// default.
 func (r *Reconciler) unserve(ctx context.Context, o observed, pod *corev1.Pod) error {
 	crashpoint.At("failover-before-unserve")
 	err := r.Client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(0))
@@ -58,8 +59,8 @@ func (r *Reconciler) unserve(ctx context.Context, o observed, pod *corev1.Pod) e
 	return nil
 }
 
-// proofs reads the proofs that a node can no longer write to volumes from the API server. Each volume is read once,
-// however many pods use it.
+// proofs reads the proofs that a node can no longer write to volumes from the API server. Each
+// volume is read once, however many pods use it.
 type proofs struct {
 	r *Reconciler
 	o observed
@@ -76,11 +77,15 @@ type lookup struct {
 }
 
 func newProofs(r *Reconciler, o observed) *proofs {
-	return &proofs{r: r, o: o, known: map[string]*lookup{}}
+	return &proofs{
+		r:     r,
+		o:     o,
+		known: map[string]*lookup{},
+	}
 }
 
-// free says that the node can no longer write to the volume. It does not hold the lock while it reads: a slow answer
-// delays no pods of other volumes.
+// free says that the node can no longer write to the volume. It does not hold the lock while it
+// reads: a slow answer delays no pods of other volumes.
 func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 	p.mu.Lock()
 	found, begun := p.known[volume]
@@ -116,7 +121,10 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	if !multiNode && !ownership.OwnedBy(v, p.o.NodeName) {
 		return down || !ownership.NeverPublished(v), nil
 	}
-	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{Namespace: p.o.namespace, Name: apiv1.AttachmentName(volume, p.o.NodeName)})
+	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{
+		Namespace: p.o.namespace,
+		Name:      apiv1.AttachmentName(volume, p.o.NodeName),
+	})
 	if err != nil {
 		return false, err
 	}

@@ -1,11 +1,11 @@
-// Package failover fences lost nodes from their volumes and informs Kubernetes: it decides to fence, waits for the
-// proof that the attachment reconciler gets from Azure, deletes the pods that used the volumes, and removes the
-// volumes from the Node's status.volumesInUse. Then Kubernetes itself unpublishes them, and publishes them where the
-// new pods are.
+// Package failover fences lost nodes from their volumes and informs Kubernetes: it decides to
+// fence, waits for the proof that the attachment reconciler gets from Azure, deletes the pods that
+// used the volumes, and removes the volumes from the Node's status.volumesInUse. Then Kubernetes
+// itself unpublishes them, and publishes them where the new pods are.
 //
-// What to do is decided by failover.Next. Every decision is recorded before it has an effect, and any process carries
-// out what was decided, in any later state of the node. The memory of the process serves metrics, and prevents
-// repetition.
+// What to do is decided by failover.Next. Every decision is recorded before it has an effect, and
+// any process carries out what was decided, in any later state of the node. The memory of the
+// process serves metrics, and prevents repetition.
 package failover
 
 import (
@@ -45,11 +45,11 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
-	// lookAgain is how often a node is reconciled whose failover is not over. Everything that matters causes an event
-	// as well, except changes of PersistentVolumeClaims.
+	// lookAgain is how often a node is reconciled whose failover is not over. Everything that
+	// matters causes an event as well, except changes of PersistentVolumeClaims.
 	lookAgain = 5 * time.Second
-	// listenAgain is how often a new process checks whether it has received a heartbeat of a node that has taints to
-	// remove: heartbeats cause no events here.
+	// listenAgain is how often a new process checks whether it has received a heartbeat of a node
+	// that has taints to remove: heartbeats cause no events here.
 	listenAgain = time.Second
 	// atOnce is how many volumes or pods of one node are written at once.
 	atOnce = 32
@@ -61,7 +61,8 @@ type Monitor interface {
 	Health(node string) nodehealth.Judgement
 	// Subscribe returns a source of requests for the nodes whose health changed.
 	Subscribe() source.Source
-	// RequestHeartbeat has a heartbeat requested from a node, if the node answers requests. It returns at once.
+	// RequestHeartbeat has a heartbeat requested from a node, if the node answers requests. It
+	// returns at once.
 	RequestHeartbeat(node string)
 }
 
@@ -93,7 +94,8 @@ type Reconciler struct {
 	mu sync.Mutex
 	// watched are the nodes whose pods and volumes are followed as they change.
 	watched map[string]bool
-	// first is the heartbeat of each node that this process saw when it began to look, or when it last found the node unresponsive.
+	// first is the heartbeat of each node that this process saw when it began to look, or when it
+	// last found the node unresponsive.
 	first map[string]time.Time
 }
 
@@ -103,10 +105,16 @@ func New(options Options) (*Reconciler, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Reconciler{Options: options, journal: j, watched: map[string]bool{}, first: map[string]time.Time{}}, nil
+	return &Reconciler{
+		Options: options,
+		journal: j,
+		watched: map[string]bool{},
+		first:   map[string]time.Time{},
+	}, nil
 }
 
-// Reconcile takes the next step of one node. The request has the name of the node and the namespace of the custom resources.
+// Reconcile takes the next step of one node. The request has the name of the node and the namespace
+// of the custom resources.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	r.watch(request.Name, true)
 	o, err := r.observe(ctx, request)
@@ -133,8 +141,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{RequeueAfter: o.answerIn}, nil
 }
 
-// act does all of a step. The order of the fields is the order in which the parts depend on each other; a failure of
-// one volume does not stop the others, but no pod is deleted before the node is closed to new ones.
+// act does all of a step. The order of the fields is the order in which the parts depend on each
+// other; a failure of one volume does not stop the others, but no pod is deleted before the node is
+// closed to new ones.
 func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) error {
 	failures := []error{
 		each(ctx, step.Fence, func(v failover.Volume) error { return r.fence(ctx, o, v) }),
@@ -163,7 +172,8 @@ func each[T any](ctx context.Context, things []T, do func(T) error) error {
 	return errors.Join(failures...)
 }
 
-// onlyConflicts says whether an error consists only of writes to objects that had changed or were deleted.
+// onlyConflicts says whether an error consists only of writes to objects that had changed or were
+// deleted.
 func onlyConflicts(err error) bool {
 	if err == nil {
 		return false
@@ -195,8 +205,8 @@ func (r *Reconciler) watches(node string) bool {
 	return r.watched[node]
 }
 
-// heard says whether the node's heartbeat changed since this process began to look, and since it last found the node unresponsive. For a node without
-// a heartbeat it is false.
+// heard says whether the node's heartbeat changed since this process began to look, and since it
+// last found the node unresponsive. For a node without a heartbeat it is false.
 func (r *Reconciler) heard(d *apiv1.AzDriverNode, unresponsive bool) bool {
 	if d == nil || d.Status.HeartbeatTime == nil {
 		return false
@@ -220,7 +230,8 @@ func (r *Reconciler) forget(node string) {
 type observed struct {
 	failover.Input
 	namespace string
-	// answerIn is in what time the node must have answered a request; 0 if there is none that it can still answer in time.
+	// answerIn is in what time the node must have answered a request; 0 if there is none that it
+	// can still answer in time.
 	answerIn time.Duration
 	// claims are the PersistentVolumeClaims of the volumes, by the volume's name, as references.
 	claims map[string]*corev1.PersistentVolumeClaim

@@ -12,12 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// bucketed is an informer whose indexes by fields share a fixed number of sets. client-go keeps a set of objects for each value: with 20,000 volumes most sets
-// have one member, and they took a fifth of the cache's memory. A set for all values of one hash takes much less. Look-ups leave out the objects of the
-// other values.
+// bucketed is an informer whose indexes by fields share a fixed number of sets. client-go keeps a
+// set of objects for each value: with 20,000 volumes most sets have one member, and they took a
+// fifth of the cache's memory. A set for all values of one hash takes much less. Look-ups leave out
+// the objects of the other values.
 type bucketed struct {
 	toolscache.SharedIndexInformer
-	// values are the functions that return the values of an object, by the names that controller-runtime gives their indexes.
+	// values are the functions that return the values of an object, by the names that
+	// controller-runtime gives their indexes.
 	values map[string]client.IndexerFunc
 }
 
@@ -69,7 +71,8 @@ type bucketIndexer struct {
 	values map[string]client.IndexerFunc
 }
 
-// allNamespaces is what controller-runtime's keys have for the namespace if objects of all namespaces are looked for.
+// allNamespaces is what controller-runtime's keys have for the namespace if objects of all
+// namespaces are looked for.
 const allNamespaces = "__all_namespaces"
 
 // ByIndex implements Indexer.
@@ -94,8 +97,9 @@ func (x bucketIndexer) by(name, namespace, value string) ([]any, error) {
 	}), err
 }
 
-// GetIndexers implements Indexer. controller-runtime compares the keys that these functions return with those that it looks for, if it looks for several
-// fields at once. Buckets are no such keys, and nothing looks so: it gets an error, and not an empty list.
+// GetIndexers implements Indexer. controller-runtime compares the keys that these functions return
+// with those that it looks for, if it looks for several fields at once. Buckets are no such keys,
+// and nothing looks so: it gets an error, and not an empty list.
 func (bucketIndexer) GetIndexers() toolscache.Indexers { return nil }
 
 // bucketNames are the names of the buckets. With 60,000 attachments one has seven.

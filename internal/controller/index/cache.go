@@ -15,8 +15,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
-// ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a controller of controller-runtime 0.24.1 with the priority
-// queue may not stop, and delays the manager's end by its whole grace period, so that the next leader waits for the lease
+// ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a
+// controller of controller-runtime 0.24.1 with the priority queue may not stop, and delays the
+// manager's end by its whole grace period, so that the next leader waits for the lease
 // (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
 func ControllerOptions() ctrlconfig.Controller {
 	return ctrlconfig.Controller{UsePriorityQueue: ptr.To(false)}
@@ -44,8 +45,8 @@ func CacheOptions(namespace string) cache.Options {
 	}
 }
 
-// trimOwn removes what nothing reads from a custom resource, and lets equal strings share memory: an attachment has about a
-// kilobyte of names, IDs and reasons, and only its own name occurs once.
+// trimOwn removes what nothing reads from a custom resource, and lets equal strings share memory:
+// an attachment has about a kilobyte of names, IDs and reasons, and only its own name occurs once.
 func trimOwn(object any) (any, error) {
 	o, ok := object.(client.Object)
 	if !ok {
@@ -60,14 +61,17 @@ func trimOwn(object any) (any, error) {
 	switch o := object.(type) {
 	case *apiv1.AzVolumeAttachment:
 		o.Kind, o.APIVersion = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion)
-		o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role = kubeapi.Shared(o.Spec.VolumeName), kubeapi.Shared(o.Spec.NodeName), kubeapi.Shared(o.Spec.Role)
-		o.Status.VMID, o.Status.State, o.Status.Role = kubeapi.Shared(o.Status.VMID), kubeapi.Shared(o.Status.State), kubeapi.Shared(o.Status.Role)
+		o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role = kubeapi.Shared(o.Spec.VolumeName), kubeapi.Shared(
+			o.Spec.NodeName), kubeapi.Shared(o.Spec.Role)
+		o.Status.VMID, o.Status.State, o.Status.Role = kubeapi.Shared(o.Status.VMID), kubeapi.Shared(
+			o.Status.State), kubeapi.Shared(o.Status.Role)
 		shareConditions(o.Status.Conditions)
 	case *apiv1.AzVolume:
 		o.Kind, o.APIVersion, o.Name = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion), kubeapi.Shared(o.Name)
 		shareConditions(o.Status.Conditions)
 	case *apiv1.AzDriverNode:
-		o.Kind, o.APIVersion, o.Name, o.Spec.VMID = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion), kubeapi.Shared(o.Name), kubeapi.Shared(o.Spec.VMID)
+		o.Kind, o.APIVersion, o.Name, o.Spec.VMID = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion), kubeapi.Shared(
+			o.Name), kubeapi.Shared(o.Spec.VMID)
 		shareConditions(o.Status.Conditions)
 	}
 	return object, nil
@@ -76,14 +80,19 @@ func trimOwn(object any) (any, error) {
 func shareConditions(conditions []metav1.Condition) {
 	for i := range conditions {
 		c := &conditions[i]
-		c.Type, c.Status, c.Reason, c.Message = kubeapi.Shared(c.Type), kubeapi.Shared(c.Status), kubeapi.Shared(c.Reason), kubeapi.Shared(c.Message)
+		c.Type, c.Status, c.Reason, c.Message = kubeapi.Shared(c.Type), kubeapi.Shared(c.Status), kubeapi.Shared(
+			c.Reason), kubeapi.Shared(c.Message)
 	}
 }
 
 func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
-		Name: o.Name, Namespace: kubeapi.Shared(o.Namespace), UID: o.UID, ResourceVersion: o.ResourceVersion,
-		CreationTimestamp: o.CreationTimestamp, DeletionTimestamp: o.DeletionTimestamp,
+		Name:              o.Name,
+		Namespace:         kubeapi.Shared(o.Namespace),
+		UID:               o.UID,
+		ResourceVersion:   o.ResourceVersion,
+		CreationTimestamp: o.CreationTimestamp,
+		DeletionTimestamp: o.DeletionTimestamp,
 	}
 	if labels {
 		m.Labels = o.Labels
@@ -97,7 +106,11 @@ func trimNode(object any) (any, error) {
 		return object, nil
 	}
 	trimmed := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta, true)}
-	trimmed.Spec = corev1.NodeSpec{ProviderID: n.Spec.ProviderID, Taints: n.Spec.Taints, Unschedulable: n.Spec.Unschedulable}
+	trimmed.Spec = corev1.NodeSpec{
+		ProviderID:    n.Spec.ProviderID,
+		Taints:        n.Spec.Taints,
+		Unschedulable: n.Spec.Unschedulable,
+	}
 	trimmed.Status.VolumesInUse = n.Status.VolumesInUse
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -115,7 +128,8 @@ func trimNode(object any) (any, error) {
 	return trimmed, nil
 }
 
-// trimNamespace keeps the fields that a namespaceSelector reads. Namespaces are cached only once a pod uses one.
+// trimNamespace keeps the fields that a namespaceSelector reads. Namespaces are cached only once a
+// pod uses one.
 func trimNamespace(object any) (any, error) {
 	n, ok := object.(*corev1.Namespace)
 	if !ok {
@@ -150,7 +164,8 @@ func trimPod(object any) (any, error) {
 	return trimmed, nil
 }
 
-// podAffinity keeps the part of a pod's affinity that concerns other pods, because it may keep them off a node.
+// podAffinity keeps the part of a pod's affinity that concerns other pods, because it may keep them
+// off a node.
 func podAffinity(a *corev1.Affinity) *corev1.Affinity {
 	if a == nil || (a.PodAffinity == nil && a.PodAntiAffinity == nil) {
 		return nil
@@ -173,11 +188,14 @@ func claimReadOnly(v corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 }
 
-// sharedOutside says whether a volume that a pod names without a claim is storage outside of the node, to which
-// another node could write at the same time. What lives and dies with the pod or with the node is not.
+// sharedOutside says whether a volume that a pod names without a claim is storage outside of the
+// node, to which another node could write at the same time. What lives and dies with the pod or
+// with the node is not.
 func sharedOutside(s corev1.VolumeSource) bool {
-	return s.NFS != nil || s.AzureDisk != nil || s.AzureFile != nil || s.ISCSI != nil || s.FC != nil || s.CephFS != nil || s.RBD != nil ||
-		s.Glusterfs != nil || s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil || s.VsphereVolume != nil ||
+	return s.NFS != nil || s.AzureDisk != nil || s.AzureFile != nil || s.ISCSI != nil || s.FC != nil || s.CephFS != nil ||
+		s.RBD != nil ||
+		s.Glusterfs != nil || s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil ||
+		s.VsphereVolume != nil ||
 		s.FlexVolume != nil || s.PortworxVolume != nil || s.Quobyte != nil || s.ScaleIO != nil || s.StorageOS != nil
 }
 
@@ -189,7 +207,8 @@ func optOut(annotations map[string]string) map[string]string {
 	return nil
 }
 
-// inTreeDriver is the driver that Kubernetes has serve in-tree azureDisk volumes, whatever this one is called.
+// inTreeDriver is the driver that Kubernetes has serve in-tree azureDisk volumes, whatever this one
+// is called.
 const inTreeDriver = "disk.csi.azure.com"
 
 func trimPersistentVolume(object any) (any, error) {
@@ -199,23 +218,36 @@ func trimPersistentVolume(object any) (any, error) {
 	}
 	trimmed := &corev1.PersistentVolume{ObjectMeta: trimMeta(pv.ObjectMeta, false)}
 	if claim := pv.Spec.ClaimRef; claim != nil {
-		trimmed.Spec.ClaimRef = &corev1.ObjectReference{Namespace: kubeapi.Shared(claim.Namespace), Name: claim.Name, UID: claim.UID}
+		trimmed.Spec.ClaimRef = &corev1.ObjectReference{
+			Namespace: kubeapi.Shared(claim.Namespace),
+			Name:      claim.Name,
+			UID:       claim.UID,
+		}
 	}
 	trimmed.Spec.NodeAffinity = topologies.share(pv.Spec.NodeAffinity)
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
-		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: kubeapi.Shared(pv.Spec.CSI.Driver), VolumeHandle: pv.Spec.CSI.VolumeHandle, ReadOnly: pv.Spec.CSI.ReadOnly}
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+			Driver:       kubeapi.Shared(pv.Spec.CSI.Driver),
+			VolumeHandle: pv.Spec.CSI.VolumeHandle,
+			ReadOnly:     pv.Spec.CSI.ReadOnly,
+		}
 	}
 	if disk := pv.Spec.AzureDisk; disk != nil {
-		// Kubernetes has this driver serve in-tree volumes, as CSI volumes with the disk's ID for a handle.
-		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: inTreeDriver, VolumeHandle: disk.DataDiskURI, ReadOnly: disk.ReadOnly != nil && *disk.ReadOnly}
+		// Kubernetes has this driver serve in-tree volumes, as CSI volumes with the disk's ID for a
+		// handle.
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+			Driver:       inTreeDriver,
+			VolumeHandle: disk.DataDiskURI,
+			ReadOnly:     disk.ReadOnly != nil && *disk.ReadOnly,
+		}
 	}
 	trimmed.Status.Phase = pv.Status.Phase
 	return trimmed, nil
 }
 
-// topologies are the node affinities of PersistentVolumes. Most name one of a few zones. Equal ones share memory, as long as they are few: those of
-// local disks each name a node.
+// topologies are the node affinities of PersistentVolumes. Most name one of a few zones. Equal ones
+// share memory, as long as they are few: those of local disks each name a node.
 var topologies = &sharedTopologies{known: map[string]*corev1.VolumeNodeAffinity{}}
 
 const mostTopologies = 1000

@@ -19,32 +19,63 @@ func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
 	t.Parallel()
 	full := func(volumes ...corev1.Volume) *corev1.Pod {
 		return &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", Labels: map[string]string{"app": "a"}, Annotations: map[string]string{"long": "text"}},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        "p",
+				Namespace:   "n",
+				Labels:      map[string]string{"app": "a"},
+				Annotations: map[string]string{"long": "text"},
+			},
 			Spec: corev1.PodSpec{
-				NodeName: "node", NodeSelector: map[string]string{"disk": "fast"}, Tolerations: []corev1.Toleration{{Key: "t"}}, Volumes: volumes,
-				Containers: []corev1.Container{{Name: "c"}}, TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
-				Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}},
+				NodeName:                  "node",
+				NodeSelector:              map[string]string{"disk": "fast"},
+				Tolerations:               []corev1.Toleration{{Key: "t"}},
+				Volumes:                   volumes,
+				Containers:                []corev1.Container{{Name: "c"}},
+				TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
+				Affinity: &corev1.Affinity{
+					NodeAffinity:    &corev1.NodeAffinity{},
+					PodAntiAffinity: &corev1.PodAntiAffinity{},
+				},
 			},
 		}
 	}
-	claim := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}
+	claim := corev1.Volume{
+		Name:         "data",
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
+	}
 	caching, kind := corev1.AzureDataDiskCachingReadOnly, corev1.AzureManagedDisk
 	inline := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{
-		DiskName: "d", DataDiskURI: diskURI("d"), CachingMode: &caching, FSType: ptr.To("xfs"), ReadOnly: ptr.To(true), Kind: &kind,
+		DiskName:    "d",
+		DataDiskURI: diskURI("d"),
+		CachingMode: &caching,
+		FSType:      ptr.To("xfs"),
+		ReadOnly:    ptr.To(true),
+		Kind:        &kind,
 	}}}
 	for name, test := range map[string]struct {
 		pod  *corev1.Pod
 		want corev1.PodSpec
 	}{
 		"one with a volume, with all that says where it may go": {full(claim), corev1.PodSpec{
-			NodeName: "node", NodeSelector: map[string]string{"disk": "fast"}, Tolerations: []corev1.Toleration{{Key: "t"}}, Volumes: []corev1.Volume{claim},
+			NodeName:                  "node",
+			NodeSelector:              map[string]string{"disk": "fast"},
+			Tolerations:               []corev1.Toleration{{Key: "t"}},
+			Volumes:                   []corev1.Volume{claim},
 			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
-			Affinity:                  &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}},
+			Affinity: &corev1.Affinity{
+				NodeAffinity:    &corev1.NodeAffinity{},
+				PodAntiAffinity: &corev1.PodAntiAffinity{},
+			},
 		}},
 		"one that names a disk itself, with all by which that is published": {full(inline), corev1.PodSpec{
-			NodeName: "node", Volumes: []corev1.Volume{inline}, Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
+			NodeName: "node",
+			Volumes:  []corev1.Volume{inline},
+			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
 		}},
-		"one without, with what it wants of others": {full(), corev1.PodSpec{NodeName: "node", Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}}},
+		"one without, with what it wants of others": {full(), corev1.PodSpec{
+			NodeName: "node",
+			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +100,8 @@ func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
 	names := func(uris ...string) *corev1.Pod {
 		p := &corev1.Pod{}
 		for _, uri := range uris {
-			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: uri}}})
+			p.Spec.Volumes = append(p.Spec.Volumes,
+				corev1.Volume{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: uri}}})
 		}
 		return p
 	}
@@ -78,9 +110,13 @@ func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
 		pod    *corev1.Pod
 		want   []string
 	}{
-		"each disk once, however it is spelled":               {inTreeDriver, names(diskURI("one"), diskURI("Two"), diskURI("two")), []string{apiv1.VolumeName("s", "rg", "one"), apiv1.VolumeName("s", "rg", "two")}},
-		"a blob is none":                                      {inTreeDriver, names("https://account.blob.core.windows.net/vhds/x.vhd"), nil},
-		"nor is a volume of another kind":                     {inTreeDriver, &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "empty"}}}}, nil},
+		"each disk once, however it is spelled": {inTreeDriver,
+			names(diskURI("one"), diskURI("Two"), diskURI("two")),
+			[]string{apiv1.VolumeName("s", "rg", "one"), apiv1.VolumeName("s", "rg", "two")}},
+		"a blob is none": {inTreeDriver,
+			names("https://account.blob.core.windows.net/vhds/x.vhd"), nil},
+		"nor is a volume of another kind": {inTreeDriver,
+			&corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "empty"}}}}, nil},
 		"Kubernetes has no driver of another name serve them": {"disk.example.com", names(diskURI("one")), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,15 +131,34 @@ func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
 func TestCustomResourcesAreKeptButForTheirManagedFields(t *testing.T) {
 	t.Parallel()
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v-node", UID: "u", Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "node", Role: apiv1.RoleReplica, Epoch: 2},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  "n",
+			Name:       "v-node",
+			UID:        "u",
+			Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: "v",
+			NodeName:   "node",
+			Role:       apiv1.RoleReplica,
+			Epoch:      2,
+		},
 		Status: apiv1.AzVolumeAttachmentStatus{
-			State: apiv1.AttachmentAttached, VMID: "/vm", LUN: ptr.To(int32(3)),
+			State:      apiv1.AttachmentAttached,
+			VMID:       "/vm",
+			LUN:        ptr.To(int32(3)),
 			Conditions: []metav1.Condition{{Type: "Attached", Status: metav1.ConditionTrue, Reason: "Attached", Message: "m"}},
 		},
 	}
-	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "v"}, Status: apiv1.AzVolumeStatus{Conditions: a.Status.Conditions, State: apiv1.VolumeCreated}}
-	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: "node"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}, Status: apiv1.AzDriverNodeStatus{Conditions: a.Status.Conditions}}
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "v"},
+		Status:     apiv1.AzVolumeStatus{Conditions: a.Status.Conditions, State: apiv1.VolumeCreated},
+	}
+	d := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "node"},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm"},
+		Status:     apiv1.AzDriverNodeStatus{Conditions: a.Status.Conditions},
+	}
 	for _, want := range []client.Object{a, v, d} {
 		read := want.DeepCopyObject().(client.Object)
 		read.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}})
@@ -116,7 +171,10 @@ func TestCustomResourcesAreKeptButForTheirManagedFields(t *testing.T) {
 func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 	t.Parallel()
 	volume := func(reason string) *apiv1.AzVolume {
-		return &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{{Type: placement.ConditionReplicasAttached, Reason: reason}}}}
+		return &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{{
+			Type:   placement.ConditionReplicasAttached,
+			Reason: reason,
+		}}}}
 	}
 	if got := VolumeReplicasKeys(volume(placement.ReasonReplicasMissing)); !slices.Equal(got, []string{VolumeReplicasMissing}) {
 		t.Errorf("a volume that lacks replicas has the keys %v", got)
@@ -126,9 +184,16 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 			t.Errorf("a volume that lacks no replicas has the keys %v: %+v", got, v.Status)
 		}
 	}
-	waiting := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary}, Status: apiv1.AzVolumeAttachmentStatus{
-		Conditions: []metav1.Condition{{Type: attachment.ConditionAttached, Status: metav1.ConditionFalse, Reason: attachment.ReasonWaitingForSlot}},
-	}}
+	waiting := &apiv1.AzVolumeAttachment{
+		Spec: apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary},
+		Status: apiv1.AzVolumeAttachmentStatus{
+			Conditions: []metav1.Condition{{
+				Type:   attachment.ConditionAttached,
+				Status: metav1.ConditionFalse,
+				Reason: attachment.ReasonWaitingForSlot,
+			}},
+		},
+	}
 	if got := AttachmentSlotKeys(waiting); !slices.Equal(got, []string{AttachmentSlotAwaited}) {
 		t.Errorf("a primary that waits for a slot has the keys %v", got)
 	}

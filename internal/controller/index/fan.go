@@ -9,9 +9,11 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// fan passes the events of an informer to many handlers. client-go keeps a queue for each handler, and with it the memory of the most that it ever held: the
-// whole kind, for a handler that is added once there are objects, as that of every watch of a controller is. A dozen watches of 60,000 attachments took
-// a quarter of what a controller allocates at its start. The handlers of a fan are called one after the other, and so must not block, nor add another one.
+// fan passes the events of an informer to many handlers. client-go keeps a queue for each handler,
+// and with it the memory of the most that it ever held: the whole kind, for a handler that is added
+// once there are objects, as that of every watch of a controller is. A dozen watches of 60,000
+// attachments took a quarter of what a controller allocates at its start. The handlers of a fan are
+// called one after the other, and so must not block, nor add another one.
 type fan struct {
 	toolscache.SharedIndexInformer
 	// own is the registration of the fan itself.
@@ -47,9 +49,11 @@ func (f *fan) each(do func(*fanned)) {
 	}
 }
 
-// AddEventHandlerWithOptions implements SharedIndexInformer. The handler gets the objects that are there before this returns. A change that they have
-// already may come once more, because the objects may be newer than the last event that was passed on.
-func (f *fan) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, _ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+// AddEventHandlerWithOptions implements SharedIndexInformer. The handler gets the objects that are
+// there before this returns. A change that they have already may come once more, because the
+// objects may be newer than the last event that was passed on.
+func (f *fan) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler,
+	_ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -72,7 +76,8 @@ func (f *fan) AddEventHandler(handler toolscache.ResourceEventHandler) (toolscac
 }
 
 // AddEventHandlerWithResyncPeriod implements SharedIndexInformer. There are no resyncs.
-func (f *fan) AddEventHandlerWithResyncPeriod(handler toolscache.ResourceEventHandler, _ time.Duration) (toolscache.ResourceEventHandlerRegistration, error) {
+func (f *fan) AddEventHandlerWithResyncPeriod(handler toolscache.ResourceEventHandler,
+	_ time.Duration) (toolscache.ResourceEventHandlerRegistration, error) {
 	return f.AddEventHandler(handler)
 }
 

@@ -24,8 +24,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// BenchmarkFill fills the cache with the attachments of a cluster of 5,000 nodes, from a server that has the text of its answers ready. The processor time is
-// that of the client, and of the server for copying the text.
+// BenchmarkFill fills the cache with the attachments of a cluster of 5,000 nodes, from a server
+// that has the text of its answers ready. The processor time is that of the client, and of the
+// server for copying the text.
 func BenchmarkFill(b *testing.B) {
 	const attachments = 60000
 	log.SetLogger(logr.Discard())
@@ -140,29 +141,53 @@ func attachmentServer(b *testing.B, attachments int) *rest.Config {
 }
 
 func filledAttachment(i int) *apiv1.AzVolumeAttachment {
-	volume, node, now := fmt.Sprintf("pvc-%08d-a9ce86123e", i/3), fmt.Sprintf("aks-nodepool1-%06d", (i/12+i%3)%5000), metav1.Unix(1800000000, 0)
+	volume, node, now := fmt.Sprintf("pvc-%08d-a9ce86123e", i/3), fmt.Sprintf("aks-nodepool1-%06d",
+		(i/12+i%3)%5000), metav1.Unix(1800000000, 0)
 	managed := func(fields, subresource string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{
-			Manager: "azuredisk", Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: apiv1.GroupVersion.String(), Time: &now, FieldsType: "FieldsV1",
-			FieldsV1: metav1.NewFieldsV1(fields), Subresource: subresource,
+			Manager:     "azuredisk",
+			Operation:   metav1.ManagedFieldsOperationUpdate,
+			APIVersion:  apiv1.GroupVersion.String(),
+			Time:        &now,
+			FieldsType:  "FieldsV1",
+			FieldsV1:    metav1.NewFieldsV1(fields),
+			Subresource: subresource,
 		}
 	}
 	lun := int32(i % 12)
 	return &apiv1.AzVolumeAttachment{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiv1.GroupVersion.String(), Kind: "AzVolumeAttachment"},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: apiv1.DefaultNamespace, Name: apiv1.AttachmentName(volume, node), UID: "a5c7b0cf-ff8e-58b2-a509-57e1e747acad", ResourceVersion: fmt.Sprint(i),
-			Generation: 1, CreationTimestamp: now, Finalizers: []string{apiv1.Finalizer},
+			Namespace:         apiv1.DefaultNamespace,
+			Name:              apiv1.AttachmentName(volume, node),
+			UID:               "a5c7b0cf-ff8e-58b2-a509-57e1e747acad",
+			ResourceVersion:   fmt.Sprint(i),
+			Generation:        1,
+			CreationTimestamp: now,
+			Finalizers:        []string{apiv1.Finalizer},
 			ManagedFields: []metav1.ManagedFieldsEntry{
 				managed(`{"f:metadata":{"f:finalizers":{".":{},"v:\"disk.csi.azure.com/finalizer\"":{}}},"f:spec":{".":{},"f:epoch":{},"f:nodeName":{},"f:role":{},"f:volumeName":{}}}`, ""),
 				managed(`{"f:status":{".":{},"f:conditions":{".":{},"k:{\"type\":\"Attached\"}":{".":{},"f:lastTransitionTime":{},"f:message":{},"f:observedGeneration":{},"f:reason":{},"f:status":{},"f:type":{}}},"f:lun":{},"f:observedGeneration":{},"f:role":{},"f:state":{},"f:vmID":{}}}`, "status"),
 			},
 		},
-		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   node,
+			Role:       apiv1.RoleReplica,
+		},
 		Status: apiv1.AzVolumeAttachmentStatus{
-			State: apiv1.AttachmentAttached, Role: apiv1.RoleReplica, LUN: &lun, ObservedGeneration: 1,
-			VMID:       "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/scale/providers/Microsoft.Compute/virtualMachines/" + node,
-			Conditions: []metav1.Condition{{Type: "Attached", Status: metav1.ConditionTrue, Reason: "Attached", ObservedGeneration: 1, LastTransitionTime: now}},
+			State:              apiv1.AttachmentAttached,
+			Role:               apiv1.RoleReplica,
+			LUN:                &lun,
+			ObservedGeneration: 1,
+			VMID:               "/subscriptions/00000000-0000-0000-0000-000000000001/resourceGroups/scale/providers/Microsoft.Compute/virtualMachines/" + node,
+			Conditions: []metav1.Condition{{
+				Type:               "Attached",
+				Status:             metav1.ConditionTrue,
+				Reason:             "Attached",
+				ObservedGeneration: 1,
+				LastTransitionTime: now,
+			}},
 		},
 	}
 }

@@ -23,8 +23,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
-// NewCache makes the controller's cache, which lists the kinds that its options name with kubeapi.Lists, the custom resources in a namespace. Each object is
-// trimmed once, when it is read. AddIndexes adds the indexes, and NewClient makes a client that lends the objects.
+// NewCache makes the controller's cache, which lists the kinds that its options name with
+// kubeapi.Lists, the custom resources in a namespace. Each object is trimmed once, when it is read.
+// AddIndexes adds the indexes, and NewClient makes a client that lends the objects.
 func NewCache(namespace, driverName string) cache.NewCacheFunc {
 	indexes := fieldIndexes(driverName)
 	return func(config *rest.Config, options cache.Options) (cache.Cache, error) {
@@ -53,7 +54,8 @@ func NewCache(namespace, driverName string) cache.NewCacheFunc {
 			by.Transform = nil
 			options.ByObject[object] = by
 		}
-		options.NewInformer = func(watches toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		options.NewInformer = func(watches toolscache.ListerWatcher, kind runtime.Object, resync time.Duration,
+			indexers toolscache.Indexers) toolscache.SharedIndexInformer {
 			if s, known := sources[reflect.TypeOf(kind)]; known {
 				watches = s.from(watches)
 			}
@@ -72,7 +74,8 @@ type source struct {
 	trim  toolscache.TransformFunc
 }
 
-func newSource(object client.Object, trim toolscache.TransformFunc, selected fields.Selector, config *rest.Config, options cache.Options) (source, error) {
+func newSource(object client.Object, trim toolscache.TransformFunc, selected fields.Selector, config *rest.Config,
+	options cache.Options) (source, error) {
 	kind, err := apiutil.GVKForObject(object, options.Scheme)
 	if err != nil {
 		return source{}, err
@@ -81,8 +84,13 @@ func newSource(object client.Object, trim toolscache.TransformFunc, selected fie
 	if err != nil {
 		return source{}, err
 	}
-	kube, err := apiutil.RESTClientForGVK(kind, false, false, config, serializer.NewCodecFactory(options.Scheme), options.HTTPClient)
-	s := source{trim: trim, lists: kubeapi.Lists{Client: kube, Resource: mapping.Resource.Resource, Fields: selected}}
+	kube, err := apiutil.RESTClientForGVK(kind, false, false, config, serializer.NewCodecFactory(options.Scheme),
+		options.HTTPClient)
+	s := source{trim: trim, lists: kubeapi.Lists{
+		Client:   kube,
+		Resource: mapping.Resource.Resource,
+		Fields:   selected,
+	}}
 	if s.lists.Item = itemOf(object); s.lists.Item == nil {
 		s.lists.Empty = func() (runtime.Object, error) {
 			return options.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
@@ -123,7 +131,8 @@ func (s source) trimmed(e watch.Event) (watch.Event, bool) {
 
 type decode = func(into any) error
 
-// itemOf returns what reads an object of a list of a kind of custom resource, trimmed; nil for other kinds.
+// itemOf returns what reads an object of a list of a kind of custom resource, trimmed; nil for
+// other kinds.
 func itemOf(kind runtime.Object) func(decode) (runtime.Object, error) {
 	switch kind.(type) {
 	case *apiv1.AzVolume:

@@ -24,7 +24,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
-// An object that comes with a list is the same as one that comes with a watch, which client-go reads and trimOwn trims.
+// An object that comes with a list is the same as one that comes with a watch, which client-go
+// reads and trimOwn trims.
 func TestAListedObjectIsWhatAWatchedOneIs(t *testing.T) {
 	t.Parallel()
 	fill := randfill.New().RandSource(rand.NewSource(1)).NilChance(0.3).NumElements(1, 3).MaxDepth(12).Funcs(
@@ -87,9 +88,12 @@ func TestAnIndexFindsTheObjectsOfItsKeyOnly(t *testing.T) {
 	}
 	var indexer toolscache.Indexer
 	objects, err := cache.New(&rest.Config{Host: "http://unused"}, cache.Options{
-		Scheme: scheme, Mapper: mapper,
-		NewInformer: func(_ toolscache.ListerWatcher, kind runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-			informer := inBuckets(toolscache.NewSharedIndexInformer(listed(all...), kind, resync, indexers), kind, fieldIndexes("driver"))
+		Scheme: scheme,
+		Mapper: mapper,
+		NewInformer: func(_ toolscache.ListerWatcher, kind runtime.Object, resync time.Duration,
+			indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+			informer := inBuckets(toolscache.NewSharedIndexInformer(listed(all...), kind, resync, indexers), kind,
+				fieldIndexes("driver"))
 			indexer = informer.GetIndexer()
 			return informer
 		},
@@ -103,7 +107,8 @@ func TestAnIndexFindsTheObjectsOfItsKeyOnly(t *testing.T) {
 	}
 
 	if sets := len(indexer.ListIndexFuncValues("field:" + AttachmentVolume)); sets > len(bucketNames) {
-		t.Errorf("got %d sets, want at most %d: an upgrade of controller-runtime may have changed the names of its indexes", sets, len(bucketNames))
+		t.Errorf("got %d sets, want at most %d: an upgrade of controller-runtime may have changed the names of its indexes", sets,
+			len(bucketNames))
 	}
 	const one = 4321
 	volume, node := client.MatchingFields{AttachmentVolume: all[one].Spec.VolumeName}, client.MatchingFields{AttachmentNode: all[one].Spec.NodeName}

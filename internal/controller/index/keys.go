@@ -24,28 +24,33 @@ const (
 	AttachmentNode   = "spec.nodeName"
 	// PersistentVolumeVolume indexes PersistentVolumes of the driver by the name of their AzVolume.
 	PersistentVolumeVolume = "azVolume"
-	// PersistentVolumeClaim indexes PersistentVolumes by the PersistentVolumeClaim that they are bound to, as "namespace/name".
+	// PersistentVolumeClaim indexes PersistentVolumes by the PersistentVolumeClaim that they are
+	// bound to, as "namespace/name".
 	PersistentVolumeClaim = "spec.claimRef"
 	// PodClaim indexes Pods by the PersistentVolumeClaims that they use, as "namespace/name".
 	PodClaim = "persistentVolumeClaim"
-	// PodDisk indexes Pods by the names of the AzVolumes of the disks that they name without a claim.
+	// PodDisk indexes Pods by the names of the AzVolumes of the disks that they name without a
+	// claim.
 	PodDisk = "azureDisk"
 	// PodNode indexes Pods by the node that they are on.
 	PodNode = "spec.nodeName"
 	// PodRules indexes Pods that have rules about other pods, all by PodRulesKey.
 	PodRules    = "rules"
 	PodRulesKey = "has"
-	// VolumePrimary indexes AzVolumes by the node that holds the ownership, also while it is being released.
+	// VolumePrimary indexes AzVolumes by the node that holds the ownership, also while it is being
+	// released.
 	VolumePrimary = "status.primary.nodeName"
 	// VolumeReplicas indexes the AzVolumes that lack replicas, all by VolumeReplicasMissing.
 	VolumeReplicas        = "replicas"
 	VolumeReplicasMissing = "missing"
-	// AttachmentSlot indexes the AzVolumeAttachments of primaries that wait for a slot, all by AttachmentSlotAwaited.
+	// AttachmentSlot indexes the AzVolumeAttachments of primaries that wait for a slot, all by
+	// AttachmentSlotAwaited.
 	AttachmentSlot        = "slot"
 	AttachmentSlotAwaited = "awaited"
 	// NodeVolume indexes AzDriverNodes by the volumes that they report.
 	NodeVolume = "status.stagedVolumes"
-	// NodeFence indexes AzDriverNodes by the attachments of lost nodes about which they are asked to fence.
+	// NodeFence indexes AzDriverNodes by the attachments of lost nodes about which they are asked
+	// to fence.
 	NodeFence = "status.fenceRequests"
 )
 
@@ -152,7 +157,8 @@ func VolumePrimaryKeys(o client.Object) []string {
 // VolumeReplicasKeys are the keys of the index VolumeReplicas.
 func VolumeReplicasKeys(o client.Object) []string {
 	if v, ok := o.(*apiv1.AzVolume); ok {
-		if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Reason == placement.ReasonReplicasMissing {
+		if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil &&
+			c.Reason == placement.ReasonReplicasMissing {
 			return []string{VolumeReplicasMissing}
 		}
 	}
@@ -231,7 +237,8 @@ func PodDiskKeys(driverName string) client.IndexerFunc {
 	}
 }
 
-// DiskOf returns the handle of the managed disk that a volume of a pod names without a claim. ok is false if it names none.
+// DiskOf returns the handle of the managed disk that a volume of a pod names without a claim. ok is
+// false if it names none.
 func DiskOf(v *corev1.Volume) (handle volumehandle.Handle, ok bool) {
 	if v.AzureDisk == nil {
 		return volumehandle.Handle{}, false

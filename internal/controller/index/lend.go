@@ -14,7 +14,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
-// NewClient makes the client of the controller's reconcilers: it reads from the cache of its options and, if that is of NewCache, lends its objects.
+// NewClient makes the client of the controller's reconcilers: it reads from the cache of its
+// options and, if that is of NewCache, lends its objects.
 func NewClient(config *rest.Config, options client.Options) (client.Client, error) {
 	c, err := client.New(config, options)
 	if err != nil {

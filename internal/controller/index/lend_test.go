@@ -66,7 +66,10 @@ func TestTheCacheLendsTrimmedObjects(t *testing.T) {
 			t.Errorf("namespace %q: got %v, %v, want %d attachments", where, of, err, want)
 		}
 	}
-	if none, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, client.ObjectKey{Namespace: namespace, Name: "none"}, client.UnsafeDisableDeepCopy); none != nil || err != nil {
+	if none, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, client.ObjectKey{
+		Namespace: namespace,
+		Name:      "none",
+	}, client.UnsafeDisableDeepCopy); none != nil || err != nil {
 		t.Errorf("got %v, %v for a name that no object has", none, err)
 	}
 
@@ -99,7 +102,8 @@ func TestTheCacheHasNoPodsThatHaveEnded(t *testing.T) {
 	expect.Must(t, c.List(t.Context(), &all, client.InNamespace(namespace)))
 	on, err := index.PodsOn(t.Context(), c, "node")
 	expect.Must(t, err)
-	if len(all.Items) != 1 || len(on) == 0 || all.Items[0].Status.Phase != corev1.PodRunning || all.Items[0].Spec.Containers != nil {
+	if len(all.Items) != 1 || len(on) == 0 || all.Items[0].Status.Phase != corev1.PodRunning ||
+		all.Items[0].Spec.Containers != nil {
 		t.Errorf("got %+v, and %d on the node, want the pod that runs, trimmed", all.Items, len(on))
 	}
 }

@@ -17,25 +17,29 @@ import (
 // ConflictRetry is how soon to retry after another writer changed the object.
 const ConflictRetry = 25 * time.Millisecond
 
-// Attachments returns the attachments whose field AttachmentVolume or AttachmentNode has a value. They are the cache's own, and only to be read.
+// Attachments returns the attachments whose field AttachmentVolume or AttachmentNode has a value.
+// They are the cache's own, and only to be read.
 func Attachments(ctx context.Context, reader client.Reader, namespace, field, value string) ([]*apiv1.AzVolumeAttachment, error) {
 	var list apiv1.AzVolumeAttachmentList
 	return kubeapi.FindBy(ctx, reader, &list, &list.Items, namespace, field, value)
 }
 
-// AttachmentsOfNode returns the attachments to a node. They are the cache's own, and only to be read.
+// AttachmentsOfNode returns the attachments to a node. They are the cache's own, and only to be
+// read.
 func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, node string) ([]*apiv1.AzVolumeAttachment, error) {
 	return Attachments(ctx, reader, namespace, AttachmentNode, node)
 }
 
-// Held returns the volumes whose ownership a node holds. They are the cache's own, and only to be read.
+// Held returns the volumes whose ownership a node holds. They are the cache's own, and only to be
+// read.
 func Held(ctx context.Context, reader client.Reader, namespace, node string) ([]*apiv1.AzVolume, error) {
 	var list apiv1.AzVolumeList
 	return kubeapi.FindBy(ctx, reader, &list, &list.Items, namespace, VolumePrimary, node)
 }
 
-// Reported returns those volumes of a node's report for which the node has an attachment or holds the ownership. It ignores
-// other volumes in the report, so that a node cannot cause reconciles of volumes that are not its own.
+// Reported returns those volumes of a node's report for which the node has an attachment or holds
+// the ownership. It ignores other volumes in the report, so that a node cannot cause reconciles of
+// volumes that are not its own.
 func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) ([]string, error) {
 	if len(d.Status.StagedVolumes) == 0 {
 		return nil, nil
@@ -64,8 +68,8 @@ func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) 
 	return names, nil
 }
 
-// Disk returns the disk that a PersistentVolume of a volume names, for a volume whose AzVolume is lost. ok is false if none
-// names one.
+// Disk returns the disk that a PersistentVolume of a volume names, for a volume whose AzVolume is
+// lost. ok is false if none names one.
 func Disk(ctx context.Context, reader client.Reader, volume string) (handle volumehandle.Handle, ok bool, err error) {
 	pvs, err := PersistentVolumes(ctx, reader, volume)
 	if err != nil {
@@ -79,9 +83,10 @@ func Disk(ctx context.Context, reader client.Reader, volume string) (handle volu
 	return volumehandle.Handle{}, false, nil
 }
 
-// PersistentVolumes returns the PersistentVolumes of an AzVolume, by name. There can be several of one disk: one that was released and is kept,
-// and another that a user created for the next claim; or one for each of the namespaces that share the disk. They are
-// the cache's own, and only to be read.
+// PersistentVolumes returns the PersistentVolumes of an AzVolume, by name. There can be several of
+// one disk: one that was released and is kept, and another that a user created for the next claim;
+// or one for each of the namespaces that share the disk. They are the cache's own, and only to be
+// read.
 func PersistentVolumes(ctx context.Context, reader client.Reader, volume string) ([]*corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
 	pvs, err := kubeapi.FindBy(ctx, reader, &list, &list.Items, "", PersistentVolumeVolume, volume)
@@ -89,8 +94,9 @@ func PersistentVolumes(ctx context.Context, reader client.Reader, volume string)
 	return pvs, err
 }
 
-// PersistentVolume returns the PersistentVolume of the disk of an AzVolume, nil if there is none: of several the first that is bound to a claim, or else the
-// first by name. It is the cache's own, and only to be read.
+// PersistentVolume returns the PersistentVolume of the disk of an AzVolume, nil if there is none:
+// of several the first that is bound to a claim, or else the first by name. It is the cache's own,
+// and only to be read.
 func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolume) (*corev1.PersistentVolume, error) {
 	pvs, err := PersistentVolumes(ctx, reader, v.Name)
 	if err != nil {
@@ -104,8 +110,8 @@ func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolu
 	return pvs[max(bound, 0)], nil
 }
 
-// ReadOnly says whether the volume of a PersistentVolume is published for reading only: Kubernetes passes this field to ControllerPublishVolume.
-// pv is nil if there is none.
+// ReadOnly says whether the volume of a PersistentVolume is published for reading only: Kubernetes
+// passes this field to ControllerPublishVolume. pv is nil if there is none.
 func ReadOnly(pv *corev1.PersistentVolume) bool {
 	return pv != nil && pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly
 }
@@ -116,7 +122,8 @@ func IsOf(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
 	return err == nil && volumehandle.Of(v.Spec.Disk).Same(disk)
 }
 
-// PodsOf returns the pods that use the claim to which a PersistentVolume is bound. They are the cache's own, and only to be read.
+// PodsOf returns the pods that use the claim to which a PersistentVolume is bound. They are the
+// cache's own, and only to be read.
 func PodsOf(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolume) ([]*corev1.Pod, error) {
 	if pv == nil || pv.Spec.ClaimRef == nil {
 		return nil, nil
@@ -125,13 +132,16 @@ func PodsOf(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolu
 	return podsBy(ctx, reader, PodClaim, claim.Namespace+"/"+claim.Name)
 }
 
-// PodsNaming returns the pods that name the disk of an AzVolume without a claim. They are the cache's own, and only to be read.
+// PodsNaming returns the pods that name the disk of an AzVolume without a claim. They are the
+// cache's own, and only to be read.
 func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*corev1.Pod, error) {
 	return podsBy(ctx, reader, PodDisk, volume)
 }
 
-// UsedOn says whether a pod on a node uses a volume: also one that is being deleted, but not one that has ended. pods reads the pods, from the cache or from the API server, and
-// reader the PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume for long.
+// UsedOn says whether a pod on a node uses a volume: also one that is being deleted, but not one
+// that has ended. pods reads the pods, from the cache or from the API server, and reader the
+// PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume
+// for long.
 func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string) (bool, error) {
 	pvs, err := PersistentVolumes(ctx, reader, volume)
 	if err != nil {

@@ -21,7 +21,8 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 	const group = "/subscriptions/s/resourceGroups/rg"
 	of := func(group, name string, phase corev1.PersistentVolumePhase) client.Object {
 		return &corev1.PersistentVolume{
-			ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PersistentVolumeStatus{Phase: phase},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status:     corev1.PersistentVolumeStatus{Phase: phase},
 			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: driver, VolumeHandle: group + "/providers/Microsoft.Compute/disks/vol",
 			}}},
@@ -29,8 +30,16 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 	}
 	pv := func(name string, phase corev1.PersistentVolumePhase) client.Object { return of(group, name, phase) }
 	volume := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: volumehandle.Handle{SubscriptionID: "s", ResourceGroup: "rg", DiskName: "vol"}.VolumeName()},
-		Spec:       apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "S", ResourceGroup: "RG", Name: "Vol"}},
+		ObjectMeta: metav1.ObjectMeta{Name: volumehandle.Handle{
+			SubscriptionID: "s",
+			ResourceGroup:  "rg",
+			DiskName:       "vol",
+		}.VolumeName()},
+		Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{
+			SubscriptionID: "S",
+			ResourceGroup:  "RG",
+			Name:           "Vol",
+		}},
 	}
 	for name, test := range map[string]struct {
 		pvs  []client.Object
@@ -41,7 +50,8 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 		"and so it is with the other name": {[]client.Object{pv("a", corev1.VolumeBound), pv("b", corev1.VolumeReleased)}, "a"},
 		"both are bound":                   {[]client.Object{pv("b", corev1.VolumeBound), pv("a", corev1.VolumeBound)}, "a"},
 		"one is bound to a disk of that name in another resource group": {
-			[]client.Object{of("/subscriptions/s/resourceGroups/another", "a", corev1.VolumeBound), pv("b", corev1.VolumeReleased)}, "b",
+			[]client.Object{of("/subscriptions/s/resourceGroups/another", "a", corev1.VolumeBound),
+				pv("b", corev1.VolumeReleased)}, "b",
 		},
 		"the only one is of a disk of that name in another subscription": {
 			[]client.Object{of("/subscriptions/another/resourceGroups/rg", "a", corev1.VolumeBound)}, "",
@@ -62,9 +72,26 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 // Law 7: a node that names all volumes of the cluster has none of them looked at but its own.
 func TestAReportLeadsToTheNodesOwnVolumesAlone(t *testing.T) {
 	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
-	held := &apiv1.AzVolume{ObjectMeta: at("held"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld}}}
-	others := &apiv1.AzVolume{ObjectMeta: at("others"), Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}}}
-	attached := &apiv1.AzVolumeAttachment{ObjectMeta: at("attached-a"), Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "attached", NodeName: "a"}}
+	held := &apiv1.AzVolume{
+		ObjectMeta: at("held"),
+		Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
+			NodeName: "a",
+			Epoch:    1,
+			State:    apiv1.OwnershipHeld,
+		}},
+	}
+	others := &apiv1.AzVolume{
+		ObjectMeta: at("others"),
+		Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    1,
+			State:    apiv1.OwnershipHeld,
+		}},
+	}
+	attached := &apiv1.AzVolumeAttachment{
+		ObjectMeta: at("attached-a"),
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "attached", NodeName: "a"},
+	}
 	c := fakeapi.With(held, others, attached).
 		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
 		WithIndex(&apiv1.AzVolume{}, index.VolumePrimary, index.VolumePrimaryKeys).Build()

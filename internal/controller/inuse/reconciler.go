@@ -1,11 +1,13 @@
 // Package inuse tells Kubernetes at once that a node no longer uses a volume.
 //
-// The kubelet removes an unmounted volume from its Node's status.volumesInUse with its periodic status, up to ten
-// seconds later, and until then the attach/detach controller does not call ControllerUnpublishVolume. The node
-// plug-in knows it earlier: the volume is no longer in its report. This reconciler updates the Node from the report.
+// The kubelet removes an unmounted volume from its Node's status.volumesInUse with its periodic
+// status, up to ten seconds later, and until then the attach/detach controller does not call
+// ControllerUnpublishVolume. The node plug-in knows it earlier: the volume is no longer in its
+// report. This reconciler updates the Node from the report.
 //
-// A wrong decision here is safe. The field is Kubernetes' own protection against a detach under a mounted filesystem;
-// this driver's protection is the proof that ControllerUnpublishVolume waits for, whatever the field says (ADR 0001).
+// A wrong decision here is safe. The field is Kubernetes' own protection against a detach under a
+// mounted filesystem; this driver's protection is the proof that ControllerUnpublishVolume waits
+// for, whatever the field says (ADR 0001).
 package inuse
 
 import (
@@ -74,7 +76,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// unused returns the volumes, by Kubernetes' names, that the node no longer uses and still is primary for.
+// unused returns the volumes, by Kubernetes' names, that the node no longer uses and still is
+// primary for.
 func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]corev1.UniqueVolumeName, error) {
 	here, err := index.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
 	if err != nil {
@@ -85,7 +88,10 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: report.Namespace, Name: here[i].Spec.VolumeName})
+		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+			Namespace: report.Namespace,
+			Name:      here[i].Spec.VolumeName,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -103,8 +109,8 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 	return names, nil
 }
 
-// users returns the pods that use a volume by any PersistentVolume of its disk, and Kubernetes' names of the volume: one
-// for each spelling of the handle.
+// users returns the pods that use a volume by any PersistentVolume of its disk, and Kubernetes'
+// names of the volume: one for each spelling of the handle.
 func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Pod, []corev1.UniqueVolumeName, error) {
 	pvs, err := index.PersistentVolumes(ctx, r.Client, v.Name)
 	if err != nil {
@@ -128,10 +134,12 @@ func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Po
 	return pods, names, nil
 }
 
-// Prune removes volumes from a Node's status.volumesInUse and returns which of them were there. It reads the Node
-// from the API server and writes nothing if none was. Errors: a Conflict if another writer changed the Node between
-// the read and the write, after which the caller calls it again; a missing Node is no error.
-func Prune(ctx context.Context, writer client.Client, reader client.Reader, node string, volumes []corev1.UniqueVolumeName) ([]corev1.UniqueVolumeName, error) {
+// Prune removes volumes from a Node's status.volumesInUse and returns which of them were there. It
+// reads the Node from the API server and writes nothing if none was. Errors: a Conflict if another
+// writer changed the Node between the read and the write, after which the caller calls it again; a
+// missing Node is no error.
+func Prune(ctx context.Context, writer client.Client, reader client.Reader, node string,
+	volumes []corev1.UniqueVolumeName) ([]corev1.UniqueVolumeName, error) {
 	n, err := kubeapi.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
 	if err != nil || n == nil {
 		return nil, err
@@ -148,7 +156,8 @@ func Prune(ctx context.Context, writer client.Client, reader client.Reader, node
 	if len(pruned) == 0 {
 		return nil, nil
 	}
-	if err := writer.Status().Patch(ctx, n, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := writer.Status().Patch(ctx, n,
+		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return nil, client.IgnoreNotFound(fmt.Errorf("remove volumes from the Node's volumesInUse: %w", err))
 	}
 	return pruned, nil

@@ -1,5 +1,6 @@
-// Package leadership lets a standby controller take the leader's lease as soon as it knows that the leader's node is
-// lost, instead of when the lease has expired. docs/adr/0014 says why two leaders for a few seconds do no harm.
+// Package leadership lets a standby controller take the leader's lease as soon as it knows that the
+// leader's node is lost, instead of when the lease has expired. docs/adr/0014 says why two leaders
+// for a few seconds do no harm.
 package leadership
 
 import (
@@ -18,11 +19,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// lookEvery is how often the elector checks whether the lease can be taken or must be renewed. The Lock reads and
-// writes the lease less often.
+// lookEvery is how often the elector checks whether the lease can be taken or must be renewed. The
+// Lock reads and writes the lease less often.
 const lookEvery = 500 * time.Millisecond
 
-// LookEvery returns the retry period of the elector that uses a Lock whose lease is renewed every renewEvery.
+// LookEvery returns the retry period of the elector that uses a Lock whose lease is renewed every
+// renewEvery.
 func LookEvery(renewEvery time.Duration) time.Duration { return min(lookEvery, renewEvery) }
 
 // Options of a Lock.
@@ -37,15 +39,16 @@ type Options struct {
 	Log        logr.Logger
 }
 
-// Lock is the leader's lease as client-go's elector sees it. The lease of a leader on a lost node looks released; the
-// elector then takes it with a compare-and-swap on the version that was read. One elector uses it, and makes one call
-// at a time.
+// Lock is the leader's lease as client-go's elector sees it. The lease of a leader on a lost node
+// looks released; the elector then takes it with a compare-and-swap on the version that was read.
+// One elector uses it, and makes one call at a time.
 type Lock struct {
 	Options
 	*resourcelock.LeaseLock
 	// Verdict on a node. It is set before the first call.
 	Health func(node string) nodehealth.Judgement
-	// Superseded is called when another controller has taken the lease that this one held. It is set before the first call.
+	// Superseded is called when another controller has taken the lease that this one held. It is
+	// set before the first call.
 	Superseded func(by string)
 
 	seen    *resourcelock.LeaderElectionRecord // as read last; nil after a failure
@@ -59,7 +62,8 @@ type Lock struct {
 // New makes a Lock.
 func New(options Options) *Lock {
 	return &Lock{Options: options, LeaseLock: &resourcelock.LeaseLock{
-		LeaseMeta: metav1.ObjectMeta{Namespace: options.Namespace, Name: options.Name}, Client: options.Leases,
+		LeaseMeta:  metav1.ObjectMeta{Namespace: options.Namespace, Name: options.Name},
+		Client:     options.Leases,
 		LockConfig: resourcelock.ResourceLockConfig{Identity: options.Identity},
 	}}
 }
@@ -93,7 +97,8 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 		return record, raw, nil
 	}
 	node := nodehealth.LeaderNode(record.HolderIdentity)
-	l.Log.Info("taking the lease of a leader whose node is lost", "holder", record.HolderIdentity, "node", node, "evidence", l.Health(node).Evidence)
+	l.Log.Info("taking the lease of a leader whose node is lost", "holder", record.HolderIdentity, "node", node, "evidence",
+		l.Health(node).Evidence)
 	released := *record
 	released.HolderIdentity = ""
 	raw, err = json.Marshal(released)
@@ -132,5 +137,9 @@ func (l *Lock) ofAnother() bool {
 // due says whether the lease is to be taken from its holder.
 func (l *Lock) due() bool {
 	node := nodehealth.LeaderNode(l.seen.HolderIdentity)
-	return node != "" && nodehealth.AcquiresLease(nodehealth.LeaderSigns{Health: l.Health(node), Unrenewed: l.Clock.Since(l.changed), RenewEvery: l.RenewEvery})
+	return node != "" && nodehealth.AcquiresLease(nodehealth.LeaderSigns{
+		Health:     l.Health(node),
+		Unrenewed:  l.Clock.Since(l.changed),
+		RenewEvery: l.RenewEvery,
+	})
 }

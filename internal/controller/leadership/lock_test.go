@@ -152,10 +152,21 @@ func (c *contender) by() string {
 func contend(ctx context.Context, t *testing.T, l *lease, node string) *contender {
 	t.Helper()
 	c := &contender{
-		client: &client{lease: l}, identity: nodehealth.LeaderIdentity("pod-on-"+node, node, "uid"), led: make(chan struct{}), judgements: map[string]nodehealth.Judgement{},
+		client:     &client{lease: l},
+		identity:   nodehealth.LeaderIdentity("pod-on-"+node, node, "uid"),
+		led:        make(chan struct{}),
+		judgements: map[string]nodehealth.Judgement{},
 	}
 	ctx, stop := context.WithCancel(ctx)
-	lock := New(Options{Leases: c.client, Namespace: "ns", Name: "lease", Identity: c.identity, RenewEvery: renewEvery, Clock: clock.RealClock{}, Log: logr.Discard()})
+	lock := New(Options{
+		Leases:     c.client,
+		Namespace:  "ns",
+		Name:       "lease",
+		Identity:   c.identity,
+		RenewEvery: renewEvery,
+		Clock:      clock.RealClock{},
+		Log:        logr.Discard(),
+	})
 	lock.Health = func(node string) nodehealth.Judgement {
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -168,8 +179,15 @@ func contend(ctx context.Context, t *testing.T, l *lease, node string) *contende
 		stop()
 	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: LookEvery(renewEvery), ReleaseOnCancel: true,
-		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { close(c.led) }, OnStoppedLeading: func() {}},
+		Lock:            lock,
+		LeaseDuration:   leaseDuration,
+		RenewDeadline:   renewDeadline,
+		RetryPeriod:     LookEvery(renewEvery),
+		ReleaseOnCancel: true,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(context.Context) { close(c.led) },
+			OnStoppedLeading: func() {},
+		},
 	})
 	expect.Must(t, err)
 	go func() {
@@ -179,7 +197,8 @@ func contend(ctx context.Context, t *testing.T, l *lease, node string) *contende
 	return c
 }
 
-// inElection runs a test with a leader on the node old and a standby on the node next, in virtual time.
+// inElection runs a test with a leader on the node old and a standby on the node next, in virtual
+// time.
 func inElection(t *testing.T, test func(ctx context.Context, l *lease, old, next *contender)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -246,7 +265,8 @@ func TestALeaderWhoseLeaseWasTakenStopsAndTheLeaseStaysWhereItIs(t *testing.T) {
 		old.client.setCut(false)
 		time.Sleep(renewEvery + time.Second)
 		if got := old.by(); got != next.identity {
-			t.Errorf("%v after its way to the API server was back the old leader was superseded by %q, want by %q", renewEvery+time.Second, got, next.identity)
+			t.Errorf("%v after its way to the API server was back the old leader was superseded by %q, want by %q",
+				renewEvery+time.Second, got, next.identity)
 		}
 		again := contend(ctx, t, l, "old") // its container is started again, and the node is still thought lost
 		again.judge("next", nodehealth.Judgement{State: nodehealth.Healthy})

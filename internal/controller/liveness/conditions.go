@@ -26,15 +26,19 @@ import (
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
 const (
-	// publishEvery is how often the conditions are compared with the judgements, besides after each judgement that changed.
+	// publishEvery is how often the conditions are compared with the judgements, besides after each
+	// judgement that changed.
 	publishEvery = time.Second
-	// publishAtOnce is how many conditions are written at once. If many nodes are lost together, none should wait for all others.
+	// publishAtOnce is how many conditions are written at once. If many nodes are lost together,
+	// none should wait for all others.
 	publishAtOnce = 16
-	// firstWriteWithin is for how long the first conditions of a new node are left to the writer of its capacity.
+	// firstWriteWithin is for how long the first conditions of a new node are left to the writer of
+	// its capacity.
 	firstWriteWithin = 2 * time.Minute
 )
 
-// ConditionWriter keeps the conditions Reachable and Probeable of the AzDriverNodes in step with a Monitor. Only the leader runs it.
+// ConditionWriter keeps the conditions Reachable and Probeable of the AzDriverNodes in step with a
+// Monitor. Only the leader runs it.
 type ConditionWriter struct {
 	// Client reads from the cache.
 	Client    client.Client
@@ -66,8 +70,8 @@ func (w *ConditionWriter) Start(ctx context.Context) error {
 	}
 }
 
-// Tick writes the conditions that differ from the judgements. The next Tick retries a write that failed. A write may have to wait for many others: each
-// follows from what the cache has by then.
+// Tick writes the conditions that differ from the judgements. The next Tick retries a write that
+// failed. A write may have to wait for many others: each follows from what the cache has by then.
 func (w *ConditionWriter) Tick(ctx context.Context) error {
 	var all apiv1.AzDriverNodeList
 	if err := w.Client.List(ctx, &all, client.InNamespace(w.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -90,8 +94,8 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 	return writes.Wait()
 }
 
-// conditions returns the node with the conditions as they are to be, nil if they are so already, and the conditions that need an event. It does not change
-// d, which is the cache's.
+// conditions returns the node with the conditions as they are to be, nil if they are so already,
+// and the conditions that need an event. It does not change d, which is the cache's.
 func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode, told []metav1.Condition) {
 	judgement, heard := m.heard(d.Name)
 	if !heard || d.DeletionTimestamp != nil {
@@ -99,7 +103,8 @@ func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode
 	}
 	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, m.probeable(d.Name)...) {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
-		// The message remains that of the moment of the change, because a newer message is not worth a write.
+		// The message remains that of the moment of the change, because a newer message is not
+		// worth a write.
 		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
 			continue
 		}
@@ -115,21 +120,24 @@ func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode
 	return changed, told
 }
 
-// FirstConditions returns the conditions that the status of a node lacks, if none of them needs an event. The writer of a new node's capacity writes them
-// with it, because a second write for each node delays the first start in a large cluster.
+// FirstConditions returns the conditions that the status of a node lacks, if none of them needs an
+// event. The writer of a new node's capacity writes them with it, because a second write for each
+// node delays the first start in a large cluster.
 func (m *Monitor) FirstConditions(d *apiv1.AzDriverNode) []metav1.Condition {
 	changed, told := m.conditions(d)
 	if changed == nil || len(told) > 0 {
 		return nil
 	}
-	return slices.DeleteFunc(changed.Status.Conditions, func(c metav1.Condition) bool { return meta.FindStatusCondition(d.Status.Conditions, c.Type) != nil })
+	return slices.DeleteFunc(changed.Status.Conditions,
+		func(c metav1.Condition) bool { return meta.FindStatusCondition(d.Status.Conditions, c.Type) != nil })
 }
 
-// leavesFirst says whether the first conditions of a node are left to the writer of its capacity. They wait at most firstWriteWithin, because the capacity
-// may stay unknown.
+// leavesFirst says whether the first conditions of a node are left to the writer of its capacity.
+// They wait at most firstWriteWithin, because the capacity may stay unknown.
 func (m *Monitor) leavesFirst(d *apiv1.AzDriverNode) bool {
 	judgement, _ := m.heard(d.Name)
-	return d.Status.Capacity == nil && d.Spec.VMSize != "" && m.Clock.Since(judgement.Since) < firstWriteWithin && len(m.FirstConditions(d)) > 0
+	return d.Status.Capacity == nil && d.Spec.VMSize != "" && m.Clock.Since(judgement.Since) < firstWriteWithin &&
+		len(m.FirstConditions(d)) > 0
 }
 
 func (w *ConditionWriter) write(ctx context.Context, name string) error {
@@ -165,11 +173,17 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 		kind = corev1.EventTypeWarning
 	}
 	// Events on Nodes carry the name as UID, as the kubelet's do.
-	about := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)}
+	about := &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       node,
+		UID:        types.UID(node),
+	}
 	w.Events.Eventf(about, nil, kind, c.Reason, "JudgeNode", "%s", c.Message)
 }
 
-// probeable is what this process knows about probes, for the next leader and for the node, which reports more often if no probe reaches it.
+// probeable is what this process knows about probes, for the next leader and for the node, which
+// reports more often if no probe reaches it.
 func (m *Monitor) probeable(node string) []metav1.Condition {
 	works, contradicted := m.probed(node)
 	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}

@@ -37,10 +37,21 @@ func (w *world) publisher() *publisher {
 	for _, name := range w.names {
 		builder = builder.WithObjects(&apiv1.AzDriverNode{
 			ObjectMeta: metaName(name),
-			Status:     apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now()}}},
+			Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{
+				Type:               apiv1.NodeConditionReady,
+				Status:             metav1.ConditionTrue,
+				Reason:             "Ready",
+				LastTransitionTime: metav1.Now(),
+			}}},
 		})
 	}
-	p.ConditionWriter = liveness.ConditionWriter{Client: builder.Build(), Monitor: w.monitor, Namespace: namespace, Clock: w.clock, Events: p.recorder}
+	p.ConditionWriter = liveness.ConditionWriter{
+		Client:    builder.Build(),
+		Monitor:   w.monitor,
+		Namespace: namespace,
+		Clock:     w.clock,
+		Events:    p.recorder,
+	}
 	return p
 }
 
@@ -134,7 +145,15 @@ func TestNothingIsWrittenThatHasNotChanged(t *testing.T) {
 		}
 	}
 	// A process that has just started writes what it holds; here, that the node is well.
-	other, err := liveness.New(liveness.Options{Reader: w.client, APIReader: w.options.APIReader, Namespace: namespace, Clock: w.clock, Prober: w, StaleAfter: time.Minute, MassLossThreshold: 45})
+	other, err := liveness.New(liveness.Options{
+		Reader:            w.client,
+		APIReader:         w.options.APIReader,
+		Namespace:         namespace,
+		Clock:             w.clock,
+		Prober:            w,
+		StaleAfter:        time.Minute,
+		MassLossThreshold: 45,
+	})
 	w.must(err)
 	p.Monitor = other
 	p.reachable(n)
@@ -251,7 +270,8 @@ func TestTheConditionsOfManyNodesAreWrittenAtOnceWhenTheirJudgementChanges(t *te
 		var all sync.WaitGroup
 		all.Add(lost)
 		p.ConditionWriter.Client = interceptor.NewClient(p.Client.(client.WithWatch), interceptor.Funcs{
-			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
+				options ...client.SubResourcePatchOption) error {
 				all.Done()
 				all.Wait() // the test fails if a write waits for another one
 				return c.SubResource(sub).Patch(ctx, o, patch, options...)
@@ -271,7 +291,8 @@ func TestTheConditionsOfManyNodesAreWrittenAtOnceWhenTheirJudgementChanges(t *te
 		for _, n := range nodes[:lost] {
 			d := &apiv1.AzDriverNode{}
 			w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
-			if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c == nil || c.Reason != apiv1.ReachableVMDown {
+			if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c == nil ||
+				c.Reason != apiv1.ReachableVMDown {
 				t.Errorf("%s: got condition %v, want the reason %s", n, c, apiv1.ReachableVMDown)
 			}
 		}

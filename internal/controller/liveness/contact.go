@@ -3,12 +3,13 @@ package liveness
 import "time"
 
 const (
-	// pingEvery is how often the API server is pinged, pingSoon how often if the judgement of a node waits for it, and pingTimeout how long one ping
-	// may take.
+	// pingEvery is how often the API server is pinged, pingSoon how often if the judgement of a
+	// node waits for it, and pingTimeout how long one ping may take.
 	pingEvery   = time.Second
 	pingSoon    = 100 * time.Millisecond
 	pingTimeout = 2 * time.Second
-	// contactLoss is how long the API server may not answer this process before the silence of nodes does not count.
+	// contactLoss is how long the API server may not answer this process before the silence of
+	// nodes does not count.
 	contactLoss = 3 * time.Second
 )
 
@@ -42,7 +43,8 @@ func (c contact) answered(now time.Time) contact {
 // alive says whether silence counts.
 func (c contact) alive(now time.Time) bool { return now.Sub(c.last) <= contactLoss }
 
-// silence returns for how long the API server answered and showed no heartbeat after one that was seen at changed, and from when that counts.
+// silence returns for how long the API server answered and showed no heartbeat after one that was
+// seen at changed, and from when that counts.
 func (c contact) silence(changed time.Time) (from time.Time, d time.Duration) {
 	from = changed
 	if c.since.After(from) {

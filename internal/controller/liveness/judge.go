@@ -9,7 +9,8 @@ import (
 const (
 	// alarmFor is how long all nodes are probed after one node became suspect.
 	alarmFor = 30 * time.Second
-	// guardLinger is how long the guard remains active after the first nodes recovered: the others need a moment to follow.
+	// guardLinger is how long the guard remains active after the first nodes recovered: the others
+	// need a moment to follow.
 	guardLinger = 10 * time.Second
 )
 
@@ -18,7 +19,8 @@ const heldSwitchedOff = "failover is switched off (failover-enabled)"
 
 // guard is the state of the guard against mass false alarms.
 type guard struct {
-	// alarm is when a node became suspect while no other was; zero while none is. Every node is probed once after that.
+	// alarm is when a node became suspect while no other was; zero while none is. Every node is
+	// probed once after that.
 	alarm time.Time
 	// until is when the guard ends at the earliest.
 	until time.Time
@@ -27,7 +29,8 @@ type guard struct {
 
 // judge updates the health of all nodes and notifies the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
-	// gone counts the nodes that are lost or down. over counts those that are failed over, which the guard does not count.
+	// gone counts the nodes that are lost or down. over counts those that are failed over, which
+	// the guard does not count.
 	gone, lost, suspect, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
 		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
@@ -70,9 +73,10 @@ func (m *Monitor) judge(now time.Time) {
 	m.metrics.show(gone, guarded)
 }
 
-// guarded says whether the guard holds fencing back. It counts the lost nodes and those that may turn out to be lost. undecided says
-// that it would if it counted those as well that have not been probed since the alarm, about which nothing better is known. It does
-// not count nodes that are failed over.
+// guarded says whether the guard holds fencing back. It counts the lost nodes and those that may
+// turn out to be lost. undecided says that it would if it counted those as well that have not been
+// probed since the alarm, about which nothing better is known. It does not count nodes that are
+// failed over.
 func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool) {
 	suspects, unseen, recent := 0, 0, false
 	for _, n := range m.nodes {
@@ -111,14 +115,16 @@ func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool)
 	return false, undecided
 }
 
-// unseen says that there is an alarm, and that since then the node has neither given a sign of life nor failed a probe. A connection is
-// a sign of life when it is still open after the time in which it would have ended.
+// unseen says that there is an alarm, and that since then the node has neither given a sign of life
+// nor failed a probe. A connection is a sign of life when it is still open after the time in which
+// it would have ended.
 func (m *Monitor) unseen(n *node, now time.Time) bool {
 	alarm := m.guard.alarm
 	if n.connection != nil {
 		return !alarm.IsZero() && now.Sub(alarm) < connectionTimeout
 	}
-	return !alarm.IsZero() && m.Prober != nil && n.probe.works && n.changed.Before(alarm) && (n.probe.at.Before(alarm) || n.probe.busy)
+	return !alarm.IsZero() && m.Prober != nil && n.probe.works && n.changed.Before(alarm) &&
+		(n.probe.at.Before(alarm) || n.probe.busy)
 }
 
 // set replaces a node's health.

@@ -63,7 +63,8 @@ func (m *Monitor) doProbe(ctx context.Context, n *node, beats uint64) {
 	n.probed(result, beats, m.Clock.Now())
 }
 
-// requestHeartbeat writes the request into the AzDriverNode. The node reports at once when it sees the change.
+// requestHeartbeat writes the request into the AzDriverNode. The node reports at once when it sees
+// the change.
 func (m *Monitor) requestHeartbeat(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -80,7 +81,8 @@ func (m *Monitor) requestHeartbeat(ctx context.Context, n *node, beats uint64) {
 	}
 }
 
-// askAzure reads the power state of the VM of a node from which a volume may have to be released. If it gets no answer, it changes nothing.
+// askAzure reads the power state of the VM of a node from which a volume may have to be released.
+// If it gets no answer, it changes nothing.
 func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -109,7 +111,8 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	}
 }
 
-// believes says whether the Node does not contradict that the node is this VM: the power state of another VM says nothing about the node.
+// believes says whether the Node does not contradict that the node is this VM: the power state of
+// another VM says nothing about the node.
 func (m *Monitor) believes(ctx context.Context, name, vmID string) bool {
 	node := &corev1.Node{}
 	if err := m.Reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
@@ -127,7 +130,8 @@ func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {
 	return slices.ContainsFunc(here, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.Role == apiv1.RolePrimary }), nil
 }
 
-// readStake finds out whether a suspect or lost node has volumes left that a failover would fence. If it cannot, it changes nothing.
+// readStake finds out whether a suspect or lost node has volumes left that a failover would fence.
+// If it cannot, it changes nothing.
 func (m *Monitor) readStake(ctx context.Context, n *node, beats uint64) {
 	k8sNode := &corev1.Node{}
 	err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode)
@@ -167,7 +171,8 @@ func (m *Monitor) readLease(ctx context.Context, n *node, beats uint64) {
 	n.lease.duration = time.Duration(*found.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// confirmSilence reads the AzDriverNode from the API server itself, because the cache may be cut off.
+// confirmSilence reads the AzDriverNode from the API server itself, because the cache may be cut
+// off.
 func (m *Monitor) confirmSilence(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()

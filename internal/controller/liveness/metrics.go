@@ -15,8 +15,14 @@ type metrics struct {
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		lost:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "azuredisk_failover_nodes_lost", Help: "Nodes that this process holds to be lost or down."}),
-		guarded: prometheus.NewGauge(prometheus.GaugeOpts{Name: "azuredisk_failover_guard_active", Help: "1 while so many nodes seem lost at once that nothing new is fenced."}),
+		lost: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "azuredisk_failover_nodes_lost",
+			Help: "Nodes that this process holds to be lost or down.",
+		}),
+		guarded: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "azuredisk_failover_guard_active",
+			Help: "1 while so many nodes seem lost at once that nothing new is fenced.",
+		}),
 		requests: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "azuredisk_liveness_heartbeat_requests_total", Help: "Heartbeats requested from nodes whose probe failed.",
 		}),
@@ -24,7 +30,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_liveness_probes_total", Help: "Probes of nodes, by result: answered, failed or unknown.",
 		}, []string{"result"}),
 		questions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_liveness_vm_reads_total", Help: "Questions to Azure about the power state of silent nodes' VMs, by error kind; ok for none.",
+			Name: "azuredisk_liveness_vm_reads_total",
+			Help: "Questions to Azure about the power state of silent nodes' VMs, by error kind; ok for none.",
 		}, []string{"result"}),
 	}
 	return m, drivermetrics.Register(registerer, "liveness", m.lost, m.guarded, m.requests, m.probes, m.questions)

@@ -27,26 +27,31 @@ type ProbeResult struct {
 	Answered bool
 	// Unknown says that no probe could be made, so that the result says nothing about the node.
 	Unknown bool
-	// Connection is open and shows when the node ceases to answer; nil if the probe leaves none. The caller closes it.
+	// Connection is open and shows when the node ceases to answer; nil if the probe leaves none.
+	// The caller closes it.
 	Connection Connection
 }
 
-// Connection is a connection to a node that is probed without further calls. It is safe for concurrent use.
+// Connection is a connection to a node that is probed without further calls. It is safe for
+// concurrent use.
 type Connection interface {
-	// Ended says whether the connection has ended, and whether that was because the node did not answer. It does not block.
+	// Ended says whether the connection has ended, and whether that was because the node did not
+	// answer. It does not block.
 	Ended() (ended, unanswered bool)
 	// Close ends the connection. It may be called more than once.
 	Close()
 }
 
-// Prober finds out whether a node answers. Probe returns within about a second, and may be called for many nodes at once.
+// Prober finds out whether a node answers. Probe returns within about a second, and may be called
+// for many nodes at once.
 type Prober interface {
 	Probe(ctx context.Context, node *corev1.Node) ProbeResult
 }
 
 // Options of a Monitor.
 type Options struct {
-	// Reader reads from the cache, with the index.AttachmentNode of the cache; APIReader from the API server.
+	// Reader reads from the cache, with the index.AttachmentNode of the cache; APIReader from the
+	// API server.
 	Reader    client.Reader
 	APIReader client.Reader
 	// Writer writes requests for heartbeats.
@@ -73,7 +78,8 @@ type Monitor struct {
 	Options
 	metrics *metrics
 	work    pools
-	// wake says that work of a round has ended, changed that a judgement has changed, for the ConditionWriter.
+	// wake says that work of a round has ended, changed that a judgement has changed, for the
+	// ConditionWriter.
 	wake, changed chan struct{}
 
 	mu          sync.Mutex
@@ -85,7 +91,13 @@ type Monitor struct {
 
 // New makes a Monitor that has seen nothing yet.
 func New(options Options) (*Monitor, error) {
-	m := &Monitor{Options: options, work: newPools(), wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), nodes: map[string]*node{}}
+	m := &Monitor{
+		Options: options,
+		work:    newPools(),
+		wake:    make(chan struct{}, 1),
+		changed: make(chan struct{}, 1),
+		nodes:   map[string]*node{},
+	}
 	var err error
 	m.metrics, err = newMetrics(options.Metrics)
 	return m, err
@@ -120,13 +132,23 @@ func (m *Monitor) note(object any) {
 	m.observe(d)
 }
 
-// observe records the state of an AzDriverNode. A heartbeat that differs from the last one is a sign of life, even if it is
-// earlier by the node's clock: after a reboot that clock may show any time.
+// observe records the state of an AzDriverNode. A heartbeat that differs from the last one is a
+// sign of life, even if it is earlier by the node's clock: after a reboot that clock may show any
+// time.
 func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 	now := m.Clock.Now()
 	n, known := m.nodes[d.Name]
 	if !known {
-		n = &node{name: d.Name, changed: now, health: nodehealth.Judgement{State: nodehealth.Healthy, Since: now, SilentFrom: now, Evidence: "this process has just begun to look"}}
+		n = &node{
+			name:    d.Name,
+			changed: now,
+			health: nodehealth.Judgement{
+				State:      nodehealth.Healthy,
+				Since:      now,
+				SilentFrom: now,
+				Evidence:   "this process has just begun to look",
+			},
+		}
 		m.nodes[d.Name] = n
 	}
 	if !n.probe.contradicted {
@@ -141,7 +163,8 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 		}
 	}
 	n.heartbeat = value
-	// The request of another process counts as well. One from before this process saw the node may have been answered.
+	// The request of another process counts as well. One from before this process saw the node may
+	// have been answered.
 	if asked := timeOf(d.Status.HeartbeatRequestedTime); !asked.Equal(n.request.value) {
 		n.request.value = asked
 		if known && beats == n.beats {
@@ -167,7 +190,8 @@ func (m *Monitor) forget(name string) {
 	m.notify(name)
 }
 
-// Health returns the health of a node. A node that this process has not observed yet is Healthy, which is its grace period.
+// Health returns the health of a node. A node that this process has not observed yet is Healthy,
+// which is its grace period.
 func (m *Monitor) Health(name string) nodehealth.Judgement {
 	v, heard := m.heard(name)
 	if !heard {
@@ -176,7 +200,8 @@ func (m *Monitor) Health(name string) nodehealth.Judgement {
 	return v
 }
 
-// RequestHeartbeat has a heartbeat requested from a node, if the node answers requests. It returns at once.
+// RequestHeartbeat has a heartbeat requested from a node, if the node answers requests. It returns
+// at once.
 func (m *Monitor) RequestHeartbeat(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

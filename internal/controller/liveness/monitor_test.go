@@ -135,7 +135,8 @@ func TestAPartitionOfTheControllerIsHeldBack(t *testing.T) {
 	}
 }
 
-// One of four nodes was lost and everything was taken from it. When a second one lost its power a minute later, the guard counted both, and nothing moved.
+// One of four nodes was lost and everything was taken from it. When a second one lost its power a
+// minute later, the guard counted both, and nothing moved.
 func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 	for name, test := range map[string]struct {
 		taint, proof bool
@@ -158,13 +159,17 @@ func TestTheGuardDoesNotCountANodeFromWhichEverythingWasTaken(t *testing.T) {
 			w.cut(nodes[1])
 			if test.restart {
 				for _, name := range w.names { // as the ConditionWriter has it written
-					w.drivers[name].Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue}}
+					w.drivers[name].Status.Conditions = []metav1.Condition{{
+						Type:   apiv1.NodeConditionProbeable,
+						Status: metav1.ConditionTrue,
+					}}
 				}
 				w.restart()
 			}
 			took, got := w.pass(20*time.Second, func() bool { return w.monitor.Health(nodes[1]).Fence() })
 			if got != test.fenced {
-				t.Errorf("the second node may be fenced: got %t, want %t; after %s: %+v", got, test.fenced, took, w.monitor.Health(nodes[1]))
+				t.Errorf("the second node may be fenced: got %t, want %t; after %s: %+v", got, test.fenced, took,
+					w.monitor.Health(nodes[1]))
 			}
 			if v := w.monitor.Health(nodes[1]); v.Guarded() == test.fenced {
 				t.Errorf("the guard holds the second node back: got %t, want %t: %+v", v.Guarded(), !test.fenced, v)
@@ -199,7 +204,8 @@ func TestAStoppedVMIsDownWithinFiveSeconds(t *testing.T) {
 				w.cut(n)
 				stop(w.machines[n])
 			}
-			took, down := w.pass(20*time.Second, func() bool { return w.state(nodes[0]) == nodehealth.Down && w.state(nodes[1]) == nodehealth.Down })
+			took, down := w.pass(20*time.Second,
+				func() bool { return w.state(nodes[0]) == nodehealth.Down && w.state(nodes[1]) == nodehealth.Down })
 			if !down || took > 5*time.Second || !w.monitor.Health(nodes[0]).Fence() {
 				t.Fatalf("after %s: %+v", took, w.monitor.Health(nodes[0]))
 			}

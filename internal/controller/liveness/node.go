@@ -7,7 +7,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// distrust is the number of contradictions, which are heartbeats that come while probes fail, after which probes are taken not to reach the node.
+// distrust is the number of contradictions, which are heartbeats that come while probes fail, after
+// which probes are taken not to reach the node.
 const distrust = 3
 
 // node is what this process has observed of one node.
@@ -15,9 +16,11 @@ type node struct {
 	name, vmID string
 	// promise is the promised interval in seconds.
 	promise int32
-	// heartbeat is the node's own time in its last heartbeat; changed is when this process saw it change.
+	// heartbeat is the node's own time in its last heartbeat; changed is when this process saw it
+	// change.
 	heartbeat, changed time.Time
-	// beats counts heartbeats, so that an answer to a question from before the last heartbeat is ignored.
+	// beats counts heartbeats, so that an answer to a question from before the last heartbeat is
+	// ignored.
 	beats uint64
 	// confirmed says that the API server itself still showed the last heartbeat when it was stale.
 	confirmed bool
@@ -47,7 +50,8 @@ type attempt struct {
 
 type probe struct {
 	attempt
-	// works says that the node has answered this process or an earlier one, and that heartbeats have not contradicted failures since.
+	// works says that the node has answered this process or an earlier one, and that heartbeats
+	// have not contradicted failures since.
 	works bool
 	// contradicted says that they did.
 	contradicted bool
@@ -63,7 +67,8 @@ type request struct {
 	possible bool
 	// wanted says that a heartbeat is wanted although no probe failed.
 	wanted bool
-	// value is the time that the AzDriverNode shows; seen is when this process saw a request that the node has not answered, zero for none.
+	// value is the time that the AzDriverNode shows; seen is when this process saw a request that
+	// the node has not answered, zero for none.
 	value, seen time.Time
 }
 
@@ -102,7 +107,8 @@ func (n *node) beat(now time.Time) {
 	n.probe.failures = 0
 }
 
-// requested records a request for a heartbeat that the API server has stored, when the node had sent that many beats.
+// requested records a request for a heartbeat that the API server has stored, when the node had
+// sent that many beats.
 func (n *node) requested(now time.Time, beats uint64) {
 	if beats == n.beats && n.request.seen.IsZero() {
 		n.request.seen = now
@@ -117,7 +123,8 @@ func (n *node) keep(c Connection) {
 	n.connection = c
 }
 
-// checkConnection notices that the connection has ended. A probe is due then. If the node did not answer on it, that probe failed.
+// checkConnection notices that the connection has ended. A probe is due then. If the node did not
+// answer on it, that probe failed.
 func (n *node) checkConnection(now time.Time) {
 	if n.connection == nil {
 		return
@@ -164,10 +171,17 @@ func (n *node) probed(result ProbeResult, beats uint64, now time.Time) {
 func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing bool) nodehealth.Signs {
 	from, silence := c.silence(n.changed)
 	s := nodehealth.Signs{
-		SilentFrom: from, Silence: silence, Patience: nodehealth.Patience(staleAfter, n.promise), Unanswered: n.unanswered(c),
-		WasSuspect: n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since), Contact: c.alive(now), Confirmed: n.confirmed,
-		ProbeWorks: probing && n.probe.works, ProbeFailures: n.probe.failures,
-		Power: n.azure.power, VMGone: n.azure.gone,
+		SilentFrom:    from,
+		Silence:       silence,
+		Patience:      nodehealth.Patience(staleAfter, n.promise),
+		Unanswered:    n.unanswered(c),
+		WasSuspect:    n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since),
+		Contact:       c.alive(now),
+		Confirmed:     n.confirmed,
+		ProbeWorks:    probing && n.probe.works,
+		ProbeFailures: n.probe.failures,
+		Power:         n.azure.power,
+		VMGone:        n.azure.gone,
 	}
 	if n.lease.duration > 0 {
 		_, s.LeaseAge = c.silence(n.lease.changed)
@@ -191,7 +205,8 @@ func (n *node) late(c contact, staleAfter time.Duration) bool {
 	return n.failing() || silence > nodehealth.Lateness(staleAfter, n.promise)
 }
 
-// overdue is for how long the heartbeat has been stale, or a request for one has gone without an answer; 0 or less if neither is so.
+// overdue is for how long the heartbeat has been stale, or a request for one has gone without an
+// answer; 0 or less if neither is so.
 func (n *node) overdue(c contact, staleAfter time.Duration) time.Duration {
 	_, silence := c.silence(n.changed)
 	return max(silence-nodehealth.Patience(staleAfter, n.promise), n.unanswered(c)-nodehealth.AnswerTimeout)
@@ -202,7 +217,8 @@ func (n *node) over(v nodehealth.Judgement) bool {
 	return n.stake.none && (v.State == nodehealth.Suspect || v.State == nodehealth.Lost)
 }
 
-// suspect says that the node may turn out to be lost: a probe failed, or if probes do not reach it, its heartbeat is late.
+// suspect says that the node may turn out to be lost: a probe failed, or if probes do not reach it,
+// its heartbeat is late.
 func (n *node) suspect(c contact, staleAfter time.Duration) bool {
 	return n.failing() || !n.probe.works && n.late(c, staleAfter)
 }

@@ -15,15 +15,17 @@ import (
 const (
 	probeTimeout       = 600 * time.Millisecond
 	defaultKubeletPort = 10250
-	// keepAlive is after how long without an answer the kernel probes a connection that is kept, and how long that probe may take.
+	// keepAlive is after how long without an answer the kernel probes a connection that is kept,
+	// and how long that probe may take.
 	keepAlive = time.Second
 	// connectionTimeout is the time in which a connection ends if the node does not answer.
 	connectionTimeout = 2 * keepAlive
 )
 
-// KubeletProber opens a TCP connection to the kubelet's port and keeps it. It sends nothing and does not check which program
-// answers, because an answer of the machine is enough. The kernels of both sides probe the connection every second (TCP
-// keepalive), so that it ends within connectionTimeout if the node does not answer.
+// KubeletProber opens a TCP connection to the kubelet's port and keeps it. It sends nothing and
+// does not check which program answers, because an answer of the machine is enough. The kernels of
+// both sides probe the connection every second (TCP keepalive), so that it ends within
+// connectionTimeout if the node does not answer.
 type KubeletProber struct {
 	// Dial opens the connection; nil for one that the kernel probes.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -37,7 +39,12 @@ func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult
 	}
 	dial := p.Dial
 	if dial == nil {
-		dial = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAlive, Interval: keepAlive, Count: 1}}).DialContext
+		dial = (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{
+			Enable:   true,
+			Idle:     keepAlive,
+			Interval: keepAlive,
+			Count:    1,
+		}}).DialContext
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -65,7 +72,8 @@ func keepOpen(conn net.Conn) *connection {
 	c := &connection{Conn: conn}
 	go func() {
 		state := isEnded
-		// The kubelet sends nothing before it is asked, so that this returns when the connection ends.
+		// The kubelet sends nothing before it is asked, so that this returns when the connection
+		// ends.
 		if _, err := conn.Read(make([]byte, 1)); err != nil && noAnswer(err) {
 			state = isUnanswered
 		}
@@ -84,7 +92,8 @@ func (c *connection) Ended() (ended, unanswered bool) {
 // Close implements Connection.
 func (c *connection) Close() { _ = c.Conn.Close() }
 
-// judgeDial distinguishes an answer, silence, and a failure of this process, for example if it has no file descriptors left.
+// judgeDial distinguishes an answer, silence, and a failure of this process, for example if it has
+// no file descriptors left.
 func judgeDial(err error) ProbeResult {
 	answered := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 	return ProbeResult{Answered: answered, Unknown: !answered && !noAnswer(err)}

@@ -17,7 +17,8 @@ import (
 // rare is the interval of nodes that are probed.
 const rare = 5 * time.Minute
 
-// addProbed adds n nodes that send heartbeats rarely and on request, in the middle of their intervals.
+// addProbed adds n nodes that send heartbeats rarely and on request, in the middle of their
+// intervals.
 func (w *world) addProbed(n int) []string {
 	w.Helper()
 	nodes := w.add(n, rare)
@@ -35,15 +36,18 @@ func TestAPowerCutBetweenTwoRareHeartbeatsIsDetectedWithinFourSeconds(t *testing
 	w.cut(victim)
 	took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
 	v := w.monitor.Health(victim)
-	if !lost || took > 3*time.Second || !v.Fence() || v.SilentFrom.Before(start) || !strings.Contains(v.Evidence, "of a request for one") {
-		t.Errorf("got %+v after %s; want it lost within 3 s of the end of the connection, by a request, and silent from then on", v, took)
+	if !lost || took > 3*time.Second || !v.Fence() || v.SilentFrom.Before(start) ||
+		!strings.Contains(v.Evidence, "of a request for one") {
+		t.Errorf("got %+v after %s; want it lost within 3 s of the end of the connection, by a request, and silent from then on",
+			v, took)
 	}
 	if w.requests[victim] != 1 {
 		t.Errorf("got %d requests for a heartbeat of the lost node, want 1", w.requests[victim])
 	}
 	for _, n := range nodes[1:] {
 		if w.state(n) != nodehealth.Healthy || w.requests[n] != 0 {
-			t.Errorf("%s, which is well: got %+v after %d requests, want it Healthy after none", n, w.monitor.Health(n), w.requests[n])
+			t.Errorf("%s, which is well: got %+v after %d requests, want it Healthy after none", n, w.monitor.Health(n),
+				w.requests[n])
 		}
 	}
 	w.sleep(time.Minute)
@@ -65,8 +69,10 @@ func TestTheTimeUntilALossIsKnownDoesNotDependOnThePings(t *testing.T) {
 		victim := w.addProbed(5)[0]
 		w.sleep(time.Duration(phase) * time.Second / 4)
 		w.cut(victim)
-		if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > nodehealth.AnswerTimeout+500*time.Millisecond {
-			t.Errorf("cut %d quarters of a second after a ping: got %+v after %s, want it lost within 2.5 s", phase, w.monitor.Health(victim), took)
+		if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > nodehealth.AnswerTimeout+
+			500*time.Millisecond {
+			t.Errorf("cut %d quarters of a second after a ping: got %+v after %s, want it lost within 2.5 s", phase,
+				w.monitor.Health(victim), took)
 		}
 	}
 }
@@ -104,8 +110,10 @@ func TestARequestThatAnotherProcessWroteCounts(t *testing.T) {
 	after.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.clock.Now()}
 	w.drivers[victim] = after
 	w.monitor.Handler().OnUpdate(before, after)
-	if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > 3*time.Second || w.requests[victim] != 0 {
-		t.Errorf("after %s and %d requests of its own: got %+v; want it lost within 3 s after none", took, w.requests[victim], w.monitor.Health(victim))
+	if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > 3*time.Second ||
+		w.requests[victim] != 0 {
+		t.Errorf("after %s and %d requests of its own: got %+v; want it lost within 3 s after none", took, w.requests[victim],
+			w.monitor.Health(victim))
 	}
 }
 
@@ -156,7 +164,8 @@ func TestAHeartbeatIsRequestedFromANodeThatPromisesToAnswer(t *testing.T) {
 	}
 }
 
-// A node must not rely on requests if an earlier controller said that it is probed, and this one is configured not to probe.
+// A node must not rely on requests if an earlier controller said that it is probed, and this one is
+// configured not to probe.
 func TestTheConditionSaysThatTheControllerDoesNotProbe(t *testing.T) {
 	w := newWorld(t, func(o *liveness.Options) { o.Prober = nil })
 	n := w.add(1, fast)[0]

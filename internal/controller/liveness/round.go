@@ -13,22 +13,27 @@ import (
 const (
 	// roundEvery is the time between two rounds.
 	roundEvery = 250 * time.Millisecond
-	// probeRarely is how often a node is probed that never answered, or that has been lost for long; probeSteadily if it has answered without a
-	// heartbeat for long; probeOften otherwise, unless the last probe left a connection open.
+	// probeRarely is how often a node is probed that never answered, or that has been lost for
+	// long; probeSteadily if it has answered without a heartbeat for long; probeOften otherwise,
+	// unless the last probe left a connection open.
 	probeRarely, probeSteadily, probeOften = 30 * time.Second, 5 * time.Second, probeTimeout
-	// askEvery is how often Azure, and the API server for a lease, is asked of a late node, and askRarely once it has been silent for long.
+	// askEvery is how often Azure, and the API server for a lease, is asked of a late node, and
+	// askRarely once it has been silent for long.
 	askEvery, askRarely = 5 * time.Second, 30 * time.Second
-	// askLost is how often Azure is asked of a node that is known to be lost. Two observers then stay below the 12 reads of a VM that Azure
-	// allows in a minute, and leave enough of the quota for a fence.
+	// askLost is how often Azure is asked of a node that is known to be lost. Two observers then
+	// stay below the 12 reads of a VM that Azure allows in a minute, and leave enough of the quota
+	// for a fence.
 	askLost = 15 * time.Second
 	// confirmEvery is how often a confirmation that failed is retried.
 	confirmEvery = time.Second
-	// stakeEvery is how often the cache is read for the volumes that a suspect or lost node has left.
+	// stakeEvery is how often the cache is read for the volumes that a suspect or lost node has
+	// left.
 	stakeEvery = time.Second
 	// requestEvery is how often a request for a heartbeat that could not be written is retried.
 	requestEvery = time.Second
-	// maxRequests is how many requests for heartbeats may be without an answer for less than nodehealth.AnswerTimeout. If the network of this
-	// process fails, the probes of all nodes fail at once, and the answers must not overload the API server.
+	// maxRequests is how many requests for heartbeats may be without an answer for less than
+	// nodehealth.AnswerTimeout. If the network of this process fails, the probes of all nodes fail
+	// at once, and the answers must not overload the API server.
 	maxRequests = 200
 	// long is for how long a node is overdue before no question about it is urgent any more.
 	long = time.Minute
@@ -49,7 +54,15 @@ const (
 )
 
 // bounds are how many pieces of work of each kind are in flight at once.
-var bounds = [kinds]int{pings: 1, probes: 64, requests: 16, questions: 4, leases: 8, confirmations: 16, stakes: 4}
+var bounds = [kinds]int{
+	pings:         1,
+	probes:        64,
+	requests:      16,
+	questions:     4,
+	leases:        8,
+	confirmations: 16,
+	stakes:        4,
+}
 
 type pools struct {
 	slots [kinds]chan struct{}
@@ -70,9 +83,9 @@ type runner struct {
 	run     func(kind, func())
 }
 
-// Tick does one round at the clock's present time: it makes the probes and questions that are due, one after the other, waits for
-// their answers, and judges. Silence counts only while the API server answers, so that Tick must be called at least every two
-// seconds of the clock.
+// Tick does one round at the clock's present time: it makes the probes and questions that are due,
+// one after the other, waits for their answers, and judges. Silence counts only while the API
+// server answers, so that Tick must be called at least every two seconds of the clock.
 func (m *Monitor) Tick(ctx context.Context) {
 	m.round(ctx, runner{reserve: func(kind) bool { return true }, run: func(_ kind, do func()) { do() }})
 }
@@ -116,7 +129,8 @@ func (p pools) reserve(k kind) bool {
 	}
 }
 
-// look is one kind of work on nodes: when it is due, and what it does with a node that had sent that many beats.
+// look is one kind of work on nodes: when it is due, and what it does with a node that had sent
+// that many beats.
 type look struct {
 	kind kind
 	try  func(*node) *attempt
@@ -151,7 +165,8 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 	m.judge(m.Clock.Now())
 }
 
-// undecided says whether the answer to a request for a heartbeat is overdue, but was not yet at the last answer of the API server. The next one decides.
+// undecided says whether the answer to a request for a heartbeat is overdue, but was not yet at the
+// last answer of the API server. The next one decides.
 func (m *Monitor) undecided(now time.Time) bool {
 	if !m.contact.alive(now) {
 		return false
@@ -160,14 +175,16 @@ func (m *Monitor) undecided(now time.Time) bool {
 		if n.request.seen.IsZero() {
 			continue
 		}
-		if from, silence := m.contact.silence(n.request.seen); silence <= nodehealth.AnswerTimeout && now.Sub(from) > nodehealth.AnswerTimeout {
+		if from, silence := m.contact.silence(n.request.seen); silence <= nodehealth.AnswerTimeout &&
+			now.Sub(from) > nodehealth.AnswerTimeout {
 			return true
 		}
 	}
 	return false
 }
 
-// step does the work that is due now, what has waited longest first. What is due does not depend on judgements of the same round.
+// step does the work that is due now, what has waited longest first. What is due does not depend on
+// judgements of the same round.
 func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	var work []func()
 	m.mu.Lock()
@@ -194,7 +211,8 @@ type dueLook struct {
 	nodes []*node
 }
 
-// due finds the nodes for which each of the looks is due, in the order of their last attempts, and then of their names, so that every node has its turn.
+// due finds the nodes for which each of the looks is due, in the order of their last attempts, and
+// then of their names, so that every node has its turn.
 func (m *Monitor) due(looks []look, now time.Time) []*dueLook {
 	all := make([]*dueLook, 0, len(looks))
 	for _, l := range looks {
@@ -237,12 +255,15 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 	return now.Sub(n.probe.at) >= every
 }
 
-// requestDue says whether a heartbeat has to be requested: the node's probe has failed, or a heartbeat is wanted.
+// requestDue says whether a heartbeat has to be requested: the node's probe has failed, or a
+// heartbeat is wanted.
 func (m *Monitor) requestDue(n *node, now time.Time) bool {
-	return m.contact.alive(now) && n.request.possible && (n.failing() || n.request.wanted) && n.request.seen.IsZero() && now.Sub(n.request.at) >= requestEvery
+	return m.contact.alive(now) && n.request.possible && (n.failing() || n.request.wanted) && n.request.seen.IsZero() &&
+		now.Sub(n.request.at) >= requestEvery
 }
 
-// openRequests counts the requests for heartbeats that are being written, or without an answer for less than nodehealth.AnswerTimeout.
+// openRequests counts the requests for heartbeats that are being written, or without an answer for
+// less than nodehealth.AnswerTimeout.
 func (m *Monitor) openRequests() int {
 	open := 0
 	for _, n := range m.nodes {
@@ -276,7 +297,8 @@ func (m *Monitor) patient(n *node) time.Duration {
 	return askEvery
 }
 
-// confirmationDue says whether the node would be lost if the API server confirmed its last heartbeat.
+// confirmationDue says whether the node would be lost if the API server confirmed its last
+// heartbeat.
 func (m *Monitor) confirmationDue(n *node, now time.Time) bool {
 	if n.confirmed || now.Sub(n.confirm.at) < confirmEvery {
 		return false

@@ -15,8 +15,9 @@ type subscription struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// Subscribe returns a source of requests: each names a node, in the namespace of the custom resources, whose health changed,
-// or which has been lost for as long as replicas are kept. A reconciler that starts late gets every node that is not Healthy.
+// Subscribe returns a source of requests: each names a node, in the namespace of the custom
+// resources, whose health changed, or which has been lost for as long as replicas are kept. A
+// reconciler that starts late gets every node that is not Healthy.
 func (m *Monitor) Subscribe() source.Source {
 	return source.Func(func(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 		s := &subscription{queue: queue}
@@ -36,7 +37,8 @@ func (m *Monitor) request(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Namespace, Name: node}}
 }
 
-// notify queues a node for the subscribers, and wakes the ConditionWriter. A queue that was shut down ignores it.
+// notify queues a node for the subscribers, and wakes the ConditionWriter. A queue that was shut
+// down ignores it.
 func (m *Monitor) notify(name string) {
 	signal(m.changed)
 	for _, s := range m.subscribers {

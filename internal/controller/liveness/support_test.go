@@ -32,7 +32,8 @@ func (g gauge) Collect(into chan<- prometheus.Metric) {
 	}
 	for _, f := range families {
 		if f.GetName() == g.name {
-			into <- prometheus.MustNewConstMetric(prometheus.NewDesc(g.name, f.GetHelp(), nil, nil), prometheus.GaugeValue, f.GetMetric()[0].GetGauge().GetValue())
+			into <- prometheus.MustNewConstMetric(prometheus.NewDesc(g.name, f.GetHelp(), nil, nil), prometheus.GaugeValue,
+				f.GetMetric()[0].GetGauge().GetValue())
 		}
 	}
 }

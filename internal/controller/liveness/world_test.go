@@ -48,7 +48,8 @@ type world struct {
 type machine struct {
 	// beats and answers say that heartbeats are sent and probes answered.
 	beats, answers bool
-	// onRequest says that the node promises to answer requests for heartbeats, which it does while beats.
+	// onRequest says that the node promises to answer requests for heartbeats, which it does while
+	// beats.
 	onRequest bool
 	interval  time.Duration
 	power     provisioner.PowerState
@@ -59,16 +60,30 @@ type machine struct {
 func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 	t.Helper()
 	w := &world{
-		T: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)), machines: map[string]*machine{}, drivers: map[string]*apiv1.AzDriverNode{},
-		probes: map[string]int{}, requests: map[string]int{}, questions: map[string]int{}, registry: prometheus.NewRegistry(),
+		T:         t,
+		clock:     clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)),
+		machines:  map[string]*machine{},
+		drivers:   map[string]*apiv1.AzDriverNode{},
+		probes:    map[string]int{},
+		requests:  map[string]int{},
+		questions: map[string]int{},
+		registry:  prometheus.NewRegistry(),
 		client: fake.NewClientBuilder().WithScheme(fakeapi.Scheme()).
 			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).Build(),
 	}
 	w.options = liveness.Options{
-		Reader: w.client, Instances: w, Namespace: namespace, Clock: w.clock, Prober: w,
-		StaleAfter: 6 * time.Second, MassLossThreshold: 45, Enabled: true, Metrics: w.registry,
+		Reader:            w.client,
+		Instances:         w,
+		Namespace:         namespace,
+		Clock:             w.clock,
+		Prober:            w,
+		StaleAfter:        6 * time.Second,
+		MassLossThreshold: 45,
+		Enabled:           true,
+		Metrics:           w.registry,
 		APIReader: interceptor.NewClient(w.client, interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+				options ...client.GetOption) error {
 				if w.outage {
 					return errors.New("no API server")
 				}
@@ -130,7 +145,8 @@ func (c connection) Ended() (ended, unanswered bool) { return !c.answers, !c.ans
 func (connection) Close() {}
 
 // request is the API server, when a heartbeat is requested.
-func (w *world) request(_ context.Context, _ client.Client, _ string, o client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+func (w *world) request(_ context.Context, _ client.Client, _ string, o client.Object, _ client.Patch,
+	_ ...client.SubResourcePatchOption) error {
 	if w.outage {
 		return errors.New("no API server")
 	}
@@ -167,13 +183,27 @@ func (w *world) add(n int, interval time.Duration) []string {
 	for range n {
 		name := fmt.Sprintf("node-%02d", len(w.names))
 		added, w.names = append(added, name), append(w.names, name)
-		w.machines[name] = &machine{beats: true, answers: true, interval: interval, power: provisioner.PowerRunning, next: w.clock.Now()}
+		w.machines[name] = &machine{
+			beats:    true,
+			answers:  true,
+			interval: interval,
+			power:    provisioner.PowerRunning,
+			next:     w.clock.Now(),
+		}
 		w.must(w.client.Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
-		d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: apiv1.AzDriverNodeSpec{VMID: name}}
+		d := &apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+			Spec:       apiv1.AzDriverNodeSpec{VMID: name},
+		}
 		w.drivers[name] = d
 		w.must(w.client.Create(w.Context(), &apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "vol-" + name},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: name, Role: apiv1.RolePrimary, Epoch: 1},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: "vol",
+				NodeName:   name,
+				Role:       apiv1.RolePrimary,
+				Epoch:      1,
+			},
 		}))
 		w.monitor.Handler().OnAdd(d, true)
 	}
@@ -192,7 +222,8 @@ func (w *world) beat(name string) {
 // write writes a heartbeat without an event about it.
 func (w *world) write(name string) {
 	d := w.drivers[name].DeepCopy()
-	d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: w.clock.Now()}, int32(w.machines[name].interval/time.Second)
+	d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: w.clock.Now()}, int32(
+		w.machines[name].interval/time.Second)
 	d.Status.HeartbeatOnRequest = w.machines[name].onRequest
 	w.drivers[name] = d
 }
@@ -227,7 +258,8 @@ func (w *world) cut(names ...string) {
 	}
 }
 
-// failOver does to a node's only volume what the failover does: it puts the taint on the Node, and the proof on the attachment.
+// failOver does to a node's only volume what the failover does: it puts the taint on the Node, and
+// the proof on the attachment.
 func (w *world) failOver(name string, taint, proof bool) {
 	w.Helper()
 	if taint {

@@ -35,14 +35,20 @@ type Nodes struct {
 
 // NewNodes makes a Nodes.
 func NewNodes(reader client.Reader, namespace string, c clock.PassiveClock, judge Judge) *Nodes {
-	return &Nodes{reader: reader, namespace: namespace, clock: c, judge: judge}
+	return &Nodes{
+		reader:    reader,
+		namespace: namespace,
+		clock:     c,
+		judge:     judge,
+	}
 }
 
 // Facts are what an attachment's next step needs to know of its node.
 type Facts struct {
 	// Identity says which VM the node is.
 	Identity identity.Identity
-	// ProviderVM is the VM that the providerID of a Node names that has no AzDriverNode; "" if there is none.
+	// ProviderVM is the VM that the providerID of a Node names that has no AzDriverNode; "" if
+	// there is none.
 	ProviderVM string
 	// MaxDataDisks is how many of the VM's data disks the driver may use; 0 if that is not known.
 	MaxDataDisks int32
@@ -81,7 +87,10 @@ func slots(d *apiv1.AzDriverNode) int32 {
 
 // read reads the objects of a node. They share memory with the cache and must not be changed.
 func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *corev1.Node, error) {
-	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{Namespace: n.namespace, Name: name}, client.UnsafeDisableDeepCopy)
+	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
+		Namespace: n.namespace,
+		Name:      name,
+	}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,8 +98,9 @@ func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *co
 	return d, node, err
 }
 
-// View returns a node as placement sees it that has an attachment of the volume already, or nil if it has no Node or no AzDriverNode: without its slots
-// and its other volumes, which decide only whether it may get one. Its objects share memory with the cache and must not be changed.
+// View returns a node as placement sees it that has an attachment of the volume already, or nil if
+// it has no Node or no AzDriverNode: without its slots and its other volumes, which decide only
+// whether it may get one. Its objects share memory with the cache and must not be changed.
 func (n *Nodes) View(ctx context.Context, name string) (*placement.NodeView, error) {
 	d, node, err := n.read(ctx, name)
 	if err != nil || d == nil || node == nil {
@@ -99,7 +109,8 @@ func (n *Nodes) View(ctx context.Context, name string) (*placement.NodeView, err
 	return n.view(ctx, d, node)
 }
 
-// Views returns every node that has a Node and an AzDriverNode. It looks at the whole cluster; only placement needs that.
+// Views returns every node that has a Node and an AzDriverNode. It looks at the whole cluster; only
+// placement needs that.
 func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	var all apiv1.AzDriverNodeList
 	if err := n.reader.List(ctx, &all, client.InNamespace(n.namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -107,7 +118,8 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	}
 	views := make([]placement.NodeView, 0, len(all.Items))
 	for i := range all.Items {
-		node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name}, client.UnsafeDisableDeepCopy)
+		node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
+			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +144,11 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 		return nil, err
 	}
 	return &placement.NodeView{
-		Node: node, Zone: identity.Zone, Location: identity.Location, Health: n.health(d, node, identity), FreeSlots: -1,
+		Node:      node,
+		Zone:      identity.Zone,
+		Location:  identity.Location,
+		Health:    n.health(d, node, identity),
+		FreeSlots: -1,
 	}, nil
 }
 
@@ -163,7 +179,9 @@ func (n *Nodes) addSlots(ctx context.Context, v *placement.NodeView, d *apiv1.Az
 func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity identity.Identity) nodehealth.State {
 	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
 	return nodehealth.ForReplicas(nodehealth.ReplicaSigns{
-		Judgement: n.judge.Health(d.Name), Node: node, Now: n.clock.Now(),
-		Usable: identity.VMID != "" && (ready == nil || ready.Status == metav1.ConditionTrue),
+		Judgement: n.judge.Health(d.Name),
+		Node:      node,
+		Now:       n.clock.Now(),
+		Usable:    identity.VMID != "" && (ready == nil || ready.Status == metav1.ConditionTrue),
 	})
 }

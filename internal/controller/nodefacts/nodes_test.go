@@ -31,7 +31,8 @@ func silentFor(state nodehealth.State, d time.Duration) nodehealth.Judgement {
 	return nodehealth.Judgement{State: state, SilentFrom: now.Add(-d)}
 }
 
-// nodesOf makes a Nodes of one node "a". notReady is for how long its kubelet has not been ready; negative if it is.
+// nodesOf makes a Nodes of one node "a". notReady is for how long its kubelet has not been ready;
+// negative if it is.
 func nodesOf(t *testing.T, judgement nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *nodefacts.Nodes {
 	t.Helper()
 	if objects == nil {
@@ -41,29 +42,44 @@ func nodesOf(t *testing.T, judgement nodehealth.Judgement, notReady time.Duratio
 			ready.Status, ready.LastTransitionTime = corev1.ConditionUnknown, metav1.NewTime(now.Add(-notReady))
 		}
 		node.Status.Conditions = []corev1.NodeCondition{ready}
-		objects = []client.Object{node, &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}}
+		objects = []client.Object{node, &apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+			Spec:       apiv1.AzDriverNodeSpec{VMID: vm},
+		}}
 	}
 	c := fakeapi.With(objects...).
 		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
-		WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).Build()
+		WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM,
+		nodeidentity.Keys).Build()
 	return nodefacts.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(judgement))
 }
 
 func TestHealthForReplicasNeedsEverythingThatTheCacheHolds(t *testing.T) {
 	notReady := &apiv1.AzDriverNode{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm},
-		Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionFalse}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: vm},
+		Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{{
+			Type:   apiv1.NodeConditionReady,
+			Status: metav1.ConditionFalse,
+		}}},
 	}
-	readyNode := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}}
+	readyNode := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+	}
 	for name, c := range map[string]struct {
 		nodes *nodefacts.Nodes
 		want  nodehealth.State
 	}{
-		"a healthy node whose kubelet is ready":          {nodesOf(t, silentFor(nodehealth.Healthy, 0), -1), nodehealth.Healthy},
-		"a healthy node whose node plug-in is not ready": {nodesOf(t, silentFor(nodehealth.Healthy, 0), -1, readyNode, notReady), nodehealth.Suspect},
-		"a node that is lost within the grace period":    {nodesOf(t, silentFor(nodehealth.Lost, 50*time.Second), -1), nodehealth.Suspect},
-		"a node that is lost after the grace period":     {nodesOf(t, silentFor(nodehealth.Lost, 61*time.Second), -1), nodehealth.Lost},
-		"a kubelet that is not ready for too long":       {nodesOf(t, silentFor(nodehealth.Healthy, 0), 301*time.Second), nodehealth.Lost},
+		"a healthy node whose kubelet is ready": {nodesOf(t, silentFor(nodehealth.Healthy, 0), -1), nodehealth.Healthy},
+		"a healthy node whose node plug-in is not ready": {nodesOf(t, silentFor(nodehealth.Healthy, 0), -1, readyNode, notReady),
+			nodehealth.Suspect},
+		"a node that is lost within the grace period": {nodesOf(t, silentFor(nodehealth.Lost, 50*time.Second), -1),
+			nodehealth.Suspect},
+		"a node that is lost after the grace period": {nodesOf(t, silentFor(nodehealth.Lost, 61*time.Second), -1),
+			nodehealth.Lost},
+		"a kubelet that is not ready for too long": {nodesOf(t, silentFor(nodehealth.Healthy, 0), 301*time.Second),
+			nodehealth.Lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if v, err := c.nodes.View(t.Context(), "a"); err != nil || v.Health != c.want {
@@ -76,15 +92,17 @@ func TestHealthForReplicasNeedsEverythingThatTheCacheHolds(t *testing.T) {
 // Its VM is not established, so that a disk that is attached to the node could be another node's.
 func TestANodeThatContradictsItsProviderIDGetsNoReplicas(t *testing.T) {
 	node := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vm + "-b"},
-		Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec:       corev1.NodeSpec{ProviderID: "azure://" + vm + "-b"},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}
 	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm}}
 	nodes := nodesOf(t, silentFor(nodehealth.Healthy, 0), -1, node, d)
 	if v, err := nodes.View(t.Context(), "a"); err != nil || v.Health != nodehealth.Suspect {
 		t.Errorf("got health %q, %v; want %q", v.Health, err, nodehealth.Suspect)
 	}
-	if facts, err := nodes.Facts(t.Context(), "a"); err != nil || facts.Identity.VMID != "" || facts.Identity.Reason != identity.ReasonVMContradicted {
+	if facts, err := nodes.Facts(t.Context(), "a"); err != nil || facts.Identity.VMID != "" ||
+		facts.Identity.Reason != identity.ReasonVMContradicted {
 		t.Errorf("got %+v, %v; want no VM, for the reason %s", facts.Identity, err, identity.ReasonVMContradicted)
 	}
 }

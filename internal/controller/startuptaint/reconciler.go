@@ -1,10 +1,11 @@
-// Package startuptaint removes the taint with which clusters keep pods off a new node until its storage works:
-// <driver>/agent-not-ready, with any effect. The component that creates nodes sets it (the template of a node pool or
-// of an autoscaler); the controller removes it once the node's plug-in is registered with the kubelet of this Node.
-// The node plug-in cannot remove it: it may not write Nodes (law 7).
+// Package startuptaint removes the taint with which clusters keep pods off a new node until its
+// storage works: <driver>/agent-not-ready, with any effect. The component that creates nodes sets
+// it (the template of a node pool or of an autoscaler); the controller removes it once the node's
+// plug-in is registered with the kubelet of this Node. The node plug-in cannot remove it: it may
+// not write Nodes (law 7).
 //
-// The leader runs it. It keeps nothing in memory: a tainted Node is reconciled again whenever its AzDriverNode or
-// CSINode changes.
+// The leader runs it. It keeps nothing in memory: a tainted Node is reconciled again whenever its
+// AzDriverNode or CSINode changes.
 package startuptaint
 
 import (
@@ -73,7 +74,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		ctrl.LoggerFrom(ctx).V(1).Info("the start-up taint remains", "node", cached.Name, "reason", waits)
 		return reconcile.Result{}, err
 	}
-	// A patch of a list replaces it, so it needs the current list, and fails if the list changes before the patch.
+	// A patch of a list replaces it, so it needs the current list, and fails if the list changes
+	// before the patch.
 	node := &corev1.Node{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -93,7 +95,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("removed the start-up taint", "node", node.Name, "taint", Key(r.DriverName))
-	r.Events.Eventf(node, nil, corev1.EventTypeNormal, ReasonRemoved, "RemoveTaint", "driver %s is ready: removed the taint %s", r.DriverName, Key(r.DriverName))
+	r.Events.Eventf(node, nil, corev1.EventTypeNormal, ReasonRemoved, "RemoveTaint", "driver %s is ready: removed the taint %s",
+		r.DriverName, Key(r.DriverName))
 	return reconcile.Result{}, nil
 }
 
@@ -103,9 +106,9 @@ func (r *Reconciler) tainted(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, r.ours)
 }
 
-// waitsFor says what a node's driver still lacks; "" for nothing. A machine that was re-created under an old name may
-// still have the AzDriverNode of the old one, so the CSINode, which belongs to the Node, must list the driver too,
-// with the number of volumes that the scheduler counts to.
+// waitsFor says what a node's driver still lacks; "" for nothing. A machine that was re-created
+// under an old name may still have the AzDriverNode of the old one, so the CSINode, which belongs
+// to the Node, must list the driver too, with the number of volumes that the scheduler counts to.
 func (r *Reconciler) waitsFor(ctx context.Context, node *corev1.Node) (string, error) {
 	csiNode := &storagev1.CSINode{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: node.Name}, csiNode); client.IgnoreNotFound(err) != nil {

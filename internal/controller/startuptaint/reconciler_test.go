@@ -46,7 +46,11 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, ControlPlane: controlplane.New(t, controlplane.Options{Quiet: true,
 		With: func(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
 			return startuptaint.New(startuptaint.Options{
-				Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("test"), DriverName: controlplane.DriverName, Workers: 1,
+				Client:     mgr.GetClient(),
+				Reader:     mgr.GetAPIReader(),
+				Events:     mgr.GetEventRecorder("test"),
+				DriverName: controlplane.DriverName,
+				Workers:    1,
 			}).SetUp(mgr, namespace)
 		}})}
 	return w.with("node")
@@ -55,14 +59,18 @@ func newWorld(t *testing.T) *world {
 // with is the same cluster with another new node.
 func (w *world) with(name string) *world {
 	w.t.Helper()
-	other := &world{t: w.t, ControlPlane: w.ControlPlane, node: &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + name},
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
-			{Key: otherTaint, Effect: corev1.TaintEffectNoSchedule},
-			{Key: v1Taint, Effect: corev1.TaintEffectNoExecute},
-			{Key: v1Taint, Effect: corev1.TaintEffectNoSchedule},
-		}},
-	}}
+	other := &world{
+		t:            w.t,
+		ControlPlane: w.ControlPlane,
+		node: &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: w.Namespace + "-" + name},
+			Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+				{Key: otherTaint, Effect: corev1.TaintEffectNoSchedule},
+				{Key: v1Taint, Effect: corev1.TaintEffectNoExecute},
+				{Key: v1Taint, Effect: corev1.TaintEffectNoSchedule},
+			}},
+		},
+	}
 	other.make(other.node)
 	return other
 }
@@ -81,7 +89,11 @@ func (w *world) register(edit func(*storagev1.CSINode)) *storagev1.CSINode {
 			{APIVersion: "v1", Kind: "Node", Name: w.node.Name, UID: w.node.UID},
 		}},
 		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-			{Name: controlplane.DriverName, NodeID: w.node.Name, Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(8))}},
+			{
+				Name:        controlplane.DriverName,
+				NodeID:      w.node.Name,
+				Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(8))},
+			},
 		}},
 	}
 	if edit != nil {
@@ -94,7 +106,10 @@ func (w *world) register(edit func(*storagev1.CSINode)) *storagev1.CSINode {
 // report is what the node plug-in writes.
 func (w *world) report(ready bool) {
 	w.t.Helper()
-	w.make(&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.node.Name}, Spec: apiv1.AzDriverNodeSpec{VMID: "vm"}})
+	w.make(&apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.node.Name},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: "vm"},
+	})
 	w.say(ready)
 }
 
@@ -105,7 +120,11 @@ func (w *world) say(ready bool) {
 		status = metav1.ConditionTrue
 	}
 	w.Report(w.node.Name, func(s *apiv1.AzDriverNodeStatus) {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: apiv1.NodeConditionReady, Status: status, Reason: "Test"})
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type:   apiv1.NodeConditionReady,
+			Status: status,
+			Reason: "Test",
+		})
 	})
 }
 

@@ -18,13 +18,18 @@ func TestAVolumeIsForgottenOnlyIfTheAPIServerHasNoPersistentVolumeOfIt(t *testin
 		handle    string
 		forgotten bool
 	}{
-		"there is none":                      {"", true},
-		"the cache does not have it yet":     {"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d", false},
-		"one of the name is of another disk": {"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/other", true},
+		"there is none":                  {"", true},
+		"the cache does not have it yet": {"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d", false},
+		"one of the name is of another disk": {"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/other",
+			true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v", UID: "1"}}
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "n",
+				Name:      "v",
+				UID:       "1",
+			}}
 			v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name = "s", "rg", "d"
 			v.Status.PersistentVolume = "pv"
 			api := fakeapi.With(v).WithStatusSubresource(v).Build()

@@ -20,13 +20,20 @@ type metrics struct {
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		wantedGauge:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "azuredisk_replicas_wanted", Help: "Attachment replicas that there should be."}),
-		attachedGauge: prometheus.NewGauge(prometheus.GaugeOpts{Name: "azuredisk_replicas_attached", Help: "Attachment replicas that are attached."}),
+		wantedGauge: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "azuredisk_replicas_wanted",
+			Help: "Attachment replicas that there should be.",
+		}),
+		attachedGauge: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "azuredisk_replicas_attached",
+			Help: "Attachment replicas that are attached.",
+		}),
 		removals: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_replica_removals_total", Help: "Attachment replicas that the controller removed, by reason.",
 		}, []string{"reason"}),
 		cleanUps: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_replica_clean_ups_total", Help: "Attachment replicas that were cleaned up because their volume has no use for them, by reason.",
+			Name: "azuredisk_replica_clean_ups_total",
+			Help: "Attachment replicas that were cleaned up because their volume has no use for them, by reason.",
 		}, []string{"reason"}),
 		volumes: map[string][2]int{},
 	}

@@ -1,7 +1,8 @@
-// Package volume reconciles AzVolumes: it creates, grows and deletes their disks, keeps as many replicas as there
-// should be, completes interrupted hand-overs, and cleans up.
+// Package volume reconciles AzVolumes: it creates, grows and deletes their disks, keeps as many
+// replicas as there should be, completes interrupted hand-overs, and cleans up.
 //
-// What to do is decided in package plan. Azure is called in jobs beside the reconciler, never by it.
+// What to do is decided in package plan. Azure is called in jobs beside the reconciler, never by
+// it.
 package volume
 
 import (
@@ -59,8 +60,8 @@ type Options struct {
 	DriverName string
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
-	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned move cordons for
-	// seconds and must not replace any. 0 for a minute.
+	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned
+	// move cordons for seconds and must not replace any. 0 for a minute.
 	DrainGrace time.Duration
 	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
@@ -88,7 +89,8 @@ func New(options Options) (*Reconciler, error) {
 	return &Reconciler{Options: options, metrics: m}, nil
 }
 
-// observed is a volume and what belongs to it. The objects are the cache's own, and only to be read.
+// observed is a volume and what belongs to it. The objects are the cache's own, and only to be
+// read.
 type observed struct {
 	volume      *apiv1.AzVolume
 	attachments []*apiv1.AzVolumeAttachment
@@ -121,7 +123,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 }
 
 func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, error) {
-	o := observed{volume: v, job: r.Jobs.Job(v), now: r.Clock.Now()}
+	o := observed{
+		volume: v,
+		job:    r.Jobs.Job(v),
+		now:    r.Clock.Now(),
+	}
 	var err error
 	if o.attachments, err = index.Attachments(ctx, r.Client, v.Namespace, index.AttachmentVolume, v.Name); err != nil {
 		return o, err
@@ -132,8 +138,12 @@ func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, 
 
 func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error) {
 	step := disk.Next(disk.Input{
-		Now: o.now, Volume: o.volume, HasFinalizer: controllerutil.ContainsFinalizer(o.volume, apiv1.Finalizer),
-		Attachments: o.attachments, PersistentVolume: o.pv, Job: o.job,
+		Now:              o.now,
+		Volume:           o.volume,
+		HasFinalizer:     controllerutil.ContainsFinalizer(o.volume, apiv1.Finalizer),
+		Attachments:      o.attachments,
+		PersistentVolume: o.pv,
+		Job:              o.job,
 	})
 	if step.AddFinalizer || step.RemoveFinalizer {
 		return 0, r.setFinalizer(ctx, o.volume, step)
@@ -152,7 +162,8 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	}
 	if !written && o.job.Phase == operation.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
-		// What was asked for while the job ran has not been looked at, and no event will say so again.
+		// What was asked for while the job ran has not been looked at, and no event will say so
+		// again.
 		step.RequeueAfter = operation.Sooner(step.RequeueAfter, index.ConflictRetry)
 	}
 	if step.Spec != nil {
@@ -178,13 +189,17 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	return operation.Sooner(step.RequeueAfter, after), err
 }
 
-// record records the filesystem that the primary's node reports, how that node is fenced, and that the node uses the disk.
+// record records the filesystem that the primary's node reports, how that node is fenced, and that
+// the node uses the disk.
 func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) error {
 	primary := o.volume.Status.Primary
 	if primary == nil || primary.NodeName == "" {
 		return nil
 	}
-	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{Namespace: o.volume.Namespace, Name: primary.NodeName}, client.UnsafeDisableDeepCopy)
+	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+		Namespace: o.volume.Namespace,
+		Name:      primary.NodeName,
+	}, client.UnsafeDisableDeepCopy)
 	if err != nil || report == nil {
 		return err
 	}
@@ -215,14 +230,15 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 	return nil
 }
 
-// forget deletes the object of a volume, and does not touch the disk. It is a conflict if the volume has changed, or
-// if the API server has the PersistentVolume: the cache of PersistentVolumes can be behind that of AzVolumes, in
-// which another leader has recorded it.
+// forget deletes the object of a volume, and does not touch the disk. It is a conflict if the
+// volume has changed, or if the API server has the PersistentVolume: the cache of PersistentVolumes
+// can be behind that of AzVolumes, in which another leader has recorded it.
 func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) error {
 	pv := &corev1.PersistentVolume{}
 	switch err := r.Reader.Get(ctx, client.ObjectKey{Name: v.Status.PersistentVolume}, pv); {
 	case err == nil && (pv.Spec.AzureDisk != nil || pv.Spec.CSI != nil && index.IsOf(v, pv)):
-		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("PersistentVolume %s is there", pv.Name))
+		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name,
+			fmt.Errorf("PersistentVolume %s is there", pv.Name))
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("read PersistentVolume %s before its volume is forgotten: %w", v.Status.PersistentVolume, err)
 	}
@@ -244,20 +260,25 @@ func (r *Reconciler) writeStatus(ctx context.Context, o observed, step disk.Step
 		return false, fmt.Errorf("write status of volume: %w", err)
 	}
 	if o.volume.Status.State != step.Status.State || turned(&o.volume.Status, &step.Status) {
-		ctrl.LoggerFrom(ctx).Info("volume changes state", "volume", o.volume.Name, "state", step.Status.State, "reason", step.Reason, "message", step.Message)
+		ctrl.LoggerFrom(ctx).Info("volume changes state", "volume", o.volume.Name, "state", step.Status.State, "reason",
+			step.Reason, "message", step.Message)
 		r.event(o.volume, step.Warning, step.Reason, step.Message)
 	}
 	return true, nil
 }
 
-// turned reports whether the disk came to match the spec or its record, or ceased to, or does so for another reason.
+// turned reports whether the disk came to match the spec or its record, or ceased to, or does so
+// for another reason.
 func turned(before, after *apiv1.AzVolumeStatus) bool {
-	now, then := meta.FindStatusCondition(after.Conditions, disk.ConditionDiskChanged), meta.FindStatusCondition(before.Conditions, disk.ConditionDiskChanged)
+	now, then := meta.FindStatusCondition(after.Conditions,
+		disk.ConditionDiskChanged), meta.FindStatusCondition(before.Conditions, disk.ConditionDiskChanged)
 	if now != nil && (then == nil || now.Reason != then.Reason || now.Message != then.Message) {
 		return true
 	}
-	is, was := meta.FindStatusCondition(after.Conditions, disk.ConditionUpdated), meta.FindStatusCondition(before.Conditions, disk.ConditionUpdated)
-	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == disk.ReasonUpdateRefused && is.Message != was.Message)
+	is, was := meta.FindStatusCondition(after.Conditions, disk.ConditionUpdated), meta.FindStatusCondition(before.Conditions,
+		disk.ConditionUpdated)
+	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == disk.ReasonUpdateRefused &&
+		is.Message != was.Message)
 }
 
 // writeSpec reverts what was refused.
@@ -287,15 +308,19 @@ func (r *Reconciler) event(v *apiv1.AzVolume, warning bool, reason, message stri
 	}
 }
 
-// start starts the job of a step. If the status did not have to be written, which would have shown a change, the
-// object is read again first: a step derived from an old copy must not reach Azure.
+// start starts the job of a step. If the status did not have to be written, which would have shown
+// a change, the object is read again first: a step derived from an old copy must not reach Azure.
 func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Step, written bool) error {
 	if !written {
 		if err := r.unchanged(ctx, v); err != nil {
 			return err
 		}
 	}
-	disks := diskWork{cloud: r.Cloud, reader: r.Reader, cache: r.Client}
+	disks := diskWork{
+		cloud:  r.Cloud,
+		reader: r.Reader,
+		cache:  r.Client,
+	}
 	switch step.Start {
 	case operation.WorkCreateDisk:
 		r.Jobs.Start(v, step.Start, step.Status.Operation, disks.create(v, step.Resume))
@@ -313,15 +338,17 @@ func (r *Reconciler) start(ctx context.Context, v *apiv1.AzVolume, step disk.Ste
 	return nil
 }
 
-// unchanged returns a conflict if the volume has changed since the cache read it. The attachments in the cache may be
-// newer than the volume: one of them may belong to an ownership that the cached volume does not show yet.
+// unchanged returns a conflict if the volume has changed since the cache read it. The attachments
+// in the cache may be newer than the volume: one of them may belong to an ownership that the cached
+// volume does not show yet.
 func (r *Reconciler) unchanged(ctx context.Context, v *apiv1.AzVolume) error {
 	current := &apiv1.AzVolume{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), current); err != nil {
 		return fmt.Errorf("read volume again: %w", err)
 	}
 	if current.ResourceVersion != v.ResourceVersion {
-		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name, fmt.Errorf("it changed"))
+		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name,
+			fmt.Errorf("it changed"))
 	}
 	return nil
 }

@@ -33,12 +33,18 @@ type replicaPlan struct {
 func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan, error) {
 	p := replicaPlan{repair: ownership.Repairs(o.volume, o.attachments, o.now)}
 	in := placement.Input{
-		Now: o.now, Volume: o.volume, PersistentVolume: o.pv, Attachments: o.attachments,
-		ReservedSlots: r.ReservedSlots, CleanUpDelay: r.CleanUpDelay, DrainGrace: r.DrainGrace,
+		Now:              o.now,
+		Volume:           o.volume,
+		PersistentVolume: o.pv,
+		Attachments:      o.attachments,
+		ReservedSlots:    r.ReservedSlots,
+		CleanUpDelay:     r.CleanUpDelay,
+		DrainGrace:       r.DrainGrace,
 	}
 	p.target = placement.ReplicaTarget(in)
 	for _, a := range o.attachments {
-		if a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil && a.Status.State == apiv1.AttachmentAttached && !ownership.OwnedBy(o.volume, a.Spec.NodeName) {
+		if a.Spec.Role == apiv1.RoleReplica && a.DeletionTimestamp == nil && a.Status.State == apiv1.AttachmentAttached &&
+			!ownership.OwnedBy(o.volume, a.Spec.NodeName) {
 			p.attached++
 		}
 	}
@@ -57,18 +63,23 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	status.Replicas = nil
 	if o.volume.Spec.MaxMountReplicaCount == 0 && len(p.Kept) == 0 {
-		if c := meta.FindStatusCondition(status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Reason == placement.ReasonReplicaKept {
+		if c := meta.FindStatusCondition(status.Conditions, placement.ConditionReplicasAttached); c != nil &&
+			c.Reason == placement.ReasonReplicaKept {
 			meta.RemoveStatusCondition(&status.Conditions, c.Type)
 		}
 		return
 	}
-	// For some seconds of each move there is one replica more than wanted. Two more writes for that would delay the move.
+	// For some seconds of each move there is one replica more than wanted. Two more writes for that
+	// would delay the move.
 	if o.volume.Spec.MaxMountReplicaCount > 0 {
 		status.Replicas = &apiv1.ReplicaCount{Ready: int32(min(p.attached, p.target.Floor)), Wanted: int32(p.target.Floor)}
 	}
 	c := metav1.Condition{
-		Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue, Reason: placement.ReasonReplicasAttached,
-		ObservedGeneration: o.volume.Generation, LastTransitionTime: metav1.NewTime(o.now),
+		Type:               placement.ConditionReplicasAttached,
+		Status:             metav1.ConditionTrue,
+		Reason:             placement.ReasonReplicasAttached,
+		ObservedGeneration: o.volume.Generation,
+		LastTransitionTime: metav1.NewTime(o.now),
 	}
 	switch {
 	case p.target.Floor == 0 && len(p.Kept) > 0:
@@ -114,11 +125,13 @@ func (r *Reconciler) actOnReplicas(ctx context.Context, o observed, p replicaPla
 	return after, nil
 }
 
-// placeRetry is when to search a place again, after there was none: free slots cause no event of a volume. The wait
-// grows with the time for which replicas have been missing; nodes that are new or recover do not wait for it.
+// placeRetry is when to search a place again, after there was none: free slots cause no event of a
+// volume. The wait grows with the time for which replicas have been missing; nodes that are new or
+// recover do not wait for it.
 func placeRetry(o observed) time.Duration {
 	missing := time.Duration(0)
-	if c := meta.FindStatusCondition(o.volume.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(o.volume.Status.Conditions, placement.ConditionReplicasAttached); c != nil &&
+		c.Status == metav1.ConditionFalse {
 		missing = o.now.Sub(c.LastTransitionTime.Time)
 	}
 	return min(max(missing/2, firstPlaceRetry), lastPlaceRetry)
@@ -144,8 +157,9 @@ func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) e
 	return nil
 }
 
-// allSeen returns a conflict if the volume has an attachment that the cache does not know yet. That may be the
-// replica that the last step has created, and another one in its place would cost Azure an attach and a detach.
+// allSeen returns a conflict if the volume has an attachment that the cache does not know yet. That
+// may be the replica that the last step has created, and another one in its place would cost Azure
+// an attach and a detach.
 func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
 	current, err := index.Attachments(ctx, r.Reader, o.volume.Namespace, index.AttachmentVolume, o.volume.Name)
 	if err != nil {
@@ -153,14 +167,16 @@ func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
 	}
 	for _, a := range current {
 		if !slices.ContainsFunc(o.attachments, func(seen *apiv1.AzVolumeAttachment) bool { return seen.UID == a.UID }) {
-			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name, errors.New("it is new"))
+			return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name,
+				errors.New("it is new"))
 		}
 	}
 	return nil
 }
 
-// stillWanted reads the volume from the API server before replicas are cleaned up, because an ownership that the
-// cache does not know yet could need them. Without them the hand-over would be correct, but slower.
+// stillWanted reads the volume from the API server before replicas are cleaned up, because an
+// ownership that the cache does not know yet could need them. Without them the hand-over would be
+// correct, but slower.
 func (r *Reconciler) stillWanted(ctx context.Context, o observed, reason string) error {
 	if reason != placement.ReasonReplicasExpired && reason != placement.ReasonVolumeReleased {
 		return nil
@@ -211,18 +227,26 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		if err := r.setSpec(ctx, a, spec); err != nil {
 			return err
 		}
-		r.event(o.volume, true, attachment.ReasonRoleRepaired, "node "+a.Spec.NodeName+" is primary and its attachment was edited to be a replica")
+		r.event(o.volume, true, attachment.ReasonRoleRepaired,
+			"node "+a.Spec.NodeName+" is primary and its attachment was edited to be a replica")
 	}
 	if repair.Primary != "" {
-		// No release would delete the primary of an ownership that is over, or of an AzVolume that was lost.
+		// No release would delete the primary of an ownership that is over, or of an AzVolume that
+		// was lost.
 		if err := r.unchanged(ctx, o.volume); err != nil {
 			return err
 		}
-		spec := apiv1.AzVolumeAttachmentSpec{NodeName: repair.Primary, Role: apiv1.RolePrimary, Epoch: o.volume.Status.Primary.Epoch, ReadOnly: index.ReadOnly(o.pv)}
+		spec := apiv1.AzVolumeAttachmentSpec{
+			NodeName: repair.Primary,
+			Role:     apiv1.RolePrimary,
+			Epoch:    o.volume.Status.Primary.Epoch,
+			ReadOnly: index.ReadOnly(o.pv),
+		}
 		if err := r.create(ctx, o.volume, spec); err != nil {
 			return err
 		}
-		r.event(o.volume, true, attachment.ReasonPrimaryRecreated, "node "+repair.Primary+" is primary and its attachment was missing")
+		r.event(o.volume, true, attachment.ReasonPrimaryRecreated,
+			"node "+repair.Primary+" is primary and its attachment was missing")
 	}
 	return nil
 }
@@ -239,8 +263,12 @@ func (r *Reconciler) setSpec(ctx context.Context, a *apiv1.AzVolumeAttachment, s
 func (r *Reconciler) create(ctx context.Context, v *apiv1.AzVolume, spec apiv1.AzVolumeAttachmentSpec) error {
 	spec.VolumeName = v.Name
 	err := r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: v.Namespace, Name: apiv1.AttachmentName(v.Name, spec.NodeName), Finalizers: []string{apiv1.Finalizer}},
-		Spec:       spec,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  v.Namespace,
+			Name:       apiv1.AttachmentName(v.Name, spec.NodeName),
+			Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: spec,
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create attachment: %w", err)
@@ -248,8 +276,8 @@ func (r *Reconciler) create(ctx context.Context, v *apiv1.AzVolume, spec apiv1.A
 	return nil
 }
 
-// remove deletes an attachment unless it has changed since it was read: the replica to delete must not be the one
-// that has just been promoted.
+// remove deletes an attachment unless it has changed since it was read: the replica to delete must
+// not be the one that has just been promoted.
 func (r *Reconciler) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
 	if err != nil {

@@ -31,18 +31,34 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 		reason  string
 		message string
 	}{
-		"no replicas are asked for":                    {0, replicaPlan{}, nil, "", ""},
-		"one of two is there":                          {2, replicaPlan{target: placement.Target{Floor: 2}, attached: 1, Step: short}, &apiv1.ReplicaCount{Ready: 1, Wanted: 2}, placement.ReasonReplicasMissing, short.Why},
-		"one is on its way":                            {1, replicaPlan{target: placement.Target{Floor: 1}}, &apiv1.ReplicaCount{Wanted: 1}, placement.ReasonReplicasMissing, ""},
-		"all are there":                                {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 1}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
-		"one more is there in the middle of a move":    {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 2}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
-		"a volume that is not in use":                  {1, replicaPlan{}, &apiv1.ReplicaCount{}, placement.ReasonReplicasNotWanted, ""},
-		"not in use, and one holds off a node":         {1, replicaPlan{Step: kept}, &apiv1.ReplicaCount{}, placement.ReasonReplicaKept, why},
+		"no replicas are asked for": {0, replicaPlan{}, nil, "", ""},
+		"one of two is there": {2, replicaPlan{
+			target:   placement.Target{Floor: 2},
+			attached: 1,
+			Step:     short,
+		}, &apiv1.ReplicaCount{Ready: 1, Wanted: 2}, placement.ReasonReplicasMissing, short.Why},
+		"one is on its way": {1, replicaPlan{target: placement.Target{Floor: 1}}, &apiv1.ReplicaCount{Wanted: 1},
+			placement.ReasonReplicasMissing, ""},
+		"all are there": {1, replicaPlan{
+			target:   placement.Target{Floor: 1},
+			attached: 1,
+		}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
+		"one more is there in the middle of a move": {1, replicaPlan{
+			target:   placement.Target{Floor: 1},
+			attached: 2,
+		}, &apiv1.ReplicaCount{Ready: 1, Wanted: 1}, placement.ReasonReplicasAttached, ""},
+		"a volume that is not in use": {1, replicaPlan{}, &apiv1.ReplicaCount{},
+			placement.ReasonReplicasNotWanted, ""},
+		"not in use, and one holds off a node": {1, replicaPlan{Step: kept}, &apiv1.ReplicaCount{},
+			placement.ReasonReplicaKept, why},
 		"none are asked for, and one holds off a node": {0, replicaPlan{Step: kept}, nil, placement.ReasonReplicaKept, why},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := observed{volume: &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: test.maximum}}, now: time.Unix(1000, 0)}
+			o := observed{
+				volume: &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: test.maximum}},
+				now:    time.Unix(1000, 0),
+			}
 			var status apiv1.AzVolumeStatus
 			test.plan.status(o, &status)
 			if !equality.Semantic.DeepEqual(status.Replicas, test.want) {
@@ -62,7 +78,8 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 	}
 }
 
-// A replica's readOnly means nothing, and a lost attachment has none. Published again, the volume would be refused for ever, or could be written to.
+// A replica's readOnly means nothing, and a lost attachment has none. Published again, the volume
+// would be refused for ever, or could be written to.
 func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing.T) {
 	t.Parallel()
 	pv := func(readOnly bool) *corev1.PersistentVolume {
@@ -70,7 +87,13 @@ func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing
 	}
 	edited := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: apiv1.AttachmentName("v", "a")},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RoleReplica, Epoch: 2, ReadOnly: true},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: "v",
+			NodeName:   "a",
+			Role:       apiv1.RoleReplica,
+			Epoch:      2,
+			ReadOnly:   true,
+		},
 	}
 	for name, test := range map[string]struct {
 		there bool
@@ -85,7 +108,14 @@ func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v"}, Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}}}
+			v := &apiv1.AzVolume{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v"},
+				Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
+					NodeName: "a",
+					Epoch:    2,
+					State:    apiv1.OwnershipHeld,
+				}},
+			}
 			scheme := fakeapi.Scheme()
 			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v).Build()
 			o := observed{volume: v, pv: test.pv}
@@ -99,7 +129,11 @@ func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing
 				}
 				o.attachments = append(o.attachments, a)
 			}
-			r := &Reconciler{Options: Options{Client: api, Reader: api, Events: events.NewFakeRecorder(1)}}
+			r := &Reconciler{Options: Options{
+				Client: api,
+				Reader: api,
+				Events: events.NewFakeRecorder(1),
+			}}
 			if err := r.doRepair(t.Context(), o, ownership.Repairs(v, o.attachments, time.Unix(1000, 0))); err != nil {
 				t.Fatal(err)
 			}
@@ -107,14 +141,21 @@ func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(edited), a); err != nil {
 				t.Fatal(err)
 			}
-			if want := (apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RolePrimary, Epoch: 2, ReadOnly: test.want}); a.Spec != want {
+			if want := (apiv1.AzVolumeAttachmentSpec{
+				VolumeName: "v",
+				NodeName:   "a",
+				Role:       apiv1.RolePrimary,
+				Epoch:      2,
+				ReadOnly:   test.want,
+			}); a.Spec != want {
 				t.Errorf("got %+v, want %+v", a.Spec, want)
 			}
 		})
 	}
 }
 
-// The replica of a volume without replicas is kept and removed later: then nothing is left to say about it.
+// The replica of a volume without replicas is kept and removed later: then nothing is left to say
+// about it.
 func TestTheConditionOfAKeptReplicaEnds(t *testing.T) {
 	t.Parallel()
 	o := observed{volume: &apiv1.AzVolume{}, now: time.Unix(1000, 0)}
@@ -126,24 +167,41 @@ func TestTheConditionOfAKeptReplicaEnds(t *testing.T) {
 	}
 }
 
-// Deletion and changes of the disk detach it everywhere, but not from the node that holds off a fenced one.
+// Deletion and changes of the disk detach it everywhere, but not from the node that holds off a
+// fenced one.
 func TestDetachingEverywhereKeepsTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 	t.Parallel()
-	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v"}, Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{Epoch: 2, State: apiv1.OwnershipReleased}}}
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v"},
+		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{Epoch: 2, State: apiv1.OwnershipReleased}},
+	}
 	api := fake.NewClientBuilder().WithScheme(fakeapi.Scheme()).Build()
 	o := observed{volume: v}
 	for node, epoch := range map[string]int64{"a": 2, "x": 0, "y": 0} {
 		a := &apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: apiv1.AttachmentName("v", node)},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: apiv1.RoleReplica, Epoch: epoch},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: "v",
+				NodeName:   node,
+				Role:       apiv1.RoleReplica,
+				Epoch:      epoch,
+			},
 		}
 		if epoch > 0 {
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: epoch, Preemption: &apiv1.Preemption{NodeName: "x"}}
+			a.Status.Proof = &apiv1.ReleaseProof{
+				Kind:       apiv1.ProofPreempted,
+				Epoch:      epoch,
+				Preemption: &apiv1.Preemption{NodeName: "x"},
+			}
 		}
 		expect.Must(t, api.Create(t.Context(), a))
 		o.attachments = append(o.attachments, a)
 	}
-	r := &Reconciler{Options: Options{Client: api, Reader: api, Events: events.NewFakeRecorder(1)}}
+	r := &Reconciler{Options: Options{
+		Client: api,
+		Reader: api,
+		Events: events.NewFakeRecorder(1),
+	}}
 	expect.Must(t, r.detachAll(t.Context(), o, "test"))
 	var left apiv1.AzVolumeAttachmentList
 	expect.Must(t, api.List(t.Context(), &left))

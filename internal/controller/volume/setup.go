@@ -33,32 +33,36 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azvolume").
 		For(&apiv1.AzVolume{}).
-		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
-				return toVolume(a.Spec.VolumeName)
-			}
-			return nil
-		}), builder.WithPredicates(index.SinceStart)).
-		Watches(&corev1.PersistentVolume{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return toVolume(index.VolumeOf(o, r.DriverName))
-		}), builder.WithPredicates(index.SinceStart)).
-		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-			d, ok := o.(*apiv1.AzDriverNode)
-			if !ok {
+		Watches(&apiv1.AzVolumeAttachment{},
+			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+				if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
+					return toVolume(a.Spec.VolumeName)
+				}
 				return nil
-			}
-			names, err := index.Reported(ctx, r.Client, d)
-			if err != nil {
-				ctrl.LoggerFrom(ctx).Error(err, "volumes of a report not found", "node", d.Name)
-			}
-			var requests []reconcile.Request
-			for _, name := range names {
-				requests = append(requests, toVolume(name)...)
-			}
-			return requests
-		}), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
+			}), builder.WithPredicates(index.SinceStart)).
+		Watches(&corev1.PersistentVolume{},
+			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+				return toVolume(index.VolumeOf(o, r.DriverName))
+			}), builder.WithPredicates(index.SinceStart)).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(
+			func(ctx context.Context, o client.Object) []reconcile.Request {
+				d, ok := o.(*apiv1.AzDriverNode)
+				if !ok {
+					return nil
+				}
+				names, err := index.Reported(ctx, r.Client, d)
+				if err != nil {
+					ctrl.LoggerFrom(ctx).Error(err, "volumes of a report not found", "node", d.Name)
+				}
+				var requests []reconcile.Request
+				for _, name := range names {
+					requests = append(requests, toVolume(name)...)
+				}
+				return requests
+			}), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
 		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(index.Changed(impaired))).
-		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas), builder.WithPredicates(onlySuitabilityChanged)).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas),
+			builder.WithPredicates(onlySuitabilityChanged)).
 		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
@@ -69,9 +73,10 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// onNode requests the volumes that have an attachment on a node, and the volumes that lack replicas, which may find a place
-// there. Of the nodes in the initial list it requests nothing: each volume in the cache is requested itself, and no volume is reconciled
-// before the cache has all nodes. To search the volumes that lack replicas for each of them would take quadratic time.
+// onNode requests the volumes that have an attachment on a node, and the volumes that lack
+// replicas, which may find a place there. Of the nodes in the initial list it requests nothing:
+// each volume in the cache is requested itself, and no volume is reconciled before the cache has
+// all nodes. To search the volumes that lack replicas for each of them would take quadratic time.
 func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
@@ -80,12 +85,16 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 		}
 		requests := make([]reconcile.Request, 0, len(here))
 		for _, a := range here {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: a.Spec.VolumeName}})
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{
+				Namespace: namespace,
+				Name:      a.Spec.VolumeName,
+			}})
 		}
 		return append(requests, r.lacking(ctx, namespace)...)
 	})
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		CreateFunc: func(ctx context.Context, e event.CreateEvent,
+			queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 			if !e.IsInInitialList {
 				all.Create(ctx, e, queue)
 			}
@@ -102,7 +111,8 @@ func (r *Reconciler) lackingReplicas(ctx context.Context, o client.Object) []rec
 
 func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.Request {
 	var list apiv1.AzVolumeList
-	lacking, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, namespace, index.VolumeReplicas, index.VolumeReplicasMissing)
+	lacking, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, namespace, index.VolumeReplicas,
+		index.VolumeReplicasMissing)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "volumes that lack replicas not found")
 	}
@@ -113,8 +123,9 @@ func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.
 	return requests
 }
 
-// impaired is why a node cannot keep its replicas, or its primary: the conditions that are not true. What a new node has at once, and its capacity, change
-// nothing for a disk that is attached already.
+// impaired is why a node cannot keep its replicas, or its primary: the conditions that are not
+// true. What a new node has at once, and its capacity, change nothing for a disk that is attached
+// already.
 func impaired(d *apiv1.AzDriverNode) any {
 	found := statuses(d)
 	maps.DeleteFunc(found, func(kind string, status metav1.ConditionStatus) bool {
@@ -123,8 +134,8 @@ func impaired(d *apiv1.AzDriverNode) any {
 	return found
 }
 
-// onlySuitabilityChanged passes the updates after which nothing has changed but whether the node may get another replica. onNode has the
-// creations, the deletions and the other updates.
+// onlySuitabilityChanged passes the updates after which nothing has changed but whether the node
+// may get another replica. onNode has the creations, the deletions and the other updates.
 var onlySuitabilityChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
@@ -144,7 +155,8 @@ func statuses(d *apiv1.AzDriverNode) map[string]metav1.ConditionStatus {
 	return found
 }
 
-// nodeChanged passes changes that decide where pods, and so replicas, can be: readiness, cordon, taints and labels.
+// nodeChanged passes changes that decide where pods, and so replicas, can be: readiness, cordon,
+// taints and labels.
 func nodeChanged() predicate.Predicate {
 	ready := func(n *corev1.Node) corev1.ConditionStatus {
 		for _, c := range n.Status.Conditions {

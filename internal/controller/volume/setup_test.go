@@ -15,14 +15,18 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
-// After a watch has broken, a node that was created and reported in the meantime comes as one creation: no update follows.
+// After a watch has broken, a node that was created and reported in the meantime comes as one
+// creation: no update follows.
 func TestANodeThatComesCompleteLeadsToVolumesThatLackReplicas(t *testing.T) {
 	t.Parallel()
 	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "n", Name: name} }
 	lacking := &apiv1.AzVolume{ObjectMeta: object("lacking"), Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{
 		{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: placement.ReasonReplicasMissing},
 	}}}
-	here := &apiv1.AzVolumeAttachment{ObjectMeta: object("here-node"), Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "here", NodeName: "node"}}
+	here := &apiv1.AzVolumeAttachment{
+		ObjectMeta: object("here-node"),
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "here", NodeName: "node"},
+	}
 	r := &Reconciler{Options: Options{Client: fakeapi.With(lacking, &apiv1.AzVolume{ObjectMeta: object("content")}, here).
 		WithIndex(&apiv1.AzVolume{}, index.VolumeReplicas, index.VolumeReplicasKeys).
 		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).Build()}}

@@ -20,7 +20,8 @@ import (
 // namespacesTimeout limits the first read of namespaces, which fills their cache.
 const namespacesTimeout = 10 * time.Second
 
-// see adds the nodes and pods that the replicas depend on: those of the whole cluster only when a place is searched.
+// see adds the nodes and pods that the replicas depend on: those of the whole cluster only when a
+// place is searched.
 func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) error {
 	users, err := index.PodsOf(ctx, r.Client, o.pv)
 	if err != nil {
@@ -91,7 +92,10 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 // replicated sets those of a pod's volumes that want replicas.
 func (r *Reconciler) replicated(ctx context.Context, namespace string, p *placement.PodView) error {
 	for _, name := range p.Volumes {
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name}, client.UnsafeDisableDeepCopy)
+		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+			Namespace: namespace,
+			Name:      name,
+		}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return err
 		}
@@ -102,21 +106,26 @@ func (r *Reconciler) replicated(ctx context.Context, namespace string, p *placem
 	return nil
 }
 
-// pod returns a pod that uses the volume, with its other volumes. They share memory with the cache and must not be changed.
+// pod returns a pod that uses the volume, with its other volumes. They share memory with the cache
+// and must not be changed.
 func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (placement.PodView, error) {
 	p := placement.PodView{Pod: pod}
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
-		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{Namespace: pod.Namespace, Name: v.PersistentVolumeClaim.ClaimName}, client.UnsafeDisableDeepCopy)
+		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+			Namespace: pod.Namespace,
+			Name:      v.PersistentVolumeClaim.ClaimName,
+		}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return p, err
 		}
 		if claim == nil || claim.Spec.VolumeName == "" {
 			continue
 		}
-		pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName}, client.UnsafeDisableDeepCopy)
+		pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName},
+			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return p, err
 		}
@@ -161,8 +170,8 @@ func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []
 	return nil
 }
 
-// cluster returns what the rules between pods are applied to: every node, and all pods but those that use the volume.
-// What it returns belongs to the cache, and is only to be read.
+// cluster returns what the rules between pods are applied to: every node, and all pods but those
+// that use the volume. What it returns belongs to the cache, and is only to be read.
 func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placement.Cluster, error) {
 	var c placement.Cluster
 	seen := make(map[types.UID]bool, len(users))
@@ -171,7 +180,8 @@ func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placemen
 	}
 	queries := [][]client.ListOption{nil}
 	if namespace := users[0].Namespace; !placement.SelectsOtherNamespaces(users) {
-		queries = [][]client.ListOption{{client.InNamespace(namespace)}, {client.MatchingFields{index.PodRules: index.PodRulesKey}}}
+		queries = [][]client.ListOption{{client.InNamespace(namespace)},
+			{client.MatchingFields{index.PodRules: index.PodRulesKey}}}
 	}
 	for _, q := range queries {
 		var pods corev1.PodList
@@ -200,8 +210,8 @@ func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placemen
 	return c, err
 }
 
-// namespaces returns the labels of the namespaces. They are watched from the first time that a pod's rule selects by
-// them.
+// namespaces returns the labels of the namespaces. They are watched from the first time that a
+// pod's rule selects by them.
 func (r *Reconciler) namespaces(ctx context.Context) (map[string]labels.Set, error) {
 	ctx, cancel := context.WithTimeout(ctx, namespacesTimeout)
 	defer cancel()

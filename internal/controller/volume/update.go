@@ -18,9 +18,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// update makes the job that brings the disk to the spec. It reads the spec from the API server right before it calls
-// Azure, so that every change that was written until then is sent in one call. If Azure refuses a call permanently,
-// the job sends its two parts one by one, so that a part that is impossible does not prevent the other.
+// update makes the job that brings the disk to the spec. It reads the spec from the API server
+// right before it calls Azure, so that every change that was written until then is sent in one
+// call. If Azure refuses a call permanently, the job sends its two parts one by one, so that a part
+// that is impossible does not prevent the other.
 func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.Func {
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		truth := operation.Truth{Update: &operation.Updated{Generation: v.Generation, Uncertain: uncertain}}
@@ -65,8 +66,9 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 	}
 }
 
-// notForeign refuses to change a disk that a VM outside of this cluster has, as long as it is not confirmed that this cluster uses the disk: the spec of an
-// AzVolume that was restored from a backup would undo what the other cluster has changed since.
+// notForeign refuses to change a disk that a VM outside of this cluster has, as long as it is not
+// confirmed that this cluster uses the disk: the spec of an AzVolume that was restored from a
+// backup would undo what the other cluster has changed since.
 func (d diskWork) notForeign(ctx context.Context, v *apiv1.AzVolume, found *provisioner.Disk) error {
 	if ownership.Confirmed(v) || len(found.AttachedTo) == 0 {
 		return nil
@@ -82,8 +84,8 @@ func (d diskWork) notForeign(ctx context.Context, v *apiv1.AzVolume, found *prov
 	return err
 }
 
-// finish waits for the change that an earlier process began. Its outcome does not matter: what is still missing is
-// requested again.
+// finish waits for the change that an earlier process began. Its outcome does not matter: what is
+// still missing is requested again.
 func (d diskWork) finish(ctx context.Context, token string, accepted func(provisioner.Operation)) error {
 	op, err := d.cloud.Disks().Resume(ctx, token)
 	if err == nil {
@@ -96,8 +98,10 @@ func (d diskWork) finish(ctx context.Context, token string, accepted func(provis
 	return fmt.Errorf("change disk: %w", err)
 }
 
-// change sends a change to Azure and waits. A permanent refusal is recorded in u, other failures are returned.
-func (d diskWork) change(ctx context.Context, id string, c disk.Change, u *operation.Updated, accepted func(provisioner.Operation)) error {
+// change sends a change to Azure and waits. A permanent refusal is recorded in u, other failures
+// are returned.
+func (d diskWork) change(ctx context.Context, id string, c disk.Change, u *operation.Updated,
+	accepted func(provisioner.Operation)) error {
 	if c.SizeBytes == 0 && c.Settings == nil {
 		u.Applied = c.Applied
 		return nil

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// tagVolumeUID on a disk is the UID of the AzVolume for which it was created. It keeps the driver from adopting,
-	// and deleting, a disk of the same name that belongs to another user.
+	// tagVolumeUID on a disk is the UID of the AzVolume for which it was created. It keeps the
+	// driver from adopting, and deleting, a disk of the same name that belongs to another user.
 	tagVolumeUID = "disk.csi.azure.com-volume-uid"
 	// tagVolumeName is the PersistentVolume's name, which the V1 driver records too.
 	tagVolumeName = "kubernetes.io-created-for-pv-name"
@@ -43,14 +43,24 @@ func (d diskWork) create(v *apiv1.AzVolume, token string) work.Func {
 		if made, ok := op.(provisioner.DiskOperation); ok {
 			// Anything that is not as expected is read again.
 			if disk, ok := made.Disk(); ok && disk.Ready && ours(v, &disk) {
-				return operation.Truth{Disk: &disk, Made: madeFor(v, &disk), Update: applied(v)}, nil
+				return operation.Truth{
+					Disk:   &disk,
+					Made:   madeFor(v, &disk),
+					Update: applied(v),
+				}, nil
 			}
 		}
 		disk, err := d.get(ctx, spec.ID)
 		if err == nil && !ours(v, disk) {
-			return operation.Truth{}, provisioner.Errorf(provisioner.AlreadyExists, "disk %s exists already and was not created for this volume", spec.ID)
+			return operation.Truth{}, provisioner.Errorf(provisioner.AlreadyExists,
+				"disk %s exists already and was not created for this volume", spec.ID)
 		}
-		return operation.Truth{Disk: disk, Made: err == nil && madeFor(v, disk), Filling: err == nil && !disk.Ready, Update: applied(v)}, err
+		return operation.Truth{
+			Disk:    disk,
+			Made:    err == nil && madeFor(v, disk),
+			Filling: err == nil && !disk.Ready,
+			Update:  applied(v),
+		}, err
 	}
 }
 
@@ -59,16 +69,21 @@ func madeFor(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 	return disk.Tags[tagVolumeUID] == string(v.UID)
 }
 
-// applied is what the disk of a volume had from the beginning: what it was created with, or what adoption read of it.
+// applied is what the disk of a volume had from the beginning: what it was created with, or what
+// adoption read of it.
 func applied(v *apiv1.AzVolume) *operation.Updated {
-	return &operation.Updated{Generation: v.Generation, Applied: &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: *v.Spec.Disk.DiskSettings.DeepCopy()}}
+	return &operation.Updated{
+		Generation: v.Generation,
+		Applied:    &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: *v.Spec.Disk.DiskSettings.DeepCopy()},
+	}
 }
 
 func (d diskWork) adopt(v *apiv1.AzVolume) work.Func {
 	return func(ctx context.Context, _ func(provisioner.Operation)) (operation.Truth, error) {
 		disk, err := d.get(ctx, volumehandle.Of(v.Spec.Disk).String())
 		if v.Spec.Origin != apiv1.OriginAdopted {
-			return operation.Truth{Disk: disk}, err // the volume was restored, and the settings of the spec may differ from the disk's
+			// the volume was restored, and the settings of the spec may differ from the disk's
+			return operation.Truth{Disk: disk}, err
 		}
 		return operation.Truth{Disk: disk, Update: applied(v)}, err
 	}
@@ -89,7 +104,8 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 			case err != nil:
 				return operation.Truth{}, fmt.Errorf("read disk: %w", err)
 			case !madeFor(v, &disk):
-				// Also if it has the name of the same PersistentVolume: the AzVolume may have been restored, and the disk may hold data.
+				// Also if it has the name of the same PersistentVolume: the AzVolume may have been
+				// restored, and the disk may hold data.
 				return operation.Truth{Foreign: true}, nil
 			}
 		}
@@ -105,9 +121,10 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 	}
 }
 
-// resumeOr resumes an operation, or begins it again if the platform no longer knows the token; all operations are
-// idempotent.
-func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (provisioner.Operation, error)) (provisioner.Operation, error) {
+// resumeOr resumes an operation, or begins it again if the platform no longer knows the token; all
+// operations are idempotent.
+func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (provisioner.Operation, error)) (provisioner.Operation,
+	error) {
 	if token == "" {
 		return begin()
 	}
@@ -118,7 +135,8 @@ func (d diskWork) resumeOr(ctx context.Context, token string, begin func() (prov
 	return op, err
 }
 
-// get reads a disk that is not being changed. A disk that is not ready is still being filled from its source.
+// get reads a disk that is not being changed. A disk that is not ready is still being filled from
+// its source.
 func (d diskWork) get(ctx context.Context, id string) (*provisioner.Disk, error) {
 	disk, err := d.cloud.Disks().Get(ctx, id)
 	if err != nil {
@@ -130,8 +148,8 @@ func (d diskWork) get(ctx context.Context, id string) (*provisioner.Disk, error)
 	return &disk, nil
 }
 
-// ours says whether a disk was created for the volume: by this AzVolume, or by an earlier one for the same
-// PersistentVolume.
+// ours says whether a disk was created for the volume: by this AzVolume, or by an earlier one for
+// the same PersistentVolume.
 func ours(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 	if v.Spec.Origin == apiv1.OriginAdopted {
 		return false
@@ -143,8 +161,13 @@ func ours(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 func diskSpec(v *apiv1.AzVolume) provisioner.DiskSpec {
 	p := v.Spec.Disk.DeepCopy()
 	spec := provisioner.DiskSpec{
-		ID: volumehandle.Of(*p).String(), Location: p.Location, Zone: p.Zone, SizeBytes: v.Spec.CapacityBytes, MaxShares: p.MaxShares,
-		DiskSettings: provisioner.DiskSettings(p.DiskSettings), ImmutableDiskSettings: provisioner.ImmutableDiskSettings(p.ImmutableDiskSettings),
+		ID:                    volumehandle.Of(*p).String(),
+		Location:              p.Location,
+		Zone:                  p.Zone,
+		SizeBytes:             v.Spec.CapacityBytes,
+		MaxShares:             p.MaxShares,
+		DiskSettings:          provisioner.DiskSettings(p.DiskSettings),
+		ImmutableDiskSettings: provisioner.ImmutableDiskSettings(p.ImmutableDiskSettings),
 	}
 	if spec.Tags == nil {
 		spec.Tags = map[string]string{}

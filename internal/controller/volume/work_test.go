@@ -41,7 +41,13 @@ func (d describingDisks) Create(ctx context.Context, spec provisioner.DiskSpec) 
 	if err != nil {
 		return nil, err
 	}
-	disk := provisioner.Disk{ID: spec.ID, UniqueID: "described", SizeBytes: spec.SizeBytes, Ready: true, DiskSettings: spec.DiskSettings}
+	disk := provisioner.Disk{
+		ID:           spec.ID,
+		UniqueID:     "described",
+		SizeBytes:    spec.SizeBytes,
+		Ready:        true,
+		DiskSettings: spec.DiskSettings,
+	}
 	d.change(&disk)
 	return described{op, disk}, nil
 }
@@ -60,17 +66,27 @@ func TestADiskIsReadAfterItsCreationUnlessTheOperationDescribesIt(t *testing.T) 
 			t.Parallel()
 			cloud := fake.New(fake.Options{})
 			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "uid"}, Spec: apiv1.AzVolumeSpec{
-				Origin: apiv1.OriginProvisioned, CapacityBytes: 8 << 30,
-				Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "vol", Location: "eastus", MaxShares: 1, DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
+				Origin:        apiv1.OriginProvisioned,
+				CapacityBytes: 8 << 30,
+				Disk: apiv1.DiskParameters{
+					SubscriptionID: "s",
+					ResourceGroup:  "g",
+					Name:           "vol",
+					Location:       "eastus",
+					MaxShares:      1,
+					DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
+				},
 			}}
-			truth, err := diskWork{cloud: describing{cloud, test.change}}.create(v, "")(t.Context(), func(provisioner.Operation) {})
+			truth, err := diskWork{cloud: describing{cloud, test.change}}.create(v, "")(t.Context(),
+				func(provisioner.Operation) {})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !truth.Made {
 				t.Error("the disk is not known to have been created for this AzVolume")
 			}
-			if got := cloud.CallCount(fake.DisksGet); got != test.reads || truth.Disk == nil || (truth.Disk.UniqueID == "described") != (test.reads == 0) {
+			if got := cloud.CallCount(fake.DisksGet); got != test.reads || truth.Disk == nil ||
+				(truth.Disk.UniqueID == "described") != (test.reads == 0) {
 				t.Errorf("got disk %+v after %d reads, want %d reads", truth.Disk, got, test.reads)
 			}
 		})
@@ -81,12 +97,23 @@ func TestAChangeIsUncertainIfTheDiskCannotBeReadAfterIt(t *testing.T) {
 	t.Parallel()
 	cloud := fake.New(fake.Options{})
 	const id = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/vol"
-	cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SizeBytes: 8 << 30, Ready: true, CompletionPercent: 100, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	cloud.AddDisk(provisioner.Disk{
+		ID:                id,
+		Location:          "eastus",
+		SizeBytes:         8 << 30,
+		Ready:             true,
+		CompletionPercent: 100,
+		DiskSettings:      provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	settings := apiv1.DiskSettings{SKUName: "Premium_LRS"}
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "uid"},
 		Spec:       apiv1.AzVolumeSpec{CapacityBytes: 16 << 30, Disk: apiv1.DiskParameters{MaxShares: 1, DiskSettings: settings}},
-		Status:     apiv1.AzVolumeStatus{DiskURI: id, SizeBytes: 8 << 30, Applied: &apiv1.AppliedSettings{DiskSettings: settings}},
+		Status: apiv1.AzVolumeStatus{
+			DiskURI:   id,
+			SizeBytes: 8 << 30,
+			Applied:   &apiv1.AppliedSettings{DiskSettings: settings},
+		},
 	}
 	api := fakeapi.With(v).Build()
 	refused := provisioner.Errorf(provisioner.Unauthorized, "no role")
@@ -101,7 +128,8 @@ func TestAChangeIsUncertainIfTheDiskCannotBeReadAfterIt(t *testing.T) {
 	}
 }
 
-// An AzVolume that was restored from a backup into another cluster has an older spec, and production uses the disk.
+// An AzVolume that was restored from a backup into another cluster has an older spec, and
+// production uses the disk.
 func TestADiskThatAnotherClusterUsesIsNotChanged(t *testing.T) {
 	t.Parallel()
 	const vms = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/"
@@ -119,25 +147,50 @@ func TestADiskThatAnotherClusterUsesIsNotChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cloud := fake.New(fake.Options{})
-			cloud.AddDisk(provisioner.Disk{ID: id, Location: "eastus", SizeBytes: 8 << 30, MaxShares: 1, Ready: true, CompletionPercent: 100, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+			cloud.AddDisk(provisioner.Disk{
+				ID:                id,
+				Location:          "eastus",
+				SizeBytes:         8 << 30,
+				MaxShares:         1,
+				Ready:             true,
+				CompletionPercent: 100,
+				DiskSettings:      provisioner.DiskSettings{SKUName: "Premium_LRS"},
+			})
 			if test.vm != "" {
 				cloud.AddVM(provisioner.Instance{ID: test.vm, DataDisks: []provisioner.Attachment{{DiskID: id}}})
 			}
 			settings := apiv1.DiskSettings{SKUName: "Premium_LRS"}
 			v := &apiv1.AzVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "uid"},
-				Spec:       apiv1.AzVolumeSpec{CapacityBytes: 16 << 30, Disk: apiv1.DiskParameters{MaxShares: 1, DiskSettings: settings}},
-				Status:     apiv1.AzVolumeStatus{DiskURI: id, SizeBytes: 8 << 30, Applied: &apiv1.AppliedSettings{DiskSettings: settings}},
+				Spec: apiv1.AzVolumeSpec{
+					CapacityBytes: 16 << 30,
+					Disk:          apiv1.DiskParameters{MaxShares: 1, DiskSettings: settings},
+				},
+				Status: apiv1.AzVolumeStatus{
+					DiskURI:   id,
+					SizeBytes: 8 << 30,
+					Applied:   &apiv1.AppliedSettings{DiskSettings: settings},
+				},
 			}
 			if test.confirmed {
 				v.Status.ConfirmedUID = v.UID
 			}
-			api := fakeapi.With(v, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vms + "a"}}).
-				WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).
+			api := fakeapi.With(v, &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "a"},
+				Spec:       corev1.NodeSpec{ProviderID: "azure://" + vms + "a"},
+			}).
+				WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM,
+				nodeidentity.Keys).
 				WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).Build()
-			_, err := diskWork{cloud: cloud, reader: api, cache: api}.update(v, "", false)(t.Context(), func(provisioner.Operation) {})
-			if errors.Is(err, provisioner.Conflict) == test.changed || (cloud.State().Disks[0].SizeBytes == 16<<30) != test.changed {
-				t.Errorf("got %v and a disk of %d bytes, want it changed: %t", err, cloud.State().Disks[0].SizeBytes, test.changed)
+			_, err := diskWork{
+				cloud:  cloud,
+				reader: api,
+				cache:  api,
+			}.update(v, "", false)(t.Context(), func(provisioner.Operation) {})
+			if errors.Is(err, provisioner.Conflict) == test.changed ||
+				(cloud.State().Disks[0].SizeBytes == 16<<30) != test.changed {
+				t.Errorf("got %v and a disk of %d bytes, want it changed: %t", err, cloud.State().Disks[0].SizeBytes,
+					test.changed)
 			}
 		})
 	}

@@ -1,9 +1,9 @@
-// Package work runs the calls to the platform that may take long beside the reconcilers, so that no reconciler ever
-// waits for Azure. A reconciler starts a job for an object, and is called again when the platform has accepted it and
-// when it has ended.
+// Package work runs the calls to the platform that may take long beside the reconcilers, so that no
+// reconciler ever waits for Azure. A reconciler starts a job for an object, and is called again
+// when the platform has accepted it and when it has ended.
 //
-// Jobs are lost with the process. That does no harm: the status of the objects records what they are for, with the
-// token to resume them.
+// Jobs are lost with the process. That does no harm: the status of the objects records what they
+// are for, with the token to resume them.
 package work
 
 import (
@@ -24,8 +24,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Func does a piece of work. It calls accepted once the platform has accepted the operation, and returns when it has
-// ended and the result has been read, or at once when ctx ends.
+// Func does a piece of work. It calls accepted once the platform has accepted the operation, and
+// returns when it has ended and the result has been read, or at once when ctx ends.
 type Func func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error)
 
 // Runner runs at most one job for each object.
@@ -48,12 +48,16 @@ type job struct {
 	returned chan struct{}
 }
 
-// New makes a Runner whose jobs end with ctx. At most limit of them run at once; more wait. Fences do not wait: a pod
-// waits for its data until the fence is complete, and when many nodes are lost no other work is more urgent.
+// New makes a Runner whose jobs end with ctx. At most limit of them run at once; more wait. Fences
+// do not wait: a pod waits for its data until the fence is complete, and when many nodes are lost
+// no other work is more urgent.
 func New(ctx context.Context, c clock.PassiveClock, limit int) *Runner {
 	return &Runner{
-		ctx: ctx, clock: c, limit: make(chan struct{}, limit), events: make(chan event.GenericEvent, 1024),
-		jobs: map[types.NamespacedName]*job{},
+		ctx:    ctx,
+		clock:  c,
+		limit:  make(chan struct{}, limit),
+		events: make(chan event.GenericEvent, 1024),
+		jobs:   map[types.NamespacedName]*job{},
 	}
 }
 
@@ -62,8 +66,8 @@ func (r *Runner) Source() source.Source {
 	return source.Channel(r.events, &handler.EnqueueRequestForObject{})
 }
 
-// Job returns what is known about the job for an object. A job of an earlier object of the same name is returned
-// while it runs, and forgotten when it has ended.
+// Job returns what is known about the job for an object. A job of an earlier object of the same
+// name is returned while it runs, and forgotten when it has ended.
 func (r *Runner) Job(object client.Object) operation.Job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,9 +92,10 @@ func (r *Runner) Forget(name types.NamespacedName) {
 	}
 }
 
-// Start starts a job for an object, unless one runs already. begun is the operation that the object's status records. A fence supersedes a job of another kind: that job is
-// cancelled, and the fence begins when the job has returned, so that the platform receives no request of the job
-// after those of the fence.
+// Start starts a job for an object, unless one runs already. begun is the operation that the
+// object's status records. A fence supersedes a job of another kind: that job is cancelled, and the
+// fence begins when the job has returned, so that the platform receives no request of the job after
+// those of the fence.
 func (r *Runner) Start(object client.Object, w operation.Work, begun *apiv1.Operation, do Func) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +108,17 @@ func (r *Runner) Start(object client.Object, w operation.Work, begun *apiv1.Oper
 		return
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
-	j := &job{uid: object.GetUID(), work: w, plan: operation.Job{Work: w, Phase: operation.PhaseBegun, Begun: begun}, cancel: cancel, returned: make(chan struct{})}
+	j := &job{
+		uid:  object.GetUID(),
+		work: w,
+		plan: operation.Job{
+			Work:  w,
+			Phase: operation.PhaseBegun,
+			Begun: begun,
+		},
+		cancel:   cancel,
+		returned: make(chan struct{}),
+	}
 	r.jobs[name] = j
 	go func() {
 		defer cancel()

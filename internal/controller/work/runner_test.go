@@ -38,7 +38,11 @@ func TestAFenceDoesNotWaitForAttachesButOtherJobsDo(t *testing.T) {
 		synctest.Wait()
 		r.Start(attachment("b"), operation.WorkDetach, nil, job("detach", time.Second))
 		r.Start(attachment("c"), operation.WorkFence, nil, job("fence", time.Second))
-		for name, want := range map[string]time.Duration{"fence": time.Second, "attach": time.Minute, "detach": time.Minute + time.Second} {
+		for name, want := range map[string]time.Duration{
+			"fence":  time.Second,
+			"attach": time.Minute,
+			"detach": time.Minute + time.Second,
+		} {
 			if got := <-ended[name]; got != want {
 				t.Errorf("the %s ended after %v, want %v", name, got, want)
 			}
@@ -80,7 +84,8 @@ func TestAFenceSupersedesTheJobInFlight(t *testing.T) {
 
 func TestOnlyAFenceSupersedesAJobAndNoneSupersedesAFence(t *testing.T) {
 	for _, works := range [][2]operation.Work{
-		{operation.WorkAttach, operation.WorkDetach}, {operation.WorkDetach, operation.WorkAttach}, {operation.WorkFence, operation.WorkFence}, {operation.WorkFence, operation.WorkAttach},
+		{operation.WorkAttach, operation.WorkDetach}, {operation.WorkDetach, operation.WorkAttach},
+		{operation.WorkFence, operation.WorkFence}, {operation.WorkFence, operation.WorkAttach},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r, a := New(t.Context(), clock.RealClock{}, 1), attachment("a")

@@ -1,5 +1,6 @@
-// Package condition adds the VolumeCondition to CSI responses. CSI 1.13 replaced that message by the calls for volume
-// health and left its field unused; Kubernetes up to 1.36 uses an older CSI and still reads it.
+// Package condition adds the VolumeCondition to CSI responses. CSI 1.13 replaced that message by
+// the calls for volume health and left its field unused; Kubernetes up to 1.36 uses an older CSI
+// and still reads it.
 package condition
 
 import (
@@ -11,7 +12,8 @@ import (
 // NodeCapability is the capability of the node that was called VOLUME_CONDITION.
 const NodeCapability = csi.NodeServiceCapability_RPC_Type(4)
 
-// field has this number in NodeGetVolumeStatsResponse and in the statuses of ListVolumes and ControllerGetVolume.
+// field has this number in NodeGetVolumeStatsResponse and in the statuses of ListVolumes and
+// ControllerGetVolume.
 const field = 2
 
 // The fields of a VolumeCondition.

@@ -16,10 +16,13 @@ func TestAConditionTravelsBesideTheRest(t *testing.T) {
 		abnormal          bool
 		text              string
 	}{
-		"of statistics, abnormal": {&csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Total: 7}}}, &csi.NodeGetVolumeStatsResponse{}, true, "the device is gone"},
-		"of statistics, normal":   {&csi.NodeGetVolumeStatsResponse{}, &csi.NodeGetVolumeStatsResponse{}, false, ""},
-		"of a volume in a list":   {&csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: []string{"a"}}, &csi.ListVolumesResponse_VolumeStatus{}, true, "x"},
-		"of one volume":           {&csi.ControllerGetVolumeResponse_VolumeStatus{}, &csi.ControllerGetVolumeResponse_VolumeStatus{}, false, "fine"},
+		"of statistics, abnormal": {&csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Total: 7}}},
+			&csi.NodeGetVolumeStatsResponse{}, true, "the device is gone"},
+		"of statistics, normal": {&csi.NodeGetVolumeStatsResponse{}, &csi.NodeGetVolumeStatsResponse{}, false, ""},
+		"of a volume in a list": {&csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: []string{"a"}},
+			&csi.ListVolumesResponse_VolumeStatus{}, true, "x"},
+		"of one volume": {&csi.ControllerGetVolumeResponse_VolumeStatus{},
+			&csi.ControllerGetVolumeResponse_VolumeStatus{}, false, "fine"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			condition.Attach(test.message, test.abnormal, test.text)
@@ -47,7 +50,8 @@ func TestAMessageWithoutACondition(t *testing.T) {
 	}
 }
 
-// The bytes are those of CSI 1.12: field 2, length 5, abnormal (field 1) true, message (field 2) "x".
+// The bytes are those of CSI 1.12: field 2, length 5, abnormal (field 1) true, message (field 2)
+// "x".
 func TestTheBytesAreThoseOfOlderVersionsOfCSI(t *testing.T) {
 	message := &csi.NodeGetVolumeStatsResponse{}
 	condition.Attach(message, true, "x")

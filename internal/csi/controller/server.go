@@ -1,5 +1,6 @@
-// Package controller is the CSI Controller server. It translates each call into a change of the custom resources, waits until
-// the reconcilers have done it, and translates the result to CSI. Any replica of the Deployment can serve any call.
+// Package controller is the CSI Controller server. It translates each call into a change of the
+// custom resources, waits until the reconcilers have done it, and translates the result to CSI. Any
+// replica of the Deployment can serve any call.
 //
 // The server is composed of its parts, one package each, which do not import one another:
 //
@@ -8,7 +9,8 @@
 //	snapshots   snapshots and groups of them
 //	inventory   lists volumes, and reports their health
 //
-// Below them are adoption (AzVolumes for disks that exist), records (the custom resources), call (bounds, locks, errors) and topology.
+// Below them are adoption (AzVolumes for disks that exist), records (the custom resources), call
+// (bounds, locks, errors) and topology.
 package controller
 
 import (
@@ -41,7 +43,8 @@ type Options struct {
 	Watch *records.Watch
 	// Disks reads disks without an AzVolume.
 	Disks provisioner.Disks
-	// Attachments learns of attaches and detaches that calls of this process lead to, before the reconcilers make them.
+	// Attachments learns of attaches and detaches that calls of this process lead to, before the
+	// reconcilers make them.
 	Attachments provisioner.Attachments
 	// Snapshots are created, read and deleted at Azure; they have no custom resource.
 	Snapshots provisioner.Snapshots
@@ -54,10 +57,12 @@ type Options struct {
 	DriverName string
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
-	// ExtraTags are tags of all disks and snapshots that are created; those of a class take precedence.
+	// ExtraTags are tags of all disks and snapshots that are created; those of a class take
+	// precedence.
 	ExtraTags map[string]string
-	// PublishedByPods says that the CSIDriver's attachRequired is false, and that the driver itself publishes volumes as pods need
-	// them. The server then serves the calls without declaring the capability.
+	// PublishedByPods says that the CSIDriver's attachRequired is false, and that the driver itself
+	// publishes volumes as pods need them. The server then serves the calls without declaring the
+	// capability.
 	PublishedByPods bool
 	// WaitTimeout limits a call without a deadline.
 	WaitTimeout time.Duration
@@ -75,8 +80,8 @@ type Server struct {
 	Options Options
 }
 
-// unimplemented answers the calls that no part implements. It is a separate type because the methods of an embedded type hide those that
-// are embedded one level deeper.
+// unimplemented answers the calls that no part implements. It is a separate type because the
+// methods of an embedded type hide those that are embedded one level deeper.
 type unimplemented struct {
 	csi.UnimplementedControllerServer
 	csi.UnimplementedGroupControllerServer
@@ -84,7 +89,12 @@ type unimplemented struct {
 
 // New makes a Server.
 func New(o Options) (*Server, error) {
-	stored := &records.Records{Client: o.Client, Reader: o.Reader, Watch: o.Watch, Namespace: o.Namespace}
+	stored := &records.Records{
+		Client:    o.Client,
+		Reader:    o.Reader,
+		Watch:     o.Watch,
+		Namespace: o.Namespace,
+	}
 	calls := call.New(o.Clock, o.WaitTimeout)
 	adopter := &adoption.Adopter{Records: stored, Disks: o.Disks}
 	key := topology.KeyOf(o.DriverName)
@@ -95,22 +105,44 @@ func New(o Options) (*Server, error) {
 	return &Server{
 		Publisher: publisher,
 		Provisioner: &disks.Provisioner{
-			Adopter: adopter, Calls: calls, Snapshots: o.Snapshots, SKUs: o.SKUs, Clock: o.Clock, Topology: key, PublishedByPods: o.PublishedByPods,
-			SubscriptionID: o.SubscriptionID, ResourceGroup: o.ResourceGroup, Location: o.Location, ExtraTags: o.ExtraTags,
+			Adopter:         adopter,
+			Calls:           calls,
+			Snapshots:       o.Snapshots,
+			SKUs:            o.SKUs,
+			Clock:           o.Clock,
+			Topology:        key,
+			PublishedByPods: o.PublishedByPods,
+			SubscriptionID:  o.SubscriptionID,
+			ResourceGroup:   o.ResourceGroup,
+			Location:        o.Location,
+			ExtraTags:       o.ExtraTags,
 		},
 		Snapshotter: &snapshots.Snapshotter{
-			Records: stored, Calls: calls, Disks: o.Disks, Snapshots: o.Snapshots, Topology: key, DriverName: o.DriverName,
-			SubscriptionID: o.SubscriptionID, ResourceGroup: o.ResourceGroup, ExtraTags: o.ExtraTags,
+			Records:        stored,
+			Calls:          calls,
+			Disks:          o.Disks,
+			Snapshots:      o.Snapshots,
+			Topology:       key,
+			DriverName:     o.DriverName,
+			SubscriptionID: o.SubscriptionID,
+			ResourceGroup:  o.ResourceGroup,
+			ExtraTags:      o.ExtraTags,
 		},
 		Lister: inventory.New(inventory.Options{
-			Records: stored, Calls: calls, Disks: o.Disks, Clock: o.Clock, Topology: key, DriverName: o.DriverName,
+			Records:    stored,
+			Calls:      calls,
+			Disks:      o.Disks,
+			Clock:      o.Clock,
+			Topology:   key,
+			DriverName: o.DriverName,
 		}),
 		Options: o,
 	}, nil
 }
 
 // ControllerGetCapabilities lists what the server can do.
-func (s *Server) ControllerGetCapabilities(context.Context, *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
+func (s *Server) ControllerGetCapabilities(context.Context,
+	*csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	response := &csi.ControllerGetCapabilitiesResponse{}
 	types := []csi.ControllerServiceCapability_RPC_Type{
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,

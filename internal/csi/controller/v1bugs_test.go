@@ -21,21 +21,24 @@ const vmSize = "Standard_D4s_v5"
 
 var must, expectCode = expect.Must, expect.Code
 
-// In V1 the attribute of one volume became the delay of every later attach of the driver. Here it delays nothing, not even its own.
+// In V1 the attribute of one volume became the delay of every later attach of the driver. Here it
+// delays nothing, not even its own.
 func TestV1BugAttachDiskInitialDelayIsOfAllVolumes(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("ad-a", "1", vmSize)
 	first := p.Create("first", map[string]string{"attachDiskInitialDelay": "600000"})
 	second := p.Create("second", nil)
 	began := time.Now()
-	must(t, p.PublishWith(t.Context(), first, "ad-a", controlplane.Mounted(), map[string]string{"attachDiskInitialDelay": "600000"}))
+	must(t, p.PublishWith(t.Context(), first, "ad-a", controlplane.Mounted(),
+		map[string]string{"attachDiskInitialDelay": "600000"}))
 	must(t, p.PublishWith(t.Context(), second, "ad-a", controlplane.Mounted(), nil))
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("the attaches took %s", took)
 	}
 }
 
-// In V1 the check against the deletion of a disk that is being attached never found one, and Azure deletes such a disk.
+// In V1 the check against the deletion of a disk that is being attached never found one, and Azure
+// deletes such a disk.
 func TestV1BugADiskThatIsBeingAttachedIsDeleted(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("da-a", "1", vmSize)
@@ -56,12 +59,17 @@ func TestV1BugADiskThatIsBeingAttachedIsDeleted(t *testing.T) {
 	must(t, err)
 }
 
-// In V1 an Ultra disk and a shared disk were attached with the default caching, which Azure refuses.
+// In V1 an Ultra disk and a shared disk were attached with the default caching, which Azure
+// refuses.
 func TestV1BugUltraAndSharedDisksAreCached(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("uc-a", "1", vmSize)
 	for name, parameters := range map[string]map[string]string{
-		"ultra": {"skuName": "UltraSSD_LRS"}, "premium-v2": {"skuName": "PremiumV2_LRS"}, "shared": {"skuName": "Premium_LRS", "maxShares": "2", "maxMountReplicaCount": "0"},
+		"ultra": {"skuName": "UltraSSD_LRS"}, "premium-v2": {"skuName": "PremiumV2_LRS"}, "shared": {
+			"skuName":              "Premium_LRS",
+			"maxShares":            "2",
+			"maxMountReplicaCount": "0",
+		},
 	} {
 		response, err := p.CSI.CreateVolume(t.Context(), controlplane.CreateRequest(name, parameters))
 		must(t, err)
@@ -81,16 +89,23 @@ func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	disk := p.AddDisk("unread", nil)
 	for kind, want := range map[provisioner.Kind]codes.Code{
-		provisioner.Unavailable: codes.Unavailable, provisioner.RateLimited: codes.Unavailable, provisioner.Unauthorized: codes.PermissionDenied,
+		provisioner.Unavailable: codes.Unavailable, provisioner.RateLimited: codes.Unavailable,
+		provisioner.Unauthorized: codes.PermissionDenied,
 	} {
 		remove := p.Cloud.Inject(fake.Fault{Method: fake.DisksGet, Err: provisioner.Errorf(kind, "Azure says no")})
 		_, err := p.CSI.ValidateVolumeCapabilities(t.Context(), &csi.ValidateVolumeCapabilitiesRequest{
 			VolumeId: disk, VolumeCapabilities: []*csi.VolumeCapability{controlplane.Mounted()},
 		})
 		expectCode(t, err, want)
-		_, err = p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{VolumeId: disk, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}})
+		_, err = p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
+			VolumeId:      disk,
+			CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30},
+		})
 		expectCode(t, err, want)
-		_, err = p.CSI.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: disk, MutableParameters: map[string]string{"tags": "a=b"}})
+		_, err = p.CSI.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{
+			VolumeId:          disk,
+			MutableParameters: map[string]string{"tags": "a=b"},
+		})
 		expectCode(t, err, want)
 		// V1 answered a deletion with success or Internal here.
 		_, err = p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: disk})
@@ -102,7 +117,10 @@ func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 	}
 	// One that goes while the driver has it is not there.
 	modify := func(value string) error {
-		_, err := p.CSI.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{VolumeId: disk, MutableParameters: map[string]string{"tags": "a=" + value}})
+		_, err := p.CSI.ControllerModifyVolume(t.Context(), &csi.ControllerModifyVolumeRequest{
+			VolumeId:          disk,
+			MutableParameters: map[string]string{"tags": "a=" + value},
+		})
 		return err
 	}
 	must(t, modify("b"))
@@ -112,8 +130,9 @@ func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 	expectCode(t, modify("c"), codes.NotFound)
 }
 
-// In V1 the check against the deletion of an attached disk was in the memory of one process, and each sidecar had its own
-// leader: the deletion was in another process. Here any process can serve any call.
+// In V1 the check against the deletion of an attached disk was in the memory of one process, and
+// each sidecar had its own leader: the deletion was in another process. Here any process can serve
+// any call.
 func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("gm-a", "1", vmSize)
@@ -125,7 +144,11 @@ func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
 	must(t, p.Publish(t.Context(), handle, "gm-a"))
 	_, err = other.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})
 	expectCode(t, err, codes.FailedPrecondition)
-	_, err = other.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{VolumeId: handle, NodeId: "gm-b", VolumeCapability: controlplane.Mounted()})
+	_, err = other.ControllerPublishVolume(t.Context(), &csi.ControllerPublishVolumeRequest{
+		VolumeId:         handle,
+		NodeId:           "gm-b",
+		VolumeCapability: controlplane.Mounted(),
+	})
 	expectCode(t, err, codes.FailedPrecondition)
 	release()
 	_, err = other.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "gm-a"})
@@ -136,7 +159,8 @@ func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
 	}
 }
 
-// In V1 only CreateVolume, DeleteVolume and CreateSnapshot refused a second call for the same volume.
+// In V1 only CreateVolume, DeleteVolume and CreateSnapshot refused a second call for the same
+// volume.
 func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("tc-a", "1", vmSize)
@@ -150,14 +174,22 @@ func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 		method fake.Method
 		call   func(ctx context.Context, handle string) error
 	}{
-		"publish":   {p.Create("publish", nil), fake.AttachmentsAttach, func(ctx context.Context, handle string) error { return p.Publish(ctx, handle, "tc-a") }},
-		"unpublish": {published("unpublish"), fake.AttachmentsDetach, func(ctx context.Context, handle string) error { return p.Unpublish(ctx, handle, "tc-a") }},
+		"publish": {p.Create("publish", nil), fake.AttachmentsAttach,
+			func(ctx context.Context, handle string) error { return p.Publish(ctx, handle, "tc-a") }},
+		"unpublish": {published("unpublish"), fake.AttachmentsDetach,
+			func(ctx context.Context, handle string) error { return p.Unpublish(ctx, handle, "tc-a") }},
 		"expand": {p.Create("expand", nil), fake.DisksUpdate, func(ctx context.Context, handle string) error {
-			_, err := p.CSI.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{VolumeId: handle, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}})
+			_, err := p.CSI.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
+				VolumeId:      handle,
+				CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30},
+			})
 			return err
 		}},
 		"modify": {p.Create("modify", nil), fake.DisksUpdate, func(ctx context.Context, handle string) error {
-			_, err := p.CSI.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{VolumeId: handle, MutableParameters: map[string]string{"tags": "a=b"}})
+			_, err := p.CSI.ControllerModifyVolume(ctx, &csi.ControllerModifyVolumeRequest{
+				VolumeId:          handle,
+				MutableParameters: map[string]string{"tags": "a=b"},
+			})
 			return err
 		}},
 		"delete": {p.Create("delete", nil), fake.DisksDelete, func(ctx context.Context, handle string) error {
@@ -171,7 +203,11 @@ func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Azure answers late whether it accepts the call.
-			remove := p.Cloud.Inject(fake.Fault{Method: test.method, ID: faultID(test.method, test.volume), Delay: 2 * time.Second})
+			remove := p.Cloud.Inject(fake.Fault{
+				Method: test.method,
+				ID:     faultID(test.method, test.volume),
+				Delay:  2 * time.Second,
+			})
 			defer remove()
 			before := p.Cloud.CallCount(test.method)
 			ended := make(chan error, 2)

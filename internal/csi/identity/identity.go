@@ -17,8 +17,8 @@ type Options struct {
 	DriverName string
 	// Version of the driver.
 	Version string
-	// Ready says whether the plug-in can serve; nil for always. If it returns an error, the probe does not fail: it says
-	// that the plug-in is running and not ready.
+	// Ready says whether the plug-in can serve; nil for always. If it returns an error, the probe
+	// does not fail: it says that the plug-in is running and not ready.
 	Ready func(context.Context) error
 	// Expansion lists the ways in which volumes can grow, if the plug-in grows any.
 	Expansion []csi.PluginCapability_VolumeExpansion_Type
@@ -41,9 +41,10 @@ func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 	return &csi.GetPluginInfoResponse{Name: s.options.DriverName, VendorVersion: s.options.Version}, nil
 }
 
-// GetPluginCapabilities says that the driver has a controller service, also for groups of snapshots, and that volumes
-// and snapshots are accessible only from a part of the cluster.
-func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
+// GetPluginCapabilities says that the driver has a controller service, also for groups of
+// snapshots, and that volumes and snapshots are accessible only from a part of the cluster.
+func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse,
+	error) {
 	capabilities := []*csi.PluginCapability{
 		service(csi.PluginCapability_Service_CONTROLLER_SERVICE),
 		service(csi.PluginCapability_Service_VOLUME_ACCESSIBILITY_CONSTRAINTS),
@@ -58,8 +59,8 @@ func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabiliti
 	return &csi.GetPluginCapabilitiesResponse{Capabilities: capabilities}, nil
 }
 
-// Probe returns whether the plug-in is ready. It never fails, because a plug-in that waits for the API server must not
-// be restarted.
+// Probe returns whether the plug-in is ready. It never fails, because a plug-in that waits for the
+// API server must not be restarted.
 func (s *Server) Probe(ctx context.Context, _ *csi.ProbeRequest) (*csi.ProbeResponse, error) {
 	ready := s.options.Ready == nil || s.options.Ready(ctx) == nil
 	return &csi.ProbeResponse{Ready: wrapperspb.Bool(ready)}, nil

@@ -18,7 +18,8 @@ func TestPluginInfo(t *testing.T) {
 	if err != nil || info.GetName() != "disk.csi.azure.com" || info.GetVendorVersion() != "v2.0.0" {
 		t.Errorf("GetPluginInfo = %v, %v", info, err)
 	}
-	_, err = identity.New(identity.Options{DriverName: "disk.csi.azure.com"}).GetPluginInfo(t.Context(), &csi.GetPluginInfoRequest{})
+	_, err = identity.New(identity.Options{DriverName: "disk.csi.azure.com"}).GetPluginInfo(t.Context(),
+		&csi.GetPluginInfoRequest{})
 	if status.Code(err) != codes.Unavailable {
 		t.Errorf("without a version: %v, want Unavailable", err)
 	}

@@ -8,7 +8,8 @@ type Locks struct {
 	held sync.Map
 }
 
-// TryLock locks a key until unlock is called. It does not wait: locked is false while another call holds the lock.
+// TryLock locks a key until unlock is called. It does not wait: locked is false while another call
+// holds the lock.
 func (l *Locks) TryLock(key string) (unlock func(), locked bool) {
 	if _, held := l.held.LoadOrStore(key, nil); held {
 		return nil, false

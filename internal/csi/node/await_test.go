@@ -57,7 +57,11 @@ func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing
 			} else {
 				epoch = 2
 				m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-					v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: epoch, State: apiv1.OwnershipHeld}
+					v.Status.Primary = &apiv1.Ownership{
+						NodeName: thisNode,
+						Epoch:    epoch,
+						State:    apiv1.OwnershipHeld,
+					}
 					a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, epoch
 				})
 			}
@@ -79,13 +83,23 @@ func TestAStageWhoseLastReadIsCutOffSaysWhoHoldsTheVolumeAndWhatAzureAnswers(t *
 func stageWithACutOffRead(t *testing.T) {
 	m := awaiting(t)
 	m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: "node-a", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: "node-a",
+			Epoch:    4,
+			State:    apiv1.OwnershipReleasing,
+			Cause:    apiv1.CauseNodeLost,
+		}
 		a.Spec.Role, a.Spec.Epoch = apiv1.RoleReplica, 0
 	})
 	holder := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, "node-a")},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "node-a", Role: apiv1.RolePrimary, Epoch: 4},
-		Status:     apiv1.AzVolumeAttachmentStatus{Error: &apiv1.Error{Kind: "Unavailable", Message: "503 Service Unavailable"}},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   "node-a",
+			Role:       apiv1.RolePrimary,
+			Epoch:      4,
+		},
+		Status: apiv1.AzVolumeAttachmentStatus{Error: &apiv1.Error{Kind: "Unavailable", Message: "503 Service Unavailable"}},
 	}
 	if err := m.direct.Create(t.Context(), holder); err != nil {
 		t.Fatal(err)
@@ -97,7 +111,8 @@ func stageWithACutOffRead(t *testing.T) {
 	m.edit = func(o *node.Options) {
 		o.AwaitPublish = true
 		o.Client = interceptor.NewClient(m.api, interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+				opts ...client.GetOption) error {
 				if _, is := obj.(*apiv1.AzVolume); is {
 					if reads++; reads == 3 {
 						<-ctx.Done()
@@ -111,7 +126,9 @@ func stageWithACutOffRead(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // passes when the third read waits
 	defer cancel()
 	_, err := m.start().NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: mountCapability("ext4"),
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		VolumeCapability:  mountCapability("ext4"),
 	})
 	if reads < 3 || status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("got %v after %d reads of the volume, want FailedPrecondition after 3", err, reads)

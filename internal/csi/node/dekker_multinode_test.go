@@ -13,8 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// A volume that several nodes use at the same time has no primary; its attachments are created and deleted under one
-// epoch. No disk may be detached from a node that uses it.
+// A volume that several nodes use at the same time has no primary; its attachments are created and
+// deleted under one epoch. No disk may be detached from a node that uses it.
 
 func multiNode() protocol {
 	return protocol{
@@ -47,8 +47,13 @@ func publishMultiNode(name string) step {
 				w.moves++
 				w.attachments[name] = apiv1.AzVolumeAttachment{
 					ObjectMeta: metav1.ObjectMeta{UID: types.UID(strconv.Itoa(w.moves))},
-					Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: name, Role: apiv1.RolePrimary, Epoch: ownership.MultiNodeEpoch},
-					Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](0)},
+					Spec: apiv1.AzVolumeAttachmentSpec{
+						VolumeName: "v",
+						NodeName:   name,
+						Role:       apiv1.RolePrimary,
+						Epoch:      ownership.MultiNodeEpoch,
+					},
+					Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](0)},
 				}
 				return nil
 			}
@@ -109,7 +114,8 @@ func readProof(name string, then func(*apiv1.ReleaseProof) step) step {
 	}
 }
 
-// detachMultiNode is the attachment reconciler's part, which looks at what is there and not at who asked.
+// detachMultiNode is the attachment reconciler's part, which looks at what is there and not at who
+// asked.
 func detachMultiNode(name string) step {
 	return func(w *world) step {
 		if a := w.attachment(name); a != nil && a.DeletionTimestamp != nil && ownership.ProvedReleased(w.volume(), a) {
@@ -132,7 +138,8 @@ func TestLaw3NoDetachUnderANodeOfSeveral(t *testing.T) {
 	t.Logf("%d runs of %d steps: %d publishes, %d mounts", runs, steps, moves, mounts)
 }
 
-// TestTheSimulationFindsAProofFromBeforeTheDeletion shows that the test above would see a controller that reads the report first and deletes then.
+// TestTheSimulationFindsAProofFromBeforeTheDeletion shows that the test above would see a
+// controller that reads the report first and deletes then.
 func TestTheSimulationFindsAProofFromBeforeTheDeletion(t *testing.T) {
 	p := multiNode()
 	p.unpublish = func(name string) step {

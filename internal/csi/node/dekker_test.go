@@ -14,8 +14,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// world is what all parties share: the API server's objects of one volume, and the mounts of the nodes. A step of an
-// actor is one atomic access to it. Replicas make every node have the disk attached all the time, which is the worst case.
+// world is what all parties share: the API server's objects of one volume, and the mounts of the
+// nodes. A step of an actor is one atomic access to it. Replicas make every node have the disk
+// attached all the time, which is the worst case.
 type world struct {
 	multiNode   bool
 	primary     apiv1.Ownership
@@ -34,11 +35,17 @@ var nodes = []string{"a", "b", "c"}
 func newWorld() *world {
 	w := &world{
 		primary:     apiv1.Ownership{State: apiv1.OwnershipReleased},
-		attachments: map[string]apiv1.AzVolumeAttachment{}, reports: map[string]apiv1.AzDriverNode{}, mounted: map[string]bool{},
+		attachments: map[string]apiv1.AzVolumeAttachment{},
+		reports:     map[string]apiv1.AzDriverNode{},
+		mounted:     map[string]bool{},
 	}
 	for _, name := range nodes {
 		w.attachments[name] = apiv1.AzVolumeAttachment{
-			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: name, Role: apiv1.RoleReplica},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: "v",
+				NodeName:   name,
+				Role:       apiv1.RoleReplica,
+			},
 			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](0)},
 		}
 		w.reports[name] = apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -99,7 +106,8 @@ type actor struct {
 	next step
 }
 
-// The node's side: the order of the steps of Server.stage and Server.unstage, with the real MayStage between them.
+// The node's side: the order of the steps of Server.stage and Server.unstage, with the real
+// MayStage between them.
 
 func stageSteps(name string) step {
 	var volume *apiv1.AzVolume
@@ -122,13 +130,21 @@ func stageSteps(name string) step {
 			}
 			w.mounted[name] = true
 			return func(w *world) step {
-				w.setEntries(name, apiv1.StagedVolume{VolumeName: "v", Epoch: epoch, Phase: apiv1.PhaseStaged})
+				w.setEntries(name, apiv1.StagedVolume{
+					VolumeName: "v",
+					Epoch:      epoch,
+					Phase:      apiv1.PhaseStaged,
+				})
 				return nil
 			}
 		}
 	}
 	return func(w *world) step {
-		w.setEntries(name, apiv1.StagedVolume{VolumeName: "v", Epoch: w.attachments[name].Spec.Epoch, Phase: apiv1.PhaseStaging})
+		w.setEntries(name, apiv1.StagedVolume{
+			VolumeName: "v",
+			Epoch:      w.attachments[name].Spec.Epoch,
+			Phase:      apiv1.PhaseStaging,
+		})
 		return func(w *world) step {
 			volume = w.volume()
 			return decide
@@ -165,7 +181,8 @@ func restart(name string) step {
 	}
 }
 
-// The controller's side: the steps of the decision record, with the real decisions of internal/plan.
+// The controller's side: the steps of the decision record, with the real decisions of
+// internal/plan.
 
 func publishSteps(name string) step {
 	return func(w *world) step {
@@ -246,8 +263,9 @@ func proofSteps(name string, releasing apiv1.Ownership, version int) step {
 	}
 }
 
-// TestLaw1NoTwoWriters runs the protocol with its steps in random order, with kills between any two, and with calls
-// that come at the wrong time. It prints the seed and the steps of a run that fails.
+// TestLaw1NoTwoWriters runs the protocol with its steps in random order, with kills between any
+// two, and with calls that come at the wrong time. It prints the seed and the steps of a run that
+// fails.
 func TestLaw1NoTwoWriters(t *testing.T) {
 	const runs, steps = 4000, 400
 	mounts, moves := 0, 0
@@ -262,8 +280,8 @@ func TestLaw1NoTwoWriters(t *testing.T) {
 	t.Logf("%d runs of %d steps: %d acquisitions, %d mounts", runs, steps, moves, mounts)
 }
 
-// TestTheSimulationFindsTheRace shows that the test above finds a node that reads the ownership before it writes its
-// report.
+// TestTheSimulationFindsTheRace shows that the test above finds a node that reads the ownership
+// before it writes its report.
 func TestTheSimulationFindsTheRace(t *testing.T) {
 	wrongOrder := func(name string) step {
 		return func(w *world) step {

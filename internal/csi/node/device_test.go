@@ -43,13 +43,17 @@ func TestAVolumeOnARealDevice(t *testing.T) {
 				}
 			}
 			entry := m.entry()
-			if entry == nil || entry.Phase != apiv1.PhaseStaged || entry.Filesystem.Type != fsType || entry.Device != disk.Device || entry.SizeBytes != diskSize {
+			if entry == nil || entry.Phase != apiv1.PhaseStaged || entry.Filesystem.Type != fsType ||
+				entry.Device != disk.Device || entry.SizeBytes != diskSize {
 				t.Fatalf("entry = %+v", entry)
 			}
 			if err := os.WriteFile(filepath.Join(m.target(), "file"), []byte("kept"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volumeID, VolumePath: m.target()})
+			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{
+				VolumeId:   volumeID,
+				VolumePath: m.target(),
+			})
 			if err != nil || len(stats.GetUsage()) != 2 || stats.GetUsage()[0].GetTotal() == 0 {
 				t.Errorf("stats = %v, %v", stats, err)
 			}
@@ -73,7 +77,11 @@ func TestARealDeviceIsFormattedWithTheOptionsOfItsVolume(t *testing.T) {
 	m, disk := newRealMachine(t)
 	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 		v.Status.SizeBytes = diskSize
-		v.Spec.Disk.FilesystemOptions = apiv1.FilesystemOptions{BlockSize: 2048, InodeSize: 512, BytesPerInode: 8192}
+		v.Spec.Disk.FilesystemOptions = apiv1.FilesystemOptions{
+			BlockSize:     2048,
+			InodeSize:     512,
+			BytesPerInode: 8192,
+		}
 	})
 	s, capability := m.start(), mountCapability("ext4")
 	if err := m.stage(s, capability); err != nil {
@@ -98,12 +106,14 @@ func TestARealDeviceIsFormattedWithTheOptionsOfItsVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	uuidLine := regexp.MustCompile(`Filesystem UUID: .*\n`)
-	if got, want := uuidLine.FindString(hosttest.Run(t, "dumpe2fs", "-h", disk.Device)), uuidLine.FindString(before); got != want {
+	if got, want := uuidLine.FindString(hosttest.Run(t, "dumpe2fs", "-h", disk.Device)), uuidLine.FindString(
+		before); got != want {
 		t.Errorf("got %q after the second use, want %q", got, want)
 	}
 }
 
-// moveAndGrow stages the volume again, under the next epoch, with its filesystem on record, on a disk that has grown.
+// moveAndGrow stages the volume again, under the next epoch, with its filesystem on record, on a
+// disk that has grown.
 func moveAndGrow(t *testing.T, m *machine, disk *hosttest.Disk, record apiv1.FilesystemRecord) {
 	t.Helper()
 	disk.Grow(t, 2*diskSize)
@@ -125,7 +135,10 @@ func moveAndGrow(t *testing.T, m *machine, disk *hosttest.Disk, record apiv1.Fil
 	if err := os.WriteFile(filepath.Join(m.target(), "other"), nil, 0o600); err == nil {
 		t.Error("a volume that is published read-only took a file")
 	}
-	stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volumeID, VolumePath: m.stagingPath()})
+	stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{
+		VolumeId:   volumeID,
+		VolumePath: m.stagingPath(),
+	})
 	if err != nil || stats.GetUsage()[0].GetTotal() < diskSize+diskSize/2 {
 		t.Errorf("the filesystem has not grown: %v, %v", stats, err)
 	}
@@ -197,9 +210,18 @@ func TestLaw4ARealDeviceWithTheWrongContentIsNotTouched(t *testing.T) {
 		"blank, with a source": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Spec.Source = &apiv1.VolumeSource{DiskURI: "d"}
 		}},
-		"another ext4 than recorded":           {prepare: func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.ext4", "-q", d.Device) }, edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Filesystem = record }},
-		"xfs where ext4 is asked for":          {prepare: func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.xfs", "-q", d.Device) }},
-		"data of a raw block volume":           {prepare: func(t *testing.T, d *hosttest.Disk) { d.WriteAt(t, []byte("data"), 512) }},
+		"another ext4 than recorded": {
+			prepare: func(t *testing.T, d *hosttest.Disk) { hosttest.Run(t, "mkfs.ext4", "-q", d.Device) },
+			edit:    func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Filesystem = record },
+		},
+		"xfs where ext4 is asked for": {prepare: func(t *testing.T,
+			d *hosttest.Disk) {
+			hosttest.Run(t, "mkfs.xfs", "-q", d.Device)
+		}},
+		"data of a raw block volume": {prepare: func(t *testing.T,
+			d *hosttest.Disk) {
+			d.WriteAt(t, []byte("data"), 512)
+		}},
 		"a size that the volume does not have": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = diskSize + 1 }},
 	}
 	for name, test := range tests {
@@ -235,7 +257,8 @@ func TestAFormatThatWasCutShortOnARealDeviceIsMadeAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Back to where a kill inside mkfs leaves things: no mount, the record says so, and half a filesystem.
+	// Back to where a kill inside mkfs leaves things: no mount, the record says so, and half a
+	// filesystem.
 	if err := m.host.Mounts().Unmount(t.Context(), m.stagingPath()); err != nil {
 		t.Fatal(err)
 	}

@@ -1,8 +1,8 @@
 // Package node is the CSI Node server: it stages, publishes, unpublishes and unstages volumes
 // on this node, by the protocol of docs/adr/0001-hand-over-protocol.md.
 //
-// The order of the steps is what keeps two nodes from writing to one volume (laws 2 and 3) and a disk
-// from being formatted twice (law 4):
+// The order of the steps is what keeps two nodes from writing to one volume (laws 2 and 3) and a
+// disk from being formatted twice (law 4):
 //
 //	stage:    announce in the report ─▶ read ownership and attachment at the API server ─▶ reserve the disk
 //	          ─▶ record on this node ─▶ touch the device ─▶ mount ─▶ confirm in the report
@@ -10,9 +10,10 @@
 //	unstage:  begin in the report ─▶ record the device ─▶ unmount ─▶ flush ─▶ end the reservation ─▶ delete the record
 //	          ─▶ remove the entry from the report ─▶ remove the staging path
 //
-// The process may be killed between any two of these steps, and every call can be repeated. The decisions are pure
-// functions: ownership.MayStage, ownership.EpochOver, and stagingMount and planFormat in package filesystem. A command that
-// changes a filesystem continues after its call has ended (work.go).
+// The process may be killed between any two of these steps, and every call can be repeated. The
+// decisions are pure functions: ownership.MayStage, ownership.EpochOver, and stagingMount and
+// planFormat in package filesystem. A command that changes a filesystem continues after its call
+// has ended (work.go).
 //
 // AnswerFences runs beside the calls: it takes the reservation of a disk from a node that was lost
 // (docs/adr/0027-fencing-by-persistent-reservations.md).
@@ -25,8 +26,8 @@
 //	reservation sends the commands of persistent reservations
 //	usage       reads how a call of the kubelet uses a volume
 //
-// Every NodeStageVolume that fails ends in settle, which removes the record and the entry if nothing on the node uses
-// the volume. If something remains on the node, the call fails with a code after which the kubelet calls
-// NodeUnstageVolume later (docs/reference/final-codes.md). EndUnfinished takes the place of that call if the kubelet has
-// forgotten the volume.
+// Every NodeStageVolume that fails ends in settle, which removes the record and the entry if
+// nothing on the node uses the volume. If something remains on the node, the call fails with a code
+// after which the kubelet calls NodeUnstageVolume later (docs/reference/final-codes.md).
+// EndUnfinished takes the place of that call if the kubelet has forgotten the volume.
 package node

@@ -18,7 +18,8 @@ import (
 
 const secondLUN = lun + 1
 
-// Two raw block volumes are staged, one with /dev/sdc at LUN 3 and one with /dev/sdd at LUN 4. Both disks were detached, and one or both are attached again.
+// Two raw block volumes are staged, one with /dev/sdc at LUN 3 and one with /dev/sdd at LUN 4. Both
+// disks were detached, and one or both are attached again.
 func TestARawBlockVolumeGetsTheDeviceThatAnotherOneHadBefore(t *testing.T) {
 	exchange := func(host *memoryHost) {
 		host.attach("/dev/sdd", lun)
@@ -104,7 +105,10 @@ func (m *machine) publishSecondNext(s *node.Server, capability *csi.VolumeCapabi
 	ctx, cancel := context.WithTimeout(m.t.Context(), time.Minute)
 	defer cancel()
 	_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-		VolumeId: secondID, StagingTargetPath: filepath.Join(m.dir, "2", "globalmount"), TargetPath: m.target() + "-second", VolumeCapability: capability,
+		VolumeId:          secondID,
+		StagingTargetPath: filepath.Join(m.dir, "2", "globalmount"),
+		TargetPath:        m.target() + "-second",
+		VolumeCapability:  capability,
 	})
 	return err
 }

@@ -12,9 +12,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// NodeExpandVolume implements csi.NodeServer. It makes the kernel read the size of the volume's device again, and then
-// grows the filesystem, if there is one. Errors: Unavailable while the device does not have the required size.
-func (s *Server) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
+// NodeExpandVolume implements csi.NodeServer. It makes the kernel read the size of the volume's
+// device again, and then grows the filesystem, if there is one. Errors: Unavailable while the
+// device does not have the required size.
+func (s *Server) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse,
+	error) {
 	response, err := s.expand(ctx, request)
 	return response, status.From(err)
 }
@@ -38,7 +40,8 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	case !mounted && !(recorded && record.Block && record.BootID == s.options.BootID):
 		return nil, err
 	case !mounted:
-		// After its restart the kubelet uses another path for a block device than the one where it was published.
+		// After its restart the kubelet uses another path for a block device than the one where it
+		// was published.
 		mount.Source = record.Device
 	case recorded && record.BootID == s.options.BootID && leftOver(mount, record) != "":
 		return nil, provisioner.Errorf(provisioner.Unavailable, "expand volume %s: %s", name, leftOver(mount, record))
@@ -51,10 +54,12 @@ func (s *Server) expand(ctx context.Context, request *csi.NodeExpandVolumeReques
 	switch {
 	case device.SizeBytes >= required:
 	case record.Partition > 0:
-		return nil, provisioner.Errorf(provisioner.FailedPrecondition, "cannot expand volume %s to %d bytes: it is partition %d of its disk, which has %d bytes and does not grow with the disk; "+
-			"grow the partition manually", name, required, record.Partition, device.SizeBytes)
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
+			"cannot expand volume %s to %d bytes: it is partition %d of its disk, which has %d bytes and does not grow with the disk; "+
+				"grow the partition manually", name, required, record.Partition, device.SizeBytes)
 	default:
-		return nil, provisioner.Errorf(provisioner.Unavailable, "expand volume %s: device %s has %d bytes, and %d are required; waiting until the kernel shows the new size",
+		return nil, provisioner.Errorf(provisioner.Unavailable,
+			"expand volume %s: device %s has %d bytes, and %d are required; waiting until the kernel shows the new size",
 			name, device.Path, device.SizeBytes, required)
 	}
 	if err := s.recordSize(ctx, record, recorded, device.SizeBytes); err != nil {

@@ -16,7 +16,10 @@ import (
 
 func (m *machine) expand(s *node.Server, path string, size int64) error {
 	_, err := s.NodeExpandVolume(m.t.Context(), &csi.NodeExpandVolumeRequest{
-		VolumeId: volumeID, VolumePath: path, StagingTargetPath: m.stagingPath(), CapacityRange: &csi.CapacityRange{RequiredBytes: size},
+		VolumeId:          volumeID,
+		VolumePath:        path,
+		StagingTargetPath: m.stagingPath(),
+		CapacityRange:     &csi.CapacityRange{RequiredBytes: size},
 	})
 	return err
 }
@@ -41,7 +44,8 @@ func mustBe(t *testing.T, err error, want codes.Code) {
 	}
 }
 
-// Between the growth of the disk and the writing of its new size the volume is staged as before and after.
+// Between the growth of the disk and the writing of its new size the volume is staged as before and
+// after.
 func TestLaw4TheSizeOfADiskThatIsGrowing(t *testing.T) {
 	for name, test := range map[string]struct {
 		recorded, asked, device int64
@@ -112,7 +116,8 @@ func TestAFilesystemOnARealDeviceGrowsInUse(t *testing.T) {
 			mustBe(t, m.expand(s, m.target(), 2*diskSize), codes.Unavailable)
 			disk.Grow(t, 2*diskSize)
 			if fsType == "ext4" && !hosttest.MayGrowMounted(t) {
-				// The kubelet takes this for "not while it is in use", and leaves it to the next mount.
+				// The kubelet takes this for "not while it is in use", and leaves it to the next
+				// mount.
 				mustBe(t, m.expand(s, m.target(), 2*diskSize), codes.FailedPrecondition)
 				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.CapacityBytes = 2 * diskSize })
 				m.remount(s, capability)
@@ -122,7 +127,10 @@ func TestAFilesystemOnARealDeviceGrowsInUse(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volumeID, VolumePath: m.target()})
+			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{
+				VolumeId:   volumeID,
+				VolumePath: m.target(),
+			})
 			if err != nil || stats.GetUsage()[0].GetTotal() < diskSize+diskSize/2 {
 				t.Errorf("the filesystem has not grown: %v, %v", stats, err)
 			}

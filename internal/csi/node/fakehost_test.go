@@ -12,13 +12,15 @@ import (
 )
 
 // memoryHost is a node's kernel in memory: one disk at one LUN, and mounts. Its steps can be
-// watched, and interrupted by a panic, which stands for a kill: what has been done by then stays done.
+// watched, and interrupted by a panic, which stands for a kill: what has been done by then stays
+// done.
 type memoryHost struct {
 	mu sync.Mutex
 	// hook is called before and after every step that changes something.
 	hook func(step string)
 	size int64
-	// device and lun of the disk; device is "" while it is detached. answering are the devices that answer.
+	// device and lun of the disk; device is "" while it is detached. answering are the devices that
+	// answer.
 	device    string
 	lun       int32
 	answering map[string]bool
@@ -61,9 +63,15 @@ const memoryDevice = "/dev/sdc"
 
 func newMemoryHost() *memoryHost {
 	return &memoryHost{
-		hook: func(string) {}, size: 1 << 30, mounts: map[string]provisioner.MountPoint{},
-		device: memoryDevice, lun: lun, answering: map[string]bool{memoryDevice: true}, others: map[int32]string{},
-		shared: &sharedisk.Disk{}, node: thisNode,
+		hook:      func(string) {},
+		size:      1 << 30,
+		mounts:    map[string]provisioner.MountPoint{},
+		device:    memoryDevice,
+		lun:       lun,
+		answering: map[string]bool{memoryDevice: true},
+		others:    map[int32]string{},
+		shared:    &sharedisk.Disk{},
+		node:      thisNode,
 	}
 }
 
@@ -248,7 +256,12 @@ func (h memoryMounts) Mount(_ context.Context, device, target, fsType string, op
 	h.hook("before mount")
 	h.mu.Lock()
 	h.options = strings.Join(options, ",")
-	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, FSType: fsType, Sealed: slices.Contains(strings.Split(h.options, ","), "ro")}
+	h.mounts[target] = provisioner.MountPoint{
+		Source: device,
+		Target: target,
+		FSType: fsType,
+		Sealed: slices.Contains(strings.Split(h.options, ","), "ro"),
+	}
 	h.unflushed = true
 	h.mu.Unlock()
 	h.hook("after mount")
@@ -262,7 +275,11 @@ func (h memoryMounts) Bind(_ context.Context, source, target string, readOnly bo
 	if mount, found := h.mounts[source]; found {
 		device = mount.Source
 	}
-	h.mounts[target] = provisioner.MountPoint{Source: device, Target: target, ReadOnly: readOnly}
+	h.mounts[target] = provisioner.MountPoint{
+		Source:   device,
+		Target:   target,
+		ReadOnly: readOnly,
+	}
 	h.mu.Unlock()
 	h.hook("after bind")
 	return h.bindFails
@@ -292,7 +309,8 @@ type memoryTuner struct{ *memoryHost }
 // Partition calls the device's partitions as the kernel does; the disk has two.
 func (h memoryTuner) Partition(_ context.Context, disk string, number int) (provisioner.Device, error) {
 	if disk != memoryDevice || number > 2 {
-		return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s has no partition %d", disk, number)
+		return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition, "disk %s has no partition %d", disk,
+			number)
 	}
 	return provisioner.Device{Path: fmt.Sprintf("%s%d", disk, number), SizeBytes: h.size / 2}, nil
 }

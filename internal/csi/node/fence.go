@@ -22,11 +22,14 @@ import (
 )
 
 const (
-	// fenceTimeout limits one try. The controller asks another node after 2 s; a later success is still reported.
+	// fenceTimeout limits one try. The controller asks another node after 2 s; a later success is
+	// still reported.
 	fenceTimeout = 1500 * time.Millisecond
-	// A try that fails is repeated after a time that doubles from fenceRetry up to longestFenceRetry.
+	// A try that fails is repeated after a time that doubles from fenceRetry up to
+	// longestFenceRetry.
 	fenceRetry, longestFenceRetry = 50 * time.Millisecond, 30 * time.Second
-	// fencesAtOnce is how many volumes are fenced at the same time: one device that does not answer must not delay the others.
+	// fencesAtOnce is how many volumes are fenced at the same time: one device that does not answer
+	// must not delay the others.
 	fencesAtOnce = 4
 )
 
@@ -37,7 +40,8 @@ type fences struct {
 	tries *prometheus.HistogramVec
 
 	mu sync.Mutex
-	// tried are the requests for which this process may have registered a key and has written no result, by volume.
+	// tried are the requests for which this process may have registered a key and has written no
+	// result, by volume.
 	tried map[string]apiv1.FenceRequest
 }
 
@@ -50,15 +54,18 @@ const (
 	tryFailed = "failed"
 )
 
-// AnswerFences follows the FenceRequests in this node's AzDriverNode until ctx ends: it takes the reservation of a volume from a lost
-// node, reports the result, and ends this node's registration after the request was withdrawn (law 3d). It is called once. registerer may be nil.
+// AnswerFences follows the FenceRequests in this node's AzDriverNode until ctx ends: it takes the
+// reservation of a volume from a lost node, reports the result, and ends this node's registration
+// after the request was withdrawn (law 3d). It is called once. registerer may be nil.
 func (s *Server) AnswerFences(ctx context.Context, registerer prometheus.Registerer) error {
 	f := &fences{
 		tries: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "azuredisk_node_fence_duration_seconds", Help: "Duration of the tries of this node to take the reservation of a disk from a lost node, by result.",
+			Name:    "azuredisk_node_fence_duration_seconds",
+			Help:    "Duration of the tries of this node to take the reservation of a disk from a lost node, by result.",
 			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 1.5, 2.5},
 		}, []string{"result"}),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](fenceRetry, longestFenceRetry),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](fenceRetry, longestFenceRetry),
 			workqueue.TypedRateLimitingQueueConfig[string]{Clock: s.options.Clock}),
 		tried: map[string]apiv1.FenceRequest{},
 	}
@@ -107,7 +114,8 @@ func (s *Server) answerNext(ctx context.Context, f *fences) bool {
 	}
 	defer f.queue.Done(volume)
 	if err := s.answerFence(ctx, f, volume); err != nil && ctx.Err() == nil {
-		logr.FromContextOrDiscard(ctx).Info("the request to fence is not answered yet", "volumeName", volume, "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the request to fence is not answered yet", "volumeName", volume, "reason",
+			err.Error())
 		f.queue.AddRateLimited(volume)
 	} else {
 		f.queue.Forget(volume)
@@ -135,7 +143,11 @@ func (s *Server) answerFence(ctx context.Context, f *fences, volume string) erro
 		return s.options.Report.ForgetFence(ctx, volume)
 	case isTried:
 		// The result may have been stored although its write failed.
-		if err := s.leaveFence(ctx, apiv1.FenceResult{VolumeName: volume, NodeName: tried.NodeName, Epoch: tried.Epoch}, true); err != nil {
+		if err := s.leaveFence(ctx, apiv1.FenceResult{
+			VolumeName: volume,
+			NodeName:   tried.NodeName,
+			Epoch:      tried.Epoch,
+		}, true); err != nil {
 			return err
 		}
 		f.setTried(volume, nil)
@@ -153,12 +165,17 @@ func (f *fences) setTried(volume string, request *apiv1.FenceRequest) {
 	}
 }
 
-// fence takes the reservation from the lost node and reports it, or why it cannot. An error means that it is to be tried again.
+// fence takes the reservation from the lost node and reports it, or why it cannot. An error means
+// that it is to be tried again.
 func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceRequest) error {
 	f.setTried(request.VolumeName, &request)
 	began := s.options.Clock.Now()
 	result := apiv1.FenceResult{
-		VolumeName: request.VolumeName, VolumeUID: request.VolumeUID, NodeName: request.NodeName, Epoch: request.Epoch, RequestTime: request.Time,
+		VolumeName:  request.VolumeName,
+		VolumeUID:   request.VolumeUID,
+		NodeName:    request.NodeName,
+		Epoch:       request.Epoch,
+		RequestTime: request.Time,
 	}
 	key, proof, err := s.tryFence(ctx, request)
 	ended := tryFenced
@@ -175,7 +192,8 @@ func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceReques
 		return err
 	}
 	result.Time = metav1.NewMicroTime(s.options.Clock.Now())
-	logr.FromContextOrDiscard(ctx).Info("fenced a node by the reservation of a disk", "volumeName", request.VolumeName, "nodeName", request.NodeName, "epoch", request.Epoch,
+	logr.FromContextOrDiscard(ctx).Info("fenced a node by the reservation of a disk", "volumeName", request.VolumeName,
+		"nodeName", request.NodeName, "epoch", request.Epoch,
 		"key", result.Key, "failure", result.Message, "duration", result.Time.Sub(began).String())
 	if err := s.options.Report.Fenced(ctx, result); err != nil {
 		return err
@@ -194,9 +212,11 @@ func finalOfFence(err error) bool {
 	return false
 }
 
-// tryFence does not take the volume's lock: a NodeStageVolume that waits for the publish, which comes after the fence, holds it. The lock of
-// the device is enough, because a call for the volume uses it while it reserves and uses the device.
-func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (provisioner.ReservationKey, provisioner.ReservationState, error) {
+// tryFence does not take the volume's lock: a NodeStageVolume that waits for the publish, which
+// comes after the fence, holds it. The lock of the device is enough, because a call for the volume
+// uses it while it reserves and uses the device.
+func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (provisioner.ReservationKey,
+	provisioner.ReservationState, error) {
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
 	var none provisioner.ReservationState
@@ -208,7 +228,8 @@ func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (prov
 		return 0, none, provisioner.Errorf(provisioner.FailedPrecondition, "volume %s does not exist", request.VolumeName)
 	}
 	if why := plan.MayFence(s.options.NodeName, s.options.Instance.VMID, request, volume, own); why != "" {
-		return 0, none, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to fence node %s from volume %s: %s", request.NodeName, request.VolumeName, why)
+		return 0, none, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to fence node %s from volume %s: %s",
+			request.NodeName, request.VolumeName, why)
 	}
 	device, release, err := s.devices.Replica(ctx, volume, *own.Status.LUN)
 	if err != nil {
@@ -232,23 +253,31 @@ func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (prov
 	if err != nil {
 		return 0, none, err
 	}
-	pair := nodereport.Kept{VolumeName: volume.Name, Key: key.String(), Victim: victim.String()}
-	proof, changed, err := s.reserver.Fence(ctx, device.Path, key, victim, before == pair, func() error { return s.options.Records.PutKept(pair) })
+	pair := nodereport.Kept{
+		VolumeName: volume.Name,
+		Key:        key.String(),
+		Victim:     victim.String(),
+	}
+	proof, changed, err := s.reserver.Fence(ctx, device.Path, key, victim, before == pair,
+		func() error { return s.options.Records.PutKept(pair) })
 	if err != nil && changed && finalOfFence(err) {
-		// Else it is left when the request is withdrawn. It may hold the reservation that a fence of an earlier epoch depends on.
+		// Else it is left when the request is withdrawn. It may hold the reservation that a fence
+		// of an earlier epoch depends on.
 		err = errors.Join(err, s.leave(ctx, disk, device.Path, held{key: key}))
 	}
 	return key, proof, err
 }
 
-// checkFence refuses a device that carries another filesystem than the volume's, and a volume that this node uses.
+// checkFence refuses a device that carries another filesystem than the volume's, and a volume that
+// this node uses.
 func (s *Server) checkFence(ctx context.Context, volume *apiv1.AzVolume, device provisioner.Device) error {
 	record, recorded, err := s.options.Records.Get(volume.Name)
 	if err != nil {
 		return err
 	}
 	if recorded && record.BootID == s.options.BootID {
-		return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to fence by %s: this node has staged volume %s with %s", device.Path, volume.Name, record.Device)
+		return provisioner.Errorf(provisioner.FailedPrecondition,
+			"refusing to fence by %s: this node has staged volume %s with %s", device.Path, volume.Name, record.Device)
 	}
 	if volume.Status.Filesystem == nil {
 		return nil
@@ -258,15 +287,18 @@ func (s *Server) checkFence(ctx context.Context, volume *apiv1.AzVolume, device 
 		return fmt.Errorf("probe device: %w", err)
 	}
 	if found.UUID != volume.Status.Filesystem.UUID {
-		return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to fence by %s: it carries the filesystem %q, and volume %s has %q",
+		return provisioner.Errorf(provisioner.FailedPrecondition,
+			"refusing to fence by %s: it carries the filesystem %q, and volume %s has %q",
 			device.Path, found.UUID, volume.Name, volume.Status.Filesystem.UUID)
 	}
 	return nil
 }
 
-// leaveFence ends this node's fence-only registration, once nothing depends on it: no node has the disk attached that only a reservation
-// keeps from writing, and if the result may become the lost node's proof, that node has one. It succeeds if the disk is not attached to this
-// node any more, and if this node uses the volume, because the key of its own epoch has replaced the fence-only key then.
+// leaveFence ends this node's fence-only registration, once nothing depends on it: no node has the
+// disk attached that only a reservation keeps from writing, and if the result may become the lost
+// node's proof, that node has one. It succeeds if the disk is not attached to this node any more,
+// and if this node uses the volume, because the key of its own epoch has replaced the fence-only
+// key then.
 func (s *Server) leaveFence(ctx context.Context, result apiv1.FenceResult, provable bool) error {
 	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
 	defer cancel()
@@ -280,9 +312,11 @@ func (s *Server) leaveFence(ctx context.Context, result apiv1.FenceResult, prova
 		return err
 	}
 	if provable && plan.Unproved(attachments, result.NodeName, result.Epoch) {
-		return provisioner.Errorf(provisioner.Unavailable, "cannot end the fence of node %s from volume %s: the node was not proved to have released it", result.NodeName, name)
+		return provisioner.Errorf(provisioner.Unavailable,
+			"cannot end the fence of node %s from volume %s: the node was not proved to have released it", result.NodeName, name)
 	}
-	err = s.leaveAttached(ctx, name, func(disk volumehandle.Handle, _ *apiv1.AzVolumeAttachment) (provisioner.ReservationKey, error) {
+	err = s.leaveAttached(ctx, name, func(disk volumehandle.Handle, _ *apiv1.AzVolumeAttachment) (provisioner.ReservationKey,
+		error) {
 		key, err := s.key(disk, result.Epoch)
 		return key.FenceOnly(), err
 	})

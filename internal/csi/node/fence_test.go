@@ -27,7 +27,8 @@ const (
 	recorded  = "11111111-1111-1111-1111-111111111111"
 )
 
-// lost makes a machine with a replica of a volume whose owner, which holds the reservation, is lost.
+// lost makes a machine with a replica of a volume whose owner, which holds the reservation, is
+// lost.
 func lost(t *testing.T) (*machine, *memoryHost, *apiv1.AzVolumeAttachment) {
 	t.Helper()
 	host := newMemoryHost()
@@ -35,13 +36,21 @@ func lost(t *testing.T) (*machine, *memoryHost, *apiv1.AzVolumeAttachment) {
 	m := newMachine(t, host, t.TempDir(), func(string) {})
 	m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 		v.Spec.Disk.MaxShares = 3
-		v.Status.Primary = &apiv1.Ownership{NodeName: lostNode, Epoch: lostEpoch, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: lostNode,
+			Epoch:    lostEpoch,
+			State:    apiv1.OwnershipReleasing,
+			Cause:    apiv1.CauseNodeLost,
+		}
 		v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: recorded}
 		a.Spec.Role, a.Spec.Epoch = apiv1.RoleReplica, 0
 	})
 	other := m.addAttachment(lostNode, func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch })
 	host.hold(t, lostNode, keyOf(t, lostNode, lostEpoch))
-	if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: thisNode}}); err != nil {
+	if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace,
+		Name:      thisNode,
+	}}); err != nil {
 		t.Fatal(err)
 	}
 	return m, host, other
@@ -122,7 +131,11 @@ func (m *machine) results(what string, wanted func([]apiv1.FenceResult) bool) []
 func one(results []apiv1.FenceResult) bool  { return len(results) == 1 }
 func none(results []apiv1.FenceResult) bool { return len(results) == 0 }
 
-var lostRequest = apiv1.FenceRequest{VolumeName: volume, NodeName: lostNode, Epoch: lostEpoch}
+var lostRequest = apiv1.FenceRequest{
+	VolumeName: volume,
+	NodeName:   lostNode,
+	Epoch:      lostEpoch,
+}
 
 // provePreempted records the proof as the controller does.
 func (m *machine) provePreempted(a *apiv1.AzVolumeAttachment) {
@@ -141,7 +154,8 @@ func TestALostNodeIsFencedAndTheDiskIsLeftWhenItIsDetached(t *testing.T) {
 	_, stop := m.run()
 	result := m.results("the request was there before the start", one)[0]
 	state := host.shared.State()
-	if result.Key != own.String() || result.Generation != int64(state.Generation) || result.Message != "" || result.NodeName != lostNode || result.Epoch != lostEpoch {
+	if result.Key != own.String() || result.Generation != int64(state.Generation) || result.Message != "" ||
+		result.NodeName != lostNode || result.Epoch != lostEpoch {
 		t.Errorf("got result %+v, want key %s and generation %d", result, own, state.Generation)
 	}
 	if state.Holder != own || host.shared.Allows(lostNode, true) {
@@ -157,7 +171,9 @@ func TestALostNodeIsFencedAndTheDiskIsLeftWhenItIsDetached(t *testing.T) {
 	})
 	_, stop = m.run() // the result outlives the process
 	m.request()
-	for range 3 { // each try lists the attachments once while there is no proof, and a try that ends the registration lists them twice
+	// each try lists the attachments once while there is no proof, and a try that ends the
+	// registration lists them twice
+	for range 3 {
 		select {
 		case <-lists:
 		case <-time.After(20 * time.Second):
@@ -195,7 +211,8 @@ func TestTriesToFenceAreCounted(t *testing.T) {
 	m, _, _ := lost(t)
 	failed := false
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if _, isVolume := o.(*apiv1.AzVolume); isVolume && !failed {
 				failed = true
 				return errors.New("the API server does not answer")
@@ -235,7 +252,14 @@ func TestAFenceThatIsRefused(t *testing.T) {
 			}
 		},
 		"this node has staged the volume": func(m *machine, _ *memoryHost) {
-			record := nodereport.Record{VolumeName: volume, VolumeID: volumeID, BootID: m.bootID, StagingPath: m.stagingPath(), Device: memoryDevice, Block: true}
+			record := nodereport.Record{
+				VolumeName:  volume,
+				VolumeID:    volumeID,
+				BootID:      m.bootID,
+				StagingPath: m.stagingPath(),
+				Device:      memoryDevice,
+				Block:       true,
+			}
 			if err := m.records.Put(record); err != nil {
 				m.t.Fatal(err)
 			}
@@ -260,7 +284,8 @@ func TestAFenceThatIsRefused(t *testing.T) {
 	}
 }
 
-// The reservation of the lost node held off a node that was fenced before, and now the one of this node does.
+// The reservation of the lost node held off a node that was fenced before, and now the one of this
+// node does.
 func TestAFenceThatFailsKeepsTheReservationOnWhichAnEarlierFenceDepends(t *testing.T) {
 	t.Parallel()
 	m, host, other := lost(t)
@@ -290,7 +315,8 @@ func TestAFenceThatFailsKeepsTheReservationOnWhichAnEarlierFenceDepends(t *testi
 	}
 }
 
-// In a cluster without VolumeAttachments the kubelet calls NodeStageVolume before the publish, which waits for the fence.
+// In a cluster without VolumeAttachments the kubelet calls NodeStageVolume before the publish,
+// which waits for the fence.
 func TestAStagingThatWaitsForThePublishDoesNotDelayTheFence(t *testing.T) {
 	t.Parallel()
 	m, _, _ := lost(t)
@@ -298,7 +324,8 @@ func TestAStagingThatWaitsForThePublishDoesNotDelayTheFence(t *testing.T) {
 	looked := make(chan struct{})
 	var once sync.Once
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+			opts ...client.GetOption) error {
 			if _, isVolume := o.(*apiv1.AzVolume); isVolume {
 				once.Do(func() { close(looked) })
 			}
@@ -314,7 +341,11 @@ func TestAStagingThatWaitsForThePublishDoesNotDelayTheFence(t *testing.T) {
 		t.Errorf("got result %+v, want a key", result)
 	}
 	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: lostEpoch + 1, State: apiv1.OwnershipHeld}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: thisNode,
+			Epoch:    lostEpoch + 1,
+			State:    apiv1.OwnershipHeld,
+		}
 		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch+1
 	})
 	if err := <-staged; err != nil {
@@ -328,7 +359,8 @@ func TestARequestThatIsWithdrawnBeforeItsResultWasWrittenIsLeft(t *testing.T) {
 	tried := make(chan struct{})
 	var once sync.Once
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			if report, ok := o.(*apiv1.AzDriverNode); ok && len(report.Status.FenceResults) > 0 {
 				once.Do(func() { close(tried) })
 				return errors.New("the API server refuses")
@@ -346,7 +378,8 @@ func TestARequestThatIsWithdrawnBeforeItsResultWasWrittenIsLeft(t *testing.T) {
 	m.results("the fence-only key remains", func([]apiv1.FenceResult) bool { return len(host.shared.State().Keys) == 0 })
 }
 
-// The node that fenced the lost node becomes the owner, and its pod ends before the disk is detached from the lost node.
+// The node that fenced the lost node becomes the owner, and its pod ends before the disk is
+// detached from the lost node.
 func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
 	t.Parallel()
 	m, host, other := lost(t)
@@ -355,7 +388,11 @@ func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
 	m.results("fenced", one)
 	m.provePreempted(other)
 	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: lostEpoch + 1, State: apiv1.OwnershipHeld}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: thisNode,
+			Epoch:    lostEpoch + 1,
+			State:    apiv1.OwnershipHeld,
+		}
 		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch+1
 	})
 	if err := m.stage(s, mountCapability("ext4")); err != nil {
@@ -392,17 +429,23 @@ func TestAFenceIsNoProofIfTheDiskTakesBothNodesForOne(t *testing.T) {
 	m.run()
 	result := m.results("an answer", one)[0]
 	if result.Key != "" || !strings.Contains(result.Message, "same initiator") {
-		t.Errorf("got result %+v, want none that proves anything, because the disk takes both nodes for the same initiator", result)
+		t.Errorf("got result %+v, want none that proves anything, because the disk takes both nodes for the same initiator",
+			result)
 	}
 }
 
 func TestAFenceOutlastsARestartAfterThePreemption(t *testing.T) {
 	t.Parallel()
 	m, host, _ := lost(t)
-	pair := nodereport.Kept{VolumeName: volume, Key: keyOf(t, thisNode, lostEpoch).FenceOnly().String(), Victim: keyOf(t, lostNode, lostEpoch).String()}
+	pair := nodereport.Kept{
+		VolumeName: volume,
+		Key:        keyOf(t, thisNode, lostEpoch).FenceOnly().String(),
+		Victim:     keyOf(t, lostNode, lostEpoch).String(),
+	}
 	disk, own := host.onNode(thisNode), keyOf(t, thisNode, lostEpoch).FenceOnly()
 	expect.Must(t, m.records.PutKept(pair))
-	expect.Must(t, errors.Join(disk.Register(t.Context(), memoryDevice, own), disk.PreemptAndAbort(t.Context(), memoryDevice, own, keyOf(t, lostNode, lostEpoch))))
+	expect.Must(t, errors.Join(disk.Register(t.Context(), memoryDevice, own),
+		disk.PreemptAndAbort(t.Context(), memoryDevice, own, keyOf(t, lostNode, lostEpoch))))
 	m.request(lostRequest)
 	m.run()
 	if result := m.results("an answer", one)[0]; result.Key != own.String() {

@@ -29,19 +29,37 @@ var second = volumehandle.Of(diskOf(secondID)).VolumeName()
 
 var someFilesystem = provisioner.Filesystem{Type: "ext4", UUID: "5c0b8f3e-3c55-4d7a-8a53-9e1f6a1c7e01"}
 
-// publishSecond publishes another volume to the node, whose disk is recorded at the LUN of the first one's.
+// publishSecond publishes another volume to the node, whose disk is recorded at the LUN of the
+// first one's.
 func (m *machine) publishSecond(sizeBytes int64) {
 	m.t.Helper()
 	for _, o := range []client.Object{
 		&apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: second},
-			Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(secondID)},
-			Status:     apiv1.AzVolumeStatus{SizeBytes: sizeBytes, DiskURI: secondID, Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
+			Spec: apiv1.AzVolumeSpec{
+				Origin: apiv1.OriginProvisioned,
+				Access: apiv1.AccessSingleNode,
+				Disk:   diskOf(secondID),
+			},
+			Status: apiv1.AzVolumeStatus{
+				SizeBytes: sizeBytes,
+				DiskURI:   secondID,
+				Primary: &apiv1.Ownership{
+					NodeName: thisNode,
+					Epoch:    1,
+					State:    apiv1.OwnershipHeld,
+				},
+			},
 		},
 		&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(second, thisNode)},
-			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: second, NodeName: thisNode, Role: apiv1.RolePrimary, Epoch: 1},
-			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(lun)},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: second,
+				NodeName:   thisNode,
+				Role:       apiv1.RolePrimary,
+				Epoch:      1,
+			},
+			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(lun)},
 		},
 	} {
 		m.must(m.direct.Create(m.t.Context(), o))
@@ -51,7 +69,9 @@ func (m *machine) publishSecond(sizeBytes int64) {
 func (m *machine) stageSecond(s *node.Server, capability *csi.VolumeCapability) error {
 	m.t.Helper()
 	_, err := s.NodeStageVolume(m.t.Context(), &csi.NodeStageVolumeRequest{
-		VolumeId: secondID, StagingTargetPath: filepath.Join(m.dir, "2", "globalmount"), VolumeCapability: capability,
+		VolumeId:          secondID,
+		StagingTargetPath: filepath.Join(m.dir, "2", "globalmount"),
+		VolumeCapability:  capability,
 	})
 	return err
 }
@@ -161,7 +181,8 @@ func TestAVolumeThatIsKnownByItsFilesystemDoesNotWaitForInstanceMetadata(t *test
 	m.must(m.stage(m.start(), mountCapability("ext4")))
 }
 
-// The disk was attached again under another LUN while the node looked for its device. What is at the LUN of before may be another volume's disk by then.
+// The disk was attached again under another LUN while the node looked for its device. What is at
+// the LUN of before may be another volume's disk by then.
 func TestADeviceIsNotUsedWhenTheLUNHasChanged(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
@@ -203,15 +224,16 @@ func TestLaw2AMountIsTakenAwayWhenTheGrantHasChangedDuringACheck(t *testing.T) {
 	}
 }
 
-// A check takes longer than the kubelet waits. Until it ends, other calls fail with its progress and the report names
-// the volume. The next call returns a failure of the check.
+// A check takes longer than the kubelet waits. Until it ends, other calls fail with its progress
+// and the report names the volume. The next call returns a failure of the check.
 func TestACheckThatTakesLongerThanItsCall(t *testing.T) {
 	for name, test := range map[string]struct {
 		result error
 		next   codes.Code
 	}{
-		"and succeeds":               {nil, codes.OK},
-		"and leaves a decision open": {provisioner.Errorf(provisioner.FailedPrecondition, "a manual repair"), codes.FailedPrecondition},
+		"and succeeds": {nil, codes.OK},
+		"and leaves a decision open": {provisioner.Errorf(provisioner.FailedPrecondition, "a manual repair"),
+			codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -228,11 +250,16 @@ func TestACheckThatTakesLongerThanItsCall(t *testing.T) {
 				defer cancel()
 				ended := make(chan error, 1)
 				go func() {
-					_, err := s.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: mountCapability("ext4")})
+					_, err := s.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+						VolumeId:          volumeID,
+						StagingTargetPath: m.stagingPath(),
+						VolumeCapability:  mountCapability("ext4"),
+					})
 					ended <- err
 				}()
 				time.Sleep(5 * time.Minute)
-				if err := m.stage(s, mountCapability("ext4")); status.Code(err) != codes.Aborted || !strings.Contains(err.Error(), "e2fsck of "+memoryDevice) {
+				if err := m.stage(s, mountCapability("ext4")); status.Code(err) != codes.Aborted ||
+					!strings.Contains(err.Error(), "e2fsck of "+memoryDevice) {
 					t.Errorf("stage during the check: got %v, want Aborted with the progress", err)
 				}
 				if m.entry() == nil {

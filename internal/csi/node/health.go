@@ -24,14 +24,18 @@ const (
 	reasonNoDiskAnswers   = "NoDiskAnswers"
 )
 
-// NodeGetVolumeHealth implements csi.NodeServer. Errors: NotFound for a volume that is neither staged on nor published
-// to this node.
-func (s *Server) NodeGetVolumeHealth(ctx context.Context, request *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
+// NodeGetVolumeHealth implements csi.NodeServer. Errors: NotFound for a volume that is neither
+// staged on nor published to this node.
+func (s *Server) NodeGetVolumeHealth(ctx context.Context,
+	request *csi.NodeGetVolumeHealthRequest) (*csi.NodeGetVolumeHealthResponse, error) {
 	entries, err := s.volumeHealth(ctx, request.GetVolumeId())
 	if err != nil {
 		return nil, status.From(err)
 	}
-	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{VolumeId: request.GetVolumeId(), HealthStatuses: entries}}, nil
+	return &csi.NodeGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{
+		VolumeId:       request.GetVolumeId(),
+		HealthStatuses: entries,
+	}}, nil
 }
 
 func (s *Server) volumeHealth(ctx context.Context, volumeID string) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
@@ -54,15 +58,18 @@ func (s *Server) volumeHealth(ctx context.Context, volumeID string) ([]*csi.Volu
 		return nil, err
 	}
 	if attachment == nil {
-		return nil, provisioner.Errorf(provisioner.NotFound, "volume %s is not published to node %s", disk.VolumeName(), s.options.NodeName)
+		return nil, provisioner.Errorf(provisioner.NotFound, "volume %s is not published to node %s", disk.VolumeName(),
+			s.options.NodeName)
 	}
 	if failure := attachment.Status.Error; failure != nil {
-		return []*csi.VolumeHealth_VolumeHealthEntry{unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, reasonAttachment, failure.Message)}, nil
+		return []*csi.VolumeHealth_VolumeHealthEntry{unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, reasonAttachment,
+			failure.Message)}, nil
 	}
 	return nil, nil
 }
 
-// faults checks a volume that is staged on this node: whether its disk answers, and whether its filesystem is writable.
+// faults checks a volume that is staged on this node: whether its disk answers, and whether its
+// filesystem is writable.
 func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
 	if err := s.devices.Answers(ctx, record.Device); err != nil {
@@ -81,13 +88,18 @@ func (s *Server) faults(ctx context.Context, record nodereport.Record) ([]*csi.V
 	}
 	if mounted && mount.Sealed {
 		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, reasonFilesystemStops,
-			fmt.Sprintf("the %s on %s is read-only; the kernel makes a filesystem read-only after an error", mount.FSType, mount.Source)))
+			fmt.Sprintf("the %s on %s is read-only; the kernel makes a filesystem read-only after an error", mount.FSType,
+				mount.Source)))
 	}
 	return found, nil
 }
 
 func unhealthy(kind csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealth_VolumeHealthEntry {
-	return &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: message}
+	return &csi.VolumeHealth_VolumeHealthEntry{
+		Status:  kind,
+		Reason:  reason,
+		Message: message,
+	}
 }
 
 // abnormal joins the entries into one line; "" for none.
@@ -99,9 +111,11 @@ func abnormal(entries []*csi.VolumeHealth_VolumeHealthEntry) string {
 	return strings.Join(lines, "; ")
 }
 
-// NodeGetStorageHealth implements csi.NodeServer. It reports storage as unreachable if more than one disk is in use on
-// this node and none answers. The failure of a single disk is reported with its volume.
-func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse, error) {
+// NodeGetStorageHealth implements csi.NodeServer. It reports storage as unreachable if more than
+// one disk is in use on this node and none answers. The failure of a single disk is reported with
+// its volume.
+func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse,
+	error) {
 	silent, total, err := s.silentDisks(ctx)
 	if err != nil {
 		return nil, status.From(err)
@@ -116,8 +130,8 @@ func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorage
 	return response, nil
 }
 
-// silentDisks counts the disks that are in use on this node, and those among them that do not answer. It reads all of
-// them at the same time.
+// silentDisks counts the disks that are in use on this node, and those among them that do not
+// answer. It reads all of them at the same time.
 func (s *Server) silentDisks(ctx context.Context) (silent, total int, err error) {
 	records, err := s.options.Records.List()
 	if err != nil {

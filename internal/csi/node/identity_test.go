@@ -15,21 +15,32 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// otherID is a disk of another resource group. The AzVolume and the record that are found by the name of volumeID are
-// those of otherID, as if the two disks had the same name: by a collision of hashes, or because a user created an
-// object manually.
+// otherID is a disk of another resource group. The AzVolume and the record that are found by the
+// name of volumeID are those of otherID, as if the two disks had the same name: by a collision of
+// hashes, or because a user created an object manually.
 const otherID = "/subscriptions/s/resourceGroups/another/providers/Microsoft.Compute/disks/pvc-1"
 
-// callsFor are the calls of the kubelet for a volume ID that need the volume itself. The volume is in use at the path inUse.
-func callsFor(t *testing.T, s *node.Server, id, staging, target, inUse string, capability *csi.VolumeCapability) map[string]func() error {
+// callsFor are the calls of the kubelet for a volume ID that need the volume itself. The volume is
+// in use at the path inUse.
+func callsFor(t *testing.T, s *node.Server, id, staging, target, inUse string,
+	capability *csi.VolumeCapability) map[string]func() error {
 	ctx := t.Context()
 	return map[string]func() error{
 		"NodeStageVolume": func() error {
-			_, err := s.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{VolumeId: id, StagingTargetPath: staging, VolumeCapability: capability})
+			_, err := s.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
+				VolumeId:          id,
+				StagingTargetPath: staging,
+				VolumeCapability:  capability,
+			})
 			return err
 		},
 		"NodePublishVolume": func() error {
-			_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{VolumeId: id, StagingTargetPath: staging, TargetPath: target, VolumeCapability: capability})
+			_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+				VolumeId:          id,
+				StagingTargetPath: staging,
+				TargetPath:        target,
+				VolumeCapability:  capability,
+			})
 			return err
 		},
 		"NodeExpandVolume": func() error {
@@ -57,14 +68,16 @@ func TestAVolumeIsNotStagedForAnotherDiskThanItsOwn(t *testing.T) {
 				m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk = diskOf(otherID) })
 				assertRefused(t, "NodeStageVolume", m.stage(m.start(), capability), codes.FailedPrecondition)
 				if len(host.mounts) > 0 || host.formats > 0 || m.entry() != nil {
-					t.Errorf("a refused call left mounts %v, %d formats, entry %+v; want none", host.mounts, host.formats, m.entry())
+					t.Errorf("a refused call left mounts %v, %d formats, entry %+v; want none", host.mounts, host.formats,
+						m.entry())
 				}
 			})
 		}
 	}
 }
 
-// stageOther stages the volume and makes it out to otherID. It returns the path at which the V1 driver has staged the disk of volumeID.
+// stageOther stages the volume and makes it out to otherID. It returns the path at which the V1
+// driver has staged the disk of volumeID.
 func (m *machine) stageOther(host *memoryHost, s *node.Server, capability *csi.VolumeCapability) string {
 	m.t.Helper()
 	m.publish(nil)
@@ -78,7 +91,11 @@ func (m *machine) stageOther(host *memoryHost, s *node.Server, capability *csi.V
 		m.t.Fatal(err)
 	}
 	path := filepath.Join(m.dir, "v1", "globalmount")
-	host.mounts[path] = provisioner.MountPoint{Source: "/dev/sdd", Target: path, FSType: "ext4"}
+	host.mounts[path] = provisioner.MountPoint{
+		Source: "/dev/sdd",
+		Target: path,
+		FSType: "ext4",
+	}
 	return path
 }
 
@@ -100,7 +117,10 @@ func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
 			if err := m.unstage(s); status.Code(err) != codes.FailedPrecondition {
 				t.Errorf("unstage at the staging path of the other disk: %v, want FailedPrecondition", err)
 			}
-			if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: filepath.Join(m.dir, "never")}); err != nil {
+			if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{
+				VolumeId:          volumeID,
+				StagingTargetPath: filepath.Join(m.dir, "never"),
+			}); err != nil {
 				t.Errorf("unstage where nothing is mounted: %v", err)
 			}
 			if got := m.entry(); got == nil || got.Phase != entry.Phase || got.StagingPath != entry.StagingPath {
@@ -121,7 +141,10 @@ func TestADiskThatTheV1DriverStagedUnderARecordOfAnotherCanBeUnstaged(t *testing
 	m := newMachine(t, host, t.TempDir(), quiet)
 	s := m.start()
 	path := m.stageOther(host, s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER))
-	if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: path}); err != nil {
+	if _, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{
+		VolumeId:          volumeID,
+		StagingTargetPath: path,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, mounted := host.mounts[path]; mounted || m.entry() == nil || m.entry().Phase != apiv1.PhaseStaged {
@@ -141,7 +164,8 @@ func TestAVolumeIDIsComparedWithoutRegardToCase(t *testing.T) {
 			if err := m.publishVolume(s, capability, false); err != nil {
 				t.Fatal(err)
 			}
-			for name, call := range callsFor(t, s, strings.ToUpper(volumeID), m.stagingPath(), m.target(), m.target(), capability) {
+			for name, call := range callsFor(t, s, strings.ToUpper(volumeID), m.stagingPath(), m.target(), m.target(),
+				capability) {
 				if err := call(); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}

@@ -27,7 +27,8 @@ func (s *Server) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 	}, nil
 }
 
-// topology has the V1 driver's keys. On a node without a zone the driver's own key has an empty value.
+// topology has the V1 driver's keys. On a node without a zone the driver's own key has an empty
+// value.
 func (s *Server) topology() map[string]string {
 	key := "topology." + s.options.DriverName + "/zone"
 	if s.options.Instance.Zone == "" {
@@ -37,11 +38,12 @@ func (s *Server) topology() map[string]string {
 	return map[string]string{key: zone, corev1.LabelTopologyZone: zone}
 }
 
-// volumeLimit is the number of data disks of the VM's size, less those that were attached outside the driver. Replicas
-// are not subtracted, because the controller evicts them; volumes in use are not, because the scheduler counts them
-// itself. The kubelet calls when the driver registers, in the interval that the CSIDriver sets, and when an attach
-// fails because the node is full. For a VM size that Azure does not list, the fallback counts. First volumeLimit waits
-// until the controller has found the VM's size, because 0 would mean no limit.
+// volumeLimit is the number of data disks of the VM's size, less those that were attached outside
+// the driver. Replicas are not subtracted, because the controller evicts them; volumes in use are
+// not, because the scheduler counts them itself. The kubelet calls when the driver registers, in
+// the interval that the CSIDriver sets, and when an attach fails because the node is full. For a VM
+// size that Azure does not list, the fallback counts. First volumeLimit waits until the controller
+// has found the VM's size, because 0 would mean no limit.
 func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
 	if s.options.Limit.Volumes > 0 {
 		return s.options.Limit.Volumes, nil
@@ -68,7 +70,8 @@ func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-patience.C():
-			logr.FromContextOrDiscard(ctx).Info("the controller has not written the node's capacity in time; using the fallback", "assumed", s.options.Limit.Fallback)
+			logr.FromContextOrDiscard(ctx).Info("the controller has not written the node's capacity in time; using the fallback",
+				"assumed", s.options.Limit.Fallback)
 			return s.options.Limit.Fallback, nil
 		case <-ticker.C():
 		}

@@ -12,7 +12,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 )
 
-// shutDown has the kernel end a filesystem without a further write, as it does itself when the device fails.
+// shutDown has the kernel end a filesystem without a further write, as it does itself when the
+// device fails.
 func shutDown(t *testing.T, path string) {
 	t.Helper()
 	const (
@@ -29,8 +30,8 @@ func shutDown(t *testing.T, path string) {
 	}
 }
 
-// The disk was cut off the node, which is primary again. The disk has a new device, with the filesystem of the same UUID, and a pod of before
-// still holds the dead one.
+// The disk was cut off the node, which is primary again. The disk has a new device, with the
+// filesystem of the same UUID, and a pod of before still holds the dead one.
 func TestLaw2ARealVolumeIsStagedInPlaceBesideItsDeadMount(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs"} {
 		t.Run(fsType, func(t *testing.T) {

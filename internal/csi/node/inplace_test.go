@@ -17,15 +17,21 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 )
 
-// The kubelet takes a volume for staged as long as a pod wants it there. A node was fenced under epoch 1 and is primary again under epoch 3,
-// while a pod of before is still ending; the next pod comes with NodePublishVolume only.
+// The kubelet takes a volume for staged as long as a pod wants it there. A node was fenced under
+// epoch 1 and is primary again under epoch 3, while a pod of before is still ending; the next pod
+// comes with NodePublishVolume only.
 
-// fenced cuts the disk off the node, which was epoch 1's, and gives the volume back to the node under epoch 3, with a new device.
+// fenced cuts the disk off the node, which was epoch 1's, and gives the volume back to the node
+// under epoch 3, with a new device.
 func (m *machine) fenced(host *memoryHost) {
 	m.t.Helper()
 	host.detach()
 	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: 3, State: apiv1.OwnershipHeld}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: thisNode,
+			Epoch:    3,
+			State:    apiv1.OwnershipHeld,
+		}
 		a.Spec.Epoch = 3
 	})
 	host.attach("/dev/sdd", lun)
@@ -34,7 +40,10 @@ func (m *machine) fenced(host *memoryHost) {
 func (m *machine) publishNext(s *node.Server, capability *csi.VolumeCapability) error {
 	m.t.Helper()
 	_, err := s.NodePublishVolume(m.t.Context(), &csi.NodePublishVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: m.target() + "-next", VolumeCapability: capability,
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		TargetPath:        m.target() + "-next",
+		VolumeCapability:  capability,
 	})
 	return err
 }
@@ -62,13 +71,17 @@ func TestLaw2ThePodAfterAFenceDoesNotGetTheDeviceOfBefore(t *testing.T) {
 			if got := host.mounts[m.target()].Source; got != memoryDevice {
 				t.Errorf("the pod of before has %s, want %s as before", got, memoryDevice)
 			}
-			if entry := m.entry(); entry == nil || entry.Epoch != 3 || entry.Phase != apiv1.PhaseStaged || entry.Device != "/dev/sdd" {
+			if entry := m.entry(); entry == nil || entry.Epoch != 3 || entry.Phase != apiv1.PhaseStaged ||
+				entry.Device != "/dev/sdd" {
 				t.Errorf("entry = %+v, want Staged under epoch 3 with /dev/sdd", entry)
 			}
 			if record, _, err := m.records.Get(volume); err != nil || record.Epoch != 3 || record.Device != "/dev/sdd" {
 				t.Errorf("record = %+v, %v, want epoch 3 and /dev/sdd", record, err)
 			}
-			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volumeID, VolumePath: m.target()})
+			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{
+				VolumeId:   volumeID,
+				VolumePath: m.target(),
+			})
 			m.must(err)
 			if message := conditionOf(stats); !strings.Contains(message, memoryDevice) {
 				t.Errorf("the condition of the pod of before = %q, want it to name %s", message, memoryDevice)
@@ -116,8 +129,8 @@ func TestThePodAfterAFenceWaitsForTheClaim(t *testing.T) {
 	}
 }
 
-// A pod that starts while the ownership is being released would keep the kubelet from unstaging, for which the
-// controller waits.
+// A pod that starts while the ownership is being released would keep the kubelet from unstaging,
+// for which the controller waits.
 func TestAVolumeThatIsBeingReleasedCanBePublishedAgain(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
@@ -133,8 +146,9 @@ func TestAVolumeThatIsBeingReleasedCanBePublishedAgain(t *testing.T) {
 	}
 }
 
-// The disk was manually detached while a pod used it. The next pod does not get the dead mount; the report says that
-// the volume waits for its device, so that the controller attaches the disk again, at another LUN.
+// The disk was manually detached while a pod used it. The next pod does not get the dead mount; the
+// report says that the volume waits for its device, so that the controller attaches the disk again,
+// at another LUN.
 func TestADeviceThatIsGoneIsStagedAgain(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
@@ -155,7 +169,10 @@ func stagedAgainUnderAnotherLUN(t *testing.T, capability *csi.VolumeCapability) 
 	result := make(chan error, 1)
 	go func() {
 		_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-			VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: m.target() + "-next", VolumeCapability: capability,
+			VolumeId:          volumeID,
+			StagingTargetPath: m.stagingPath(),
+			TargetPath:        m.target() + "-next",
+			VolumeCapability:  capability,
 		})
 		result <- err
 	}()
@@ -180,7 +197,8 @@ func TestAFilesystemThatHasShutDownIsMountedAgainWhenItsPodsHaveEnded(t *testing
 	m.must(m.stage(s, mountCapability("ext4")))
 	m.must(m.publishVolume(s, mountCapability("ext4"), false))
 	host.seal(m.stagingPath())
-	if err := m.publishNext(s, mountCapability("ext4")); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), m.target()) {
+	if err := m.publishNext(s, mountCapability("ext4")); status.Code(err) != codes.Unavailable ||
+		!strings.Contains(err.Error(), m.target()) {
 		t.Errorf("publish: %v, want Unavailable because of %s", err, m.target())
 	}
 	m.must(m.unpublishVolume(s))

@@ -51,7 +51,8 @@ func (k *killer) during(n int, call func() error) (at string, err error) {
 	return "", call()
 }
 
-// bench is a machine whose plug-in can be killed, with the law that the report never says less than is true checked at every step.
+// bench is a machine whose plug-in can be killed, with the law that the report never says less than
+// is true checked at every step.
 func bench(t *testing.T) (*machine, *memoryHost, *killer) {
 	t.Helper()
 	host, k := newMemoryHost(), &killer{}
@@ -169,7 +170,8 @@ func TestLaw5AKillAtAnyStepOfUnstagingLosesNothing(t *testing.T) {
 		}
 		m.assertClean()
 		if host.content != made || host.formats != 1 {
-			t.Errorf("after a kill at %q the disk carries %+v (formatted %d times), want %+v", at, host.content, host.formats, made)
+			t.Errorf("after a kill at %q the disk carries %+v (formatted %d times), want %+v", at, host.content, host.formats,
+				made)
 		}
 		if at == "" {
 			return
@@ -201,8 +203,9 @@ func TestLaw4AKillNeverLeadsToASecondFormat(t *testing.T) {
 	}
 }
 
-// A copy carries its source's UUID at first. Whatever is killed, and however late the record comes, the device carries the
-// source's UUID or the one that every stage comes to, and the record is of what the device carries.
+// A copy carries its source's UUID at first. Whatever is killed, and however late the record comes,
+// the device carries the source's UUID or the one that every stage comes to, and the record is of
+// what the device carries.
 func TestLaw5AKillWhileACopyGetsItsUUIDLosesNothing(t *testing.T) {
 	source := provisioner.Filesystem{Type: "ext4", UUID: "11111111-1111-1111-1111-111111111111"}
 	for n := 1; ; n++ {

@@ -24,7 +24,8 @@ import (
 // failReports makes every write of the report fail for which fails returns an error.
 func (m *machine) failReports(fails func() error) {
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			if err := fails(); err != nil {
 				return err
 			}
@@ -44,26 +45,51 @@ func acquireElsewhere(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 	v.Status.Primary.State = apiv1.OwnershipReleasing
 }
 
-// After a final code the kubelet forgets a volume, and does not call NodeUnstageVolume when the pod is deleted.
+// After a final code the kubelet forgets a volume, and does not call NodeUnstageVolume when the pod
+// is deleted.
 func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 	const label, other = `context="system_u:object_r:container_file_t:s0:c1"`, `context="system_u:object_r:container_file_t:s0:c2"`
 	filesystem, block := mountCapability("ext4", label), blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 	tests := map[string]struct {
 		capability, second *csi.VolumeCapability
-		// between the first call, which succeeds, and the second one, which fails; nil for a first call that fails.
+		// between the first call, which succeeds, and the second one, which fails; nil for a first
+		// call that fails.
 		between func(*machine, *memoryHost)
 		// fails is what a write of the report fails with while the volume is in use.
 		fails error
 	}{
-		"the connection is lost after the mount":         {capability: filesystem, fails: &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")}},
-		"the connection is lost after the record":        {capability: block, fails: &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")}},
-		"an error of no kind after the mount":            {capability: filesystem, fails: errors.New("odd")},
-		"another node acquires a mounted volume":         {capability: filesystem, between: func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) }},
-		"another node acquires a raw block volume":       {capability: block, between: func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) }},
-		"the capability is missing on a mounted volume":  {capability: filesystem, second: &csi.VolumeCapability{}, between: func(*machine, *memoryHost) {}},
-		"another SELinux label than that of the mount":   {capability: filesystem, second: mountCapability("ext4", other), between: func(*machine, *memoryHost) {}},
-		"something holds the device after the unmount":   {capability: filesystem, between: unmountedAndHeld},
-		"the AzVolume is gone and the volume is mounted": {capability: filesystem, between: func(m *machine, _ *memoryHost) { m.remove() }},
+		"the connection is lost after the mount": {
+			capability: filesystem,
+			fails:      &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")},
+		},
+		"the connection is lost after the record": {
+			capability: block,
+			fails:      &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")},
+		},
+		"an error of no kind after the mount": {capability: filesystem, fails: errors.New("odd")},
+		"another node acquires a mounted volume": {
+			capability: filesystem,
+			between:    func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) },
+		},
+		"another node acquires a raw block volume": {
+			capability: block,
+			between:    func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) },
+		},
+		"the capability is missing on a mounted volume": {
+			capability: filesystem,
+			second:     &csi.VolumeCapability{},
+			between:    func(*machine, *memoryHost) {},
+		},
+		"another SELinux label than that of the mount": {
+			capability: filesystem,
+			second:     mountCapability("ext4", other),
+			between:    func(*machine, *memoryHost) {},
+		},
+		"something holds the device after the unmount": {capability: filesystem, between: unmountedAndHeld},
+		"the AzVolume is gone and the volume is mounted": {
+			capability: filesystem,
+			between:    func(m *machine, _ *memoryHost) { m.remove() },
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +113,8 @@ func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 			}
 			err := m.stage(s, capability)
 			if err == nil || csistatus.Final(csistatus.Code(err)) {
-				t.Errorf("the volume is in use (%v), and NodeStageVolume ends with %v, want a code that is not final", host.mounts, err)
+				t.Errorf("the volume is in use (%v), and NodeStageVolume ends with %v, want a code that is not final",
+					host.mounts, err)
 			}
 			if m.entry() == nil {
 				t.Error("the report has no entry of the volume, which is in use")
@@ -96,8 +123,8 @@ func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 	}
 }
 
-// unmountedAndHeld is a NodeUnstageVolume that finds the device in use in another mount namespace. After that another
-// node acquires the ownership.
+// unmountedAndHeld is a NodeUnstageVolume that finds the device in use in another mount namespace.
+// After that another node acquires the ownership.
 func unmountedAndHeld(m *machine, host *memoryHost) {
 	host.held = true
 	wantCode(m.t, m.unstage(m.start()), codes.Aborted, "held")
@@ -112,8 +139,8 @@ func (m *machine) remove() {
 	m.must(errors.Join(m.direct.Delete(m.t.Context(), v), m.direct.Delete(m.t.Context(), a)))
 }
 
-// A call that was killed leaves an entry. Even if the next call fails early, it removes the entry, or its code is not
-// final.
+// A call that was killed leaves an entry. Even if the next call fails early, it removes the entry,
+// or its code is not final.
 func TestAnEarlyFailureRemovesWhatAKilledCallLeft(t *testing.T) {
 	for _, reachable := range []bool{true, false} {
 		m, _, k := bench(t)
@@ -149,7 +176,8 @@ func TestAPublishThatLeavesAMountBehindHasNoFinalCode(t *testing.T) {
 	wantCode(t, m.publishVolume(s, &csi.VolumeCapability{}, true), codes.InvalidArgument)
 }
 
-// stagedByV1 is a volume that the V1 driver has staged: a mount that the kubelet's file names, and no record.
+// stagedByV1 is a volume that the V1 driver has staged: a mount that the kubelet's file names, and
+// no record.
 func stagedByV1(m *machine, host *memoryHost) (path string) {
 	m.t.Helper()
 	path = filepath.Join(m.dir, "plugins/kubernetes.io/csi", driverName, "abc", "globalmount")
@@ -157,18 +185,25 @@ func stagedByV1(m *machine, host *memoryHost) (path string) {
 	data, err := json.Marshal(map[string]string{"volumeHandle": volumeID, "driverName": driverName})
 	m.must(err)
 	m.must(os.WriteFile(filepath.Join(filepath.Dir(path), "vol_data.json"), data, 0o600))
-	host.mounts[path] = provisioner.MountPoint{Source: memoryDevice, Target: path, FSType: "ext4"}
+	host.mounts[path] = provisioner.MountPoint{
+		Source: memoryDevice,
+		Target: path,
+		FSType: "ext4",
+	}
 	host.unflushed = true
 	return path
 }
 
 func (m *machine) unstageAt(path string) error {
-	_, err := m.start().NodeUnstageVolume(m.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: path})
+	_, err := m.start().NodeUnstageVolume(m.t.Context(), &csi.NodeUnstageVolumeRequest{
+		VolumeId:          volumeID,
+		StagingTargetPath: path,
+	})
 	return err
 }
 
-// No report says that a volume without a record is unstaged while something holds its device, whether the plug-in is the same or has
-// been started again, and wherever it was killed.
+// No report says that a volume without a record is unstaged while something holds its device,
+// whether the plug-in is the same or has been started again, and wherever it was killed.
 func TestLaw3AVolumeWithoutARecordIsUnstagedAfterTheFlush(t *testing.T) {
 	for n := 1; ; n++ {
 		m, host, k := bench(t)
@@ -200,7 +235,8 @@ func TestLaw3AVolumeWithoutARecordIsUnstagedAfterTheFlush(t *testing.T) {
 	}
 }
 
-// The kubelet does not call NodeUnstageVolume again for a raw block volume whose staging path is gone.
+// The kubelet does not call NodeUnstageVolume again for a raw block volume whose staging path is
+// gone.
 func TestTheStagingPathOfARawBlockVolumeGoesLast(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
@@ -222,8 +258,8 @@ func TestTheStagingPathOfARawBlockVolumeGoesLast(t *testing.T) {
 	m.assertClean()
 }
 
-// A pod continues to use a raw block volume that the V1 driver has staged and that was never published with this
-// driver.
+// A pod continues to use a raw block volume that the V1 driver has staged and that was never
+// published with this driver.
 func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
@@ -237,7 +273,9 @@ func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
 	host.mounts[target] = provisioner.MountPoint{Source: memoryDevice, Target: target}
 	s := m.start()
 	_, err = s.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{ // as a kubelet that was started again does
-		VolumeId: volumeID, StagingTargetPath: staging, VolumeCapability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+		VolumeId:          volumeID,
+		StagingTargetPath: staging,
+		VolumeCapability:  blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
 	})
 	wantCode(t, err, codes.Unavailable, "Releasing", "raw block device")
 	if m.entry() == nil {

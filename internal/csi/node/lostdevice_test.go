@@ -15,8 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// A staged volume's disk was manually detached, and another disk has its LUN. The controller attaches the disk again
-// only if the report does not say Staged.
+// A staged volume's disk was manually detached, and another disk has its LUN. The controller
+// attaches the disk again only if the report does not say Staged.
 func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) {
 	const reserved = "the owner of another volume has reserved the device"
 	refusals := map[string]func(*machine, *memoryHost, *node.Options){
@@ -69,8 +69,8 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 	}
 }
 
-// Nothing is mounted any more, so that nothing held the path of the device, and the disk that has the LUN got the path
-// as well. Its filesystem tells the disks apart.
+// Nothing is mounted any more, so that nothing held the path of the device, and the disk that has
+// the LUN got the path as well. Its filesystem tells the disks apart.
 func TestAVolumeThatIsNotMountedAndLostItsDeviceAndItsPathIsReportedAsStaging(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
@@ -90,7 +90,8 @@ func TestAVolumeThatIsNotMountedAndLostItsDeviceAndItsPathIsReportedAsStaging(t 
 	}
 }
 
-// The LUN on record is out of date, and the volume still has its device: attaching its disk again repairs nothing.
+// The LUN on record is out of date, and the volume still has its device: attaching its disk again
+// repairs nothing.
 func TestAVolumeWhoseDeviceAnswersStaysStagedWhenTheDeviceAtItsLUNIsRefused(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
@@ -107,7 +108,8 @@ func TestAVolumeWhoseDeviceAnswersStaysStagedWhenTheDeviceAtItsLUNIsRefused(t *t
 	}
 }
 
-// The kernel gave the path of the device that is gone to the other disk, so that LUN and path are as recorded. Only instance metadata tells the disks apart.
+// The kernel gave the path of the device that is gone to the other disk, so that LUN and path are
+// as recorded. Only instance metadata tells the disks apart.
 func TestARawBlockVolumeDoesNotGetADiskWithTheLUNAndThePathOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newMemoryHost()
@@ -129,7 +131,8 @@ func TestARawBlockVolumeDoesNotGetADiskWithTheLUNAndThePathOfItsOwn(t *testing.T
 		if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging {
 			t.Errorf("entry = %+v, want the phase Staging", entry)
 		}
-		// The other volume is staged with the device, and the first volume's record of that device is out of date.
+		// The other volume is staged with the device, and the first volume's record of that device
+		// is out of date.
 		m.publishSecond(host.size)
 		m.must(m.stageSecond(s, capability))
 	})

@@ -9,7 +9,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// A volume is staged and published with the options that mount(8) sees, however the entries of mountOptions join them.
+// A volume is staged and published with the options that mount(8) sees, however the entries of
+// mountOptions join them.
 func TestJoinedMountOptions(t *testing.T) {
 	const label = `context="system_u:object_r:container_file_t:s0:c1,c2"`
 	tests := map[string]struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// pathsBeside returns the other staging paths of a volume that is going to be staged as the record says. It refuses a
-// staging that the pods of the other paths exclude.
+// pathsBeside returns the other staging paths of a volume that is going to be staged as the record
+// says. It refuses a staging that the pods of the other paths exclude.
 func (s *Server) pathsBeside(ctx context.Context, record nodereport.Record) ([]string, error) {
 	before, recorded, err := s.options.Records.Get(record.VolumeName)
 	if err != nil || !recorded || before.BootID != record.BootID {
@@ -35,8 +35,8 @@ func (s *Server) pathsBeside(ctx context.Context, record nodereport.Record) ([]s
 	return others, nil
 }
 
-// excluded describes how a volume is staged if it cannot be staged in another way at the same time, and is "" otherwise.
-// The write protection of a raw block device counts for all its paths.
+// excluded describes how a volume is staged if it cannot be staged in another way at the same time,
+// and is "" otherwise. The write protection of a raw block device counts for all its paths.
 func excluded(before, next nodereport.Record) string {
 	switch {
 	case before.Block && !next.Block:
@@ -51,9 +51,10 @@ func excluded(before, next nodereport.Record) string {
 	return ""
 }
 
-// remaining returns the paths at which a volume stays staged after it has been unstaged at one; nil if there is none. The
-// volume stays staged if it is mounted at another staging path, or if a pod uses the raw block device: a staging path of a
-// raw block volume shows nothing itself, and the kubelet makes one call for the paths of PersistentVolumes with the same handle.
+// remaining returns the paths at which a volume stays staged after it has been unstaged at one; nil
+// if there is none. The volume stays staged if it is mounted at another staging path, or if a pod
+// uses the raw block device: a staging path of a raw block volume shows nothing itself, and the
+// kubelet makes one call for the paths of PersistentVolumes with the same handle.
 func (s *Server) remaining(ctx context.Context, record nodereport.Record, path string) ([]string, error) {
 	others := record.Beside(path)
 	if len(others) == 0 || record.BootID != s.options.BootID {

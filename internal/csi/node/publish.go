@@ -16,16 +16,18 @@ import (
 )
 
 // NodePublishVolume implements csi.NodeServer.
-func (s *Server) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
+func (s *Server) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse,
+	error) {
 	if err := s.publishRequested(ctx, request); err != nil {
 		return nil, status.From(s.settlePublish(ctx, request.GetTargetPath(), err))
 	}
 	return &csi.NodePublishVolumeResponse{}, nil
 }
 
-// settlePublish ends every NodePublishVolume that fails. If the volume is mounted at the target path nevertheless, the
-// failure gets a code after which the kubelet calls NodeUnpublishVolume when the pod is deleted. AlreadyExists remains,
-// as CSI requires: an earlier call that succeeded made the mount.
+// settlePublish ends every NodePublishVolume that fails. If the volume is mounted at the target
+// path nevertheless, the failure gets a code after which the kubelet calls NodeUnpublishVolume when
+// the pod is deleted. AlreadyExists remains, as CSI requires: an earlier call that succeeded made
+// the mount.
 func (s *Server) settlePublish(ctx context.Context, target string, failure error) error {
 	if errors.Is(failure, provisioner.AlreadyExists) {
 		return failure
@@ -102,14 +104,17 @@ func (s *Server) checkUnpublished(ctx context.Context, disk volumehandle.Handle,
 	for _, mount := range mounts {
 		ours := mount.Target == target || slices.Contains(stagings, mount.Target) || strings.Contains(mount.Target, subPaths)
 		if mount.Source == device && !ours {
-			return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to publish the volume at %s: its access mode allows one target path, and it is published at %s", target, mount.Target)
+			return provisioner.Errorf(provisioner.FailedPrecondition,
+				"refusing to publish the volume at %s: its access mode allows one target path, and it is published at %s", target,
+				mount.Target)
 		}
 	}
 	return nil
 }
 
 // NodeUnpublishVolume implements csi.NodeServer.
-func (s *Server) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
+func (s *Server) NodeUnpublishVolume(ctx context.Context,
+	request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
 	return &csi.NodeUnpublishVolumeResponse{}, status.From(s.unpublish(ctx, request))
 }
 

@@ -11,9 +11,10 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Every read delays the start of a pod. The node reads volume and attachment before the announcement, which needs the
-// epoch, and after it, for law 2. It reads the attachment after the device was found, because the LUN may have changed,
-// and both after the mount, because a check before the mount can take hours.
+// Every read delays the start of a pod. The node reads volume and attachment before the
+// announcement, which needs the epoch, and after it, for law 2. It reads the attachment after the
+// device was found, because the LUN may have changed, and both after the mount, because a check
+// before the mount can take hours.
 func TestTheReadsOfNodeStageAndNodePublish(t *testing.T) {
 	const volume, attachment = "volume", "attachment"
 	for kind, test := range map[string][]string{
@@ -25,7 +26,8 @@ func TestTheReadsOfNodeStageAndNodePublish(t *testing.T) {
 			m.publish(nil)
 			var reads []string
 			m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+					opts ...client.GetOption) error {
 					switch obj.(type) {
 					case *apiv1.AzVolume:
 						reads = append(reads, volume)

@@ -25,10 +25,11 @@ type held struct {
 	unfenced bool
 }
 
-// reserve makes this node hold the persistent reservation of a volume's disk, before anything but reads is done to the device (law 3d). It
-// returns none if the disk is not to be reserved or cannot be. The caller must call unreserve with the result if the staging fails, also
-// if reserve fails.
-func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision, device string) (held, error) {
+// reserve makes this node hold the persistent reservation of a volume's disk, before anything but
+// reads is done to the device (law 3d). It returns none if the disk is not to be reserved or cannot
+// be. The caller must call unreserve with the result if the staging fails, also if reserve fails.
+func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision,
+	device string) (held, error) {
 	if volume.Spec.Access == apiv1.AccessMultiNode || use.Block || use.Partition != 0 {
 		return held{}, nil
 	}
@@ -52,7 +53,8 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason", why)
 		return held{}, nil
 	}
-	// The LUN may have another volume's disk. Its reservation must neither end nor be taken, so this comes before every command.
+	// The LUN may have another volume's disk. Its reservation must neither end nor be taken, so
+	// this comes before every command.
 	if err := s.filesystems.Identify(ctx, volume, device); err != nil {
 		return held{}, err
 	}
@@ -67,28 +69,33 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	}
 }
 
-// everReserved reports whether the disk may be reserved, by this node or by another one of this cluster.
+// everReserved reports whether the disk may be reserved, by this node or by another one of this
+// cluster.
 func everReserved(volume *apiv1.AzVolume, record nodereport.Record) bool {
 	last := volume.Status.LastRelease
-	return volume.Status.Fencing == apiv1.FencingPreemption || record.ReservationKey != "" || last != nil && last.Proof.Kind == apiv1.ProofPreempted
+	return volume.Status.Fencing == apiv1.FencingPreemption || record.ReservationKey != "" || last != nil &&
+		last.Proof.Kind == apiv1.ProofPreempted
 }
 
-// exclusive reports whether Azure listed the disk at no VM outside of this cluster when the ownership in force was acquired.
+// exclusive reports whether Azure listed the disk at no VM outside of this cluster when the
+// ownership in force was acquired.
 func exclusive(volume *apiv1.AzVolume, grant ownership.StageDecision) bool {
 	primary := volume.Status.Primary
 	return primary != nil && primary.Epoch == grant.Epoch && primary.Exclusive
 }
 
-// readTries and readRetry are for a disk that does not answer the first question about its reservations.
+// readTries and readRetry are for a disk that does not answer the first question about its
+// reservations.
 const (
 	readTries = 3
 	readRetry = 200 * time.Millisecond
 )
 
-// readReservation reads the reservation of a disk for the first time in a call. why is set if the disk can be used without one: it has no
-// reservations, or it does not answer and was never reserved. If another node has reserved it nevertheless, the disk refuses the writes of
-// this one.
-func (s *Server) readReservation(ctx context.Context, device string, everReserved bool) (state provisioner.ReservationState, why string, err error) {
+// readReservation reads the reservation of a disk for the first time in a call. why is set if the
+// disk can be used without one: it has no reservations, or it does not answer and was never
+// reserved. If another node has reserved it nevertheless, the disk refuses the writes of this one.
+func (s *Server) readReservation(ctx context.Context, device string, everReserved bool) (state provisioner.ReservationState,
+	why string, err error) {
 	for try := 1; ; try++ {
 		state, err = s.reserver.Disk.Read(ctx, device)
 		switch {
@@ -123,19 +130,26 @@ func (s *Server) hold(ctx context.Context, use usage.Usage, volume *apiv1.AzVolu
 		return held{}, nil
 	}
 	own.unfenced = plan.Reserved{
-		Found: found, Key: owner.Key.String(), RecordedKey: record.ReservationKey, RecordedUnfenced: record.Unfenced, LastRelease: volume.Status.LastRelease,
+		Found:            found,
+		Key:              owner.Key.String(),
+		RecordedKey:      record.ReservationKey,
+		RecordedUnfenced: record.Unfenced,
+		LastRelease:      volume.Status.LastRelease,
 	}.Unfenced()
 	if found == plan.FoundOwn {
 		return own, nil
 	}
-	// The node may have been paused since it was granted the volume, and the next owner may have used and left the disk. A fence that is
-	// decided after this read has to pre-empt the reservation. The attachment is enough: see Finder.granted.
+	// The node may have been paused since it was granted the volume, and the next owner may have
+	// used and left the disk. A fence that is decided after this read has to pre-empt the
+	// reservation. The attachment is enough: see Finder.granted.
 	attachment, err := s.grants.Attachment(ctx, use.Volume, s.options.NodeName)
 	if err != nil {
 		return own, err
 	}
 	if s.grants.MayStage(volume, attachment) != grant {
-		return own, provisioner.Errorf(provisioner.Unavailable, "cannot stage volume %s under epoch %d: its attachment changed while the disk was being reserved; retry", use.Volume, grant.Epoch)
+		return own, provisioner.Errorf(provisioner.Unavailable,
+			"cannot stage volume %s under epoch %d: its attachment changed while the disk was being reserved; retry", use.Volume,
+			grant.Epoch)
 	}
 	return own, nil
 }
@@ -145,9 +159,10 @@ func (s *Server) key(disk volumehandle.Handle, epoch int64) (provisioner.Reserva
 	return provisioner.NewReservationKey(s.options.Cluster, epoch, s.options.NodeName, disk.String())
 }
 
-// endReservation ends a reservation that the driver made under this epoch or an earlier one, for a volume whose disk is not to be reserved any more:
-// the disk would refuse this node's writes.
-func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, device string, state provisioner.ReservationState, owner plan.Owner) error {
+// endReservation ends a reservation that the driver made under this epoch or an earlier one, for a
+// volume whose disk is not to be reserved any more: the disk would refuse this node's writes.
+func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, device string, state provisioner.ReservationState,
+	owner plan.Owner) error {
 	if !state.Holder.IsDrivers() {
 		return nil
 	}
@@ -157,9 +172,11 @@ func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, d
 	return s.leave(ctx, disk, device, held{key: owner.Key})
 }
 
-// clearReservation ends a reservation of the driver on a disk that only this node has. The disk could be shared before, or another
-// node has taken it for the disk of a shared volume whose LUN it got. A key of another cluster stays, unless the owner is exclusive.
-func (s *Server) clearReservation(ctx context.Context, use usage.Usage, device string, state provisioner.ReservationState, owner plan.Owner) error {
+// clearReservation ends a reservation of the driver on a disk that only this node has. The disk
+// could be shared before, or another node has taken it for the disk of a shared volume whose LUN it
+// got. A key of another cluster stays, unless the owner is exclusive.
+func (s *Server) clearReservation(ctx context.Context, use usage.Usage, device string, state provisioner.ReservationState,
+	owner plan.Owner) error {
 	switch holder := state.Holder; {
 	case !holder.IsDrivers():
 		return nil
@@ -172,7 +189,8 @@ func (s *Server) clearReservation(ctx context.Context, use usage.Usage, device s
 	return nil
 }
 
-// unreserve ends the reservation after a failed staging that has left no record of it. With a record, forget ends it, after the flush.
+// unreserve ends the reservation after a failed staging that has left no record of it. With a
+// record, forget ends it, after the flush.
 func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device string, own held) {
 	if own.key == 0 {
 		return
@@ -184,7 +202,9 @@ func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device
 		return
 	}
 	if err = errors.Join(err, s.leave(ctx, disk, device, own)); err != nil {
-		// The next node that stages the volume has a later epoch and pre-empts it; a disk for one VM loses it at its next staging (clearReservation).
-		logr.FromContextOrDiscard(ctx).Info("the reservation of a volume that could not be staged remains", "volumeName", disk.VolumeName(), "device", device, "key", own.key.String(), "reason", err.Error())
+		// The next node that stages the volume has a later epoch and pre-empts it; a disk for one
+		// VM loses it at its next staging (clearReservation).
+		logr.FromContextOrDiscard(ctx).Info("the reservation of a volume that could not be staged remains", "volumeName",
+			disk.VolumeName(), "device", device, "key", own.key.String(), "reason", err.Error())
 	}
 }

@@ -43,7 +43,8 @@ func (h *memoryHost) onNode(name string) provisioner.Reservations {
 func (h *memoryHost) hold(t *testing.T, name string, key provisioner.ReservationKey) {
 	t.Helper()
 	disk := h.onNode(name)
-	if err := errors.Join(disk.Register(t.Context(), memoryDevice, key), disk.Reserve(t.Context(), memoryDevice, key)); err != nil {
+	if err := errors.Join(disk.Register(t.Context(), memoryDevice, key),
+		disk.Reserve(t.Context(), memoryDevice, key)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -62,7 +63,11 @@ func (m *machine) addAttachment(name string, edit func(*apiv1.AzVolumeAttachment
 	m.t.Helper()
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, name)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: name, Role: apiv1.RoleReplica},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   name,
+			Role:       apiv1.RoleReplica,
+		},
 	}
 	edit(a)
 	if err := m.direct.Create(m.t.Context(), a); err != nil {
@@ -95,7 +100,8 @@ func TestStagingReservesTheDiskBeforeItTouchesIt(t *testing.T) {
 		}
 	}
 	record, _, err := m.records.Get(volume)
-	if entry := m.entry(); err != nil || entry == nil || entry.ReservationKey != own.String() || record.ReservationKey != own.String() {
+	if entry := m.entry(); err != nil || entry == nil || entry.ReservationKey != own.String() ||
+		record.ReservationKey != own.String() {
 		t.Errorf("got entry %+v, record %+v, %v; want both with key %s", entry, record, err, own)
 	}
 	if generation := host.shared.State().Generation; generation != 1 {
@@ -165,27 +171,87 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		want    provisioner.ReservationKey
 		failure codes.Code
 	}{
-		"reserved under the epoch before":                         {holder: before, want: own},
-		"reserved by the node that fenced the one before":         {holder: before.FenceOnly(), want: own},
-		"reserved under a later epoch":                            {holder: after, want: after, failure: codes.FailedPrecondition},
-		"reserved by the node that fences this one":               {holder: keyOf(t, "node-c", 7).FenceOnly(), want: keyOf(t, "node-c", 7).FenceOnly(), failure: codes.FailedPrecondition},
-		"reserved by another program":                             {holder: foreign, want: foreign, failure: codes.FailedPrecondition},
-		"off for the volume, and never reserved":                  {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
-		"off for the volume, and reserved under the epoch before": {holder: before, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
-		"off for the volume, and reserved by another program":     {holder: foreign, want: foreign, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
-		"off for the node, and reserved under the epoch before":   {holder: before, off: true},
-		"a disk for one VM":                                       {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
-		"a disk for one VM that was taken for a shared one":       {holder: after, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
-		"a disk for one VM that another program has reserved":     {holder: foreign, want: foreign, edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
-		"the disk of another volume":                              {holder: before, edit: recordFilesystem, want: before, failure: codes.FailedPrecondition},
-		"another volume's, and a disk for one VM":                 {holder: before, edit: oneVM(recordFilesystem), want: before, failure: codes.FailedPrecondition},
-		"another volume's, and off for the volume":                {holder: before, edit: off(recordFilesystem), want: before, failure: codes.FailedPrecondition},
-		"another volume's, which a fence keeps from a lost node":  {holder: before.FenceOnly(), edit: oneVM(recordFilesystem), want: before.FenceOnly(), failure: codes.FailedPrecondition},
-		"reserved by a node of another cluster":                   {holder: elsewhere, want: elsewhere, failure: codes.FailedPrecondition},
-		"the same, and off for the volume":                        {holder: elsewhere, edit: off(), want: elsewhere, failure: codes.FailedPrecondition},
-		"the same, and a disk for one VM":                         {holder: elsewhere, edit: oneVM(), want: elsewhere, failure: codes.FailedPrecondition},
-		"the same, and Azure lists the disk at no other VM":       {holder: elsewhere, edit: listedHere(), want: own},
-		"a disk for one VM, listed at no other VM":                {holder: elsewhere, edit: oneVM(listedHere())},
+		"reserved under the epoch before":                 {holder: before, want: own},
+		"reserved by the node that fenced the one before": {holder: before.FenceOnly(), want: own},
+		"reserved under a later epoch": {
+			holder:  after,
+			want:    after,
+			failure: codes.FailedPrecondition,
+		},
+		"reserved by the node that fences this one": {
+			holder:  keyOf(t, "node-c", 7).FenceOnly(),
+			want:    keyOf(t, "node-c", 7).FenceOnly(),
+			failure: codes.FailedPrecondition,
+		},
+		"reserved by another program": {
+			holder:  foreign,
+			want:    foreign,
+			failure: codes.FailedPrecondition,
+		},
+		"off for the volume, and never reserved": {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+		"off for the volume, and reserved under the epoch before": {
+			holder: before,
+			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff },
+		},
+		"off for the volume, and reserved by another program": {
+			holder: foreign,
+			want:   foreign,
+			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff },
+		},
+		"off for the node, and reserved under the epoch before": {holder: before, off: true},
+		"a disk for one VM": {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
+		"a disk for one VM that was taken for a shared one": {
+			holder: after,
+			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 },
+		},
+		"a disk for one VM that another program has reserved": {
+			holder: foreign,
+			want:   foreign,
+			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 },
+		},
+		"the disk of another volume": {
+			holder:  before,
+			edit:    recordFilesystem,
+			want:    before,
+			failure: codes.FailedPrecondition,
+		},
+		"another volume's, and a disk for one VM": {
+			holder:  before,
+			edit:    oneVM(recordFilesystem),
+			want:    before,
+			failure: codes.FailedPrecondition,
+		},
+		"another volume's, and off for the volume": {
+			holder:  before,
+			edit:    off(recordFilesystem),
+			want:    before,
+			failure: codes.FailedPrecondition,
+		},
+		"another volume's, which a fence keeps from a lost node": {
+			holder:  before.FenceOnly(),
+			edit:    oneVM(recordFilesystem),
+			want:    before.FenceOnly(),
+			failure: codes.FailedPrecondition,
+		},
+		"reserved by a node of another cluster": {
+			holder:  elsewhere,
+			want:    elsewhere,
+			failure: codes.FailedPrecondition,
+		},
+		"the same, and off for the volume": {
+			holder:  elsewhere,
+			edit:    off(),
+			want:    elsewhere,
+			failure: codes.FailedPrecondition,
+		},
+		"the same, and a disk for one VM": {
+			holder:  elsewhere,
+			edit:    oneVM(),
+			want:    elsewhere,
+			failure: codes.FailedPrecondition,
+		},
+		"the same, and Azure lists the disk at no other VM": {holder: elsewhere, edit: listedHere(), want: own},
+		"a disk for one VM, listed at no other VM":          {holder: elsewhere, edit: oneVM(listedHere())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -203,7 +269,8 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 			}
 			s := m.start()
 			err := m.stage(s, mountCapability("ext4"))
-			if test.failure == codes.OK && err != nil || test.failure != codes.OK && (status.Code(err) != test.failure || host.formats != 0) {
+			if test.failure == codes.OK && err != nil || test.failure != codes.OK &&
+				(status.Code(err) != test.failure || host.formats != 0) {
 				t.Fatalf("stage: got %v and %d formats, want %v, and no format after a failure", err, host.formats, test.failure)
 			}
 			if state := host.shared.State(); state.Holder != test.want || state.Registered(own) != (test.want == own) {
@@ -302,8 +369,10 @@ func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
 			if test.failure != codes.OK {
 				return
 			}
-			if state := host.shared.State(); state.Type != provisioner.NoReservation || state.Registered(keyOf(t, thisNode, 7)) || m.entry().ReservationKey != "" {
-				t.Errorf("the disk has %s, the report key %q; want no reservation, and no key of this node", state, m.entry().ReservationKey)
+			if state := host.shared.State(); state.Type != provisioner.NoReservation || state.Registered(keyOf(t, thisNode, 7)) ||
+				m.entry().ReservationKey != "" {
+				t.Errorf("the disk has %s, the report key %q; want no reservation, and no key of this node", state,
+					m.entry().ReservationKey)
 			}
 		})
 	}
@@ -339,7 +408,8 @@ func (r refusesPreempt) PreemptAndAbort(ctx context.Context, device string, own,
 	return r.Preempt(ctx, device, own, victim)
 }
 
-// Azure does not say what becomes of a registration when the disk is detached and attached again, or when the VM is moved to another host.
+// Azure does not say what becomes of a registration when the disk is detached and attached again,
+// or when the VM is moved to another host.
 func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
 	t.Parallel()
 	own := keyOf(t, thisNode, 7)
@@ -385,9 +455,13 @@ func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 		failure codes.Code
 		want    provisioner.ReservationKey
 	}{
-		"it answers later":                             {fails: 2, want: keyOf(t, thisNode, 7)},
-		"it was never reserved":                        {fails: 3},
-		"it was reserved before":                       {fails: 3, edit: func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption }, failure: codes.Unavailable},
+		"it answers later":      {fails: 2, want: keyOf(t, thisNode, 7)},
+		"it was never reserved": {fails: 3},
+		"it was reserved before": {
+			fails:   3,
+			edit:    func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption },
+			failure: codes.Unavailable,
+		},
 		"its last owner was fenced by its reservation": {fails: 3, edit: lastPreempted, failure: codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -409,7 +483,10 @@ func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 }
 
 func lastPreempted(v *apiv1.AzVolume) {
-	v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "node-a", Proof: apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5}}
+	v.Status.LastRelease = &apiv1.ReleaseRecord{
+		NodeName: "node-a",
+		Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5},
+	}
 }
 
 // silent is a host whose disk does not answer the first questions about its reservations.
@@ -430,7 +507,8 @@ type silentReads struct {
 func (r silentReads) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
 	if r.h.left > 0 {
 		r.h.left--
-		return provisioner.ReservationState{}, provisioner.Errorf(provisioner.Unavailable, "read the reservations of %s: no answer", device)
+		return provisioner.ReservationState{},
+			provisioner.Errorf(provisioner.Unavailable, "read the reservations of %s: no answer", device)
 	}
 	return r.Reservations.Read(ctx, device)
 }
@@ -489,8 +567,9 @@ func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 	}
 }
 
-// The node that was fenced has the disk attached until Azure has detached it, which takes hours if its host is dead: if the reservation
-// ended, it could write again, and if the unstage waited, no node could have the volume.
+// The node that was fenced has the disk attached until Azure has detached it, which takes hours if
+// its host is dead: if the reservation ended, it could write again, and if the unstage waited, no
+// node could have the volume.
 func TestAVolumeIsReleasedAndItsReservationKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	t.Parallel()
 	fencedUnder5 := func(m *machine, host *memoryHost) { host.hold(m.t, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
@@ -509,7 +588,10 @@ func TestAVolumeIsReleasedAndItsReservationKeptWhileAFencedNodeHasTheDisk(t *tes
 		}},
 		"the reservation was lost before the staging": {before: func(m *machine, _ *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-				v.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "node-a", Proof: apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5}}
+				v.Status.LastRelease = &apiv1.ReleaseRecord{
+					NodeName: "node-a",
+					Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5},
+				}
 			})
 		}},
 		"the reservation was lost after the staging": {before: fencedUnder5, after: func(m *machine, host *memoryHost) {
@@ -541,8 +623,10 @@ func TestAVolumeIsReleasedAndItsReservationKeptWhileAFencedNodeHasTheDisk(t *tes
 			m.assertClean()
 			s = m.start()
 			s.EndReservations(t.Context())
-			if got, want := host.shared.State().Holder, keyOf(t, thisNode, 7).FenceOnly(); got != want || host.shared.Allows("node-a", true) {
-				t.Errorf("the disk is held by %s and takes writes of the fenced node: %t; want key %s, and no writes", got, host.shared.Allows("node-a", true), want)
+			if got, want := host.shared.State().Holder, keyOf(t, thisNode, 7).FenceOnly(); got != want ||
+				host.shared.Allows("node-a", true) {
+				t.Errorf("the disk is held by %s and takes writes of the fenced node: %t; want key %s, and no writes", got,
+					host.shared.Allows("node-a", true), want)
 			}
 			if test.staysHere {
 				expect.Must(t, m.stage(s, mountCapability("ext4"))) // under the same epoch
@@ -610,7 +694,8 @@ func TestWhenNoNodeWasFencedTheAttachmentsAreNotListed(t *testing.T) {
 	}
 }
 
-// TestLaw5AKillAtAnyStepWithAReservationLosesNothing kills the plug-in in each call of the kubelet in turn.
+// TestLaw5AKillAtAnyStepWithAReservationLosesNothing kills the plug-in in each call of the kubelet
+// in turn.
 func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 	own, next := keyOf(t, thisNode, 7), keyOf(t, "node-c", 8)
 	for n := 1; ; n++ {
@@ -622,7 +707,8 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 			t.Fatalf("killed at %q, then staged: %v", inStage, err)
 		}
 		if state := host.shared.State(); state.Holder != own || m.entry().ReservationKey != own.String() {
-			t.Errorf("killed at %q, then staged: the disk has %s, the report key %q; want both with key %s", inStage, state, m.entry().ReservationKey, own)
+			t.Errorf("killed at %q, then staged: the disk has %s, the report key %q; want both with key %s", inStage, state,
+				m.entry().ReservationKey, own)
 		}
 		s = m.start()
 		inUnstage, _ := k.during(n, func() error { return m.unstage(s) })
@@ -644,7 +730,8 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 func takeOver(t *testing.T, host *memoryHost, key provisioner.ReservationKey) {
 	t.Helper()
 	reserver := reservation.Reserver{Disk: host.onNode("node-c")}
-	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.shared.State(), plan.Owner{Key: key}); err != nil || !host.shared.Allows("node-c", true) {
+	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.shared.State(), plan.Owner{Key: key}); err != nil ||
+		!host.shared.Allows("node-c", true) {
 		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.shared.State())
 	}
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 )
 
-// ClearInterval is how often to call EndUnfinished and EndReservations, which read a directory of the node's own disk.
+// ClearInterval is how often to call EndUnfinished and EndReservations, which read a directory of
+// the node's own disk.
 const ClearInterval = time.Minute
 
-// eachRest calls do for the records that have a rest, in the order of their volumes. It leaves out volumes for which a call is running, and logs
-// pending for those that do could not end.
-func (s *Server) eachRest(ctx context.Context, has func(nodereport.Record) bool, pending string, do func(context.Context, nodereport.Record) error) {
+// eachRest calls do for the records that have a rest, in the order of their volumes. It leaves out
+// volumes for which a call is running, and logs pending for those that do could not end.
+func (s *Server) eachRest(ctx context.Context, has func(nodereport.Record) bool, pending string,
+	do func(context.Context, nodereport.Record) error) {
 	log := logr.FromContextOrDiscard(ctx)
 	records, err := s.options.Records.List()
 	if err != nil {
@@ -33,7 +35,8 @@ func (s *Server) eachRest(ctx context.Context, has func(nodereport.Record) bool,
 	}
 }
 
-func (s *Server) endRest(ctx context.Context, volume string, has func(nodereport.Record) bool, do func(context.Context, nodereport.Record) error) error {
+func (s *Server) endRest(ctx context.Context, volume string, has func(nodereport.Record) bool,
+	do func(context.Context, nodereport.Record) error) error {
 	unlock, err := s.lock(volume)
 	if err != nil {
 		return err

@@ -10,7 +10,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// PremiumV2_LRS and UltraSSD_LRS have logical sectors of 4096 bytes unless the StorageClass says otherwise.
+// PremiumV2_LRS and UltraSSD_LRS have logical sectors of 4096 bytes unless the StorageClass says
+// otherwise.
 func TestAVolumeOnADeviceWithLargeSectors(t *testing.T) {
 	for _, fsType := range []string{"ext4", "xfs", ""} {
 		t.Run("filesystem "+fsType, func(t *testing.T) {
@@ -28,7 +29,10 @@ func TestAVolumeOnADeviceWithLargeSectors(t *testing.T) {
 				if fsType != "" {
 					m.must(os.WriteFile(filepath.Join(m.target(), "file"), []byte("kept"), 0o600))
 				}
-				if _, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volumeID, VolumePath: m.target()}); err != nil {
+				if _, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{
+					VolumeId:   volumeID,
+					VolumePath: m.target(),
+				}); err != nil {
 					t.Error(err)
 				}
 				health, err := s.NodeGetVolumeHealth(t.Context(), &csi.NodeGetVolumeHealthRequest{VolumeId: volumeID})

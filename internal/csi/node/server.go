@@ -43,19 +43,22 @@ type Options struct {
 	Records nodereport.Records
 	// Limit is how many volumes the node can take.
 	Limit Limit
-	// AwaitPublish makes a NodeStageVolume that arrives before the publish wait for it. It is set if the CSIDriver's
-	// attachRequired is false, because then the kubelet does not wait until the controller has published the volume.
+	// AwaitPublish makes a NodeStageVolume that arrives before the publish wait for it. It is set
+	// if the CSIDriver's attachRequired is false, because then the kubelet does not wait until the
+	// controller has published the volume.
 	AwaitPublish bool
-	// DiskAt returns the ID of the disk that Azure has at a LUN of this VM, "" for none. The answer may be out of date.
-	// DiskAt is nil if the node cannot read it.
+	// DiskAt returns the ID of the disk that Azure has at a LUN of this VM, "" for none. The answer
+	// may be out of date. DiskAt is nil if the node cannot read it.
 	DiskAt func(ctx context.Context, lun int32) (string, error)
-	// Reservations lets the node reserve shared disks (law 3d). It is a node's choice beside that of each volume.
+	// Reservations lets the node reserve shared disks (law 3d). It is a node's choice beside that
+	// of each volume.
 	Reservations bool
 	// FencesAtOnce is how many volumes AnswerFences fences at the same time; 0 for 4.
 	FencesAtOnce int
 	// Expansion declares the capability EXPAND_VOLUME.
 	Expansion bool
-	// Clock sets the intervals at which the node reads again while it waits for an attachment; nil for the real one.
+	// Clock sets the intervals at which the node reads again while it waits for an attachment; nil
+	// for the real one.
 	Clock clock.WithTicker
 	// NewUUID returns the UUID of a new filesystem; nil for random ones.
 	NewUUID func() string
@@ -65,12 +68,13 @@ type Options struct {
 type Limit struct {
 	// Volumes is the number; 0 means the number in the AzDriverNode, which the controller writes.
 	Volumes int64
-	// Reserved is subtracted from the controller's number, for disks that the driver does not manage.
+	// Reserved is subtracted from the controller's number, for disks that the driver does not
+	// manage.
 	Reserved int64
 	// Patience is how long to wait for the controller.
 	Patience time.Duration
-	// Fallback is the number of data disks if the controller has not written it when Patience ends, and for a VM size
-	// that Azure does not list.
+	// Fallback is the number of data disks if the controller has not written it when Patience ends,
+	// and for a VM size that Azure does not list.
 	Fallback int64
 }
 
@@ -101,14 +105,29 @@ func New(options Options) *Server {
 		options.NewUUID = func() string { return string(uuid.NewUUID()) }
 	}
 	grants := &grant.Reader{
-		NodeName: options.NodeName, VMID: options.Instance.VMID, Client: options.Client, Namespace: options.Namespace, Report: options.Report,
-		AwaitPublish: options.AwaitPublish, Clock: options.Clock,
+		NodeName:     options.NodeName,
+		VMID:         options.Instance.VMID,
+		Client:       options.Client,
+		Namespace:    options.Namespace,
+		Report:       options.Report,
+		AwaitPublish: options.AwaitPublish,
+		Clock:        options.Clock,
 	}
-	devices := &device.Finder{Reader: grants, Host: options.Host, Records: options.Records, BootID: options.BootID, DiskAt: options.DiskAt}
+	devices := &device.Finder{
+		Reader:  grants,
+		Host:    options.Host,
+		Records: options.Records,
+		BootID:  options.BootID,
+		DiskAt:  options.DiskAt,
+	}
 	filesystems := &filesystem.Stager{Finder: devices, NewUUID: options.NewUUID}
 	return &Server{
-		options: options, grants: grants, devices: devices, filesystems: filesystems,
-		reserver: reservation.Reserver{Disk: options.Host.Reservations()}, undelivered: map[string]error{},
+		options:     options,
+		grants:      grants,
+		devices:     devices,
+		filesystems: filesystems,
+		reserver:    reservation.Reserver{Disk: options.Host.Reservations()},
+		undelivered: map[string]error{},
 	}
 }
 
@@ -134,11 +153,13 @@ func (s *Server) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesRe
 	return response, nil
 }
 
-// lock reserves the volume for one call. A second call at the same time fails with Conflict, and its caller retries.
+// lock reserves the volume for one call. A second call at the same time fails with Conflict, and
+// its caller retries.
 func (s *Server) lock(volume string) (unlock func(), err error) {
 	unlock, locked := s.busy.TryLock(volume)
 	if !locked {
-		return nil, provisioner.Errorf(provisioner.Conflict, "another call for volume %s is running%s", volume, s.progress(volume))
+		return nil, provisioner.Errorf(provisioner.Conflict, "another call for volume %s is running%s", volume,
+			s.progress(volume))
 	}
 	return unlock, nil
 }

@@ -29,12 +29,20 @@ func TestArgumentsThatAreWrong(t *testing.T) {
 	mount, multi, noMode := mountCapability("ext4"), mountCapability("ext4"), mountCapability("ext4")
 	multi.AccessMode.Mode, noMode.AccessMode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, nil
 	for name, request := range map[string]*csi.NodeStageVolumeRequest{
-		"stage to a relative path":         {VolumeId: volumeID, StagingTargetPath: "s", VolumeCapability: mount},
-		"stage to a path with detours":     {VolumeId: volumeID, StagingTargetPath: "/a/../s", VolumeCapability: mount},
-		"stage without an access type":     {VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: &csi.VolumeCapability{AccessMode: mount.GetAccessMode()}},
+		"stage to a relative path":     {VolumeId: volumeID, StagingTargetPath: "s", VolumeCapability: mount},
+		"stage to a path with detours": {VolumeId: volumeID, StagingTargetPath: "/a/../s", VolumeCapability: mount},
+		"stage without an access type": {
+			VolumeId:          volumeID,
+			StagingTargetPath: "/s",
+			VolumeCapability:  &csi.VolumeCapability{AccessMode: mount.GetAccessMode()},
+		},
 		"stage without an access mode":     {VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: noMode},
 		"stage a filesystem on many nodes": {VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: multi},
-		"stage an unknown filesystem":      {VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: mountCapability("ntfs")},
+		"stage an unknown filesystem": {
+			VolumeId:          volumeID,
+			StagingTargetPath: "/s",
+			VolumeCapability:  mountCapability("ntfs"),
+		},
 	} {
 		if _, err := s.NodeStageVolume(t.Context(), request); status.Code(err) != codes.InvalidArgument {
 			t.Errorf("%s: %v, want InvalidArgument", name, err)
@@ -49,17 +57,37 @@ func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
 		host func(*memoryHost)
 		want codes.Code
 	}{
-		"another node is primary":  {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, want: codes.FailedPrecondition},
-		"a replica":                {edit: func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }, want: codes.FailedPrecondition},
-		"a device of another size": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 2 << 30 }, want: codes.FailedPrecondition},
+		"another node is primary": {
+			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" },
+			want: codes.FailedPrecondition,
+		},
+		"a replica": {
+			edit: func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
+			want: codes.FailedPrecondition,
+		},
+		"a device of another size": {
+			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 2 << 30 },
+			want: codes.FailedPrecondition,
+		},
 		"another filesystem than recorded": {
 			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "u-1"}
 			},
-			host: func(h *memoryHost) { h.content.fs = provisioner.Filesystem{Type: "ext4", UUID: "u-2"} }, want: codes.FailedPrecondition,
+			host: func(h *memoryHost) {
+				h.content.fs = provisioner.Filesystem{
+					Type: "ext4",
+					UUID: "u-2",
+				}
+			}, want: codes.FailedPrecondition,
 		},
-		"a device that is neither blank nor a filesystem": {host: func(h *memoryHost) { h.content.garbage = true }, want: codes.FailedPrecondition},
-		"a filesystem on a volume of several nodes":       {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Access = apiv1.AccessMultiNode }, want: codes.InvalidArgument},
+		"a device that is neither blank nor a filesystem": {
+			host: func(h *memoryHost) { h.content.garbage = true },
+			want: codes.FailedPrecondition,
+		},
+		"a filesystem on a volume of several nodes": {
+			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Access = apiv1.AccessMultiNode },
+			want: codes.InvalidArgument,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -104,7 +132,8 @@ func TestStagingWaitsForTheAttachment(t *testing.T) {
 	if err := <-staged; err != nil {
 		t.Fatal(err)
 	}
-	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaged || entry.Epoch != 1 || entry.Filesystem == nil || entry.Device != memoryDevice {
+	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaged || entry.Epoch != 1 || entry.Filesystem == nil ||
+		entry.Device != memoryDevice {
 		t.Errorf("entry = %+v", entry)
 	}
 	if err := m.unstage(s); err != nil {
@@ -116,7 +145,10 @@ func TestStagingWaitsForTheAttachment(t *testing.T) {
 func TestADeadlineWhileWaitingTakesTheAnnouncementBack(t *testing.T) {
 	waits := map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
 		"for the attachment": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{Message: "no free slot", Time: metav1.Now()}}
+			a.Status = apiv1.AzVolumeAttachmentStatus{
+				State: apiv1.AttachmentFailed,
+				Error: &apiv1.Error{Message: "no free slot", Time: metav1.Now()},
+			}
 		},
 		"for the device": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) },
 	}
@@ -125,10 +157,13 @@ func TestADeadlineWhileWaitingTakesTheAnnouncementBack(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 				m.publish(edit)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // passes when the call waits, and nothing else is left to do
+				// passes when the call waits, and nothing else is left to do
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				_, err := m.start().NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
-					VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: mountCapability("ext4"),
+					VolumeId:          volumeID,
+					StagingTargetPath: m.stagingPath(),
+					VolumeCapability:  mountCapability("ext4"),
 				})
 				if status.Code(err) != codes.DeadlineExceeded {
 					t.Errorf("stage: %v, want DeadlineExceeded", err)
@@ -181,7 +216,8 @@ func TestAReportThatCannotBeCorrectedMakesTheFailureOneThatIsTriedAgain(t *testi
 	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 5 })
 	writes := 0
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			if writes++; writes > 1 {
 				return errors.New("the API server is away")
 			}
@@ -220,9 +256,14 @@ func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
 		t.Fatalf("killed at %q", at)
 	}
 	k.check = nil // the half-made filesystem is not in use by this node any more
-	// The node was fenced, and another node holds the ownership: this node must not change the disk's content.
+	// The node was fenced, and another node holds the ownership: this node must not change the
+	// disk's content.
 	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}
+		v.Status.Primary = &apiv1.Ownership{
+			NodeName: "a",
+			Epoch:    2,
+			State:    apiv1.OwnershipHeld,
+		}
 	})
 	before := host.content
 	if err := m.unstage(m.start()); err != nil {
@@ -268,7 +309,10 @@ func TestASingleWriterHasOneTarget(t *testing.T) {
 	}
 	publish := func(target string) error {
 		_, err := s.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{
-			VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: target, VolumeCapability: capability,
+			VolumeId:          volumeID,
+			StagingTargetPath: m.stagingPath(),
+			TargetPath:        target,
+			VolumeCapability:  capability,
 		})
 		return err
 	}
@@ -292,12 +336,14 @@ func TestNodeGetInfo(t *testing.T) {
 	if err != nil || info.GetNodeId() != thisNode || info.GetMaxVolumesPerNode() != 16 {
 		t.Errorf("NodeGetInfo = %v, %v", info, err)
 	}
-	if got := info.GetAccessibleTopology().GetSegments(); len(got) != 2 || got["topology.disk.csi.azure.com/zone"] != "eastus-2" || got["topology.kubernetes.io/zone"] != "eastus-2" {
+	if got := info.GetAccessibleTopology().GetSegments(); len(got) != 2 ||
+		got["topology.disk.csi.azure.com/zone"] != "eastus-2" || got["topology.kubernetes.io/zone"] != "eastus-2" {
 		t.Errorf("topology = %v", got)
 	}
 	m.edit = func(o *node.Options) { o.Instance.Zone = "" }
 	info, err = m.start().NodeGetInfo(t.Context(), &csi.NodeGetInfoRequest{})
-	if got := info.GetAccessibleTopology().GetSegments(); err != nil || len(got) != 1 || got["topology.disk.csi.azure.com/zone"] != "" {
+	if got := info.GetAccessibleTopology().GetSegments(); err != nil || len(got) != 1 ||
+		got["topology.disk.csi.azure.com/zone"] != "" {
 		t.Errorf("topology without a zone = %v, %v", got, err)
 	}
 }
@@ -309,21 +355,53 @@ func TestTheVolumeLimitIsWhatTheControllerFoundOutLessWhatOthersTake(t *testing.
 		reserved int64
 		want     int64
 	}{
-		"the fallback while the controller says nothing":                        {nil, 0, 16},
-		"all disks of the VM's size":                                            {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 0, 8},
-		"less the disks from outside the driver":                                {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 0, 5},
-		"less the reserve for them":                                             {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 2, 6},
-		"disks from outside use the reserve up":                                 {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 1}, 2, 6},
-		"and go beyond it":                                                      {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 2, 5},
-		"never 0, which means no limit":                                         {&apiv1.NodeCapacity{MaxDataDisks: 4, VMSize: size, ForeignDisks: 4}, 0, 1},
-		"what was looked up for the size that the VM had before counts no more": {&apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: "Standard_D64s_v5"}, 0, 16},
-		"a size for which Azure lists no number of disks is no limit":           {&apiv1.NodeCapacity{VMSize: size}, 0, 16},
-		"less the disks from outside the driver from the fallback, too":         {&apiv1.NodeCapacity{VMSize: size, ForeignDisks: 3}, 0, 13},
+		"the fallback while the controller says nothing": {nil, 0, 16},
+		"all disks of the VM's size": {&apiv1.NodeCapacity{
+			MaxDataDisks: 8,
+			VMSize:       size,
+		}, 0, 8},
+		"less the disks from outside the driver": {&apiv1.NodeCapacity{
+			MaxDataDisks: 8,
+			VMSize:       size,
+			ForeignDisks: 3,
+		}, 0, 5},
+		"less the reserve for them": {&apiv1.NodeCapacity{
+			MaxDataDisks: 8,
+			VMSize:       size,
+		}, 2, 6},
+		"disks from outside use the reserve up": {&apiv1.NodeCapacity{
+			MaxDataDisks: 8,
+			VMSize:       size,
+			ForeignDisks: 1,
+		}, 2, 6},
+		"and go beyond it": {&apiv1.NodeCapacity{
+			MaxDataDisks: 8,
+			VMSize:       size,
+			ForeignDisks: 3,
+		}, 2, 5},
+		"never 0, which means no limit": {&apiv1.NodeCapacity{
+			MaxDataDisks: 4,
+			VMSize:       size,
+			ForeignDisks: 4,
+		}, 0, 1},
+		"what was looked up for the size that the VM had before counts no more": {&apiv1.NodeCapacity{
+			MaxDataDisks: 64,
+			VMSize:       "Standard_D64s_v5",
+		}, 0, 16},
+		"a size for which Azure lists no number of disks is no limit": {&apiv1.NodeCapacity{VMSize: size}, 0, 16},
+		"less the disks from outside the driver from the fallback, too": {&apiv1.NodeCapacity{
+			VMSize:       size,
+			ForeignDisks: 3,
+		}, 0, 13},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 			m.edit = func(o *node.Options) {
-				o.Limit = node.Limit{Reserved: test.reserved, Patience: time.Millisecond, Fallback: 16}
+				o.Limit = node.Limit{
+					Reserved: test.reserved,
+					Patience: time.Millisecond,
+					Fallback: 16,
+				}
 			}
 			if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: thisNode},

@@ -20,14 +20,21 @@ import (
 func (m *machine) publishAt(s *node.Server, target string, capability *csi.VolumeCapability, readOnly bool) error {
 	m.t.Helper()
 	_, err := s.NodePublishVolume(m.t.Context(), &csi.NodePublishVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: target, VolumeCapability: capability, Readonly: readOnly,
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		TargetPath:        target,
+		VolumeCapability:  capability,
+		Readonly:          readOnly,
 	})
 	return err
 }
 
 func (m *machine) unpublishAt(s *node.Server, target string) {
 	m.t.Helper()
-	if _, err := s.NodeUnpublishVolume(m.t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: target}); err != nil {
+	if _, err := s.NodeUnpublishVolume(m.t.Context(), &csi.NodeUnpublishVolumeRequest{
+		VolumeId:   volumeID,
+		TargetPath: target,
+	}); err != nil {
 		m.t.Error(err)
 	}
 }
@@ -76,7 +83,8 @@ func TestSeveralPodsOfANodeShareAVolume(t *testing.T) {
 	m.assertClean()
 }
 
-// fsGroup and subPath are the kubelet's work on our mount: it changes owners below the target, and binds a directory of it elsewhere.
+// fsGroup and subPath are the kubelet's work on our mount: it changes owners below the target, and
+// binds a directory of it elsewhere.
 func TestTheKubeletsWorkOnAMountIsNotHindered(t *testing.T) {
 	m, _ := newRealMachine(t)
 	m.publish(nil)
@@ -235,7 +243,8 @@ func TestMountOptionsReachTheMountAndBadOnesEndInItsWords(t *testing.T) {
 	m.assertClean()
 }
 
-// The kubelet gives the label of the pods with the mount options. All pods on the node see files of that label.
+// The kubelet gives the label of the pods with the mount options. All pods on the node see files of
+// that label.
 func TestAVolumeIsMountedUnderOneSELinuxLabel(t *testing.T) {
 	const label, other = `context="system_u:object_r:container_file_t:s0:c1,c2"`, `context="system_u:object_r:container_file_t:s0:c3,c4"`
 	host := newMemoryHost()
@@ -249,7 +258,8 @@ func TestAVolumeIsMountedUnderOneSELinuxLabel(t *testing.T) {
 	m.must(m.publishVolume(s, mountCapability("ext4", label), false))
 	wantCode(t, m.publishVolume(s, mountCapability("ext4", other), false), codes.AlreadyExists, "c1,c2", "c3,c4")
 	wantCode(t, m.publishVolume(s, mountCapability("ext4"), false), codes.AlreadyExists, "c1,c2")
-	wantCode(t, m.stage(s, mountCapability("ext4", other)), codes.Unavailable, "c1,c2", "c3,c4") // the mount stays, so the code is not final
+	// the mount stays, so the code is not final
+	wantCode(t, m.stage(s, mountCapability("ext4", other)), codes.Unavailable, "c1,c2", "c3,c4")
 	m.must(m.stage(s, mountCapability("ext4", label)))
 	m.must(m.unpublishVolume(s))
 	m.must(m.unstage(s))
@@ -272,11 +282,28 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 		want  []string
 		kind  csi.VolumeHealthErrorType
 	}{
-		"a disk that works":                 {},
-		"a disk that is gone":               {edit: func(h *memoryHost, _ *machine) { h.broken = gone }, want: []string{"DeviceGone"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
-		"a raw block disk that is gone":     {edit: func(h *memoryHost, _ *machine) { h.broken = gone }, block: true, want: []string{"DeviceGone"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
-		"a disk that fails":                 {edit: func(h *memoryHost, _ *machine) { h.broken = provisioner.Unavailable }, want: []string{"ReadFailed"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
-		"a filesystem that the kernel shut": {edit: func(h *memoryHost, m *machine) { h.seal(m.stagingPath()) }, want: []string{"FilesystemTakesNoWrites"}, kind: csi.VolumeHealthErrorType_DEGRADED},
+		"a disk that works": {},
+		"a disk that is gone": {
+			edit: func(h *memoryHost, _ *machine) { h.broken = gone },
+			want: []string{"DeviceGone"},
+			kind: csi.VolumeHealthErrorType_INACCESSIBLE,
+		},
+		"a raw block disk that is gone": {
+			edit:  func(h *memoryHost, _ *machine) { h.broken = gone },
+			block: true,
+			want:  []string{"DeviceGone"},
+			kind:  csi.VolumeHealthErrorType_INACCESSIBLE,
+		},
+		"a disk that fails": {
+			edit: func(h *memoryHost, _ *machine) { h.broken = provisioner.Unavailable },
+			want: []string{"ReadFailed"},
+			kind: csi.VolumeHealthErrorType_INACCESSIBLE,
+		},
+		"a filesystem that the kernel shut": {
+			edit: func(h *memoryHost, m *machine) { h.seal(m.stagingPath()) },
+			want: []string{"FilesystemTakesNoWrites"},
+			kind: csi.VolumeHealthErrorType_DEGRADED,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()
@@ -304,7 +331,10 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 			if strings.Join(reasons, " ") != strings.Join(test.want, " ") {
 				t.Errorf("reasons %v, want %v", reasons, test.want)
 			}
-			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{VolumeId: volumeID, VolumePath: m.target()})
+			stats, err := s.NodeGetVolumeStats(t.Context(), &csi.NodeGetVolumeStatsRequest{
+				VolumeId:   volumeID,
+				VolumePath: m.target(),
+			})
 			m.must(err)
 			abnormal, text, found := volumecondition.Of(stats)
 			if !found || abnormal != (len(test.want) > 0) || abnormal && !strings.Contains(text, test.want[0]) {
@@ -327,7 +357,8 @@ func TestTheHealthOfAVolumeThatIsNotStaged(t *testing.T) {
 	})
 	response, err := health()
 	m.must(err)
-	if got := response.GetVolumeHealth().GetHealthStatuses(); len(got) != 1 || got[0].GetReason() != "AttachmentFailed" || got[0].GetMessage() != "no free slot" {
+	if got := response.GetVolumeHealth().GetHealthStatuses(); len(got) != 1 || got[0].GetReason() != "AttachmentFailed" ||
+		got[0].GetMessage() != "no free slot" {
 		t.Errorf("health %v", got)
 	}
 	storage, err := s.NodeGetStorageHealth(t.Context(), &csi.NodeGetStorageHealthRequest{})

@@ -18,7 +18,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// settleTimeout limits the clean-up after a call has failed, when the call's own context may have ended.
+// settleTimeout limits the clean-up after a call has failed, when the call's own context may have
+// ended.
 const settleTimeout = 10 * time.Second
 
 // NodeStageVolume implements csi.NodeServer.
@@ -52,7 +53,8 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 	return nil
 }
 
-// stage stages the volume. It calls look, which may wait for the publish, to read volume and attachment.
+// stage stages the volume. It calls look, which may wait for the publish, to read volume and
+// attachment.
 func (s *Server) stage(ctx context.Context, use usage.Usage, path string, look grant.Lookup) error {
 	if _, _, err := s.options.Records.Of(use.Disk); err != nil {
 		return err
@@ -62,9 +64,11 @@ func (s *Server) stage(ctx context.Context, use usage.Usage, path string, look g
 		return err
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode && !use.Block {
-		return provisioner.Errorf(provisioner.InvalidArgument, "volume %s may be used by several nodes and must be a raw block volume (volumeMode: Block)", use.Volume)
+		return provisioner.Errorf(provisioner.InvalidArgument,
+			"volume %s may be used by several nodes and must be a raw block volume (volumeMode: Block)", use.Volume)
 	}
-	// Refuse early, to save a useless write of the report. The decision that counts is made after announce.
+	// Refuse early, to save a useless write of the report. The decision that counts is made after
+	// announce.
 	expected := s.grants.MayStage(volume, attachment)
 	if expected.Outcome == ownership.StageRefused {
 		return provisioner.Errorf(provisioner.FailedPrecondition, "%s", expected.Reason)
@@ -76,9 +80,10 @@ func (s *Server) stage(ctx context.Context, use usage.Usage, path string, look g
 	return s.useDevice(ctx, use, path, volume, grant)
 }
 
-// announce writes to the report, and then reads whether the node may stage. If the ownership has another epoch by then,
-// announce writes that epoch to the report too.
-func (s *Server) announce(ctx context.Context, use usage.Usage, path string, epoch int64) (*apiv1.AzVolume, ownership.StageDecision, error) {
+// announce writes to the report, and then reads whether the node may stage. If the ownership has
+// another epoch by then, announce writes that epoch to the report too.
+func (s *Server) announce(ctx context.Context, use usage.Usage, path string, epoch int64) (*apiv1.AzVolume,
+	ownership.StageDecision, error) {
 	for {
 		if err := s.options.Report.Announce(ctx, use.Volume, epoch, path); err != nil {
 			return nil, ownership.StageDecision{}, err
@@ -91,10 +96,10 @@ func (s *Server) announce(ctx context.Context, use usage.Usage, path string, epo
 	}
 }
 
-// settle ends every NodeStageVolume that fails: it removes what this call and earlier calls have left on the node, and
-// returns the failure. If something remains, the failure gets a code after which the kubelet calls NodeUnstageVolume
-// when the pod is deleted. After a final code the kubelet forgets the volume, and the rest would remain until the node
-// reboots.
+// settle ends every NodeStageVolume that fails: it removes what this call and earlier calls have
+// left on the node, and returns the failure. If something remains, the failure gets a code after
+// which the kubelet calls NodeUnstageVolume when the pod is deleted. After a final code the kubelet
+// forgets the volume, and the rest would remain until the node reboots.
 func (s *Server) settle(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
@@ -104,8 +109,8 @@ func (s *Server) settle(ctx context.Context, disk volumehandle.Handle, path stri
 	return failure
 }
 
-// undoStage removes the record and the report's entry of a volume that is not staged, unless they belong to another
-// disk with the same name. Its error says what remains.
+// undoStage removes the record and the report's entry of a volume that is not staged, unless they
+// belong to another disk with the same name. Its error says what remains.
 func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path string, failure error) error {
 	if err := s.options.Report.EnsureScanned(ctx); err != nil {
 		return err
@@ -136,7 +141,8 @@ func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path s
 }
 
 // useDevice prepares and mounts the device after the node was granted its use.
-func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume, grant ownership.StageDecision) error {
+func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume,
+	grant ownership.StageDecision) error {
 	device, grant, release, err := s.devices.Own(ctx, use, volume, grant)
 	if err != nil {
 		return s.devices.ReportLost(ctx, use, err)
@@ -155,7 +161,8 @@ func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, vo
 }
 
 // useReserved prepares and mounts a device that this node has reserved.
-func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume, grant ownership.StageDecision,
+func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume,
+	grant ownership.StageDecision,
 	device provisioner.Device, reserved held,
 ) error {
 	if err := s.devices.Tune(ctx, use, volume, device.Path); err != nil {
@@ -168,9 +175,18 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 	use.Sealed = grant.ReadOnly
 	label := use.Label()
 	record := nodereport.Record{
-		VolumeName: use.Volume, VolumeID: use.Disk.String(), Epoch: grant.Epoch, BootID: s.options.BootID,
-		StagingPath: path, Device: device.Path, LUN: grant.LUN, Partition: use.Partition, SizeBytes: device.SizeBytes, Block: use.Block,
-		ReadOnly: use.MountsReadOnly() || use.Block && use.ReadOnly, SELinuxLabel: &label,
+		VolumeName:   use.Volume,
+		VolumeID:     use.Disk.String(),
+		Epoch:        grant.Epoch,
+		BootID:       s.options.BootID,
+		StagingPath:  path,
+		Device:       device.Path,
+		LUN:          grant.LUN,
+		Partition:    use.Partition,
+		SizeBytes:    device.SizeBytes,
+		Block:        use.Block,
+		ReadOnly:     use.MountsReadOnly() || use.Block && use.ReadOnly,
+		SELinuxLabel: &label,
 	}
 	if record.OtherPaths, err = s.pathsBeside(ctx, record); err != nil {
 		return err
@@ -180,7 +196,11 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 		return fmt.Errorf("set write protection: %w", err)
 	}
 	staged := apiv1.StagedVolume{
-		VolumeName: use.Volume, Epoch: grant.Epoch, Device: device.Path, SizeBytes: device.SizeBytes, StagingPath: path,
+		VolumeName:  use.Volume,
+		Epoch:       grant.Epoch,
+		Device:      device.Path,
+		SizeBytes:   device.SizeBytes,
+		StagingPath: path,
 	}
 	if reserved.key != 0 {
 		record.ReservationKey, staged.ReservationKey = reserved.key.String(), reserved.key.String()
@@ -206,7 +226,8 @@ func (s *Server) stageBlock(ctx context.Context, path string, record nodereport.
 		return err
 	}
 	if mounted {
-		return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to stage volume %s as a raw block device at %s: %s is mounted there, so it is staged as a filesystem",
+		return provisioner.Errorf(provisioner.FailedPrecondition,
+			"refusing to stage volume %s as a raw block device at %s: %s is mounted there, so it is staged as a filesystem",
 			record.VolumeName, path, mount.Source)
 	}
 	return s.options.Records.Put(record)

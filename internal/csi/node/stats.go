@@ -15,7 +15,8 @@ import (
 )
 
 // NodeGetVolumeStats implements csi.NodeServer.
-func (s *Server) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
+func (s *Server) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse,
+	error) {
 	response, err := s.stats(ctx, request)
 	return response, status.From(err)
 }
@@ -55,8 +56,8 @@ func (s *Server) stats(ctx context.Context, request *csi.NodeGetVolumeStatsReque
 	return response, nil
 }
 
-// leftOver says why a pod must be restarted, or "": its mount is older than the volume's current staging, which is on
-// another device.
+// leftOver says why a pod must be restarted, or "": its mount is older than the volume's current
+// staging, which is on another device.
 func leftOver(mount provisioner.MountPoint, record nodereport.Record) string {
 	if record.Device == "" || mount.Source == record.Device {
 		return ""
@@ -65,9 +66,10 @@ func leftOver(mount provisioner.MountPoint, record nodereport.Record) string {
 		mount.Target, mount.Source, record.VolumeName, record.Device)
 }
 
-// inUseAt returns the volume's disk and the mount at the path. Errors: NotFound, together with the disk, if nothing is
-// mounted there.
-func (s *Server) inUseAt(ctx context.Context, volumeID, path string) (disk volumehandle.Handle, mount provisioner.MountPoint, err error) {
+// inUseAt returns the volume's disk and the mount at the path. Errors: NotFound, together with the
+// disk, if nothing is mounted there.
+func (s *Server) inUseAt(ctx context.Context, volumeID, path string) (disk volumehandle.Handle, mount provisioner.MountPoint,
+	err error) {
 	if volumeID == "" {
 		return disk, mount, provisioner.Errorf(provisioner.InvalidArgument, "volume_id is missing")
 	}

@@ -24,7 +24,10 @@ import (
 func (m *machine) stageWith(s *node.Server, capability *csi.VolumeCapability, volumeContext map[string]string) error {
 	m.t.Helper()
 	_, err := s.NodeStageVolume(m.t.Context(), &csi.NodeStageVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: capability, VolumeContext: volumeContext,
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		VolumeCapability:  capability,
+		VolumeContext:     volumeContext,
 	})
 	return err
 }
@@ -35,12 +38,23 @@ func TestTheBasicProfileFollowsFromTheDisk(t *testing.T) {
 		gib  int64
 		want string
 	}{
-		"a small Premium SSD":              {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 10, "mq-deadline 212 8 16 8"},
-		"a large Premium SSD":              {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 1024, "mq-deadline 40 20 40 8"},
-		"a small one with a tier":          {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_ZRS", Tier: "P30"}}, 10, "mq-deadline 40 20 40 8"},
-		"a Standard SSD":                   {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "StandardSSD_LRS"}}, 10, "mq-deadline 200 8 16 8"},
-		"a Premium SSD v2 as it comes":     {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"}}, 10, "mq-deadline 44 12 24 8"},
-		"an Ultra disk as was provisioned": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "UltraSSD_LRS", DiskIOPSReadWrite: ptr.To(int64(160000)), DiskMBpsReadWrite: ptr.To(int64(4000))}}, 1024, "mq-deadline 28 256 512 8"},
+		"a small Premium SSD": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 10,
+			"mq-deadline 212 8 16 8"},
+		"a large Premium SSD": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 1024,
+			"mq-deadline 40 20 40 8"},
+		"a small one with a tier": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
+			SKUName: "Premium_ZRS",
+			Tier:    "P30",
+		}}, 10, "mq-deadline 40 20 40 8"},
+		"a Standard SSD": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "StandardSSD_LRS"}}, 10,
+			"mq-deadline 200 8 16 8"},
+		"a Premium SSD v2 as it comes": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"}}, 10,
+			"mq-deadline 44 12 24 8"},
+		"an Ultra disk as was provisioned": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
+			SKUName:           "UltraSSD_LRS",
+			DiskIOPSReadWrite: ptr.To(int64(160000)),
+			DiskMBpsReadWrite: ptr.To(int64(4000)),
+		}}, 1024, "mq-deadline 28 256 512 8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			memory := newMemoryHost()
@@ -71,11 +85,20 @@ func TestProfilesThatDoNotTuneOrCannot(t *testing.T) {
 		want    []provisioner.DeviceSetting
 		code    codes.Code
 	}{
-		"none":                       {context: map[string]string{"perfProfile": "none", "device-setting/queue/scheduler": "none"}},
-		"nothing said":               {},
-		"advanced":                   {context: map[string]string{"perfProfile": "advanced", "device-setting/queue/scheduler": "none"}, want: []provisioner.DeviceSetting{{Path: "queue/scheduler", Value: "none"}}},
-		"advanced and no setting":    {context: map[string]string{"perfProfile": "advanced"}, code: codes.InvalidArgument},
-		"a path that leads out":      {context: map[string]string{"perfProfile": "advanced", "device-setting/../sda/queue/scheduler": "none"}, code: codes.InvalidArgument},
+		"none": {context: map[string]string{
+			"perfProfile":                    "none",
+			"device-setting/queue/scheduler": "none",
+		}},
+		"nothing said": {},
+		"advanced": {
+			context: map[string]string{"perfProfile": "advanced", "device-setting/queue/scheduler": "none"},
+			want:    []provisioner.DeviceSetting{{Path: "queue/scheduler", Value: "none"}},
+		},
+		"advanced and no setting": {context: map[string]string{"perfProfile": "advanced"}, code: codes.InvalidArgument},
+		"a path that leads out": {
+			context: map[string]string{"perfProfile": "advanced", "device-setting/../sda/queue/scheduler": "none"},
+			code:    codes.InvalidArgument,
+		},
 		"a profile that is none":     {context: map[string]string{"perfProfile": "fast"}, code: codes.InvalidArgument},
 		"a partition that is none":   {context: map[string]string{"partition": "one"}, code: codes.InvalidArgument},
 		"a partition that is absent": {context: map[string]string{"partition": "3"}, code: codes.FailedPrecondition},
@@ -112,8 +135,12 @@ func TestSettingsOfARealDeviceAreMadeBeforeItIsUsed(t *testing.T) {
 		}
 		return strings.TrimSpace(string(raw))
 	}
-	err := m.stageWith(s, mountCapability("ext4"), map[string]string{"perfProfile": "advanced", "device-setting/queue/scheduler": "fastest"})
-	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "queue/scheduler") || !strings.Contains(err.Error(), "fastest") {
+	err := m.stageWith(s, mountCapability("ext4"), map[string]string{
+		"perfProfile":                    "advanced",
+		"device-setting/queue/scheduler": "fastest",
+	})
+	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "queue/scheduler") ||
+		!strings.Contains(err.Error(), "fastest") {
 		t.Errorf("a value that the kernel refuses: %v", err)
 	}
 	m.assertClean()
@@ -123,15 +150,20 @@ func TestSettingsOfARealDeviceAreMadeBeforeItIsUsed(t *testing.T) {
 	if err := m.stageWith(s, mountCapability("ext4"), map[string]string{"perfProfile": "basic"}); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(setting("queue/scheduler"), "[mq-deadline]") || setting("queue/nr_requests") != "16" || setting("queue/max_sectors_kb") != "212" || setting("queue/read_ahead_kb") != "8" {
-		t.Errorf("scheduler %s, nr_requests %s, max_sectors_kb %s, read_ahead_kb %s", setting("queue/scheduler"), setting("queue/nr_requests"),
+	if !strings.Contains(setting("queue/scheduler"), "[mq-deadline]") || setting("queue/nr_requests") != "16" ||
+		setting("queue/max_sectors_kb") != "212" || setting("queue/read_ahead_kb") != "8" {
+		t.Errorf("scheduler %s, nr_requests %s, max_sectors_kb %s, read_ahead_kb %s", setting("queue/scheduler"),
+			setting("queue/nr_requests"),
 			setting("queue/max_sectors_kb"), setting("queue/read_ahead_kb"))
 	}
 	if err := m.unstage(s); err != nil {
 		t.Fatal(err)
 	}
 	block := blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
-	if err := m.stageWith(s, block, map[string]string{"perfProfile": "advanced", "device-setting/queue/read_ahead_kb": "64"}); err != nil {
+	if err := m.stageWith(s, block, map[string]string{
+		"perfProfile":                        "advanced",
+		"device-setting/queue/read_ahead_kb": "64",
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if setting("queue/read_ahead_kb") != "64" {
@@ -142,9 +174,9 @@ func TestSettingsOfARealDeviceAreMadeBeforeItIsUsed(t *testing.T) {
 	}
 }
 
-// TestAPartitionThatHoldsDataIsUsed is the life of a static PersistentVolume with the attribute partition, as V1 and
-// the in-tree driver have them: the filesystem is in the partition, and the driver does not change the rest of the
-// disk.
+// TestAPartitionThatHoldsDataIsUsed is the life of a static PersistentVolume with the attribute
+// partition, as V1 and the in-tree driver have them: the filesystem is in the partition, and the
+// driver does not change the rest of the disk.
 func TestAPartitionThatHoldsDataIsUsed(t *testing.T) {
 	disk := hosttest.NewDisk(t, diskSize)
 	disk.Partition(t, 64*hosttest.MiB, 128*hosttest.MiB)

@@ -13,7 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 )
 
-// user is a PersistentVolume of the disk with a pod. Each text of the handle has a staging path of its own.
+// user is a PersistentVolume of the disk with a pod. Each text of the handle has a staging path of
+// its own.
 type user struct {
 	m               *machine
 	handle          string
@@ -33,7 +34,9 @@ func (m *machine) twoUsers(first, second *csi.VolumeCapability) (user, user) {
 func (u user) start(s *node.Server) error {
 	u.m.t.Helper()
 	_, err := s.NodeStageVolume(u.m.t.Context(), &csi.NodeStageVolumeRequest{
-		VolumeId: u.handle, StagingTargetPath: u.staging, VolumeCapability: u.capability,
+		VolumeId:          u.handle,
+		StagingTargetPath: u.staging,
+		VolumeCapability:  u.capability,
 	})
 	if err != nil {
 		return err
@@ -43,7 +46,10 @@ func (u user) start(s *node.Server) error {
 
 func (u user) publish(s *node.Server) error {
 	_, err := s.NodePublishVolume(u.m.t.Context(), &csi.NodePublishVolumeRequest{
-		VolumeId: u.handle, StagingTargetPath: u.staging, TargetPath: u.target, VolumeCapability: u.capability,
+		VolumeId:          u.handle,
+		StagingTargetPath: u.staging,
+		TargetPath:        u.target,
+		VolumeCapability:  u.capability,
 	})
 	return err
 }
@@ -55,7 +61,10 @@ func (u user) unpublish(s *node.Server) {
 }
 
 func (u user) unstage(s *node.Server) error {
-	_, err := s.NodeUnstageVolume(u.m.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: u.handle, StagingTargetPath: u.staging})
+	_, err := s.NodeUnstageVolume(u.m.t.Context(), &csi.NodeUnstageVolumeRequest{
+		VolumeId:          u.handle,
+		StagingTargetPath: u.staging,
+	})
 	return err
 }
 
@@ -74,7 +83,8 @@ func (m *machine) wantStagedAt(path string) {
 
 func TestTwoHandlesOfOneDiskOnARealDevice(t *testing.T) {
 	for name, second := range map[string]*csi.VolumeCapability{
-		"the same options": mountCapability("ext4"), "another option": mountCapability("ext4", "noexec"), "read-only": mountCapability("ext4", "ro"),
+		"the same options": mountCapability("ext4"), "another option": mountCapability("ext4", "noexec"),
+		"read-only": mountCapability("ext4", "ro"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := newRealMachine(t)
@@ -135,13 +145,15 @@ func TestTwoHandlesThatExcludeEachOther(t *testing.T) {
 		code          codes.Code
 		words         string
 	}{
-		"a raw block device beside a filesystem":       {filesystem, writer, codes.Unavailable, "as a filesystem"},
-		"a filesystem beside a raw block device":       {writer, filesystem, codes.Unavailable, "as a raw block device"},
-		"a write-protected device beside a writable":   {writer, reader, codes.Unavailable, "for writing"},
-		"a writable device beside a write-protected":   {reader, writer, codes.Unavailable, "read-only"},
-		"a writable filesystem beside a read-only":     {mountCapability("ext4", "ro"), filesystem, codes.Unavailable, "its filesystem is read-only"},
+		"a raw block device beside a filesystem":     {filesystem, writer, codes.Unavailable, "as a filesystem"},
+		"a filesystem beside a raw block device":     {writer, filesystem, codes.Unavailable, "as a raw block device"},
+		"a write-protected device beside a writable": {writer, reader, codes.Unavailable, "for writing"},
+		"a writable device beside a write-protected": {reader, writer, codes.Unavailable, "read-only"},
+		"a writable filesystem beside a read-only": {mountCapability("ext4", "ro"), filesystem, codes.Unavailable,
+			"its filesystem is read-only"},
 		"a pod that must be the only one beside a pod": {single, single, codes.FailedPrecondition, "allows one target path"},
-		"another SELinux label than that of the mount": {filesystem, mountCapability("ext4", "context=a"), codes.Unavailable, "SELinux"},
+		"another SELinux label than that of the mount": {filesystem, mountCapability("ext4", "context=a"), codes.Unavailable,
+			"SELinux"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()
@@ -167,7 +179,8 @@ func TestTwoHandlesThatExcludeEachOther(t *testing.T) {
 	}
 }
 
-// Both mounts are out of date after another node has used the volume. The kubelet stages neither of them again.
+// Both mounts are out of date after another node has used the volume. The kubelet stages neither of
+// them again.
 func TestTwoHandlesAreStagedInPlace(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
@@ -190,7 +203,8 @@ func TestTwoHandlesAreStagedInPlace(t *testing.T) {
 	m.assertClean()
 }
 
-// Wherever the plug-in is killed, the report names the volume while it is mounted, and repeated calls end both uses.
+// Wherever the plug-in is killed, the report names the volume while it is mounted, and repeated
+// calls end both uses.
 func TestLaw5AKillWhileTwoHandlesAreUsedLosesNothing(t *testing.T) {
 	calls := map[string]func(*node.Server, user, user) error{
 		"stage the second":   func(s *node.Server, _, two user) error { return two.start(s) },

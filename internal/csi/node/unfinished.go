@@ -13,12 +13,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// EndUnfinished ends what calls of the kubelet have begun and no running call continues. Normally the kubelet calls again
-// until a call succeeds. After its restart it knows only the volumes that have a directory of a pod: if the pod was
-// deleted, it does not call again. The report would name the volume for ever, and no other node could use it.
+// EndUnfinished ends what calls of the kubelet have begun and no running call continues. Normally
+// the kubelet calls again until a call succeeds. After its restart it knows only the volumes that
+// have a directory of a pod: if the pod was deleted, it does not call again. The report would name
+// the volume for ever, and no other node could use it.
 //
-// It decides under the volume's lock, so that it ends nothing that a call has announced and still works on. A kubelet
-// that does call again finds the volume unstaged, as after its own call.
+// It decides under the volume's lock, so that it ends nothing that a call has announced and still
+// works on. A kubelet that does call again finds the volume unstaged, as after its own call.
 func (s *Server) EndUnfinished(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	err := s.options.Report.EnsureScanned(ctx)
@@ -32,7 +33,8 @@ func (s *Server) EndUnfinished(ctx context.Context) {
 	}
 	for _, entry := range entries {
 		if err := s.endUnfinished(ctx, entry.VolumeName); err != nil {
-			log.Info("a call that was begun is not ended yet", "volumeName", entry.VolumeName, "phase", entry.Phase, "reason", err.Error())
+			log.Info("a call that was begun is not ended yet", "volumeName", entry.VolumeName, "phase", entry.Phase, "reason",
+				err.Error())
 		}
 	}
 }
@@ -67,14 +69,17 @@ func (s *Server) endUnfinished(ctx context.Context, volume string) error {
 	return s.unstageRecorded(ctx, record)
 }
 
-// unfinished reports whether a volume must be unstaged although the kubelet has not called for it, or has not called
-// again: its unstage was begun, its format was interrupted, or its stage has never succeeded. An entry has no device before
-// the first success. Afterwards the kubelet holds the volume as staged, and its next call decides.
+// unfinished reports whether a volume must be unstaged although the kubelet has not called for it,
+// or has not called again: its unstage was begun, its format was interrupted, or its stage has
+// never succeeded. An entry has no device before the first success. Afterwards the kubelet holds
+// the volume as staged, and its next call decides.
 func unfinished(entry apiv1.StagedVolume, record nodereport.Record) bool {
-	return entry.Phase == apiv1.PhaseUnstaging || record.Formatting != nil || entry.Phase == apiv1.PhaseStaging && entry.Device == ""
+	return entry.Phase == apiv1.PhaseUnstaging || record.Formatting != nil || entry.Phase == apiv1.PhaseStaging &&
+		entry.Device == ""
 }
 
-// forgetAnnounced removes the entry of a volume that was announced, and on whose device nothing was done.
+// forgetAnnounced removes the entry of a volume that was announced, and on whose device nothing was
+// done.
 func (s *Server) forgetAnnounced(ctx context.Context, entry apiv1.StagedVolume) error {
 	mount, mounted, err := s.devices.MountAt(ctx, entry.StagingPath)
 	switch {
@@ -82,7 +87,8 @@ func (s *Server) forgetAnnounced(ctx context.Context, entry apiv1.StagedVolume) 
 		return err
 	case mounted:
 		return provisioner.Errorf(provisioner.Conflict,
-			"cannot end the staging of volume %s: it has no record, and %s is mounted at %s", entry.VolumeName, mount.Source, mount.Target)
+			"cannot end the staging of volume %s: it has no record, and %s is mounted at %s", entry.VolumeName, mount.Source,
+			mount.Target)
 	}
 	return s.forget(ctx, entry.VolumeName, nodereport.Record{}, false)
 }

@@ -69,7 +69,8 @@ func TestAFormatIsNotClearedWhileACallForTheVolumeIsAtWork(t *testing.T) {
 	}
 }
 
-// A disk that was detached outside the driver is attached again. Until then the node remembers what it has to clear.
+// A disk that was detached outside the driver is attached again. Until then the node remembers what
+// it has to clear.
 func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
 	for name, away := range map[string]func(m *machine, host *memoryHost){
 		"the node has no device": func(_ *machine, host *memoryHost) { host.detach() },
@@ -100,14 +101,18 @@ func TestTheRemainsOfAFormatAreLeftToTheNextNodeAfterAFence(t *testing.T) {
 	})
 }
 
-// A person detached the disk and deleted its attachment. The controller attaches it no more, and waits for the node's report.
+// A person detached the disk and deleted its attachment. The controller attaches it no more, and
+// waits for the node's report.
 func TestTheRemainsOfAFormatAreLeftBehindWithADeletedAttachment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, host := interrupted(t)
 		host.detach()
 		host.content.garbage = false
 		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.Finalizer} })
-		attachment := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)}}
+		attachment := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      apiv1.AttachmentName(volume, thisNode),
+		}}
 		m.must(m.direct.Delete(t.Context(), attachment))
 		m.bootID = "boot-2"
 		m.start().EndUnfinished(t.Context())
@@ -133,7 +138,8 @@ func waitsForTheDisk(t *testing.T, away func(m *machine, host *memoryHost)) {
 	}
 }
 
-// Something holds the device when the kubelet unstages the volume. The kubelet is restarted, and does not call again.
+// Something holds the device when the kubelet unstages the volume. The kubelet is restarted, and
+// does not call again.
 func TestAnUnstageThatWasBegunIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 	block := blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 	for name, test := range map[string]struct {
@@ -197,7 +203,8 @@ func TestAVolumeThatIsStagedAgainIsNotUnstaged(t *testing.T) {
 	}
 }
 
-// A write of the report fails in a NodeStageVolume, and in its clean-up. The kubelet is restarted, and does not call again.
+// A write of the report fails in a NodeStageVolume, and in its clean-up. The kubelet is restarted,
+// and does not call again.
 func TestAStageThatNeverSucceededIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 	for name, test := range map[string]struct {
 		capability *csi.VolumeCapability
@@ -205,12 +212,23 @@ func TestAStageThatNeverSucceededIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 		fails func(*machine, *memoryHost) bool
 		held  bool
 	}{
-		"a filesystem that is mounted":          {capability: mountCapability("ext4"), fails: func(_ *machine, h *memoryHost) bool { return len(h.mounts) > 0 }},
-		"a filesystem that another mount holds": {capability: mountCapability("ext4"), fails: func(_ *machine, h *memoryHost) bool { return len(h.mounts) > 0 }, held: true},
-		"a raw block volume": {
-			capability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER), fails: func(m *machine, _ *memoryHost) bool { return m.used() },
+		"a filesystem that is mounted": {
+			capability: mountCapability("ext4"),
+			fails:      func(_ *machine, h *memoryHost) bool { return len(h.mounts) > 0 },
 		},
-		"a volume that was only announced": {capability: mountCapability("ext4"), fails: func(m *machine, _ *memoryHost) bool { return m.entry() != nil }},
+		"a filesystem that another mount holds": {
+			capability: mountCapability("ext4"),
+			fails:      func(_ *machine, h *memoryHost) bool { return len(h.mounts) > 0 },
+			held:       true,
+		},
+		"a raw block volume": {
+			capability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+			fails:      func(m *machine, _ *memoryHost) bool { return m.used() },
+		},
+		"a volume that was only announced": {
+			capability: mountCapability("ext4"),
+			fails:      func(m *machine, _ *memoryHost) bool { return m.entry() != nil },
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()
@@ -259,17 +277,21 @@ func TestAVolumeThatTheKubeletHoldsAsStagedIsNotUnstaged(t *testing.T) {
 		"a filesystem that a user unmounted": {mountCapability("ext4"), func(_ *node.Server, m *machine, h *memoryHost) {
 			delete(h.mounts, m.stagingPath())
 		}},
-		"a filesystem that is staged again, and waits for its disk": {mountCapability("ext4"), func(s *node.Server, m *machine, h *memoryHost) {
-			delete(h.mounts, m.stagingPath())
-			h.detach()
-			ctx, cancel := context.WithTimeout(m.t.Context(), 5*time.Second)
-			defer cancel()
-			_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
-				VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: m.target(), VolumeCapability: mountCapability("ext4"),
-			})
-			wantCode(m.t, err, codes.DeadlineExceeded)
-			h.attach(memoryDevice, lun)
-		}},
+		"a filesystem that is staged again, and waits for its disk": {mountCapability("ext4"),
+			func(s *node.Server, m *machine, h *memoryHost) {
+				delete(h.mounts, m.stagingPath())
+				h.detach()
+				ctx, cancel := context.WithTimeout(m.t.Context(), 5*time.Second)
+				defer cancel()
+				_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
+					VolumeId:          volumeID,
+					StagingTargetPath: m.stagingPath(),
+					TargetPath:        m.target(),
+					VolumeCapability:  mountCapability("ext4"),
+				})
+				wantCode(m.t, err, codes.DeadlineExceeded)
+				h.attach(memoryDevice, lun)
+			}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

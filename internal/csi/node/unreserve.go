@@ -14,9 +14,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// EndReservations ends the reservations that this node has kept after it had unstaged the volumes, when no fenced node has the disks any
-// more. If the node plug-in was configured to make no reservations, it also ends those of the volumes that are staged: the volumes remain
-// mounted, and another driver may take over their disks.
+// EndReservations ends the reservations that this node has kept after it had unstaged the volumes,
+// when no fenced node has the disks any more. If the node plug-in was configured to make no
+// reservations, it also ends those of the volumes that are staged: the volumes remain mounted, and
+// another driver may take over their disks.
 func (s *Server) EndReservations(ctx context.Context) {
 	s.endAllKept(ctx)
 	if s.options.Reservations {
@@ -26,8 +27,8 @@ func (s *Server) EndReservations(ctx context.Context) {
 	s.eachRest(ctx, reserved, "the reservation of a volume is not ended yet", s.giveUp)
 }
 
-// giveUp ends the reservation of a volume that is staged. The report follows the disk: until it does, a fence asks for a reservation that is gone, and
-// the forced detach gives the proof.
+// giveUp ends the reservation of a volume that is staged. The report follows the disk: until it
+// does, a fence asks for a reservation that is gone, and the forced detach gives the proof.
 func (s *Server) giveUp(ctx context.Context, record nodereport.Record) error {
 	if err := s.options.Report.EnsureScanned(ctx); err != nil {
 		return err
@@ -56,8 +57,8 @@ func (s *Server) endAllKept(ctx context.Context) {
 	}
 }
 
-// endKept ends the reservation that this node keeps for a volume that it does not use, unless a fenced node still has the disk.
-// A request to fence, and its result, come first (leaveFence).
+// endKept ends the reservation that this node keeps for a volume that it does not use, unless a
+// fenced node still has the disk. A request to fence, and its result, come first (leaveFence).
 func (s *Server) endKept(ctx context.Context, volume string) error {
 	unlock, err := s.lock(volume)
 	if err != nil {
@@ -84,7 +85,8 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 	if err != nil {
 		return err
 	}
-	if record.ReservationKey == "" || record.BootID != s.options.BootID { // else the key of the volume's stage has replaced the kept one
+	// else the key of the volume's stage has replaced the kept one
+	if record.ReservationKey == "" || record.BootID != s.options.BootID {
 		attachments, err := s.attachments(ctx, volume)
 		if err != nil {
 			return err
@@ -92,9 +94,10 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 		if other := plan.StillFenced(attachments, s.options.NodeName); other != "" {
 			return fmt.Errorf("the disk is still being detached from node %s, which was fenced", other)
 		}
-		err = s.leaveAttached(ctx, volume, func(_ volumehandle.Handle, _ *apiv1.AzVolumeAttachment) (provisioner.ReservationKey, error) {
-			return provisioner.ParseReservationKey(kept.Key)
-		})
+		err = s.leaveAttached(ctx, volume,
+			func(_ volumehandle.Handle, _ *apiv1.AzVolumeAttachment) (provisioner.ReservationKey, error) {
+				return provisioner.ParseReservationKey(kept.Key)
+			})
 		if err != nil {
 			return err
 		}
@@ -102,7 +105,8 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 	return s.options.Records.DeleteKept(volume)
 }
 
-// fencing reports whether this node is asked to fence another one from the volume, or has a result of that.
+// fencing reports whether this node is asked to fence another one from the volume, or has a result
+// of that.
 func (s *Server) fencing(volume string) bool {
 	requests, results, _ := s.options.Report.Fences()
 	return slices.ContainsFunc(requests, func(r apiv1.FenceRequest) bool { return r.VolumeName == volume }) ||

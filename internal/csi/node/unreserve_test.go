@@ -37,7 +37,8 @@ func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
 	for range 2 {
 		s.EndReservations(t.Context())
 		record, _, err := m.records.Get(volume)
-		if entry := m.entry(); err != nil || entry == nil || entry.Phase != apiv1.PhaseStaged || entry.ReservationKey != "" || record.ReservationKey != "" {
+		if entry := m.entry(); err != nil || entry == nil || entry.Phase != apiv1.PhaseStaged || entry.ReservationKey != "" ||
+			record.ReservationKey != "" {
 			t.Errorf("got entry %+v, record %+v, %v; want both staged and without a key", entry, record, err)
 		}
 		if state := host.shared.State(); len(state.Keys) != 0 {

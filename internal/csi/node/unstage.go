@@ -16,7 +16,8 @@ import (
 )
 
 // NodeUnstageVolume implements csi.NodeServer.
-func (s *Server) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
+func (s *Server) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse,
+	error) {
 	return &csi.NodeUnstageVolumeResponse{}, status.From(s.unstageRequested(ctx, request))
 }
 
@@ -72,7 +73,8 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	}
 	if mounted {
 		if !recorded || record.Device != mount.Source || record.BootID != s.options.BootID {
-			// A repeated call finds no mount. Then only the record says which device must still be flushed.
+			// A repeated call finds no mount. Then only the record says which device must still be
+			// flushed.
 			record.VolumeName, record.VolumeID, record.StagingPath = volume, disk.String(), path
 			record.Device, record.BootID = mount.Source, s.options.BootID
 			if err := s.options.Records.Put(record); err != nil {
@@ -90,7 +92,8 @@ func (s *Server) unstage(ctx context.Context, disk volumehandle.Handle, path str
 	if err := s.forget(ctx, volume, record, recorded); err != nil {
 		return err
 	}
-	// Last: the kubelet does not repeat the call for a raw block volume whose staging path does not exist.
+	// Last: the kubelet does not repeat the call for a raw block volume whose staging path does not
+	// exist.
 	return s.removePath(ctx, path)
 }
 
@@ -101,9 +104,10 @@ func (s *Server) removePath(ctx context.Context, path string) error {
 	return nil
 }
 
-// forget removes the record of a volume that is not mounted, and then its entry in the report, which proves that this
-// node has released the volume. Before that it flushes a device that was used since the boot, checks that nothing
-// holds it, and ends its reservation. The flush comes first, because the disk may refuse it without the reservation.
+// forget removes the record of a volume that is not mounted, and then its entry in the report,
+// which proves that this node has released the volume. Before that it flushes a device that was
+// used since the boot, checks that nothing holds it, and ends its reservation. The flush comes
+// first, because the disk may refuse it without the reservation.
 func (s *Server) forget(ctx context.Context, volume string, record nodereport.Record, recorded bool) error {
 	if recorded && record.BootID == s.options.BootID {
 		if err := s.release(ctx, volume, record.Device); err != nil {
@@ -124,8 +128,9 @@ func (s *Server) forget(ctx context.Context, volume string, record nodereport.Re
 	return s.options.Report.Forget(ctx, volume)
 }
 
-// unmountOther unmounts a disk that this plug-in cannot have staged, because the record and the report's entry under
-// its name belong to another disk. It does not change those. Only the V1 driver can have staged the disk.
+// unmountOther unmounts a disk that this plug-in cannot have staged, because the record and the
+// report's entry under its name belong to another disk. It does not change those. Only the V1
+// driver can have staged the disk.
 func (s *Server) unmountOther(ctx context.Context, path string, refusal error) error {
 	records, err := s.options.Records.List()
 	if err != nil {
@@ -157,7 +162,8 @@ func (s *Server) release(ctx context.Context, volume, device string) error {
 	}
 	for name, other := range records {
 		if name != volume && other.Device == device && other.BootID == s.options.BootID {
-			// The path names another volume's disk now: this volume's disk was detached and its device removed.
+			// The path names another volume's disk now: this volume's disk was detached and its
+			// device removed.
 			return nil
 		}
 	}
@@ -167,14 +173,17 @@ func (s *Server) release(ctx context.Context, volume, device string) error {
 	}
 	for _, mount := range mounts {
 		if mount.Source == device {
-			return provisioner.Errorf(provisioner.Conflict, "cannot unstage volume %s: it is still published at %s; unpublish it first", volume, mount.Target)
+			return provisioner.Errorf(provisioner.Conflict,
+				"cannot unstage volume %s: it is still published at %s; unpublish it first", volume, mount.Target)
 		}
 	}
 	err = s.options.Host.Devices().Flush(ctx, device)
 	if errors.Is(err, provisioner.Unavailable) {
-		// The device fails: most likely the disk was detached from this node. Data that was not written is lost, and
-		// waiting does not restore it; the node has released the volume nevertheless.
-		logr.FromContextOrDiscard(ctx).Error(err, "cannot flush the device: its last writes are lost", "volumeName", volume, "device", device)
+		// The device fails: most likely the disk was detached from this node. Data that was not
+		// written is lost, and waiting does not restore it; the node has released the volume
+		// nevertheless.
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot flush the device: its last writes are lost", "volumeName", volume,
+			"device", device)
 		return nil
 	}
 	return err

@@ -25,10 +25,13 @@ func TestV1BugTheStagingOfARawBlockVolumeIsCountedAsFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = metrics.Interceptor(clock.RealClock{})(t.Context(), &csi.NodeStageVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
-	}, &grpc.UnaryServerInfo{FullMethod: csi.Node_NodeStageVolume_FullMethodName}, func(ctx context.Context, request any) (any, error) {
-		return s.NodeStageVolume(ctx, request.(*csi.NodeStageVolumeRequest))
-	})
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		VolumeCapability:  blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+	}, &grpc.UnaryServerInfo{FullMethod: csi.Node_NodeStageVolume_FullMethodName},
+		func(ctx context.Context, request any) (any, error) {
+			return s.NodeStageVolume(ctx, request.(*csi.NodeStageVolumeRequest))
+		})
 	if err != nil {
 		t.Fatal(err)
 	}

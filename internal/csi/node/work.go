@@ -5,9 +5,9 @@ import (
 	"errors"
 )
 
-// delivered runs a call that may take longer than its caller waits, for example a check of a large filesystem. It keeps
-// the failure for the next call, which would otherwise repeat the same work, and whose failure would be lost too. It
-// does not keep a success, because the device shows that.
+// delivered runs a call that may take longer than its caller waits, for example a check of a large
+// filesystem. It keeps the failure for the next call, which would otherwise repeat the same work,
+// and whose failure would be lost too. It does not keep a success, because the device shows that.
 func (s *Server) delivered(ctx context.Context, volume string, call func() error) error {
 	if err := s.takeUndelivered(volume); err != nil {
 		return err
@@ -29,7 +29,8 @@ func (s *Server) takeUndelivered(volume string) error {
 	return err
 }
 
-// progress describes the command that is running on a volume's device, after a separator; "" for none.
+// progress describes the command that is running on a volume's device, after a separator; "" for
+// none.
 func (s *Server) progress(volume string) string {
 	record, recorded, err := s.options.Records.Get(volume)
 	if err != nil || !recorded {

@@ -42,10 +42,15 @@ func diskOf(id string) apiv1.DiskParameters {
 	if err != nil {
 		panic(err)
 	}
-	return apiv1.DiskParameters{SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup, Name: handle.DiskName}
+	return apiv1.DiskParameters{
+		SubscriptionID: handle.SubscriptionID,
+		ResourceGroup:  handle.ResourceGroup,
+		Name:           handle.DiskName,
+	}
 }
 
-// machine is a node with its API server. The node plug-in on it can be started again and again; the rest stays.
+// machine is a node with its API server. The node plug-in on it can be started again and again; the
+// rest stays.
 type machine struct {
 	t       *testing.T
 	api     client.WithWatch // of the plug-in
@@ -64,9 +69,17 @@ func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write
 	t.Helper()
 	scheme := fakeapi.Scheme()
 	base := fake.NewClientBuilder().WithScheme(scheme).
-		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).
+		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
+			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).
 		WithStatusSubresource(&apiv1.AzDriverNode{}, &apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}).Build()
-	m := &machine{t: t, direct: base, host: host, bootID: "boot-1", dir: dir, records: nodereport.Records{Dir: filepath.Join(t.TempDir(), "staged")}}
+	m := &machine{
+		t:       t,
+		direct:  base,
+		host:    host,
+		bootID:  "boot-1",
+		dir:     dir,
+		records: nodereport.Records{Dir: filepath.Join(t.TempDir(), "staged")},
+	}
 	m.api = interceptor.NewClient(base, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			obj.SetUID(uuid.NewUUID())
@@ -74,7 +87,8 @@ func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write
 			defer hook("after create")
 			return c.Create(ctx, obj, opts...)
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, opts ...client.SubResourceUpdateOption) error {
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object,
+			opts ...client.SubResourceUpdateOption) error {
 			hook("before report")
 			defer hook("after report")
 			return c.Status().Update(ctx, obj, opts...)
@@ -87,17 +101,39 @@ func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write
 func (m *machine) start() *node.Server {
 	m.t.Helper()
 	report := nodereport.New(nodereport.Options{
-		Client: m.api, Namespace: namespace, NodeName: thisNode, Spec: apiv1.AzDriverNodeSpec{VMID: "vm"},
-		SlowInterval: time.Minute, FastInterval: time.Second,
+		Client:       m.api,
+		Namespace:    namespace,
+		NodeName:     thisNode,
+		Spec:         apiv1.AzDriverNodeSpec{VMID: "vm"},
+		SlowInterval: time.Minute,
+		FastInterval: time.Second,
 		Scanner: nodereport.Scanner{
-			KubeletDir: m.dir, DriverName: driverName, BootID: m.bootID,
-			Records: m.records, Mounts: m.host.Mounts(), Devices: m.host.Devices(),
+			KubeletDir: m.dir,
+			DriverName: driverName,
+			BootID:     m.bootID,
+			Records:    m.records,
+			Mounts:     m.host.Mounts(),
+			Devices:    m.host.Devices(),
 		},
 	})
 	options := node.Options{
-		NodeName: thisNode, DriverName: driverName, Namespace: namespace, BootID: m.bootID, Cluster: thisCluster, Client: m.api, Host: m.host,
-		Report: report, Records: m.records, Limit: node.Limit{Volumes: 16}, Expansion: true, Reservations: true,
-		Instance: apiv1.AzDriverNodeSpec{VMID: "vm", Location: "eastus", Zone: "2"},
+		NodeName:     thisNode,
+		DriverName:   driverName,
+		Namespace:    namespace,
+		BootID:       m.bootID,
+		Cluster:      thisCluster,
+		Client:       m.api,
+		Host:         m.host,
+		Report:       report,
+		Records:      m.records,
+		Limit:        node.Limit{Volumes: 16},
+		Expansion:    true,
+		Reservations: true,
+		Instance: apiv1.AzDriverNodeSpec{
+			VMID:     "vm",
+			Location: "eastus",
+			Zone:     "2",
+		},
 	}
 	if m.edit != nil {
 		m.edit(&options)
@@ -110,13 +146,26 @@ func (m *machine) publish(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment))
 	m.t.Helper()
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume},
-		Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(volumeID)},
-		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
+		Spec: apiv1.AzVolumeSpec{
+			Origin: apiv1.OriginProvisioned,
+			Access: apiv1.AccessSingleNode,
+			Disk:   diskOf(volumeID),
+		},
+		Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
+			NodeName: thisNode,
+			Epoch:    1,
+			State:    apiv1.OwnershipHeld,
+		}},
 	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: thisNode, Role: apiv1.RolePrimary, Epoch: 1},
-		Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(lun)},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   thisNode,
+			Role:       apiv1.RolePrimary,
+			Epoch:      1,
+		},
+		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(lun)},
 	}
 	if edit != nil {
 		edit(v, a)
@@ -187,21 +236,30 @@ func blockCapability(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapab
 func (m *machine) stage(s *node.Server, capability *csi.VolumeCapability) error {
 	m.t.Helper()
 	_, err := s.NodeStageVolume(m.t.Context(), &csi.NodeStageVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), VolumeCapability: capability,
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		VolumeCapability:  capability,
 	})
 	return err
 }
 
 func (m *machine) unstage(s *node.Server) error {
 	m.t.Helper()
-	_, err := s.NodeUnstageVolume(m.t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: m.stagingPath()})
+	_, err := s.NodeUnstageVolume(m.t.Context(), &csi.NodeUnstageVolumeRequest{
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+	})
 	return err
 }
 
 func (m *machine) publishVolume(s *node.Server, capability *csi.VolumeCapability, readOnly bool) error {
 	m.t.Helper()
 	_, err := s.NodePublishVolume(m.t.Context(), &csi.NodePublishVolumeRequest{
-		VolumeId: volumeID, StagingTargetPath: m.stagingPath(), TargetPath: m.target(), VolumeCapability: capability, Readonly: readOnly,
+		VolumeId:          volumeID,
+		StagingTargetPath: m.stagingPath(),
+		TargetPath:        m.target(),
+		VolumeCapability:  capability,
+		Readonly:          readOnly,
 	})
 	return err
 }
@@ -233,11 +291,13 @@ func (m *machine) assertClean() {
 	}
 }
 
-// watched returns a channel that is closed when the plug-in, which is started after this, watches its attachment: then it waits.
+// watched returns a channel that is closed when the plug-in, which is started after this, watches
+// its attachment: then it waits.
 func (m *machine) watched() <-chan struct{} {
 	watching := make(chan struct{})
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (w watch.Interface, err error) {
+		Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+			opts ...client.ListOption) (w watch.Interface, err error) {
 			w, err = c.Watch(ctx, list, opts...)
 			close(watching)
 			return w, err

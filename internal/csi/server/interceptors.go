@@ -65,16 +65,20 @@ func logCalls(log logr.Logger, c clock.PassiveClock) grpc.UnaryServerInterceptor
 }
 
 func isRead(method string) bool {
-	return method == "Probe" || strings.Contains(method, "Get") || strings.HasPrefix(method, "List") || strings.HasPrefix(method, "Validate")
+	return method == "Probe" || strings.Contains(method, "Get") || strings.HasPrefix(method, "List") ||
+		strings.HasPrefix(method, "Validate")
 }
 
-// recoverPanics turns a panic of a handler into Unavailable. One bad request must not end the calls of all other
-// volumes, and a final code would say that the call has left nothing on the node or in Azure, which is not known.
+// recoverPanics turns a panic of a handler into Unavailable. One bad request must not end the calls
+// of all other volumes, and a final code would say that the call has left nothing on the node or in
+// Azure, which is not known.
 func recoverPanics() grpc.UnaryServerInterceptor {
-	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any, err error) {
+	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (response any,
+		err error) {
 		defer func() {
 			if cause := recover(); cause != nil {
-				logr.FromContextOrDiscard(ctx).Error(fmt.Errorf("panic: %v", cause), "call panicked", "stack", string(debug.Stack()))
+				logr.FromContextOrDiscard(ctx).Error(fmt.Errorf("panic: %v", cause), "call panicked", "stack",
+					string(debug.Stack()))
 				response, err = nil, status.Errorf(codes.Unavailable, "%s panicked: %v", path.Base(info.FullMethod), cause)
 			}
 		}()

@@ -87,14 +87,18 @@ func New(options Options) (*Server, error) {
 	server := grpc.NewServer(append(options.Tracing.ServerOptions(), grpc.ChainUnaryInterceptor(interceptors...))...)
 	options.Register(server)
 	return &Server{
-		options: options, path: path, grpc: server, listening: make(chan struct{}),
+		options:   options,
+		path:      path,
+		grpc:      server,
+		listening: make(chan struct{}),
 		inProcess: append([]grpc.UnaryServerInterceptor{options.Tracing.Interceptor(options.Clock)}, interceptors...),
 	}, nil
 }
 
-// InProcess returns a method of a service for callers in the same process: each call passes the interceptors of the server, and neither
-// the socket nor an encoding. method is its full gRPC name.
-func InProcess[Request, Response any](s *Server, method string, handle func(context.Context, Request) (Response, error)) func(context.Context, Request) (Response, error) {
+// InProcess returns a method of a service for callers in the same process: each call passes the
+// interceptors of the server, and neither the socket nor an encoding. method is its full gRPC name.
+func InProcess[Request, Response any](s *Server, method string,
+	handle func(context.Context, Request) (Response, error)) func(context.Context, Request) (Response, error) {
 	info := &grpc.UnaryServerInfo{FullMethod: method}
 	return func(ctx context.Context, request Request) (Response, error) {
 		next := func(ctx context.Context, _ any) (any, error) { return handle(ctx, request) }

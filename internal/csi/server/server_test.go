@@ -60,7 +60,11 @@ func (l *logLines) String() string {
 
 func start(t *testing.T, socket string, registry prometheus.Registerer, stage func(context.Context) error) *testbed {
 	t.Helper()
-	bed := &testbed{socket: socket, ended: make(chan error, 1), log: &logLines{}}
+	bed := &testbed{
+		socket: socket,
+		ended:  make(chan error, 1),
+		log:    &logLines{},
+	}
 	s, err := server.New(server.Options{
 		Endpoint:    "unix://" + socket,
 		Register:    func(r grpc.ServiceRegistrar) { csi.RegisterNodeServer(r, &nodeServer{stage: stage}) },
@@ -136,7 +140,10 @@ func TestAPanicHasNoFinalCodeAndTheServerGoesOn(t *testing.T) {
 func TestACallWithinTheProcessPassesTheInterceptors(t *testing.T) {
 	log, registry := &logLines{}, prometheus.NewRegistry()
 	s, err := server.New(server.Options{
-		Endpoint: socketPath(t), Register: func(grpc.ServiceRegistrar) {}, Log: funcr.New(log.add, funcr.Options{}), Metrics: registry,
+		Endpoint: socketPath(t),
+		Register: func(grpc.ServiceRegistrar) {},
+		Log:      funcr.New(log.add, funcr.Options{}),
+		Metrics:  registry,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -152,7 +159,8 @@ func TestACallWithinTheProcessPassesTheInterceptors(t *testing.T) {
 	if response, err := call(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "vol-1"}); response == nil || err != nil {
 		t.Errorf("got response %v and error %v, want a response", response, err)
 	}
-	if response, err := call(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "panics"}); response != nil || status.Code(err) != codes.Unavailable {
+	if response, err := call(t.Context(), &csi.NodeStageVolumeRequest{VolumeId: "panics"}); response != nil ||
+		status.Code(err) != codes.Unavailable {
 		t.Errorf("after a panic: got response %v and error %v, want Unavailable", response, err)
 	}
 	for _, want := range []string{`"method"="NodeStageVolume"`, `"volumeID"="vol-1"`, "inside", "call served", "call failed"} {

@@ -1,5 +1,5 @@
-// Package status converts the errors of the driver to gRPC statuses. No other package knows both sets. The CSI servers
-// call From on every error that they return.
+// Package status converts the errors of the driver to gRPC statuses. No other package knows both
+// sets. The CSI servers call From on every error that they return.
 package status
 
 import (
@@ -41,9 +41,10 @@ func codeOf(kind provisioner.Kind) codes.Code {
 	return codes.OK
 }
 
-// From returns err as an error with a gRPC status, and nil for nil. It chooses the code in this order: a status that
-// err already has, a size that is out of range, a provisioner.Kind, the end of a context, a failure of the API server, a failure
-// of the network; any other error is Internal. The message is err's own.
+// From returns err as an error with a gRPC status, and nil for nil. It chooses the code in this
+// order: a status that err already has, a size that is out of range, a provisioner.Kind, the end of
+// a context, a failure of the API server, a failure of the network; any other error is Internal.
+// The message is err's own.
 func From(err error) error {
 	if err == nil {
 		return nil
@@ -82,16 +83,17 @@ func Code(err error) codes.Code {
 	}
 }
 
-// apiServerUnavailable is false for a NotFound or Forbidden of the API server: what a missing object means depends on
-// the caller, which says it with a Kind.
+// apiServerUnavailable is false for a NotFound or Forbidden of the API server: what a missing
+// object means depends on the caller, which says it with a Kind.
 func apiServerUnavailable(err error) bool {
 	return apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
 }
 
-// networkFailed says that a request got no answer, so it is not known whether the server has carried it out. net/http
-// returns each such failure as a *url.Error, whatever its cause: a lost HTTP/2 connection has no type of its own. The
-// interface net.Error is not sufficient: every syscall.Errno has its methods, also that of a full disk.
+// networkFailed says that a request got no answer, so it is not known whether the server has
+// carried it out. net/http returns each such failure as a *url.Error, whatever its cause: a lost
+// HTTP/2 connection has no type of its own. The interface net.Error is not sufficient: every
+// syscall.Errno has its methods, also that of a full disk.
 func networkFailed(err error) bool {
 	var request *url.Error
 	var connection *net.OpError
@@ -99,10 +101,10 @@ func networkFailed(err error) bool {
 		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
 }
 
-// Final says whether a caller may treat a code as final: it forgets the object of the call and never calls for its
-// removal. The four codes that are not final are those after which the kubelet, csi-attacher, csi-provisioner,
-// csi-resizer and csi-snapshotter all call again (docs/reference/final-codes.md). ResourceExhausted is final for
-// csi-provisioner.
+// Final says whether a caller may treat a code as final: it forgets the object of the call and
+// never calls for its removal. The four codes that are not final are those after which the kubelet,
+// csi-attacher, csi-provisioner, csi-resizer and csi-snapshotter all call again
+// (docs/reference/final-codes.md). ResourceExhausted is final for csi-provisioner.
 func Final(code codes.Code) bool {
 	switch code {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Aborted:
@@ -112,8 +114,9 @@ func Final(code codes.Code) bool {
 	}
 }
 
-// NotFinal returns err with a code after which every caller calls again, or calls for the object's removal: err's own
-// code, or Unavailable. It is for a call that fails and does not undo everything; left says what remains.
+// NotFinal returns err with a code after which every caller calls again, or calls for the object's
+// removal: err's own code, or Unavailable. It is for a call that fails and does not undo
+// everything; left says what remains.
 func NotFinal(err error, left string) error {
 	code := Code(err)
 	if Final(code) {

@@ -1,15 +1,16 @@
-// Package v1metrics counts CSI calls in metrics with the V1 driver's names, so that dashboards and alerts for the V1
-// driver continue to work:
+// Package v1metrics counts CSI calls in metrics with the V1 driver's names, so that dashboards and
+// alerts for the V1 driver continue to work:
 //
 //	azuredisk_csi_driver_operations_total{operation,success}
 //	azuredisk_csi_driver_operation_duration_seconds{operation,success}
 //	azuredisk_csi_driver_operation_duration_seconds_labeled{operation,success,storage_account_type}
 //
-// The driver's own histogram of calls, azuredisk_csi_call_duration_seconds, also has the gRPC codes. A call that
-// succeeded counts as a success for all volumes, while the V1 driver counted each staging of a raw block volume as a
-// failure.
+// The driver's own histogram of calls, azuredisk_csi_call_duration_seconds, also has the gRPC
+// codes. A call that succeeded counts as a success for all volumes, while the V1 driver counted
+// each staging of a raw block volume as a failure.
 //
-// The handler of a call may set its variant and SKU with VariantOf and SKUOf; the interceptor does the rest.
+// The handler of a call may set its variant and SKU with VariantOf and SKUOf; the interceptor does
+// the rest.
 package v1metrics
 
 import (
@@ -28,10 +29,13 @@ import (
 
 // operations are the V1 driver's names of the calls that it counted.
 var operations = map[string]string{
-	"CreateVolume": "controller_create_volume", "DeleteVolume": "controller_delete_volume", "ControllerModifyVolume": "controller_modify_volume",
+	"CreateVolume": "controller_create_volume", "DeleteVolume": "controller_delete_volume",
+	"ControllerModifyVolume":  "controller_modify_volume",
 	"ControllerPublishVolume": "controller_publish_volume", "ControllerUnpublishVolume": "controller_unpublish_volume",
-	"ControllerExpandVolume": "controller_expand_volume", "CreateSnapshot": "controller_create_snapshot", "DeleteSnapshot": "controller_delete_snapshot",
-	"NodeStageVolume": "node_stage_volume", "NodeUnstageVolume": "node_unstage_volume", "NodePublishVolume": "node_publish_volume",
+	"ControllerExpandVolume": "controller_expand_volume", "CreateSnapshot": "controller_create_snapshot",
+	"DeleteSnapshot":  "controller_delete_snapshot",
+	"NodeStageVolume": "node_stage_volume", "NodeUnstageVolume": "node_unstage_volume",
+	"NodePublishVolume":   "node_publish_volume",
 	"NodeUnpublishVolume": "node_unpublish_volume", "NodeExpandVolume": "node_expand_volume",
 }
 
@@ -48,19 +52,24 @@ type Metrics struct {
 	duration, labeled *prometheus.HistogramVec
 }
 
-// New makes Metrics and registers them; registerer may be nil. If a process calls it for two servers, they share the
-// counters.
+// New makes Metrics and registers them; registerer may be nil. If a process calls it for two
+// servers, they share the counters.
 func New(registerer prometheus.Registerer) (*Metrics, error) {
 	buckets := []float64{.1, .25, .5, 1, 2.5, 5, 10, 15, 25, 50, 120, 300}
 	m := &Metrics{
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_csi_driver_operations_total", Help: "CSI calls by operation and success, as the V1 driver counted them.",
+			Name: "azuredisk_csi_driver_operations_total",
+			Help: "CSI calls by operation and success, as the V1 driver counted them.",
 		}, []string{"operation", "success"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "azuredisk_csi_driver_operation_duration_seconds", Help: "Duration of CSI calls by operation and success, as the V1 driver measured them.", Buckets: buckets,
+			Name:    "azuredisk_csi_driver_operation_duration_seconds",
+			Help:    "Duration of CSI calls by operation and success, as the V1 driver measured them.",
+			Buckets: buckets,
 		}, []string{"operation", "success"}),
 		labeled: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "azuredisk_csi_driver_operation_duration_seconds_labeled", Help: "Duration of CSI calls by operation, success and SKU of the disk, as the V1 driver measured them.", Buckets: buckets,
+			Name:    "azuredisk_csi_driver_operation_duration_seconds_labeled",
+			Help:    "Duration of CSI calls by operation, success and SKU of the disk, as the V1 driver measured them.",
+			Buckets: buckets,
 		}, []string{"operation", "success", "storage_account_type"}),
 	}
 	var totalErr, durationErr, labeledErr error

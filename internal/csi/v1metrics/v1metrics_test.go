@@ -27,10 +27,11 @@ func TestCallsAreCountedUnderTheNamesOfTheV1Driver(t *testing.T) {
 	}
 	intercept := m.Interceptor(clock)
 	call := func(method string, serve func(context.Context) error) {
-		_, _ = intercept(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Some/" + method}, func(ctx context.Context, _ any) (any, error) {
-			clock.Step(2 * time.Second)
-			return nil, serve(ctx)
-		})
+		_, _ = intercept(t.Context(), nil, &grpc.UnaryServerInfo{FullMethod: "/csi.v1.Some/" + method},
+			func(ctx context.Context, _ any) (any, error) {
+				clock.Step(2 * time.Second)
+				return nil, serve(ctx)
+			})
 	}
 	call("CreateVolume", func(ctx context.Context) error {
 		v1metrics.VariantOf(ctx, v1metrics.FromSnapshot)
@@ -50,7 +51,10 @@ azuredisk_csi_driver_operations_total{operation="node_stage_volume",success="tru
 	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "azuredisk_csi_driver_operations_total"); err != nil {
 		t.Error(err)
 	}
-	for name, series := range map[string]int{"azuredisk_csi_driver_operation_duration_seconds": 3, "azuredisk_csi_driver_operation_duration_seconds_labeled": 1} {
+	for name, series := range map[string]int{
+		"azuredisk_csi_driver_operation_duration_seconds":         3,
+		"azuredisk_csi_driver_operation_duration_seconds_labeled": 1,
+	} {
 		if n, err := testutil.GatherAndCount(registry, name); err != nil || n != series {
 			t.Errorf("%s: %d series, %v", name, n, err)
 		}

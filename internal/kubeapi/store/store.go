@@ -1,4 +1,5 @@
-// Package store keeps of each object of a kind what a program needs of it, instead of the object, and follows the API server.
+// Package store keeps of each object of a kind what a program needs of it, instead of the object,
+// and follows the API server.
 package store
 
 import (
@@ -20,7 +21,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
-// Store has a record of each object of a kind. It is the store of a reflector, which keeps it current, and is safe for concurrent use.
+// Store has a record of each object of a kind. It is the store of a reflector, which keeps it
+// current, and is safe for concurrent use.
 type Store[R any] struct {
 	of      func(client.Object) R
 	changed func(key client.ObjectKey, before, after *R)
@@ -31,10 +33,16 @@ type Store[R any] struct {
 	fillOnce sync.Once
 }
 
-// New makes an empty Store. of returns what is kept of an object. changed is called for each change with what was kept and what is kept now, nil for
-// nothing, under the lock that Read takes; it may be nil.
+// New makes an empty Store. of returns what is kept of an object. changed is called for each change
+// with what was kept and what is kept now, nil for nothing, under the lock that Read takes; it may
+// be nil.
 func New[R any](of func(client.Object) R, changed func(key client.ObjectKey, before, after *R)) *Store[R] {
-	return &Store[R]{of: of, changed: changed, kept: map[client.ObjectKey]*R{}, filled: make(chan struct{})}
+	return &Store[R]{
+		of:      of,
+		changed: changed,
+		kept:    map[client.ObjectKey]*R{},
+		filled:  make(chan struct{}),
+	}
 }
 
 // Filled is closed when the records of all objects are kept.
@@ -54,8 +62,8 @@ func (r *Store[R]) Get(key client.ObjectKey) *R {
 	return r.kept[key]
 }
 
-// record is what is kept of one object, on its way from the API server. It passes for an object, because client-go collects the objects of a list before
-// it hands them over.
+// record is what is kept of one object, on its way from the API server. It passes for an object,
+// because client-go collects the objects of a list before it hands them over.
 type record[R any] struct {
 	metav1.TypeMeta
 	key  client.ObjectKey
@@ -78,7 +86,10 @@ func (r *Store[R]) record(object any) (*record[R], error) {
 	case *record[R]:
 		return o, nil
 	case client.Object:
-		return &record[R]{key: client.ObjectKey{Namespace: kubeapi.Shared(o.GetNamespace()), Name: o.GetName()}, kept: r.of(o)}, nil
+		return &record[R]{
+			key:  client.ObjectKey{Namespace: kubeapi.Shared(o.GetNamespace()), Name: o.GetName()},
+			kept: r.of(o),
+		}, nil
 	}
 	return nil, fmt.Errorf("%T is not an object", object)
 }
@@ -166,17 +177,20 @@ func (s Source) rest(kind schema.GroupVersionKind) (rest.Interface, error) {
 	return apiutil.RESTClientForGVK(kind, false, false, s.Config, serializer.NewCodecFactory(s.Scheme), s.Client)
 }
 
-// Follow returns what keeps the records of a kind of Kubernetes' own current until its context is done.
-func Follow[R any](s Source, kind schema.GroupVersionKind, resource string, example client.Object, r *Store[R]) (func(context.Context), error) {
+// Follow returns what keeps the records of a kind of Kubernetes' own current until its context is
+// done.
+func Follow[R any](s Source, kind schema.GroupVersionKind, resource string, example client.Object,
+	r *Store[R]) (func(context.Context), error) {
 	kube, err := s.rest(kind)
 	if err != nil {
 		return nil, err
 	}
 	lists := &kubeapi.Lists{
-		Client: kube, Resource: resource,
-		Follow: toolscache.NewListWatchFromClient(kube, resource, metav1.NamespaceAll, fields.Everything()).WatchWithContext,
-		Empty:  func() (runtime.Object, error) { return s.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")) },
-		Kept:   func(object runtime.Object) (runtime.Object, error) { return r.record(object) },
+		Client:   kube,
+		Resource: resource,
+		Follow:   toolscache.NewListWatchFromClient(kube, resource, metav1.NamespaceAll, fields.Everything()).WatchWithContext,
+		Empty:    func() (runtime.Object, error) { return s.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List")) },
+		Kept:     func(object runtime.Object) (runtime.Object, error) { return r.record(object) },
 	}
 	return toolscache.NewReflector(lists, example, r, 0).RunWithContext, nil
 }
@@ -186,20 +200,25 @@ type Listing[O any] struct {
 	Resource, Namespace string
 	// Whole returns an object with the fields that are kept. O has these fields of its JSON.
 	Whole func(*O) client.Object
-	// Columns and Row are those of a kubeapi.Table, if lists are read as one. Row returns an object with the fields that are kept.
+	// Columns and Row are those of a kubeapi.Table, if lists are read as one. Row returns an object
+	// with the fields that are kept.
 	Columns []string
 	Row     func(cells []string) client.Object
 }
 
-// FollowLists returns what keeps the records of a custom resource current until its context is done.
-func FollowLists[R, O any](s Source, kind schema.GroupVersionKind, l Listing[O], example client.Object, r *Store[R]) (func(context.Context), error) {
+// FollowLists returns what keeps the records of a custom resource current until its context is
+// done.
+func FollowLists[R, O any](s Source, kind schema.GroupVersionKind, l Listing[O], example client.Object,
+	r *Store[R]) (func(context.Context), error) {
 	kube, err := s.rest(kind)
 	if err != nil {
 		return nil, err
 	}
 	lists := &kubeapi.Lists{
-		Client: kube, Resource: l.Resource, Namespace: l.Namespace,
-		Follow: toolscache.NewListWatchFromClient(kube, l.Resource, l.Namespace, fields.Everything()).WatchWithContext,
+		Client:    kube,
+		Resource:  l.Resource,
+		Namespace: l.Namespace,
+		Follow:    toolscache.NewListWatchFromClient(kube, l.Resource, l.Namespace, fields.Everything()).WatchWithContext,
 		Item: func(decode func(any) error) (runtime.Object, error) {
 			o := new(O)
 			if err := decode(o); err != nil {
@@ -209,7 +228,10 @@ func FollowLists[R, O any](s Source, kind schema.GroupVersionKind, l Listing[O],
 		},
 	}
 	if l.Row != nil {
-		lists.Table = &kubeapi.Table{Columns: l.Columns, Row: func(cells []string) (runtime.Object, error) { return r.record(l.Row(cells)) }}
+		lists.Table = &kubeapi.Table{
+			Columns: l.Columns,
+			Row:     func(cells []string) (runtime.Object, error) { return r.record(l.Row(cells)) },
+		}
 	}
 	return toolscache.NewReflector(lists, example, r, 0).RunWithContext, nil
 }

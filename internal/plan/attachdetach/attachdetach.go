@@ -1,5 +1,5 @@
-// Package attachdetach decides, where Kubernetes uses no VolumeAttachments, to which nodes a volume is published and
-// from which it is unpublished, and what an event says while a pod waits.
+// Package attachdetach decides, where Kubernetes uses no VolumeAttachments, to which nodes a volume
+// is published and from which it is unpublished, and what an event says while a pod waits.
 package attachdetach
 
 import (
@@ -13,15 +13,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Input is what the next step of one volume is decided from if the CSIDriver's attachRequired is false: then no
-// VolumeAttachments say to which nodes it is to be published, and the pods do.
+// Input is what the next step of one volume is decided from if the CSIDriver's attachRequired is
+// false: then no VolumeAttachments say to which nodes it is to be published, and the pods do.
 type Input struct {
 	// Volume is nil if it has not been adopted yet.
 	Volume *apiv1.AzVolume
 	// Attachments of the volume.
 	Attachments []*apiv1.AzVolumeAttachment
-	// Pods that use the volume, through a PersistentVolumeClaim or because they name the disk themselves, and that
-	// have not ended, including pods that are being deleted.
+	// Pods that use the volume, through a PersistentVolumeClaim or because they name the disk
+	// themselves, and that have not ended, including pods that are being deleted.
 	Pods []*corev1.Pod
 	// Report returns the AzDriverNode of a node, nil if there is none.
 	Report func(node string) *apiv1.AzDriverNode
@@ -39,8 +39,8 @@ type Step struct {
 	Publish []string
 }
 
-// Next decides to which nodes a volume is to be published, as Kubernetes' attach/detach controller decides which
-// VolumeAttachments there should be. It differs where that controller has to guess:
+// Next decides to which nodes a volume is to be published, as Kubernetes' attach/detach controller
+// decides which VolumeAttachments there should be. It differs where that controller has to guess:
 //
 //   - If no pod on a node keeps the volume there any more, Next waits until the node's report says that the node no
 //     longer uses it, and not for a time.
@@ -54,7 +54,8 @@ type Step struct {
 //   - If a multi-node volume is being unpublished from a node, it is published there again only when that is complete:
 //     there is no ownership that could be acquired again before.
 //
-// A wrong decision here is safe: a publish acquires ownership (law 1), and an unpublish waits for a proof (law 3).
+// A wrong decision here is safe: a publish acquires ownership (law 1), and an unpublish waits for a
+// proof (law 3).
 func Next(in Input) Step {
 	wanted := wantedBy(in.Pods)
 	step := Step{}
@@ -102,9 +103,9 @@ func (in Input) firstThatSpeaks(nodes []string) []string {
 	return nil
 }
 
-// Done says whether an unpublish from a node does not have to wait for the node: there is a proof, the node's report
-// says that it released the volume, or the node will not report any more and no pod there can be using the volume, so
-// that the proof must come from Azure.
+// Done says whether an unpublish from a node does not have to wait for the node: there is a proof,
+// the node's report says that it released the volume, or the node will not report any more and no
+// pod there can be using the volume, so that the proof must come from Azure.
 func (in Input) Done(node string) bool {
 	a := in.attachment(node)
 	if a != nil && ownership.HasProof(a) {
@@ -128,22 +129,22 @@ func (in Input) used(node string) bool {
 	return slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
 }
 
-// leaving says whether a multi-node volume is being unpublished from the node, for another reason than that the node
-// was lost.
+// leaving says whether a multi-node volume is being unpublished from the node, for another reason
+// than that the node was lost.
 func (in Input) leaving(node string) bool {
 	a := in.attachment(node)
 	return a != nil && a.DeletionTimestamp != nil && in.Volume.Spec.Access == apiv1.AccessMultiNode && !in.cutOff(node)
 }
 
-// cutOff says whether the node is being or was fenced from a multi-node volume because the node was lost, and
-// Kubernetes does not know it yet.
+// cutOff says whether the node is being or was fenced from a multi-node volume because the node was
+// lost, and Kubernetes does not know it yet.
 func (in Input) cutOff(node string) bool {
 	a := in.attachment(node)
 	return a != nil && ownership.FenceDecided(a)
 }
 
-// anotherVM says whether the volume was published to the VM that the node was before: the VM that the node is now
-// cannot use it.
+// anotherVM says whether the volume was published to the VM that the node was before: the VM that
+// the node is now cannot use it.
 func (in Input) anotherVM(node string) bool {
 	a, report := in.attachment(node), in.Report(node)
 	return a != nil && report != nil && in.Identity(node).Another(a)
@@ -170,14 +171,17 @@ func (in Input) attachment(node string) *apiv1.AzVolumeAttachment {
 
 // wanting returns the pods that are on a node and are not being deleted, the oldest first.
 func wanting(pods []*corev1.Pod) []*corev1.Pod {
-	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return p.Spec.NodeName == "" || p.DeletionTimestamp != nil })
+	pods = slices.DeleteFunc(slices.Clone(pods),
+		func(p *corev1.Pod) bool { return p.Spec.NodeName == "" || p.DeletionTimestamp != nil })
 	slices.SortStableFunc(pods, func(a, b *corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Namespace, b.Namespace))
 	})
 	return pods
 }
 
-// wantedBy returns the nodes with pods that use a volume and are not being deleted, those of the oldest pods first.
+// wantedBy returns the nodes with pods that use a volume and are not being deleted, those of the
+// oldest pods first.
 func wantedBy(pods []*corev1.Pod) []string {
 	var nodes []string
 	for _, p := range wanting(pods) {
@@ -188,8 +192,8 @@ func wantedBy(pods []*corev1.Pod) []string {
 	return nodes
 }
 
-// PublishedFor returns the pod for which a volume is published to a node: the oldest of the pods there that use it
-// and are not being deleted. It is nil if there is none.
+// PublishedFor returns the pod for which a volume is published to a node: the oldest of the pods
+// there that use it and are not being deleted. It is nil if there is none.
 func PublishedFor(pods []*corev1.Pod, node string) *corev1.Pod {
 	for _, p := range wanting(pods) {
 		if p.Spec.NodeName == node {
@@ -199,9 +203,9 @@ func PublishedFor(pods []*corev1.Pod, node string) *corev1.Pod {
 	return nil
 }
 
-// heldBy returns the nodes to which a volume is published, or was until an error on the way: the node that holds the
-// ownership, and all with an attachment that is a primary. If only the detach of a shared disk remains, nothing has
-// to wait for it.
+// heldBy returns the nodes to which a volume is published, or was until an error on the way: the
+// node that holds the ownership, and all with an attachment that is a primary. If only the detach
+// of a shared disk remains, nothing has to wait for it.
 func heldBy(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) []string {
 	var nodes []string
 	if volume == nil {

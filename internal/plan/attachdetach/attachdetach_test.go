@@ -17,7 +17,10 @@ import (
 
 // user is a pod on a node that uses the volume; the age orders pods.
 func user(node string, age time.Duration, change ...func(*corev1.Pod)) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "pod-" + node, CreationTimestamp: *objects.Ago(age)}, Spec: corev1.PodSpec{NodeName: node}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "pod-" + node, CreationTimestamp: *objects.Ago(age)},
+		Spec:       corev1.PodSpec{NodeName: node},
+	}
 	for _, c := range change {
 		c(p)
 	}
@@ -74,14 +77,16 @@ func TestAttachDetach(t *testing.T) {
 			volume: objects.NewVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, silent: []string{"a"},
 			want: attachdetach.Step{Publish: []string{"b"}}},
 		"a volume that is where it is wanted stays": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
-			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
+			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
+			pods:        pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"a publish that was interrupted after it acquired ownership is repeated": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", replica, 0)},
 			pods: pods{user("a", 0)}, want: attachdetach.Step{Publish: []string{"a"}}},
 		"a publish that Azure refused is made again": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
-			pods: pods{user("a", 0)}, want: attachdetach.Step{Publish: []string{"a"}}},
+			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
+			pods:        pods{user("a", 0)}, want: attachdetach.Step{Publish: []string{"a"}}},
 		"a node that still has the volume mounted is waited for": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
@@ -89,8 +94,9 @@ func TestAttachDetach(t *testing.T) {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
 		"a planned move is one step once the node is done": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
-			pods: pods{user("a", time.Minute, ending), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
+			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
+			pods:        pods{user("a", time.Minute, ending), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that returns to its node finds its volume there": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
@@ -110,10 +116,12 @@ func TestAttachDetach(t *testing.T) {
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
 			want: attachdetach.Step{Unpublish: []string{"a"}}},
 		"of a node that is gone only Azure can give a proof, upon an unpublish": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
+			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			pods: pods{user("b", 0)},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"so it is of one that Kubernetes has lost": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
+			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			pods:    pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is being deleted on a lost node keeps the volume there: its kubelet may not know, and the pod continues to write": {
@@ -121,57 +129,76 @@ func TestAttachDetach(t *testing.T) {
 			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
 		"so does one that opted out of the failover, which will never act": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
-			pods:    pods{user("a", time.Hour, ending, optedOut), user("b", 0, optedOut)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
+			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
+			pods:        pods{user("a", time.Hour, ending, optedOut), user("b", 0, optedOut)},
+			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
 		"once such a pod has ended the volume is unpublished": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
-			pods:    pods{user("b", 0, optedOut)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
+			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
+			pods:        pods{user("b", 0, optedOut)},
+			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is to end on a node that does not report keeps the volume there": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)}},
+			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			pods: pods{user("a", time.Hour, ending), user("b", 0)}},
 		"a lost node that had released the volume before is not waited for": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)},
+			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
+			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, silent: []string{"a"},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a node that was fenced is not waited for, whatever its pods are": {
-			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)},
-			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
+			volume:      objects.NewVolume(objects.Owned("a", 1, releasing), lost),
+			attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)},
+			pods:        pods{user("a", time.Hour, ending), user("b", 0)},
+			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
 			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is to end on a lost node keeps a shared volume there": {
-			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}, want: attachdetach.Step{Publish: []string{"b"}}},
+			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1)},
+			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
+			want: attachdetach.Step{Publish: []string{"b"}}},
 		"a fence is waited for": {
-			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
+			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)},
+			pods:    pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
 		"a pod that is still on a node that is being fenced does not bring the volume back": {
-			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)}, pods: pods{user("a", 0)},
+			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)},
+			pods:    pods{user("a", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"after the fence the volume is published to the next node": {
-			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)}, pods: pods{user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			volume:      objects.NewVolume(objects.Owned("a", 1, releasing), lost),
+			attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)}, pods: pods{user("b", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: attachdetach.Step{
+				Unpublish: []string{"a"},
+				Publish:   []string{"b"},
+			}},
 		"an unpublish that was cut short before the attachment was looked after is made again": {
 			volume: objects.NewVolume(objects.Owned("", 1, released)), attachments: all{proven(attached("a", primary, 1))},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Unpublish: []string{"a"}}},
 		"nothing waits for the detach of a shared disk": {
-			volume: objects.NewVolume(objects.Owned("", 1, released)), attachments: all{objects.Deleted(proven(attached("a", primary, 1)))},
-			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Publish: []string{"b"}}},
+			volume:      objects.NewVolume(objects.Owned("", 1, released)),
+			attachments: all{objects.Deleted(proven(attached("a", primary, 1)))},
+			pods:        pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
+			want: attachdetach.Step{Publish: []string{"b"}}},
 		"a shared volume is published to all nodes that want it, and unpublished from those that do not": {
 			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1), attached("c", primary, 1)},
-			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol"), objects.Report("c")},
-			want: attachdetach.Step{Unpublish: []string{"c"}, Publish: []string{"b"}}},
+			pods:    pods{user("a", time.Minute), user("b", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol"), objects.Report("c")},
+			want:    attachdetach.Step{Unpublish: []string{"c"}, Publish: []string{"b"}}},
 		"a shared volume is published again to a node that had released it": {
 			volume: objects.NewVolume(multi), attachments: all{proven(attached("a", primary, 1))},
-			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Publish: []string{"a"}}},
+			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
+			want: attachdetach.Step{Publish: []string{"a"}}},
 		"a shared volume is not published again to a node that is being fenced and is Ready again": {
-			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(fenced(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
-			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
+			volume:      objects.NewVolume(multi),
+			attachments: all{objects.Deleted(fenced(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
+			pods:        pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want: attachdetach.Step{Publish: []string{"b"}}},
 		"nor before Kubernetes knows": {
-			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(fenced(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching))))},
-			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
+			volume:      objects.NewVolume(multi),
+			attachments: all{objects.Deleted(fenced(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching))))},
+			pods:        pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"a shared volume that is being unpublished is unpublished completely, although it is wanted there again": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
@@ -180,11 +207,13 @@ func TestAttachDetach(t *testing.T) {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"a shared volume is not published again while the disk is being detached": {
-			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
-			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
+			volume:      objects.NewVolume(multi),
+			attachments: all{objects.Deleted(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
+			pods:        pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"and does when it is gone": {
-			volume: objects.NewVolume(multi), pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: attachdetach.Step{Publish: []string{"a"}}},
+			volume: objects.NewVolume(multi), pods: pods{user("a", time.Minute)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")},
+			want:    attachdetach.Step{Publish: []string{"a"}}},
 		"a volume for one node whose attachment a user deleted remains with its pod": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
@@ -199,7 +228,8 @@ func TestAttachDetach(t *testing.T) {
 	}
 }
 
-func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*corev1.Pod, reports []*apiv1.AzDriverNode, silent []string) attachdetach.Input {
+func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*corev1.Pod, reports []*apiv1.AzDriverNode,
+	silent []string) attachdetach.Input {
 	report := func(node string) *apiv1.AzDriverNode {
 		if i := slices.IndexFunc(reports, func(d *apiv1.AzDriverNode) bool { return d.Name == node }); i >= 0 {
 			return reports[i]
@@ -207,7 +237,10 @@ func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*c
 		return nil
 	}
 	return attachdetach.Input{
-		Volume: v, Attachments: attachments, Pods: pods, Report: report,
+		Volume:      v,
+		Attachments: attachments,
+		Pods:        pods,
+		Report:      report,
 		Identity: func(node string) identity.Identity {
 			return identity.Identify(identity.Node{DriverNode: report(node)}, nil)
 		},
@@ -215,13 +248,15 @@ func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*c
 	}
 }
 
-// In random states, no step unpublishes a volume from a node that wants it, unless that had begun before, or from a node
-// whose pods may be using it unseen. No step publishes it to a node that does not want it, or from which it is being
-// unpublished. A volume for one node is published to one node at most, and only if no other node has it.
+// In random states, no step unpublishes a volume from a node that wants it, unless that had begun
+// before, or from a node whose pods may be using it unseen. No step publishes it to a node that
+// does not want it, or from which it is being unpublished. A volume for one node is published to
+// one node at most, and only if no other node has it.
 func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	nodes := []string{"a", "b", "c"}
-	states := []apiv1.AttachmentState{apiv1.AttachmentPending, apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentFailed, apiv1.AttachmentDetaching}
+	states := []apiv1.AttachmentState{apiv1.AttachmentPending, apiv1.AttachmentAttaching, apiv1.AttachmentAttached,
+		apiv1.AttachmentFailed, apiv1.AttachmentDetaching}
 	some := func() bool { return random.IntN(2) == 0 }
 	for round := range 20000 {
 		v := objects.NewVolume()
@@ -229,7 +264,8 @@ func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 		if multi {
 			v.Spec.Access = apiv1.AccessMultiNode
 		} else if some() {
-			objects.Owned(nodes[random.IntN(3)], 1+random.Int64N(2), []apiv1.OwnershipState{apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased}[random.IntN(3)])(v)
+			objects.Owned(nodes[random.IntN(3)], 1+random.Int64N(2),
+				[]apiv1.OwnershipState{apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased}[random.IntN(3)])(v)
 		}
 		var attachments []*apiv1.AzVolumeAttachment
 		var pods []*corev1.Pod
@@ -238,7 +274,8 @@ func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 		wanted := map[string]bool{}
 		for _, node := range nodes {
 			if some() {
-				a := objects.NewAttachment(node, []apiv1.Role{apiv1.RolePrimary, apiv1.RoleReplica}[random.IntN(2)], random.Int64N(3), states[random.IntN(len(states))])
+				a := objects.NewAttachment(node, []apiv1.Role{apiv1.RolePrimary, apiv1.RoleReplica}[random.IntN(2)],
+					random.Int64N(3), states[random.IntN(len(states))])
 				if some() {
 					a.Status.Proof = &apiv1.ReleaseProof{Epoch: random.Int64N(3)}
 				}
@@ -291,7 +328,8 @@ func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 			}
 		}
 		if c := v.Status.Primary; !multi && len(got.Publish) > 0 {
-			other := c != nil && c.State != apiv1.OwnershipReleased && c.NodeName != got.Publish[0] && !slices.Contains(got.Unpublish, c.NodeName)
+			other := c != nil && c.State != apiv1.OwnershipReleased && c.NodeName != got.Publish[0] &&
+				!slices.Contains(got.Unpublish, c.NodeName)
 			if len(got.Publish) > 1 || other {
 				t.Fatalf("round %d: %+v with the ownership %+v", round, got, c)
 			}
@@ -304,7 +342,8 @@ func TestAVolumeIsPublishedForTheOldestPodOfANodeThatIsNotToEnd(t *testing.T) {
 		return func(p *corev1.Pod) { p.Namespace, p.Name = namespace, name }
 	}
 	pods := []*corev1.Pod{
-		user("a", 0, named("one", "young")), user("a", time.Hour, named("two", "same")), user("a", time.Hour, named("one", "same")),
+		user("a", 0, named("one", "young")), user("a", time.Hour, named("two", "same")),
+		user("a", time.Hour, named("one", "same")),
 		user("a", 2*time.Hour, named("one", "ends"), ending), user("b", 3*time.Hour, named("one", "elsewhere")),
 	}
 	for range 2 {

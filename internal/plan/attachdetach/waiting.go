@@ -14,19 +14,21 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Wait is why a node does not have a volume yet. The zero Wait is that of a volume that no other node holds.
+// Wait is why a node does not have a volume yet. The zero Wait is that of a volume that no other
+// node holds.
 type Wait struct {
-	// Key is the same as long as the message says nothing new: times and the text of Azure's errors do not change it.
+	// Key is the same as long as the message says nothing new: times and the text of Azure's errors
+	// do not change it.
 	Key string
 	// Message says who holds the volume, what is being done about it, and what Azure answered.
 	Message string
-	// Failing says that waiting alone does not help: Azure refuses, the holder does not answer, or pods there keep
-	// the volume.
+	// Failing says that waiting alone does not help: Azure refuses, the holder does not answer, or
+	// pods there keep the volume.
 	Failing bool
 }
 
-// Holder says which node holds a single-node volume, and what is being done to release it. attachment is the
-// holder's, nil if there is none.
+// Holder says which node holds a single-node volume, and what is being done to release it.
+// attachment is the holder's, nil if there is none.
 func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 	primary := volume.Status.Primary
 	if volume.Spec.Access == apiv1.AccessMultiNode || primary == nil || primary.State == apiv1.OwnershipReleased {
@@ -71,15 +73,17 @@ func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 		return add("proven", "the node can no longer write to it (proof %s), and it is being released", a.Status.Proof.Kind)
 	case a.Status.Error != nil:
 		w.Failing = true
-		return add("failed "+a.Status.Error.Kind, "its disk is being %s, and the request is repeated; the last one failed: %s", how, a.Status.Error.Message)
+		return add("failed "+a.Status.Error.Kind, "its disk is being %s, and the request is repeated; the last one failed: %s",
+			how, a.Status.Error.Message)
 	case a.Status.Operation != nil:
-		return add("accepted", "its disk is being %s; Azure accepted the request at %s", how, clockTime(a.Status.Operation.StartTime))
+		return add("accepted", "its disk is being %s; Azure accepted the request at %s", how,
+			clockTime(a.Status.Operation.StartTime))
 	}
 	return add("asked", "its disk is being %s; Azure has not answered yet", how)
 }
 
-// WaitOf says why a node with pods that want a volume does not have it yet. A wait that will end by the next call is
-// no reason.
+// WaitOf says why a node with pods that want a volume does not have it yet. A wait that will end by
+// the next call is no reason.
 func WaitOf(in Input, node string) Wait {
 	if in.Volume == nil || in.Volume.Spec.Access == apiv1.AccessMultiNode || in.Volume.Status.Primary == nil {
 		return Wait{}
@@ -115,8 +119,8 @@ func WaitOf(in Input, node string) Wait {
 	return w
 }
 
-// leftOver says what remains of a released volume elsewhere: a disk that only one VM can have must be detached from
-// the last one first.
+// leftOver says what remains of a released volume elsewhere: a disk that only one VM can have must
+// be detached from the last one first.
 func (in Input) leftOver(node string) Wait {
 	for _, a := range in.Attachments {
 		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Shares() <= 1 {
@@ -133,7 +137,8 @@ func (in Input) leftOver(node string) Wait {
 // waitGrace is how long a pod waits before an event says why: a planned move takes about as long.
 const waitGrace = 3 * time.Second
 
-// FirstEventIn returns how long it is until an event says why a pod waits for its volume; 0 if the time has come.
+// FirstEventIn returns how long it is until an event says why a pod waits for its volume; 0 if the
+// time has come.
 func FirstEventIn(pod *corev1.Pod, now time.Time) time.Duration {
 	return operation.Remaining(waitGrace, pod.CreationTimestamp.Time, now)
 }

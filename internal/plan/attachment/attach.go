@@ -1,5 +1,5 @@
-// Package attachment decides the next step of one AzVolumeAttachment: attach, detach, fence, wait for a proof,
-// or wait for a slot at the VM.
+// Package attachment decides the next step of one AzVolumeAttachment: attach, detach, fence, wait
+// for a proof, or wait for a slot at the VM.
 package attachment
 
 import (
@@ -20,38 +20,40 @@ import (
 // Input is what the next step of an attachment is decided from.
 type Input struct {
 	Now time.Time
-	// LeadingSince is since when this process leads, and Overlap how long after that a former leader may still send
-	// requests; 0 if there was none.
+	// LeadingSince is since when this process leads, and Overlap how long after that a former
+	// leader may still send requests; 0 if there was none.
 	LeadingSince time.Time
 	Overlap      time.Duration
 	Attachment   *apiv1.AzVolumeAttachment
 	// Volume is nil if there is no such AzVolume.
 	Volume *apiv1.AzVolume
-	// VMID of the node, as Identify has established it; "" if it has not, and then VMUnknown says why.
+	// VMID of the node, as Identify has established it; "" if it has not, and then VMUnknown says
+	// why.
 	VMID      string
 	VMUnknown string
-	// SharedWith is the attachment of another node that names the same VM and for which the disk remains attached
-	// there; see SharedVM. "" if there is none.
+	// SharedWith is the attachment of another node that names the same VM and for which the disk
+	// remains attached there; see SharedVM. "" if there is none.
 	SharedWith string
-	// KeptFor is the node for which the disk must stay attached here; see the function KeptFor. It matters only if the
-	// attachment may be detached.
+	// KeptFor is the node for which the disk must stay attached here; see the function KeptFor. It
+	// matters only if the attachment may be detached.
 	KeptFor string
-	// NodeLost says that the node's report will not come: two independent signals say so, or the node does not exist.
+	// NodeLost says that the node's report will not come: two independent signals say so, or the
+	// node does not exist.
 	NodeLost bool
 	// NotReadySince is since when the Node is not Ready; zero if it is Ready.
 	NotReadySince time.Time
-	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but not one that has
-	// ended. It matters only if MayBeDeserted.
+	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but
+	// not one that has ended. It matters only if MayBeDeserted.
 	UsedByPod bool
-	// ReportProof is what the node's report proves, for an attachment that is DeletedWithoutProof; nil if it proves
-	// nothing.
+	// ReportProof is what the node's report proves, for an attachment that is DeletedWithoutProof;
+	// nil if it proves nothing.
 	ReportProof *apiv1.ReleaseProof
 	// HasFinalizer says that the driver's finalizer is on the attachment.
 	HasFinalizer bool
 	// SlotDecision on the node and the disk; used only before an attach.
 	Room SlotDecision
-	// Helpers are the nodes that can take the reservation of the disk from the attachment's node, in the order in which they are asked; nil unless
-	// MayPreempt.
+	// Helpers are the nodes that can take the reservation of the disk from the attachment's node,
+	// in the order in which they are asked; nil unless MayPreempt.
 	Helpers []Helper
 	// Job for the attachment in this process.
 	Job operation.Job
@@ -59,8 +61,8 @@ type Input struct {
 	Waiting provisioner.Waiting
 }
 
-// Step is the next step of an attachment. At most one of AddFinalizer, RemoveFinalizer, GiveWay and Start is set.
-// Status is written, if it changed, before Start and after everything else.
+// Step is the next step of an attachment. At most one of AddFinalizer, RemoveFinalizer, GiveWay and
+// Start is set. Status is written, if it changed, before Start and after everything else.
 type Step struct {
 	AddFinalizer    bool
 	RemoveFinalizer bool
@@ -71,10 +73,12 @@ type Step struct {
 	Resume string
 	// ReadOnly says that Start reads the VM and detaches nothing.
 	ReadOnly bool
-	// Deserted says that Start is a fence that relies on what Kubernetes says about the Node and its pods. Before it
-	// acts, the caller decides again with what the API server itself says about them.
+	// Deserted says that Start is a fence that relies on what Kubernetes says about the Node and
+	// its pods. Before it acts, the caller decides again with what the API server itself says about
+	// them.
 	Deserted bool
-	// Ask is the helper to ask to take the reservation of the disk; "" for none. It is asked after Start, which does not wait.
+	// Ask is the helper to ask to take the reservation of the disk; "" for none. It is asked after
+	// Start, which does not wait.
 	Ask string
 	// Status to write.
 	Status apiv1.AzVolumeAttachmentStatus
@@ -116,21 +120,25 @@ func Next(in Input) Step {
 	return s
 }
 
-// discardCopy discards a status that was restored from a backup. The VM that it names may be another cluster's, from which this driver must not detach the
-// disk, and its proof may be about another cluster's node. What the attachment has at Azure is found as for an object that was restored without a status.
+// discardCopy discards a status that was restored from a backup. The VM that it names may be
+// another cluster's, from which this driver must not detach the disk, and its proof may be about
+// another cluster's node. What the attachment has at Azure is found as for an object that was
+// restored without a status.
 func (s *Step) discardCopy(in Input) {
 	s.Status = apiv1.AzVolumeAttachmentStatus{}
 	s.pending(in, ReasonStatusRestored, "the status was recorded for another object, and is discarded: the attachment was restored from a backup")
 }
 
-// fenced says that the node was lost and the proof exists, and that the release of the ownership is not recorded yet.
+// fenced says that the node was lost and the proof exists, and that the release of the ownership is
+// not recorded yet.
 func fenced(in Input) bool {
 	a := in.Attachment
-	return a.Spec.Role == apiv1.RolePrimary && ownership.BeingFenced(in.Volume, a.Spec.NodeName) && ownership.ProvedReleased(in.Volume, a)
+	return a.Spec.Role == apiv1.RolePrimary && ownership.BeingFenced(in.Volume, a.Spec.NodeName) &&
+		ownership.ProvedReleased(in.Volume, a)
 }
 
-// wantsFence says that the ownership is being released for a node that will not answer, or for one whose fence has
-// begun and that may be Ready again since: that decision is carried out.
+// wantsFence says that the ownership is being released for a node that will not answer, or for one
+// whose fence has begun and that may be Ready again since: that decision is carried out.
 func wantsFence(in Input) bool {
 	a := in.Attachment
 	if a.Spec.Role != apiv1.RolePrimary || !ownership.OwnedBy(in.Volume, a.Spec.NodeName) {
@@ -157,10 +165,11 @@ func (s *Step) attach(in Input) {
 		return
 	}
 	if a.Status.State == apiv1.AttachmentAttached && a.Status.VMID == "" {
-		// The status was edited, or written after it had been lost. Without the VM nothing can compare the LUN with
-		// what Azure lists. Attaching a disk that is attached changes nothing.
+		// The status was edited, or written after it had been lost. Without the VM nothing can
+		// compare the LUN with what Azure lists. Attaching a disk that is attached changes nothing.
 		s.Status.LUN = nil
-		s.pending(in, ReasonVMUnrecorded, "the status says Attached and names no VM; the disk is attached again to record the VM and the LUN")
+		s.pending(in, ReasonVMUnrecorded,
+			"the status says Attached and names no VM; the disk is attached again to record the VM and the LUN")
 		return
 	}
 	if a.Status.State == apiv1.AttachmentAttached {
@@ -191,8 +200,9 @@ func (s *Step) attach(in Input) {
 func (s *Step) begin(in Input) {
 	switch {
 	case in.Attachment.Spec.Role == apiv1.RolePrimary && ownership.ProvedReleased(in.Volume, in.Attachment):
-		// The ownership is released, and the controller is about to delete the object or to make it a replica. If the
-		// disk were attached before that, a node that was fenced could write to it again.
+		// The ownership is released, and the controller is about to delete the object or to make it
+		// a replica. If the disk were attached before that, a node that was fenced could write to
+		// it again.
 	case in.Volume == nil:
 		s.pending(in, ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
 	case in.Volume.Status.DiskURI == "" || !diskUsable(in.Volume):
@@ -209,7 +219,8 @@ func (s *Step) begin(in Input) {
 			s.RequeueAfter = keptRetry
 		}
 	case in.Room.Full:
-		s.failed(in, apiv1.AttachmentFailed, ReasonNoSlot, provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
+		s.failed(in, apiv1.AttachmentFailed, ReasonNoSlot,
+			provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
 	default:
 		s.Start = operation.WorkAttach
 		s.Status.State = apiv1.AttachmentAttaching
@@ -289,7 +300,8 @@ func (s *Step) failed(in Input, state apiv1.AttachmentState, reason string, err 
 	s.RequeueAfter = max(operation.RetryIn(failingSince(in.Attachment), s.Status.Error.Time.Time, in.Now), operation.FirstRetry)
 }
 
-// decidedAt is the time that a status records: it is the same each time the status is derived from one job.
+// decidedAt is the time that a status records: it is the same each time the status is derived from
+// one job.
 func decidedAt(in Input) time.Time {
 	if in.Job.Phase == operation.PhaseEnded {
 		return in.Job.Ended
@@ -301,8 +313,12 @@ func (s *Step) condition(in Input, status metav1.ConditionStatus, reason, messag
 	s.Reason, s.Message = reason, message
 	s.Status.ObservedGeneration = in.Attachment.Generation
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type: ConditionAttached, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: in.Attachment.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+		Type:               ConditionAttached,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: in.Attachment.Generation,
+		LastTransitionTime: metav1.NewTime(in.Now),
 	})
 }
 

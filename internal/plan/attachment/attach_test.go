@@ -22,7 +22,13 @@ func TestAttachment(t *testing.T) {
 		return objects.NewAttachment("a", apiv1.RolePrimary, 2, state)
 	}
 	ended := func(w operation.Work, truth operation.Truth, err error) operation.Job {
-		return operation.Job{Work: w, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth, Err: err}
+		return operation.Job{
+			Work:  w,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Truth: truth,
+			Err:   err,
+		}
 	}
 	type want struct {
 		start               operation.Work
@@ -36,81 +42,303 @@ func TestAttachment(t *testing.T) {
 		in   attachment.Input
 		want want
 	}{
-		"the finalizer comes before everything": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(held), VMID: "/vm/a"},
+		"the finalizer comes before everything": {attachment.Input{
+			Attachment: primary(""),
+			Volume:     objects.NewVolume(held),
+			VMID:       "/vm/a",
+		},
 			want{addedFinal: true}},
-		"a new one is attached, and the VM is recorded first": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true},
+		"a new one is attached, and the VM is recorded first": {attachment.Input{
+			Attachment:   primary(""),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		},
 			want{start: operation.WorkAttach, state: apiv1.AttachmentAttaching}},
 		"law 3: a fenced one is not attached again before its ownership is released": {attachment.Input{
-			Attachment: objects.Proved(primary(""), apiv1.ProofDetached), VMID: "/vm/a", HasFinalizer: true,
-			Volume: objects.NewVolume(releasing, func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost })}, want{}},
-		"it waits for the disk": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeCreating }), VMID: "/vm/a", HasFinalizer: true},
+			Attachment:   objects.Proved(primary(""), apiv1.ProofDetached),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			Volume:       objects.NewVolume(releasing, func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost })},
+			want{}},
+		"it waits for the disk": {attachment.Input{
+			Attachment:   primary(""),
+			Volume:       objects.NewVolume(func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeCreating }),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		},
 			want{state: apiv1.AttachmentPending, reason: attachment.ReasonVolumeNotReady}},
-		"it waits for the node's VM": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(held), HasFinalizer: true},
+		"it waits for the node's VM": {attachment.Input{
+			Attachment:   primary(""),
+			Volume:       objects.NewVolume(held),
+			HasFinalizer: true,
+		},
 			want{state: apiv1.AttachmentPending, reason: identity.ReasonNodeUnknown}},
-		"a replica gives way": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true, Room: attachment.SlotDecision{GiveWay: "r"}},
-			want{state: apiv1.AttachmentPending, giveWay: "r", reason: attachment.ReasonWaitingForSlot}},
-		"no room is a failure": {attachment.Input{Attachment: primary(""), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true, Room: attachment.SlotDecision{Full: true, Message: "full"}},
+		"a replica gives way": {attachment.Input{
+			Attachment:   primary(""),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			Room:         attachment.SlotDecision{GiveWay: "r"},
+		},
+			want{
+				state:   apiv1.AttachmentPending,
+				giveWay: "r",
+				reason:  attachment.ReasonWaitingForSlot,
+			}},
+		"no room is a failure": {attachment.Input{
+			Attachment:   primary(""),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			Room:         attachment.SlotDecision{Full: true, Message: "full"},
+		},
 			want{state: apiv1.AttachmentFailed, reason: attachment.ReasonNoSlot}},
-		"an accepted operation is recorded": {attachment.Input{Attachment: primary(apiv1.AttachmentAttaching), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true,
-			Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Tokens: []string{"t"}, Accepted: objects.Now}},
+		"an accepted operation is recorded": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttaching),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			Job: operation.Job{
+				Work:     operation.WorkAttach,
+				Phase:    operation.PhaseAccepted,
+				Tokens:   []string{"t"},
+				Accepted: objects.Now,
+			},
+		},
 			want{state: apiv1.AttachmentAttaching, resume: "t"}},
-		"a restart resumes the operation": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true},
-			want{start: operation.WorkAttach, state: apiv1.AttachmentAttaching, resume: "t"}},
-		"an attach that was begun is not resumed while the AzVolume is missing": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"), VMID: "/vm/a", HasFinalizer: true},
+		"a restart resumes the operation": {attachment.Input{
+			Attachment:   withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		},
+			want{
+				start:  operation.WorkAttach,
+				state:  apiv1.AttachmentAttaching,
+				resume: "t",
+			}},
+		"an attach that was begun is not resumed while the AzVolume is missing": {attachment.Input{
+			Attachment:   withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		},
 			want{state: apiv1.AttachmentPending, reason: attachment.ReasonVolumeNotReady}},
-		"what is attached in truth is attached": {attachment.Input{Attachment: primary(apiv1.AttachmentAttaching), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true,
-			Job: ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, errors.New("lost touch"))},
+		"what is attached in truth is attached": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttaching),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			Job:          ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, errors.New("lost touch")),
+		},
 			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonAttached}},
-		"what is not is a failure": {attachment.Input{Attachment: primary(apiv1.AttachmentAttaching), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true,
-			Job: ended(operation.WorkAttach, operation.Truth{}, provisioner.Errorf(provisioner.InvalidArgument, "zone"))},
+		"what is not is a failure": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttaching),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			Job:          ended(operation.WorkAttach, operation.Truth{}, provisioner.Errorf(provisioner.InvalidArgument, "zone")),
+		},
 			want{state: apiv1.AttachmentFailed, reason: attachment.ReasonAttachFailed}},
-		"law 3: a held primary is not detached by deleting its object": {attachment.Input{Attachment: objects.Deleted(primary(apiv1.AttachmentAttached)), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true},
+		"law 3: a held primary is not detached by deleting its object": {attachment.Input{
+			Attachment:   objects.Deleted(primary(apiv1.AttachmentAttached)),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		},
 			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonPrimaryHeld}},
-		"law 3: nor is one that is being released, without proof": {attachment.Input{Attachment: objects.Deleted(primary(apiv1.AttachmentAttached)), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true},
+		"law 3: nor is one that is being released, without proof": {attachment.Input{
+			Attachment:   objects.Deleted(primary(apiv1.AttachmentAttached)),
+			Volume:       objects.NewVolume(releasing),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		},
 			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonWaitingForProof}},
-		"with proof it is detached": {attachment.Input{Attachment: objects.Proved(objects.Deleted(primary(apiv1.AttachmentAttached)), apiv1.ProofUnstaged), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true},
+		"with proof it is detached": {attachment.Input{
+			Attachment:   objects.Proved(objects.Deleted(primary(apiv1.AttachmentAttached)), apiv1.ProofUnstaged),
+			Volume:       objects.NewVolume(releasing),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		},
 			want{start: operation.WorkDetach, state: apiv1.AttachmentDetaching}},
-		"a proof of an earlier epoch is none": {attachment.Input{Attachment: oldProof(objects.Deleted(primary(apiv1.AttachmentAttached))), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true},
+		"a proof of an earlier epoch is none": {attachment.Input{
+			Attachment:   oldProof(objects.Deleted(primary(apiv1.AttachmentAttached))),
+			Volume:       objects.NewVolume(releasing),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		},
 			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonWaitingForProof}},
-		"a replica that never was primary needs no proof": {attachment.Input{Attachment: objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)), Volume: objects.NewVolume(held), VMID: "/vm/b", HasFinalizer: true},
+		"a replica that never was primary needs no proof": {attachment.Input{
+			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/b",
+			HasFinalizer: true,
+		},
 			want{start: operation.WorkDetach, state: apiv1.AttachmentDetaching}},
-		"the attach in flight ends before the detach": {attachment.Input{Attachment: objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)), Volume: objects.NewVolume(held), VMID: "/vm/b", HasFinalizer: true,
-			Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseBegun}}, want{state: apiv1.AttachmentAttaching}},
-		"an attachment that never reached Azure is deleted at once": {attachment.Input{Attachment: objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, "")), Volume: objects.NewVolume(held), HasFinalizer: true},
+		"the attach in flight ends before the detach": {attachment.Input{
+			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/b",
+			HasFinalizer: true,
+			Job:          operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseBegun},
+		}, want{state: apiv1.AttachmentAttaching}},
+		"an attachment that never reached Azure is deleted at once": {attachment.Input{
+			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, "")),
+			Volume:       objects.NewVolume(held),
+			HasFinalizer: true,
+		},
 			want{removed: true}},
-		"after Azure lists the disk as detached, the finalizer is removed": {attachment.Input{Attachment: objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)), Volume: objects.NewVolume(held), HasFinalizer: true,
-			Job: ended(operation.WorkDetach, operation.Truth{}, nil)}, want{removed: true, state: apiv1.AttachmentDetaching}},
-		"still attached after a detach is a failure": {attachment.Input{Attachment: objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)), Volume: objects.NewVolume(held), HasFinalizer: true,
-			Job: ended(operation.WorkDetach, operation.Truth{Attached: true}, nil)}, want{state: apiv1.AttachmentDetachFail, reason: attachment.ReasonDetachFailed}},
-		"a lost node that is being released is fenced": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true},
-			want{start: operation.WorkFence, state: apiv1.AttachmentDetaching, reason: attachment.ReasonFencing}},
-		"a restart continues the forced detach": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true},
-			want{start: operation.WorkFence, state: apiv1.AttachmentDetaching, reason: attachment.ReasonFencing, resume: "t"}},
-		"a forced detach that failed is not gone on with": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true,
-			Job: operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Tokens: []string{"t"}, Err: provisioner.Errorf(provisioner.Conflict, "preempted")}},
+		"after Azure lists the disk as detached, the finalizer is removed": {attachment.Input{
+			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
+			Volume:       objects.NewVolume(held),
+			HasFinalizer: true,
+			Job:          ended(operation.WorkDetach, operation.Truth{}, nil),
+		}, want{removed: true, state: apiv1.AttachmentDetaching}},
+		"still attached after a detach is a failure": {attachment.Input{
+			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
+			Volume:       objects.NewVolume(held),
+			HasFinalizer: true,
+			Job:          ended(operation.WorkDetach, operation.Truth{Attached: true}, nil),
+		}, want{
+			state:  apiv1.AttachmentDetachFail,
+			reason: attachment.ReasonDetachFailed,
+		}},
+		"a lost node that is being released is fenced": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttached),
+			Volume:       objects.NewVolume(releasing),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			NodeLost:     true,
+		},
+			want{
+				start:  operation.WorkFence,
+				state:  apiv1.AttachmentDetaching,
+				reason: attachment.ReasonFencing,
+			}},
+		"a restart continues the forced detach": {attachment.Input{
+			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
+			Volume:       objects.NewVolume(releasing),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			NodeLost:     true,
+		},
+			want{
+				start:  operation.WorkFence,
+				state:  apiv1.AttachmentDetaching,
+				reason: attachment.ReasonFencing,
+				resume: "t",
+			}},
+		"a forced detach that failed is not gone on with": {attachment.Input{
+			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
+			Volume:       objects.NewVolume(releasing),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			NodeLost:     true,
+			Job: operation.Job{
+				Work:   operation.WorkFence,
+				Phase:  operation.PhaseEnded,
+				Ended:  objects.Now,
+				Tokens: []string{"t"},
+				Err:    provisioner.Errorf(provisioner.Conflict, "preempted"),
+			},
+		},
 			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonFencing}},
-		"one that could not be asked about is": {attachment.Input{Attachment: withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"), Volume: objects.NewVolume(releasing), VMID: "/vm/a", HasFinalizer: true, NodeLost: true,
-			Job: ended(operation.WorkFence, operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "read VM"))},
-			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonFencing, resume: "t"}},
-		"law 3: a lost node that holds its ownership is not": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(held), VMID: "/vm/a", HasFinalizer: true, NodeLost: true},
+		"one that could not be asked about is": {attachment.Input{
+			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
+			Volume:       objects.NewVolume(releasing),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			NodeLost:     true,
+			Job:          ended(operation.WorkFence, operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "read VM")),
+		},
+			want{
+				state:  apiv1.AttachmentAttached,
+				reason: attachment.ReasonFencing,
+				resume: "t",
+			}},
+		"law 3: a lost node that holds its ownership is not": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttached),
+			Volume:       objects.NewVolume(held),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			NodeLost:     true,
+		},
 			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonAttached}},
-		"a VM that is gone is proof": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
-			Job: ended(operation.WorkFence, operation.Truth{VMGone: true, Epoch: 2}, nil)}, want{state: apiv1.AttachmentPending, proof: apiv1.ProofVMDown, reason: attachment.ReasonFenced}},
-		"a VM that is down, and its disk is detached": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
-			Job: ended(operation.WorkFence, operation.Truth{VMDown: true, Epoch: 2}, nil)}, want{state: apiv1.AttachmentPending, proof: apiv1.ProofVMDown, reason: attachment.ReasonFenced}},
-		"a disk that is off is proof": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
-			Job: ended(operation.WorkFence, operation.Truth{Epoch: 2}, nil)}, want{state: apiv1.AttachmentPending, proof: apiv1.ProofDetached, reason: attachment.ReasonFenced}},
-		"a disk that is still on is none": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
-			Job: ended(operation.WorkFence, operation.Truth{Attached: true, Epoch: 2}, nil)}, want{state: apiv1.AttachmentAttached}},
-		"nor is a question that Azure did not answer": {attachment.Input{Attachment: primary(apiv1.AttachmentAttached), Volume: objects.NewVolume(releasing), HasFinalizer: true, NodeLost: true,
-			Job: ended(operation.WorkFence, operation.Truth{}, errors.New("timeout"))}, want{state: apiv1.AttachmentAttached, reason: attachment.ReasonFencing}},
+		"a VM that is gone is proof": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttached),
+			Volume:       objects.NewVolume(releasing),
+			HasFinalizer: true,
+			NodeLost:     true,
+			Job: ended(operation.WorkFence, operation.Truth{
+				VMGone: true,
+				Epoch:  2,
+			}, nil),
+		}, want{
+			state:  apiv1.AttachmentPending,
+			proof:  apiv1.ProofVMDown,
+			reason: attachment.ReasonFenced,
+		}},
+		"a VM that is down, and its disk is detached": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttached),
+			Volume:       objects.NewVolume(releasing),
+			HasFinalizer: true,
+			NodeLost:     true,
+			Job: ended(operation.WorkFence, operation.Truth{
+				VMDown: true,
+				Epoch:  2,
+			}, nil),
+		}, want{
+			state:  apiv1.AttachmentPending,
+			proof:  apiv1.ProofVMDown,
+			reason: attachment.ReasonFenced,
+		}},
+		"a disk that is off is proof": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttached),
+			Volume:       objects.NewVolume(releasing),
+			HasFinalizer: true,
+			NodeLost:     true,
+			Job:          ended(operation.WorkFence, operation.Truth{Epoch: 2}, nil),
+		}, want{
+			state:  apiv1.AttachmentPending,
+			proof:  apiv1.ProofDetached,
+			reason: attachment.ReasonFenced,
+		}},
+		"a disk that is still on is none": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttached),
+			Volume:       objects.NewVolume(releasing),
+			HasFinalizer: true,
+			NodeLost:     true,
+			Job: ended(operation.WorkFence, operation.Truth{
+				Attached: true,
+				Epoch:    2,
+			}, nil),
+		}, want{state: apiv1.AttachmentAttached}},
+		"nor is a question that Azure did not answer": {attachment.Input{
+			Attachment:   primary(apiv1.AttachmentAttached),
+			Volume:       objects.NewVolume(releasing),
+			HasFinalizer: true,
+			NodeLost:     true,
+			Job:          ended(operation.WorkFence, operation.Truth{}, errors.New("timeout")),
+		}, want{
+			state:  apiv1.AttachmentAttached,
+			reason: attachment.ReasonFencing,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.in.Now = objects.Now
 			step := attachment.Next(test.in)
-			got := want{start: step.Start, state: step.Status.State, giveWay: step.GiveWay, removed: step.RemoveFinalizer, addedFinal: step.AddFinalizer, resume: step.Resume, reason: step.Reason}
-			if step.Status.Proof != nil && step.Status.Proof != test.in.Attachment.Status.Proof && test.in.Attachment.Status.Proof == nil {
+			got := want{
+				start:      step.Start,
+				state:      step.Status.State,
+				giveWay:    step.GiveWay,
+				removed:    step.RemoveFinalizer,
+				addedFinal: step.AddFinalizer,
+				resume:     step.Resume,
+				reason:     step.Reason,
+			}
+			if step.Status.Proof != nil && step.Status.Proof != test.in.Attachment.Status.Proof &&
+				test.in.Attachment.Status.Proof == nil {
 				got.proof = step.Status.Proof.Kind
 			}
 			if step.Resume == "" && step.Status.Operation != nil {
@@ -139,18 +367,30 @@ func oldProof(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
 func TestAttachedStatusIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)
-	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true,
-		Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseEnded, Truth: operation.Truth{Attached: true, LUN: 1}}}
+	in := attachment.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+		VMID:         "/vm/a",
+		HasFinalizer: true,
+		Job: operation.Job{
+			Work:  operation.WorkAttach,
+			Phase: operation.PhaseEnded,
+			Truth: operation.Truth{Attached: true, LUN: 1},
+		},
+	}
 	a.Status = attachment.Next(in).Status
 	in.Job, in.Now = operation.Job{}, objects.Now.Add(time.Hour)
 	step := attachment.Next(in)
-	if step.Start != operation.WorkNone || len(step.Status.Conditions) != 1 || step.Status.Conditions[0] != a.Status.Conditions[0] || *step.Status.LUN != 1 {
+	if step.Start != operation.WorkNone || len(step.Status.Conditions) != 1 ||
+		step.Status.Conditions[0] != a.Status.Conditions[0] || *step.Status.LUN != 1 {
 		t.Fatalf("%+v", step)
 	}
 }
 
-// The status was lost during the attach, and the attachment said Attached without naming a VM. Nothing compared its LUN with what Azure lists any more, and a node
-// waited for a device under a LUN where the disk no longer was.
+// The status was lost during the attach, and the attachment said Attached without naming a VM.
+// Nothing compared its LUN with what Azure lists any more, and a node waited for a device under a
+// LUN where the disk no longer was.
 func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 	t.Parallel()
 	unnamed := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
@@ -161,8 +401,21 @@ func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 	t.Run("the status was lost during the attach", func(t *testing.T) {
 		t.Parallel()
 		in := attachment.Input{
-			Now: objects.Now, Attachment: unnamed(""), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/new", HasFinalizer: true,
-			Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{VMID: "/vm/asked", Attached: true, LUN: 3}},
+			Now:          objects.Now,
+			Attachment:   unnamed(""),
+			Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+			VMID:         "/vm/new",
+			HasFinalizer: true,
+			Job: operation.Job{
+				Work:  operation.WorkAttach,
+				Phase: operation.PhaseEnded,
+				Ended: objects.Now,
+				Truth: operation.Truth{
+					VMID:     "/vm/asked",
+					Attached: true,
+					LUN:      3,
+				},
+			},
 		}
 		got := attachment.Next(in).Status
 		if got.State != apiv1.AttachmentAttached || got.VMID != "/vm/asked" {
@@ -171,10 +424,18 @@ func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 	})
 	t.Run("the status names no VM", func(t *testing.T) {
 		t.Parallel()
-		in := attachment.Input{Now: objects.Now, Attachment: unnamed(apiv1.AttachmentAttached), Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true}
+		in := attachment.Input{
+			Now:          objects.Now,
+			Attachment:   unnamed(apiv1.AttachmentAttached),
+			Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+		}
 		step := attachment.Next(in)
-		if step.Status.State != apiv1.AttachmentPending || step.Status.LUN != nil || step.Reason != attachment.ReasonVMUnrecorded {
-			t.Errorf("got %s at LUN %v for %q, want Pending without a LUN for %q", step.Status.State, step.Status.LUN, step.Reason, attachment.ReasonVMUnrecorded)
+		if step.Status.State != apiv1.AttachmentPending || step.Status.LUN != nil ||
+			step.Reason != attachment.ReasonVMUnrecorded {
+			t.Errorf("got %s at LUN %v for %q, want Pending without a LUN for %q", step.Status.State, step.Status.LUN,
+				step.Reason, attachment.ReasonVMUnrecorded)
 		}
 		in.Attachment.Status = step.Status
 		if step = attachment.Next(in); step.Start != operation.WorkAttach || step.Status.VMID != "/vm/a" {
@@ -187,7 +448,13 @@ func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)
 	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: *objects.Ago(time.Second)}
-	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true}
+	in := attachment.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
+		VMID:         "/vm/a",
+		HasFinalizer: true,
+	}
 	if step := attachment.Next(in); step.Start != operation.WorkNone || step.RequeueAfter <= 0 {
 		t.Fatalf("%+v", step)
 	}
@@ -201,11 +468,24 @@ func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 func TestAFenceThatFailedIsTriedAgainAfterSeconds(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
-	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), VMID: "/vm/a", HasFinalizer: true, NodeLost: true}
-	in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Err: errors.New("no answer")}
+	in := attachment.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
+		VMID:         "/vm/a",
+		HasFinalizer: true,
+		NodeLost:     true,
+	}
+	in.Job = operation.Job{
+		Work:  operation.WorkFence,
+		Phase: operation.PhaseEnded,
+		Ended: objects.Now,
+		Err:   errors.New("no answer"),
+	}
 	a.Status = attachment.Next(in).Status
 	in.Job = operation.Job{}
-	if step := attachment.Next(in); step.Start != operation.WorkNone || step.RequeueAfter <= 0 || step.RequeueAfter > 5*time.Second {
+	if step := attachment.Next(in); step.Start != operation.WorkNone || step.RequeueAfter <= 0 ||
+		step.RequeueAfter > 5*time.Second {
 		t.Fatalf("%+v", step)
 	}
 	in.Now = objects.Now.Add(5 * time.Second)
@@ -218,7 +498,13 @@ func TestADetachThatFailedIsTriedAgainLater(t *testing.T) {
 	t.Parallel()
 	a := objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetachFail))
 	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(objects.Now)}
-	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/b", HasFinalizer: true}
+	in := attachment.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+		VMID:         "/vm/b",
+		HasFinalizer: true,
+	}
 	step := attachment.Next(in)
 	if step.Start != operation.WorkNone || step.RequeueAfter <= 0 {
 		t.Fatalf("right after the failure: got %+v, want a later time", step)

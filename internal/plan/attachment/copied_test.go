@@ -13,9 +13,13 @@ import (
 func TestAStatusThatWasRestoredWithItsObjectIsDiscarded(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(in *attachment.Input){
-		"a replica":                       func(*attachment.Input) {},
-		"a primary":                       func(in *attachment.Input) { in.Attachment.Spec.Role, in.Attachment.Spec.Epoch = apiv1.RolePrimary, 7 },
-		"a primary that is being deleted": func(in *attachment.Input) { in.Attachment.Spec.Epoch = 7; objects.Deleted(in.Attachment) },
+		"a replica": func(*attachment.Input) {},
+		"a primary": func(in *attachment.Input) { in.Attachment.Spec.Role, in.Attachment.Spec.Epoch = apiv1.RolePrimary, 7 },
+		"a primary that is being deleted": func(in *attachment.Input) {
+			in.Attachment.Spec.Epoch = 7
+			objects.Deleted(
+				in.Attachment)
+		},
 		"a primary with a proof, deleted": func(in *attachment.Input) {
 			in.Attachment.Spec.Epoch = 7
 			objects.Deleted(objects.Proved(in.Attachment, apiv1.ProofVMDown))
@@ -30,10 +34,17 @@ func TestAStatusThatWasRestoredWithItsObjectIsDiscarded(t *testing.T) {
 			t.Parallel()
 			a := objects.NewAttachment("production", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
 			a.UID, a.Status.VMID, a.Status.UID = "present", "/vm/production", "former"
-			in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.NeverOwned), HasFinalizer: true, NodeLost: true}
+			in := attachment.Input{
+				Now:          objects.Now,
+				Attachment:   a,
+				Volume:       objects.NewVolume(objects.NeverOwned),
+				HasFinalizer: true,
+				NodeLost:     true,
+			}
 			change(&in)
 			step := attachment.Next(in)
-			if step.Start != operation.WorkNone || step.RemoveFinalizer || step.Status.VMID != "" || step.Status.Proof != nil || step.Status.State != apiv1.AttachmentPending {
+			if step.Start != operation.WorkNone || step.RemoveFinalizer || step.Status.VMID != "" || step.Status.Proof != nil ||
+				step.Status.State != apiv1.AttachmentPending {
 				t.Errorf("got start %q, status %+v; want no work, and an empty status", step.Start, step.Status)
 			}
 		})
@@ -44,8 +55,15 @@ func TestAStatusThatNamesAVMNamesItsObject(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 1, "")
 	a.UID = "present"
-	step := attachment.Next(attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 1, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true})
+	step := attachment.Next(attachment.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       objects.NewVolume(objects.Owned("a", 1, apiv1.OwnershipHeld)),
+		VMID:         "/vm/a",
+		HasFinalizer: true,
+	})
 	if step.Start != operation.WorkAttach || step.Status.VMID != "/vm/a" || step.Status.UID != "present" {
-		t.Errorf("got start %q, VM %q, UID %q; want an attach to /vm/a and the object's UID", step.Start, step.Status.VMID, step.Status.UID)
+		t.Errorf("got start %q, VM %q, UID %q; want an attach to /vm/a and the object's UID", step.Start, step.Status.VMID,
+			step.Status.UID)
 	}
 }

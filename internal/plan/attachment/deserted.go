@@ -9,15 +9,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// DesertedGrace is how long the release of a volume must have lasted, and the Node must have been not Ready, before
-// the driver fences a volume that no pod on that node uses. It covers the kubelet's status period of 10 s, so that a
-// kubelet that is running again has reported, and the second or two in which a kubelet that works, although its Node
-// is not Ready, unmounts and the node plug-in reports.
+// DesertedGrace is how long the release of a volume must have lasted, and the Node must have been
+// not Ready, before the driver fences a volume that no pod on that node uses. It covers the
+// kubelet's status period of 10 s, so that a kubelet that is running again has reported, and the
+// second or two in which a kubelet that works, although its Node is not Ready, unmounts and the
+// node plug-in reports.
 const DesertedGrace = 15 * time.Second
 
-// deserted says that the report of a node will not come although its node plug-in may run: the volume is being
-// released, Kubernetes has lost the kubelet, which alone calls the plug-in to unmount, and no pod there uses the
-// volume. wait is how long until the grace ends, if only time is missing.
+// deserted says that the report of a node will not come although its node plug-in may run: the
+// volume is being released, Kubernetes has lost the kubelet, which alone calls the plug-in to
+// unmount, and no pod there uses the volume. wait is how long until the grace ends, if only time is
+// missing.
 func deserted(in Input) (is bool, wait time.Duration) {
 	since, leaving := leavingSince(in)
 	if !leaving || in.NotReadySince.IsZero() || in.UsedByPod {
@@ -27,8 +29,8 @@ func deserted(in Input) (is bool, wait time.Duration) {
 	return wait == 0, wait
 }
 
-// leavingSince returns since when the release of the volume by the attachment's node has been recorded. leaving is
-// false if it is not being released, and if there is a proof already.
+// leavingSince returns since when the release of the volume by the attachment's node has been
+// recorded. leaving is false if it is not being released, and if there is a proof already.
 func leavingSince(in Input) (since time.Time, leaving bool) {
 	a := in.Attachment
 	if ownership.ProvedReleased(in.Volume, a) {
@@ -56,8 +58,9 @@ func MayBeDeserted(in Input) bool {
 	return leaving && !in.NotReadySince.IsZero() && !in.NodeLost && !fenceBegun(in.Attachment)
 }
 
-// fenceBegun says that the attachment records a fence without its proof: the forced detach may be in flight, so it is
-// carried out even if the node is Ready again. A plain detach, which has the same state, begins only after the proof.
+// fenceBegun says that the attachment records a fence without its proof: the forced detach may be
+// in flight, so it is carried out even if the node is Ready again. A plain detach, which has the
+// same state, begins only after the proof.
 func fenceBegun(a *apiv1.AzVolumeAttachment) bool {
 	return a.Status.State == apiv1.AttachmentDetaching && !ownership.HasProof(a)
 }

@@ -53,8 +53,8 @@ func (s *Step) keep(in Input) {
 }
 
 // fenceKept is the fence of a node that has to keep the disk. Its VM is read, because a proof that
-// Azure has no such VM needs no detach, and another node may take the reservation. Otherwise the fence
-// waits.
+// Azure has no such VM needs no detach, and another node may take the reservation. Otherwise the
+// fence waits.
 func (s *Step) fenceKept(in Input) {
 	if in.Attachment.Status.VMID != "" && in.SharedWith == "" && !in.Job.Running() {
 		s.Start, s.ReadOnly = operation.WorkFence, true

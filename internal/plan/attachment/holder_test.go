@@ -15,7 +15,13 @@ import (
 // leavingReplica is the attachment of a replica that was deleted.
 func leavingReplica(state apiv1.AttachmentState) attachment.Input {
 	a := objects.Deleted(objects.NewAttachment("x", apiv1.RoleReplica, 0, state))
-	return attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), VMID: "/vm/x", HasFinalizer: true}
+	return attachment.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)),
+		VMID:         "/vm/x",
+		HasFinalizer: true,
+	}
 }
 
 // lostOwner is the attachment of a primary that was lost.
@@ -33,8 +39,13 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 	}{
 		"a replica that is deleted":         {leavingReplica(apiv1.AttachmentAttached), operation.WorkNone},
 		"a replica whose detach has failed": {leavingReplica(apiv1.AttachmentDetachFail), operation.WorkNone},
-		"a replica whose status was lost":   {func() attachment.Input { in := leavingReplica(""); in.Attachment.Status.VMID = ""; return in }(), operation.WorkNone},
-		"a primary that is lost":            {lostOwner(), operation.WorkFence},
+		"a replica whose status was lost": {func() attachment.Input {
+			in := leavingReplica(
+				"")
+			in.Attachment.Status.VMID = ""
+			return in
+		}(), operation.WorkNone},
+		"a primary that is lost": {lostOwner(), operation.WorkFence},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,11 +60,14 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 				t.Errorf("got work %q, only a read %t, want no detach", step.Start, step.ReadOnly)
 			}
 			if step.Status.State != in.Attachment.Status.State || step.RemoveFinalizer {
-				t.Errorf("got state %q, finalizer removed %t, want the state %q unchanged", step.Status.State, step.RemoveFinalizer, in.Attachment.Status.State)
+				t.Errorf("got state %q, finalizer removed %t, want the state %q unchanged", step.Status.State,
+					step.RemoveFinalizer, in.Attachment.Status.State)
 			}
 			c := meta.FindStatusCondition(step.Status.Conditions, attachment.ConditionAttached)
-			if c == nil || c.Reason != attachment.ReasonHoldsReservation || step.RequeueAfter == 0 || step.RequeueAfter > 5*time.Second {
-				t.Errorf("got condition %+v, again after %s, want the reason HoldsReservation, and another try soon", c, step.RequeueAfter)
+			if c == nil || c.Reason != attachment.ReasonHoldsReservation || step.RequeueAfter == 0 ||
+				step.RequeueAfter > 5*time.Second {
+				t.Errorf("got condition %+v, again after %s, want the reason HoldsReservation, and another try soon", c,
+					step.RequeueAfter)
 			}
 		})
 	}
@@ -63,7 +77,12 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 	t.Parallel()
 	ended := func(truth operation.Truth) operation.Job {
 		truth.Epoch = 2
-		return operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth}
+		return operation.Job{
+			Work:  operation.WorkFence,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Truth: truth,
+		}
 	}
 	begun := lostOwner()
 	begun.Attachment.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkFence), ResumeToken: "token"}
@@ -94,7 +113,8 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 				got = step.Status.Proof.Kind
 			}
 			if got != test.proof || step.Ask != test.ask || step.Resume != test.resume {
-				t.Errorf("got proof %q, ask %q, resume %q; want %q, %q, %q", got, step.Ask, step.Resume, test.proof, test.ask, test.resume)
+				t.Errorf("got proof %q, ask %q, resume %q; want %q, %q, %q", got, step.Ask, step.Resume, test.proof, test.ask,
+					test.resume)
 			}
 			if step.Start != operation.WorkNone && !step.ReadOnly && test.resume == "" {
 				t.Errorf("got work %q, want no detach", step.Start)
@@ -103,14 +123,23 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 	}
 	free := read(operation.Truth{OnlyRead: true, Attached: true})
 	if step := attachment.Next(free); step.Status.Proof != nil || step.RequeueAfter != operation.MinWait {
-		t.Errorf("got proof %+v, again after %s, when no node is held off any more; want the forced detach at once", step.Status.Proof, step.RequeueAfter)
+		t.Errorf("got proof %+v, again after %s, when no node is held off any more; want the forced detach at once",
+			step.Status.Proof, step.RequeueAfter)
 	}
 }
 
 func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 	t.Parallel()
-	request := apiv1.FenceRequest{VolumeName: "vol", NodeName: "a", Epoch: 2}
-	result := apiv1.FenceResult{VolumeName: "vol", NodeName: "a", Epoch: 2}
+	request := apiv1.FenceRequest{
+		VolumeName: "vol",
+		NodeName:   "a",
+		Epoch:      2,
+	}
+	result := apiv1.FenceResult{
+		VolumeName: "vol",
+		NodeName:   "a",
+		Epoch:      2,
+	}
 	taken := result
 	taken.Key = reservationKey
 	another := request
@@ -121,13 +150,18 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 		result  *apiv1.FenceResult
 		want    string
 	}{
-		"nothing was asked":                           {},
-		"the node was asked":                          {request: &request, want: "a"},
-		"it was asked for another volume":             {request: &another},
-		"it has taken the reservation":                {request: &request, result: &taken, want: "a"},
-		"it could not take it":                        {request: &request, result: &result},
-		"the lost node was proved fenced by Azure":    {request: &request, result: &taken, proof: apiv1.ProofDetached},
-		"the lost node was fenced by the reservation": {request: &request, result: &taken, proof: apiv1.ProofPreempted, want: "a"},
+		"nothing was asked":                        {},
+		"the node was asked":                       {request: &request, want: "a"},
+		"it was asked for another volume":          {request: &another},
+		"it has taken the reservation":             {request: &request, result: &taken, want: "a"},
+		"it could not take it":                     {request: &request, result: &result},
+		"the lost node was proved fenced by Azure": {request: &request, result: &taken, proof: apiv1.ProofDetached},
+		"the lost node was fenced by the reservation": {
+			request: &request,
+			result:  &taken,
+			proof:   apiv1.ProofPreempted,
+			want:    "a",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -155,7 +189,8 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 	t.Parallel()
 	attached := apiv1.AttachmentAttached
 	me := of("vol", "n", apiv1.RolePrimary, apiv1.AttachmentPending)
-	full := []*apiv1.AzVolumeAttachment{of("x", "n", apiv1.RolePrimary, attached), of("y", "n", apiv1.RoleReplica, attached), of("z", "n", apiv1.RoleReplica, attached)}
+	full := []*apiv1.AzVolumeAttachment{of("x", "n", apiv1.RolePrimary, attached), of("y", "n", apiv1.RoleReplica, attached),
+		of("z", "n", apiv1.RoleReplica, attached)}
 	for name, test := range map[string]struct {
 		kept []string
 		want attachment.SlotDecision
@@ -166,7 +201,12 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}
+			in := attachment.SlotInput{
+				Attachment:   me,
+				MaxShares:    2,
+				MaxDataDisks: 3,
+				OnNode:       full,
+			}
 			in.Kept = func(a *apiv1.AzVolumeAttachment) bool {
 				for _, name := range test.kept {
 					if a.Name == name {
@@ -183,8 +223,16 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 		})
 	}
 	me.Spec.Epoch = 2
-	waits := attachment.Input{Now: objects.Now, Attachment: me, Volume: objects.NewVolume(objects.Owned("n", 2, apiv1.OwnershipHeld)), VMID: "/vm/n", HasFinalizer: true, Room: attachment.SlotDecision{Wait: true, Kept: true}}
+	waits := attachment.Input{
+		Now:          objects.Now,
+		Attachment:   me,
+		Volume:       objects.NewVolume(objects.Owned("n", 2, apiv1.OwnershipHeld)),
+		VMID:         "/vm/n",
+		HasFinalizer: true,
+		Room:         attachment.SlotDecision{Wait: true, Kept: true},
+	}
 	if step := attachment.Next(waits); step.RequeueAfter == 0 || step.Reason != attachment.ReasonWaitingForSlot {
-		t.Errorf("got reason %q, again after %s; want WaitingForSlot and another look, because no event follows", step.Reason, step.RequeueAfter)
+		t.Errorf("got reason %q, again after %s; want WaitingForSlot and another look, because no event follows", step.Reason,
+			step.RequeueAfter)
 	}
 }

@@ -20,7 +20,14 @@ func beingFenced() attachment.Input {
 	volume.Status.Primary.Cause = apiv1.CauseNodeLost
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	a.Status.VMID = "vm-a"
-	return attachment.Input{Now: objects.Now, Attachment: a, Volume: volume, VMID: "vm-a", HasFinalizer: true, NodeLost: true}
+	return attachment.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       volume,
+		VMID:         "vm-a",
+		HasFinalizer: true,
+		NodeLost:     true,
+	}
 }
 
 func asked(node string, before time.Duration) attachment.Helper {
@@ -44,15 +51,36 @@ func TestHelpersAreAskedOneAfterTheOther(t *testing.T) {
 		within  time.Duration
 		proof   string // the node that gave it
 	}{
-		"no helper":                          {},
-		"none was asked":                     {helpers: []attachment.Helper{idle("b"), idle("c")}, ask: "b", within: 2 * second},
-		"the first was just asked":           {helpers: []attachment.Helper{asked("b", second/2), idle("c")}, within: 3 * second / 2},
-		"the first does not answer":          {helpers: []attachment.Helper{asked("b", 2*second), idle("c")}, ask: "c", within: 2 * second},
-		"the first has failed":               {helpers: []attachment.Helper{helper(asked("b", second/2)).answered(""), idle("c")}, ask: "c", within: 2 * second},
-		"the first answers late":             {helpers: []attachment.Helper{helper(asked("b", 3*second)).answered(reservationKey), asked("c", second)}, proof: "b"},
-		"the second answers":                 {helpers: []attachment.Helper{asked("b", 3*second), helper(asked("c", second)).answered(reservationKey)}, proof: "c"},
-		"no one answers":                     {helpers: []attachment.Helper{asked("b", 4*second), asked("c", 2*second)}},
-		"one was asked by a clock far ahead": {helpers: []attachment.Helper{asked("b", -time.Hour), idle("c")}, ask: "c", within: 2 * second},
+		"no helper":      {},
+		"none was asked": {helpers: []attachment.Helper{idle("b"), idle("c")}, ask: "b", within: 2 * second},
+		"the first was just asked": {
+			helpers: []attachment.Helper{asked("b", second/2), idle("c")},
+			within:  3 * second / 2,
+		},
+		"the first does not answer": {
+			helpers: []attachment.Helper{asked("b", 2*second), idle("c")},
+			ask:     "c",
+			within:  2 * second,
+		},
+		"the first has failed": {
+			helpers: []attachment.Helper{helper(asked("b", second/2)).answered(""), idle("c")},
+			ask:     "c",
+			within:  2 * second,
+		},
+		"the first answers late": {
+			helpers: []attachment.Helper{helper(asked("b", 3*second)).answered(reservationKey), asked("c", second)},
+			proof:   "b",
+		},
+		"the second answers": {
+			helpers: []attachment.Helper{asked("b", 3*second), helper(asked("c", second)).answered(reservationKey)},
+			proof:   "c",
+		},
+		"no one answers": {helpers: []attachment.Helper{asked("b", 4*second), asked("c", 2*second)}},
+		"one was asked by a clock far ahead": {
+			helpers: []attachment.Helper{asked("b", -time.Hour), idle("c")},
+			ask:     "c",
+			within:  2 * second,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -65,12 +93,14 @@ func TestHelpersAreAskedOneAfterTheOther(t *testing.T) {
 			got := ""
 			if p := step.Status.Proof; p != nil {
 				got = p.Preemption.NodeName
-				if p.Kind != apiv1.ProofPreempted || p.Epoch != 2 || p.Preemption.Key != reservationKey || p.Preemption.Generation != 4 {
+				if p.Kind != apiv1.ProofPreempted || p.Epoch != 2 || p.Preemption.Key != reservationKey ||
+					p.Preemption.Generation != 4 {
 					t.Errorf("got proof %+v, want Preempted of epoch 2 with key and generation", p)
 				}
 			}
 			if step.Ask != test.ask || step.RequeueAfter != test.within || got != test.proof {
-				t.Errorf("got ask %q, again after %s, proof of %q; want %q, %s, %q", step.Ask, step.RequeueAfter, got, test.ask, test.within, test.proof)
+				t.Errorf("got ask %q, again after %s, proof of %q; want %q, %s, %q", step.Ask, step.RequeueAfter, got, test.ask,
+					test.within, test.proof)
 			}
 		})
 	}
@@ -80,20 +110,35 @@ func TestAfterThePreemptionTheDiskIsDetachedByForce(t *testing.T) {
 	t.Parallel()
 	in := beingFenced()
 	in.Helpers = []attachment.Helper{helper(asked("b", 0)).answered(reservationKey)}
-	in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseAccepted, Tokens: []string{"fence"}, Accepted: objects.Now}
+	in.Job = operation.Job{
+		Work:     operation.WorkFence,
+		Phase:    operation.PhaseAccepted,
+		Tokens:   []string{"fence"},
+		Accepted: objects.Now,
+	}
 	step := attachment.Next(in)
 	if op := step.Status.Operation; step.Status.Proof == nil || op == nil || op.ResumeToken != "fence" {
 		t.Fatalf("got proof %+v and operation %+v, want the proof, and the forced detach continued", step.Status.Proof, op)
 	}
 	in.Attachment.Status, in.Helpers = step.Status, nil
-	in.Volume.Status.Primary = &apiv1.Ownership{Epoch: 3, NodeName: "b", State: apiv1.OwnershipHeld}
+	in.Volume.Status.Primary = &apiv1.Ownership{
+		Epoch:    3,
+		NodeName: "b",
+		State:    apiv1.OwnershipHeld,
+	}
 	for _, a := range objects.Attachments(in.Attachment, objects.Deleted(in.Attachment.DeepCopy())) {
 		in.Attachment = a
 		in.Job = operation.Job{}
 		if step := attachment.Next(in); step.Start != operation.WorkFence || step.Resume != "fence" || step.RemoveFinalizer {
-			t.Errorf("deleted %t, in a new process: got work %q with token %q; want the forced detach resumed", a.DeletionTimestamp != nil, step.Start, step.Resume)
+			t.Errorf("deleted %t, in a new process: got work %q with token %q; want the forced detach resumed",
+				a.DeletionTimestamp != nil, step.Start, step.Resume)
 		}
-		in.Job = operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Epoch: 2}}
+		in.Job = operation.Job{
+			Work:  operation.WorkFence,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Truth: operation.Truth{Epoch: 2},
+		}
 		if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
 			t.Errorf("deleted %t, after the forced detach: got proof %+v, want Detached", a.DeletionTimestamp != nil, p)
 		}
@@ -107,7 +152,8 @@ func TestMayPreempt(t *testing.T) {
 		change change
 		want   bool
 	}{
-		"a lost node that holds the reservation": {func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment, *apiv1.AzDriverNode) {}, true},
+		"a lost node that holds the reservation": {func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment, *apiv1.AzDriverNode) {},
+			true},
 		"a node that is not given up": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) {
 			v.Status.Primary.Cause = apiv1.CauseUnpublished
 		}, false},
@@ -147,11 +193,22 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 	in := beingFenced()
 	a, volume := in.Attachment, in.Volume
 	volume.UID = "present"
-	request := apiv1.FenceRequest{VolumeName: a.Spec.VolumeName, VolumeUID: volume.UID, NodeName: "a", Epoch: 2, Time: metav1.NewMicroTime(objects.Now)}
+	request := apiv1.FenceRequest{
+		VolumeName: a.Spec.VolumeName,
+		VolumeUID:  volume.UID,
+		NodeName:   "a",
+		Epoch:      2,
+		Time:       metav1.NewMicroTime(objects.Now),
+	}
 	answerTo := func(r apiv1.FenceRequest) apiv1.FenceResult {
 		return apiv1.FenceResult{
-			VolumeName: r.VolumeName, VolumeUID: r.VolumeUID, NodeName: r.NodeName, Epoch: r.Epoch, RequestTime: r.Time, Key: reservationKey,
-			Time: metav1.NewMicroTime(objects.Now.Add(-time.Hour)), // by the node's clock
+			VolumeName:  r.VolumeName,
+			VolumeUID:   r.VolumeUID,
+			NodeName:    r.NodeName,
+			Epoch:       r.Epoch,
+			RequestTime: r.Time,
+			Key:         reservationKey,
+			Time:        metav1.NewMicroTime(objects.Now.Add(-time.Hour)), // by the node's clock
 		}
 	}
 	for name, change := range map[string]func(*apiv1.FenceRequest){
@@ -187,7 +244,10 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 		"the result of a request from before the decision": {[]apiv1.FenceRequest{request}, earlier, false},
 		"a result without a request":                       {nil, request, false},
 	} {
-		node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{FenceRequests: test.requests, FenceResults: []apiv1.FenceResult{answerTo(test.answers)}}}
+		node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
+			FenceRequests: test.requests,
+			FenceResults:  []apiv1.FenceResult{answerTo(test.answers)},
+		}}
 		in := beingFenced()
 		in.Volume.UID = volume.UID
 		in.Helpers = []attachment.Helper{attachment.HelperOf(node, in.Volume, in.Attachment)}

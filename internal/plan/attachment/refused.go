@@ -9,11 +9,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// refusedAt returns when Azure refused to attach the disk for a reason that the disk may explain: it is not what the
-// AzVolume says, or another VM has it. refused is false if the attachment is in no such state.
+// refusedAt returns when Azure refused to attach the disk for a reason that the disk may explain:
+// it is not what the AzVolume says, or another VM has it. refused is false if the attachment is in
+// no such state.
 func refusedAt(a *apiv1.AzVolumeAttachment) (at time.Time, refused bool) {
 	e, c := a.Status.Error, meta.FindStatusCondition(a.Status.Conditions, ConditionAttached)
-	if a.Status.State != apiv1.AttachmentFailed || a.DeletionTimestamp != nil || e == nil || c == nil || c.Reason != ReasonAttachFailed {
+	if a.Status.State != apiv1.AttachmentFailed || a.DeletionTimestamp != nil || e == nil || c == nil ||
+		c.Reason != ReasonAttachFailed {
 		return time.Time{}, false
 	}
 	switch provisioner.Kind(e.Kind) {
@@ -25,15 +27,16 @@ func refusedAt(a *apiv1.AzVolumeAttachment) (at time.Time, refused bool) {
 	}
 }
 
-// DiskMustBeRead reports whether Azure has refused to attach the disk and the disk has not been read since. The times
-// have full seconds: a second refusal in one second leads to no second read.
+// DiskMustBeRead reports whether Azure has refused to attach the disk and the disk has not been
+// read since. The times have full seconds: a second refusal in one second leads to no second read.
 func DiskMustBeRead(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	at, refused := refusedAt(a)
 	return refused && v != nil && (v.Status.Disk == nil || at.After(v.Status.Disk.ReadTime.Time))
 }
 
-// DiskDiffers reports whether the disk, read since Azure refused to attach it, is not what the refused request was made
-// for. The next request is another one, and need not wait as a repetition does.
+// DiskDiffers reports whether the disk, read since Azure refused to attach it, is not what the
+// refused request was made for. The next request is another one, and need not wait as a repetition
+// does.
 func DiskDiffers(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	at, refused := refusedAt(a)
 	if !refused || v == nil || v.Status.Disk == nil || v.Status.Disk.ChangedTime == nil {

@@ -20,14 +20,15 @@ type SlotInput struct {
 	MaxDataDisks int32
 	// ReservedSlots of each VM are kept free for primaries.
 	ReservedSlots int32
-	// OfVolume and OnNode are the attachments of the volume and of the node, in any order; the attachment itself may be among them.
+	// OfVolume and OnNode are the attachments of the volume and of the node, in any order; the
+	// attachment itself may be among them.
 	OfVolume, OnNode []*apiv1.AzVolumeAttachment
 	// AzureFull says that Azure answered that it has no free slot, whatever the attachments say.
 	AzureFull bool
 	// HasPrimary says of a volume whether it has a primary now.
 	HasPrimary func(volume string) bool
-	// Kept says of a replica that it must not give way, because its node holds off another one (ownership.HoldsOff); nil if
-	// there are none.
+	// Kept says of a replica that it must not give way, because its node holds off another one
+	// (ownership.HoldsOff); nil if there are none.
 	Kept func(replica *apiv1.AzVolumeAttachment) bool
 }
 
@@ -37,15 +38,17 @@ type SlotDecision struct {
 	GiveWay string
 	// Wait says that a slot is being freed.
 	Wait bool
-	// Kept says that a replica gives its slot only after a fenced node has lost the disk, which causes no event of this attachment.
+	// Kept says that a replica gives its slot only after a fenced node has lost the disk, which
+	// causes no event of this attachment.
 	Kept bool
 	// Full says that no slot can be freed.
 	Full    bool
 	Message string
 }
 
-// Slots decides whether there is a slot on the node and a share of the disk for an attachment. If it must, a primary
-// takes them from a replica; a replica takes only what is free, and leaves the reserve (law 8).
+// Slots decides whether there is a slot on the node and a share of the disk for an attachment. If
+// it must, a primary takes them from a replica; a replica takes only what is free, and leaves the
+// reserve (law 8).
 func Slots(in SlotInput) SlotDecision {
 	volume, node := in.Attachment.Spec.VolumeName, in.Attachment.Spec.NodeName
 	shares := occupants(in.OfVolume, in.Attachment.Name)
@@ -57,7 +60,11 @@ func Slots(in SlotInput) SlotDecision {
 		case len(shares) >= int(in.MaxShares):
 			return SlotDecision{Full: true, Message: fmt.Sprintf("all %d shares of disk %s are in use", in.MaxShares, volume)}
 		case in.MaxDataDisks > 0 && len(slots) >= int(in.MaxDataDisks-in.ReservedSlots):
-			return SlotDecision{Full: true, Message: fmt.Sprintf("node %s has %d of %d data disks, and %d are reserved for primaries", node, len(slots), in.MaxDataDisks, in.ReservedSlots)}
+			return SlotDecision{
+				Full: true,
+				Message: fmt.Sprintf("node %s has %d of %d data disks, and %d are reserved for primaries", node, len(slots),
+					in.MaxDataDisks, in.ReservedSlots),
+			}
 		}
 		return SlotDecision{}
 	}
@@ -103,8 +110,8 @@ func due(all []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
 	return found
 }
 
-// WaitsForSlot says that an attachment is a primary that waits for a slot or a share, or found none: replicas that
-// were deleted for it must not be created again before it has its slot.
+// WaitsForSlot says that an attachment is a primary that waits for a slot or a share, or found
+// none: replicas that were deleted for it must not be created again before it has its slot.
 func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 	if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || a.Status.State == apiv1.AttachmentAttached {
 		return false
@@ -114,14 +121,16 @@ func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 		(a.Status.Error != nil && a.Status.Error.Kind == string(provisioner.InsufficientCapacity))
 }
 
-// Occupied counts the attachments that use, or may use, a slot and a share at Azure, but for those of one name.
+// Occupied counts the attachments that use, or may use, a slot and a share at Azure, but for those
+// of one name.
 func Occupied(all []*apiv1.AzVolumeAttachment, except string) int { return len(occupants(all, except)) }
 
-// take picks the replica that gives up its slot: the one that is missed least. A replica whose node holds off a fenced one is
-// not picked: the primary waits, because the data's safety (law 3) comes before law 8. A volume without a primary misses a
-// replica less than one with a primary; a replica that is still being attached is picked last, because its attach
-// must complete first; and among equals the order of names decides, so that every caller picks the same one. A
-// replica that is being detached already is left to the first primary that waits, by name: the others take another
+// take picks the replica that gives up its slot: the one that is missed least. A replica whose node
+// holds off a fenced one is not picked: the primary waits, because the data's safety (law 3) comes
+// before law 8. A volume without a primary misses a replica less than one with a primary; a replica
+// that is still being attached is picked last, because its attach must complete first; and among
+// equals the order of names decides, so that every caller picks the same one. A replica that is
+// being detached already is left to the first primary that waits, by name: the others take another
 // replica each, so that all of them attach at once and not one after the other.
 func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) SlotDecision {
 	var replicas, leaving []*apiv1.AzVolumeAttachment
@@ -141,8 +150,12 @@ func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) 
 	case len(replicas) == 0:
 		return SlotDecision{Full: true, Message: full}
 	case len(free) == 0:
-		return SlotDecision{Wait: true, Kept: true, Message: full + "; " +
-			slices.MinFunc(replicas, byName).Name + " is kept, because only its reservation keeps a fenced node from writing"}
+		return SlotDecision{
+			Wait: true,
+			Kept: true,
+			Message: full + "; " +
+				slices.MinFunc(replicas, byName).Name + " is kept, because only its reservation keeps a fenced node from writing",
+		}
 	}
 	return SlotDecision{GiveWay: slices.MinFunc(free, func(a, b *apiv1.AzVolumeAttachment) int {
 		if d := in.missed(a) - in.missed(b); d != 0 {

@@ -21,30 +21,126 @@ func TestSlots(t *testing.T) {
 	attached := apiv1.AttachmentAttached
 	me := of("vol", "n", apiv1.RolePrimary, apiv1.AttachmentPending)
 	replica := of("vol", "n", apiv1.RoleReplica, apiv1.AttachmentPending)
-	full := []*apiv1.AzVolumeAttachment{of("x", "n", apiv1.RolePrimary, attached), of("y", "n", apiv1.RoleReplica, attached), of("z", "n", apiv1.RoleReplica, attached)}
+	full := []*apiv1.AzVolumeAttachment{of("x", "n", apiv1.RolePrimary, attached), of("y", "n", apiv1.RoleReplica, attached),
+		of("z", "n", apiv1.RoleReplica, attached)}
 	for name, test := range map[string]struct {
 		in   attachment.SlotInput
 		want attachment.SlotDecision
 	}{
-		"there is room": {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 4, OnNode: full}, attachment.SlotDecision{}},
-		"law 8: a primary takes the slot of a replica":                        {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"of a volume without a primary, if there is one":                      {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full, HasPrimary: func(v string) bool { return v == "y" }}, attachment.SlotDecision{GiveWay: "z-n"}},
-		"it waits while one is on its way out":                                {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))}}, attachment.SlotDecision{Wait: true}},
-		"the first primary that waits has the replica that is being detached": {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attachment.SlotDecision{Wait: true}},
-		"and the second takes a replica of its own":                           {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("a", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"one that failed for another reason does not stand in the way":        {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2, OnNode: []*apiv1.AzVolumeAttachment{full[1], objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)), of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{Wait: true}},
-		"primaries never give way":                                            {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 1, OnNode: full[:1]}, attachment.SlotDecision{Full: true}},
-		"a primary takes the share of a replica":                              {attachment.SlotInput{Attachment: me, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached), of("vol", "b", apiv1.RoleReplica, attached)}}, attachment.SlotDecision{GiveWay: "vol-a"}},
-		"law 8: a replica leaves the reserve":                                 {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, ReservedSlots: 1, OnNode: full}, attachment.SlotDecision{Full: true}},
-		"and takes what is beyond":                                            {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 5, ReservedSlots: 1, OnNode: full}, attachment.SlotDecision{}},
-		"Azure's answer counts more than the driver's count":                  {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 64, OnNode: full, AzureFull: true}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"one that is still being attached gives way last":                     {attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching), full[2]}}, attachment.SlotDecision{GiveWay: "z-n"}},
-		"law 8: a replica leaves room for a primary that waits for it":        {attachment.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, OnNode: append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending))}, attachment.SlotDecision{Full: true}},
-		"a replica finds no share": {attachment.SlotInput{Attachment: replica, MaxShares: 2, OfVolume: []*apiv1.AzVolumeAttachment{
-			of("vol", "a", apiv1.RolePrimary, attached), of("vol", "b", apiv1.RolePrimary, attached),
-		}}, attachment.SlotDecision{Full: true}},
-		"a primary finds no share":                {attachment.SlotInput{Attachment: me, MaxShares: 1, OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)}}, attachment.SlotDecision{Full: true}},
-		"what is pending or failed takes no room": {attachment.SlotInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1, OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attachment.SlotDecision{}},
+		"there is room": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 4,
+			OnNode:       full,
+		}, attachment.SlotDecision{}},
+		"law 8: a primary takes the slot of a replica": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 3,
+			OnNode:       full,
+		}, attachment.SlotDecision{GiveWay: "y-n"}},
+		"of a volume without a primary, if there is one": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 3,
+			OnNode:       full,
+			HasPrimary:   func(v string) bool { return v == "y" },
+		}, attachment.SlotDecision{GiveWay: "z-n"}},
+		"it waits while one is on its way out": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 2,
+			OnNode: []*apiv1.AzVolumeAttachment{full[1],
+				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))},
+		}, attachment.SlotDecision{Wait: true}},
+		"the first primary that waits has the replica that is being detached": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 2,
+			OnNode: []*apiv1.AzVolumeAttachment{full[1],
+				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
+				of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)},
+		}, attachment.SlotDecision{Wait: true}},
+		"and the second takes a replica of its own": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 2,
+			OnNode: []*apiv1.AzVolumeAttachment{full[1],
+				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
+				of("a", "n", apiv1.RolePrimary, apiv1.AttachmentPending)},
+		}, attachment.SlotDecision{GiveWay: "y-n"}},
+		"one that failed for another reason does not stand in the way": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 2,
+			OnNode: []*apiv1.AzVolumeAttachment{full[1],
+				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
+				of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)},
+		}, attachment.SlotDecision{Wait: true}},
+		"primaries never give way": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 1,
+			OnNode:       full[:1],
+		}, attachment.SlotDecision{Full: true}},
+		"a primary takes the share of a replica": {attachment.SlotInput{
+			Attachment: me,
+			MaxShares:  2,
+			OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached),
+				of("vol", "b", apiv1.RoleReplica, attached)},
+		}, attachment.SlotDecision{GiveWay: "vol-a"}},
+		"law 8: a replica leaves the reserve": {attachment.SlotInput{
+			Attachment:    replica,
+			MaxShares:     2,
+			MaxDataDisks:  4,
+			ReservedSlots: 1,
+			OnNode:        full,
+		}, attachment.SlotDecision{Full: true}},
+		"and takes what is beyond": {attachment.SlotInput{
+			Attachment:    replica,
+			MaxShares:     2,
+			MaxDataDisks:  5,
+			ReservedSlots: 1,
+			OnNode:        full,
+		}, attachment.SlotDecision{}},
+		"Azure's answer counts more than the driver's count": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 64,
+			OnNode:       full,
+			AzureFull:    true,
+		}, attachment.SlotDecision{GiveWay: "y-n"}},
+		"one that is still being attached gives way last": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    2,
+			MaxDataDisks: 3,
+			OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching),
+				full[2]},
+		}, attachment.SlotDecision{GiveWay: "z-n"}},
+		"law 8: a replica leaves room for a primary that waits for it": {attachment.SlotInput{
+			Attachment:   replica,
+			MaxShares:    2,
+			MaxDataDisks: 4,
+			OnNode:       append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending)),
+		}, attachment.SlotDecision{Full: true}},
+		"a replica finds no share": {attachment.SlotInput{
+			Attachment: replica,
+			MaxShares:  2,
+			OfVolume: []*apiv1.AzVolumeAttachment{
+				of("vol", "a", apiv1.RolePrimary, attached), of("vol", "b", apiv1.RolePrimary, attached),
+			},
+		}, attachment.SlotDecision{Full: true}},
+		"a primary finds no share": {attachment.SlotInput{
+			Attachment: me,
+			MaxShares:  1,
+			OfVolume:   []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)},
+		}, attachment.SlotDecision{Full: true}},
+		"what is pending or failed takes no room": {attachment.SlotInput{
+			Attachment:   me,
+			MaxShares:    1,
+			MaxDataDisks: 1,
+			OnNode:       []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)},
+		}, attachment.SlotDecision{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -62,20 +158,25 @@ func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		roles, states := []apiv1.Role{apiv1.RolePrimary, apiv1.RoleReplica}, []apiv1.AttachmentState{
-			"", apiv1.AttachmentPending, apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentFailed, apiv1.AttachmentDetaching,
+			"", apiv1.AttachmentPending, apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentFailed,
+			apiv1.AttachmentDetaching,
 		}
 		var onNode []*apiv1.AzVolumeAttachment
 		byName := map[string]*apiv1.AzVolumeAttachment{}
 		for i := range rapid.IntRange(0, 8).Draw(t, "attachments") {
-			a := of(string(rune('a'+i)), "n", rapid.SampledFrom(roles).Draw(t, "role"), rapid.SampledFrom(states).Draw(t, "state"))
+			a := of(string(rune('a'+i)), "n", rapid.SampledFrom(roles).Draw(t, "role"),
+				rapid.SampledFrom(states).Draw(t, "state"))
 			if rapid.Bool().Draw(t, "deleted") {
 				objects.Deleted(a)
 			}
 			onNode, byName[a.Name] = append(onNode, a), a
 		}
 		in := attachment.SlotInput{
-			Attachment: of("vol", "n", rapid.SampledFrom(roles).Draw(t, "my role"), apiv1.AttachmentPending), MaxShares: 3,
-			MaxDataDisks: int32(rapid.IntRange(1, 8).Draw(t, "slots")), ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")), OnNode: onNode,
+			Attachment:    of("vol", "n", rapid.SampledFrom(roles).Draw(t, "my role"), apiv1.AttachmentPending),
+			MaxShares:     3,
+			MaxDataDisks:  int32(rapid.IntRange(1, 8).Draw(t, "slots")),
+			ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")),
+			OnNode:        onNode,
 		}
 		taken := int32(0)
 		for _, a := range onNode {
@@ -83,7 +184,8 @@ func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
 			case apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentDetaching:
 				taken++
 			default:
-				if in.Attachment.Spec.Role == apiv1.RoleReplica && a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil {
+				if in.Attachment.Spec.Role == apiv1.RoleReplica && a.Spec.Role == apiv1.RolePrimary &&
+					a.DeletionTimestamp == nil {
 					taken++ // it is about to
 				}
 			}
@@ -97,15 +199,16 @@ func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
 			t.Fatalf("%d of %d taken: %+v", taken, limit, room)
 		}
 		if room.GiveWay != "" {
-			if victim := byName[room.GiveWay]; victim.Spec.Role != apiv1.RoleReplica || victim.DeletionTimestamp != nil || in.Attachment.Spec.Role != apiv1.RolePrimary {
+			if victim := byName[room.GiveWay]; victim.Spec.Role != apiv1.RoleReplica || victim.DeletionTimestamp != nil ||
+				in.Attachment.Spec.Role != apiv1.RolePrimary {
 				t.Fatalf("%+v gives way to %s", victim, in.Attachment.Spec.Role)
 			}
 		}
 	})
 }
 
-// TestNewcomersOnAFullNodeTakeOneReplicaEach plays every order in which the waiting primaries may look, again and
-// again until nothing changes.
+// TestNewcomersOnAFullNodeTakeOneReplicaEach plays every order in which the waiting primaries may
+// look, again and again until nothing changes.
 func TestNewcomersOnAFullNodeTakeOneReplicaEach(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -119,7 +222,12 @@ func TestNewcomersOnAFullNodeTakeOneReplicaEach(t *testing.T) {
 		}
 		for range newcomers * newcomers {
 			me := onNode[slots+rapid.IntRange(0, newcomers-1).Draw(t, "who looks")]
-			room := attachment.Slots(attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: int32(slots), OnNode: onNode})
+			room := attachment.Slots(attachment.SlotInput{
+				Attachment:   me,
+				MaxShares:    2,
+				MaxDataDisks: int32(slots),
+				OnNode:       onNode,
+			})
 			for _, a := range onNode {
 				if a.Name == room.GiveWay {
 					objects.Deleted(a)
@@ -127,7 +235,12 @@ func TestNewcomersOnAFullNodeTakeOneReplicaEach(t *testing.T) {
 			}
 		}
 		for _, me := range onNode[slots:] {
-			if room := attachment.Slots(attachment.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: int32(slots), OnNode: onNode}); room.GiveWay != "" {
+			if room := attachment.Slots(attachment.SlotInput{
+				Attachment:   me,
+				MaxShares:    2,
+				MaxDataDisks: int32(slots),
+				OnNode:       onNode,
+			}); room.GiveWay != "" {
 				objects.Deleted(onNode[int(room.GiveWay[1]-'a')])
 			}
 		}

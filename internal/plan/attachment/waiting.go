@@ -11,7 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// tellAfter is how long a request waits until the condition says for what. Shorter waits would cost a write for each attachment of a burst.
+// tellAfter is how long a request waits until the condition says for what. Shorter waits would cost
+// a write for each attachment of a burst.
 const tellAfter = 3 * time.Second
 
 // tellWaiting says in the condition what a request that Azure has not accepted yet waits for.

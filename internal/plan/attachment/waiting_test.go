@@ -27,12 +27,15 @@ func TestTheConditionSaysWhatARequestWaitsFor(t *testing.T) {
 		want    string
 		again   time.Duration
 	}{
-		"a short wait costs no write": {waiting(provisioner.WaitingForQuota, 2*time.Second, 15*time.Second), operation.PhaseBegun, "", time.Second},
-		"nothing is known":            {provisioner.Waiting{}, operation.PhaseBegun, "", 3 * time.Second},
+		"a short wait costs no write": {waiting(provisioner.WaitingForQuota, 2*time.Second, 15*time.Second), operation.PhaseBegun,
+			"", time.Second},
+		"nothing is known": {provisioner.Waiting{}, operation.PhaseBegun, "", 3 * time.Second},
 		"the quota": {waiting(provisioner.WaitingForQuota, 5*time.Second, 10*time.Second), operation.PhaseBegun,
-			"Azure's quota for updates of VM a is used up; the request waits since 09:59:55 UTC, until about 10:00:10 UTC", 3 * time.Second},
+			"Azure's quota for updates of VM a is used up; the request waits since 09:59:55 UTC, until about 10:00:10 UTC",
+			3 * time.Second},
 		"another update": {waiting(provisioner.WaitingForUpdate, 5*time.Second, 8*time.Second), operation.PhaseBegun,
-			"the request waits for another update of VM a, in flight since 09:59:55 UTC, until about 10:00:08 UTC", 3 * time.Second},
+			"the request waits for another update of VM a, in flight since 09:59:55 UTC, until about 10:00:08 UTC",
+			3 * time.Second},
 		"an update of an earlier process": {waiting(provisioner.WaitingForUpdate, 5*time.Second, 0), operation.PhaseBegun,
 			"the request waits for another update of VM a, in flight since 09:59:55 UTC", 3 * time.Second},
 		"a batch": {waiting(provisioner.WaitingForMore, 4*time.Second, 0), operation.PhaseBegun,
@@ -46,11 +49,22 @@ func TestTheConditionSaysWhatARequestWaitsFor(t *testing.T) {
 			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)
 			a.Status.VMID = "/vm/a"
 			step := attachment.Next(attachment.Input{
-				Now: now, Attachment: a, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), VMID: "/vm/a", HasFinalizer: true,
-				Job: operation.Job{Work: operation.WorkAttach, Phase: test.phase, Tokens: []string{"token"}, Accepted: now}, Waiting: test.waiting,
+				Now:          now,
+				Attachment:   a,
+				Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+				VMID:         "/vm/a",
+				HasFinalizer: true,
+				Job: operation.Job{
+					Work:     operation.WorkAttach,
+					Phase:    test.phase,
+					Tokens:   []string{"token"},
+					Accepted: now,
+				},
+				Waiting: test.waiting,
 			})
 			if step.Message != test.want || step.RequeueAfter != test.again || step.Status.Error != nil {
-				t.Errorf("got message %q, again in %v, error %v; want message %q, again in %v, no error", step.Message, step.RequeueAfter, step.Status.Error, test.want, test.again)
+				t.Errorf("got message %q, again in %v, error %v; want message %q, again in %v, no error", step.Message,
+					step.RequeueAfter, step.Status.Error, test.want, test.again)
 			}
 		})
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Change is the change of a disk that Azure is asked for, in two parts that are sent in one call; Azure may refuse
-// each of them alone.
+// Change is the change of a disk that Azure is asked for, in two parts that are sent in one call;
+// Azure may refuse each of them alone.
 type Change struct {
 	// SizeBytes is the size to grow to; 0 to leave the size unchanged.
 	SizeBytes int64
@@ -31,10 +31,11 @@ func (c Change) All() provisioner.DiskChange {
 	return all
 }
 
-// ChangeOf returns what to change of a disk, given the volume and the disk as they have just been read. A part that
-// Azure accepts only while the disk is attached nowhere is omitted while the disk is attached, or about to be: it is
-// refused, or gets a job of its own. If an earlier change of the volume was uncertain when the job began, the
-// settings that the disk has count, and not the record of them.
+// ChangeOf returns what to change of a disk, given the volume and the disk as they have just been
+// read. A part that Azure accepts only while the disk is attached nowhere is omitted while the disk
+// is attached, or about to be: it is refused, or gets a job of its own. If an earlier change of the
+// volume was uncertain when the job began, the settings that the disk has count, and not the record
+// of them.
 func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change {
 	var c Change
 	attached := v.Shares() > 1 && (len(disk.AttachedTo) > 0 || ownership.HasPrimary(v, nil))
@@ -57,7 +58,8 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change 
 		return c
 	}
 	c.Applied = &apiv1.AppliedSettings{Generation: v.Generation, DiskSettings: asked}
-	// A change that a user made at Azure since then is not undone, unless the spec wants another value now.
+	// A change that a user made at Azure since then is not undone, unless the spec wants another
+	// value now.
 	change := provisioner.DiskChange{From: provisioner.DiskSettings(c.Before.DiskSettings), To: provisioner.DiskSettings(asked)}
 	if !equality.Semantic.DeepEqual(change.Apply(disk.DiskSettings), disk.DiskSettings) {
 		c.Settings = &change
@@ -65,14 +67,15 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change 
 	return c
 }
 
-// alone says whether settings differ in what Azure changes of a shared disk only while the disk is attached nowhere.
+// alone says whether settings differ in what Azure changes of a shared disk only while the disk is
+// attached nowhere.
 func alone(to, from apiv1.DiskSettings) bool {
 	return to.SKUName != from.SKUName || to.Tier != from.Tier
 }
 
-// learn records SKU and tier that are requested and that the disk already has, by a call whose answer was lost. If
-// they were reverted with other parts that are refused, the record would not match the disk. It says whether there
-// was anything to record.
+// learn records SKU and tier that are requested and that the disk already has, by a call whose
+// answer was lost. If they were reverted with other parts that are refused, the record would not
+// match the disk. It says whether there was anything to record.
 func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 	has := c.Before.DeepCopy()
 	if disk.SKUName == asked.SKUName {
@@ -86,8 +89,8 @@ func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 	return learnt
 }
 
-// seen is what the disk has of the settings that the spec names. It replaces a missing record of the applied
-// settings.
+// seen is what the disk has of the settings that the spec names. It replaces a missing record of
+// the applied settings.
 func seen(named apiv1.DiskSettings, disk *provisioner.Disk) apiv1.DiskSettings {
 	return apiv1.DiskSettings(disk.Named(provisioner.DiskSettings(named)))
 }

@@ -1,5 +1,5 @@
-// Package disk decides the next step of one AzVolume's disk at Azure: create, adopt, change, delete, and what its
-// status says about it.
+// Package disk decides the next step of one AzVolume's disk at Azure: create, adopt, change,
+// delete, and what its status says about it.
 package disk
 
 import (
@@ -31,7 +31,8 @@ type Input struct {
 	Job              operation.Job
 }
 
-// Step is the next step of a volume's disk. The fields mean the same as those of an attachment's step.
+// Step is the next step of a volume's disk. The fields mean the same as those of an attachment's
+// step.
 type Step struct {
 	AddFinalizer    bool
 	RemoveFinalizer bool
@@ -39,17 +40,19 @@ type Step struct {
 	DetachAll string
 	Start     operation.Work
 	Resume    string
-	// Uncertain says that a job that changes the disk starts from what the disk is, and not from the record of it.
+	// Uncertain says that a job that changes the disk starts from what the disk is, and not from
+	// the record of it.
 	Uncertain bool
 	Status    apiv1.AzVolumeStatus
-	// Spec is to be written after the status, to revert what was refused; nil leaves the spec unchanged.
+	// Spec is to be written after the status, to revert what was refused; nil leaves the spec
+	// unchanged.
 	Spec *apiv1.AzVolumeSpec
-	// Forget says that the AzVolume is to be deleted: Kubernetes has given up the disk, and the disk remains at
-	// Azure.
+	// Forget says that the AzVolume is to be deleted: Kubernetes has given up the disk, and the
+	// disk remains at Azure.
 	Forget       bool
 	RequeueAfter time.Duration
-	// Reason and Message of the condition that the step sets, for event and log. Warning says that a user should read
-	// it.
+	// Reason and Message of the condition that the step sets, for event and log. Warning says that
+	// a user should read it.
 	Reason, Message string
 	Warning         bool
 }
@@ -97,12 +100,14 @@ func (s *Step) create(in Input) {
 	}
 }
 
-// filling is the step of a disk that exists while the content of its source is still being copied: it cannot be
-// attached before. A caller that does not wait that long receives the error; its time is the time of the last read.
+// filling is the step of a disk that exists while the content of its source is still being copied:
+// it cannot be attached before. A caller that does not wait that long receives the error; its time
+// is the time of the last read.
 func (s *Step) filling(in Input, disk *provisioner.Disk) {
 	s.Status.State = apiv1.VolumeCreating
 	s.Status.Operation = nil
-	s.Status.Error = operation.Failure(provisioner.Errorf(provisioner.Conflict, "the disk exists, and %.0f %% of the content of its source has been copied", disk.CompletionPercent), in.Job.Ended)
+	s.Status.Error = operation.Failure(provisioner.Errorf(provisioner.Conflict,
+		"the disk exists, and %.0f %% of the content of its source has been copied", disk.CompletionPercent), in.Job.Ended)
 	s.ready(in, metav1.ConditionFalse, ReasonFilling, s.Status.Error.Message)
 	s.RequeueAfter = operation.FirstRetry
 }
@@ -127,17 +132,20 @@ func (s *Step) created(in Input, disk *provisioner.Disk) {
 	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
 }
 
-// belong follows the volume's PersistentVolume: it cancels the deletion of the disk if there is a reason to keep it,
-// and forgets the volume if its PersistentVolume is deleted and has left the disk behind. A volume that never had a
-// PersistentVolume belongs to the caller that created it with CSI, which deletes it.
+// belong follows the volume's PersistentVolume: it cancels the deletion of the disk if there is a
+// reason to keep it, and forgets the volume if its PersistentVolume is deleted and has left the
+// disk behind. A volume that never had a PersistentVolume belongs to the caller that created it
+// with CSI, which deletes it.
 func (s *Step) belong(in Input) {
 	v := in.Volume
 	switch {
 	case in.PersistentVolume != nil:
 		s.Status.PersistentVolume = in.PersistentVolume.Name
-	case v.Status.PersistentVolume != "" && !v.Spec.DeleteDisk && !ownership.HasPrimary(v, in.Attachments) && in.Job.Phase == operation.PhaseIdle && s.Start == operation.WorkNone:
+	case v.Status.PersistentVolume != "" && !v.Spec.DeleteDisk && !ownership.HasPrimary(v, in.Attachments) &&
+		in.Job.Phase == operation.PhaseIdle && s.Start == operation.WorkNone:
 		s.Forget = true
-		s.Message = fmt.Sprintf("PersistentVolume %s is deleted, and DeleteVolume was not called for the disk", v.Status.PersistentVolume)
+		s.Message = fmt.Sprintf("PersistentVolume %s is deleted, and DeleteVolume was not called for the disk",
+			v.Status.PersistentVolume)
 	}
 	if v.Spec.DeleteDisk && s.Spec == nil && holdBack(in) != "" {
 		s.Spec = v.Spec.DeepCopy()
@@ -145,9 +153,9 @@ func (s *Step) belong(in Input) {
 	}
 }
 
-// remove gives up the disk of a volume that is being deleted, if there is no reason to keep the volume. The disk is
-// deleted if DeleteVolume was called, or if its creation was not completed, so that no user ever had it. Otherwise a
-// user deleted a record, and no data.
+// remove gives up the disk of a volume that is being deleted, if there is no reason to keep the
+// volume. The disk is deleted if DeleteVolume was called, or if its creation was not completed, so
+// that no user ever had it. Otherwise a user deleted a record, and no data.
 func (s *Step) remove(in Input) {
 	if !in.HasFinalizer {
 		return
@@ -168,7 +176,8 @@ func (s *Step) remove(in Input) {
 		// A change in flight completes first.
 	default:
 		s.RemoveFinalizer = true
-		s.Reason, s.Message = ReasonDiskKept, fmt.Sprintf("the disk %s remains at Azure: only CSI's DeleteVolume deletes it", in.Volume.Status.DiskURI)
+		s.Reason, s.Message = ReasonDiskKept, fmt.Sprintf("the disk %s remains at Azure: only CSI's DeleteVolume deletes it",
+			in.Volume.Status.DiskURI)
 	}
 }
 
@@ -198,13 +207,14 @@ func (s *Step) removeDisk(in Input) {
 	}
 }
 
-// neverBegun says that Azure was never asked to create the disk: the state Creating is written before that.
+// neverBegun says that Azure was never asked to create the disk: the state Creating is written
+// before that.
 func neverBegun(v *apiv1.AzVolume) bool {
 	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
 }
 
-// holdBack says why a volume must remain although its object is being deleted: a node uses it, or a user deleted the
-// object and not the volume.
+// holdBack says why a volume must remain although its object is being deleted: a node uses it, or a
+// user deleted the object and not the volume.
 func holdBack(in Input) string {
 	if primary := in.Volume.Status.Primary; primary != nil && primary.State != apiv1.OwnershipReleased {
 		return fmt.Sprintf("node %s is primary", primary.NodeName)
@@ -267,8 +277,8 @@ func (s *Step) failed(in Input, state apiv1.VolumeState, reason string, err erro
 	s.RequeueAfter = operation.FirstRetry
 }
 
-// mustWait says whether the retry of a failed state of this generation is not due yet, and sets the time of the
-// retry.
+// mustWait says whether the retry of a failed state of this generation is not due yet, and sets the
+// time of the retry.
 func (s *Step) mustWait(in Input) bool {
 	v := in.Volume
 	if v.Status.Error == nil || v.Status.ObservedGeneration != v.Generation {
@@ -286,13 +296,17 @@ func (s *Step) ready(in Input, status metav1.ConditionStatus, reason, message st
 	s.Reason, s.Message = reason, message
 	s.Status.ObservedGeneration = in.Volume.Generation
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type: ConditionReady, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: in.Volume.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+		Type:               ConditionReady,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: in.Volume.Generation,
+		LastTransitionTime: metav1.NewTime(in.Now),
 	})
 }
 
-// FilesystemRecord decides whether the filesystem that a node reports becomes the volume's record: only while there
-// is none, and only from the node that holds the ownership, for its epoch (law 7).
+// FilesystemRecord decides whether the filesystem that a node reports becomes the volume's record:
+// only while there is none, and only from the node that holds the ownership, for its epoch (law 7).
 func FilesystemRecord(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.FilesystemRecord {
 	staged := stagedByPrimary(volume, report)
 	if volume.Status.Filesystem != nil || staged == nil || staged.Filesystem == nil || staged.Filesystem.UUID == "" {
@@ -301,8 +315,8 @@ func FilesystemRecord(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1
 	return staged.Filesystem.DeepCopy()
 }
 
-// Fencing is how the node that holds the ownership is fenced if it is lost, according to its report; what is recorded while that node
-// does not report the volume as staged.
+// Fencing is how the node that holds the ownership is fenced if it is lost, according to its
+// report; what is recorded while that node does not report the volume as staged.
 func Fencing(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) apiv1.FencingMethod {
 	staged := stagedByPrimary(volume, report)
 	switch {
@@ -315,8 +329,8 @@ func Fencing(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) apiv1.FencingMe
 	}
 }
 
-// ConfirmedUID is the UID that confirms that this cluster uses the disk, once the node that holds the ownership reports the volume as staged; what is
-// recorded before that.
+// ConfirmedUID is the UID that confirms that this cluster uses the disk, once the node that holds
+// the ownership reports the volume as staged; what is recorded before that.
 func ConfirmedUID(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) types.UID {
 	if staged := stagedByPrimary(volume, report); staged == nil || staged.Phase != apiv1.PhaseStaged {
 		return volume.Status.ConfirmedUID
@@ -324,7 +338,8 @@ func ConfirmedUID(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) types.UID 
 	return volume.UID
 }
 
-// stagedByPrimary is the entry of the volume in the report of the node that holds the ownership, for its epoch; nil if there is none.
+// stagedByPrimary is the entry of the volume in the report of the node that holds the ownership,
+// for its epoch; nil if there is none.
 func stagedByPrimary(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.StagedVolume {
 	primary := volume.Status.Primary
 	if primary == nil || report == nil || primary.NodeName != report.Name {
@@ -338,12 +353,14 @@ func stagedByPrimary(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.
 	return nil
 }
 
-// DiskIsOlder says whether the disk of a volume was created before its AzVolume: a PersistentVolume, which is created
-// after the disk, names it. Such a disk is never created again: a blank disk would replace one whose data is lost.
+// DiskIsOlder says whether the disk of a volume was created before its AzVolume: a
+// PersistentVolume, which is created after the disk, names it. Such a disk is never created again:
+// a blank disk would replace one whose data is lost.
 func DiskIsOlder(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
 	if v.Status.DiskURI != "" || pv == nil || pv.Spec.CSI == nil {
 		return false
 	}
 	d := v.Spec.Disk
-	return strings.EqualFold(pv.Spec.CSI.VolumeHandle, "/subscriptions/"+d.SubscriptionID+"/resourceGroups/"+d.ResourceGroup+"/providers/Microsoft.Compute/disks/"+d.Name)
+	return strings.EqualFold(pv.Spec.CSI.VolumeHandle,
+		"/subscriptions/"+d.SubscriptionID+"/resourceGroups/"+d.ResourceGroup+"/providers/Microsoft.Compute/disks/"+d.Name)
 }

@@ -36,61 +36,205 @@ func TestVolume(t *testing.T) {
 	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
 	current := &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30}
 	ended := func(w operation.Work, truth operation.Truth, err error) operation.Job {
-		return operation.Job{Work: w, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth, Err: err}
+		return operation.Job{
+			Work:  w,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Truth: truth,
+			Err:   err,
+		}
 	}
 	pv := func(phase corev1.PersistentVolumePhase, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: policy}, Status: corev1.PersistentVolumeStatus{Phase: phase}}
+		return &corev1.PersistentVolume{
+			Spec:   corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: policy},
+			Status: corev1.PersistentVolumeStatus{Phase: phase},
+		}
 	}
 	type want struct {
 		start          operation.Work
 		state          apiv1.VolumeState
 		detach, reason string
 		removed        bool
-		// forgets and reverts say that the AzVolume is to be deleted without its disk, and that the disk is not to be deleted after all.
+		// forgets and reverts say that the AzVolume is to be deleted without its disk, and that the
+		// disk is not to be deleted after all.
 		forgets, reverts bool
 	}
 	for name, test := range map[string]struct {
 		in   disk.Input
 		want want
 	}{
-		"a new one is created":             {disk.Input{Volume: objects.NewVolume(state(""))}, want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
-		"one that is adopted is only read": {disk.Input{Volume: objects.NewVolume(state(""), adopted)}, want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
-		"a restart continues":              {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))}, want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
-		"created":                          {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)), Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"failed": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)), Job: ended(operation.WorkCreateDisk, operation.Truth{}, provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
+		"a new one is created": {disk.Input{Volume: objects.NewVolume(state(""))}, want{
+			start:  operation.WorkCreateDisk,
+			state:  apiv1.VolumeCreating,
+			reason: disk.ReasonCreating,
+		}},
+		"one that is adopted is only read": {disk.Input{Volume: objects.NewVolume(state(""), adopted)}, want{
+			start:  operation.WorkAdoptDisk,
+			state:  apiv1.VolumeCreating,
+			reason: disk.ReasonCreating,
+		}},
+		"a restart continues": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))}, want{
+			start:  operation.WorkCreateDisk,
+			state:  apiv1.VolumeCreating,
+			reason: disk.ReasonCreating,
+		}},
+		"created": {disk.Input{
+			Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
+			Job:    ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil),
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"failed": {disk.Input{
+			Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
+			Job: ended(operation.WorkCreateDisk, operation.Truth{},
+				provisioner.Errorf(provisioner.InsufficientCapacity, "quota")),
+		},
 			want{state: apiv1.VolumeCreationFailed, reason: disk.ReasonCreationFailed}},
-		"a created one rests":                                    {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"deletion takes the replicas first":                      {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas}, want{detach: disk.ReasonDeleting, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
-		"then the disk":                                          {disk.Input{Volume: objects.NewVolume(gone)}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
-		"then the finalizer":                                     {disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDeleting}},
-		"not while there is a primary":                           {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
-		"not while its PersistentVolumeClaim is bound":           {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
-		"not if it is to be retained":                            {disk.Input{Volume: objects.NewVolume(gone), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
-		"a volume that was never begun is removed without Azure": {disk.Input{Volume: objects.NewVolume(state(""), gone)}, want{removed: true}},
-		"a creation in flight ends first":                        {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), gone), Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreating}},
-		"deleting the record deletes no data":                    {disk.Input{Volume: objects.NewVolume(unasked)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
-		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {disk.Input{Volume: objects.NewVolume(unasked, belonged)}, want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
-		"its replicas are detached":                                         {disk.Input{Volume: objects.NewVolume(unasked), Attachments: replicas}, want{detach: disk.ReasonDiskKept, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
-		"its change ends first":                                             {disk.Input{Volume: objects.NewVolume(unasked), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun}}, want{state: apiv1.VolumeCreated}},
-		"it stays while there is a primary":                                 {disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
-		"a creation that was cut short leaves no disk":                      {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating), func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })}, want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
-		"a disk that Kubernetes has given up is forgotten":                  {disk.Input{Volume: objects.NewVolume(belonged)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, forgets: true}},
-		"not while a node uses it":                                          {disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.OwnershipReleasing))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"nor one of several":                                                {disk.Input{Volume: objects.NewVolume(belonged, multi), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"not while it is changed":                                           {disk.Input{Volume: objects.NewVolume(belonged), Job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted}}, want{state: apiv1.VolumeCreated}},
-		"not while its PersistentVolume exists":                             {disk.Input{Volume: objects.NewVolume(belonged), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"not what CSI is about to delete":                                   {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"not one that never had a PersistentVolume":                         {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"an incomplete deletion is cancelled if a node uses the volume":     {disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, reverts: true}},
-		"an incomplete deletion is cancelled if the disk is to be retained": {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, reverts: true}},
-		"an incomplete deletion continues if nothing prevents it":           {disk.Input{Volume: objects.NewVolume(belonged, asked), PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete)}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"a disk that was not created for the volume remains":                {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonForeignDisk}},
+		"a created one rests": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{
+			state:  apiv1.VolumeCreated,
+			reason: disk.ReasonCreated,
+		}},
+		"deletion takes the replicas first": {disk.Input{
+			Volume:      objects.NewVolume(gone),
+			Attachments: replicas,
+		}, want{
+			detach: disk.ReasonDeleting,
+			state:  apiv1.VolumeDeleting,
+			reason: disk.ReasonDeleting,
+		}},
+		"then the disk": {disk.Input{Volume: objects.NewVolume(gone)}, want{
+			start:  operation.WorkDeleteDisk,
+			state:  apiv1.VolumeDeleting,
+			reason: disk.ReasonDeleting,
+		}},
+		"then the finalizer": {disk.Input{
+			Volume: objects.NewVolume(gone),
+			Job:    ended(operation.WorkDeleteDisk, operation.Truth{}, nil),
+		}, want{
+			removed: true,
+			state:   apiv1.VolumeCreated,
+			reason:  disk.ReasonDeleting,
+		}},
+		"not while there is a primary": {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))},
+			want{
+				state:  apiv1.VolumeCreated,
+				reason: disk.ReasonDeletionHeld,
+			}},
+		"not while its PersistentVolumeClaim is bound": {disk.Input{
+			Volume:           objects.NewVolume(gone),
+			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"not if it is to be retained": {disk.Input{
+			Volume:           objects.NewVolume(gone),
+			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"a volume that was never begun is removed without Azure": {disk.Input{Volume: objects.NewVolume(state(""), gone)},
+			want{removed: true}},
+		"a creation in flight ends first": {disk.Input{
+			Volume: objects.NewVolume(state(apiv1.VolumeCreating), gone),
+			Job:    operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun},
+		}, want{state: apiv1.VolumeCreating}},
+		"deleting the record deletes no data": {disk.Input{Volume: objects.NewVolume(unasked)}, want{
+			removed: true,
+			state:   apiv1.VolumeCreated,
+			reason:  disk.ReasonDiskKept,
+		}},
+		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {disk.Input{Volume: objects.NewVolume(
+			unasked, belonged)}, want{
+			removed: true,
+			state:   apiv1.VolumeCreated,
+			reason:  disk.ReasonDiskKept,
+		}},
+		"its replicas are detached": {disk.Input{
+			Volume:      objects.NewVolume(unasked),
+			Attachments: replicas,
+		}, want{
+			detach: disk.ReasonDiskKept,
+			state:  apiv1.VolumeCreated,
+			reason: disk.ReasonDiskKept,
+		}},
+		"its change ends first": {disk.Input{
+			Volume: objects.NewVolume(unasked),
+			Job:    operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun},
+		}, want{state: apiv1.VolumeCreated}},
+		"it stays while there is a primary": {disk.Input{Volume: objects.NewVolume(unasked,
+			objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{
+			state:  apiv1.VolumeCreated,
+			reason: disk.ReasonDeletionHeld,
+		}},
+		"a creation that was cut short leaves no disk": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating),
+			func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })}, want{
+			start:  operation.WorkDeleteDisk,
+			state:  apiv1.VolumeDeleting,
+			reason: disk.ReasonDeleting,
+		}},
+		"a disk that Kubernetes has given up is forgotten": {disk.Input{Volume: objects.NewVolume(belonged)}, want{
+			state:   apiv1.VolumeCreated,
+			reason:  disk.ReasonCreated,
+			forgets: true,
+		}},
+		"not while a node uses it": {disk.Input{Volume: objects.NewVolume(belonged,
+			objects.Owned("a", 1, apiv1.OwnershipReleasing))}, want{
+			state:  apiv1.VolumeCreated,
+			reason: disk.ReasonCreated,
+		}},
+		"nor one of several": {disk.Input{
+			Volume:      objects.NewVolume(belonged, multi),
+			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not while it is changed": {disk.Input{
+			Volume: objects.NewVolume(belonged),
+			Job:    operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted},
+		}, want{state: apiv1.VolumeCreated}},
+		"not while its PersistentVolume exists": {disk.Input{
+			Volume:           objects.NewVolume(belonged),
+			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not what CSI is about to delete": {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{
+			state:  apiv1.VolumeCreated,
+			reason: disk.ReasonCreated,
+		}},
+		"not one that never had a PersistentVolume": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{
+			state:  apiv1.VolumeCreated,
+			reason: disk.ReasonCreated,
+		}},
+		"an incomplete deletion is cancelled if a node uses the volume": {disk.Input{Volume: objects.NewVolume(belonged, asked,
+			objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{
+			state:   apiv1.VolumeCreated,
+			reason:  disk.ReasonCreated,
+			reverts: true,
+		}},
+		"an incomplete deletion is cancelled if the disk is to be retained": {disk.Input{
+			Volume:           objects.NewVolume(belonged, asked),
+			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
+		}, want{
+			state:   apiv1.VolumeCreated,
+			reason:  disk.ReasonCreated,
+			reverts: true,
+		}},
+		"an incomplete deletion continues if nothing prevents it": {disk.Input{
+			Volume:           objects.NewVolume(belonged, asked),
+			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete),
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"a disk that was not created for the volume remains": {disk.Input{
+			Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone),
+			Job:    ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil),
+		}, want{
+			removed: true,
+			state:   apiv1.VolumeDeleting,
+			reason:  disk.ReasonForeignDisk,
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.in.Now, test.in.HasFinalizer = objects.Now, true
 			step := disk.Next(test.in)
-			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll, reason: step.Reason, removed: step.RemoveFinalizer, forgets: step.Forget}
+			got := want{
+				start:   step.Start,
+				state:   step.Status.State,
+				detach:  step.DetachAll,
+				reason:  step.Reason,
+				removed: step.RemoveFinalizer,
+				forgets: step.Forget,
+			}
 			got.reverts = step.Spec != nil && test.in.Volume.Spec.DeleteDisk && !step.Spec.DeleteDisk
 			if got != test.want {
 				t.Fatalf("got %+v, want %+v", got, test.want)
@@ -104,7 +248,10 @@ func TestFilesystemIsRecordedOnceAndFromThePrimaryOnly(t *testing.T) {
 	report := func(node string, epoch int64) *apiv1.AzDriverNode {
 		d := objects.Staged(nil, "vol")
 		d.Name = node
-		d.Status.StagedVolumes[0].Epoch, d.Status.StagedVolumes[0].Filesystem = epoch, &apiv1.FilesystemRecord{Type: "xfs", UUID: "u"}
+		d.Status.StagedVolumes[0].Epoch, d.Status.StagedVolumes[0].Filesystem = epoch, &apiv1.FilesystemRecord{
+			Type: "xfs",
+			UUID: "u",
+		}
 		return d
 	}
 	v := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld))
@@ -155,8 +302,18 @@ func TestThisClusterUsesADiskThatItCreatedOrItsPrimaryHasStaged(t *testing.T) {
 		v := objects.NewVolume(func(v *apiv1.AzVolume) {
 			v.UID, v.Status = "present", apiv1.AzVolumeStatus{State: apiv1.VolumeCreating}
 		})
-		job := operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Disk: current, Made: made}}
-		if got := disk.Next(disk.Input{Now: objects.Now, Volume: v, HasFinalizer: true, Job: job}).Status.ConfirmedUID; got != want {
+		job := operation.Job{
+			Work:  operation.WorkCreateDisk,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Truth: operation.Truth{Disk: current, Made: made},
+		}
+		if got := disk.Next(disk.Input{
+			Now:          objects.Now,
+			Volume:       v,
+			HasFinalizer: true,
+			Job:          job,
+		}).Status.ConfirmedUID; got != want {
 			t.Errorf("created for this object: %t: got confirmed UID %q, want %q", made, got, want)
 		}
 	}
@@ -203,7 +360,12 @@ func TestTheDiskOfARestoredVolumeIsNotCreated(t *testing.T) {
 		"a PersistentVolume of another disk":   {pv(handle + "-2"), operation.WorkCreateDisk},
 		"a PersistentVolume of another driver": {&corev1.PersistentVolume{}, operation.WorkCreateDisk},
 	} {
-		step := disk.Next(disk.Input{Now: objects.Now, Volume: v, HasFinalizer: true, PersistentVolume: test.pv})
+		step := disk.Next(disk.Input{
+			Now:              objects.Now,
+			Volume:           v,
+			HasFinalizer:     true,
+			PersistentVolume: test.pv,
+		})
 		if step.Start != test.want {
 			t.Errorf("%s: got start %q, want %q", name, step.Start, test.want)
 		}

@@ -16,11 +16,24 @@ func TestDiskThatIsBeingFilledIsLookedAtAgainAndNotCreated(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(func(v *apiv1.AzVolume) { v.Status = apiv1.AzVolumeStatus{State: apiv1.VolumeCreating} })
 	v.CreationTimestamp.Time = objects.Now.Add(-10 * time.Second)
-	filling := operation.Truth{Disk: &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30, CompletionPercent: 37}, Filling: true}
+	filling := operation.Truth{Disk: &provisioner.Disk{
+		ID:                "/disk",
+		SizeBytes:         1 << 30,
+		CompletionPercent: 37,
+	}, Filling: true}
 	step := disk.Next(disk.Input{
-		Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: filling},
+		Now:          objects.Now,
+		HasFinalizer: true,
+		Volume:       v,
+		Job: operation.Job{
+			Work:  operation.WorkCreateDisk,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Truth: filling,
+		},
 	})
-	if step.Status.State != apiv1.VolumeCreating || step.Reason != disk.ReasonFilling || step.Status.DiskURI != "" || step.Warning || !strings.Contains(step.Message, "37 %") {
+	if step.Status.State != apiv1.VolumeCreating || step.Reason != disk.ReasonFilling || step.Status.DiskURI != "" ||
+		step.Warning || !strings.Contains(step.Message, "37 %") {
 		t.Fatalf("step is %+v", step)
 	}
 	v.Status = step.Status
@@ -28,13 +41,25 @@ func TestDiskThatIsBeingFilledIsLookedAtAgainAndNotCreated(t *testing.T) {
 		after time.Duration
 		want  operation.Work
 	}{{0, operation.WorkNone}, {200 * time.Millisecond, operation.WorkNone}, {time.Hour, operation.WorkCreateDisk}} {
-		step := disk.Next(disk.Input{Now: objects.Now.Add(test.after), HasFinalizer: true, Volume: v})
+		step := disk.Next(disk.Input{
+			Now:          objects.Now.Add(test.after),
+			HasFinalizer: true,
+			Volume:       v,
+		})
 		if step.Start != test.want || (step.Start == operation.WorkNone) != (step.RequeueAfter > 0) {
 			t.Errorf("after %s it starts %q and looks again in %s", test.after, step.Start, step.RequeueAfter)
 		}
 	}
 	step = disk.Next(disk.Input{
-		Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Disk: filling.Disk}},
+		Now:          objects.Now,
+		HasFinalizer: true,
+		Volume:       v,
+		Job: operation.Job{
+			Work:  operation.WorkCreateDisk,
+			Phase: operation.PhaseEnded,
+			Ended: objects.Now,
+			Truth: operation.Truth{Disk: filling.Disk},
+		},
 	})
 	if step.Status.State != apiv1.VolumeCreated || step.Status.Error != nil || step.Status.DiskURI != "/disk" {
 		t.Errorf("when it is filled: %+v", step.Status)

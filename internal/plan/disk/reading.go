@@ -14,9 +14,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// A client of Azure can change the disk that an AzVolume records. Azure refuses a request that was made from the record
-// then. The refusal leads to one read of the disk, and what was read is used instead of the record where the two differ.
-// docs/reference/disk-and-record.md has each field.
+// A client of Azure can change the disk that an AzVolume records. Azure refuses a request that was
+// made from the record then. The refusal leads to one read of the disk, and what was read is used
+// instead of the record where the two differ. docs/reference/disk-and-record.md has each field.
 
 // SKU is the disk's SKU: as Azure said last, or else as the driver made it.
 func SKU(v *apiv1.AzVolume) string {
@@ -33,7 +33,8 @@ func recordedSKU(v *apiv1.AzVolume) string {
 	return v.Spec.Disk.SKUName
 }
 
-// EncryptionSet is the disk encryption set of the disk: as Azure said last, or else as spec.disk says.
+// EncryptionSet is the disk encryption set of the disk: as Azure said last, or else as spec.disk
+// says.
 func EncryptionSet(v *apiv1.AzVolume) string {
 	if d := v.Status.Disk; d != nil && d.MaxShares > 0 { // Azure has answered
 		return d.DiskEncryptionSetID
@@ -48,8 +49,8 @@ func mustBeRead(in Input) bool {
 	})
 }
 
-// read records that Azure was asked for the disk, and what it answered; found is nil if it did not. An answer counts as
-// a change if it differs from what the driver has used until now.
+// read records that Azure was asked for the disk, and what it answered; found is nil if it did not.
+// An answer counts as a change if it differs from what the driver has used until now.
 func (s *Step) read(in Input, found *provisioner.Disk) {
 	at := metav1.NewTime(in.Job.Ended)
 	if found == nil {
@@ -63,12 +64,19 @@ func (s *Step) read(in Input, found *provisioner.Disk) {
 	}
 	before := used(&apiv1.AzVolume{Spec: in.Volume.Spec, Status: s.Status})
 	after := values{
-		skuName: found.SKUName, shares: max(found.MaxShares, 1), zone: found.Zone,
-		encryptionSet: strings.ToLower(found.DiskEncryptionSetID), sizeBytes: found.SizeBytes,
+		skuName:       found.SKUName,
+		shares:        max(found.MaxShares, 1),
+		zone:          found.Zone,
+		encryptionSet: strings.ToLower(found.DiskEncryptionSetID),
+		sizeBytes:     found.SizeBytes,
 	}
 	reading := &apiv1.DiskReading{
-		ReadTime: at, SKUName: found.SKUName, MaxShares: after.shares, Zone: found.Zone, DiskEncryptionSetID: found.DiskEncryptionSetID,
-		UnrecordedVMs: unrecorded(in, found.AttachedTo),
+		ReadTime:            at,
+		SKUName:             found.SKUName,
+		MaxShares:           after.shares,
+		Zone:                found.Zone,
+		DiskEncryptionSetID: found.DiskEncryptionSetID,
+		UnrecordedVMs:       unrecorded(in, found.AttachedTo),
 	}
 	if s.Status.Disk != nil {
 		reading.ChangedTime = s.Status.Disk.ChangedTime
@@ -80,7 +88,8 @@ func (s *Step) read(in Input, found *provisioner.Disk) {
 	s.compare(in)
 }
 
-// readWithChange records the disk as a job found it that changed the disk, if there is anything to record.
+// readWithChange records the disk as a job found it that changed the disk, if there is anything to
+// record.
 func (s *Step) readWithChange(in Input, found *provisioner.Disk) {
 	v := &apiv1.AzVolume{Spec: in.Volume.Spec, Status: s.Status}
 	if s.Status.Disk != nil || differences(v, found) != "" || len(unrecorded(in, found.AttachedTo)) > 0 {
@@ -98,8 +107,11 @@ type values struct {
 // used returns the values that the driver uses now.
 func used(v *apiv1.AzVolume) values {
 	u := values{
-		skuName: SKU(v), shares: v.Shares(), zone: v.Spec.Disk.Zone,
-		encryptionSet: strings.ToLower(EncryptionSet(v)), sizeBytes: v.Status.SizeBytes,
+		skuName:       SKU(v),
+		shares:        v.Shares(),
+		zone:          v.Spec.Disk.Zone,
+		encryptionSet: strings.ToLower(EncryptionSet(v)),
+		sizeBytes:     v.Status.SizeBytes,
 	}
 	if d := v.Status.Disk; d != nil && d.MaxShares > 0 {
 		u.zone = d.Zone
@@ -124,7 +136,9 @@ func (s *Step) compare(in Input) {
 	v := &apiv1.AzVolume{Spec: in.Volume.Spec, Status: s.Status}
 	d := s.Status.Disk
 	message := differences(v, &provisioner.Disk{
-		Zone: d.Zone, MaxShares: d.MaxShares, DiskSettings: provisioner.DiskSettings{SKUName: d.SKUName},
+		Zone:                  d.Zone,
+		MaxShares:             d.MaxShares,
+		DiskSettings:          provisioner.DiskSettings{SKUName: d.SKUName},
 		ImmutableDiskSettings: provisioner.ImmutableDiskSettings{DiskEncryptionSetID: d.DiskEncryptionSetID},
 	})
 	status, reason := metav1.ConditionTrue, ReasonDiskChanged
@@ -136,8 +150,12 @@ func (s *Step) compare(in Input) {
 	}
 	s.Reason, s.Message = reason, message
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type: ConditionDiskChanged, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: in.Volume.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+		Type:               ConditionDiskChanged,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: in.Volume.Generation,
+		LastTransitionTime: metav1.NewTime(in.Now),
 	})
 }
 

@@ -15,24 +15,26 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// gatherTime is how long, after the first sign that a disk must be changed, the driver waits for more changes. A user
-// who edits size and class of a PersistentVolumeClaim at once causes two calls, milliseconds apart, and Azure serves
-// one change of a disk after the other.
+// gatherTime is how long, after the first sign that a disk must be changed, the driver waits for
+// more changes. A user who edits size and class of a PersistentVolumeClaim at once causes two
+// calls, milliseconds apart, and Azure serves one change of a disk after the other.
 const gatherTime = 500 * time.Millisecond
 
-// lateRequest is how long after it has recorded an update a leader may still send the request, although another one leads: it ends at the latest 9 seconds after it
-// has lost the lease (ADR 0014).
+// lateRequest is how long after it has recorded an update a leader may still send the request,
+// although another one leads: it ends at the latest 9 seconds after it has lost the lease (ADR
+// 0014).
 const lateRequest = 10 * time.Second
 
-// firstLook and lastLook limit how often Azure is asked for the progress of a conversion: after each tenth of the
-// time that it has lasted.
+// firstLook and lastLook limit how often Azure is asked for the progress of a conversion: after
+// each tenth of the time that it has lasted.
 const firstLook, lastLook = time.Minute, 10 * time.Minute
 
-// wants are the parts of the spec that differ from the disk. They are sent to Azure in one call, and Azure may refuse
-// each of them alone.
+// wants are the parts of the spec that differ from the disk. They are sent to Azure in one call,
+// and Azure may refuse each of them alone.
 type wants struct {
 	capacity, settings bool
-	// alone says that Azure accepts them only while the disk is attached nowhere; part says so of each.
+	// alone says that Azure accepts them only while the disk is attached nowhere; part says so of
+	// each.
 	alone, settingsAlone bool
 }
 
@@ -49,14 +51,14 @@ func wanted(v *apiv1.AzVolume) wants {
 
 func (w wants) any() bool { return w.capacity || w.settings }
 
-// ChangesAlone says whether the disk can be brought to the spec only while it is attached nowhere: Azure changes
-// neither size nor SKU nor tier of a shared disk that is attached.
-// Sources: https://learn.microsoft.com/azure/virtual-machines/disks-shared and .../disks-change-performance
+// ChangesAlone says whether the disk can be brought to the spec only while it is attached nowhere:
+// Azure changes neither size nor SKU nor tier of a shared disk that is attached. Sources:
+// https://learn.microsoft.com/azure/virtual-machines/disks-shared and .../disks-change-performance
 func ChangesAlone(v *apiv1.AzVolume) bool { return wanted(v).alone }
 
-// Caching is the host caching with which a disk is attached: the chosen one, but none if Azure supports none: for
-// shared disks, those of provisioned performance and those from 4096 GiB on. A disk may have become one of those
-// since the caching was chosen.
+// Caching is the host caching with which a disk is attached: the chosen one, but none if Azure
+// supports none: for shared disks, those of provisioned performance and those from 4096 GiB on. A
+// disk may have become one of those since the caching was chosen.
 func Caching(v *apiv1.AzVolume) string {
 	sku := SKU(v)
 	if v.Shares() > 1 || v.Status.SizeBytes >= 4096<<30 || sku == "UltraSSD_LRS" || sku == "PremiumV2_LRS" {
@@ -65,10 +67,10 @@ func Caching(v *apiv1.AzVolume) string {
 	return v.Spec.Disk.CachingMode
 }
 
-// UpdateUncertain says that Azure may have made a change of the disk, or may be making one, that Applied does not
-// contain: a process ended while the request was in flight, or the answer was lost. The next job starts from what the
-// disk is. A failure counts until a job has read the disk, also while the next job waits for more changes or for the
-// replicas.
+// UpdateUncertain says that Azure may have made a change of the disk, or may be making one, that
+// Applied does not contain: a process ended while the request was in flight, or the answer was
+// lost. The next job starts from what the disk is. A failure counts until a job has read the disk,
+// also while the next job waits for more changes or for the replicas.
 func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
 	asked := status.Operation != nil && status.Operation.Kind == string(operation.WorkUpdateDisk)
 	return asked || status.State == apiv1.VolumeUpdateFailed || status.State == apiv1.VolumeUpdating && status.Error != nil
@@ -86,7 +88,8 @@ func IsFinal(kind provisioner.Kind) bool {
 	return false
 }
 
-// maintain is the step of a disk that exists: it changes the disk if the spec asks for something else.
+// maintain is the step of a disk that exists: it changes the disk if the spec asks for something
+// else.
 func (s *Step) maintain(in Input) {
 	v := in.Volume
 	want := wanted(v)
@@ -102,7 +105,8 @@ func (s *Step) maintain(in Input) {
 		s.running(in, apiv1.VolumeUpdating)
 	case s.requestMayArrive(in):
 	case late:
-		// Also before a refusal counts: Azure may have refused to a former leader what it has made for this one since.
+		// Also before a refusal counts: Azure may have refused to a former leader what it has made
+		// for this one since.
 		s.readUncertain(in)
 	case refusedNow(v.Status.RefusedCapacity, v, want.capacity), refusedNow(v.Status.RefusedSettings, v, want.settings):
 		s.Spec = RevertRefused(v)
@@ -115,8 +119,8 @@ func (s *Step) maintain(in Input) {
 		s.rest(in)
 	case v.Status.State == apiv1.VolumeUpdateFailed && s.mustWait(in):
 	case want.alone && ownership.HasPrimary(v, in.Attachments):
-		// Azure may have made the change although its answer was lost, or for a former leader that did not record it. So
-		// the disk is read before the change is refused.
+		// Azure may have made the change although its answer was lost, or for a former leader that
+		// did not record it. So the disk is read before the change is refused.
 		s.begin(in, operation.WorkUpdateDisk, apiv1.VolumeUpdating, ReasonUpdating)
 		s.updating(in, want.String())
 	case want.alone && len(in.Attachments) > 0:
@@ -139,8 +143,8 @@ func (s *Step) readUncertain(in Input) {
 	s.updating(in, "reading the disk, because the outcome of an earlier change is not known")
 }
 
-// requestMayArrive says whether the request of another process may reach Azure after a read of the disk, and sets the time at which that ends. The process has
-// recorded that it asks, and no answer.
+// requestMayArrive says whether the request of another process may reach Azure after a read of the
+// disk, and sets the time at which that ends. The process has recorded that it asks, and no answer.
 func (s *Step) requestMayArrive(in Input) bool {
 	op := in.Volume.Status.Operation
 	if op == nil || op.Kind != string(operation.WorkUpdateDisk) || op.ResumeToken != "" {
@@ -154,16 +158,18 @@ func (s *Step) requestMayArrive(in Input) bool {
 	return true
 }
 
-// arrivedLate says that a job of this process ended after another process had recorded another result, and found another disk than
-// that. Its request reached Azure later than lateRequest: the process may have been paused while it sent it.
+// arrivedLate says that a job of this process ended after another process had recorded another
+// result, and found another disk than that. Its request reached Azure later than lateRequest: the
+// process may have been paused while it sent it.
 func arrivedLate(in Input) bool {
 	u, disk := in.Job.Truth.Update, in.Job.Truth.Disk
 	return in.Job.EndedAs(operation.WorkUpdateDisk) && u != nil && u.Applied != nil && disk != nil &&
-		(disk.SizeBytes != in.Volume.Status.SizeBytes || in.Volume.Status.Applied == nil || !equality.Semantic.DeepEqual(u.Applied.DiskSettings, in.Volume.Status.Applied.DiskSettings))
+		(disk.SizeBytes != in.Volume.Status.SizeBytes || in.Volume.Status.Applied == nil ||
+			!equality.Semantic.DeepEqual(u.Applied.DiskSettings, in.Volume.Status.Applied.DiskSettings))
 }
 
-// looked records what a read of the disk found, and the progress of a conversion. A read that failed counts as one, so
-// that the next is made at its time.
+// looked records what a read of the disk found, and the progress of a conversion. A read that
+// failed counts as one, so that the next is made at its time.
 func (s *Step) looked(in Input) {
 	disk := in.Job.Truth.Disk
 	s.read(in, disk)
@@ -190,7 +196,8 @@ func (w wants) String() string {
 // rest is the step of a disk that matches the spec.
 func (s *Step) rest(in Input) {
 	s.end(in)
-	if c := meta.FindStatusCondition(s.Status.Conditions, ConditionUpdated); c != nil && (c.Reason == ReasonUpdating || c.Reason == ReasonUpdateFailed) {
+	if c := meta.FindStatusCondition(s.Status.Conditions, ConditionUpdated); c != nil &&
+		(c.Reason == ReasonUpdating || c.Reason == ReasonUpdateFailed) {
 		s.upToDate(in, metav1.ConditionTrue, ReasonUpdated, "") // nothing is wanted any more
 	}
 	if mustBeRead(in) {
@@ -270,8 +277,9 @@ func (s *Step) updated(in Input) {
 	}
 }
 
-// heldUnrecorded is the step for a change that Azure makes only while the disk is attached nowhere, if a VM has the disk and no attachment says so, and says whether that
-// is the case: the driver can detach nothing, and looks again after the wait for a failure.
+// heldUnrecorded is the step for a change that Azure makes only while the disk is attached nowhere,
+// if a VM has the disk and no attachment says so, and says whether that is the case: the driver can
+// detach nothing, and looks again after the wait for a failure.
 func (s *Step) heldUnrecorded(in Input, disk *provisioner.Disk) bool {
 	v := in.Volume.DeepCopy()
 	v.Status = s.Status
@@ -292,8 +300,9 @@ func (s *Step) end(in Input) {
 	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
 }
 
-// refuseAttached adds to what was refused what the job did not ask for, because Azure refuses it as long as a node uses
-// the disk. What was requested after the job had read the spec gets a job of its own.
+// refuseAttached adds to what was refused what the job did not ask for, because Azure refuses it as
+// long as a node uses the disk. What was requested after the job had read the spec gets a job of
+// its own.
 func (s *Step) refuseAttached(in Input, u operation.Updated) operation.Updated {
 	left := wanted(&apiv1.AzVolume{Spec: in.Volume.Spec, Status: s.Status})
 	if u.Generation != in.Volume.Generation || !left.alone || !ownership.HasPrimary(in.Volume, in.Attachments) {
@@ -308,14 +317,16 @@ func (s *Step) refuseAttached(in Input, u operation.Updated) operation.Updated {
 	return u
 }
 
-// AttachedShared is the failure of a change that Azure does not make to a shared disk that is attached.
+// AttachedShared is the failure of a change that Azure does not make to a shared disk that is
+// attached.
 func AttachedShared(v *apiv1.AzVolume) *provisioner.Error {
 	by := "nodes"
 	if c := v.Status.Primary; c != nil && c.NodeName != "" {
 		by = "node " + c.NodeName
 	}
 	return provisioner.Errorf(provisioner.FailedPrecondition,
-		"Azure changes size, SKU and tier of a shared disk only while it is attached nowhere, and volume %s is published to %s", v.Name, by)
+		"Azure changes size, SKU and tier of a shared disk only while it is attached nowhere, and volume %s is published to %s",
+		v.Name, by)
 }
 
 // refused records what was refused, and says whether there was anything.
@@ -349,8 +360,8 @@ func refusedNow(r *apiv1.Refusal, v *apiv1.AzVolume, wants bool) bool {
 	return wants && r != nil && r.Generation == v.Generation
 }
 
-// RevertRefused returns the spec of a volume without the parts that were refused permanently, so that they do not
-// block other changes. Each new change of the spec starts from it.
+// RevertRefused returns the spec of a volume without the parts that were refused permanently, so
+// that they do not block other changes. Each new change of the spec starts from it.
 func RevertRefused(v *apiv1.AzVolume) *apiv1.AzVolumeSpec {
 	spec, want := v.Spec.DeepCopy(), wanted(v)
 	if refusedNow(v.Status.RefusedCapacity, v, want.capacity) {
@@ -362,8 +373,8 @@ func RevertRefused(v *apiv1.AzVolume) *apiv1.AzVolumeSpec {
 	return spec
 }
 
-// converts records the progress of a change of the disk's SKU that Azure makes in the background, and says whether
-// there is one or was.
+// converts records the progress of a change of the disk's SKU that Azure makes in the background,
+// and says whether there is one or was.
 func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 	before := s.Status.Conversion
 	if disk.CompletionPercent >= 100 {
@@ -375,12 +386,17 @@ func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 		return true
 	}
 	at := metav1.NewTime(in.Job.Ended)
-	c := &apiv1.Conversion{Percent: int32(disk.CompletionPercent), StartTime: at, Time: at}
+	c := &apiv1.Conversion{
+		Percent:   int32(disk.CompletionPercent),
+		StartTime: at,
+		Time:      at,
+	}
 	if before != nil {
 		c.StartTime = before.StartTime
 	}
 	s.Status.Conversion = c
-	s.upToDate(in, metav1.ConditionTrue, ReasonConverting, fmt.Sprintf("Azure is converting the disk to %s in the background", disk.SKUName))
+	s.upToDate(in, metav1.ConditionTrue, ReasonConverting,
+		fmt.Sprintf("Azure is converting the disk to %s in the background", disk.SKUName))
 	return true
 }
 
@@ -388,7 +404,11 @@ func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 func (s *Step) upToDate(in Input, status metav1.ConditionStatus, reason, message string) {
 	s.Reason, s.Message = reason, message
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type: ConditionUpdated, Status: status, Reason: reason, Message: message,
-		ObservedGeneration: in.Volume.Generation, LastTransitionTime: metav1.NewTime(in.Now),
+		Type:               ConditionUpdated,
+		Status:             status,
+		Reason:             reason,
+		Message:            message,
+		ObservedGeneration: in.Volume.Generation,
+		LastTransitionTime: metav1.NewTime(in.Now),
 	})
 }

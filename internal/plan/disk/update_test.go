@@ -46,7 +46,11 @@ func begun(v *apiv1.AzVolume) {
 
 // changeOf is how a status records a change that began some time ago.
 func changeOf(ago time.Duration, token string) *apiv1.Operation {
-	return &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), ResumeToken: token, StartTime: *objects.Ago(ago)}
+	return &apiv1.Operation{
+		Kind:        string(operation.WorkUpdateDisk),
+		ResumeToken: token,
+		StartTime:   *objects.Ago(ago),
+	}
 }
 
 func since(d time.Duration) func(*apiv1.AzVolume) {
@@ -79,36 +83,191 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		job         operation.Job
 		want        want
 	}{
-		"nothing, if it is as it should be":                  {volume: objects.NewVolume(), want: created},
-		"nothing, if only the number of replicas is another": {volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
-		"not at once: more may follow":                       {volume: objects.NewVolume(notShared, asked(larger)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"not while more is gathered":                         {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)), want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow":                                            {volume: objects.NewVolume(notShared, asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow in use, if it is not shared":                {volume: objects.NewVolume(notShared, asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"other parameters":                                   {volume: objects.NewVolume(notShared, asked(tagged), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"other tags of a shared disk in use":                 {volume: objects.NewVolume(asked(tagged), gathered, held), attachments: replicas, want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow without the replicas, if it is shared":      {volume: objects.NewVolume(asked(larger)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow once they are gone":                         {volume: objects.NewVolume(asked(larger), gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"another tier without the replicas":                  {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"another SKU without the replicas":                   {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"whether it has changed, before a change of a shared disk in use is refused":        {volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"nothing that was refused, which is reverted":                                       {volume: objects.NewVolume(notShared, asked(larger), refusedSize), want: want{state: apiv1.VolumeCreated, reverted: true}},
-		"nothing of what was refused, if that is the parameters":                            {volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams), want: want{state: apiv1.VolumeCreated, reverted: true}},
-		"again what was refused earlier, if it is asked for again":                          {volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"whether it has changed, before a change is reverted":                               {volume: objects.NewVolume(asked(larger), gathered, held), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"nothing right after a failure":                                                     {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
-		"settings without a record are compared with the disk":                              {volume: objects.NewVolume(notShared, neverRecorded, gathered), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"the outcome of a change that is no longer requested, if a process ended during it": {volume: objects.NewVolume(begun, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(10*time.Second, "") }), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"nothing while the request of a process that no longer leads may still reach Azure": {volume: objects.NewVolume(asked(larger), begun, held), want: want{state: apiv1.VolumeUpdating}},
-		"the outcome of a change that failed":                                               {volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }), want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"but not at once":                                                                   {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
-		"nothing while a change is under way":                                               {volume: objects.NewVolume(notShared, asked(larger), begun), job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun, Begun: changeOf(time.Second, "")}, want: want{state: apiv1.VolumeUpdating}},
-		"nothing while a change is under way that another leader has completed":             {volume: objects.NewVolume(notShared), job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted, Begun: changeOf(time.Second, ""), Tokens: []string{"t"}}, want: created},
+		"nothing, if it is as it should be": {volume: objects.NewVolume(), want: created},
+		"nothing, if only the number of replicas is another": {
+			volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })),
+			want:   created,
+		},
+		"not at once: more may follow": {
+			volume: objects.NewVolume(notShared, asked(larger)),
+			want:   want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating},
+		},
+		"not while more is gathered": {
+			volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)),
+			want:   want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating},
+		},
+		"to grow": {
+			volume: objects.NewVolume(notShared, asked(larger), gathered),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"to grow in use, if it is not shared": {
+			volume: objects.NewVolume(notShared, asked(larger), gathered, held),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"other parameters": {
+			volume: objects.NewVolume(notShared, asked(tagged), gathered),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"other tags of a shared disk in use": {
+			volume:      objects.NewVolume(asked(tagged), gathered, held),
+			attachments: replicas,
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"to grow without the replicas, if it is shared": {
+			volume:      objects.NewVolume(asked(larger)),
+			attachments: replicas,
+			want: want{
+				detach:    true,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"to grow once they are gone": {
+			volume: objects.NewVolume(asked(larger), gathered),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"another tier without the replicas": {
+			volume:      objects.NewVolume(asked(otherTier)),
+			attachments: replicas,
+			want: want{
+				detach:    true,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"another SKU without the replicas": {
+			volume:      objects.NewVolume(asked(otherSKU)),
+			attachments: replicas,
+			want: want{
+				detach:    true,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"whether it has changed, before a change of a shared disk in use is refused": {
+			volume:      objects.NewVolume(asked(larger), held),
+			attachments: replicas,
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"nothing that was refused, which is reverted": {
+			volume: objects.NewVolume(notShared, asked(larger), refusedSize),
+			want:   want{state: apiv1.VolumeCreated, reverted: true},
+		},
+		"nothing of what was refused, if that is the parameters": {
+			volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams),
+			want:   want{state: apiv1.VolumeCreated, reverted: true},
+		},
+		"again what was refused earlier, if it is asked for again": {
+			volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"whether it has changed, before a change is reverted": {
+			volume: objects.NewVolume(asked(larger), gathered, held),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"nothing right after a failure": {
+			volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow),
+			want:   want{state: apiv1.VolumeUpdateFailed},
+		},
+		"settings without a record are compared with the disk": {
+			volume: objects.NewVolume(notShared, neverRecorded, gathered),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"the outcome of a change that is no longer requested, if a process ended during it": {
+			volume: objects.NewVolume(begun, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(10*time.Second, "") }),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"nothing while the request of a process that no longer leads may still reach Azure": {
+			volume: objects.NewVolume(asked(larger), begun, held),
+			want:   want{state: apiv1.VolumeUpdating},
+		},
+		"the outcome of a change that failed": {
+			volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }),
+			want: want{
+				start:     operation.WorkUpdateDisk,
+				state:     apiv1.VolumeUpdating,
+				condition: disk.ReasonUpdating,
+			},
+		},
+		"but not at once": {
+			volume: objects.NewVolume(failedNow),
+			want:   want{state: apiv1.VolumeUpdateFailed},
+		},
+		"nothing while a change is under way": {
+			volume: objects.NewVolume(notShared, asked(larger), begun),
+			job: operation.Job{
+				Work:  operation.WorkUpdateDisk,
+				Phase: operation.PhaseBegun,
+				Begun: changeOf(time.Second, ""),
+			},
+			want: want{state: apiv1.VolumeUpdating},
+		},
+		"nothing while a change is under way that another leader has completed": {
+			volume: objects.NewVolume(notShared),
+			job: operation.Job{
+				Work:   operation.WorkUpdateDisk,
+				Phase:  operation.PhaseAccepted,
+				Begun:  changeOf(time.Second, ""),
+				Tokens: []string{"t"},
+			},
+			want: created,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: test.volume, Attachments: test.attachments, Job: test.job})
-			got := want{start: step.Start, state: step.Status.State, detach: step.DetachAll == disk.ReasonVolumeUpdates, reverted: step.Spec != nil}
+			step := disk.Next(disk.Input{
+				Now:          objects.Now,
+				HasFinalizer: true,
+				Volume:       test.volume,
+				Attachments:  test.attachments,
+				Job:          test.job,
+			})
+			got := want{
+				start:    step.Start,
+				state:    step.Status.State,
+				detach:   step.DetachAll == disk.ReasonVolumeUpdates,
+				reverted: step.Spec != nil,
+			}
 			if c := meta.FindStatusCondition(step.Status.Conditions, disk.ConditionUpdated); c != nil {
 				got.condition = c.Reason
 			}
@@ -119,8 +278,8 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 	}
 }
 
-// The user asked for the old SKU again, the driver gathered more changes, and forgot in between that Azure had made the first one: the SKU that it reported
-// was never again the disk's.
+// The user asked for the old SKU again, the driver gathered more changes, and forgot in between
+// that Azure had made the first one: the SKU that it reported was never again the disk's.
 func TestAFailedChangeStaysUncertainUntilTheDiskIsRead(t *testing.T) {
 	t.Parallel()
 	failedBefore := func(v *apiv1.AzVolume) { failedNow(v); v.Status.Error.Time = *objects.Ago(time.Hour) }
@@ -141,12 +300,20 @@ func TestAFailedChangeStaysUncertainUntilTheDiskIsRead(t *testing.T) {
 	}
 }
 
-// A leader that was followed by another recorded what it had read before the other one's change: the size went back, and the SKU was never again the disk's.
+// A leader that was followed by another recorded what it had read before the other one's change:
+// the size went back, and the SKU was never again the disk's.
 func TestTheResultOfAChangeThatAnotherLeaderHasOvertakenIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	job := operation.Job{
-		Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Begun: changeOf(9*time.Second, ""), Tokens: []string{"first", "second"},
-		Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100}, Update: &operation.Updated{Generation: 2, Applied: &apiv1.AppliedSettings{Generation: 2}}},
+		Work:   operation.WorkUpdateDisk,
+		Phase:  operation.PhaseEnded,
+		Ended:  objects.Now,
+		Begun:  changeOf(9*time.Second, ""),
+		Tokens: []string{"first", "second"},
+		Truth: operation.Truth{
+			Disk:   &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
+			Update: &operation.Updated{Generation: 2, Applied: &apiv1.AppliedSettings{Generation: 2}},
+		},
 	}
 	for name, test := range map[string]struct {
 		recorded *apiv1.Operation
@@ -164,7 +331,12 @@ func TestTheResultOfAChangeThatAnotherLeaderHasOvertakenIsNotRecorded(t *testing
 			v := objects.NewVolume(notShared, func(v *apiv1.AzVolume) {
 				v.Status.SizeBytes, v.Spec.CapacityBytes, v.Status.Operation = 4<<30, 4<<30, test.recorded
 			})
-			is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
+			is := disk.Next(disk.Input{
+				Now:          objects.Now,
+				HasFinalizer: true,
+				Volume:       v,
+				Job:          job,
+			}).Status
 			if got := is.SizeBytes == 2<<30 && is.Applied.Generation == 2; got != test.counts {
 				t.Fatalf("got %d bytes and settings %+v; want those of the job: %t", is.SizeBytes, is.Applied, test.counts)
 			}
@@ -172,7 +344,8 @@ func TestTheResultOfAChangeThatAnotherLeaderHasOvertakenIsNotRecorded(t *testing
 	}
 }
 
-// The process was paused while it sent its request. Another leader had recorded its own result by then, and Azure made the late change after that.
+// The process was paused while it sent its request. Another leader had recorded its own result by
+// then, and Azure made the late change after that.
 func TestAChangeThatArrivedLateIsFollowedByALookAtTheDisk(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -194,12 +367,23 @@ func TestAChangeThatArrivedLateIsFollowedByALookAtTheDisk(t *testing.T) {
 			}
 			found := v.Status.Applied.DeepCopy()
 			found.SKUName = test.sku
-			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: operation.Job{
-				Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now,
-				Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: test.size, CompletionPercent: 100}, Update: &operation.Updated{Applied: found}},
-			}})
+			step := disk.Next(disk.Input{
+				Now:          objects.Now,
+				HasFinalizer: true,
+				Volume:       v,
+				Job: operation.Job{
+					Work:  operation.WorkUpdateDisk,
+					Phase: operation.PhaseEnded,
+					Ended: objects.Now,
+					Truth: operation.Truth{
+						Disk:   &provisioner.Disk{SizeBytes: test.size, CompletionPercent: 100},
+						Update: &operation.Updated{Applied: found},
+					},
+				},
+			})
 			if step.Start != test.want || step.Uncertain != (test.want != operation.WorkNone) || step.Spec != nil {
-				t.Errorf("got work %q, from what the disk is: %t, spec %+v; want %q and the spec as it is", step.Start, step.Uncertain, step.Spec, test.want)
+				t.Errorf("got work %q, from what the disk is: %t, spec %+v; want %q and the spec as it is", step.Start,
+					step.Uncertain, step.Spec, test.want)
 			}
 		})
 	}
@@ -218,31 +402,108 @@ func TestOutcomeOfAChange(t *testing.T) {
 		reason                         string
 		warning                        bool
 	}{
-		"both parts": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100}, Update: &operation.Updated{Generation: 2, Applied: applied}}},
-			sizeBytes: 2 << 30, applied: 2, state: apiv1.VolumeCreated, reason: disk.ReasonUpdated},
-		"the size alone": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100}, Update: &operation.Updated{Generation: 2, RefusedSettings: no}}},
-			sizeBytes: 2 << 30, applied: 1, refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
-		"the parameters alone": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100}, Update: &operation.Updated{Generation: 2, Applied: applied, RefusedCapacity: no}}},
-			sizeBytes: 1 << 30, applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
-		"a disk that is gone": {job: operation.Job{Err: provisioner.Errorf(provisioner.NotFound, "no disk"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}},
-			sizeBytes: 1 << 30, applied: 1, refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
-		"a disk that can no longer be read, although Azure may have changed it": {job: operation.Job{Err: provisioner.Errorf(provisioner.Unauthorized, "no"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2, Uncertain: true}}},
-			sizeBytes: 1 << 30, applied: 1, state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
-		"a failure that may pass": {job: operation.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"), Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}},
-			sizeBytes: 1 << 30, applied: 1, state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
-		"a conversion that continues": {job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7}, Update: &operation.Updated{Generation: 2, Applied: applied}}},
-			sizeBytes: 2 << 30, applied: 2, state: apiv1.VolumeCreated, reason: disk.ReasonConverting},
+		"both parts": {
+			job: operation.Job{Truth: operation.Truth{
+				Disk:   &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
+				Update: &operation.Updated{Generation: 2, Applied: applied},
+			}},
+			sizeBytes: 2 << 30,
+			applied:   2,
+			state:     apiv1.VolumeCreated,
+			reason:    disk.ReasonUpdated,
+		},
+		"the size alone": {
+			job: operation.Job{Truth: operation.Truth{
+				Disk:   &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
+				Update: &operation.Updated{Generation: 2, RefusedSettings: no},
+			}},
+			sizeBytes:     2 << 30,
+			applied:       1,
+			refusedParams: true,
+			state:         apiv1.VolumeCreated,
+			reason:        disk.ReasonUpdateRefused,
+			warning:       true,
+		},
+		"the parameters alone": {
+			job: operation.Job{Truth: operation.Truth{
+				Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100},
+				Update: &operation.Updated{
+					Generation:      2,
+					Applied:         applied,
+					RefusedCapacity: no,
+				},
+			}},
+			sizeBytes:       1 << 30,
+			applied:         2,
+			refusedCapacity: true,
+			state:           apiv1.VolumeCreated,
+			reason:          disk.ReasonUpdateRefused,
+			warning:         true,
+		},
+		"a disk that is gone": {
+			job: operation.Job{
+				Err:   provisioner.Errorf(provisioner.NotFound, "no disk"),
+				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}},
+			},
+			sizeBytes:       1 << 30,
+			applied:         1,
+			refusedCapacity: true,
+			refusedParams:   true,
+			state:           apiv1.VolumeCreated,
+			reason:          disk.ReasonUpdateRefused,
+			warning:         true,
+		},
+		"a disk that can no longer be read, although Azure may have changed it": {
+			job: operation.Job{
+				Err:   provisioner.Errorf(provisioner.Unauthorized, "no"),
+				Truth: operation.Truth{Update: &operation.Updated{Generation: 2, Uncertain: true}},
+			},
+			sizeBytes: 1 << 30,
+			applied:   1,
+			state:     apiv1.VolumeUpdateFailed,
+			reason:    disk.ReasonUpdateFailed,
+			warning:   true,
+		},
+		"a failure that may pass": {
+			job: operation.Job{
+				Err:   provisioner.Errorf(provisioner.Unavailable, "try again"),
+				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}},
+			},
+			sizeBytes: 1 << 30,
+			applied:   1,
+			state:     apiv1.VolumeUpdateFailed,
+			reason:    disk.ReasonUpdateFailed,
+			warning:   true,
+		},
+		"a conversion that continues": {
+			job: operation.Job{Truth: operation.Truth{
+				Disk:   &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7},
+				Update: &operation.Updated{Generation: 2, Applied: applied},
+			}},
+			sizeBytes: 2 << 30,
+			applied:   2,
+			state:     apiv1.VolumeCreated,
+			reason:    disk.ReasonConverting,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := objects.NewVolume(notShared, asked(larger), asked(otherSKU), func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 2 << 30 }, gathered)
+			v := objects.NewVolume(notShared, asked(larger), asked(otherSKU),
+				func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 2 << 30 }, gathered)
 			begun(v)
 			test.job.Work, test.job.Phase, test.job.Ended, test.job.Begun = operation.WorkUpdateDisk, operation.PhaseEnded, objects.Now, v.Status.Operation
-			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: test.job})
+			step := disk.Next(disk.Input{
+				Now:          objects.Now,
+				HasFinalizer: true,
+				Volume:       v,
+				Job:          test.job,
+			})
 			is := step.Status
 			c := meta.FindStatusCondition(is.Conditions, disk.ConditionUpdated)
-			if is.SizeBytes != test.sizeBytes || is.Applied.Generation != test.applied || is.State != test.state || c == nil || c.Reason != test.reason ||
-				(is.RefusedCapacity != nil) != test.refusedCapacity || (is.RefusedSettings != nil) != test.refusedParams || step.Warning != test.warning {
+			if is.SizeBytes != test.sizeBytes || is.Applied.Generation != test.applied || is.State != test.state || c == nil ||
+				c.Reason != test.reason ||
+				(is.RefusedCapacity != nil) != test.refusedCapacity || (is.RefusedSettings != nil) != test.refusedParams ||
+				step.Warning != test.warning {
 				t.Fatalf("%+v, condition %+v", is, c)
 			}
 			if (is.State == apiv1.VolumeCreated) != (is.UpdateSince == nil) {
@@ -250,7 +511,12 @@ func TestOutcomeOfAChange(t *testing.T) {
 			}
 			// The same result, seen again, changes nothing.
 			v.Status = is
-			again := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: test.job})
+			again := disk.Next(disk.Input{
+				Now:          objects.Now,
+				HasFinalizer: true,
+				Volume:       v,
+				Job:          test.job,
+			})
 			if !equality.Semantic.DeepEqual(again.Status, is) {
 				t.Fatalf("seen again it is %+v", again.Status)
 			}
@@ -261,11 +527,17 @@ func TestOutcomeOfAChange(t *testing.T) {
 // sharedDisk is the disk of objects.NewVolume at VMs.
 func sharedDisk(sizeBytes int64, attachedTo ...string) *provisioner.Disk {
 	return &provisioner.Disk{
-		SizeBytes: sizeBytes, CompletionPercent: 100, MaxShares: 3, Zone: "1", AttachedTo: attachedTo, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+		SizeBytes:         sizeBytes,
+		CompletionPercent: 100,
+		MaxShares:         3,
+		Zone:              "1",
+		AttachedTo:        attachedTo,
+		DiskSettings:      provisioner.DiskSettings{SKUName: "Premium_LRS"},
 	}
 }
 
-// The disk was read, and the status written twice, once in a second for as long as the disk was attached.
+// The disk was read, and the status written twice, once in a second for as long as the disk was
+// attached.
 func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 	t.Parallel()
 	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
@@ -281,18 +553,33 @@ func TestAChangeOfADiskThatAVMHasWithoutAnAttachmentWaits(t *testing.T) {
 		t.Run("attached to "+name, func(t *testing.T) {
 			t.Parallel()
 			v := objects.NewVolume(asked(larger), begun)
-			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Attachments: test.attachments, Job: operation.Job{
-				Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Begun: v.Status.Operation,
-				Truth: operation.Truth{Disk: sharedDisk(1<<30, test.attachedTo...), Update: &operation.Updated{Generation: 2}},
-			}})
-			if failed := test.want == apiv1.VolumeUpdateFailed; step.Status.State != test.want || (step.RequeueAfter > 0) != failed || (step.Status.Error != nil) != failed {
-				t.Fatalf("got %s with error %v, again after %v; want %s, and an error and a wait for a failure only", step.Status.State, step.Status.Error, step.RequeueAfter, test.want)
+			step := disk.Next(disk.Input{
+				Now:          objects.Now,
+				HasFinalizer: true,
+				Volume:       v,
+				Attachments:  test.attachments,
+				Job: operation.Job{
+					Work:  operation.WorkUpdateDisk,
+					Phase: operation.PhaseEnded,
+					Ended: objects.Now,
+					Begun: v.Status.Operation,
+					Truth: operation.Truth{
+						Disk:   sharedDisk(1<<30, test.attachedTo...),
+						Update: &operation.Updated{Generation: 2},
+					},
+				},
+			})
+			if failed := test.want == apiv1.VolumeUpdateFailed; step.Status.State != test.want ||
+				(step.RequeueAfter > 0) != failed || (step.Status.Error != nil) != failed {
+				t.Fatalf("got %s with error %v, again after %v; want %s, and an error and a wait for a failure only",
+					step.Status.State, step.Status.Error, step.RequeueAfter, test.want)
 			}
 		})
 	}
 }
 
-// Only what the job has found missing is refused: a former leader may have made the change and not recorded it.
+// Only what the job has found missing is refused: a former leader may have made the change and not
+// recorded it.
 func TestAChangeOfASharedDiskInUseIsRefusedIfTheDiskDoesNotHaveIt(t *testing.T) {
 	t.Parallel()
 	held, grow := objects.Owned("a", 1, apiv1.OwnershipHeld), asked(func(s *apiv1.AzVolumeSpec) { s.CapacityBytes = 2 << 30 })
@@ -303,21 +590,41 @@ func TestAChangeOfASharedDiskInUseIsRefusedIfTheDiskDoesNotHaveIt(t *testing.T) 
 		updated                    operation.Updated
 		wantCapacity, wantSettings string
 	}{
-		"a disk that did not grow":         {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 2}, "FailedPrecondition", ""},
-		"a disk that has the size already": {objects.NewVolume(grow, held, begun), 2 << 30, operation.Updated{Generation: 2}, "", ""},
-		"another tier":                     {objects.NewVolume(asked(otherTier), held, begun), 1 << 30, operation.Updated{Generation: 2}, "", "FailedPrecondition"},
-		"other tags, which Azure refused":  {objects.NewVolume(asked(tagged), held, begun), 1 << 30, operation.Updated{Generation: 2, RefusedSettings: azure}, "", "InvalidArgument"},
-		"a size that was requested later":  {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 1}, "", ""},
-		"a disk without a primary":         {objects.NewVolume(grow, begun), 1 << 30, operation.Updated{Generation: 2}, "", ""},
+		"a disk that did not grow": {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 2},
+			"FailedPrecondition", ""},
+		"a disk that has the size already": {objects.NewVolume(grow, held, begun), 2 << 30, operation.Updated{Generation: 2}, "",
+			""},
+		"another tier": {objects.NewVolume(asked(otherTier), held, begun), 1 << 30,
+			operation.Updated{Generation: 2}, "", "FailedPrecondition"},
+		"other tags, which Azure refused": {objects.NewVolume(asked(tagged), held, begun), 1 << 30, operation.Updated{
+			Generation:      2,
+			RefusedSettings: azure,
+		}, "", "InvalidArgument"},
+		"a size that was requested later": {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 1}, "",
+			""},
+		"a disk without a primary": {objects.NewVolume(grow, begun), 1 << 30, operation.Updated{Generation: 2}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			job := operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Begun: test.volume.Status.Operation, Truth: operation.Truth{
-				Disk: sharedDisk(test.sizeBytes), Update: &test.updated,
-			}}
-			is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: test.volume, Job: job}).Status
-			if got := kindOf(is.RefusedCapacity); got != test.wantCapacity || is.SizeBytes != test.sizeBytes || is.State != apiv1.VolumeCreated {
-				t.Errorf("got %s with %d bytes, and the size refused as %q; want %s, %d, %q", is.State, is.SizeBytes, got, apiv1.VolumeCreated, test.sizeBytes, test.wantCapacity)
+			job := operation.Job{
+				Work:  operation.WorkUpdateDisk,
+				Phase: operation.PhaseEnded,
+				Ended: objects.Now,
+				Begun: test.volume.Status.Operation,
+				Truth: operation.Truth{
+					Disk: sharedDisk(test.sizeBytes), Update: &test.updated,
+				},
+			}
+			is := disk.Next(disk.Input{
+				Now:          objects.Now,
+				HasFinalizer: true,
+				Volume:       test.volume,
+				Job:          job,
+			}).Status
+			if got := kindOf(is.RefusedCapacity); got != test.wantCapacity || is.SizeBytes != test.sizeBytes ||
+				is.State != apiv1.VolumeCreated {
+				t.Errorf("got %s with %d bytes, and the size refused as %q; want %s, %d, %q", is.State, is.SizeBytes, got,
+					apiv1.VolumeCreated, test.sizeBytes, test.wantCapacity)
 			}
 			if got := kindOf(is.RefusedSettings); got != test.wantSettings {
 				t.Errorf("got the parameters refused as %q, want %q", got, test.wantSettings)
@@ -361,14 +668,20 @@ func TestChangeNamesWhatDiffersAndNothingElse(t *testing.T) {
 		v.Status.Applied.NetworkAccessPolicy, v.Status.Applied.DiskAccessID = "AllowPrivate", "/id"
 	})
 	current := &provisioner.Disk{SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{
-		SKUName: "Premium_LRS", NetworkAccessPolicy: "AllowPrivate", PublicNetworkAccess: "Disabled", DiskAccessID: "/id",
-		Tags: map[string]string{"gone": "1", "kept": "1", "foreign": "own"},
+		SKUName:             "Premium_LRS",
+		NetworkAccessPolicy: "AllowPrivate",
+		PublicNetworkAccess: "Disabled",
+		DiskAccessID:        "/id",
+		Tags:                map[string]string{"gone": "1", "kept": "1", "foreign": "own"},
 	}}
 	c := disk.ChangeOf(v, current, false)
 	all := c.All()
 	got, want := all.Apply(current.DiskSettings), provisioner.DiskSettings{
-		SKUName: "Premium_LRS", DiskIOPSReadWrite: &iops, NetworkAccessPolicy: "DenyAll", PublicNetworkAccess: "Disabled",
-		Tags: map[string]string{"kept": "2", "new": "3", "foreign": "own"},
+		SKUName:             "Premium_LRS",
+		DiskIOPSReadWrite:   &iops,
+		NetworkAccessPolicy: "DenyAll",
+		PublicNetworkAccess: "Disabled",
+		Tags:                map[string]string{"kept": "2", "new": "3", "foreign": "own"},
 	}
 	if !equality.Semantic.DeepEqual(got, want) || all.SizeBytes != 2<<30 || c.Applied.Generation != 2 {
 		t.Fatalf("got %+v of %+v, want %+v", got, all, want)
@@ -385,12 +698,21 @@ func TestATagThatIsRemovedAloneIsRemovedFromTheDisk(t *testing.T) {
 	v := objects.NewVolume(asked(func(*apiv1.AzVolumeSpec) {}), func(v *apiv1.AzVolume) {
 		v.Spec.Disk.Tags, v.Status.Applied.Tags = map[string]string{"kept": "1"}, map[string]string{"gone": "1", "kept": "1"}
 	})
-	current := &provisioner.Disk{SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"gone": "1", "kept": "1", "foreign": "own"}}}
+	current := &provisioner.Disk{
+		SizeBytes: 1 << 30,
+		DiskSettings: provisioner.DiskSettings{
+			SKUName: "Premium_LRS",
+			Tags:    map[string]string{"gone": "1", "kept": "1", "foreign": "own"},
+		},
+	}
 	c := disk.ChangeOf(v, current, false)
 	if c.Settings == nil {
 		t.Fatal("got no change of the disk, want one that removes the tag")
 	}
-	if got, want := c.Settings.Apply(current.DiskSettings).Tags, map[string]string{"kept": "1", "foreign": "own"}; !maps.Equal(got, want) {
+	if got, want := c.Settings.Apply(current.DiskSettings).Tags, map[string]string{
+		"kept":    "1",
+		"foreign": "own",
+	}; !maps.Equal(got, want) {
 		t.Fatalf("got tags %v, want %v", got, want)
 	}
 }
@@ -415,7 +737,11 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(asked(otherTier), objects.Owned("a", 1, apiv1.OwnershipHeld))
-	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"}}, false)
+	c := disk.ChangeOf(v, &provisioner.Disk{
+		SizeBytes:    1 << 30,
+		AttachedTo:   []string{"/vm/a"},
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"},
+	}, false)
 	if c.Settings != nil || c.Applied == nil || c.Applied.Tier != "P30" {
 		t.Fatalf("%+v", c)
 	}
@@ -423,12 +749,16 @@ func TestChangeWhoseAnswerWasLostIsTakenForMade(t *testing.T) {
 
 func TestChangeThatWasSetBackBeforeItsAnswerIsUndoneOrKnown(t *testing.T) {
 	t.Parallel()
-	v, current := objects.NewVolume(), &provisioner.Disk{SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{SKUName: "StandardSSD_LRS"}}
+	v, current := objects.NewVolume(), &provisioner.Disk{
+		SizeBytes:    1 << 30,
+		DiskSettings: provisioner.DiskSettings{SKUName: "StandardSSD_LRS"},
+	}
 	if c := disk.ChangeOf(v, current, false); c.Settings != nil || c.Applied != nil {
 		t.Errorf("a change that a user made at Azure does not remain: got %+v", c)
 	}
 	c := disk.ChangeOf(v, current, true)
-	if c.Settings == nil || c.Settings.To.SKUName != "Premium_LRS" || c.Settings.From.SKUName != "StandardSSD_LRS" || c.Applied.SKUName != "Premium_LRS" {
+	if c.Settings == nil || c.Settings.To.SKUName != "Premium_LRS" || c.Settings.From.SKUName != "StandardSSD_LRS" ||
+		c.Applied.SKUName != "Premium_LRS" {
 		t.Errorf("it is not undone: %+v", c)
 	}
 	current.AttachedTo = []string{"/vm/a"}
@@ -440,9 +770,14 @@ func TestChangeThatWasSetBackBeforeItsAnswerIsUndoneOrKnown(t *testing.T) {
 func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
 	t.Parallel()
 	more := func(v *apiv1.AzVolume) { v.Spec.Disk.NetworkAccessPolicy = "AllowAll" }
-	current := &provisioner.Disk{SizeBytes: 1 << 30, AttachedTo: []string{"/vm/a"}, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"}}
+	current := &provisioner.Disk{
+		SizeBytes:    1 << 30,
+		AttachedTo:   []string{"/vm/a"},
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"},
+	}
 	c := disk.ChangeOf(objects.NewVolume(asked(otherTier), more, objects.Owned("a", 1, apiv1.OwnershipHeld)), current, false)
-	if c.Settings == nil || c.Settings.From.Tier != c.Settings.To.Tier || c.Settings.To.NetworkAccessPolicy != "AllowAll" || c.Before.Tier != "P30" {
+	if c.Settings == nil || c.Settings.From.Tier != c.Settings.To.Tier || c.Settings.To.NetworkAccessPolicy != "AllowAll" ||
+		c.Before.Tier != "P30" {
 		t.Fatalf("%+v", c)
 	}
 	// What is left out because a node uses the disk does not take the rest with it.
@@ -456,7 +791,10 @@ func TestPartOfAChangeWhoseAnswerWasLostIsKeptWhenMoreIsAskedFor(t *testing.T) {
 func TestSettingsWithoutARecordAreComparedWithTheDisk(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(notShared, neverRecorded, func(v *apiv1.AzVolume) { v.Spec.Disk.Tags = map[string]string{"a": "b"} })
-	c := disk.ChangeOf(v, &provisioner.Disk{SizeBytes: 1 << 30, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}}}, false)
+	c := disk.ChangeOf(v, &provisioner.Disk{
+		SizeBytes:    1 << 30,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"a": "b", "c": "d"}},
+	}, false)
 	if c.Settings != nil || c.Applied == nil {
 		t.Fatalf("%+v", c)
 	}
@@ -465,18 +803,43 @@ func TestSettingsWithoutARecordAreComparedWithTheDisk(t *testing.T) {
 func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(notShared, func(v *apiv1.AzVolume) {
-		v.Status.Conversion = &apiv1.Conversion{Percent: 10, StartTime: *objects.Ago(2 * time.Hour), Time: *objects.Ago(5 * time.Minute)}
+		v.Status.Conversion = &apiv1.Conversion{
+			Percent:   10,
+			StartTime: *objects.Ago(2 * time.Hour),
+			Time:      *objects.Ago(5 * time.Minute),
+		}
 	})
-	step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v})
+	step := disk.Next(disk.Input{
+		Now:          objects.Now,
+		HasFinalizer: true,
+		Volume:       v,
+	})
 	if step.Start != operation.WorkNone || step.RequeueAfter != 5*time.Minute {
 		t.Fatalf("%+v", step)
 	}
-	step = disk.Next(disk.Input{Now: objects.Now.Add(5 * time.Minute), HasFinalizer: true, Volume: v})
+	step = disk.Next(disk.Input{
+		Now:          objects.Now.Add(5 * time.Minute),
+		HasFinalizer: true,
+		Volume:       v,
+	})
 	if step.Start != operation.WorkReadDisk || step.Status.State != apiv1.VolumeCreated {
 		t.Fatalf("%+v", step)
 	}
-	done := operation.Job{Work: operation.WorkReadDisk, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: operation.Truth{Disk: &provisioner.Disk{CompletionPercent: 100, DiskSettings: provisioner.DiskSettings{SKUName: "PremiumV2_LRS"}}}}
-	step = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: done})
+	done := operation.Job{
+		Work:  operation.WorkReadDisk,
+		Phase: operation.PhaseEnded,
+		Ended: objects.Now,
+		Truth: operation.Truth{Disk: &provisioner.Disk{
+			CompletionPercent: 100,
+			DiskSettings:      provisioner.DiskSettings{SKUName: "PremiumV2_LRS"},
+		}},
+	}
+	step = disk.Next(disk.Input{
+		Now:          objects.Now,
+		HasFinalizer: true,
+		Volume:       v,
+		Job:          done,
+	})
 	if step.Status.Conversion != nil || step.Reason != disk.ReasonConverted {
 		t.Fatalf("%+v", step)
 	}
@@ -492,8 +855,10 @@ func TestCachingOfWhatTheDiskIsNow(t *testing.T) {
 		"as chosen":             {objects.NewVolume(cached), "ReadOnly"},
 		"shared":                {objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.CachingMode = "ReadOnly" }), "None"},
 		"grown beyond 4095 GiB": {objects.NewVolume(cached, func(v *apiv1.AzVolume) { v.Status.SizeBytes = 4096 << 30 }), "None"},
-		"converted":             {objects.NewVolume(cached, asked(larger), func(v *apiv1.AzVolume) { v.Status.Applied.SKUName = "PremiumV2_LRS" }), "None"},
-		"not converted yet":     {objects.NewVolume(cached, asked(func(s *apiv1.AzVolumeSpec) { s.Disk.SKUName = "PremiumV2_LRS" })), "ReadOnly"},
+		"converted": {objects.NewVolume(cached, asked(larger),
+			func(v *apiv1.AzVolume) { v.Status.Applied.SKUName = "PremiumV2_LRS" }), "None"},
+		"not converted yet": {objects.NewVolume(cached,
+			asked(func(s *apiv1.AzVolumeSpec) { s.Disk.SKUName = "PremiumV2_LRS" })), "ReadOnly"},
 	} {
 		if got := disk.Caching(test.volume); got != test.want {
 			t.Errorf("%s: %s", name, got)

@@ -1,5 +1,5 @@
-// Package failover decides the next step for a node that is lost or down: which volumes are fenced, which pods
-// are deleted, and which taints the Node gets.
+// Package failover decides the next step for a node that is lost or down: which volumes are fenced,
+// which pods are deleted, and which taints the Node gets.
 package failover
 
 import (
@@ -16,23 +16,27 @@ import (
 // Input is what the next step of a node's failover is decided from.
 type Input struct {
 	NodeName string
-	// Judgement says whether new decisions to fence may be taken. Those that were taken are carried through without it.
+	// Judgement says whether new decisions to fence may be taken. Those that were taken are carried
+	// through without it.
 	Health nodehealth.Judgement
-	// Heard says that this process itself has heard of the node: a new process takes every node for alive at first.
+	// Heard says that this process itself has heard of the node: a new process takes every node for
+	// alive at first.
 	Heard bool
-	// Unresponsive says that the node has not answered a request in time; see reservation.Unresponsive.
+	// Unresponsive says that the node has not answered a request in time; see
+	// reservation.Unresponsive.
 	Unresponsive bool
 	// OutOfServiceTaint allows the taint of that name if the VM is proved down.
 	OutOfServiceTaint bool
 	// Node and DriverNode are nil if they do not exist.
 	Node       *corev1.Node
 	DriverNode *apiv1.AzDriverNode
-	// Volumes that the node holds: those of which it has the ownership, and the multi-node volumes of which it is a
-	// primary.
+	// Volumes that the node holds: those of which it has the ownership, and the multi-node volumes
+	// of which it is a primary.
 	Volumes []Volume
 	// Pods on the node that have not ended.
 	Pods []Pod
-	// SchedulerPods are the running pods on the node that advise kube-scheduler: the driver's webhook and extender.
+	// SchedulerPods are the running pods on the node that advise kube-scheduler: the driver's
+	// webhook and extender.
 	SchedulerPods []*corev1.Pod
 }
 
@@ -53,8 +57,9 @@ func (v Volume) Epoch() int64 {
 	return v.Volume.Status.Primary.Epoch
 }
 
-// Decided says whether the decision to fence the node from the volume, because the node was lost, is written down.
-// For a multi-node volume the finalizer says so: the deletion that follows is part of what is carried out.
+// Decided says whether the decision to fence the node from the volume, because the node was lost,
+// is written down. For a multi-node volume the finalizer says so: the deletion that follows is part
+// of what is carried out.
 func (v Volume) Decided(node string) bool {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return v.Attachment != nil && ownership.FenceDecided(v.Attachment)
@@ -70,15 +75,17 @@ func (v Volume) Proof() *apiv1.ReleaseProof {
 	return v.Attachment.Status.Proof
 }
 
-// misfit says whether the attachment of a volume that is being fenced is not in the state that the fence needs,
-// because the process that wrote the decision died before it could correct it: the attachment is not the primary of
-// the current epoch, or, for a multi-node volume, is not being deleted. Then no component would establish a proof.
+// misfit says whether the attachment of a volume that is being fenced is not in the state that the
+// fence needs, because the process that wrote the decision died before it could correct it: the
+// attachment is not the primary of the current epoch, or, for a multi-node volume, is not being
+// deleted. Then no component would establish a proof.
 func (v Volume) misfit() bool {
 	a := v.Attachment
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return a.DeletionTimestamp == nil
 	}
-	return a == nil || (a.DeletionTimestamp == nil && v.Proof() == nil && (a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch < v.Epoch()))
+	return a == nil || (a.DeletionTimestamp == nil && v.Proof() == nil &&
+		(a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch < v.Epoch()))
 }
 
 // TaintChange is what to do about a taint.
@@ -91,26 +98,30 @@ const (
 	TaintRemove TaintChange = "Remove"
 )
 
-// Step is the next step of a node's failover. All of it can be done at once, in the order of the fields.
+// Step is the next step of a node's failover. All of it can be done at once, in the order of the
+// fields.
 type Step struct {
-	// Fence are the volumes for which to write the decision: the node is fenced from them, and the decision is not
-	// revoked.
+	// Fence are the volumes for which to write the decision: the node is fenced from them, and the
+	// decision is not revoked.
 	Fence []Volume
-	// Repair are volumes whose attachment must become the primary of the current epoch, or must be deleted, so that
-	// there can be a proof.
+	// Repair are volumes whose attachment must become the primary of the current epoch, or must be
+	// deleted, so that there can be a proof.
 	Repair []Volume
 	// KeptPod are the pods whose volumes stay with the node, and why.
 	LeftAlone []KeptPod
-	// Quarantine and Unresponsive are about the taints that keep new pods away, OutOfService about Kubernetes' own.
+	// Quarantine and Unresponsive are about the taints that keep new pods away, OutOfService about
+	// Kubernetes' own.
 	Quarantine, Unresponsive, OutOfService TaintChange
-	// Unserve are the pods to delete by force so that they leave their Service: a scheduler that still calls them waits
-	// in vain, or is advised by what they knew before they were cut off. They have no state.
+	// Unserve are the pods to delete by force so that they leave their Service: a scheduler that
+	// still calls them waits in vain, or is advised by what they knew before they were cut off.
+	// They have no state.
 	Unserve []*corev1.Pod
 	// Delete are the pods to delete.
 	Delete []PodDeletion
 	// Prune are the volumes to remove from the Node's status.volumesInUse.
 	Prune []Volume
-	// Unblocked are the fenced volumes for which nothing on the node prevents the unpublish any more.
+	// Unblocked are the fenced volumes for which nothing on the node prevents the unpublish any
+	// more.
 	Unblocked []Volume
 	// Proven are the fenced volumes with a proof, Waiting those without.
 	Proven, Waiting []Volume
@@ -121,7 +132,8 @@ type Step struct {
 // PodDeletion is a pod to be deleted.
 type PodDeletion struct {
 	Pod *corev1.Pod
-	// Force deletes the pod without the kubelet. Without it the kubelet, which is running, ends the pod.
+	// Force deletes the pod without the kubelet. Without it the kubelet, which is running, ends the
+	// pod.
 	Force bool
 	// Volumes of this driver that it uses.
 	Volumes []string
@@ -131,7 +143,8 @@ type PodDeletion struct {
 //
 //	held ──(lost, may be fenced)──▶ decided ──(Azure)──▶ proven ──▶ pods deleted ──▶ volumesInUse pruned ──▶ Unpublish
 //
-// New decisions need a node that is Lost or Down now. What was decided is carried out in any state of the node.
+// New decisions need a node that is Lost or Down now. What was decided is carried out in any state
+// of the node.
 func Next(in Input) Step {
 	f := newFailover(in)
 	f.judgePods()
@@ -164,8 +177,14 @@ type decision struct {
 
 func newFailover(in Input) *decision {
 	f := &decision{
-		in: in, begins: in.Health.Fence(), alive: in.Health.State == nodehealth.Healthy && in.Heard && !in.Unresponsive, held: map[string]Volume{},
-		decided: map[string]bool{}, proven: map[string]bool{}, kept: map[string]bool{}, users: map[string]int{},
+		in:      in,
+		begins:  in.Health.Fence(),
+		alive:   in.Health.State == nodehealth.Healthy && in.Heard && !in.Unresponsive,
+		held:    map[string]Volume{},
+		decided: map[string]bool{},
+		proven:  map[string]bool{},
+		kept:    map[string]bool{},
+		users:   map[string]int{},
 	}
 	for _, v := range in.Volumes {
 		name := v.Volume.Name
@@ -185,8 +204,8 @@ func newFailover(in Input) *decision {
 	return f
 }
 
-// free says that the node can no longer write to the volume, or does not hold it. A volume that the node does not
-// hold because this driver never published it is handled by Pod.hold.
+// free says that the node can no longer write to the volume, or does not hold it. A volume that the
+// node does not hold because this driver never published it is handled by Pod.hold.
 func (f *decision) free(volume string) bool {
 	_, held := f.held[volume]
 	return !held || f.proven[volume]
@@ -230,7 +249,8 @@ func (f *decision) taints() {
 	quarantined := nodehealth.HasTaint(n, apiv1.TaintNodeLost)
 	switch {
 	case !quarantined && (concerns && !f.alive || len(f.decided) > 0):
-		// Also on a node that is Ready again: a new pod would be deleted, and while there are new pods Kubernetes does not unpublish the volume.
+		// Also on a node that is Ready again: a new pod would be deleted, and while there are new
+		// pods Kubernetes does not unpublish the volume.
 		f.step.Quarantine = TaintAdd
 	case quarantined && back && len(f.decided) == 0:
 		f.step.Quarantine = TaintRemove
@@ -240,12 +260,14 @@ func (f *decision) taints() {
 	switch {
 	case ours && back:
 		f.step.OutOfService = TaintRemove
-	case f.in.OutOfServiceTaint && f.begins && concerns && f.provedDown() && !f.optedOut() && !nodehealth.HasTaint(n, corev1.TaintNodeOutOfService):
+	case f.in.OutOfServiceTaint && f.begins && concerns && f.provedDown() && !f.optedOut() &&
+		!nodehealth.HasTaint(n, corev1.TaintNodeOutOfService):
 		f.step.OutOfService = TaintAdd
 	}
 }
 
-// unresponsive is about the taint of a node that does not answer. back says that the node is alive and Ready.
+// unresponsive is about the taint of a node that does not answer. back says that the node is alive
+// and Ready.
 func (f *decision) unresponsive(back bool) TaintChange {
 	tainted := nodehealth.HasTaint(f.in.Node, apiv1.TaintNodeUnresponsive)
 	switch {
@@ -257,8 +279,8 @@ func (f *decision) unresponsive(back bool) TaintChange {
 	return TaintAsIs
 }
 
-// provedDown says that Azure reports the VM as down: as the state of the VM, or as the proof of a volume of a node
-// that is still lost.
+// provedDown says that Azure reports the VM as down: as the state of the VM, or as the proof of a
+// volume of a node that is still lost.
 func (f *decision) provedDown() bool {
 	if f.in.Health.State != nodehealth.Lost {
 		return f.in.Health.State == nodehealth.Down
@@ -266,17 +288,18 @@ func (f *decision) provedDown() bool {
 	return slices.ContainsFunc(f.step.Proven, func(v Volume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
 }
 
-// AdvisesScheduler says whether a pod is one of the driver's that advise kube-scheduler, by the labels of the chart.
+// AdvisesScheduler says whether a pod is one of the driver's that advise kube-scheduler, by the
+// labels of the chart.
 func AdvisesScheduler(pod *corev1.Pod) bool {
 	return pod.Labels["app.kubernetes.io/name"] == "azuredisk" && pod.Labels["app.kubernetes.io/component"] == "scheduler"
 }
 
-// OutOfServiceValue is the value of the out-of-service taints that the driver sets. Kubernetes uses the key alone, so
-// the value may name the driver.
+// OutOfServiceValue is the value of the out-of-service taints that the driver sets. Kubernetes uses
+// the key alone, so the value may name the driver.
 const OutOfServiceValue = apiv1.GroupName
 
-// OurOutOfServiceTaint says whether the Node has an out-of-service taint that the driver has set, even if the
-// AzDriverNode that recorded it is lost.
+// OurOutOfServiceTaint says whether the Node has an out-of-service taint that the driver has set,
+// even if the AzDriverNode that recorded it is lost.
 func OurOutOfServiceTaint(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == corev1.TaintNodeOutOfService && t.Value == OutOfServiceValue

@@ -28,7 +28,8 @@ type PodVolume struct {
 	OptedOut bool
 	// Unknown says that its PersistentVolumeClaim or its PersistentVolume was not found.
 	Unknown bool
-	// NeverPublished says that the node may use it without a record of this driver; see ownership.NeverPublished.
+	// NeverPublished says that the node may use it without a record of this driver; see
+	// ownership.NeverPublished.
 	NeverPublished bool
 }
 
@@ -43,7 +44,8 @@ const (
 	HoldNoOwner HoldReason = "NoOwner"
 	// HoldDaemonSet: its owner would re-create it on the same node.
 	HoldDaemonSet HoldReason = "DaemonSet"
-	// HoldForeignVolume: it may be writing to a volume that this driver cannot fence, or cannot fence yet.
+	// HoldForeignVolume: it may be writing to a volume that this driver cannot fence, or cannot
+	// fence yet.
 	HoldForeignVolume HoldReason = "ForeignVolume"
 	// HoldUnknownVolume: it is not known which volume it uses.
 	HoldUnknownVolume HoldReason = "UnknownVolume"
@@ -53,8 +55,10 @@ const (
 	HoldMassLoss HoldReason = "MassLoss"
 )
 
-// OptOutEnds says, for the user, why a volume is fenced although its PersistentVolumeClaim opts out of failover.
-const OptOutEnds = "the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + " of its claim keeps the driver from deleting a pod, and from taking the volume from a pod; " +
+// OptOutEnds says, for the user, why a volume is fenced although its PersistentVolumeClaim opts out
+// of failover.
+const OptOutEnds = "the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
+	" of its claim keeps the driver from deleting a pod, and from taking the volume from a pod; " +
 	"no pod on that node uses the volume any more"
 
 // optOutAdvice ends the message about a pod that opted out.
@@ -84,15 +88,16 @@ func (p Pod) ours() []string {
 	return names
 }
 
-// hold says why a pod must be left alone because of itself. down says that the VM is proved down: then nothing runs
-// on it any more.
+// hold says why a pod must be left alone because of itself. down says that the VM is proved down:
+// then nothing runs on it any more.
 func (p Pod) hold(down bool) (HoldReason, string) {
 	if OptedOut(p.Pod.Annotations) {
 		return HoldOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
 	}
 	for _, v := range p.Volumes {
 		if v.OptedOut {
-			return HoldOptOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
+			return HoldOptOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
+				optOutAdvice
 		}
 	}
 	if down {
@@ -115,7 +120,8 @@ func (p Pod) hold(down bool) (HoldReason, string) {
 		case v.Unknown:
 			return HoldUnknownVolume, v.Name + " was not found"
 		default:
-			return HoldForeignVolume, v.Name + " is writable and belongs to another driver, so this driver cannot fence a node from it"
+			return HoldForeignVolume, v.Name +
+				" is writable and belongs to another driver, so this driver cannot fence a node from it"
 		}
 	}
 	return "", ""
@@ -143,8 +149,8 @@ func (f *decision) optedOut() bool {
 	})
 }
 
-// judgePods finds the pods that must be left alone. The volumes of such a pod remain with the node; then the other
-// pods that use these volumes must be left alone too, with their volumes, and so on.
+// judgePods finds the pods that must be left alone. The volumes of such a pod remain with the node;
+// then the other pods that use these volumes must be left alone too, with their volumes, and so on.
 func (f *decision) judgePods() {
 	f.leave = make([]HoldReason, len(f.in.Pods))
 	messages := make([]string, len(f.in.Pods))
@@ -172,10 +178,18 @@ func (f *decision) judgePods() {
 	for i, p := range f.in.Pods {
 		switch {
 		case f.leave[i] != "" && f.concerned(p):
-			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{Pod: p.Pod, Reason: f.leave[i], Message: messages[i], Volumes: f.keptOf(p)})
+			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
+				Pod:     p.Pod,
+				Reason:  f.leave[i],
+				Message: messages[i],
+				Volumes: f.keptOf(p),
+			})
 		case f.leave[i] == "" && f.in.Health.Guarded() && len(f.undecided(p)) > 0:
 			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
-				Pod: p.Pod, Reason: HoldMassLoss, Message: f.in.Health.HeldBack + massLossAdvice, Volumes: f.undecided(p),
+				Pod:     p.Pod,
+				Reason:  HoldMassLoss,
+				Message: f.in.Health.HeldBack + massLossAdvice,
+				Volumes: f.undecided(p),
 			})
 		}
 	}
@@ -189,7 +203,8 @@ func (f *decision) undecided(p Pod) []string {
 	})
 }
 
-// keep records that the volumes of a pod remain with the node, except those for which a fence was decided before.
+// keep records that the volumes of a pod remain with the node, except those for which a fence was
+// decided before.
 func (f *decision) keep(p Pod) {
 	for _, name := range p.ours() {
 		if _, held := f.held[name]; held && !f.decided[name] {
@@ -202,7 +217,8 @@ func (f *decision) keptOf(p Pod) []string {
 	return slices.DeleteFunc(p.ours(), func(name string) bool { return !f.kept[name] })
 }
 
-// concerned says that the failover is about the pod: it uses a volume that is being fenced, or the node is lost now.
+// concerned says that the failover is about the pod: it uses a volume that is being fenced, or the
+// node is lost now.
 func (f *decision) concerned(p Pod) bool {
 	ours := p.ours()
 	return len(ours) > 0 && (f.begins || slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] }))
@@ -216,12 +232,17 @@ func (f *decision) pods() {
 		}
 		ours := p.ours()
 		if !slices.ContainsFunc(ours, func(name string) bool { return !f.free(name) }) {
-			f.step.Delete = append(f.step.Delete, PodDeletion{Pod: p.Pod, Force: true, Volumes: ours})
+			f.step.Delete = append(f.step.Delete, PodDeletion{
+				Pod:     p.Pod,
+				Force:   true,
+				Volumes: ours,
+			})
 			continue
 		}
-		// The node is Ready again before the fence of all of the pod's volumes was complete. The pod has lost some of
-		// them permanently; its kubelet ends it, and unmounts the others.
-		if f.alive && p.Pod.DeletionTimestamp == nil && !slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] && !f.proven[name] }) {
+		// The node is Ready again before the fence of all of the pod's volumes was complete. The
+		// pod has lost some of them permanently; its kubelet ends it, and unmounts the others.
+		if f.alive && p.Pod.DeletionTimestamp == nil &&
+			!slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] && !f.proven[name] }) {
 			f.step.Delete = append(f.step.Delete, PodDeletion{Pod: p.Pod, Volumes: ours})
 		}
 	}

@@ -17,14 +17,17 @@ import (
 
 // randomFailover draws a node with up to five volumes and six pods.
 func randomFailover(t *rapid.T) failover.Input {
-	judgement := nodehealth.Judgement{State: rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t, "judgement")}
+	judgement := nodehealth.Judgement{State: rapid.SampledFrom(
+		[]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t,
+		"judgement")}
 	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
 		judgement.HeldBack, judgement.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
 	}
 	stages := [][]func(*failover.Volume){
 		{}, {}, {isDecided}, {isDecided, hasProof(apiv1.ProofDetached)}, {isDecided, hasProof(apiv1.ProofVMDown)},
 		{isUnpublished}, {isUnpublished, hasProof(apiv1.ProofUnstaged)},
-		{isMultiNode}, {isMultiNode, isMarked}, {isMultiNode, isMarked, hasProof(apiv1.ProofDetached)}, {isMultiNode, isFencedAttachment}, {isMultiNode, hasProof(apiv1.ProofDetached), isFencedAttachment},
+		{isMultiNode}, {isMultiNode, isMarked}, {isMultiNode, isMarked, hasProof(apiv1.ProofDetached)},
+		{isMultiNode, isFencedAttachment}, {isMultiNode, hasProof(apiv1.ProofDetached), isFencedAttachment},
 	}
 	var list []failover.Volume
 	for i := range rapid.IntRange(0, 5).Draw(t, "volumes") {
@@ -34,7 +37,8 @@ func randomFailover(t *rapid.T) failover.Input {
 	in.Heard = rapid.Bool().Draw(t, "heard")
 	in.Unresponsive = rapid.IntRange(0, 5).Draw(t, "unresponsive") == 0
 	in.OutOfServiceTaint = rapid.Bool().Draw(t, "taint")
-	in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(corev1.UniqueVolumeName) bool { return rapid.Bool().Draw(t, "pruned") })
+	in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse,
+		func(corev1.UniqueVolumeName) bool { return rapid.Bool().Draw(t, "pruned") })
 	if rapid.Bool().Draw(t, "tainted") {
 		hasTaint(apiv1.TaintNodeLost)(&in)
 	}
@@ -42,9 +46,20 @@ func randomFailover(t *rapid.T) failover.Input {
 		oursIsRecorded(&in)
 	}
 	quirks := []func(*failover.Pod){
-		func(*failover.Pod) {}, func(*failover.Pod) {}, func(*failover.Pod) {}, unowned, optsOut, beingDeleted, ownedBy("DaemonSet"),
-		also(failover.PodVolume{Name: "nfs"}), also(failover.PodVolume{Name: "nfs", ReadOnly: true}), also(failover.PodVolume{Name: "x", Unknown: true}),
-		also(failover.PodVolume{Name: "claim", Volume: "elsewhere"}), also(failover.PodVolume{Name: "claim", Volume: "old", NeverPublished: true}),
+		func(*failover.Pod) {}, func(*failover.Pod) {}, func(*failover.Pod) {}, unowned, optsOut, beingDeleted,
+		ownedBy("DaemonSet"),
+		also(failover.PodVolume{Name: "nfs"}), also(failover.PodVolume{
+			Name:     "nfs",
+			ReadOnly: true,
+		}), also(failover.PodVolume{Name: "x", Unknown: true}),
+		also(failover.PodVolume{
+			Name:   "claim",
+			Volume: "elsewhere",
+		}), also(failover.PodVolume{
+			Name:           "claim",
+			Volume:         "old",
+			NeverPublished: true,
+		}),
 	}
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
 		var used []string
@@ -53,7 +68,8 @@ func randomFailover(t *rapid.T) failover.Input {
 				used = append(used, v.Volume.Name)
 			}
 		}
-		in.Pods = append(in.Pods, using(fmt.Sprintf("p%d", i), used, rapid.SampledFrom(quirks).Draw(t, "quirk"), rapid.SampledFrom(quirks).Draw(t, "quirk")))
+		in.Pods = append(in.Pods, using(fmt.Sprintf("p%d", i), used, rapid.SampledFrom(quirks).Draw(t, "quirk"),
+			rapid.SampledFrom(quirks).Draw(t, "quirk")))
 	}
 	return in
 }
@@ -108,7 +124,8 @@ func TestFailoverLaws(t *testing.T) {
 			for _, p := range in.Pods {
 				for _, other := range in.Volumes {
 					name := other.Volume.Name
-					if uses(p, v.Volume.Name) && uses(p, name) && unproven[name] && !decided[name] && !slices.ContainsFunc(step.Fence, func(f failover.Volume) bool { return f.Volume.Name == name }) {
+					if uses(p, v.Volume.Name) && uses(p, name) && unproven[name] && !decided[name] &&
+						!slices.ContainsFunc(step.Fence, func(f failover.Volume) bool { return f.Volume.Name == name }) {
 						t.Fatalf("%s loses %s and keeps %s: %s", p.Pod.Name, v.Volume.Name, name, line)
 					}
 				}
@@ -122,17 +139,19 @@ func TestFailoverLaws(t *testing.T) {
 				t.Fatalf("%s is pruned and in use: %s", v.Volume.Name, line)
 			}
 		}
-		if in.Health.State == nodehealth.Healthy && in.Heard && (step.Quarantine == failover.TaintAdd && len(decided) == 0 || step.OutOfService == failover.TaintAdd) {
+		if in.Health.State == nodehealth.Healthy && in.Heard &&
+			(step.Quarantine == failover.TaintAdd && len(decided) == 0 || step.OutOfService == failover.TaintAdd) {
 			t.Fatalf("a node that is alive is tainted: %s", line)
 		}
-		if step.OutOfService == failover.TaintAdd && (!in.OutOfServiceTaint || in.Health.State != nodehealth.Down && in.Health.State != nodehealth.Lost) {
+		if step.OutOfService == failover.TaintAdd &&
+			(!in.OutOfServiceTaint || in.Health.State != nodehealth.Down && in.Health.State != nodehealth.Lost) {
 			t.Fatalf("the out-of-service taint without proof: %s", line)
 		}
 	})
 }
 
-// TestFailoverEnds does step after step, while the platform gives the proofs, until no step remains that could be
-// done.
+// TestFailoverEnds does step after step, while the platform gives the proofs, until no step remains
+// that could be done.
 func TestFailoverEnds(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -151,7 +170,8 @@ func TestFailoverEnds(t *testing.T) {
 		}
 		if in.Health.Fence() {
 			for _, v := range in.Volumes {
-				if !v.Decided("n") && v.Proof() == nil && !slices.ContainsFunc(in.Pods, func(p failover.Pod) bool { return uses(p, v.Volume.Name) }) {
+				if !v.Decided("n") && v.Proof() == nil &&
+					!slices.ContainsFunc(in.Pods, func(p failover.Pod) bool { return uses(p, v.Volume.Name) }) {
 					t.Fatalf("volume %s was forgotten", v.Volume.Name)
 				}
 			}
@@ -177,7 +197,8 @@ func taken(in failover.Input, step failover.Step) failover.Input {
 		return slices.ContainsFunc(step.Delete, func(d failover.PodDeletion) bool { return d.Pod == p.Pod })
 	})
 	for _, v := range step.Prune {
-		in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse, func(n corev1.UniqueVolumeName) bool { return n == v.InUse })
+		in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse,
+			func(n corev1.UniqueVolumeName) bool { return n == v.InUse })
 	}
 	taint := func(key string, what failover.TaintChange) {
 		switch what {

@@ -12,11 +12,16 @@ var vmID = regexp.MustCompile(`^(?i:/subscriptions/)[\w-]+(?i:/resourceGroups/)[
 
 func FuzzIsVM(f *testing.F) {
 	for _, seed := range []string{
-		vms + "virtualMachines/a", vms + "VIRTUALMACHINES/A.b-c_9", vms + "virtualMachineScaleSets/set/virtualMachines/7", vms + "virtualMachines/a/",
-		vms + "virtualMachines/.a", vms + "virtualMachines/%62", vms + "virtualMachines/", vms + "disks/a", vms + "virtualMachines/a/extensions/b", vms + "virtualMachines/é",
-		"/subscriptions/s-1/resourceGroups/g.(é)_½/providers/Microsoft.Compute/virtualMachines/a", "/subscriptions/s/resourceGroups/.g/providers/Microsoft.Compute/virtualMachines/a",
-		"/subscriptions/s/resourceGroups/\xff/providers/Microsoft.Compute/virtualMachines/a", "/subscriptions/é/resourceGroups/g/providers/MicrosoftXCompute/virtualMachines/a",
-		"/ſubscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a", "x" + vms + "virtualMachines/a", "", "////////", "//////////",
+		vms + "virtualMachines/a", vms + "VIRTUALMACHINES/A.b-c_9", vms + "virtualMachineScaleSets/set/virtualMachines/7",
+		vms + "virtualMachines/a/",
+		vms + "virtualMachines/.a", vms + "virtualMachines/%62", vms + "virtualMachines/", vms + "disks/a",
+		vms + "virtualMachines/a/extensions/b", vms + "virtualMachines/é",
+		"/subscriptions/s-1/resourceGroups/g.(é)_½/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/s/resourceGroups/.g/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/s/resourceGroups/\xff/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/é/resourceGroups/g/providers/MicrosoftXCompute/virtualMachines/a",
+		"/ſubscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a", "x" + vms + "virtualMachines/a", "",
+		"////////", "//////////",
 	} {
 		f.Add(seed)
 	}

@@ -1,5 +1,5 @@
-// Package identity decides which VM a node is (docs/adr/0013-which-vm-a-node-is.md). What a node says about itself
-// counts only as far as its providerID agrees.
+// Package identity decides which VM a node is (docs/adr/0013-which-vm-a-node-is.md). What a node
+// says about itself counts only as far as its providerID agrees.
 package identity
 
 import (
@@ -16,15 +16,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Identity is which VM a node is, as far as the controller believes it (ADR 0013). A node plug-in writes spec.vmID of
-// its AzDriverNode, so a node could name the VM of another node. No other code may read that field.
+// Identity is which VM a node is, as far as the controller believes it (ADR 0013). A node plug-in
+// writes spec.vmID of its AzDriverNode, so a node could name the VM of another node. No other code
+// may read that field.
 type Identity struct {
 	// Name of the node.
 	Name string
-	// VMID is the VM; "" if it is not established. Then nothing is attached to the node, and Azure is not called for
-	// it.
+	// VMID is the VM; "" if it is not established. Then nothing is attached to the node, and Azure
+	// is not called for it.
 	VMID string
-	// Location and Zone are those of the Node's labels. If it has none, they are what the node says.
+	// Location and Zone are those of the Node's labels. If it has none, they are what the node
+	// says.
 	Location, Zone string
 	// Reason and Message say why VMID is "".
 	Reason, Message string
@@ -33,15 +35,15 @@ type Identity struct {
 	said string
 }
 
-// Another says whether an attachment is to another VM than the one that the node is, or says to be. If so, the node
-// may not use the disk, and its report says nothing about the other VM, which may still run. A node that its Node
-// contradicts speaks for no VM.
+// Another says whether an attachment is to another VM than the one that the node is, or says to be.
+// If so, the node may not use the disk, and its report says nothing about the other VM, which may
+// still run. A node that its Node contradicts speaks for no VM.
 func (i Identity) Another(a *apiv1.AzVolumeAttachment) bool {
 	return ownership.AttachedToAnotherVM(a, i.said)
 }
 
-// Node is a node that may be a VM: by its Node's providerID, or by what its AzDriverNode says. Either object may be
-// nil.
+// Node is a node that may be a VM: by its Node's providerID, or by what its AzDriverNode says.
+// Either object may be nil.
 type Node struct {
 	Node       *corev1.Node
 	DriverNode *apiv1.AzDriverNode
@@ -57,8 +59,8 @@ func (c Node) name() string {
 	return ""
 }
 
-// Identify decides which VM a node is. others are all nodes with a Node or an AzDriverNode that names the VM that the
-// node's AzDriverNode names; the node itself may be among them.
+// Identify decides which VM a node is. others are all nodes with a Node or an AzDriverNode that
+// names the VM that the node's AzDriverNode names; the node itself may be among them.
 //
 //	the Node's providerID names that VM, and no other Node's       believed
 //	… and another Node's too                                       neither is believed
@@ -80,17 +82,20 @@ func Identify(node Node, others []Node) Identity {
 		id.Location, id.Zone = location, zone
 	}
 	if !IsVM(d.Spec.VMID) {
-		return id.refuse(ReasonVMInvalid, fmt.Sprintf("AzDriverNode %s names %q, which is not the resource ID of a virtual machine", id.Name, d.Spec.VMID))
+		return id.refuse(ReasonVMInvalid,
+			fmt.Sprintf("AzDriverNode %s names %q, which is not the resource ID of a virtual machine", id.Name, d.Spec.VMID))
 	}
 	provider := ProviderVM(node.Node)
 	if provider != "" && !strings.EqualFold(provider, d.Spec.VMID) {
 		id.said = ""
-		return id.refuse(ReasonVMContradicted, fmt.Sprintf("AzDriverNode %s names the VM %s, and the providerID of Node %s names %s; "+
-			"if the VM was replaced, delete the Node so that it registers again", id.Name, d.Spec.VMID, id.Name, provider))
+		return id.refuse(ReasonVMContradicted,
+			fmt.Sprintf("AzDriverNode %s names the VM %s, and the providerID of Node %s names %s; "+
+				"if the VM was replaced, delete the Node so that it registers again", id.Name, d.Spec.VMID, id.Name, provider))
 	}
 	if rival := rival(node, provider != "", others); rival != "" {
-		return id.refuse(ReasonVMContested, fmt.Sprintf("the nodes %s both name the VM %s, and no providerID says which of them is the VM",
-			strings.Join(slices.Sorted(slices.Values([]string{id.Name, rival})), " and "), d.Spec.VMID))
+		return id.refuse(ReasonVMContested,
+			fmt.Sprintf("the nodes %s both name the VM %s, and no providerID says which of them is the VM",
+				strings.Join(slices.Sorted(slices.Values([]string{id.Name, rival})), " and "), d.Spec.VMID))
 	}
 	id.VMID = d.Spec.VMID
 	return id
@@ -101,9 +106,9 @@ func (i Identity) refuse(reason, message string) Identity {
 	return i
 }
 
-// rival returns the name of another node that may be the VM as well, "" if there is none. proven says that the node's
-// own providerID names the VM: then only another Node's providerID counts. A node that has no Node, or whose Node
-// names another VM, is no rival.
+// rival returns the name of another node that may be the VM as well, "" if there is none. proven
+// says that the node's own providerID names the VM: then only another Node's providerID counts. A
+// node that has no Node, or whose Node names another VM, is no rival.
 func rival(node Node, proven bool, others []Node) string {
 	vm, found := node.DriverNode.Spec.VMID, ""
 	for _, o := range others {
@@ -119,16 +124,18 @@ func rival(node Node, proven bool, others []Node) string {
 	return found
 }
 
-// IsVM says whether a text is the resource ID of a VM or of an instance of a scale set, in its only spelling except for the case: two texts that differ
-// otherwise are two VMs, at Azure too. A trailing slash, an escaped character or a dot segment would be a second name of one VM. It is asked for each node
-// whenever one of its volumes is looked at, so it is no regular expression.
+// IsVM says whether a text is the resource ID of a VM or of an instance of a scale set, in its only
+// spelling except for the case: two texts that differ otherwise are two VMs, at Azure too. A
+// trailing slash, an escaped character or a dot segment would be a second name of one VM. It is
+// asked for each node whenever one of its volumes is looked at, so it is no regular expression.
 func IsVM(id string) bool {
 	part := strings.Split(id, "/")
 	is := func(i int, name string) bool { return strings.EqualFold(part[i], name) }
 	vm := func(i int) bool { return consists(part[i], wordCharacter, ".-") }
 	switch {
 	case len(part) != 9 && len(part) != 11,
-		part[0] != "" || !is(1, "subscriptions") || !is(3, "resourceGroups") || !is(5, "providers") || !is(6, "Microsoft.Compute"),
+		part[0] != "" || !is(1, "subscriptions") || !is(3, "resourceGroups") || !is(5, "providers") ||
+			!is(6, "Microsoft.Compute"),
 		!consists(part[2], subscriptionCharacter, "") || !consists(part[4], groupCharacter, "."):
 		return false
 	case len(part) == 9:
@@ -137,7 +144,8 @@ func IsVM(id string) bool {
 	return is(7, "virtualMachineScaleSets") && vm(8) && is(9, "virtualMachines") && vm(10)
 }
 
-// consists says whether a name consists of characters that may be anywhere in it, and of those that may be anywhere but at its beginning.
+// consists says whether a name consists of characters that may be anywhere in it, and of those that
+// may be anywhere but at its beginning.
 func consists(name string, anywhere func(rune) bool, later string) bool {
 	for i, r := range name {
 		if !anywhere(r) && (i == 0 || !strings.ContainsRune(later, r)) {
@@ -157,8 +165,8 @@ func groupCharacter(r rune) bool {
 	return unicode.IsLetter(r) || unicode.IsNumber(r) || strings.ContainsRune("_()-", r)
 }
 
-// ProviderVM returns the VM that the providerID of a Node names, "" if it names no Azure VM. Kubernetes does not
-// allow a change of a providerID once it is set.
+// ProviderVM returns the VM that the providerID of a Node names, "" if it names no Azure VM.
+// Kubernetes does not allow a change of a providerID once it is set.
 func ProviderVM(node *corev1.Node) string {
 	id, isAzure := strings.CutPrefix(node.Spec.ProviderID, "azure://")
 	if !isAzure || !IsVM(id) {
@@ -167,16 +175,21 @@ func ProviderVM(node *corev1.Node) string {
 	return id
 }
 
-// SpecOf reads from a Node which VM it is, as the Azure cloud provider fills it in. ok is false if its providerID
-// names no VM.
+// SpecOf reads from a Node which VM it is, as the Azure cloud provider fills it in. ok is false if
+// its providerID names no VM.
 func SpecOf(node *corev1.Node) (spec apiv1.AzDriverNodeSpec, ok bool) {
 	id := ProviderVM(node)
 	location, zone := placeOf(node)
-	return apiv1.AzDriverNodeSpec{VMID: id, VMSize: node.Labels[corev1.LabelInstanceTypeStable], Location: location, Zone: zone}, id != ""
+	return apiv1.AzDriverNodeSpec{
+		VMID:     id,
+		VMSize:   node.Labels[corev1.LabelInstanceTypeStable],
+		Location: location,
+		Zone:     zone,
+	}, id != ""
 }
 
-// placeOf returns the region and the zone of the labels of a Node, "" for none. The zone label of a node that is in
-// no zone has its fault domain; only `<region>-<zone>` is a zone.
+// placeOf returns the region and the zone of the labels of a Node, "" for none. The zone label of a
+// node that is in no zone has its fault domain; only `<region>-<zone>` is a zone.
 func placeOf(node *corev1.Node) (location, zone string) {
 	location = strings.ToLower(node.Labels[corev1.LabelTopologyRegion])
 	zone, isZone := strings.CutPrefix(strings.ToLower(node.Labels[corev1.LabelTopologyZone]), location+"-")

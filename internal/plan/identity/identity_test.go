@@ -14,8 +14,8 @@ import (
 
 const vms = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/"
 
-// candidate is a node with a providerID and with an AzDriverNode that names a VM; "" omits the providerID or the
-// AzDriverNode.
+// candidate is a node with a providerID and with an AzDriverNode that names a VM; "" omits the
+// providerID or the AzDriverNode.
 func candidate(name, provider, says string) identity.Node {
 	c := identity.Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}}
 	if provider != "" {
@@ -34,7 +34,8 @@ func withoutNode(c identity.Node) identity.Node {
 
 func TestIdentify(t *testing.T) {
 	t.Parallel()
-	const vmA, vmB, instance = vms + "virtualMachines/a", vms + "virtualMachines/b", vms + "virtualMachineScaleSets/set/virtualMachines/7"
+	const vmA, vmB, instance = vms + "virtualMachines/a", vms + "virtualMachines/b", vms +
+		"virtualMachineScaleSets/set/virtualMachines/7"
 	foreign := candidate("a", "", vmA)
 	foreign.Node.Spec.ProviderID = "kind://docker/kind/a"
 	for name, test := range map[string]struct {
@@ -43,31 +44,46 @@ func TestIdentify(t *testing.T) {
 		want       string
 		wantReason string
 	}{
-		"the providerID names the same VM":                     {candidate("a", vmA, vmA), nil, vmA, ""},
-		"the providerID names it in another case":              {candidate("a", strings.ToUpper(vmA), vmA), nil, vmA, ""},
-		"the providerID names the same scale-set instance":     {candidate("a", instance, instance), nil, instance, ""},
-		"the providerID names another VM":                      {candidate("a", vmA, vmB), nil, "", identity.ReasonVMContradicted},
-		"the providerID names another VM, whose node is there": {candidate("a", vmA, vmB), []identity.Node{candidate("b", vmB, vmB)}, "", identity.ReasonVMContradicted},
-		"no providerID, and no other node names the VM":        {candidate("a", "", vmA), []identity.Node{candidate("a", "", vmA)}, vmA, ""},
-		"a providerID of another platform does not count":      {foreign, nil, vmA, ""},
-		"no providerID, and another node says the same":        {candidate("a", "", vmA), []identity.Node{candidate("b", "", vmA)}, "", identity.ReasonVMContested},
-		"no providerID, and another node's names the VM":       {candidate("a", "", vmA), []identity.Node{candidate("b", vmA, "")}, "", identity.ReasonVMContested},
-		"another node says the same against its providerID":    {candidate("a", "", vmA), []identity.Node{candidate("b", vmB, vmA)}, vmA, ""},
-		"another node without a providerID says the same":      {candidate("a", vmA, vmA), []identity.Node{candidate("b", "", vmA)}, vmA, ""},
-		"two Nodes have one providerID":                        {candidate("a", vmA, vmA), []identity.Node{candidate("b", vmA, "")}, "", identity.ReasonVMContested},
-		"a node without a Node said the same":                  {candidate("a", "", vmA), []identity.Node{withoutNode(candidate("b", "", vmA))}, vmA, ""},
-		"a second spelling of another node's VM":               {candidate("a", "", vmB+"/"), []identity.Node{candidate("b", "", vmB)}, "", identity.ReasonVMInvalid},
-		"an escaped spelling of another node's VM":             {candidate("a", "", vms+"virtualMachines/%62"), nil, "", identity.ReasonVMInvalid},
-		"a path that leaves the VMs":                           {candidate("a", "", vms+"virtualMachines/.."), nil, "", identity.ReasonVMInvalid},
-		"the resource ID of something else":                    {candidate("a", "", vms+"disks/a"), nil, "", identity.ReasonVMInvalid},
-		"there is no AzDriverNode":                             {candidate("a", vmA, ""), nil, "", identity.ReasonNodeUnknown},
-		"there is no Node":                                     {withoutNode(candidate("a", "", vmA)), nil, "", identity.ReasonNodeUnknown},
+		"the providerID names the same VM":                 {candidate("a", vmA, vmA), nil, vmA, ""},
+		"the providerID names it in another case":          {candidate("a", strings.ToUpper(vmA), vmA), nil, vmA, ""},
+		"the providerID names the same scale-set instance": {candidate("a", instance, instance), nil, instance, ""},
+		"the providerID names another VM": {candidate("a", vmA, vmB), nil, "",
+			identity.ReasonVMContradicted},
+		"the providerID names another VM, whose node is there": {candidate("a", vmA, vmB),
+			[]identity.Node{candidate("b", vmB, vmB)}, "", identity.ReasonVMContradicted},
+		"no providerID, and no other node names the VM": {candidate("a", "", vmA),
+			[]identity.Node{candidate("a", "", vmA)}, vmA, ""},
+		"a providerID of another platform does not count": {foreign, nil, vmA, ""},
+		"no providerID, and another node says the same": {candidate("a", "", vmA),
+			[]identity.Node{candidate("b", "", vmA)}, "", identity.ReasonVMContested},
+		"no providerID, and another node's names the VM": {candidate("a", "", vmA),
+			[]identity.Node{candidate("b", vmA, "")}, "", identity.ReasonVMContested},
+		"another node says the same against its providerID": {candidate("a", "", vmA),
+			[]identity.Node{candidate("b", vmB, vmA)}, vmA, ""},
+		"another node without a providerID says the same": {candidate("a", vmA, vmA),
+			[]identity.Node{candidate("b", "", vmA)}, vmA, ""},
+		"two Nodes have one providerID": {candidate("a", vmA, vmA),
+			[]identity.Node{candidate("b", vmA, "")}, "", identity.ReasonVMContested},
+		"a node without a Node said the same": {candidate("a", "", vmA),
+			[]identity.Node{withoutNode(candidate("b", "", vmA))}, vmA, ""},
+		"a second spelling of another node's VM": {candidate("a", "", vmB+"/"),
+			[]identity.Node{candidate("b", "", vmB)}, "", identity.ReasonVMInvalid},
+		"an escaped spelling of another node's VM": {candidate("a", "", vms+"virtualMachines/%62"), nil, "",
+			identity.ReasonVMInvalid},
+		"a path that leaves the VMs": {candidate("a", "", vms+"virtualMachines/.."), nil, "",
+			identity.ReasonVMInvalid},
+		"the resource ID of something else": {candidate("a", "", vms+"disks/a"), nil, "",
+			identity.ReasonVMInvalid},
+		"there is no AzDriverNode": {candidate("a", vmA, ""), nil, "", identity.ReasonNodeUnknown},
+		"there is no Node": {withoutNode(candidate("a", "", vmA)), nil, "",
+			identity.ReasonNodeUnknown},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := identity.Identify(test.node, test.others)
 			if got.VMID != test.want || got.Reason != test.wantReason || (got.Reason == "") != (got.Message == "") {
-				t.Errorf("got VM %q, reason %q (%s); want VM %q, reason %q", got.VMID, got.Reason, got.Message, test.want, test.wantReason)
+				t.Errorf("got VM %q, reason %q (%s); want VM %q, reason %q", got.VMID, got.Reason, got.Message, test.want,
+					test.wantReason)
 			}
 		})
 	}

@@ -3,17 +3,20 @@ package nodehealth
 import "time"
 
 const (
-	// MissedIntervals is how many promised intervals may pass without a heartbeat before a node is Suspect: two
-	// heartbeats are missing then, and the third is late. The number may be small, because a stale heartbeat alone leads
-	// to no fence.
+	// MissedIntervals is how many promised intervals may pass without a heartbeat before a node is
+	// Suspect: two heartbeats are missing then, and the third is late. The number may be small,
+	// because a stale heartbeat alone leads to no fence.
 	MissedIntervals = 2.5
-	// MissedIntervalsAlone is that number for an observer that has no second signal, such as the scheduler extender.
+	// MissedIntervalsAlone is that number for an observer that has no second signal, such as the
+	// scheduler extender.
 	MissedIntervalsAlone = 3
-	// LateIntervals is how many promised intervals may pass before other signs of life are looked for.
+	// LateIntervals is how many promised intervals may pass before other signs of life are looked
+	// for.
 	LateIntervals = 1.5
-	// LongestPromise is the longest interval between heartbeats that a node is believed to promise. A node that promises
-	// a longer one is treated as if it promised this one. Otherwise one node could prevent that it is ever late, and that
-	// an observer that is cut off detects that all nodes are late at once.
+	// LongestPromise is the longest interval between heartbeats that a node is believed to promise.
+	// A node that promises a longer one is treated as if it promised this one. Otherwise one node
+	// could prevent that it is ever late, and that an observer that is cut off detects that all
+	// nodes are late at once.
 	LongestPromise = 5 * time.Minute
 	// AnswerTimeout is how long a node may take to answer a request for a heartbeat.
 	AnswerTimeout = 2 * time.Second
@@ -34,7 +37,8 @@ func Patience(staleAfter time.Duration, promisedSeconds int32) time.Duration {
 	return StaleAge(staleAfter, MissedIntervals, Promise(promisedSeconds))
 }
 
-// Lateness is the age at which a heartbeat is half an interval late, and other signs of life are looked for.
+// Lateness is the age at which a heartbeat is half an interval late, and other signs of life are
+// looked for.
 func Lateness(staleAfter time.Duration, promisedSeconds int32) time.Duration {
 	if promisedSeconds <= 0 {
 		return staleAfter / 2

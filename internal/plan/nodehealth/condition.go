@@ -7,7 +7,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Condition is the condition Reachable by which the controller publishes a judgement. It has no transition time.
+// Condition is the condition Reachable by which the controller publishes a judgement. It has no
+// transition time.
 func Condition(j Judgement) metav1.Condition {
 	c := metav1.Condition{Type: apiv1.NodeConditionReachable, Message: j.Evidence}
 	switch {
@@ -25,9 +26,9 @@ func Condition(j Judgement) metav1.Condition {
 	return c
 }
 
-// Published returns the state that the controller has published for a node, and the condition Reachable that holds it.
-// The state is Unknown and the condition nil if there is none yet. A node that is one of so many lost ones that the
-// fault may be elsewhere is published as Suspect.
+// Published returns the state that the controller has published for a node, and the condition
+// Reachable that holds it. The state is Unknown and the condition nil if there is none yet. A node
+// that is one of so many lost ones that the fault may be elsewhere is published as Suspect.
 func Published(d *apiv1.AzDriverNode) (State, *metav1.Condition) {
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable)
 	switch {

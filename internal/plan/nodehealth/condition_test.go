@@ -19,15 +19,36 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 		message   string
 		want      nodehealth.State
 	}{
-		"healthy": {nodehealth.Judgement{State: nodehealth.Healthy, Evidence: "fresh"}, metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh, "fresh", nodehealth.Healthy},
-		"suspect": {nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "late"}, metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale, "late", nodehealth.Suspect},
-		"lost":    {nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes"}, metav1.ConditionFalse, apiv1.ReachableNodeLost, "probes", nodehealth.Lost},
-		"down":    {nodehealth.Judgement{State: nodehealth.Down, Evidence: "off"}, metav1.ConditionFalse, apiv1.ReachableVMDown, "off", nodehealth.Down},
+		"healthy": {nodehealth.Judgement{
+			State:    nodehealth.Healthy,
+			Evidence: "fresh",
+		}, metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh, "fresh", nodehealth.Healthy},
+		"suspect": {nodehealth.Judgement{
+			State:    nodehealth.Suspect,
+			Evidence: "late",
+		}, metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale, "late", nodehealth.Suspect},
+		"lost": {nodehealth.Judgement{
+			State:    nodehealth.Lost,
+			Evidence: "probes",
+		}, metav1.ConditionFalse, apiv1.ReachableNodeLost, "probes", nodehealth.Lost},
+		"down": {nodehealth.Judgement{
+			State:    nodehealth.Down,
+			Evidence: "off",
+		}, metav1.ConditionFalse, apiv1.ReachableVMDown, "off", nodehealth.Down},
 		"lost while failover is switched off": {
-			nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes", HeldBack: "off"}, metav1.ConditionFalse, apiv1.ReachableNodeLost, "probes", nodehealth.Lost,
+			nodehealth.Judgement{
+				State:    nodehealth.Lost,
+				Evidence: "probes",
+				HeldBack: "off",
+			}, metav1.ConditionFalse, apiv1.ReachableNodeLost, "probes", nodehealth.Lost,
 		},
 		"one of so many lost nodes that the guard holds back": {
-			nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes", HeldBack: "2 of 4", MassLoss: true},
+			nodehealth.Judgement{
+				State:    nodehealth.Lost,
+				Evidence: "probes",
+				HeldBack: "2 of 4",
+				MassLoss: true,
+			},
 			metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, "2 of 4; probes", nodehealth.Suspect,
 		},
 	} {

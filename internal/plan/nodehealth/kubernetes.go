@@ -19,7 +19,8 @@ func KubeletReady(n *corev1.Node) bool {
 	})
 }
 
-// NotReadySince returns since when a Node is not Ready; the zero time if it is Ready, or if there is no Node.
+// NotReadySince returns since when a Node is not Ready; the zero time if it is Ready, or if there
+// is no Node.
 func NotReadySince(n *corev1.Node) time.Time {
 	if n == nil || KubeletReady(n) {
 		return time.Time{}

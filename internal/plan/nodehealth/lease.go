@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// LeaderIdentity is the identity under which a controller holds the leader's lease: its pod, the pod's node, and a unique part.
+// LeaderIdentity is the identity under which a controller holds the leader's lease: its pod, the
+// pod's node, and a unique part.
 func LeaderIdentity(pod, node, unique string) string {
 	if node == "" {
 		return pod + "_" + unique
@@ -13,7 +14,8 @@ func LeaderIdentity(pod, node, unique string) string {
 	return pod + "_" + node + "_" + unique
 }
 
-// LeaderNode returns the node that an identity names; "" if it names none. Neither a pod's nor a node's name contains an underscore.
+// LeaderNode returns the node that an identity names; "" if it names none. Neither a pod's nor a
+// node's name contains an underscore.
 func LeaderNode(identity string) string {
 	parts := strings.Split(identity, "_")
 	if len(parts) != 3 {
@@ -32,9 +34,11 @@ type LeaderSigns struct {
 	RenewEvery time.Duration
 }
 
-// AcquiresLease says whether a standby acquires the leader's lease before it expires. The leader's node is lost or down, and the leader has missed a renewal: a leader
-// that renews its lease runs whatever its node's health is said to be, so that a wrong judgement moves nothing. If the fence of the node is held back, the
-// standby acquires nothing either: the standby is more likely to be cut off than the node, or failover is switched off.
+// AcquiresLease says whether a standby acquires the leader's lease before it expires. The leader's
+// node is lost or down, and the leader has missed a renewal: a leader that renews its lease runs
+// whatever its node's health is said to be, so that a wrong judgement moves nothing. If the fence
+// of the node is held back, the standby acquires nothing either: the standby is more likely to be
+// cut off than the node, or failover is switched off.
 func AcquiresLease(s LeaderSigns) bool {
 	return s.Health.Fence() && s.Unrenewed >= s.RenewEvery*3/2
 }

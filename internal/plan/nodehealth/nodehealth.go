@@ -1,8 +1,9 @@
 // Package nodehealth judges the health of nodes on one scale: Healthy, Suspect, Lost or Down.
 //
-// Judge decides from the signs of life of a node, and Condition publishes its judgement. Everything else is derived from
-// that judgement: ForReplicas for the placement of replicas, NoReport for the release of a volume, Published for processes
-// that read the condition (the scheduler extender and the CSI Controller server), and AcquiresLease for a standby.
+// Judge decides from the signs of life of a node, and Condition publishes its judgement. Everything
+// else is derived from that judgement: ForReplicas for the placement of replicas, NoReport for the
+// release of a volume, Published for processes that read the condition (the scheduler extender and
+// the CSI Controller server), and AcquiresLease for a standby.
 package nodehealth
 
 import (
@@ -15,8 +16,8 @@ import (
 // FailedProbes is how many probes in a row must fail before they count.
 const FailedProbes = 3
 
-// State is whether a node can still be running, as one process sees it by its own clock. It is the only scale for the
-// health of a node.
+// State is whether a node can still be running, as one process sees it by its own clock. It is the
+// only scale for the health of a node.
 type State string
 
 // The states of a node, from the best to the worst.
@@ -41,13 +42,15 @@ type Judgement struct {
 	State State
 	// Since is when the state began.
 	Since time.Time
-	// SilentFrom is when the process saw the last sign of life, or when it began to observe the node, by its own clock.
+	// SilentFrom is when the process saw the last sign of life, or when it began to observe the
+	// node, by its own clock.
 	SilentFrom time.Time
 	// Evidence explains the state to a user. It does not change while the state does not.
 	Evidence string
 	// HeldBack is the reason why a node that is Lost or Down must not be fenced; "" if it may be.
 	HeldBack string
-	// MassLoss says of a node that is Suspect or Lost that it is one of so many at once that the fault may be elsewhere.
+	// MassLoss says of a node that is Suspect or Lost that it is one of so many at once that the
+	// fault may be elsewhere.
 	MassLoss bool
 }
 
@@ -65,27 +68,32 @@ type Signs struct {
 	Silence time.Duration
 	// Patience is the age at which the heartbeat is stale; see Patience.
 	Patience time.Duration
-	// Unanswered is for how long the API server has shown the node a request for a heartbeat, and answered this process without a new
-	// heartbeat; 0 if there is no such request.
+	// Unanswered is for how long the API server has shown the node a request for a heartbeat, and
+	// answered this process without a new heartbeat; 0 if there is no such request.
 	Unanswered time.Duration
 	// WasSuspect says that the node was not Healthy before, and that no sign of life came since.
 	WasSuspect bool
 	// Contact says that the API server answers this process at present.
 	Contact bool
-	// Confirmed says that the API server itself, and not a cache, still showed the old heartbeat when it was stale.
+	// Confirmed says that the API server itself, and not a cache, still showed the old heartbeat
+	// when it was stale.
 	Confirmed bool
-	// ProbeWorks says that probes have reached this node before. ProbeFailures counts those in a row that failed since the last heartbeat.
+	// ProbeWorks says that probes have reached this node before. ProbeFailures counts those in a
+	// row that failed since the last heartbeat.
 	ProbeWorks    bool
 	ProbeFailures int
-	// LeaseDuration of the kubelet's lease, and for how long it was not renewed; 0 if that is not known.
+	// LeaseDuration of the kubelet's lease, and for how long it was not renewed; 0 if that is not
+	// known.
 	LeaseDuration, LeaseAge time.Duration
-	// Power and VMGone are Azure's answer to a question since the last heartbeat; Power is "" if there is none.
+	// Power and VMGone are Azure's answer to a question since the last heartbeat; Power is "" if
+	// there is none.
 	Power  provisioner.PowerState
 	VMGone bool
 }
 
-// Judge decides the state of a node. It is Lost only by two independent signals: a heartbeat that is stale or does not come
-// on request, and failed probes or, if probes never reached the node, the kubelet's lease. If Azure says that the VM is down, no second signal is needed.
+// Judge decides the state of a node. It is Lost only by two independent signals: a heartbeat that
+// is stale or does not come on request, and failed probes or, if probes never reached the node, the
+// kubelet's lease. If Azure says that the VM is down, no second signal is needed.
 func Judge(s Signs) (state State, evidence string) {
 	down := s.VMGone || s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated
 	stale := s.Silence > s.Patience || s.Unanswered > AnswerTimeout

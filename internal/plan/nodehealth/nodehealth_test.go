@@ -17,7 +17,11 @@ import (
 )
 
 func TestJudgeNode(t *testing.T) {
-	stale := nodehealth.Signs{Silence: 7 * time.Second, Patience: 6 * time.Second, Contact: true}
+	stale := nodehealth.Signs{
+		Silence:  7 * time.Second,
+		Patience: 6 * time.Second,
+		Contact:  true,
+	}
 	with := func(change func(*nodehealth.Signs)) nodehealth.Signs {
 		s := stale
 		change(&s)
@@ -29,14 +33,22 @@ func TestJudgeNode(t *testing.T) {
 		want     nodehealth.State
 		evidence string
 	}{
-		"a node with a fresh heartbeat is healthy whatever the probes say": {with(func(s *nodehealth.Signs) { unreachable(s); s.Silence = 6 * time.Second }), nodehealth.Healthy, "fresh"},
-		"a stale heartbeat alone makes a node suspect":                     {with(func(s *nodehealth.Signs) { s.Confirmed = true }), nodehealth.Suspect, "probes never reached"},
-		"a node that answers probes is suspect":                            {with(func(s *nodehealth.Signs) { s.ProbeWorks, s.Confirmed = true, true }), nodehealth.Suspect, "answers probes"},
-		"two failed probes are not enough":                                 {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeFailures = 2 }), nodehealth.Suspect, "a probe failed"},
-		"three failed probes are a second sign":                            {with(unreachable), nodehealth.Lost, "3 probes"},
-		"probes that never reached the node do not count":                  {with(func(s *nodehealth.Signs) { unreachable(s); s.ProbeWorks = false }), nodehealth.Suspect, "never reached"},
-		"nothing is lost before the API server confirms it":                {with(func(s *nodehealth.Signs) { unreachable(s); s.Confirmed = false }), nodehealth.Suspect, "not yet confirmed"},
-		"nothing is lost without the API server":                           {with(func(s *nodehealth.Signs) { unreachable(s); s.Contact = false }), nodehealth.Suspect, "does not answer this controller"},
+		"a node with a fresh heartbeat is healthy whatever the probes say": {with(
+			func(s *nodehealth.Signs) { unreachable(s); s.Silence = 6 * time.Second }), nodehealth.Healthy, "fresh"},
+		"a stale heartbeat alone makes a node suspect": {with(
+			func(s *nodehealth.Signs) { s.Confirmed = true }), nodehealth.Suspect, "probes never reached"},
+		"a node that answers probes is suspect": {with(
+			func(s *nodehealth.Signs) { s.ProbeWorks, s.Confirmed = true, true }), nodehealth.Suspect, "answers probes"},
+		"two failed probes are not enough": {with(
+			func(s *nodehealth.Signs) { unreachable(s); s.ProbeFailures = 2 }), nodehealth.Suspect, "a probe failed"},
+		"three failed probes are a second sign": {with(unreachable), nodehealth.Lost, "3 probes"},
+		"probes that never reached the node do not count": {with(
+			func(s *nodehealth.Signs) { unreachable(s); s.ProbeWorks = false }), nodehealth.Suspect, "never reached"},
+		"nothing is lost before the API server confirms it": {with(
+			func(s *nodehealth.Signs) { unreachable(s); s.Confirmed = false }), nodehealth.Suspect, "not yet confirmed"},
+		"nothing is lost without the API server": {with(
+			func(s *nodehealth.Signs) { unreachable(s); s.Contact = false }), nodehealth.Suspect,
+			"does not answer this controller"},
 		"a lease that ran out is a second sign where probes never worked": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 41*time.Second
@@ -49,13 +61,20 @@ func TestJudgeNode(t *testing.T) {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.ProbeWorks, s.LeaseDuration, s.LeaseAge = true, true, 40*time.Second, time.Hour
 			}), nodehealth.Suspect, "answers probes"},
-		"a deallocated VM is down before its heartbeat is stale": {with(func(s *nodehealth.Signs) { s.Silence, s.Power = 4*time.Second, provisioner.PowerDeallocated }), nodehealth.Down, "Deallocated"},
-		"a stopped VM is down":                                  {with(func(s *nodehealth.Signs) { s.Power = provisioner.PowerStopped }), nodehealth.Down, "Stopped"},
-		"a VM that is gone is down":                             {with(func(s *nodehealth.Signs) { s.VMGone = true }), nodehealth.Down, "no such VM"},
-		"a VM that is gone is down also without the API server": {with(func(s *nodehealth.Signs) { s.VMGone, s.Contact = true, false }), nodehealth.Down, "no such VM"},
-		"a running VM can be lost":                              {with(func(s *nodehealth.Signs) { unreachable(s); s.Power = provisioner.PowerRunning }), nodehealth.Lost, "probes"},
+		"a deallocated VM is down before its heartbeat is stale": {with(
+			func(s *nodehealth.Signs) { s.Silence, s.Power = 4*time.Second, provisioner.PowerDeallocated }), nodehealth.Down,
+			"Deallocated"},
+		"a stopped VM is down": {with(
+			func(s *nodehealth.Signs) { s.Power = provisioner.PowerStopped }), nodehealth.Down, "Stopped"},
+		"a VM that is gone is down": {with(func(s *nodehealth.Signs) { s.VMGone = true }),
+			nodehealth.Down, "no such VM"},
+		"a VM that is gone is down also without the API server": {with(
+			func(s *nodehealth.Signs) { s.VMGone, s.Contact = true, false }), nodehealth.Down, "no such VM"},
+		"a running VM can be lost": {with(
+			func(s *nodehealth.Signs) { unreachable(s); s.Power = provisioner.PowerRunning }), nodehealth.Lost, "probes"},
 		"a suspect node remains suspect while the clock starts again": {
-			with(func(s *nodehealth.Signs) { unreachable(s); s.WasSuspect, s.Silence = true, time.Second }), nodehealth.Suspect, "out of reach in the meantime"},
+			with(func(s *nodehealth.Signs) { unreachable(s); s.WasSuspect, s.Silence = true, time.Second }), nodehealth.Suspect,
+			"out of reach in the meantime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, evidence := nodehealth.Judge(c.signs)
@@ -112,10 +131,14 @@ func TestFailedOver(t *testing.T) {
 		attachments []*apiv1.AzVolumeAttachment
 		want        bool
 	}{
-		"nothing is left on it":                                  {lost, nil, true},
-		"every volume has a proof":                               {lost, objects.Attachments(objects.Proved(primary(), apiv1.ProofDetached), objects.Proved(objects.Deleted(primary()), apiv1.ProofVMDown)), true},
-		"replicas are not used":                                  {lost, objects.Attachments(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)), true},
-		"one volume has no proof":                                {lost, objects.Attachments(objects.Proved(primary(), apiv1.ProofDetached), primary()), false},
+		"nothing is left on it": {lost, nil, true},
+		"every volume has a proof": {lost,
+			objects.Attachments(objects.Proved(primary(), apiv1.ProofDetached),
+				objects.Proved(objects.Deleted(primary()), apiv1.ProofVMDown)), true},
+		"replicas are not used": {lost,
+			objects.Attachments(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)), true},
+		"one volume has no proof": {lost,
+			objects.Attachments(objects.Proved(primary(), apiv1.ProofDetached), primary()), false},
 		"one that is being deleted has none":                     {lost, objects.Attachments(objects.Deleted(primary())), false},
 		"the proof is of an earlier epoch":                       {lost, objects.Attachments(stale), false},
 		"no failover began, so that the guard has not judged it": {tainted(corev1.TaintNodeUnreachable), nil, false},
@@ -129,10 +152,17 @@ func TestFailedOver(t *testing.T) {
 	}
 }
 
-// Law 7: a node must not promise an interval that is so long that its loss is never noticed, or that the sum overflows and a fresh heartbeat is late.
+// Law 7: a node must not promise an interval that is so long that its loss is never noticed, or
+// that the sum overflows and a fresh heartbeat is late.
 func TestAPromiseIsBelievedUpToALimit(t *testing.T) {
 	t.Parallel()
-	for promised, want := range map[int32]time.Duration{-1: 0, 0: 0, 30: 30 * time.Second, 301: nodehealth.LongestPromise, math.MaxInt32: nodehealth.LongestPromise} {
+	for promised, want := range map[int32]time.Duration{
+		-1:            0,
+		0:             0,
+		30:            30 * time.Second,
+		301:           nodehealth.LongestPromise,
+		math.MaxInt32: nodehealth.LongestPromise,
+	} {
 		if got := nodehealth.Promise(promised); got != want {
 			t.Errorf("got %s for %d s, want %s", got, promised, want)
 		}
@@ -153,7 +183,8 @@ func TestPatienceFollowsThePromise(t *testing.T) {
 		"no promise, with half of that": {0, 6 * time.Second, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if p, l := nodehealth.Patience(6*time.Second, c.promised), nodehealth.Lateness(6*time.Second, c.promised); p != c.patience || l != c.late {
+			if p, l := nodehealth.Patience(6*time.Second, c.promised), nodehealth.Lateness(6*time.Second,
+				c.promised); p != c.patience || l != c.late {
 				t.Errorf("got patience %s, lateness %s; want %s, %s", p, l, c.patience, c.late)
 			}
 		})
@@ -163,10 +194,17 @@ func TestPatienceFollowsThePromise(t *testing.T) {
 func TestNotReadySince(t *testing.T) {
 	t.Parallel()
 	node := func(conditions ...corev1.NodeCondition) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *objects.Ago(time.Hour)}, Status: corev1.NodeStatus{Conditions: conditions}}
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *objects.Ago(time.Hour)},
+			Status:     corev1.NodeStatus{Conditions: conditions},
+		}
 	}
 	is := func(status corev1.ConditionStatus) corev1.NodeCondition {
-		return corev1.NodeCondition{Type: corev1.NodeReady, Status: status, LastTransitionTime: *objects.Ago(time.Minute)}
+		return corev1.NodeCondition{
+			Type:               corev1.NodeReady,
+			Status:             status,
+			LastTransitionTime: *objects.Ago(time.Minute),
+		}
 	}
 	for name, test := range map[string]struct {
 		node *corev1.Node

@@ -9,10 +9,12 @@ import (
 )
 
 const (
-	// ReplicaGrace is how long a node may be lost before its replicas are replaced: a reboot must not cost writes at Azure.
+	// ReplicaGrace is how long a node may be lost before its replicas are replaced: a reboot must
+	// not cost writes at Azure.
 	ReplicaGrace = time.Minute
-	// UnreadyGrace is how long the kubelet of a node that is not lost may be not ready before the node's replicas are
-	// replaced. If a kubelet does not start after an update, the cluster must not lose its replicas at once.
+	// UnreadyGrace is how long the kubelet of a node that is not lost may be not ready before the
+	// node's replicas are replaced. If a kubelet does not start after an update, the cluster must
+	// not lose its replicas at once.
 	UnreadyGrace = 5 * time.Minute
 )
 
@@ -21,15 +23,17 @@ type ReplicaSigns struct {
 	Judgement Judgement
 	// Node is the Node in Kubernetes.
 	Node *corev1.Node
-	// Usable says that the node's VM is established, and that the node plug-in does not report itself as not ready.
+	// Usable says that the node's VM is established, and that the node plug-in does not report
+	// itself as not ready.
 	Usable bool
 	Now    time.Time
 }
 
-// ForReplicas derives the health of a node for replicas from its judgement. A Healthy node may get replicas; a Suspect
-// one keeps those that it has and gets no new ones; those of a Lost one are replaced. A node that is lost, down or not
-// ready remains Suspect for a grace period, because a reboot takes no longer; and while so many nodes seem lost at once
-// that the fault may be elsewhere.
+// ForReplicas derives the health of a node for replicas from its judgement. A Healthy node may get
+// replicas; a Suspect one keeps those that it has and gets no new ones; those of a Lost one are
+// replaced. A node that is lost, down or not ready remains Suspect for a grace period, because a
+// reboot takes no longer; and while so many nodes seem lost at once that the fault may be
+// elsewhere.
 func ForReplicas(s ReplicaSigns) State {
 	switch {
 	case s.Judgement.State == Healthy && s.Usable && KubeletReady(s.Node):
@@ -52,9 +56,10 @@ func (j Judgement) PastReplicaGrace(now time.Time) bool {
 	return j.State.LostOrDown() && now.Sub(j.SilentFrom) > ReplicaGrace
 }
 
-// NoReport says whether no report of a node is to be expected: its AzDriverNode or its Node is gone (nil), or a fence of
-// the node may begin, or its heartbeat is stale and the kubelet is not ready either. The last matters if failover is
-// off: Kubernetes then decides when a volume is removed from the node, and this decides only how.
+// NoReport says whether no report of a node is to be expected: its AzDriverNode or its Node is gone
+// (nil), or a fence of the node may begin, or its heartbeat is stale and the kubelet is not ready
+// either. The last matters if failover is off: Kubernetes then decides when a volume is removed
+// from the node, and this decides only how.
 func NoReport(j Judgement, d *apiv1.AzDriverNode, node *corev1.Node) bool {
 	return d == nil || node == nil || j.Fence() || (j.State != Healthy && !j.MassLoss && !KubeletReady(node))
 }

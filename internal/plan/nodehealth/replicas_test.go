@@ -36,20 +36,32 @@ func TestForReplicas(t *testing.T) {
 		unusable  bool
 		want      nodehealth.State
 	}{
-		"a healthy node whose kubelet is ready":               {silentFor(nodehealth.Healthy, 0), -1, false, nodehealth.Healthy},
-		"a healthy node whose node plug-in is not ready":      {silentFor(nodehealth.Healthy, 0), -1, true, nodehealth.Suspect},
-		"a suspect node remains suspect for any time":         {silentFor(nodehealth.Suspect, time.Hour), -1, false, nodehealth.Suspect},
-		"lost within the grace period":                        {silentFor(nodehealth.Lost, 50*time.Second), 10 * time.Second, false, nodehealth.Suspect},
-		"lost after the grace period":                         {silentFor(nodehealth.Lost, 61*time.Second), 10 * time.Second, false, nodehealth.Lost},
-		"down within the grace period, as during a reboot":    {silentFor(nodehealth.Down, 50*time.Second), -1, false, nodehealth.Suspect},
-		"down after the grace period":                         {silentFor(nodehealth.Down, 61*time.Second), -1, false, nodehealth.Lost},
-		"the kubelet is not ready within the grace period":    {silentFor(nodehealth.Healthy, 0), 299 * time.Second, false, nodehealth.Suspect},
-		"the kubelet is not ready after the grace period":     {silentFor(nodehealth.Healthy, 0), 301 * time.Second, false, nodehealth.Lost},
+		"a healthy node whose kubelet is ready":          {silentFor(nodehealth.Healthy, 0), -1, false, nodehealth.Healthy},
+		"a healthy node whose node plug-in is not ready": {silentFor(nodehealth.Healthy, 0), -1, true, nodehealth.Suspect},
+		"a suspect node remains suspect for any time": {silentFor(nodehealth.Suspect, time.Hour), -1, false,
+			nodehealth.Suspect},
+		"lost within the grace period": {silentFor(nodehealth.Lost, 50*time.Second), 10 * time.Second,
+			false, nodehealth.Suspect},
+		"lost after the grace period": {silentFor(nodehealth.Lost, 61*time.Second), 10 * time.Second,
+			false, nodehealth.Lost},
+		"down within the grace period, as during a reboot": {silentFor(nodehealth.Down, 50*time.Second), -1, false,
+			nodehealth.Suspect},
+		"down after the grace period": {silentFor(nodehealth.Down, 61*time.Second), -1, false,
+			nodehealth.Lost},
+		"the kubelet is not ready within the grace period": {silentFor(nodehealth.Healthy, 0), 299 * time.Second, false,
+			nodehealth.Suspect},
+		"the kubelet is not ready after the grace period": {silentFor(nodehealth.Healthy, 0), 301 * time.Second, false,
+			nodehealth.Lost},
 		"one of so many lost nodes that the fault may differ": {mass, time.Hour, false, nodehealth.Suspect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := nodehealth.ForReplicas(nodehealth.ReplicaSigns{Judgement: c.judgement, Node: kubelet(c.notReady), Usable: !c.unusable, Now: objects.Now})
+			got := nodehealth.ForReplicas(nodehealth.ReplicaSigns{
+				Judgement: c.judgement,
+				Node:      kubelet(c.notReady),
+				Usable:    !c.unusable,
+				Now:       objects.Now,
+			})
 			if got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
@@ -57,7 +69,12 @@ func TestForReplicas(t *testing.T) {
 	}
 	t.Run("a Node without a condition Ready", func(t *testing.T) {
 		t.Parallel()
-		signs := nodehealth.ReplicaSigns{Judgement: silentFor(nodehealth.Healthy, 0), Node: &corev1.Node{}, Usable: true, Now: objects.Now}
+		signs := nodehealth.ReplicaSigns{
+			Judgement: silentFor(nodehealth.Healthy, 0),
+			Node:      &corev1.Node{},
+			Usable:    true,
+			Now:       objects.Now,
+		}
 		if got := nodehealth.ForReplicas(signs); got != nodehealth.Suspect {
 			t.Errorf("got %s, want %s", got, nodehealth.Suspect)
 		}

@@ -2,26 +2,27 @@ package operation
 
 import "time"
 
-// The wait after a failure grows from FirstRetry to LastRetry. MinWait is the shortest wait above zero.
+// The wait after a failure grows from FirstRetry to LastRetry. MinWait is the shortest wait above
+// zero.
 const (
 	FirstRetry = time.Second
 	LastRetry  = time.Minute
 	MinWait    = 50 * time.Millisecond
 )
 
-// RetryIn returns how long to wait until the next try of something that began to fail at since and failed last at
-// last; 0 if the time has come. The wait doubles after each failure, from a second to a minute, without a counter: it
-// is as long as the failures have lasted.
+// RetryIn returns how long to wait until the next try of something that began to fail at since and
+// failed last at last; 0 if the time has come. The wait doubles after each failure, from a second
+// to a minute, without a counter: it is as long as the failures have lasted.
 func RetryIn(since, last, now time.Time) time.Duration {
 	return Remaining(min(max(last.Sub(since), FirstRetry), LastRetry), last, now)
 }
 
-// ClockSkew is how far ahead a recorded time may be and still count as now: times in the API have whole seconds, and
-// clocks differ a little.
+// ClockSkew is how far ahead a recorded time may be and still count as now: times in the API have
+// whole seconds, and clocks differ a little.
 const ClockSkew = 2 * time.Second
 
-// Remaining returns how much remains of a wait that began at a recorded time; 0 if the time has come. A time that is
-// far ahead comes from a clock that was wrong, and counts as passed.
+// Remaining returns how much remains of a wait that began at a recorded time; 0 if the time has
+// come. A time that is far ahead comes from a clock that was wrong, and counts as passed.
 func Remaining(wait time.Duration, recorded, now time.Time) time.Duration {
 	passed := now.Sub(recorded)
 	if passed >= wait || passed < -ClockSkew {

@@ -1,5 +1,5 @@
-// Package operation describes work at Azure that runs beside the reconcilers: a Job with its phase, its resume token
-// and what was read after it ended, and the waits between two tries.
+// Package operation describes work at Azure that runs beside the reconcilers: a Job with its phase,
+// its resume token and what was read after it ended, and the waits between two tries.
 package operation
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Work names a piece of work at the platform, which runs beside the reconcilers. It is also the kind of
-// an Operation in a status.
+// Work names a piece of work at the platform, which runs beside the reconcilers. It is also the
+// kind of an Operation in a status.
 type Work string
 
 // The pieces of work.
@@ -44,14 +44,15 @@ const (
 	PhaseEnded Phase = "Ended"
 )
 
-// Job is what this process knows of the work at the platform for one object. It is lost with the process, and found
-// again by the resume token or by a new read from the platform.
+// Job is what this process knows of the work at the platform for one object. It is lost with the
+// process, and found again by the resume token or by a new read from the platform.
 type Job struct {
 	Work  Work
 	Phase Phase
 	// Begun is the operation that the status recorded when the job began; nil for none.
 	Begun *apiv1.Operation
-	// Tokens to resume the operations with that the platform has accepted, in their order; "" for an operation that cannot be resumed.
+	// Tokens to resume the operations with that the platform has accepted, in their order; "" for
+	// an operation that cannot be resumed.
 	Tokens []string
 	// Accepted is when the platform accepted the last one.
 	Accepted time.Time
@@ -67,7 +68,8 @@ type Job struct {
 type Truth struct {
 	// VMID is the VM that an attach was asked for; set by that job only.
 	VMID string
-	// Epoch is the attachment's when a fence began: what the fence found is a proof for no later epoch. Set by that job only.
+	// Epoch is the attachment's when a fence began: what the fence found is a proof for no later
+	// epoch. Set by that job only.
 	Epoch int64
 	// Attached says that the disk is attached to the VM, also while it is being detached.
 	Attached bool
@@ -76,11 +78,13 @@ type Truth struct {
 	LUN       int32
 	// VMGone says that there is no such VM; VMDown that it cannot run code.
 	VMGone, VMDown bool
-	// OnlyRead reports whether a fence has read the VM, which may write again, and has detached nothing. Set by that job only.
+	// OnlyRead reports whether a fence has read the VM, which may write again, and has detached
+	// nothing. Set by that job only.
 	OnlyRead bool
 	// Disk is set by the jobs of volumes.
 	Disk *provisioner.Disk
-	// Made reports whether the disk was created for this very AzVolume, and not for an earlier one of the same PersistentVolume.
+	// Made reports whether the disk was created for this very AzVolume, and not for an earlier one
+	// of the same PersistentVolume.
 	Made bool
 	// Filling says that the disk exists and that the content of its source is still being copied.
 	Filling bool
@@ -96,8 +100,9 @@ func (j Job) Running() bool { return j.Phase == PhaseBegun || j.Phase == PhaseAc
 // EndedAs says whether a job of this work has ended.
 func (j Job) EndedAs(work Work) bool { return j.Phase == PhaseEnded && j.Work == work }
 
-// IsRecorded says whether a status, whose operation is op, still records the job. If not, another process has recorded an operation or a result since, for example
-// the leader that follows this one: what the job found is older than the status.
+// IsRecorded says whether a status, whose operation is op, still records the job. If not, another
+// process has recorded an operation or a result since, for example the leader that follows this
+// one: what the job found is older than the status.
 func (j Job) IsRecorded(op *apiv1.Operation) bool {
 	switch {
 	case op == nil || op.Kind != string(j.Work):
@@ -115,7 +120,11 @@ func (j Job) Operation() *apiv1.Operation {
 	if j.Phase != PhaseAccepted || len(j.Tokens) == 0 {
 		return nil
 	}
-	return &apiv1.Operation{Kind: string(j.Work), ResumeToken: j.Tokens[len(j.Tokens)-1], StartTime: metav1.NewTime(j.Accepted)}
+	return &apiv1.Operation{
+		Kind:        string(j.Work),
+		ResumeToken: j.Tokens[len(j.Tokens)-1],
+		StartTime:   metav1.NewTime(j.Accepted),
+	}
 }
 
 // Failure turns an error into what the API records of it.
@@ -124,7 +133,11 @@ func Failure(err error, now time.Time) *apiv1.Error {
 	if kind == "" {
 		kind = provisioner.Unavailable
 	}
-	return &apiv1.Error{Kind: string(kind), Message: Shorten(err.Error()), Time: metav1.NewTime(now)}
+	return &apiv1.Error{
+		Kind:    string(kind),
+		Message: Shorten(err.Error()),
+		Time:    metav1.NewTime(now),
+	}
 }
 
 const maxMessage = 1024
@@ -149,7 +162,8 @@ type Updated struct {
 	Uncertain bool
 }
 
-// KeepStartTime returns the recorded operation if it is the same one, so that its start time remains.
+// KeepStartTime returns the recorded operation if it is the same one, so that its start time
+// remains.
 func KeepStartTime(recorded, current *apiv1.Operation) *apiv1.Operation {
 	if recorded != nil && recorded.Kind == current.Kind && recorded.ResumeToken == current.ResumeToken {
 		return recorded

@@ -26,17 +26,23 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 		attachments []*apiv1.AzVolumeAttachment
 		want        ownership.Custody
 	}{
-		"nothing confirms that this cluster uses it":           {nil, here, ownership.CustodyUnknown},
-		"the confirmation is another object's":                 {[]func(*apiv1.AzVolume){func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = "former" }}, here, ownership.CustodyUnknown},
-		"created for this object, and never used":              {[]func(*apiv1.AzVolume){confirmed}, nil, ownership.CustodyOurs},
-		"a planned move to a replica":                          {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Second)}, here, ownership.CustodyOurs},
-		"a planned move without replicas":                      {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Minute)}, nil, ownership.CustodyOurs},
-		"not used for an hour, and a replica has it":           {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour)}, here, ownership.CustodyOurs},
-		"attached nowhere for an hour":                         {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour)}, nil, ownership.CustodyUnknown},
-		"attached nowhere for an hour, and reserved when used": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour), reserved}, nil, ownership.CustodyLapsed},
-		"attached nowhere for an hour, for one VM only": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour), func(v *apiv1.AzVolume) {
-			v.Spec.Disk.MaxShares = 1
-		}}, nil, ownership.CustodyOurs},
+		"nothing confirms that this cluster uses it": {nil, here, ownership.CustodyUnknown},
+		"the confirmation is another object's":       {[]func(*apiv1.AzVolume){func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = "former" }}, here, ownership.CustodyUnknown},
+		"created for this object, and never used":    {[]func(*apiv1.AzVolume){confirmed}, nil, ownership.CustodyOurs},
+		"a planned move to a replica": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Second)},
+			here, ownership.CustodyOurs},
+		"a planned move without replicas": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Minute)},
+			nil, ownership.CustodyOurs},
+		"not used for an hour, and a replica has it": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour)}, here,
+			ownership.CustodyOurs},
+		"attached nowhere for an hour": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour)}, nil,
+			ownership.CustodyUnknown},
+		"attached nowhere for an hour, and reserved when used": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour),
+			reserved}, nil, ownership.CustodyLapsed},
+		"attached nowhere for an hour, for one VM only": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour),
+			func(v *apiv1.AzVolume) {
+				v.Spec.Disk.MaxShares = 1
+			}}, nil, ownership.CustodyOurs},
 	} {
 		v := objects.NewVolume(func(v *apiv1.AzVolume) { v.UID, v.Spec.Disk.MaxShares = "present", 2 })
 		for _, edit := range test.edits {
@@ -74,7 +80,8 @@ func TestForeignVM(t *testing.T) {
 		"a VM that only a restored status names":  {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
 		"a VM for which the cache gives an error": {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
 	} {
-		if got, err := ownership.ForeignVM(test.attachedTo, test.attachments, isNode); got != test.want || !errors.Is(err, test.err) {
+		if got, err := ownership.ForeignVM(test.attachedTo, test.attachments, isNode); got != test.want ||
+			!errors.Is(err, test.err) {
 			t.Errorf("%s: got %q, %v; want %q, %v", name, got, err, test.want, test.err)
 		}
 	}

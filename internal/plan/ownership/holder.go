@@ -39,7 +39,8 @@ func mayHoldOff(volume *apiv1.AzVolume, a, fenced *apiv1.AzVolumeAttachment) boo
 	case by.NodeName == a.Spec.NodeName, a.Spec.Epoch > fenced.Spec.Epoch:
 		return true
 	}
-	// A node that unstages keeps the reservation while a fenced node has the disk, and its attachment may become a replica.
+	// A node that unstages keeps the reservation while a fenced node has the disk, and its
+	// attachment may become a replica.
 	primary, last := volume.Status.Primary, volume.Status.LastRelease
 	return primary.Epoch > fenced.Spec.Epoch+1 ||
 		last != nil && last.NodeName == a.Spec.NodeName && last.Proof.Epoch > fenced.Spec.Epoch ||

@@ -20,13 +20,53 @@ func TestAcquire(t *testing.T) {
 		changed bool
 		refused bool
 	}{
-		"the first ownership has epoch 1":                               {nil, apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}, true, false},
-		"a released volume is acquired with the next epoch":             {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
-		"the holder's ownership stays as it is":                         {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, false, false},
-		"a node may acquire the volume that it is releasing":            {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
-		"law 1: a second primary is refused":                            {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipHeld}, apiv1.Ownership{}, false, true},
-		"law 3: a second primary is refused while the proof is awaited": {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{}, false, true},
-		"a node that is being fenced cannot acquire the volume":         {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}, apiv1.Ownership{}, false, true},
+		"the first ownership has epoch 1": {nil, apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    1,
+			State:    apiv1.OwnershipHeld,
+		}, true, false},
+		"a released volume is acquired with the next epoch": {&apiv1.Ownership{
+			Epoch: 4,
+			State: apiv1.OwnershipReleased,
+		}, apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    5,
+			State:    apiv1.OwnershipHeld,
+		}, true, false},
+		"the holder's ownership stays as it is": {&apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    4,
+			State:    apiv1.OwnershipHeld,
+		}, apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    4,
+			State:    apiv1.OwnershipHeld,
+		}, false, false},
+		"a node may acquire the volume that it is releasing": {&apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    4,
+			State:    apiv1.OwnershipReleasing,
+		}, apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    5,
+			State:    apiv1.OwnershipHeld,
+		}, true, false},
+		"law 1: a second primary is refused": {&apiv1.Ownership{
+			NodeName: "a",
+			Epoch:    4,
+			State:    apiv1.OwnershipHeld,
+		}, apiv1.Ownership{}, false, true},
+		"law 3: a second primary is refused while the proof is awaited": {&apiv1.Ownership{
+			NodeName: "a",
+			Epoch:    4,
+			State:    apiv1.OwnershipReleasing,
+		}, apiv1.Ownership{}, false, true},
+		"a node that is being fenced cannot acquire the volume": {&apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    4,
+			State:    apiv1.OwnershipReleasing,
+			Cause:    apiv1.CauseNodeLost,
+		}, apiv1.Ownership{}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,7 +88,12 @@ func TestAcquire(t *testing.T) {
 func TestReleasing(t *testing.T) {
 	t.Parallel()
 	ownershipIn := func(state apiv1.OwnershipState, cause apiv1.ReleaseCause) *apiv1.Ownership {
-		return &apiv1.Ownership{NodeName: "a", Epoch: 4, State: state, Cause: cause}
+		return &apiv1.Ownership{
+			NodeName: "a",
+			Epoch:    4,
+			State:    state,
+			Cause:    cause,
+		}
 	}
 	for name, test := range map[string]struct {
 		current         *apiv1.Ownership
@@ -56,11 +101,18 @@ func TestReleasing(t *testing.T) {
 		want            apiv1.ReleaseCause
 		holder, changed bool
 	}{
-		"the release of a held volume starts":                      {ownershipIn(apiv1.OwnershipHeld, ""), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, true},
-		"the loss of the node becomes the cause of a release":      {ownershipIn(apiv1.OwnershipReleasing, apiv1.CauseUnpublished), apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, true},
-		"the decision to fence stays when Kubernetes asks as well": {ownershipIn(apiv1.OwnershipReleasing, apiv1.CauseNodeLost), apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
-		"a release that has started is not written again":          {ownershipIn(apiv1.OwnershipReleasing, apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
-		"a released volume has no holder":                          {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.CauseNodeLost, "", false, false},
+		"the release of a held volume starts": {ownershipIn(apiv1.OwnershipHeld, ""), apiv1.CauseUnpublished,
+			apiv1.CauseUnpublished, true, true},
+		"the loss of the node becomes the cause of a release": {ownershipIn(apiv1.OwnershipReleasing,
+			apiv1.CauseUnpublished), apiv1.CauseNodeLost, apiv1.CauseNodeLost, true, true},
+		"the decision to fence stays when Kubernetes asks as well": {ownershipIn(apiv1.OwnershipReleasing, apiv1.CauseNodeLost),
+			apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
+		"a release that has started is not written again": {ownershipIn(apiv1.OwnershipReleasing,
+			apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
+		"a released volume has no holder": {&apiv1.Ownership{
+			Epoch: 4,
+			State: apiv1.OwnershipReleased,
+		}, apiv1.CauseNodeLost, "", false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,7 +132,11 @@ func TestADiskThatMayHaveBeenDetachedIsNoReplica(t *testing.T) {
 	volume := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1, Access: apiv1.AccessSingleNode}}
 	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{NodeName: "a", Epoch: 4}}
 	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 4}
-	volume.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseUnpublished, Proof: *a.Status.Proof}
+	volume.Status.LastRelease = &apiv1.ReleaseRecord{
+		NodeName: "a",
+		Cause:    apiv1.CauseUnpublished,
+		Proof:    *a.Status.Proof,
+	}
 	if got := ownership.Demotion(volume, a, nil); got != ownership.Demote {
 		t.Errorf("after an ordinary release: %s", got)
 	}
@@ -105,10 +161,13 @@ func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 		"another volume after a scan": {objects.Staged(&scanned, "other"), true},
 
 		"absent from the report as the node wrote it": {written("other"), true},
-		"absent after an entry was removed":           {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes = nil }), false},
-		"absent after an entry was renamed":           {edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes[0].VolumeName = "x" }), false},
-		"absent from a status of another object":      {edited("other", func(d *apiv1.AzDriverNode) { d.UID = "2" }), false},
-		"absent after the scan was removed":           {edited("other", func(d *apiv1.AzDriverNode) { d.Status.MountsScannedTime = nil }), false},
+		"absent after an entry was removed": {edited("vol",
+			func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes = nil }), false},
+		"absent after an entry was renamed": {edited("vol",
+			func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes[0].VolumeName = "x" }), false},
+		"absent from a status of another object": {edited("other", func(d *apiv1.AzDriverNode) { d.UID = "2" }), false},
+		"absent after the scan was removed": {edited("other",
+			func(d *apiv1.AzDriverNode) { d.Status.MountsScannedTime = nil }), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,9 +185,16 @@ func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 // written is a report as a node writes it.
 func written(volumes ...string) *apiv1.AzDriverNode {
 	scanned := metav1.NewMicroTime(objects.Now)
-	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{UID: "1"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}}
+	d := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{UID: "1"},
+		Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned},
+	}
 	for _, volume := range volumes {
-		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: volume, Epoch: 1, Phase: apiv1.PhaseStaged})
+		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{
+			VolumeName: volume,
+			Epoch:      1,
+			Phase:      apiv1.PhaseStaged,
+		})
 	}
 	d.Status.ReportDigest = ownership.ReportDigest(d)
 	return d
@@ -151,9 +217,9 @@ func TestTheDigestIsOfTheVolumesAndNotOfTheirOrder(t *testing.T) {
 	}
 }
 
-// TestOneWriter visits every state that acquiring, releasing, staging and killing of any party can lead to, in any
-// order, up to the fourth epoch, and checks that two nodes never use the volume (laws 1 to 3). Each step is one
-// access to the API server, as in the protocol, or a kill.
+// TestOneWriter visits every state that acquiring, releasing, staging and killing of any party can
+// lead to, in any order, up to the fourth epoch, and checks that two nodes never use the volume
+// (laws 1 to 3). Each step is one access to the API server, as in the protocol, or a kill.
 func TestOneWriter(t *testing.T) {
 	t.Parallel()
 	start := protocol{}
@@ -181,7 +247,8 @@ func TestOneWriter(t *testing.T) {
 	t.Logf("%d states", len(seen))
 }
 
-// protocol is a state of the model: what the API server has, what the parties remember, and what is true.
+// protocol is a state of the model: what the API server has, what the parties remember, and what is
+// true.
 type protocol struct {
 	owned   bool
 	primary apiv1.Ownership
@@ -203,7 +270,8 @@ var names = [2]string{"a", "b"}
 func (p protocol) steps() map[string]protocol {
 	next := map[string]protocol{}
 	if p.owned {
-		if c, holder, changed := ownership.StartRelease(&p.primary, p.primary.NodeName, apiv1.CauseUnpublished, objects.Now); holder && changed {
+		if c, holder, changed := ownership.StartRelease(&p.primary, p.primary.NodeName, apiv1.CauseUnpublished,
+			objects.Now); holder && changed {
 			next["start release"] = p.with(func(q *protocol) { q.primary = stripped(c) })
 		}
 		if p.primary.State == apiv1.OwnershipReleasing {
@@ -211,7 +279,8 @@ func (p protocol) steps() map[string]protocol {
 				next["read report"] = p.with(func(q *protocol) { q.proof = proof.Epoch })
 			}
 			if p.proof == p.primary.Epoch {
-				next["write released"] = p.with(func(q *protocol) { q.primary, q.proof = stripped(ownership.CompleteRelease(p.primary, objects.Now)), 0 })
+				next["write released"] = p.with(
+					func(q *protocol) { q.primary, q.proof = stripped(ownership.CompleteRelease(p.primary, objects.Now)), 0 })
 			}
 		}
 	}
@@ -258,7 +327,8 @@ func (p protocol) nodeSteps(i int, next map[string]protocol) {
 		})
 	}
 	if n.maySee && !n.using {
-		next["node mounts "+name] = p.with(func(q *protocol) { q.nodes[i].using, q.nodes[i].maySee, q.nodes[i].announced = true, false, 0 })
+		next["node mounts "+name] = p.with(
+			func(q *protocol) { q.nodes[i].using, q.nodes[i].maySee, q.nodes[i].announced = true, false, 0 })
 	}
 	if n.using {
 		next["node unmounts "+name] = p.with(func(q *protocol) { q.nodes[i].using = false })
@@ -298,7 +368,8 @@ func stripped(c apiv1.Ownership) apiv1.Ownership {
 func TestAReleasedEpochIsProvenAlsoForTheNodeThatAcquiresTheVolumeAgain(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld))
-	late := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)) // made after the proof, which it does not carry
+	// made after the proof, which it does not carry
+	late := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))
 	if ownership.ProvedReleased(v, late) {
 		t.Error("law 3: an ownership that was acquired again counts as a release")
 	}
@@ -319,14 +390,17 @@ func TestNeverPublished(t *testing.T) {
 		volume *apiv1.AzVolume
 		want   bool
 	}{
-		"a volume without an AzVolume":                             {nil, true},
-		"a volume that only an expansion has adopted":              {objects.NewVolume(adopted), true},
-		"a multi-node volume that was adopted":                     {objects.NewVolume(adopted, multiNode), true},
-		"a volume that was adopted and published":                  {objects.NewVolume(adopted, objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
-		"a volume that was adopted, published and released":        {objects.NewVolume(adopted, objects.Owned("", 1, apiv1.OwnershipReleased)), false},
-		"a volume that this driver created and never published":    {objects.NewVolume(), false},
-		"a multi-node volume that this driver created":             {objects.NewVolume(multiNode), false},
-		"a volume that this driver created and another node holds": {objects.NewVolume(objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
+		"a volume without an AzVolume":                {nil, true},
+		"a volume that only an expansion has adopted": {objects.NewVolume(adopted), true},
+		"a multi-node volume that was adopted":        {objects.NewVolume(adopted, multiNode), true},
+		"a volume that was adopted and published": {objects.NewVolume(adopted,
+			objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
+		"a volume that was adopted, published and released": {objects.NewVolume(adopted,
+			objects.Owned("", 1, apiv1.OwnershipReleased)), false},
+		"a volume that this driver created and never published": {objects.NewVolume(), false},
+		"a multi-node volume that this driver created":          {objects.NewVolume(multiNode), false},
+		"a volume that this driver created and another node holds": {objects.NewVolume(
+			objects.Owned("m", 1, apiv1.OwnershipHeld)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,11 +12,22 @@ import (
 
 func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 	heldAs := func(state apiv1.OwnershipState, node string, cause apiv1.ReleaseCause) *apiv1.Ownership {
-		return &apiv1.Ownership{State: state, NodeName: node, Epoch: 3, Cause: cause}
+		return &apiv1.Ownership{
+			State:    state,
+			NodeName: node,
+			Epoch:    3,
+			Cause:    cause,
+		}
 	}
-	attachment := func(node string, role apiv1.Role, state apiv1.AttachmentState, change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+	attachment := func(node string, role apiv1.Role, state apiv1.AttachmentState,
+		change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
 		a := &apiv1.AzVolumeAttachment{
-			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: role, Epoch: 3},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: "v",
+				NodeName:   node,
+				Role:       role,
+				Epoch:      3,
+			},
 			Status: apiv1.AzVolumeAttachmentStatus{State: state},
 		}
 		for _, c := range change {
@@ -37,8 +48,16 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 		deleted(a)
 		a.Finalizers = append(a.Finalizers, apiv1.FinalizerFenced)
 	}
-	lost := &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseNodeLost, Proof: apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 3}}
-	unpublished := &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseUnpublished, Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 3}}
+	lost := &apiv1.ReleaseRecord{
+		NodeName: "a",
+		Cause:    apiv1.CauseNodeLost,
+		Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 3},
+	}
+	unpublished := &apiv1.ReleaseRecord{
+		NodeName: "a",
+		Cause:    apiv1.CauseUnpublished,
+		Proof:    apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 3},
+	}
 	const primary, replica, attached = apiv1.RolePrimary, apiv1.RoleReplica, apiv1.AttachmentAttached
 	type all = []*apiv1.AzVolumeAttachment
 	tests := map[string]struct {
@@ -51,9 +70,11 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 	}{
 		"never published": {attachments: all{attachment("b", replica, attached)}},
 		"a primary and its replicas": {
-			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("b", replica, attached), attachment("a", primary, attached)}, want: []string{"a"}},
+			primary:     heldAs(apiv1.OwnershipHeld, "a", ""),
+			attachments: all{attachment("b", replica, attached), attachment("a", primary, attached)}, want: []string{"a"}},
 		"an attach that Azure has accepted": {
-			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a"}},
+			primary:     heldAs(apiv1.OwnershipHeld, "a", ""),
+			attachments: all{attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a"}},
 		"an attach that Azure has not accepted yet": {
 			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching)}},
 		"an attach that failed": {
@@ -64,22 +85,29 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, attached, older)}},
 		"an ownership whose attachment is lost": {primary: heldAs(apiv1.OwnershipHeld, "a", "")},
 		"an unpublish that waits for the proof": {
-			primary: heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseUnpublished), attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
+			primary:     heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseUnpublished),
+			attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
 		"a lost node that is being fenced": {
-			primary: heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseNodeLost), attachments: all{attachment("a", primary, apiv1.AttachmentDetaching)}, want: []string{"a"}},
+			primary:     heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseNodeLost),
+			attachments: all{attachment("a", primary, apiv1.AttachmentDetaching)}, want: []string{"a"}},
 		"an unpublish that is complete, with the attachment demoted": {
-			primary: heldAs(apiv1.OwnershipReleased, "", ""), last: unpublished, attachments: all{attachment("a", replica, attached, proven)}},
+			primary: heldAs(apiv1.OwnershipReleased, "", ""), last: unpublished,
+			attachments: all{attachment("a", replica, attached, proven)}},
 		"a lost node that was fenced, and Kubernetes has not yet unpublished the volume there": {
 			primary: heldAs(apiv1.OwnershipReleased, "", ""), last: lost, want: []string{"a"}},
 		"a node that was fenced and is Ready again": {primary: heldAs(apiv1.OwnershipReleased, "", ""), last: lost, back: true},
 		"the node that took over from a lost one": {
-			primary: heldAs(apiv1.OwnershipHeld, "b", ""), last: lost, attachments: all{attachment("b", primary, attached)}, want: []string{"b"}},
+			primary: heldAs(apiv1.OwnershipHeld, "b", ""), last: lost, attachments: all{attachment("b", primary, attached)},
+			want: []string{"b"}},
 		"a shared volume is published to all of its nodes": {
-			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a", "b"}},
+			multiNode: true, attachments: all{attachment("b", primary, attached),
+				attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a", "b"}},
 		"a shared volume whose attach to one node failed": {
-			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, apiv1.AttachmentFailed)}, want: []string{"b"}},
+			multiNode: true, attachments: all{attachment("b", primary, attached),
+				attachment("a", primary, apiv1.AttachmentFailed)}, want: []string{"b"}},
 		"a shared volume with proof from one node": {
-			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, attached, proven)}, want: []string{"b"}},
+			multiNode: true, attachments: all{attachment("b", primary, attached), attachment("a", primary, attached, proven)},
+			want: []string{"b"}},
 		"a shared volume whose attachment a user deleted": {
 			multiNode: true, attachments: all{attachment("a", primary, attached, deleted)}, want: []string{"a"}},
 		"a shared volume of a node that was fenced, which Kubernetes does not know yet": {

@@ -9,9 +9,11 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// RecreateAs decides the role and the epoch with which an attachment is created again that Azure has and that has no object. A primary is detached only with a proof, a
-// replica without one; why says why it is neither. report is the node's, read from the API server after the volume; nil if there is none. down says whether
-// Azure has the VM as stopped or deallocated now; it is called only where it matters.
+// RecreateAs decides the role and the epoch with which an attachment is created again that Azure
+// has and that has no object. A primary is detached only with a proof, a replica without one; why
+// says why it is neither. report is the node's, read from the API server after the volume; nil if
+// there is none. down says whether Azure has the VM as stopped or deallocated now; it is called
+// only where it matters.
 //
 //	the node owns the volume                                         primary of that epoch
 //	the volume has an ownership, which is not the node's             replica: every earlier one ended with a proof. But not if the report names a later one
@@ -20,18 +22,23 @@ import (
 //	a multi-node volume that the report names                        primary: no ownership says which nodes use it
 //	else                                                             neither: the disk stays attached until one of these is the case
 //
-// A multi-node volume has no owner, so that only its unpublish deletes a primary, and that has been answered by now where the volume is not in use: an attachment
-// restored as a primary could stay for ever. So a report that proves nothing is waited for, and what the V1 driver may have published gets its attachment from its
-// unpublish. Law 2 holds without a primary. A node writes the volume into its report before it reads its attachment, and the caller has found no attachment before it
-// read the report. A node that the report does not name has therefore found its attachment missing, or finds a replica; it uses the volume under neither. The next
-// publish makes the replica a primary.
-func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, down func() bool, now time.Time) (role apiv1.Role, epoch int64, why string) {
+// A multi-node volume has no owner, so that only its unpublish deletes a primary, and that has been
+// answered by now where the volume is not in use: an attachment restored as a primary could stay
+// for ever. So a report that proves nothing is waited for, and what the V1 driver may have
+// published gets its attachment from its unpublish. Law 2 holds without a primary. A node writes
+// the volume into its report before it reads its attachment, and the caller has found no attachment
+// before it read the report. A node that the report does not name has therefore found its
+// attachment missing, or finds a replica; it uses the volume under neither. The next publish makes
+// the replica a primary.
+func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, down func() bool,
+	now time.Time) (role apiv1.Role, epoch int64, why string) {
 	proof, why := UnstagedProof(report, volume.Name, 0, now)
 	multiNode := volume.Spec.Access == apiv1.AccessMultiNode
 	switch {
 	case !multiNode && OwnedBy(volume, node):
 		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
-	case !multiNode && volume.Status.Primary != nil && ReportedUse(volume, report) == "", proof != nil && !NeverPublished(volume), down():
+	case !multiNode && volume.Status.Primary != nil && ReportedUse(volume, report) == "", proof != nil && !NeverPublished(volume),
+		down():
 		return apiv1.RoleReplica, 0, ""
 	case multiNode && Reports(report, volume.Name):
 		return apiv1.RolePrimary, MultiNodeEpoch, ""
@@ -44,7 +51,8 @@ func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode,
 
 // Reports says whether a node's report names a volume.
 func Reports(report *apiv1.AzDriverNode, volume string) bool {
-	return report != nil && slices.ContainsFunc(report.Status.StagedVolumes, func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })
+	return report != nil && slices.ContainsFunc(report.Status.StagedVolumes,
+		func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })
 }
 
 // repairAfter is how long the CSI controller server is given to finish a release
@@ -57,8 +65,8 @@ type Repair struct {
 	Demote, Remove []*apiv1.AzVolumeAttachment
 	// Primary is the node whose attachment is missing although the node holds the ownership.
 	Primary string
-	// Promote is the attachment of the node that holds the ownership, if its role was edited: a replica never has the
-	// epoch of an ownership that is Held.
+	// Promote is the attachment of the node that holds the ownership, if its role was edited: a
+	// replica never has the epoch of an ownership that is Held.
 	Promote *apiv1.AzVolumeAttachment
 	// In is when to look again.
 	In time.Duration
@@ -85,7 +93,8 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 	for _, a := range attachments {
 		if primary.State == apiv1.OwnershipHeld && a.Spec.NodeName == primary.NodeName {
 			found = true
-			if a.Spec.Role == apiv1.RoleReplica && a.Spec.Epoch == primary.Epoch && a.DeletionTimestamp == nil && !HasProof(a) && due(primary.Since) {
+			if a.Spec.Role == apiv1.RoleReplica && a.Spec.Epoch == primary.Epoch && a.DeletionTimestamp == nil && !HasProof(a) &&
+				due(primary.Since) {
 				r.Promote = a
 			}
 		}
@@ -109,8 +118,9 @@ func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, no
 	return r
 }
 
-// ended is when the role of a former primary ended, or nil for long ago. The time of a later ownership does not
-// count: if the volume were acquired and released again and again, the repair would be delayed forever.
+// ended is when the role of a former primary ended, or nil for long ago. The time of a later
+// ownership does not count: if the volume were acquired and released again and again, the repair
+// would be delayed forever.
 func ended(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) *metav1.Time {
 	switch p := a.Status.Proof; {
 	case a.Spec.Epoch >= primary.Epoch:

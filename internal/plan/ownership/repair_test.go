@@ -25,40 +25,66 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 		role   apiv1.Role
 		epoch  int64
 	}{
-		"the holder of the ownership is its primary":                         {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RolePrimary, 3},
-		"also while it releases, and without a report":                       {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, runs, apiv1.RolePrimary, 3},
-		"also when it is down: the release needs the attachment":             {objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, down, apiv1.RolePrimary, 3},
-		"a node that reports that it does not use the volume has a replica":  {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), done, runs, apiv1.RoleReplica, 0},
-		"also after the release":                                             {objects.NewVolume(objects.Owned("", 3, apiv1.OwnershipReleased)), done, runs, apiv1.RoleReplica, 0},
-		"also of an adopted volume that was published since":                 {objects.NewVolume(objects.Owned("b", 1, apiv1.OwnershipHeld), adopted), done, runs, apiv1.RoleReplica, 0},
-		"a volume that was never published":                                  {objects.NewVolume(), done, runs, apiv1.RoleReplica, 0},
-		"a node that is down has a replica, whatever it reported":            {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, down, apiv1.RoleReplica, 0},
-		"also without a report":                                              {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), nil, down, apiv1.RoleReplica, 0},
-		"also of a volume that V1 published and an expansion adopted":        {objects.NewVolume(adopted), nil, down, apiv1.RoleReplica, 0},
-		"a node that reports an ownership that is over has a replica":        {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RoleReplica, 0},
-		"also if that ownership was the last one":                            {objects.NewVolume(objects.Owned("", 1, apiv1.OwnershipReleased)), inUse, runs, apiv1.RoleReplica, 0},
-		"also if the node has not scanned its mounts":                        {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), silent, runs, apiv1.RoleReplica, 0},
-		"also if it was lost before its first report":                        {objects.NewVolume(objects.Owned("", 3, apiv1.OwnershipReleased)), nil, runs, apiv1.RoleReplica, 0},
-		"law 3: nothing is re-created if it reports a later ownership":       {objects.NewVolume(objects.Owned("", 0, apiv1.OwnershipReleased)), inUse, runs, "", 0},
-		"law 3: nor if no ownership is known and it reports that it uses it": {objects.NewVolume(objects.NeverOwned), inUse, runs, "", 0},
-		"law 3: nor if it has not scanned its mounts":                        {objects.NewVolume(objects.NeverOwned), silent, runs, "", 0},
-		"law 3: nor if there is no report":                                   {objects.NewVolume(objects.NeverOwned), nil, runs, "", 0},
-		"law 3: nor of a volume that V1 published and an expansion adopted":  {objects.NewVolume(adopted), done, runs, "", 0},
-		"a multi-node volume's node that does not use it has a replica":      {objects.NewVolume(multiNode), done, runs, apiv1.RoleReplica, 0},
-		"also where it is down":                                              {objects.NewVolume(multiNode), inUse, down, apiv1.RoleReplica, 0},
-		"law 3: a multi-node volume's node that uses it is a primary":        {objects.NewVolume(multiNode), inUse, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"also where the plug-in has not scanned the mounts, or lost a scan":  {objects.NewVolume(multiNode), objects.Staged(nil, "vol"), runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"also where the V1 driver may have published the volume":             {objects.NewVolume(multiNode, adopted), inUse, runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"law 3: nothing is made of a multi-node volume before a scan":        {objects.NewVolume(multiNode), silent, runs, "", 0},
-		"law 3: nor where there is no report, which an unpublish leaves":     {objects.NewVolume(multiNode), nil, runs, "", 0},
-		"law 3: nor of one that V1 may have published, without a report":     {objects.NewVolume(multiNode, adopted), nil, runs, "", 0},
-		"law 3: nor with one, because its pod may come later":                {objects.NewVolume(multiNode, adopted), done, runs, "", 0},
+		"the holder of the ownership is its primary": {objects.NewVolume(
+			objects.Owned("a", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RolePrimary, 3},
+		"also while it releases, and without a report": {objects.NewVolume(
+			objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, runs, apiv1.RolePrimary, 3},
+		"also when it is down: the release needs the attachment": {objects.NewVolume(
+			objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, down, apiv1.RolePrimary, 3},
+		"a node that reports that it does not use the volume has a replica": {objects.NewVolume(
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), done, runs, apiv1.RoleReplica, 0},
+		"also after the release": {objects.NewVolume(
+			objects.Owned("", 3, apiv1.OwnershipReleased)), done, runs, apiv1.RoleReplica, 0},
+		"also of an adopted volume that was published since": {objects.NewVolume(
+			objects.Owned("b", 1, apiv1.OwnershipHeld), adopted), done, runs, apiv1.RoleReplica, 0},
+		"a volume that was never published": {objects.NewVolume(), done, runs, apiv1.RoleReplica,
+			0},
+		"a node that is down has a replica, whatever it reported": {objects.NewVolume(
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, down, apiv1.RoleReplica, 0},
+		"also without a report": {objects.NewVolume(
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), nil, down, apiv1.RoleReplica, 0},
+		"also of a volume that V1 published and an expansion adopted": {objects.NewVolume(adopted), nil, down,
+			apiv1.RoleReplica, 0},
+		"a node that reports an ownership that is over has a replica": {objects.NewVolume(
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RoleReplica, 0},
+		"also if that ownership was the last one": {objects.NewVolume(
+			objects.Owned("", 1, apiv1.OwnershipReleased)), inUse, runs, apiv1.RoleReplica, 0},
+		"also if the node has not scanned its mounts": {objects.NewVolume(
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), silent, runs, apiv1.RoleReplica, 0},
+		"also if it was lost before its first report": {objects.NewVolume(
+			objects.Owned("", 3, apiv1.OwnershipReleased)), nil, runs, apiv1.RoleReplica, 0},
+		"law 3: nothing is re-created if it reports a later ownership": {objects.NewVolume(
+			objects.Owned("", 0, apiv1.OwnershipReleased)), inUse, runs, "", 0},
+		"law 3: nor if no ownership is known and it reports that it uses it": {objects.NewVolume(objects.NeverOwned), inUse, runs,
+			"", 0},
+		"law 3: nor if it has not scanned its mounts": {objects.NewVolume(objects.NeverOwned), silent,
+			runs, "", 0},
+		"law 3: nor if there is no report": {objects.NewVolume(objects.NeverOwned), nil, runs,
+			"", 0},
+		"law 3: nor of a volume that V1 published and an expansion adopted": {objects.NewVolume(adopted), done, runs, "", 0},
+		"a multi-node volume's node that does not use it has a replica": {objects.NewVolume(multiNode), done, runs,
+			apiv1.RoleReplica, 0},
+		"also where it is down": {objects.NewVolume(multiNode), inUse, down,
+			apiv1.RoleReplica, 0},
+		"law 3: a multi-node volume's node that uses it is a primary": {objects.NewVolume(multiNode), inUse, runs,
+			apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"also where the plug-in has not scanned the mounts, or lost a scan": {objects.NewVolume(multiNode),
+			objects.Staged(nil, "vol"), runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"also where the V1 driver may have published the volume": {objects.NewVolume(multiNode, adopted), inUse, runs,
+			apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"law 3: nothing is made of a multi-node volume before a scan":    {objects.NewVolume(multiNode), silent, runs, "", 0},
+		"law 3: nor where there is no report, which an unpublish leaves": {objects.NewVolume(multiNode), nil, runs, "", 0},
+		"law 3: nor of one that V1 may have published, without a report": {objects.NewVolume(multiNode, adopted), nil, runs,
+			"", 0},
+		"law 3: nor with one, because its pod may come later": {objects.NewVolume(multiNode, adopted), done, runs,
+			"", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			role, epoch, why := ownership.RecreateAs(test.volume, "a", test.report, func() bool { return test.down }, objects.Now)
 			if role != test.role || epoch != test.epoch || (why == "") != (role != "") {
-				t.Fatalf("got %q of epoch %d because of %q; want %q of epoch %d, and a reason only for neither", role, epoch, why, test.role, test.epoch)
+				t.Fatalf("got %q of epoch %d because of %q; want %q of epoch %d, and a reason only for neither", role, epoch, why,
+					test.role, test.epoch)
 			}
 		})
 	}
@@ -67,43 +93,54 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 func TestRepairs(t *testing.T) {
 	t.Parallel()
 	old := objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofUnstaged)
-	r := ownership.Repairs(objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), objects.Attachments(old, objects.NewAttachment("b", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)), objects.Now)
+	r := ownership.Repairs(objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)),
+		objects.Attachments(old, objects.NewAttachment("b", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)), objects.Now)
 	if len(r.Demote) != 1 || r.Demote[0] != old || len(r.Remove) != 0 || r.Primary != "" {
 		t.Fatalf("%+v", r)
 	}
 	fenced := objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofVMDown)
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), objects.Attachments(fenced), objects.Now); len(r.Remove) != 1 || len(r.Demote) != 0 {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), objects.Attachments(fenced),
+		objects.Now); len(r.Remove) != 1 || len(r.Demote) != 0 {
 		t.Fatalf("%+v", r)
 	}
 	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), nil, objects.Now); r.Primary != "a" {
 		t.Fatalf("%+v", r)
 	}
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), nil, objects.Now.Add(-58*time.Second)); r.Primary != "" || r.In <= 0 {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), nil,
+		objects.Now.Add(-58*time.Second)); r.Primary != "" || r.In <= 0 {
 		t.Fatalf("repaired while the call may still be at work: %+v", r)
 	}
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), objects.Attachments(objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), apiv1.ProofDetached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
+		objects.Attachments(objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached),
+			apiv1.ProofDetached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
 		t.Error("the object with the proof was deleted before the ownership was released")
 	}
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), objects.Now); len(r.Demote)+len(r.Remove) != 0 {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
+		objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)),
+		objects.Now); len(r.Demote)+len(r.Remove) != 0 {
 		t.Fatalf("law 3: %+v", r)
 	}
 	edited := objects.NewAttachment("a", apiv1.RoleReplica, 2, apiv1.AttachmentAttached)
-	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), objects.Attachments(edited), objects.Now); r.Promote != edited {
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), objects.Attachments(edited),
+		objects.Now); r.Promote != edited {
 		t.Errorf("the attachment of the primary was edited to be a replica: got %+v, want it promoted", r)
 	}
 	for name, v := range map[string]*apiv1.AzVolume{
 		"a publish promotes the replica, and raises its epoch": objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld)),
-		"law 2: the ownership is being released":               objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
-		"another node holds the ownership":                     objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
+		"law 2: the ownership is being released": objects.NewVolume(
+			objects.Owned("a", 2, apiv1.OwnershipReleasing)),
+		"another node holds the ownership": objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
 	} {
 		if r := ownership.Repairs(v, objects.Attachments(edited), objects.Now); r.Promote != nil {
 			t.Errorf("%s: got %+v, want no promotion", name, r)
 		}
 	}
-	late := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached) // created by a call that came after its ownership had been released
+	// created by a call that came after its ownership had been released
+	late := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	renewed := objects.NewVolume(objects.Owned("b", 9, apiv1.OwnershipHeld))
 	renewed.Status.Primary.Since = objects.Ago(0)
-	if r := ownership.Repairs(renewed, objects.Attachments(late, objects.NewAttachment("b", apiv1.RolePrimary, 9, apiv1.AttachmentFailed)), objects.Now); len(r.Remove) != 1 {
+	if r := ownership.Repairs(renewed, objects.Attachments(late,
+		objects.NewAttachment("b", apiv1.RolePrimary, 9, apiv1.AttachmentFailed)), objects.Now); len(r.Remove) != 1 {
 		t.Errorf("an ownership that is acquired again and again delays the repair of an older attachment: %+v", r)
 	}
 }

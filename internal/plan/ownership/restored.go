@@ -7,9 +7,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// An AzVolume that was lost and adopted again, or restored from a backup without its status or with an old one, does
-// not know the earlier ownerships. The attachments and the node reports still do. No node acquires the volume against
-// what they say (laws 1 and 3).
+// An AzVolume that was lost and adopted again, or restored from a backup without its status or with
+// an old one, does not know the earlier ownerships. The attachments and the node reports still do.
+// No node acquires the volume against what they say (laws 1 and 3).
 
 // LastEpoch returns the last epoch that the attachments of a volume know of.
 func LastEpoch(attachments []*apiv1.AzVolumeAttachment) int64 {
@@ -23,31 +23,35 @@ func LastEpoch(attachments []*apiv1.AzVolumeAttachment) int64 {
 	return last
 }
 
-// OlderThan says whether an AzVolume is from before an attachment: its ownership is written before the attachment gets
-// the epoch. It is an old copy, or was restored.
+// OlderThan says whether an AzVolume is from before an attachment: its ownership is written before
+// the attachment gets the epoch. It is an old copy, or was restored.
 func OlderThan(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
-	return volume.Spec.Access != apiv1.AccessMultiNode && (volume.Status.Primary == nil || volume.Status.Primary.Epoch < a.Spec.Epoch) && a.Spec.Epoch > 0
+	return volume.Spec.Access != apiv1.AccessMultiNode &&
+		(volume.Status.Primary == nil || volume.Status.Primary.Epoch < a.Spec.Epoch) && a.Spec.Epoch > 0
 }
 
-// UnprovenElsewhere returns the attachments of other nodes under which a volume may be in use, although the AzVolume
-// would let a node acquire it: the AzVolume does not know of their release. Each needs a proof before the ownership
-// is written.
+// UnprovenElsewhere returns the attachments of other nodes under which a volume may be in use,
+// although the AzVolume would let a node acquire it: the AzVolume does not know of their release.
+// Each needs a proof before the ownership is written.
 func UnprovenElsewhere(volume *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
 	return slices.DeleteFunc(slices.Clone(attachments), func(a *apiv1.AzVolumeAttachment) bool {
 		return a.Spec.NodeName == node || ProvedReleased(volume, a)
 	})
 }
 
-// DeletedWithoutProof says of an attachment that is being deleted that there is no proof that its node released the volume, and that the node does not own the volume under
-// this attachment. The node has not been allowed to stage the volume since the deletion, so that its report, read after it, counts (law 3a).
+// DeletedWithoutProof says of an attachment that is being deleted that there is no proof that its
+// node released the volume, and that the node does not own the volume under this attachment. The
+// node has not been allowed to stage the volume since the deletion, so that its report, read after
+// it, counts (law 3a).
 func DeletedWithoutProof(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	return a.DeletionTimestamp != nil && !ProvedReleased(volume, a) && (a.Spec.Epoch == 0 || !OwnedBy(volume, a.Spec.NodeName)) &&
 		(volume == nil || volume.Spec.Access != apiv1.AccessMultiNode)
 }
 
-// ReportedUse says why a node may be using a volume although its AzVolume does not know it, by the node's report
-// alone; "" if it does not. d is nil for a node without a report. The report is believed only of a node to whose VM
-// the disk is attached: else any node could prevent others from acquiring a volume.
+// ReportedUse says why a node may be using a volume although its AzVolume does not know it, by the
+// node's report alone; "" if it does not. d is nil for a node without a report. The report is
+// believed only of a node to whose VM the disk is attached: else any node could prevent others from
+// acquiring a volume.
 func ReportedUse(volume *apiv1.AzVolume, d *apiv1.AzDriverNode) string {
 	primary := volume.Status.Primary
 	if d != nil {

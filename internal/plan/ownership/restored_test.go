@@ -21,9 +21,11 @@ func TestNextEpochIsPastEveryEpochThatTheAttachmentsKnow(t *testing.T) {
 		want        int64
 	}{
 		"a new volume": {nil, nil, 1},
-		"an attachment of an ownership that is lost": {nil, objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), 3},
-		"a proof of a later epoch":                   {nil, objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, ""), withProof), 8},
-		"an ownership that is later than all":        {released, objects.Attachments(withProof), 10},
+		"an attachment of an ownership that is lost": {nil,
+			objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), 3},
+		"a proof of a later epoch": {nil,
+			objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, ""), withProof), 8},
+		"an ownership that is later than all": {released, objects.Attachments(withProof), 10},
 	} {
 		acquired, changed, err := ownership.Acquire(test.current, "a", ownership.LastEpoch(test.attachments), objects.Now)
 		if err != nil || !changed || acquired.Epoch != test.want {
@@ -43,14 +45,22 @@ func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 		// deleted is whether it needs a proof while it is being deleted.
 		deleted bool
 	}{
-		"the claimant's own":                              {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("b", primary, 2, ""), false, true},
-		"another primary, and no status":                  {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", primary, 2, ""), true, true},
-		"another primary with a proof, and no status":     {objects.NewVolume(objects.NeverOwned), objects.Proved(objects.NewAttachment("a", primary, 2, ""), apiv1.ProofDetached), false, false},
-		"a replica that was primary, and no status":       {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 2, ""), true, true},
-		"a replica that never was primary":                {objects.NewVolume(objects.NeverOwned), objects.NewAttachment("a", replica, 0, ""), false, true},
-		"a primary of a later epoch than the ownership's": {objects.NewVolume(objects.Owned("", 1, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), true, true},
-		"a primary of the epoch that was released":        {objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)), objects.NewAttachment("a", primary, 2, ""), false, false},
-		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), objects.NewAttachment("a", primary, 2, ""), false, false},
+		"the claimant's own": {objects.NewVolume(objects.NeverOwned),
+			objects.NewAttachment("b", primary, 2, ""), false, true},
+		"another primary, and no status": {objects.NewVolume(objects.NeverOwned),
+			objects.NewAttachment("a", primary, 2, ""), true, true},
+		"another primary with a proof, and no status": {objects.NewVolume(objects.NeverOwned),
+			objects.Proved(objects.NewAttachment("a", primary, 2, ""), apiv1.ProofDetached), false, false},
+		"a replica that was primary, and no status": {objects.NewVolume(objects.NeverOwned),
+			objects.NewAttachment("a", replica, 2, ""), true, true},
+		"a replica that never was primary": {objects.NewVolume(objects.NeverOwned),
+			objects.NewAttachment("a", replica, 0, ""), false, true},
+		"a primary of a later epoch than the ownership's": {objects.NewVolume(objects.Owned("", 1, apiv1.OwnershipReleased)),
+			objects.NewAttachment("a", primary, 2, ""), true, true},
+		"a primary of the epoch that was released": {objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)),
+			objects.NewAttachment("a", primary, 2, ""), false, false},
+		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)),
+			objects.NewAttachment("a", primary, 2, ""), false, false},
 	} {
 		if got := len(ownership.UnprovenElsewhere(test.volume, "b", objects.Attachments(test.a))) > 0; got != test.want {
 			t.Errorf("%s: got unproven = %t, want %t", name, got, test.want)
@@ -60,17 +70,23 @@ func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 			t.Errorf("%s: got unclaimed = %t while it is deleted, want %t", name, got, test.deleted)
 		}
 	}
-	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.DeletedWithoutProof(objects.NewVolume(multi), a) {
+	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.DeletedWithoutProof(objects.NewVolume(multi),
+		a) {
 		t.Error("got an attachment of a multi-node volume as deleted without proof, want not: its proof comes from the unpublish")
 	}
 }
 
-// The deletion of an attachment that no ownership covers has the effect of Releasing: the node's report counts after
-// it, and then the disk is detached.
+// The deletion of an attachment that no ownership covers has the effect of Releasing: the node's
+// report counts after it, and then the disk is detached.
 func TestAnAttachmentWithoutOwnershipIsReleasedByItsNodesReport(t *testing.T) {
 	t.Parallel()
 	a := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))
-	in := attachment.Input{Now: objects.Now, Attachment: a, Volume: objects.NewVolume(objects.NeverOwned), HasFinalizer: true}
+	in := attachment.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       objects.NewVolume(objects.NeverOwned),
+		HasFinalizer: true,
+	}
 	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Proof != nil {
 		t.Fatalf("got %+v without a proof, want nothing done", step)
 	}
@@ -100,8 +116,9 @@ func TestWhyANodeMayBeUsingAVolumeByItsReport(t *testing.T) {
 		report *apiv1.AzDriverNode
 		want   bool
 	}{
-		"no ownership is known, and it is staged":                  {objects.NewVolume(objects.NeverOwned), staged(0), true},
-		"no ownership is known, and another volume is staged":      {objects.NewVolume(objects.NeverOwned), objects.Report("a", "other"), false},
+		"no ownership is known, and it is staged": {objects.NewVolume(objects.NeverOwned), staged(0), true},
+		"no ownership is known, and another volume is staged": {objects.NewVolume(objects.NeverOwned),
+			objects.Report("a", "other"), false},
 		"no ownership is known, and the mounts are not scanned":    {objects.NewVolume(objects.NeverOwned), unscanned, true},
 		"no ownership is known, and there is no report":            {objects.NewVolume(objects.NeverOwned), nil, true},
 		"it is staged under a later epoch than the last ownership": {released, staged(6), true},

@@ -26,16 +26,17 @@ type StageDecision struct {
 	Epoch int64
 	// LUN of the disk; set if the outcome is Stage.
 	LUN int32
-	// ReadOnly says that the volume was published to the node for reading only; set if the outcome is Stage.
+	// ReadOnly says that the volume was published to the node for reading only; set if the outcome
+	// is Stage.
 	ReadOnly bool
 	// Reason for the user, unless the outcome is Stage.
 	Reason string
 }
 
-// MayStage decides whether a node may use a volume: its ownership is Held, its attachment is Primary with the
-// ownership's epoch and is to the VM that the node is, and the disk is attached (law 2). It holds only for objects
-// that were read at the API server after the node had announced in its report that it will use the volume. attachment
-// is nil if there is none.
+// MayStage decides whether a node may use a volume: its ownership is Held, its attachment is
+// Primary with the ownership's epoch and is to the VM that the node is, and the disk is attached
+// (law 2). It holds only for objects that were read at the API server after the node had announced
+// in its report that it will use the volume. attachment is nil if there is none.
 func MayStage(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) StageDecision {
 	if reason := refusal(node, vmID, volume, attachment); reason != "" {
 		return StageDecision{Outcome: StageRefused, Reason: reason}
@@ -45,11 +46,24 @@ func MayStage(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVol
 	case state == apiv1.AttachmentDetaching || state == apiv1.AttachmentDetachFail:
 		return StageDecision{Outcome: StageRefused, Reason: "the disk is being detached from the node"}
 	case state == apiv1.AttachmentAttached && attachment.Status.LUN != nil:
-		return StageDecision{Outcome: StageAllowed, Epoch: epoch, LUN: *attachment.Status.LUN, ReadOnly: attachment.Spec.ReadOnly}
+		return StageDecision{
+			Outcome:  StageAllowed,
+			Epoch:    epoch,
+			LUN:      *attachment.Status.LUN,
+			ReadOnly: attachment.Spec.ReadOnly,
+		}
 	case attachment.Status.Error != nil:
-		return StageDecision{Outcome: StageMustWait, Epoch: epoch, Reason: fmt.Sprintf("the attachment is %s: %s", state, attachment.Status.Error.Message)}
+		return StageDecision{
+			Outcome: StageMustWait,
+			Epoch:   epoch,
+			Reason:  fmt.Sprintf("the attachment is %s: %s", state, attachment.Status.Error.Message),
+		}
 	default:
-		return StageDecision{Outcome: StageMustWait, Epoch: epoch, Reason: fmt.Sprintf("the attachment is %q", state)}
+		return StageDecision{
+			Outcome: StageMustWait,
+			Epoch:   epoch,
+			Reason:  fmt.Sprintf("the attachment is %q", state),
+		}
 	}
 }
 
@@ -64,10 +78,12 @@ func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolu
 	case attachment.Spec.Role != apiv1.RolePrimary:
 		return fmt.Sprintf("node %s holds a replica of volume %s and is not its primary", node, volume.Name)
 	case AttachedToAnotherVM(attachment, vmID):
-		return fmt.Sprintf("the disk of volume %s was attached to VM %s, and node %s is VM %s now", volume.Name, attachment.Status.VMID, node, vmID)
+		return fmt.Sprintf("the disk of volume %s was attached to VM %s, and node %s is VM %s now", volume.Name,
+			attachment.Status.VMID, node, vmID)
 	}
 	if proof := attachment.Status.Proof; HasProof(attachment) {
-		return fmt.Sprintf("node %s was proved to have released volume %s under epoch %d (%s)", node, volume.Name, proof.Epoch, proof.Kind)
+		return fmt.Sprintf("node %s was proved to have released volume %s under epoch %d (%s)", node, volume.Name, proof.Epoch,
+			proof.Kind)
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode {
 		return ""
@@ -81,22 +97,24 @@ func refusal(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVolu
 	case primary.State != apiv1.OwnershipHeld:
 		return fmt.Sprintf("node %s no longer holds volume %s: its ownership is %s", node, volume.Name, primary.State)
 	case attachment.Spec.Epoch != primary.Epoch:
-		return fmt.Sprintf("the attachment has epoch %d, and the ownership of volume %s has epoch %d", attachment.Spec.Epoch, volume.Name, primary.Epoch)
+		return fmt.Sprintf("the attachment has epoch %d, and the ownership of volume %s has epoch %d", attachment.Spec.Epoch,
+			volume.Name, primary.Epoch)
 	}
 	return ""
 }
 
-// EpochOver returns why the epoch under which a node staged a volume has ended, or "" while it lasts. An ownership that
-// is being released lasts until the proof is recorded: the controller waits for this node, and a pod that starts before
-// that would otherwise wait for the controller. volume and attachment were read at the API server; attachment is nil if
-// there is none.
+// EpochOver returns why the epoch under which a node staged a volume has ended, or "" while it
+// lasts. An ownership that is being released lasts until the proof is recorded: the controller
+// waits for this node, and a pod that starts before that would otherwise wait for the controller.
+// volume and attachment were read at the API server; attachment is nil if there is none.
 func EpochOver(node, vmID string, epoch int64, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
 	if attachment != nil {
 		if AttachedToAnotherVM(attachment, vmID) {
 			return fmt.Sprintf("the disk was attached to VM %s, and node %s is VM %s now", attachment.Status.VMID, node, vmID)
 		}
 		if proof := attachment.Status.Proof; proof != nil && proof.Epoch >= epoch {
-			return fmt.Sprintf("node %s was proved to have released the volume under epoch %d (%s)", node, proof.Epoch, proof.Kind)
+			return fmt.Sprintf("node %s was proved to have released the volume under epoch %d (%s)", node, proof.Epoch,
+				proof.Kind)
 		}
 	}
 	if volume.Spec.Access == apiv1.AccessMultiNode {

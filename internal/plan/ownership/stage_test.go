@@ -15,10 +15,19 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		volume := &apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "v"},
 			Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode},
-			Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "b", Epoch: 7, State: apiv1.OwnershipHeld}},
+			Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
+				NodeName: "b",
+				Epoch:    7,
+				State:    apiv1.OwnershipHeld,
+			}},
 		}
 		attachment := &apiv1.AzVolumeAttachment{
-			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "b", Role: apiv1.RolePrimary, Epoch: 7},
+			Spec: apiv1.AzVolumeAttachmentSpec{
+				VolumeName: "v",
+				NodeName:   "b",
+				Role:       apiv1.RolePrimary,
+				Epoch:      7,
+			},
 			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](3)},
 		}
 		return volume, attachment
@@ -31,8 +40,10 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		"still attaching": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttaching}
 		}, ownership.StageMustWait},
-		"no status yet":                        {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status = apiv1.AzVolumeAttachmentStatus{} }, ownership.StageMustWait},
-		"attached, with the LUN not yet known": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }, ownership.StageMustWait},
+		"no status yet": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status = apiv1.AzVolumeAttachmentStatus{} },
+			ownership.StageMustWait},
+		"attached, with the LUN not yet known": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil },
+			ownership.StageMustWait},
 		"a failed attach, which is retried": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{Message: "no slot"}}
 		}, ownership.StageMustWait},
@@ -56,7 +67,8 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		"a proof of an earlier epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 6}
 		}, ownership.StageAllowed},
-		"an attachment of another node": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.NodeName = "a" }, ownership.StageRefused},
+		"an attachment of another node": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.NodeName = "a" },
+			ownership.StageRefused},
 		"a multi-node volume has no ownership": {func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			v.Spec.Access, v.Status.Primary, a.Spec.Epoch = apiv1.AccessMultiNode, nil, 1
 		}, ownership.StageAllowed},
@@ -99,7 +111,11 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 
 func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
 	primary := func(node string, epoch int64, state apiv1.OwnershipState) *apiv1.Ownership {
-		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
+		return &apiv1.Ownership{
+			NodeName: node,
+			Epoch:    epoch,
+			State:    state,
+		}
 	}
 	attachment := &apiv1.AzVolumeAttachment{}
 	proved := func(epoch int64) *apiv1.AzVolumeAttachment {
@@ -111,24 +127,30 @@ func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
 		attachment *apiv1.AzVolumeAttachment
 		over       bool
 	}{
-		"held by this node":                            {primary("b", 3, apiv1.OwnershipHeld), false, attachment, false},
-		"released by this node, not proved yet":        {primary("b", 3, apiv1.OwnershipReleasing), false, attachment, false},
-		"held by this node, the attachment was lost":   {primary("b", 3, apiv1.OwnershipHeld), false, nil, false},
-		"held by this node under a later epoch":        {primary("b", 5, apiv1.OwnershipHeld), false, attachment, true},
-		"held by another node":                         {primary("a", 4, apiv1.OwnershipHeld), false, nil, true},
-		"released":                                     {primary("", 3, apiv1.OwnershipReleased), false, attachment, true},
-		"without a primary":                            {nil, false, attachment, true},
-		"proved under this epoch":                      {primary("b", 3, apiv1.OwnershipReleasing), false, proved(3), true},
-		"proved under an epoch before":                 {primary("b", 3, apiv1.OwnershipHeld), false, proved(2), false},
-		"attached to another VM":                       {primary("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{VMID: "old"}}, true},
-		"of several nodes":                             {nil, true, attachment, false},
-		"of several nodes, taken away":                 {nil, true, proved(3), true},
-		"of several nodes, without an attachment":      {nil, true, nil, true},
-		"of several nodes, being taken away for now":   {nil, true, &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, false},
-		"held by this node, detaching without a proof": {primary("b", 3, apiv1.OwnershipHeld), false, &apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching}}, false},
+		"held by this node":                          {primary("b", 3, apiv1.OwnershipHeld), false, attachment, false},
+		"released by this node, not proved yet":      {primary("b", 3, apiv1.OwnershipReleasing), false, attachment, false},
+		"held by this node, the attachment was lost": {primary("b", 3, apiv1.OwnershipHeld), false, nil, false},
+		"held by this node under a later epoch":      {primary("b", 5, apiv1.OwnershipHeld), false, attachment, true},
+		"held by another node":                       {primary("a", 4, apiv1.OwnershipHeld), false, nil, true},
+		"released":                                   {primary("", 3, apiv1.OwnershipReleased), false, attachment, true},
+		"without a primary":                          {nil, false, attachment, true},
+		"proved under this epoch":                    {primary("b", 3, apiv1.OwnershipReleasing), false, proved(3), true},
+		"proved under an epoch before":               {primary("b", 3, apiv1.OwnershipHeld), false, proved(2), false},
+		"attached to another VM": {primary("b", 3, apiv1.OwnershipHeld), false,
+			&apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{VMID: "old"}}, true},
+		"of several nodes":                        {nil, true, attachment, false},
+		"of several nodes, taken away":            {nil, true, proved(3), true},
+		"of several nodes, without an attachment": {nil, true, nil, true},
+		"of several nodes, being taken away for now": {nil, true,
+			&apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}}}, false},
+		"held by this node, detaching without a proof": {primary("b", 3, apiv1.OwnershipHeld), false,
+			&apiv1.AzVolumeAttachment{Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching}}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}, Status: apiv1.AzVolumeStatus{Primary: test.primary}}
+			v := &apiv1.AzVolume{
+				Spec:   apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode},
+				Status: apiv1.AzVolumeStatus{Primary: test.primary},
+			}
 			if test.multiNode {
 				v.Spec.Access = apiv1.AccessMultiNode
 			}

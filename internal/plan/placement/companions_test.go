@@ -60,7 +60,8 @@ func (c *together) input(volume string) placement.Input {
 			claims(p)
 		}
 	}
-	in.Pods = []placement.PodView{{Pod: in.Cluster.Pods[slices.IndexFunc(in.Cluster.Pods, func(p *corev1.Pod) bool { return p.Name == volume })]}}
+	in.Pods = []placement.PodView{{Pod: in.Cluster.Pods[slices.IndexFunc(in.Cluster.Pods,
+		func(p *corev1.Pod) bool { return p.Name == volume })]}}
 	for _, p := range placement.Companions(in) {
 		view := placement.PodView{Pod: p}
 		if !slices.Contains(c.without, p.Name) {
@@ -92,10 +93,14 @@ func (c *together) place(volume string) (placement.Step, bool) {
 // avoids keeps a pod off the nodes that together.cannot names for it.
 func avoids(p *corev1.Pod) {
 	affinityOf(p).NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "not-" + p.Name, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}
+		{MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key:      "not-" + p.Name,
+			Operator: corev1.NodeSelectorOpDoesNotExist,
+		}}}}}}
 }
 
-// TestReplicasGoWhereThePodsWillGo has node a with the pods, and nodes b to e. The volumes are decided in the given order, each once.
+// TestReplicasGoWhereThePodsWillGo has node a with the pods, and nodes b to e. The volumes are
+// decided in the given order, each once.
 func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 	t.Parallel()
 	const host = corev1.LabelHostname
@@ -113,64 +118,99 @@ func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 		why     string // of the last
 	}{
 		"beside a pod whose volume has a replica": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")}, at: map[string][]string{"db": {"d"}}},
-			order:   []string{"app"}, want: map[string]string{"app": "d", "db": "d"},
+			cluster: together{
+				pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")},
+				at:   map[string][]string{"db": {"d"}},
+			},
+			order: []string{"app"}, want: map[string]string{"app": "d", "db": "d"},
 		},
 		"not before the pod that it follows has a replica": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")}},
-			order:   []string{"app"}, want: map[string]string{"app": ""}, why: "must be near pods that will have replicas first: db",
+			order:   []string{"app"}, want: map[string]string{"app": ""},
+			why: "must be near pods that will have replicas first: db",
 		},
 		"a pod without a volume can come everywhere": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")}, without: []string{"db"}},
 			order:   []string{"app"}, want: map[string]string{"app": "b"},
 		},
 		"or everywhere where it can run": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", avoids)}, without: []string{"db"}, cannot: []string{"db:b", "db:c"}},
-			order:   []string{"app"}, want: map[string]string{"app": "d"},
+			cluster: together{
+				pods:    []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", avoids)},
+				without: []string{"db"},
+				cannot:  []string{"db:b", "db:c"},
+			},
+			order: []string{"app"}, want: map[string]string{"app": "d"},
 		},
 		"a chain": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")), newPod("db", "a")}, at: map[string][]string{"db": {"e"}}},
-			order:   []string{"cache", "app"}, want: map[string]string{"app": "e", "cache": "e"},
+			cluster: together{
+				pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")), newPod("db", "a")},
+				at:   map[string][]string{"db": {"e"}},
+			},
+			order: []string{"cache", "app"}, want: map[string]string{"app": "e", "cache": "e"},
 		},
 		"a chain over a pod without a volume": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")), newPod("db", "a")}, without: []string{"cache"}, at: map[string][]string{"db": {"e"}}},
-			order:   []string{"app"}, want: map[string]string{"app": "e"},
+			cluster: together{
+				pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
+					newPod("db", "a")},
+				without: []string{"cache"},
+				at:      map[string][]string{"db": {"e"}},
+			},
+			order: []string{"app"}, want: map[string]string{"app": "e"},
 		},
 		"pods of a set that need one another: the second": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")), newPod("db", "a", called("set"), beside("set"))}},
-			order:   []string{"db"}, want: map[string]string{"db": ""}, why: "will have replicas first: app",
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
+				newPod("db", "a", called("set"), beside("set"))}},
+			order: []string{"db"}, want: map[string]string{"db": ""}, why: "will have replicas first: app",
 		},
 		"pods of a set that need one another: the first, and then the second": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")), newPod("db", "a", called("set"), beside("set"))}},
-			order:   []string{"app", "db"}, want: map[string]string{"app": "b", "db": "b"},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
+				newPod("db", "a", called("set"), beside("set"))}},
+			order: []string{"app", "db"}, want: map[string]string{"app": "b", "db": "b"},
 		},
 		"the first of a set goes where the second can run": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")), newPod("db", "a", called("set"), beside("set"), avoids)}, cannot: []string{"db:b"}},
-			order:   []string{"db", "app", "db"}, want: map[string]string{"app": "c", "db": "c"},
+			cluster: together{
+				pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
+					newPod("db", "a", called("set"), beside("set"), avoids)},
+				cannot: []string{"db:b"},
+			},
+			order: []string{"db", "app", "db"}, want: map[string]string{"app": "c", "db": "c"},
 		},
 		"two pods and neither can be the first, as for the scheduler": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", beside("app"))}},
 			order:   []string{"app"}, want: map[string]string{"app": ""}, why: "do not run there and will not move there",
 		},
 		"the pod that is followed prefers nodes where its follower can run": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db"), func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{host: "e"} }), newPod("db", "a")}},
-			order:   []string{"db", "app"}, want: map[string]string{"app": "e", "db": "e"},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db"),
+				func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{host: "e"} }), newPod("db", "a")}},
+			order: []string{"db", "app"}, want: map[string]string{"app": "e", "db": "e"},
 		},
 		"a set of pods that want to be together on one node": {
-			cluster: together{pods: []*corev1.Pod{newPod("db-0", "a", called("db"), beside("db")), newPod("db-1", "a", called("db"), beside("db"))}},
-			order:   []string{"db-1", "db-0", "db-1"}, want: map[string]string{"db-0": "b", "db-1": "b"},
+			cluster: together{pods: []*corev1.Pod{newPod("db-0", "a", called("db"), beside("db")),
+				newPod("db-1", "a", called("db"), beside("db"))}},
+			order: []string{"db-1", "db-0", "db-1"}, want: map[string]string{"db-0": "b", "db-1": "b"},
 		},
 		"a pod that does not leave the node is found where it is": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db"))}, others: []*corev1.Pod{newPod("db", "c")}},
 			order:   []string{"app"}, want: map[string]string{"app": "c"},
 		},
 		"a pod that is being deleted attracts no one later": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", terminating)}, without: []string{"db"}},
-			order:   []string{"app"}, want: map[string]string{"app": ""}, why: "do not run there and will not move there",
+			cluster: together{
+				pods:    []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", terminating)},
+				without: []string{"db"},
+			},
+			order: []string{"app"}, want: map[string]string{"app": ""}, why: "do not run there and will not move there",
 		},
 		"an even spread, when the others on the node have left too": {
-			cluster: together{pods: []*corev1.Pod{newPod("db-0", "a", called("db"), evenly(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: "zone", WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: app("db"), MinDomains: ref(int32(2))}))},
-				others: []*corev1.Pod{newPod("db-1", "a", called("db"))}},
+			cluster: together{
+				pods: []*corev1.Pod{newPod("db-0", "a", called("db"), evenly(corev1.TopologySpreadConstraint{
+					MaxSkew:           1,
+					TopologyKey:       "zone",
+					WhenUnsatisfiable: corev1.DoNotSchedule,
+					LabelSelector:     app("db"),
+					MinDomains:        ref(int32(2)),
+				}))},
+				others: []*corev1.Pod{newPod("db-1", "a", called("db"))},
+			},
 			order: []string{"db-0"}, want: map[string]string{"db-0": "b"},
 		},
 	} {
@@ -197,15 +237,21 @@ func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 	}
 }
 
-// TestCompanionsComeTogetherAndStay decides about the volumes of pods that need one another in random order, until nothing is decided any more. Then all
-// replicas are on the same nodes, and no replica was removed for that.
+// TestCompanionsComeTogetherAndStay decides about the volumes of pods that need one another in
+// random order, until nothing is decided any more. Then all replicas are on the same nodes, and no
+// replica was removed for that.
 func TestCompanionsComeTogetherAndStay(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		c := together{nodes: []string{"a", "b", "c", "d", "e"}, replicas: int32(rapid.IntRange(1, 2).Draw(t, "replicas")), at: map[string][]string{}}
+		c := together{
+			nodes:    []string{"a", "b", "c", "d", "e"},
+			replicas: int32(rapid.IntRange(1, 2).Draw(t, "replicas")),
+			at:       map[string][]string{},
+		}
 		names := []string{"p0", "p1", "p2", "p3"}[:rapid.IntRange(2, 4).Draw(t, "pods")]
 		for i, name := range names {
-			// Each but the first needs an earlier one, so that all are linked. Pods of a set need one another.
+			// Each but the first needs an earlier one, so that all are linked. Pods of a set need
+			// one another.
 			label, needs := name, ""
 			if rapid.Bool().Draw(t, name+" is of a set") {
 				label = "set"
@@ -242,7 +288,8 @@ func TestCompanionsComeTogetherAndStay(t *testing.T) {
 		for _, name := range names {
 			got := slices.Sorted(slices.Values(c.at[name]))
 			if want := slices.Sorted(slices.Values(c.at[names[0]])); len(got) != int(c.replicas) || !slices.Equal(got, want) {
-				t.Fatalf("got replicas of %s on %v, and of %s on %v; want %d on the same nodes", name, got, names[0], want, c.replicas)
+				t.Fatalf("got replicas of %s on %v, and of %s on %v; want %d on the same nodes", name, got, names[0], want,
+					c.replicas)
 			}
 		}
 	})
@@ -258,7 +305,8 @@ func TestWhichPodsLeaveTogether(t *testing.T) {
 		"a pod that it needs":                   {[]*corev1.Pod{newPod("db", "a")}, "db"},
 		"a pod that needs it":                   {[]*corev1.Pod{newPod("web", "a", nearTo(term("app", host)), claims)}, "web"},
 		"a pod that needs it and has no volume": {[]*corev1.Pod{newPod("web", "a", nearTo(term("app", host)))}, ""},
-		"a chain":                               {[]*corev1.Pod{newPod("log", "a", nearTo(term("web", host)), claims), newPod("web", "a", nearTo(term("app", host)), claims)}, "log web"},
+		"a chain": {[]*corev1.Pod{newPod("log", "a", nearTo(term("web", host)), claims),
+			newPod("web", "a", nearTo(term("app", host)), claims)}, "log web"},
 		"a pod that only is on the node":        {[]*corev1.Pod{newPod("other", "a")}, ""},
 		"a pod on another node":                 {[]*corev1.Pod{newPod("db", "b")}, ""},
 		"a pod that is being deleted":           {[]*corev1.Pod{newPod("db", "a", terminating)}, ""},
@@ -267,7 +315,11 @@ func TestWhichPodsLeaveTogether(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pod := newPod("app", "a", nearTo(term("db", host)))
-			in := placement.Input{Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), Pods: []placement.PodView{{Pod: pod}}, Cluster: placement.Cluster{Pods: append(test.others, pod)}}
+			in := placement.Input{
+				Volume:  objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+				Pods:    []placement.PodView{{Pod: pod}},
+				Cluster: placement.Cluster{Pods: append(test.others, pod)},
+			}
 			var got []string
 			for _, p := range placement.Companions(in) {
 				got = append(got, p.Name)
@@ -279,7 +331,8 @@ func TestWhichPodsLeaveTogether(t *testing.T) {
 	}
 }
 
-// BenchmarkNext places a replica in a cluster of 5,000 nodes, among 150,000 pods, and 30 of them are on the node that the volume's pod leaves.
+// BenchmarkNext places a replica in a cluster of 5,000 nodes, among 150,000 pods, and 30 of them
+// are on the node that the volume's pod leaves.
 func BenchmarkNext(b *testing.B) {
 	in := placement.Input{Now: objects.Now, Volume: objects.NewVolume(objects.Owned("n0", 2, apiv1.OwnershipHeld))}
 	in.Attachments = objects.Attachments(objects.NewAttachment("n0", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))
@@ -290,7 +343,10 @@ func BenchmarkNext(b *testing.B) {
 			in.Cluster.Pods = append(in.Cluster.Pods, newPod(fmt.Sprintf("p%d-%d", i, j), n.Node.Name))
 		}
 	}
-	for name, change := range map[string]podChange{"no rules": func(*corev1.Pod) {}, "beside another pod": nearTo(term("db", corev1.LabelHostname))} {
+	for name, change := range map[string]podChange{
+		"no rules":           func(*corev1.Pod) {},
+		"beside another pod": nearTo(term("db", corev1.LabelHostname)),
+	} {
 		b.Run(name, func(b *testing.B) {
 			in := in
 			pod := newPod("app", "n0", change)

@@ -13,10 +13,12 @@ type exclusions map[string][]string
 
 func (e exclusions) add(reason, node string) { e[reason] = append(e[reason], node) }
 
-// fewNodes is how many nodes are named for one reason. How many others there are is not said: in a large cluster that changes all the time.
+// fewNodes is how many nodes are named for one reason. How many others there are is not said: in a
+// large cluster that changes all the time.
 const fewNodes = 5
 
-// String is the same for the same exclusions, whatever the order in which they were found, and bounded.
+// String is the same for the same exclusions, whatever the order in which they were found, and
+// bounded.
 func (e exclusions) String() string {
 	if len(e) == 0 {
 		return "no node can take another replica: there is no further node"

@@ -20,34 +20,62 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 	held := objects.Owned("a", 2, apiv1.OwnershipHeld)
 	primary := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	home := newNode("a", "1")
-	picky := placement.PodView{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "db-0"}, Spec: corev1.PodSpec{NodeSelector: map[string]string{"disktype": "none"}}}}
+	picky := placement.PodView{Pod: &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "db-0"},
+		Spec:       corev1.PodSpec{NodeSelector: map[string]string{"disktype": "none"}},
+	}}
 	for name, test := range map[string]struct {
 		in   placement.Input
 		want string
 	}{
 		"nodes with different reasons": {
-			placement.Input{Attachments: objects.Attachments(primary), ReservedSlots: 1,
-				Nodes: []placement.NodeView{home, newNode("d", "1", slots(1)), newNode("c", "2"), newNode("b", "1", slots(0)), newNode("e", "1", suspect)}},
+			placement.Input{
+				Attachments:   objects.Attachments(primary),
+				ReservedSlots: 1,
+				Nodes: []placement.NodeView{home, newNode("d", "1", slots(1)), newNode("c", "2"),
+					newNode("b", "1", slots(0)), newNode("e", "1", suspect)},
+			},
 			"no node can take another replica: b, d: no free slot beyond the reserve; c: the disk cannot be attached in the node's zone; e: the node is Suspect"},
 		"a pod that selects none": {
-			placement.Input{Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{home, newNode("b", "1")}, Pods: []placement.PodView{picky}},
+			placement.Input{
+				Attachments: objects.Attachments(primary),
+				Nodes:       []placement.NodeView{home, newNode("b", "1")},
+				Pods:        []placement.PodView{picky},
+			},
 			"no node can take another replica: b: the selectors of pod db-0 or of its volumes exclude the node"},
 		"a node to which the disk could not be attached": {
-			placement.Input{Attachments: objects.Attachments(primary, failedSince("b", time.Hour)), Nodes: []placement.NodeView{home, newNode("b", "1")}},
+			placement.Input{
+				Attachments: objects.Attachments(primary, failedSince("b", time.Hour)),
+				Nodes:       []placement.NodeView{home, newNode("b", "1")},
+			},
 			"no node can take another replica: b: the disk could not be attached there"},
 		"a pause after two nodes to which the disk could not be attached": {
-			placement.Input{Attachments: objects.Attachments(primary, failedSince("c", time.Second), failedSince("b", time.Second)), Nodes: []placement.NodeView{home, newNode("b", "1"), newNode("c", "1")}},
+			placement.Input{
+				Attachments: objects.Attachments(primary, failedSince("c", time.Second), failedSince("b", time.Second)),
+				Nodes:       []placement.NodeView{home, newNode("b", "1"), newNode("c", "1")},
+			},
 			"no node can take another replica: b, c: the disk could not be attached there"},
 		"a disk whose shares are all taken": {
-			placement.Input{Attachments: objects.Attachments(primary, objects.Deleted(objects.NewAttachment("x", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
-				objects.Deleted(objects.NewAttachment("y", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching))), Nodes: []placement.NodeView{home, newNode("b", "1")}},
+			placement.Input{
+				Attachments: objects.Attachments(primary,
+					objects.Deleted(objects.NewAttachment("x", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
+					objects.Deleted(objects.NewAttachment("y", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching))),
+				Nodes: []placement.NodeView{home, newNode("b", "1")},
+			},
 			"no node can take another replica: b: the disk has no free share"},
-		"a cluster of one node":  {placement.Input{Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{home}}, "no node can take another replica: there is no further node"},
-		"a place that was found": {placement.Input{Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{home, newNode("b", "1"), newNode("c", "2")}}, ""},
+		"a cluster of one node": {placement.Input{
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{home},
+		}, "no node can take another replica: there is no further node"},
+		"a place that was found": {placement.Input{
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{home, newNode("b", "1"), newNode("c", "2")},
+		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test.in.Now, test.in.Volume = objects.Now, objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 })
+			test.in.Now, test.in.Volume = objects.Now, objects.NewVolume(held,
+				func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 })
 			if got := placement.Next(test.in).Why; got != test.want {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
@@ -57,7 +85,11 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 
 func TestWhyNoNodeTakesAReplicaIsBoundedAndAlwaysTheSame(t *testing.T) {
 	t.Parallel()
-	in := placement.Input{Now: objects.Now, Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)), Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))}
+	in := placement.Input{
+		Now:         objects.Now,
+		Volume:      objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+		Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)),
+	}
 	for i := range 3000 {
 		change := []func(*placement.NodeView){suspect, lost, slots(0), tainted}[i%4]
 		in.Nodes = append(in.Nodes, newNode(fmt.Sprintf("aks-nodepool%04d", i), "1", change))

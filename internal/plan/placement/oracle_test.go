@@ -11,8 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
-// oracle answers, slowly and in other words than package plan, where the pods of a volume could go and how good that
-// would be. It goes through all nodes, pods and terms each time that it is asked.
+// oracle answers, slowly and in other words than package plan, where the pods of a volume could go
+// and how good that would be. It goes through all nodes, pods and terms each time that it is asked.
 type oracle struct{ placement.Input }
 
 // selects is what a label selector means.
@@ -100,7 +100,10 @@ func near(key string, a, b *corev1.Node) bool {
 // others calls f with each pod that stays when the pods of the volume leave, and its node.
 func (o oracle) others(f func(*corev1.Pod, *corev1.Node)) {
 	for _, p := range o.Cluster.Pods {
-		if slices.ContainsFunc(o.Pods, func(u placement.PodView) bool { return u.Pod.Name == p.Name && u.Pod.Namespace == p.Namespace }) {
+		if slices.ContainsFunc(o.Pods, func(u placement.PodView) bool {
+			return u.Pod.Name == p.Name &&
+				u.Pod.Namespace == p.Namespace
+		}) {
 			continue
 		}
 		for _, n := range o.Cluster.Nodes {
@@ -128,14 +131,16 @@ func (o oracle) allowed(n *placement.NodeView) bool {
 		}
 	}
 	for _, u := range o.Pods {
-		if !nodeSuits(u, n.Node) || !toleratesAll(u.Pod, n.Node) || o.keptApart(u.Pod, n.Node) || o.uneven(u.Pod, n.Node) && o.stayers().uneven(u.Pod, n.Node) {
+		if !nodeSuits(u, n.Node) || !toleratesAll(u.Pod, n.Node) || o.keptApart(u.Pod, n.Node) || o.uneven(u.Pod, n.Node) &&
+			o.stayers().uneven(u.Pod, n.Node) {
 			return false
 		}
 	}
 	return o.canArrive(n.Node, nil) || o.canMoveTogether(n.Node, nil)
 }
 
-// stayers is the cluster without the pods that are on n0, which all pods leave, in the words of uneven.
+// stayers is the cluster without the pods that are on n0, which all pods leave, in the words of
+// uneven.
 func (o oracle) stayers() oracle {
 	o.Cluster.Pods = slices.DeleteFunc(slices.Clone(o.Cluster.Pods), func(p *corev1.Pod) bool { return p.Spec.NodeName == "n0" })
 	return o
@@ -164,7 +169,8 @@ func (o oracle) replicasOf(c placement.PodView) []*corev1.Node {
 	return nil
 }
 
-// follows reports whether a chain of pods, where each needs the next, leads from a pod to one of the volume's.
+// follows reports whether a chain of pods, where each needs the next, leads from a pod to one of
+// the volume's.
 func (o oracle) follows(p *corev1.Pod, seen []*corev1.Pod) bool {
 	for _, u := range o.Pods {
 		if o.meansAll(p, u.Pod) {
@@ -197,7 +203,8 @@ func (o oracle) isAwaited(c placement.PodView) bool {
 	return !o.follows(c.Pod, []*corev1.Pod{c.Pod})
 }
 
-// canMoveTogether tries every order in which the pods of the volume and their companions could come to a node, after all pods have left n0.
+// canMoveTogether tries every order in which the pods of the volume and their companions could come
+// to a node, after all pods have left n0.
 func (o oracle) canMoveTogether(n *corev1.Node, arrived []*corev1.Pod) bool {
 	complete := true
 	for _, u := range o.Pods {
@@ -213,7 +220,8 @@ func (o oracle) canMoveTogether(n *corev1.Node, arrived []*corev1.Pod) bool {
 		}
 	}
 	for _, c := range comers {
-		if !slices.Contains(arrived, c.Pod) && o.willBeNear(c.Pod, n, arrived) && o.canMoveTogether(n, append(slices.Clone(arrived), c.Pod)) {
+		if !slices.Contains(arrived, c.Pod) && o.willBeNear(c.Pod, n, arrived) &&
+			o.canMoveTogether(n, append(slices.Clone(arrived), c.Pod)) {
 			return true
 		}
 	}
@@ -263,7 +271,8 @@ func nodeSuits(u placement.PodView, n *corev1.Node) bool {
 			return false
 		}
 	}
-	if a := u.Pod.Spec.Affinity; a != nil && a.NodeAffinity != nil && a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+	if a := u.Pod.Spec.Affinity; a != nil && a.NodeAffinity != nil &&
+		a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
 		if !terms(a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution, n) {
 			return false
 		}
@@ -295,7 +304,10 @@ func expressions(t corev1.NodeSelectorTerm, n *corev1.Node) bool {
 }
 
 func toleratesAll(p *corev1.Pod, n *corev1.Node) bool {
-	if n.Spec.Unschedulable && !toleratesOne(p, corev1.Taint{Key: "node.kubernetes.io/unschedulable", Effect: corev1.TaintEffectNoSchedule}) {
+	if n.Spec.Unschedulable && !toleratesOne(p, corev1.Taint{
+		Key:    "node.kubernetes.io/unschedulable",
+		Effect: corev1.TaintEffectNoSchedule,
+	}) {
 		return false
 	}
 	for _, t := range n.Spec.Taints {
@@ -308,7 +320,8 @@ func toleratesAll(p *corev1.Pod, n *corev1.Node) bool {
 
 func toleratesOne(p *corev1.Pod, t corev1.Taint) bool {
 	for _, x := range p.Spec.Tolerations {
-		if (x.Effect == "" || x.Effect == t.Effect) && (x.Key == t.Key || x.Key == "") && (x.Operator == corev1.TolerationOpExists || x.Value == t.Value) {
+		if (x.Effect == "" || x.Effect == t.Effect) && (x.Key == t.Key || x.Key == "") &&
+			(x.Operator == corev1.TolerationOpExists || x.Value == t.Value) {
 			return true
 		}
 	}
@@ -334,7 +347,8 @@ func (o oracle) canArrive(n *corev1.Node, arrived []*corev1.Pod) bool {
 		return true
 	}
 	for _, u := range o.Pods {
-		if !slices.Contains(arrived, u.Pod) && o.isNear(u.Pod, n, arrived) && o.canArrive(n, append(slices.Clone(arrived), u.Pod)) {
+		if !slices.Contains(arrived, u.Pod) && o.isNear(u.Pod, n, arrived) &&
+			o.canArrive(n, append(slices.Clone(arrived), u.Pod)) {
 			return true
 		}
 	}
@@ -431,7 +445,10 @@ func (o oracle) uneven(p *corev1.Pod, n *corev1.Node) bool {
 func (o oracle) likings(nodes []*placement.NodeView) []int {
 	sums := make([]int, len(nodes))
 	for _, u := range o.Pods {
-		for weight, kind := range map[int][]func(*corev1.Pod, *corev1.Node) int{3: {dislikesTaints}, 2: {likesNode, o.likesPods, o.likesRoom}} {
+		for weight, kind := range map[int][]func(*corev1.Pod, *corev1.Node) int{
+			3: {dislikesTaints},
+			2: {likesNode, o.likesPods, o.likesRoom},
+		} {
 			for _, f := range kind {
 				scores := make([]int, len(nodes))
 				for i, n := range nodes {

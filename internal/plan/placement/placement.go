@@ -1,4 +1,5 @@
-// Package placement decides on which nodes a volume has its attachment replicas, and when a replica is removed.
+// Package placement decides on which nodes a volume has its attachment replicas, and when a replica
+// is removed.
 package placement
 
 import (
@@ -28,7 +29,8 @@ type NodeView struct {
 	Health nodehealth.State
 	// FreeSlots for data disks; negative if it is not known, and then it is not a limit.
 	FreeSlots int32
-	// Crowded says that an attachment there waits for a slot or found none, whatever the count says.
+	// Crowded says that an attachment there waits for a slot or found none, whatever the count
+	// says.
 	Crowded bool
 	// Capacity of the VM; nil if it is not known.
 	Capacity *apiv1.NodeCapacity
@@ -39,13 +41,14 @@ type NodeView struct {
 // PodView is a pod that uses the volume, as placement sees it.
 type PodView struct {
 	Pod *corev1.Pod
-	// Volumes of the pod, without the one that is placed. Replicated are those that want replicas; they matter only if
-	// there are Companions.
+	// Volumes of the pod, without the one that is placed. Replicated are those that want replicas;
+	// they matter only if there are Companions.
 	Volumes, Replicated []string
 	// PersistentVolumes of the pod, also those of other drivers, as far as they exist.
 	PersistentVolumes []*corev1.PersistentVolume
 
-	// selectors are made when they are needed first. One decision asks them about every node of the cluster.
+	// selectors are made when they are needed first. One decision asks them about every node of the
+	// cluster.
 	selectors []selector
 }
 
@@ -54,8 +57,8 @@ type selector interface {
 	Match(node *corev1.Node) (bool, error)
 }
 
-// belongs says whether a pod could ever run on a node: it uses the selectors of the pod and of its volumes, and not
-// taints and other pods, which change.
+// belongs says whether a pod could ever run on a node: it uses the selectors of the pod and of its
+// volumes, and not taints and other pods, which change.
 func (p *PodView) belongs(node *corev1.Node) bool {
 	if p.selectors == nil {
 		p.selectors = append(p.selectors, nodeaffinity.GetRequiredNodeAffinity(p.Pod))
@@ -86,11 +89,15 @@ func untolerated(pod *corev1.Pod, node *corev1.Node, filter func(*corev1.Taint) 
 	taints := node.Spec.Taints
 	unschedulable := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }
 	if node.Spec.Unschedulable && !slices.ContainsFunc(taints, unschedulable) {
-		taints = append(slices.Clip(taints), corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+		taints = append(slices.Clip(taints), corev1.Taint{
+			Key:    corev1.TaintNodeUnschedulable,
+			Effect: corev1.TaintEffectNoSchedule,
+		})
 	}
 	var found []corev1.Taint
 	for i := range taints {
-		if filter(&taints[i]) && !schedulingcorev1.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &taints[i], false) {
+		if filter(&taints[i]) && !schedulingcorev1.TolerationsTolerateTaint(logr.Discard(), pod.Spec.Tolerations, &taints[i],
+			false) {
 			found = append(found, taints[i])
 		}
 	}
@@ -112,7 +119,8 @@ func tolerates(pod *corev1.Pod, node *corev1.Node) bool {
 // candidate is a node that may have a replica, with what favours it.
 type candidate struct {
 	*NodeView
-	// together counts the pods' other volumes that are attached there, and beside the volumes of their companions.
+	// together counts the pods' other volumes that are attached there, and beside the volumes of
+	// their companions.
 	together, beside int
 	// company counts the companions that could run there.
 	company int
@@ -122,8 +130,8 @@ type candidate struct {
 	preference int64
 }
 
-// candidates returns the nodes that may have a new replica, in the order of their names, and the others, by the
-// reason why they may not.
+// candidates returns the nodes that may have a new replica, in the order of their names, and the
+// others, by the reason why they may not.
 func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 	around := look(in)
 	others := map[string]bool{}
@@ -213,11 +221,12 @@ func reachable(in Input, n *NodeView) bool {
 
 func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
 
-// pick chooses n of the candidates: first those that have most of the pods' other volumes, so that all volumes of a
-// pod are ready on the same nodes, and those that have slots for the rest; then those that have most of the volumes of
-// the companions, and those where most of the companions could run; then, for a zone-redundant disk, those in the zones
-// that have the fewest attachments of the volume; then those that the pods prefer; then those with more free slots.
-// Choosing the best one by one gives the best set: each choice changes only the counts of the zones.
+// pick chooses n of the candidates: first those that have most of the pods' other volumes, so that
+// all volumes of a pod are ready on the same nodes, and those that have slots for the rest; then
+// those that have most of the volumes of the companions, and those where most of the companions
+// could run; then, for a zone-redundant disk, those in the zones that have the fewest attachments
+// of the volume; then those that the pods prefer; then those with more free slots. Choosing the
+// best one by one gives the best set: each choice changes only the counts of the zones.
 func pick(from []candidate, n int, zones map[string]int, spread bool) []candidate {
 	var chosen []candidate
 	from = slices.Clone(from)

@@ -17,8 +17,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-// TestPlacementIsTheBestOfAll compares the choice with every possible choice, in random clusters: each node chosen is allowed,
-// none that is allowed is missed, no limit is passed, and no other choice is better.
+// TestPlacementIsTheBestOfAll compares the choice with every possible choice, in random clusters:
+// each node chosen is allowed, none that is allowed is missed, no limit is passed, and no other
+// choice is better.
 func TestPlacementIsTheBestOfAll(t *testing.T) {
 	t.Parallel()
 	chosenAtAll, forbiddenAtAll, togetherAtAll := 0, 0, 0
@@ -36,7 +37,8 @@ func TestPlacementIsTheBestOfAll(t *testing.T) {
 		}
 		chosen := map[string]bool{}
 		for _, d := range placement.Next(in).Decisions {
-			if d.Verb != placement.Create || !slices.ContainsFunc(allowed, func(f *placement.NodeView) bool { return f.Node.Name == d.Node }) {
+			if d.Verb != placement.Create ||
+				!slices.ContainsFunc(allowed, func(f *placement.NodeView) bool { return f.Node.Name == d.Node }) {
 				t.Fatalf("%s %s is not allowed", d.Verb, d.Node)
 			}
 			chosen[d.Node] = true
@@ -58,15 +60,18 @@ func TestPlacementIsTheBestOfAll(t *testing.T) {
 			if len(members) != wanted {
 				continue
 			}
-			if other := o.cost(allowed, likings, func(n *placement.NodeView) bool { return members[n.Node.Name] }); slices.Compare(other, mine) < 0 {
+			if other := o.cost(allowed, likings,
+				func(n *placement.NodeView) bool { return members[n.Node.Name] }); slices.Compare(other, mine) < 0 {
 				t.Fatalf("chose %v with cost %v; %v costs %v", chosen, mine, members, other)
 			}
 		}
 	})
 	if chosenAtAll == 0 || forbiddenAtAll == 0 || togetherAtAll == 0 {
-		t.Fatalf("%d nodes were chosen, %d forbidden, and %d allowed only because pods move together: the clusters try nothing", chosenAtAll, forbiddenAtAll, togetherAtAll)
+		t.Fatalf("%d nodes were chosen, %d forbidden, and %d allowed only because pods move together: the clusters try nothing",
+			chosenAtAll, forbiddenAtAll, togetherAtAll)
 	}
-	t.Logf("%d nodes were chosen, %d forbidden, %d allowed only because pods move together", chosenAtAll, forbiddenAtAll, togetherAtAll)
+	t.Logf("%d nodes were chosen, %d forbidden, %d allowed only because pods move together", chosenAtAll, forbiddenAtAll,
+		togetherAtAll)
 }
 
 // TestVolumesOfAPodLandTogether places the volumes of a pod one after the other.
@@ -113,8 +118,11 @@ func TestVolumesOfAPodLandTogether(t *testing.T) {
 
 func randomCluster(t *rapid.T) placement.Input {
 	in := placement.Input{
-		Now: objects.Now, ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")), CleanUpDelay: time.Minute, DrainGrace: time.Minute,
-		Cluster: placement.Cluster{Namespaces: map[string]labels.Set{"team": {"tier": "data"}, "other": {"tier": "web"}}},
+		Now:           objects.Now,
+		ReservedSlots: int32(rapid.IntRange(0, 2).Draw(t, "reserve")),
+		CleanUpDelay:  time.Minute,
+		DrainGrace:    time.Minute,
+		Cluster:       placement.Cluster{Namespaces: map[string]labels.Set{"team": {"tier": "data"}, "other": {"tier": "web"}}},
 	}
 	in.Volume = objects.NewVolume(objects.Owned("n0", 2, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
 		v.Spec.Disk.MaxShares = int32(rapid.IntRange(2, 5).Draw(t, "shares"))
@@ -133,7 +141,8 @@ func randomCluster(t *rapid.T) placement.Input {
 	in.Cluster.Nodes = append(in.Cluster.Nodes, stranger.Node)
 	for i := range rapid.IntRange(0, 7).Draw(t, "other pods") {
 		p := randomPod(t, fmt.Sprintf("other-%d", i))
-		p.Spec.NodeName = in.Cluster.Nodes[max(rapid.IntRange(-2, len(in.Cluster.Nodes)-1).Draw(t, "at"), 0)].Name // often with the volume's pods
+		// often with the volume's pods
+		p.Spec.NodeName = in.Cluster.Nodes[max(rapid.IntRange(-2, len(in.Cluster.Nodes)-1).Draw(t, "at"), 0)].Name
 		if rapid.IntRange(0, 5).Draw(t, "terminating") == 0 {
 			p.DeletionTimestamp = objects.Ago(time.Second)
 		}
@@ -152,13 +161,21 @@ func randomCluster(t *rapid.T) placement.Input {
 	}
 	beside := slices.IndexFunc(in.Cluster.Pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == "n0" })
 	if rapid.IntRange(0, 2).Draw(t, "beside another pod") == 0 {
-		term := corev1.PodAffinityTerm{LabelSelector: &metav1.LabelSelector{MatchLabels: in.Cluster.Pods[beside].Labels}, TopologyKey: "kubernetes.io/hostname", NamespaceSelector: &metav1.LabelSelector{}}
+		term := corev1.PodAffinityTerm{
+			LabelSelector:     &metav1.LabelSelector{MatchLabels: in.Cluster.Pods[beside].Labels},
+			TopologyKey:       "kubernetes.io/hostname",
+			NamespaceSelector: &metav1.LabelSelector{},
+		}
 		in.Pods[0].Pod.Spec.Affinity.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution = []corev1.PodAffinityTerm{term}
 	}
 	for i, p := range placement.Companions(in) {
 		volumes := [][]string{nil, {"a"}, {"w"}, {"w", "z"}, {"a", "z"}, {"xa"}}
 		drawn := rapid.SampledFrom(volumes).Draw(t, fmt.Sprint("volumes of companion ", i))
-		in.Companions = append(in.Companions, placement.PodView{Pod: p, Volumes: drawn, Replicated: drawn[rapid.IntRange(0, len(drawn)).Draw(t, "without replicas"):]})
+		in.Companions = append(in.Companions, placement.PodView{
+			Pod:        p,
+			Volumes:    drawn,
+			Replicated: drawn[rapid.IntRange(0, len(drawn)).Draw(t, "without replicas"):],
+		})
 	}
 	for i := range in.Nodes {
 		for _, v := range []string{"a", "w", "xa", "z"} {
@@ -171,8 +188,10 @@ func randomCluster(t *rapid.T) placement.Input {
 }
 
 func randomNode(t *rapid.T, i int) placement.NodeView {
-	n := newNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"1", "1", "1", "2", "3"}).Draw(t, "zone"), slots(int32(rapid.IntRange(-1, 8).Draw(t, "slots"))))
-	n.Health = rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Healthy, nodehealth.Healthy, nodehealth.Healthy, nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost}).Draw(t, "health")
+	n := newNode(fmt.Sprintf("n%d", i), rapid.SampledFrom([]string{"1", "1", "1", "2", "3"}).Draw(t, "zone"),
+		slots(int32(rapid.IntRange(-1, 8).Draw(t, "slots"))))
+	n.Health = rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Healthy, nodehealth.Healthy,
+		nodehealth.Healthy, nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost}).Draw(t, "health")
 	if rapid.IntRange(0, 15).Draw(t, "a size without Premium disks") == 0 {
 		n.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, LacksPremium: true}
 	}
@@ -183,7 +202,11 @@ func randomNode(t *rapid.T, i int) placement.NodeView {
 		n.Node.Labels["zone"] = n.Zone
 	}
 	for _, taint := range []corev1.Taint{
-		{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoSchedule}, {Key: "evict", Effect: corev1.TaintEffectNoExecute}, {Key: "rather-not", Effect: corev1.TaintEffectPreferNoSchedule},
+		{
+			Key:    "dedicated",
+			Value:  "db",
+			Effect: corev1.TaintEffectNoSchedule,
+		}, {Key: "evict", Effect: corev1.TaintEffectNoExecute}, {Key: "rather-not", Effect: corev1.TaintEffectPreferNoSchedule},
 	} {
 		if rapid.IntRange(0, 8).Draw(t, "taint") == 0 {
 			n.Node.Spec.Taints = append(n.Node.Spec.Taints, taint)
@@ -199,15 +222,26 @@ func randomNode(t *rapid.T, i int) placement.NodeView {
 
 func randomPod(t *rapid.T, name string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Namespace: rapid.SampledFrom([]string{"team", "team", "other"}).Draw(t, "namespace"),
-		Labels: map[string]string{"app": rapid.SampledFrom([]string{"a", "b"}).Draw(t, "app"), "version": rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version")},
+		Name:      name,
+		Namespace: rapid.SampledFrom([]string{"team", "team", "other"}).Draw(t, "namespace"),
+		Labels: map[string]string{
+			"app":     rapid.SampledFrom([]string{"a", "b"}).Draw(t, "app"),
+			"version": rapid.SampledFrom([]string{"1", "2"}).Draw(t, "version"),
+		},
 	}}
 	if rapid.IntRange(0, 4).Draw(t, "selects") == 0 {
 		p.Spec.NodeSelector = map[string]string{"disk": "fast"}
 	}
 	for _, toleration := range []corev1.Toleration{
-		{Key: "dedicated", Value: "db", Operator: corev1.TolerationOpEqual}, {Key: "evict", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
-		{Key: "rather-not", Operator: corev1.TolerationOpExists}, {Key: "node.kubernetes.io/unschedulable", Operator: corev1.TolerationOpExists},
+		{
+			Key:      "dedicated",
+			Value:    "db",
+			Operator: corev1.TolerationOpEqual,
+		}, {Key: "evict", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+		{
+			Key:      "rather-not",
+			Operator: corev1.TolerationOpExists,
+		}, {Key: "node.kubernetes.io/unschedulable", Operator: corev1.TolerationOpExists},
 	} {
 		if rapid.IntRange(0, 2).Draw(t, "tolerates") > 0 {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, toleration)
@@ -216,7 +250,11 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 	if rapid.Bool().Draw(t, "has claims") {
 		claims(p)
 	}
-	affinity := &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}, PodAffinity: &corev1.PodAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}}
+	affinity := &corev1.Affinity{
+		NodeAffinity:    &corev1.NodeAffinity{},
+		PodAffinity:     &corev1.PodAffinity{},
+		PodAntiAffinity: &corev1.PodAntiAffinity{},
+	}
 	if rapid.IntRange(0, 6).Draw(t, "node affinity") == 0 {
 		affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = randomNodeSelector(t)
 	}
@@ -237,22 +275,45 @@ func randomPod(t *rapid.T, name string) *corev1.Pod {
 
 func randomNodeSelector(t *rapid.T) *corev1.NodeSelector {
 	return rapid.SampledFrom([]*corev1.NodeSelector{
-		{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"1", "2"}}}}}},
-		{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "disk", Operator: corev1.NodeSelectorOpIn, Values: []string{"slow"}}}},
-			{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{"n1"}}}}}},
+		{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key:      "zone",
+			Operator: corev1.NodeSelectorOpIn,
+			Values:   []string{"1", "2"},
+		}}}}},
+		{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key:      "disk",
+			Operator: corev1.NodeSelectorOpIn,
+			Values:   []string{"slow"},
+		}}},
+			{MatchFields: []corev1.NodeSelectorRequirement{{
+				Key:      "metadata.name",
+				Operator: corev1.NodeSelectorOpIn,
+				Values:   []string{"n1"},
+			}}}}},
 	}).Draw(t, "node selector")
 }
 
 func randomSelector(t *rapid.T) *metav1.LabelSelector {
 	return rapid.SampledFrom([]*metav1.LabelSelector{
-		nil, {}, {MatchLabels: map[string]string{"app": "a"}}, {MatchLabels: map[string]string{"app": "b"}}, {MatchLabels: map[string]string{"app": "a", "version": "1"}},
-		{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "version", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"2"}}}},
+		nil, {}, {MatchLabels: map[string]string{"app": "a"}}, {MatchLabels: map[string]string{"app": "b"}},
+		{MatchLabels: map[string]string{
+			"app":     "a",
+			"version": "1",
+		}},
+		{MatchExpressions: []metav1.LabelSelectorRequirement{{
+			Key:      "version",
+			Operator: metav1.LabelSelectorOpNotIn,
+			Values:   []string{"2"},
+		}}},
 		{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: metav1.LabelSelectorOpExists}}},
 	}).Draw(t, "selector")
 }
 
 func randomTerm(t *rapid.T) corev1.PodAffinityTerm {
-	term := corev1.PodAffinityTerm{LabelSelector: randomSelector(t), TopologyKey: rapid.SampledFrom([]string{"kubernetes.io/hostname", "zone", "disk"}).Draw(t, "key")}
+	term := corev1.PodAffinityTerm{
+		LabelSelector: randomSelector(t),
+		TopologyKey:   rapid.SampledFrom([]string{"kubernetes.io/hostname", "zone", "disk"}).Draw(t, "key"),
+	}
 	switch rapid.IntRange(0, 5).Draw(t, "namespaces") {
 	case 0:
 		term.Namespaces = []string{"other"}
@@ -275,16 +336,21 @@ func randomTerms(t *rapid.T, name string, rarity int) []corev1.PodAffinityTerm {
 func randomWeighted(t *rapid.T, name string) []corev1.WeightedPodAffinityTerm {
 	var terms []corev1.WeightedPodAffinityTerm
 	for _, term := range randomTerms(t, name, 3) {
-		terms = append(terms, corev1.WeightedPodAffinityTerm{Weight: int32(rapid.IntRange(1, 100).Draw(t, "weight")), PodAffinityTerm: term})
+		terms = append(terms, corev1.WeightedPodAffinityTerm{
+			Weight:          int32(rapid.IntRange(1, 100).Draw(t, "weight")),
+			PodAffinityTerm: term,
+		})
 	}
 	return terms
 }
 
 func randomConstraint(t *rapid.T) corev1.TopologySpreadConstraint {
 	c := corev1.TopologySpreadConstraint{
-		MaxSkew: int32(rapid.IntRange(1, 2).Draw(t, "skew")), TopologyKey: rapid.SampledFrom([]string{"kubernetes.io/hostname", "zone"}).Draw(t, "spread over"),
-		WhenUnsatisfiable: rapid.SampledFrom([]corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway}).Draw(t, "unsatisfiable"),
-		LabelSelector:     randomSelector(t),
+		MaxSkew:     int32(rapid.IntRange(1, 2).Draw(t, "skew")),
+		TopologyKey: rapid.SampledFrom([]string{"kubernetes.io/hostname", "zone"}).Draw(t, "spread over"),
+		WhenUnsatisfiable: rapid.SampledFrom(
+			[]corev1.UnsatisfiableConstraintAction{corev1.DoNotSchedule, corev1.ScheduleAnyway}).Draw(t, "unsatisfiable"),
+		LabelSelector: randomSelector(t),
 	}
 	policies := []*corev1.NodeInclusionPolicy{nil, ref(corev1.NodeInclusionPolicyHonor), ref(corev1.NodeInclusionPolicyIgnore)}
 	c.NodeAffinityPolicy = rapid.SampledFrom(policies).Draw(t, "affinity policy")
@@ -302,8 +368,15 @@ func ref[T any](v T) *T { return &v }
 
 func newNode(name, zone string, change ...func(*placement.NodeView)) placement.NodeView {
 	n := placement.NodeView{
-		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/hostname": name}}},
-		Zone: zone, Location: "eastus", Health: nodehealth.Healthy, FreeSlots: 8, Volumes: map[string]bool{},
+		Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name:   name,
+			Labels: map[string]string{"kubernetes.io/hostname": name},
+		}},
+		Zone:      zone,
+		Location:  "eastus",
+		Health:    nodehealth.Healthy,
+		FreeSlots: 8,
+		Volumes:   map[string]bool{},
 	}
 	for _, c := range change {
 		c(&n)

@@ -11,8 +11,9 @@ import (
 
 // Cluster is what the rules between pods are applied to.
 type Cluster struct {
-	// Pods that have a node and have not ended: those of the namespace of the volume's pods, and those of other
-	// namespaces that have rules; all pods if SelectsOtherNamespaces. The pods that use the volume may be among them.
+	// Pods that have a node and have not ended: those of the namespace of the volume's pods, and
+	// those of other namespaces that have rules; all pods if SelectsOtherNamespaces. The pods that
+	// use the volume may be among them.
 	Pods []*corev1.Pod
 	// Nodes of the cluster, also those without the node plug-in.
 	Nodes []*corev1.Node
@@ -30,7 +31,8 @@ func SelectsNamespaces(pods []*corev1.Pod) bool {
 	})
 }
 
-// SelectsOtherNamespaces says whether a rule of one of the pods names pods of other namespaces than its own.
+// SelectsOtherNamespaces says whether a rule of one of the pods names pods of other namespaces than
+// its own.
 func SelectsOtherNamespaces(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
@@ -85,10 +87,15 @@ type term struct {
 	key                         string
 }
 
-// compile prepares a term of owner. matchLabelKeys and mismatchLabelKeys are in the selector already: the API server
-// adds them.
+// compile prepares a term of owner. matchLabelKeys and mismatchLabelKeys are in the selector
+// already: the API server adds them.
 func compile(owner *corev1.Pod, t *corev1.PodAffinityTerm) term {
-	c := term{selector: selectorOf(t.LabelSelector), namespaceSelector: selectorOf(t.NamespaceSelector), namespaces: t.Namespaces, key: t.TopologyKey}
+	c := term{
+		selector:          selectorOf(t.LabelSelector),
+		namespaceSelector: selectorOf(t.NamespaceSelector),
+		namespaces:        t.Namespaces,
+		key:               t.TopologyKey,
+	}
 	if len(t.Namespaces) == 0 && t.NamespaceSelector == nil {
 		c.namespaces = []string{owner.Namespace}
 	}
@@ -103,7 +110,8 @@ func compileAll(owner *corev1.Pod, terms []corev1.PodAffinityTerm) []term {
 	return compiled
 }
 
-// selectorOf selects nothing if there is no selector, or one that the API server would have refused.
+// selectorOf selects nothing if there is no selector, or one that the API server would have
+// refused.
 func selectorOf(s *metav1.LabelSelector) labels.Selector {
 	selector, err := metav1.LabelSelectorAsSelector(s)
 	if err != nil {
@@ -135,13 +143,16 @@ type user struct {
 	affinity, anti []term
 	// attracted counts, by the domains of the affinity terms, the pods that match all of them.
 	attracted map[domain]int
-	// later is attracted after all pods have left the user's node: it counts the pods that stay, and the companions where their volumes have
-	// replicas. awaits says that a companion that matches all terms leads and has no replicas yet.
+	// later is attracted after all pods have left the user's node: it counts the pods that stay,
+	// and the companions where their volumes have replicas. awaits says that a companion that
+	// matches all terms leads and has no replicas yet.
 	later  map[domain]int
 	awaits bool
-	// repelled holds the domains of pods that the user's anti-affinity names, and of pods whose anti-affinity names the user.
+	// repelled holds the domains of pods that the user's anti-affinity names, and of pods whose
+	// anti-affinity names the user.
 	repelled map[domain]bool
-	// liking is the sum of the preferences, of the user for the pods there and of the pods there for the user.
+	// liking is the sum of the preferences, of the user for the pods there and of the pods there
+	// for the user.
 	liking map[domain]int64
 	spread []spread
 	// spreadLater is spread after all pods have left the user's node.
@@ -151,8 +162,13 @@ type user struct {
 func newUser(pod *corev1.Pod) *user {
 	affinity, anti, _, _ := termsOf(pod)
 	return &user{
-		pod: pod, affinity: compileAll(pod, affinity), anti: compileAll(pod, anti),
-		attracted: map[domain]int{}, later: map[domain]int{}, repelled: map[domain]bool{}, liking: map[domain]int64{},
+		pod:       pod,
+		affinity:  compileAll(pod, affinity),
+		anti:      compileAll(pod, anti),
+		attracted: map[domain]int{},
+		later:     map[domain]int{},
+		repelled:  map[domain]bool{},
+		liking:    map[domain]int64{},
 	}
 }
 
@@ -165,15 +181,17 @@ func (u *user) attractedLater(node *corev1.Node) {
 	}
 }
 
-// surroundings are the pods of the volume among those of the cluster, with one count for each domain. The time to
-// count them grows with the number of pods and of nodes of the cluster, and not with their product.
+// surroundings are the pods of the volume among those of the cluster, with one count for each
+// domain. The time to count them grows with the number of pods and of nodes of the cluster, and not
+// with their product.
 type surroundings struct {
 	users      []*user
 	companions []*companion
 	namespaces map[string]labels.Set
 }
 
-// look counts the surroundings. All pods of the volume leave their nodes together, so that none of them counts there.
+// look counts the surroundings. All pods of the volume leave their nodes together, so that none of
+// them counts there.
 func look(in Input) *surroundings {
 	s := &surroundings{namespaces: in.Cluster.Namespaces}
 	ours := map[types.NamespacedName]bool{}
@@ -269,8 +287,10 @@ func (s *surroundings) meet(other *corev1.Pod, node *corev1.Node) {
 	}
 }
 
-// like adds to the preference for the domains of a node: the weights of owner's terms that match target.
-func (s *surroundings) like(u *user, node *corev1.Node, terms []corev1.WeightedPodAffinityTerm, owner, target *corev1.Pod, sign int64) {
+// like adds to the preference for the domains of a node: the weights of owner's terms that match
+// target.
+func (s *surroundings) like(u *user, node *corev1.Node, terms []corev1.WeightedPodAffinityTerm, owner, target *corev1.Pod,
+	sign int64) {
 	for i := range terms {
 		t := compile(owner, &terms[i].PodAffinityTerm)
 		if d, ok := domainOf(node, t.key); ok && t.matches(target, s.namespaces) {
@@ -284,7 +304,8 @@ func domainOf(node *corev1.Node, key string) (domain, bool) {
 	return domain{key, value}, ok
 }
 
-// forbids says why the pods of the volume, once they have left, could not run on a node because of other pods, or "".
+// forbids says why the pods of the volume, once they have left, could not run on a node because of
+// other pods, or "".
 func (s *surroundings) forbids(node *corev1.Node) string {
 	for _, u := range s.users {
 		for d := range u.repelled {
@@ -314,8 +335,9 @@ func hasLabel(node *corev1.Node, key string) bool {
 	return ok
 }
 
-// lonely returns a pod whose required affinity a node does not satisfy, or nil. The pods of the volume are placed one
-// after the other, in any possible order, and each pod that is placed counts for the next.
+// lonely returns a pod whose required affinity a node does not satisfy, or nil. The pods of the
+// volume are placed one after the other, in any possible order, and each pod that is placed counts
+// for the next.
 func (s *surroundings) lonely(node *corev1.Node) *user {
 	missing := s.come(s.users, func(u *user, come []*user) bool { return s.accompanied(u, node, come, u.attracted, false) })
 	if len(missing) > 0 {
@@ -324,7 +346,8 @@ func (s *surroundings) lonely(node *corev1.Node) *user {
 	return nil
 }
 
-// come lets pods come one after the other, and returns those that cannot. may reports whether a pod can come after others.
+// come lets pods come one after the other, and returns those that cannot. may reports whether a pod
+// can come after others.
 func (s *surroundings) come(waiting []*user, may func(u *user, come []*user) bool) (missing []*user) {
 	var come []*user
 	for len(waiting) > 0 {
@@ -344,8 +367,9 @@ func (s *surroundings) come(waiting []*user, may func(u *user, come []*user) boo
 	return nil
 }
 
-// accompanied reports whether the required affinity of a pod is satisfied on a node, where some pods have come.
-// attracted are the others, by their domains. A pod that follows others is never the first of them.
+// accompanied reports whether the required affinity of a pod is satisfied on a node, where some
+// pods have come. attracted are the others, by their domains. A pod that follows others is never
+// the first of them.
 func (s *surroundings) accompanied(u *user, node *corev1.Node, come []*user, attracted map[domain]int, follows bool) bool {
 	found := true
 	for _, t := range u.affinity {

@@ -17,16 +17,18 @@ import (
 )
 
 const (
-	// settleAfter is how long no replica is created after a release. A pod that moves acquires the volume again
-	// within that time, and Azure attaches a shared disk to one VM after the other: the next primary must not wait
-	// for a replica (law 8).
+	// settleAfter is how long no replica is created after a release. A pod that moves acquires the
+	// volume again within that time, and Azure attaches a shared disk to one VM after the other:
+	// the next primary must not wait for a replica (law 8).
 	settleAfter = 10 * time.Second
-	// mostFailed is how many replicas of a volume that cannot be attached are kept, so that their nodes are avoided.
+	// mostFailed is how many replicas of a volume that cannot be attached are kept, so that their
+	// nodes are avoided.
 	mostFailed = 4
-	// firstDetour and lastDetour limit how long it takes until a further node is tried, after several could not
-	// attach the disk.
+	// firstDetour and lastDetour limit how long it takes until a further node is tried, after
+	// several could not attach the disk.
 	firstDetour, lastDetour = 5 * time.Second, 5 * time.Minute
-	// recheckAfter is when to look again at a node that is unhealthy: no event says that it has been so for too long.
+	// recheckAfter is when to look again at a node that is unhealthy: no event says that it has
+	// been so for too long.
 	recheckAfter = 30 * time.Second
 )
 
@@ -34,11 +36,12 @@ const (
 type Step struct {
 	// Decisions in the order in which to carry them out.
 	Decisions []Decision
-	// Short says that fewer replicas exist or are being created than there should be, and no place was found. Why
-	// says why each node gets none.
+	// Short says that fewer replicas exist or are being created than there should be, and no place
+	// was found. Why says why each node gets none.
 	Short bool
 	Why   string
-	// Kept are the replicas that would be deleted, and are not, because their nodes hold off others (ownership.HoldsOff).
+	// Kept are the replicas that would be deleted, and are not, because their nodes hold off others
+	// (ownership.HoldsOff).
 	Kept []Kept
 	// ChangesIn is when the step changes even if nothing happens; 0 for never.
 	ChangesIn time.Duration
@@ -49,8 +52,10 @@ type standing struct {
 	target Target
 	// useful ones count.
 	useful, failed []*apiv1.AzVolumeAttachment
-	// leaving ones stand on nodes that are lost or are being drained, or wait on a suspect node. They go when enough others are attached, or when another one needs their
-	// share; where no other node can take the replica they stay, because their node may come back first. Those on lost nodes come first.
+	// leaving ones stand on nodes that are lost or are being drained, or wait on a suspect node.
+	// They go when enough others are attached, or when another one needs their share; where no
+	// other node can take the replica they stay, because their node may come back first. Those on
+	// lost nodes come first.
 	leaving []Decision
 	// useless replicas are to be deleted, whether or not another one replaces them.
 	useless []Decision
@@ -58,7 +63,8 @@ type standing struct {
 	in time.Duration
 }
 
-// MissesReplicas says whether Next would look for a place. It may be called with the nodes of the attachments alone.
+// MissesReplicas says whether Next would look for a place. It may be called with the nodes of the
+// attachments alone.
 func MissesReplicas(in Input) bool {
 	s := stand(in)
 	return len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
@@ -71,10 +77,11 @@ type Kept struct {
 	For string
 }
 
-// Next decides which replicas of a volume to delete and to create. It never changes a primary, the node that holds
-// the ownership, or an attachment that is being deleted. It deletes no replica whose node holds off a fenced node,
-// whatever the reason: the data's safety (law 3) comes before a drain, the clean-up and law 8. The replica is deleted
-// after the fenced node's attachment, whose end is an event of the volume.
+// Next decides which replicas of a volume to delete and to create. It never changes a primary, the
+// node that holds the ownership, or an attachment that is being deleted. It deletes no replica
+// whose node holds off a fenced node, whatever the reason: the data's safety (law 3) comes before a
+// drain, the clean-up and law 8. The replica is deleted after the fenced node's attachment, whose
+// end is an event of the volume.
 func Next(in Input) Step {
 	step := next(in)
 	step.Decisions = slices.DeleteFunc(step.Decisions, func(d Decision) bool {
@@ -126,13 +133,14 @@ func next(in Input) Step {
 	return step
 }
 
-// canTakeMore says whether the disk exists, and is not about to be detached from all nodes so that it can be changed.
+// canTakeMore says whether the disk exists, and is not about to be detached from all nodes so that
+// it can be changed.
 func canTakeMore(in Input) bool {
 	return in.Volume.Status.DiskURI != "" && !disk.ChangesAlone(in.Volume)
 }
 
-// settled returns 0 if no attach or detach of a primary is due or in flight; else how long to wait, or less than 0 if
-// an event will follow. A replica must not delay it (law 8).
+// settled returns 0 if no attach or detach of a primary is due or in flight; else how long to wait,
+// or less than 0 if an event will follow. A replica must not delay it (law 8).
 func settled(in Input) time.Duration {
 	primary := in.Volume.Status.Primary
 	switch {
@@ -171,7 +179,12 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 		if s.target.Ceiling == 0 {
 			reason = s.target.Reason
 		}
-		return Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: reason}
+		return Decision{
+			Verb:       Delete,
+			Node:       a.Spec.NodeName,
+			Attachment: a,
+			Reason:     reason,
+		}
 	}
 	failed := a.Status.State == apiv1.AttachmentFailed
 	switch {
@@ -184,12 +197,14 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	case failed:
 		s.failed = append(s.failed, a)
 	case node.Health == nodehealth.Suspect && a.Status.State == apiv1.AttachmentPending:
-		// Azure is not asked to attach the disk while it is not known which VM the node is. But the disk may be attached since an earlier try, and take a share.
+		// Azure is not asked to attach the disk while it is not known which VM the node is. But the
+		// disk may be attached since an earlier try, and take a share.
 		s.in = operation.Sooner(s.in, recheckAfter)
 		s.leaving = append(s.leaving, because(ReasonReplicaFailed))
 	default:
 		if node.Health == nodehealth.Suspect {
-			// It may be back in a minute, after a reboot or a partition, and then nothing has to be done.
+			// It may be back in a minute, after a reboot or a partition, and then nothing has to be
+			// done.
 			s.in = operation.Sooner(s.in, recheckAfter)
 		}
 		drained, wait := drained(in, node)
@@ -202,9 +217,9 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	}
 }
 
-// drained says whether a node has been closed to the volume's pods for so long that it is no planned move, which
-// cordons for seconds. wait is when that may be so; 0 for never. The time is that of the taint, which Kubernetes
-// sets.
+// drained says whether a node has been closed to the volume's pods for so long that it is no
+// planned move, which cordons for seconds. wait is when that may be so; 0 for never. The time is
+// that of the taint, which Kubernetes sets.
 func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {
 	pods := in.Pods
 	if len(pods) == 0 {
@@ -223,20 +238,22 @@ func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {
 	return false, wait
 }
 
-// leavingTaint passes the taints that a user or a controller sets on a node so that its pods move elsewhere. The
-// taints that Kubernetes sets by itself on an unhealthy node describe the node's health, which is judged elsewhere;
-// only a cordon is one of these.
+// leavingTaint passes the taints that a user or a controller sets on a node so that its pods move
+// elsewhere. The taints that Kubernetes sets by itself on an unhealthy node describe the node's
+// health, which is judged elsewhere; only a cordon is one of these.
 func leavingTaint(t *corev1.Taint) bool {
 	return hard(t) && (t.Key == corev1.TaintNodeUnschedulable || !strings.Contains(t.Key, "kubernetes.io/"))
 }
 
-// autoscaled says that an autoscaler is about to remove the node; there is no grace for a node that will not return.
+// autoscaled says that an autoscaler is about to remove the node; there is no grace for a node that
+// will not return.
 func autoscaled(t *corev1.Taint) bool {
 	return t.Key == "ToBeDeletedByClusterAutoscaler" || t.Key == "karpenter.sh/disrupted"
 }
 
-// cut deletes what is above the ceiling: first what is not attached yet, then what is on nodes where pods cannot run
-// now. While fewer than wanted are attached nothing is deleted: it is not known which of the others will be attached.
+// cut deletes what is above the ceiling: first what is not attached yet, then what is on nodes
+// where pods cannot run now. While fewer than wanted are attached nothing is deleted: it is not
+// known which of the others will be attached.
 func (s *standing) cut(in Input) []Decision {
 	surplus := len(s.useful) - s.target.Ceiling
 	if surplus <= 0 || attached(s.useful) < s.target.Ceiling {
@@ -284,15 +301,20 @@ func attached(all []*apiv1.AzVolumeAttachment) int {
 func deleteAll(attachments []*apiv1.AzVolumeAttachment, reason string) []Decision {
 	decisions := make([]Decision, 0, len(attachments))
 	for _, a := range attachments {
-		decisions = append(decisions, Decision{Verb: Delete, Node: a.Spec.NodeName, Attachment: a, Reason: reason})
+		decisions = append(decisions, Decision{
+			Verb:       Delete,
+			Node:       a.Spec.NodeName,
+			Attachment: a,
+			Reason:     reason,
+		})
 	}
 	return decisions
 }
 
-// detour returns how long it is until a further node is tried. After one failure another node is tried at once; after
-// more the cause may be the disk, and the wait doubles with each node. The objects of those that failed are the
-// record of it: they remain until enough others are attached, are retried by themselves, and their nodes are avoided
-// until then.
+// detour returns how long it is until a further node is tried. After one failure another node is
+// tried at once; after more the cause may be the disk, and the wait doubles with each node. The
+// objects of those that failed are the record of it: they remain until enough others are attached,
+// are retried by themselves, and their nodes are avoided until then.
 func detour(in Input, s standing) time.Duration {
 	if len(s.failed) < 2 {
 		return 0
@@ -311,8 +333,9 @@ func detour(in Input, s standing) time.Duration {
 	return max(min(wait-in.Now.Sub(youngest), wait), 0)
 }
 
-// place chooses nodes for the missing replicas and creates them there as far as there are shares. If there is none, a
-// leaving replica gives up its share, and the new replica is created when that one is deleted.
+// place chooses nodes for the missing replicas and creates them there as far as there are shares.
+// If there is none, a leaving replica gives up its share, and the new replica is created when that
+// one is deleted.
 func (s *standing) place(in Input, missing int) (decisions []Decision, made int, excluded exclusions) {
 	taken, shares, going := map[string]bool{}, int(in.Volume.Shares()), 0
 	for _, a := range in.Attachments {
@@ -324,7 +347,8 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 			going++
 		}
 	}
-	if primary := in.Volume.Status.Primary; primary != nil && primary.State != apiv1.OwnershipReleased && !taken[primary.NodeName] {
+	if primary := in.Volume.Status.Primary; primary != nil && primary.State != apiv1.OwnershipReleased &&
+		!taken[primary.NodeName] {
 		taken[primary.NodeName] = true // its attachment is about to be created
 		shares--
 	}
@@ -342,11 +366,16 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 		excluded.add("the disk has no free share", c.Node.Name)
 	}
 	for _, c := range chosen[:made] {
-		decisions = append(decisions, Decision{Verb: Create, Node: c.Node.Name, Reason: ReasonReplicaPlaced})
+		decisions = append(decisions, Decision{
+			Verb:   Create,
+			Node:   c.Node.Name,
+			Reason: ReasonReplicaPlaced,
+		})
 	}
 	if made > 0 && len(s.failed) >= mostFailed {
 		// The node that was avoided longest is tried again.
-		oldest := slices.MinFunc(s.failed, func(a, b *apiv1.AzVolumeAttachment) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+		oldest := slices.MinFunc(s.failed,
+			func(a, b *apiv1.AzVolumeAttachment) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, ReasonReplicaFailed)...)
 	}
 	without := len(chosen) - made - going
@@ -359,8 +388,8 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 	return decisions, made, excluded
 }
 
-// withoutRoom counts the replicas that failed because no slot was free. Each is retried by itself, but cannot be
-// attached before the disk has a free share.
+// withoutRoom counts the replicas that failed because no slot was free. Each is retried by itself,
+// but cannot be attached before the disk has a free share.
 func (s *standing) withoutRoom() int {
 	n := 0
 	for _, a := range s.failed {
@@ -381,5 +410,6 @@ func (s *standing) failures() exclusions {
 }
 
 func (s *standing) occupies(in Input, node string) bool {
-	return ownership.OwnedBy(in.Volume, node) || slices.ContainsFunc(s.useful, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.NodeName == node })
+	return ownership.OwnedBy(in.Volume, node) ||
+		slices.ContainsFunc(s.useful, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.NodeName == node })
 }

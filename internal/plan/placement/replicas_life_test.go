@@ -20,7 +20,11 @@ import (
 func cordonedFor(d time.Duration) func(*placement.NodeView) {
 	return func(n *placement.NodeView) {
 		n.Node.Spec.Unschedulable = true
-		n.Node.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule, TimeAdded: objects.Ago(d)}}
+		n.Node.Spec.Taints = []corev1.Taint{{
+			Key:       corev1.TaintNodeUnschedulable,
+			Effect:    corev1.TaintEffectNoSchedule,
+			TimeAdded: objects.Ago(d),
+		}}
 	}
 }
 
@@ -69,107 +73,239 @@ func TestReplicaLife(t *testing.T) {
 		want want
 	}{
 		"a cordon of seconds, as a planned move makes, costs nothing": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordonedFor(20 * time.Second))},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(cordonedFor(20 * time.Second)),
+			},
 			want{in: 40 * time.Second}},
 		"a cordon whose time is not known yet is waited for": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordoned)}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(cordoned),
+			}, want{}},
 		"after the grace, another replica is made first": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Minute))},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(cordonedFor(time.Minute)),
+			},
 			want{decisions: []string{"Create c: ReplicaPlaced"}}},
 		"while that is being attached, the old one stays": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attaching)), Nodes: withB(cordonedFor(time.Minute))}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attaching)),
+				Nodes:       withB(cordonedFor(time.Minute)),
+			}, want{}},
 		"the replaced replica is deleted when the new one is attached": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attached)), Nodes: withB(cordonedFor(time.Minute))},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attached)),
+				Nodes:       withB(cordonedFor(time.Minute)),
+			},
 			want{decisions: []string{"Delete b: ReplicaDrained"}}},
 		"without a share to spare it makes room first": {
-			placement.Input{Volume: objects.NewVolume(held, tight), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Minute))},
+			placement.Input{
+				Volume:      objects.NewVolume(held, tight),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(cordonedFor(time.Minute)),
+			},
 			want{decisions: []string{"Delete b: ReplicaDrained"}, short: true}},
 		"and only once": {
-			placement.Input{Volume: objects.NewVolume(held, tight, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 }),
-				Attachments: objects.Attachments(primary, replica("b", attached), objects.Deleted(replica("x", attached))), Nodes: withB(cordonedFor(time.Minute))},
+			placement.Input{
+				Volume:      objects.NewVolume(held, tight, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 }),
+				Attachments: objects.Attachments(primary, replica("b", attached), objects.Deleted(replica("x", attached))),
+				Nodes:       withB(cordonedFor(time.Minute)),
+			},
 			want{short: true}},
 		"with no other node it stays where it is": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))[:2]},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(cordonedFor(time.Hour))[:2],
+			},
 			want{short: true}},
 		"a replica on a lost node stays until another one is attached": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attaching)), Nodes: withB(lost)}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attaching)),
+				Nodes:       withB(lost),
+			}, want{}},
 		"a replica on a lost node is deleted when another one is attached": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attached)), Nodes: withB(lost)},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attached)),
+				Nodes:       withB(lost),
+			},
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}}},
 		"a replica on a lost node gives up the share that another one needs": {
-			placement.Input{Volume: objects.NewVolume(held, tight), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(lost)},
+			placement.Input{
+				Volume:      objects.NewVolume(held, tight),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(lost),
+			},
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
 		"a replica on a lost node stays where no other node can take it": {
-			placement.Input{Volume: objects.NewVolume(held, tight), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(lost)[:2]},
+			placement.Input{
+				Volume:      objects.NewVolume(held, tight),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(lost)[:2],
+			},
 			want{short: true}},
 		"a replica on a lost node gives up the share that a failed one needs": {
-			placement.Input{Volume: objects.NewVolume(held, tight), Attachments: objects.Attachments(primary, replica("b", attached), noRoom), Nodes: withB(lost)},
+			placement.Input{
+				Volume:      objects.NewVolume(held, tight),
+				Attachments: objects.Attachments(primary, replica("b", attached), noRoom),
+				Nodes:       withB(lost),
+			},
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
 		"a replica on a lost node does not go for one that failed for another reason": {
-			placement.Input{Volume: objects.NewVolume(held, tight), Attachments: objects.Attachments(primary, replica("b", attached), failedSince("c", time.Minute)), Nodes: withB(lost)},
+			placement.Input{
+				Volume:      objects.NewVolume(held, tight),
+				Attachments: objects.Attachments(primary, replica("b", attached), failedSince("c", time.Minute)),
+				Nodes:       withB(lost),
+			},
 			want{short: true}},
 		"a replica on a lost node is deleted like all others when none is wanted any more": {
-			placement.Input{Volume: objects.NewVolume(releasedFor(2 * time.Hour)), Attachments: objects.Attachments(replica("b", attached)), Nodes: withB(lost)},
+			placement.Input{
+				Volume:      objects.NewVolume(releasedFor(2 * time.Hour)),
+				Attachments: objects.Attachments(replica("b", attached)),
+				Nodes:       withB(lost),
+			},
 			want{decisions: []string{"Delete b: ReplicasExpired"}}},
 		"a replica that failed on a lost node is deleted": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", apiv1.AttachmentFailed)), Nodes: withB(lost)[:2]},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", apiv1.AttachmentFailed)),
+				Nodes:       withB(lost)[:2],
+			},
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
 		"of a lost node and a drained one, the replica on the lost node gives up its share": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached), replica("d", attached)),
-				Nodes: []placement.NodeView{three[0], newNode("b", "1", cordonedFor(time.Hour)), three[2], newNode("d", "1", lost)}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached), replica("d", attached)),
+				Nodes: []placement.NodeView{three[0], newNode("b", "1", cordonedFor(time.Hour)), three[2],
+					newNode("d", "1", lost)},
+			},
 			want{decisions: []string{"Delete d: ReplicaNodeLost"}, short: true}},
 		"a drained node keeps its replica during a hand-over": {
-			placement.Input{Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(cordonedFor(time.Hour)),
+			}, want{}},
 		"and right after it": {
-			placement.Input{Volume: objects.NewVolume(releasedFor(3 * time.Second)), Attachments: objects.Attachments(replica("a", attached), replica("b", attached)), Nodes: withB(cordonedFor(time.Hour))},
+			placement.Input{
+				Volume:      objects.NewVolume(releasedFor(3 * time.Second)),
+				Attachments: objects.Attachments(replica("a", attached), replica("b", attached)),
+				Nodes:       withB(cordonedFor(time.Hour)),
+			},
 			want{in: 7 * time.Second}},
 		"pods that tolerate the cordon keep the replica": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(cordonedFor(time.Hour)),
-				Pods: []placement.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}}}}}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(cordonedFor(time.Hour)),
+				Pods:        []placement.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}}}},
+			}, want{}},
 		"a taint that drains counts like a cordon": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(taintedFor(time.Hour, "maintenance", corev1.TaintEffectNoExecute))},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(taintedFor(time.Hour, "maintenance", corev1.TaintEffectNoExecute)),
+			},
 			want{decisions: []string{"Create c: ReplicaPlaced"}}},
 		"the taints of an ill node do not: it may be well again in a minute": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(taintedFor(time.Hour, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute))}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(taintedFor(time.Hour, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)),
+			}, want{}},
 		"a node that the autoscaler removes is drained at once": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(taintedFor(0, "ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule))},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(taintedFor(0, "ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule)),
+			},
 			want{decisions: []string{"Create c: ReplicaPlaced"}}},
 		"a node that is ill keeps its replica, and is looked at again: it may be back from a reboot": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attached)), Nodes: withB(suspect)},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attached)),
+				Nodes:       withB(suspect),
+			},
 			want{in: 30 * time.Second}},
 		"a replica that is on its way does not cut another": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attaching), replica("c", attaching)), Nodes: three}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attaching), replica("c", attaching)),
+				Nodes:       three,
+			}, want{}},
 		"the one that arrives first cuts it": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b", attaching), replica("c", attached)), Nodes: three},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, replica("b", attaching), replica("c", attached)),
+				Nodes:       three,
+			},
 			want{decisions: []string{"Delete b: ReplicaSurplus"}}},
 		"one that failed stays, and its node is avoided, until another is attached": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, failedSince("b", time.Second), replica("c", attaching)), Nodes: three}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, failedSince("b", time.Second), replica("c", attaching)),
+				Nodes:       three,
+			}, want{}},
 		"a third node is not tried at once": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, failedSince("b", time.Minute), failedSince("c", 2*time.Second)), Nodes: append(slices.Clone(three), newNode("d", "1"))},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, failedSince("b", time.Minute), failedSince("c", 2*time.Second)),
+				Nodes:       append(slices.Clone(three), newNode("d", "1")),
+			},
 			want{in: 3 * time.Second, short: true}},
 		"but soon": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, failedSince("b", time.Minute), failedSince("c", 6*time.Second)), Nodes: append(slices.Clone(three), newNode("d", "1"))},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary, failedSince("b", time.Minute), failedSince("c", 6*time.Second)),
+				Nodes:       append(slices.Clone(three), newNode("d", "1")),
+			},
 			want{decisions: []string{"Create d: ReplicaPlaced"}}},
 		"a disk that no node can attach is not tried everywhere": {
-			placement.Input{Volume: objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }), Nodes: append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
-				Attachments: objects.Attachments(primary, failedSince("b", 9*time.Minute), failedSince("c", 8*time.Minute), failedSince("d", 7*time.Minute), failedSince("e", 4*time.Minute))},
+			placement.Input{
+				Volume: objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }),
+				Nodes:  append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
+				Attachments: objects.Attachments(primary, failedSince("b", 9*time.Minute), failedSince("c", 8*time.Minute),
+					failedSince("d", 7*time.Minute), failedSince("e", 4*time.Minute)),
+			},
 			want{in: time.Minute, short: true}},
 		"after a long time the node that failed first has its turn again": {
-			placement.Input{Volume: objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }), Nodes: append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
-				Attachments: objects.Attachments(primary, failedSince("b", 19*time.Minute), failedSince("c", 8*time.Minute), failedSince("d", 7*time.Minute), failedSince("e", 6*time.Minute))},
+			placement.Input{
+				Volume: objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }),
+				Nodes:  append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
+				Attachments: objects.Attachments(primary, failedSince("b", 19*time.Minute), failedSince("c", 8*time.Minute),
+					failedSince("d", 7*time.Minute), failedSince("e", 6*time.Minute)),
+			},
 			want{decisions: []string{"Create f: ReplicaPlaced", "Delete b: ReplicaFailed"}}},
 		"law 8: no replica is created during a hand-over": {
-			placement.Input{Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), Attachments: objects.Attachments(primary), Nodes: three}, want{}},
+			placement.Input{
+				Volume:      objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
+				Attachments: objects.Attachments(primary),
+				Nodes:       three,
+			}, want{}},
 		"law 8: nor right after, for the next primary may stand behind it": {
 			placement.Input{Volume: objects.NewVolume(releasedFor(3 * time.Second)), Nodes: three}, want{in: 7 * time.Second}},
 		"law 8: no replica is created again where primaries wait for a slot": {
-			placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: withB(func(n *placement.NodeView) { n.Crowded = true })[:2]}, want{short: true}},
+			placement.Input{
+				Volume:      objects.NewVolume(held),
+				Attachments: objects.Attachments(primary),
+				Nodes:       withB(func(n *placement.NodeView) { n.Crowded = true })[:2],
+			}, want{short: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.in.Now, test.in.CleanUpDelay, test.in.DrainGrace = objects.Now, time.Hour, time.Minute
 			step := placement.Next(test.in)
-			if got := decided(step.Decisions); !slices.Equal(got, test.want.decisions) || step.Short != test.want.short || step.ChangesIn != test.want.in {
+			if got := decided(step.Decisions); !slices.Equal(got, test.want.decisions) || step.Short != test.want.short ||
+				step.ChangesIn != test.want.in {
 				t.Fatalf("got %q, short %t, in %s; want %+v", got, step.Short, step.ChangesIn, test.want)
 			}
 			creates := slices.ContainsFunc(step.Decisions, func(d placement.Decision) bool { return d.Verb == placement.Create })
@@ -180,26 +316,31 @@ func TestReplicaLife(t *testing.T) {
 	}
 }
 
-// The last replica was detached from a lost node two seconds before the node recovered, and no other node could have
-// it.
+// The last replica was detached from a lost node two seconds before the node recovered, and no
+// other node could have it.
 func TestAReplicaOnALostNodeGoesOnlyForAnother(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		in := placement.Input{
-			Now: objects.Now, CleanUpDelay: time.Hour, DrainGrace: time.Minute,
+			Now:          objects.Now,
+			CleanUpDelay: time.Hour,
+			DrainGrace:   time.Minute,
 			Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
 				v.Spec.MaxMountReplicaCount = rapid.Int32Range(1, 3).Draw(rt, "replicas wanted")
 				v.Spec.Disk.MaxShares = v.Spec.MaxMountReplicaCount + rapid.Int32Range(1, 3).Draw(rt, "further shares")
 			}),
-			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), Nodes: []placement.NodeView{newNode("a", "1")},
+			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)),
+			Nodes:       []placement.NodeView{newNode("a", "1")},
 		}
 		wanted, free, usable, shares := int(in.Volume.Spec.MaxMountReplicaCount), 0, 0, int(in.Volume.Spec.Disk.MaxShares)-1
 		for _, name := range []string{"b", "c", "d", "e"} {
-			health := rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost}).Draw(rt, "health of "+name)
+			health := rapid.SampledFrom([]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost}).Draw(rt,
+				"health of "+name)
 			in.Nodes = append(in.Nodes, newNode(name, "1", func(n *placement.NodeView) { n.Health = health }))
 			if shares > 0 && rapid.Bool().Draw(rt, "replica on "+name) {
 				shares--
-				in.Attachments = append(in.Attachments, objects.NewAttachment(name, apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
+				in.Attachments = append(in.Attachments,
+					objects.NewAttachment(name, apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
 				if health != nodehealth.Lost {
 					usable++
 				}
@@ -222,7 +363,11 @@ func TestAReplicaOnALostNodeGoesOnlyForAnother(t *testing.T) {
 func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
 	t.Parallel()
 	waiting := objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentPending)
-	waiting.Status.Conditions = []metav1.Condition{{Type: attachment.ConditionAttached, Status: metav1.ConditionFalse, Reason: attachment.ReasonWaitingForSlot}}
+	waiting.Status.Conditions = []metav1.Condition{{
+		Type:   attachment.ConditionAttached,
+		Status: metav1.ConditionFalse,
+		Reason: attachment.ReasonWaitingForSlot,
+	}}
 	if !attachment.WaitsForSlot(waiting) {
 		t.Fatal("one that waits for room is not known")
 	}

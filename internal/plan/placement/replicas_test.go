@@ -47,38 +47,169 @@ func TestReplicas(t *testing.T) {
 		in   placement.Input
 		want []string
 	}{
-		"a primary gets its replica": {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: three}, []string{"Create b: ReplicaPlaced"}},
-		"but not before it is attached itself (law 8)": {placement.Input{Volume: objects.NewVolume(held),
-			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)), Nodes: three}, nil},
-		"nor while its attachment is still to come":                  {placement.Input{Volume: objects.NewVolume(held), Nodes: three}, nil},
-		"enough is enough":                                           {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: three}, nil},
-		"too many are cut":                                           {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b"), replica("c")), Nodes: three}, []string{"Delete b: ReplicaSurplus"}},
-		"those on cordoned nodes first":                              {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b"), replica("c")), Nodes: []placement.NodeView{three[0], three[1], newNode("c", "1", cordoned)}}, []string{"Delete c: ReplicaSurplus"}},
-		"after the release one more may stay":                        {placement.Input{Volume: objects.NewVolume(released(time.Minute)), Attachments: objects.Attachments(replica("a"), replica("b")), Nodes: three}, nil},
-		"until the clean-up":                                         {placement.Input{Volume: objects.NewVolume(released(6 * time.Minute)), Attachments: objects.Attachments(replica("a"), replica("b")), Nodes: three}, []string{"Delete a: ReplicasExpired", "Delete b: ReplicasExpired"}},
-		"a PersistentVolume that is released is cleaned up at once":  {placement.Input{Volume: objects.NewVolume(released(time.Second)), PersistentVolume: releasedPV, Attachments: objects.Attachments(replica("b")), Nodes: three}, []string{"Delete b: VolumeReleased"}},
-		"but not while there is a primary":                           {placement.Input{Volume: objects.NewVolume(held), PersistentVolume: releasedPV, Attachments: objects.Attachments(primary, replica("b")), Nodes: three}, nil},
-		"the node of a new primary is not cut before it is promoted": {placement.Input{Volume: objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)), Attachments: objects.Attachments(replica("a"), replica("b")), Nodes: three}, nil},
-		"a volume that never had a primary has none":                 {placement.Input{Volume: objects.NewVolume(), Nodes: three}, nil},
-		"none are wanted for a volume of several nodes":              {placement.Input{Volume: objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode; v.Spec.MaxMountReplicaCount = 0 }), Attachments: objects.Attachments(primary), Nodes: three}, nil},
-		"one on a lost node is replaced":                             {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", lost), three[2]}}, []string{"Create c: ReplicaPlaced"}},
-		"one on a node that is gone is replaced at once":             {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("x")), Nodes: three}, []string{"Delete x: ReplicaNodeLost", "Create b: ReplicaPlaced"}},
-		"one on a suspect node stays":                                {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: []placement.NodeView{three[0], newNode("b", "1", suspect), three[2]}}, nil},
-		"one that waits on a suspect node is made elsewhere":         {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, waiting), Nodes: suspectB}, []string{"Create c: ReplicaPlaced"}},
-		"and gives up the share that it may have":                    {placement.Input{Volume: objects.NewVolume(held, twoShares), Attachments: objects.Attachments(primary, waiting), Nodes: suspectB}, []string{"Delete b: ReplicaFailed"}},
-		"but stays where no other node can take one":                 {placement.Input{Volume: objects.NewVolume(held, twoShares), Attachments: objects.Attachments(primary, waiting), Nodes: suspectB[:2]}, nil},
-		"one that failed is made elsewhere":                          {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)), Nodes: three}, []string{"Create c: ReplicaPlaced"}},
-		"and deleted when another is there":                          {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed), replica("c")), Nodes: three}, []string{"Delete b: ReplicaFailed"}},
-		"nodes that the pod selects count":                           {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: three, Pods: selects("c")}, []string{"Create c: ReplicaPlaced"}},
-		"one where the pod can never go is moved":                    {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary, replica("b")), Nodes: three, Pods: selects("c")}, []string{"Delete b: ReplicaMisplaced", "Create c: ReplicaPlaced"}},
-		"other zones are out of reach":                               {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{three[0], newNode("b", "2")}}, nil},
-		"a zone-redundant disk spreads":                              {placement.Input{Volume: objects.NewVolume(held, zoneRedundant), Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{three[0], three[1], newNode("z", "2")}}, []string{"Create z: ReplicaPlaced"}},
-		"the pod's other volumes attract":                            {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{three[0], three[1], newNode("c", "1", holds("other"))}, Pods: []placement.PodView{{Pod: &corev1.Pod{}, Volumes: []string{"other"}}}}, []string{"Create c: ReplicaPlaced"}},
-		"the last slot is left to primaries (law 8)":                 {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{three[0], newNode("b", "1", slots(1)), newNode("c", "1", slots(2))}, ReservedSlots: 1}, []string{"Create c: ReplicaPlaced"}},
-		"cordoned and tainted nodes get none":                        {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{three[0], newNode("b", "1", cordoned), newNode("c", "1", tainted)}}, nil},
-		"a taint that every pod tolerates is none":                   {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{three[0], newNode("c", "1", tainted)}, Pods: []placement.PodView{tolerant(), tolerant()}}, []string{"Create c: ReplicaPlaced"}},
-		"one of two pods does not tolerate it":                       {placement.Input{Volume: objects.NewVolume(held), Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{three[0], newNode("c", "1", tainted)}, Pods: []placement.PodView{tolerant(), {Pod: &corev1.Pod{}}}}, nil},
-		"shares that are on their way out are taken":                 {placement.Input{Volume: objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }), Attachments: objects.Attachments(primary, objects.Deleted(replica("b"))), Nodes: three}, nil},
+		"a primary gets its replica": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary),
+			Nodes:       three,
+		}, []string{"Create b: ReplicaPlaced"}},
+		"but not before it is attached itself (law 8)": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)),
+			Nodes:       three,
+		}, nil},
+		"nor while its attachment is still to come": {placement.Input{
+			Volume: objects.NewVolume(held),
+			Nodes:  three,
+		}, nil},
+		"enough is enough": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b")),
+			Nodes:       three,
+		}, nil},
+		"too many are cut": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b"), replica("c")),
+			Nodes:       three,
+		}, []string{"Delete b: ReplicaSurplus"}},
+		"those on cordoned nodes first": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b"), replica("c")),
+			Nodes:       []placement.NodeView{three[0], three[1], newNode("c", "1", cordoned)},
+		}, []string{"Delete c: ReplicaSurplus"}},
+		"after the release one more may stay": {placement.Input{
+			Volume:      objects.NewVolume(released(time.Minute)),
+			Attachments: objects.Attachments(replica("a"), replica("b")),
+			Nodes:       three,
+		}, nil},
+		"until the clean-up": {placement.Input{
+			Volume:      objects.NewVolume(released(6 * time.Minute)),
+			Attachments: objects.Attachments(replica("a"), replica("b")),
+			Nodes:       three,
+		}, []string{"Delete a: ReplicasExpired", "Delete b: ReplicasExpired"}},
+		"a PersistentVolume that is released is cleaned up at once": {placement.Input{
+			Volume:           objects.NewVolume(released(time.Second)),
+			PersistentVolume: releasedPV,
+			Attachments:      objects.Attachments(replica("b")),
+			Nodes:            three,
+		}, []string{"Delete b: VolumeReleased"}},
+		"but not while there is a primary": {placement.Input{
+			Volume:           objects.NewVolume(held),
+			PersistentVolume: releasedPV,
+			Attachments:      objects.Attachments(primary, replica("b")),
+			Nodes:            three,
+		}, nil},
+		"the node of a new primary is not cut before it is promoted": {placement.Input{
+			Volume:      objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)),
+			Attachments: objects.Attachments(replica("a"), replica("b")),
+			Nodes:       three,
+		}, nil},
+		"a volume that never had a primary has none": {placement.Input{
+			Volume: objects.NewVolume(),
+			Nodes:  three,
+		}, nil},
+		"none are wanted for a volume of several nodes": {placement.Input{
+			Volume: objects.NewVolume(
+				func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode; v.Spec.MaxMountReplicaCount = 0 }),
+			Attachments: objects.Attachments(primary),
+			Nodes:       three,
+		}, nil},
+		"one on a lost node is replaced": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b")),
+			Nodes:       []placement.NodeView{three[0], newNode("b", "1", lost), three[2]},
+		}, []string{"Create c: ReplicaPlaced"}},
+		"one on a node that is gone is replaced at once": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("x")),
+			Nodes:       three,
+		}, []string{"Delete x: ReplicaNodeLost", "Create b: ReplicaPlaced"}},
+		"one on a suspect node stays": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b")),
+			Nodes:       []placement.NodeView{three[0], newNode("b", "1", suspect), three[2]},
+		}, nil},
+		"one that waits on a suspect node is made elsewhere": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, waiting),
+			Nodes:       suspectB,
+		}, []string{"Create c: ReplicaPlaced"}},
+		"and gives up the share that it may have": {placement.Input{
+			Volume:      objects.NewVolume(held, twoShares),
+			Attachments: objects.Attachments(primary, waiting),
+			Nodes:       suspectB,
+		}, []string{"Delete b: ReplicaFailed"}},
+		"but stays where no other node can take one": {placement.Input{
+			Volume:      objects.NewVolume(held, twoShares),
+			Attachments: objects.Attachments(primary, waiting),
+			Nodes:       suspectB[:2],
+		}, nil},
+		"one that failed is made elsewhere": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)),
+			Nodes:       three,
+		}, []string{"Create c: ReplicaPlaced"}},
+		"and deleted when another is there": {placement.Input{
+			Volume: objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed),
+				replica("c")),
+			Nodes: three,
+		}, []string{"Delete b: ReplicaFailed"}},
+		"nodes that the pod selects count": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary),
+			Nodes:       three,
+			Pods:        selects("c"),
+		}, []string{"Create c: ReplicaPlaced"}},
+		"one where the pod can never go is moved": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b")),
+			Nodes:       three,
+			Pods:        selects("c"),
+		}, []string{"Delete b: ReplicaMisplaced", "Create c: ReplicaPlaced"}},
+		"other zones are out of reach": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{three[0], newNode("b", "2")},
+		}, nil},
+		"a zone-redundant disk spreads": {placement.Input{
+			Volume:      objects.NewVolume(held, zoneRedundant),
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{three[0], three[1], newNode("z", "2")},
+		}, []string{"Create z: ReplicaPlaced"}},
+		"the pod's other volumes attract": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{three[0], three[1], newNode("c", "1", holds("other"))},
+			Pods:        []placement.PodView{{Pod: &corev1.Pod{}, Volumes: []string{"other"}}},
+		}, []string{"Create c: ReplicaPlaced"}},
+		"the last slot is left to primaries (law 8)": {placement.Input{
+			Volume:        objects.NewVolume(held),
+			Attachments:   objects.Attachments(primary),
+			Nodes:         []placement.NodeView{three[0], newNode("b", "1", slots(1)), newNode("c", "1", slots(2))},
+			ReservedSlots: 1,
+		}, []string{"Create c: ReplicaPlaced"}},
+		"cordoned and tainted nodes get none": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{three[0], newNode("b", "1", cordoned), newNode("c", "1", tainted)},
+		}, nil},
+		"a taint that every pod tolerates is none": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{three[0], newNode("c", "1", tainted)},
+			Pods:        []placement.PodView{tolerant(), tolerant()},
+		}, []string{"Create c: ReplicaPlaced"}},
+		"one of two pods does not tolerate it": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{three[0], newNode("c", "1", tainted)},
+			Pods:        []placement.PodView{tolerant(), {Pod: &corev1.Pod{}}},
+		}, nil},
+		"shares that are on their way out are taken": {placement.Input{
+			Volume:      objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }),
+			Attachments: objects.Attachments(primary, objects.Deleted(replica("b"))),
+			Nodes:       three,
+		}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +225,11 @@ func cordoned(n *placement.NodeView) { n.Node.Spec.Unschedulable = true }
 func lost(n *placement.NodeView)     { n.Health = nodehealth.Lost }
 func suspect(n *placement.NodeView)  { n.Health = nodehealth.Suspect }
 func tainted(n *placement.NodeView) {
-	n.Node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Value: "db", Effect: corev1.TaintEffectNoSchedule}, {Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
+	n.Node.Spec.Taints = []corev1.Taint{{
+		Key:    "dedicated",
+		Value:  "db",
+		Effect: corev1.TaintEffectNoSchedule,
+	}, {Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}
 }
 func slots(free int32) func(*placement.NodeView) {
 	return func(n *placement.NodeView) { n.FreeSlots = free }
@@ -107,5 +242,8 @@ func zoneRedundant(v *apiv1.AzVolume) {
 }
 
 func tolerant() placement.PodView {
-	return placement.PodView{Pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}}}}
+	return placement.PodView{Pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{
+		Key:      "dedicated",
+		Operator: corev1.TolerationOpExists,
+	}}}}}
 }

@@ -24,7 +24,14 @@ func term(name, key string) corev1.PodAffinityTerm {
 type podChange func(*corev1.Pod)
 
 func newPod(name, node string, changes ...podChange) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team", Labels: map[string]string{"app": name}}, Spec: corev1.PodSpec{NodeName: node}}
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      name,
+			Namespace: "team",
+			Labels:    map[string]string{"app": name},
+		},
+		Spec: corev1.PodSpec{NodeName: node},
+	}
 	for _, c := range changes {
 		c(p)
 	}
@@ -52,7 +59,10 @@ func farFrom(terms ...corev1.PodAffinityTerm) podChange {
 
 func ratherFarFrom(t corev1.PodAffinityTerm) podChange {
 	return func(p *corev1.Pod) {
-		affinityOf(p).PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.WeightedPodAffinityTerm{{Weight: 10, PodAffinityTerm: t}}
+		affinityOf(p).PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution = []corev1.WeightedPodAffinityTerm{{
+			Weight:          10,
+			PodAffinityTerm: t,
+		}}
 	}
 }
 
@@ -64,52 +74,177 @@ func inNamespace(name string) podChange { return func(p *corev1.Pod) { p.Namespa
 func called(app string) podChange       { return func(p *corev1.Pod) { p.Labels["app"] = app } }
 func terminating(p *corev1.Pod)         { p.DeletionTimestamp = objects.Ago(0) }
 
-// TestWherePodsCouldRun has a volume on node a, and b and c in zone 1, d in zone 2. The disk can go everywhere.
+// TestWherePodsCouldRun has a volume on node a, and b and c in zone 1, d in zone 2. The disk can go
+// everywhere.
 func TestWherePodsCouldRun(t *testing.T) {
 	t.Parallel()
 	const host, zone = corev1.LabelHostname, corev1.LabelTopologyZone
 	everywhere := []string{"b", "c", "d"}
 	strict := func(key string, skew int32) corev1.TopologySpreadConstraint {
-		return corev1.TopologySpreadConstraint{MaxSkew: skew, TopologyKey: key, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: app("db")}
+		return corev1.TopologySpreadConstraint{
+			MaxSkew:           skew,
+			TopologyKey:       key,
+			WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector:     app("db"),
+		}
 	}
 	for name, test := range map[string]struct {
 		users, others []*corev1.Pod
 		pvs           []*corev1.PersistentVolume
 		want          []string
 	}{
-		"a pod without rules may run anywhere":                          {users: []*corev1.Pod{newPod("db", "a")}, want: everywhere},
-		"near pods of its choice":                                       {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))}, others: []*corev1.Pod{newPod("web", "c")}, want: []string{"c"}},
-		"in the zone of pods of its choice":                             {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", zone)))}, others: []*corev1.Pod{newPod("web", "a")}, want: []string{"b", "c"}},
-		"nowhere if there are none":                                     {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))}},
-		"one pod must match all terms":                                  {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host), term("cache", host)))}, others: []*corev1.Pod{newPod("web", "c"), newPod("cache", "c")}},
-		"pods of other namespaces are not meant":                        {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))}, others: []*corev1.Pod{newPod("web", "c", inNamespace("other"))}},
-		"unless they are named":                                         {users: []*corev1.Pod{newPod("db", "a", nearTo(corev1.PodAffinityTerm{LabelSelector: app("web"), TopologyKey: host, Namespaces: []string{"other"}}))}, others: []*corev1.Pod{newPod("web", "c", inNamespace("other"))}, want: []string{"c"}},
-		"or their labels are":                                           {users: []*corev1.Pod{newPod("db", "a", nearTo(corev1.PodAffinityTerm{LabelSelector: app("web"), TopologyKey: host, NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}))}, others: []*corev1.Pod{newPod("web", "c", inNamespace("other")), newPod("web", "b")}, want: []string{"c"}},
-		"the first of a set that wants to be together may run anywhere": {users: []*corev1.Pod{newPod("db", "a", nearTo(term("db", host)))}, want: everywhere},
-		"but not if others of the set are there":                        {users: []*corev1.Pod{newPod("db", "a", nearTo(term("db", host)))}, others: []*corev1.Pod{newPod("db-1", "d", called("db"))}, want: []string{"d"}},
-		"two pods of the volume that want each other move together":     {users: []*corev1.Pod{newPod("db", "a", nearTo(term("sidekick", host))), newPod("sidekick", "a")}, want: everywhere},
-		"far from pods of its choice":                                   {users: []*corev1.Pod{newPod("db", "a", farFrom(term("web", host)))}, others: []*corev1.Pod{newPod("web", "c")}, want: []string{"b", "d"}},
-		"violating one of two terms is enough":                          {users: []*corev1.Pod{newPod("db", "a", farFrom(term("web", host), term("cache", host)))}, others: []*corev1.Pod{newPod("web", "c"), newPod("cache", "b")}, want: []string{"d"}},
-		"and far from pods that do not want it":                         {users: []*corev1.Pod{newPod("db", "a")}, others: []*corev1.Pod{newPod("web", "c", farFrom(term("db", zone)))}, want: []string{"d"}},
-		"also when they are terminating":                                {users: []*corev1.Pod{newPod("db", "a")}, others: []*corev1.Pod{newPod("web", "c", farFrom(term("db", host)), terminating)}, want: []string{"b", "d"}},
-		"a StatefulSet with anti-affinity does not keep off itself":     {users: []*corev1.Pod{newPod("db", "a", farFrom(term("db", zone)))}, want: everywhere},
-		"but its other replicas":                                        {users: []*corev1.Pod{newPod("db", "a", farFrom(term("db", host)))}, others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: []string{"c", "d"}},
-		"pods on nodes without the driver count":                        {users: []*corev1.Pod{newPod("db", "a", farFrom(term("web", zone)))}, others: []*corev1.Pod{newPod("web", "virtual")}, want: []string{"b", "c"}},
-		"spread over zones":                                             {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))}, others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: []string{"d"}},
-		"with a larger skew":                                            {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 2)))}, others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: everywhere},
-		"what terminates does not count in the spread":                  {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))}, others: []*corev1.Pod{newPod("db-1", "b", called("db"), terminating)}, want: everywhere},
-		"fewer domains than asked for count as an empty one":            {users: []*corev1.Pod{newPod("db", "a", evenly(func() corev1.TopologySpreadConstraint { c := strict(zone, 1); c.MinDomains = ref(int32(3)); return c }()))}, others: []*corev1.Pod{newPod("db-1", "b", called("db")), newPod("db-2", "d", called("db"))}},
-		"a spread that is only preferred forbids nothing":               {users: []*corev1.Pod{newPod("db", "a", evenly(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: host, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: app("db")}))}, others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: []string{"c", "d", "b"}},
-		"a preference against pods orders the nodes":                    {users: []*corev1.Pod{newPod("db", "a", ratherFarFrom(term("web", zone)))}, others: []*corev1.Pod{newPod("web", "b")}, want: []string{"d", "b", "c"}},
-		"the other volumes of the pod must be able to follow":           {users: []*corev1.Pod{newPod("db", "a")}, pvs: []*corev1.PersistentVolume{inZone("2")}, want: []string{"d"}},
-		"a node that the pod of a DaemonSet is bound to by its fields":  {users: []*corev1.Pod{newPod("db", "a", onNode("c"))}, want: []string{"c"}},
+		"a pod without rules may run anywhere": {
+			users: []*corev1.Pod{newPod("db", "a")},
+			want:  everywhere,
+		},
+		"near pods of its choice": {
+			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))},
+			others: []*corev1.Pod{newPod("web", "c")},
+			want:   []string{"c"},
+		},
+		"in the zone of pods of its choice": {
+			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", zone)))},
+			others: []*corev1.Pod{newPod("web", "a")},
+			want:   []string{"b", "c"},
+		},
+		"nowhere if there are none": {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))}},
+		"one pod must match all terms": {
+			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", host), term("cache", host)))},
+			others: []*corev1.Pod{newPod("web", "c"), newPod("cache", "c")},
+		},
+		"pods of other namespaces are not meant": {
+			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))},
+			others: []*corev1.Pod{newPod("web", "c", inNamespace("other"))},
+		},
+		"unless they are named": {
+			users: []*corev1.Pod{newPod("db", "a", nearTo(corev1.PodAffinityTerm{
+				LabelSelector: app("web"),
+				TopologyKey:   host,
+				Namespaces:    []string{"other"},
+			}))},
+			others: []*corev1.Pod{newPod("web", "c", inNamespace("other"))},
+			want:   []string{"c"},
+		},
+		"or their labels are": {
+			users: []*corev1.Pod{newPod("db", "a", nearTo(corev1.PodAffinityTerm{
+				LabelSelector:     app("web"),
+				TopologyKey:       host,
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}},
+			}))},
+			others: []*corev1.Pod{newPod("web", "c", inNamespace("other")), newPod("web", "b")},
+			want:   []string{"c"},
+		},
+		"the first of a set that wants to be together may run anywhere": {
+			users: []*corev1.Pod{newPod("db", "a", nearTo(term("db", host)))},
+			want:  everywhere,
+		},
+		"but not if others of the set are there": {
+			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("db", host)))},
+			others: []*corev1.Pod{newPod("db-1", "d", called("db"))},
+			want:   []string{"d"},
+		},
+		"two pods of the volume that want each other move together": {
+			users: []*corev1.Pod{newPod("db", "a", nearTo(term("sidekick", host))), newPod("sidekick", "a")},
+			want:  everywhere,
+		},
+		"far from pods of its choice": {
+			users:  []*corev1.Pod{newPod("db", "a", farFrom(term("web", host)))},
+			others: []*corev1.Pod{newPod("web", "c")},
+			want:   []string{"b", "d"},
+		},
+		"violating one of two terms is enough": {
+			users:  []*corev1.Pod{newPod("db", "a", farFrom(term("web", host), term("cache", host)))},
+			others: []*corev1.Pod{newPod("web", "c"), newPod("cache", "b")},
+			want:   []string{"d"},
+		},
+		"and far from pods that do not want it": {
+			users:  []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "c", farFrom(term("db", zone)))},
+			want:   []string{"d"},
+		},
+		"also when they are terminating": {
+			users:  []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "c", farFrom(term("db", host)), terminating)},
+			want:   []string{"b", "d"},
+		},
+		"a StatefulSet with anti-affinity does not keep off itself": {
+			users: []*corev1.Pod{newPod("db", "a", farFrom(term("db", zone)))},
+			want:  everywhere,
+		},
+		"but its other replicas": {
+			users:  []*corev1.Pod{newPod("db", "a", farFrom(term("db", host)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))},
+			want:   []string{"c", "d"},
+		},
+		"pods on nodes without the driver count": {
+			users:  []*corev1.Pod{newPod("db", "a", farFrom(term("web", zone)))},
+			others: []*corev1.Pod{newPod("web", "virtual")},
+			want:   []string{"b", "c"},
+		},
+		"spread over zones": {
+			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))},
+			want:   []string{"d"},
+		},
+		"with a larger skew": {
+			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 2)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))},
+			want:   everywhere,
+		},
+		"what terminates does not count in the spread": {
+			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"), terminating)},
+			want:   everywhere,
+		},
+		"fewer domains than asked for count as an empty one": {
+			users: []*corev1.Pod{newPod("db", "a",
+				evenly(func() corev1.TopologySpreadConstraint {
+					c := strict(zone,
+						1)
+					c.MinDomains = ref(int32(3))
+					return c
+				}()))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db")), newPod("db-2", "d", called("db"))},
+		},
+		"a spread that is only preferred forbids nothing": {
+			users: []*corev1.Pod{newPod("db", "a", evenly(corev1.TopologySpreadConstraint{
+				MaxSkew:           1,
+				TopologyKey:       host,
+				WhenUnsatisfiable: corev1.ScheduleAnyway,
+				LabelSelector:     app("db"),
+			}))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))},
+			want:   []string{"c", "d", "b"},
+		},
+		"a preference against pods orders the nodes": {
+			users:  []*corev1.Pod{newPod("db", "a", ratherFarFrom(term("web", zone)))},
+			others: []*corev1.Pod{newPod("web", "b")},
+			want:   []string{"d", "b", "c"},
+		},
+		"the other volumes of the pod must be able to follow": {
+			users: []*corev1.Pod{newPod("db", "a")},
+			pvs:   []*corev1.PersistentVolume{inZone("2")},
+			want:  []string{"d"},
+		},
+		"a node that the pod of a DaemonSet is bound to by its fields": {
+			users: []*corev1.Pod{newPod("db", "a", onNode("c"))},
+			want:  []string{"c"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := placement.Input{Now: objects.Now, Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)), Cluster: placement.Cluster{
-				Pods: append(test.others, test.users...), Namespaces: map[string]labels.Set{"other": {"tier": "web"}, "team": {"tier": "data"}},
-			}}
-			// Four shares and a disk that any VM can have, so that all that is allowed is chosen, in the order of preference.
+			in := placement.Input{
+				Now:         objects.Now,
+				Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)),
+				Cluster: placement.Cluster{
+					Pods: append(test.others, test.users...), Namespaces: map[string]labels.Set{
+						"other": {"tier": "web"},
+						"team":  {"tier": "data"},
+					},
+				},
+			}
+			// Four shares and a disk that any VM can have, so that all that is allowed is chosen,
+			// in the order of preference.
 			in.Volume = objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld), func(v *apiv1.AzVolume) {
 				v.Spec.Disk.MaxShares, v.Spec.MaxMountReplicaCount, v.Spec.Disk.Zone = 10, 9, ""
 			})
@@ -137,20 +272,36 @@ func TestWherePodsCouldRun(t *testing.T) {
 
 func inZone(zone string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{zone}}}}}}}}}
+		{MatchExpressions: []corev1.NodeSelectorRequirement{{
+			Key:      corev1.LabelTopologyZone,
+			Operator: corev1.NodeSelectorOpIn,
+			Values:   []string{zone},
+		}}}}}}}}
 }
 
 func onNode(name string) podChange {
 	return func(p *corev1.Pod) {
 		affinityOf(p).NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-			{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{name}}}}}}}
+			{MatchFields: []corev1.NodeSelectorRequirement{{
+				Key:      "metadata.name",
+				Operator: corev1.NodeSelectorOpIn,
+				Values:   []string{name},
+			}}}}}}
 	}
 }
 
 func TestNamespacesAreLookedAtOnlyIfARuleSelectsThem(t *testing.T) {
 	t.Parallel()
-	all := corev1.PodAffinityTerm{LabelSelector: app("db"), TopologyKey: corev1.LabelHostname, NamespaceSelector: &metav1.LabelSelector{}}
-	some := corev1.PodAffinityTerm{LabelSelector: app("db"), TopologyKey: corev1.LabelHostname, NamespaceSelector: app("x")}
+	all := corev1.PodAffinityTerm{
+		LabelSelector:     app("db"),
+		TopologyKey:       corev1.LabelHostname,
+		NamespaceSelector: &metav1.LabelSelector{},
+	}
+	some := corev1.PodAffinityTerm{
+		LabelSelector:     app("db"),
+		TopologyKey:       corev1.LabelHostname,
+		NamespaceSelector: app("x"),
+	}
 	if placement.SelectsNamespaces([]*corev1.Pod{newPod("p", ""), newPod("q", "", farFrom(all))}) {
 		t.Fatal("all namespaces need no labels")
 	}
@@ -163,15 +314,20 @@ func TestNamespacesAreLookedAtOnlyIfARuleSelectsThem(t *testing.T) {
 
 func TestHowFarTheRulesOfPodsLook(t *testing.T) {
 	t.Parallel()
-	named := corev1.PodAffinityTerm{LabelSelector: app("db"), TopologyKey: corev1.LabelHostname, Namespaces: []string{"other"}}
+	named := corev1.PodAffinityTerm{
+		LabelSelector: app("db"),
+		TopologyKey:   corev1.LabelHostname,
+		Namespaces:    []string{"other"},
+	}
 	for name, test := range map[string]struct {
 		pod                    *corev1.Pod
 		rules, otherNamespaces bool
 	}{
-		"not at all":                 {newPod("p", "", evenly(corev1.TopologySpreadConstraint{})), false, false},
-		"into its own namespace":     {newPod("p", "", farFrom(term("db", corev1.LabelHostname))), true, false},
-		"into a namespace by name":   {newPod("p", "", ratherFarFrom(named)), true, true},
-		"into the namespace of many": {newPod("p", "", nearTo(corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}})), true, true},
+		"not at all":               {newPod("p", "", evenly(corev1.TopologySpreadConstraint{})), false, false},
+		"into its own namespace":   {newPod("p", "", farFrom(term("db", corev1.LabelHostname))), true, false},
+		"into a namespace by name": {newPod("p", "", ratherFarFrom(named)), true, true},
+		"into the namespace of many": {newPod("p", "",
+			nearTo(corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}})), true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

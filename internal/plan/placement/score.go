@@ -5,8 +5,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// The weights of what pods prefer. They are the scheduler's defaults, so that replicas are where it is likely to
-// place the pod.
+// The weights of what pods prefer. They are the scheduler's defaults, so that replicas are where it
+// is likely to place the pod.
 const (
 	weightTaints       = 3
 	weightNodeAffinity = 2
@@ -14,8 +14,9 @@ const (
 	weightSpread       = 2
 )
 
-// preferences returns how much the pods of the volume prefer each candidate. As in the scheduler, each kind of
-// preference is first brought to the range from 0 to 100 over the candidates, and then weighed.
+// preferences returns how much the pods of the volume prefer each candidate. As in the scheduler,
+// each kind of preference is first brought to the range from 0 to 100 over the candidates, and then
+// weighed.
 func preferences(s *surroundings, from []candidate) []int64 {
 	sums := make([]int64, len(from))
 	for _, u := range s.users {
@@ -63,7 +64,8 @@ func normalized(scores []int64) []int64 {
 func preferredNodes(pod *corev1.Pod) func(*corev1.Node) int64 {
 	none := func(*corev1.Node) int64 { return 0 }
 	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || len(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
+	if affinity == nil || affinity.NodeAffinity == nil ||
+		len(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
 		return none
 	}
 	terms, err := nodeaffinity.NewPreferredSchedulingTerms(affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
@@ -84,8 +86,8 @@ func (u *user) likes(node *corev1.Node) int64 {
 	return sum
 }
 
-// evenness is higher if the preferred spread constraints count fewer pods near a node. A node outside their topology
-// counts like the fullest.
+// evenness is higher if the preferred spread constraints count fewer pods near a node. A node
+// outside their topology counts like the fullest.
 func (u *user) evenness(node *corev1.Node) int64 {
 	crowd := 0
 	for _, s := range u.spread {

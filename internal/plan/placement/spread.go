@@ -14,8 +14,8 @@ import (
 type spread struct {
 	key      string
 	required bool
-	// maxSkew less the pod itself, if the constraint counts it: how many more pods a domain may have than the
-	// emptiest.
+	// maxSkew less the pod itself, if the constraint counts it: how many more pods a domain may
+	// have than the emptiest.
 	slack int
 	// least is the count of the emptiest domain, or 0 while there are too few domains.
 	least int
@@ -23,8 +23,8 @@ type spread struct {
 	counts map[string]int
 }
 
-// spreads prepares the spread constraints of a pod. Only nodes count that have the keys of all constraints of the
-// same severity.
+// spreads prepares the spread constraints of a pod. Only nodes count that have the keys of all
+// constraints of the same severity.
 func spreads(pod *corev1.Pod, others []*corev1.Pod, nodes []*corev1.Node) []spread {
 	if len(pod.Spec.TopologySpreadConstraints) == 0 {
 		return nil
@@ -47,7 +47,12 @@ func spreads(pod *corev1.Pod, others []*corev1.Pod, nodes []*corev1.Node) []spre
 
 func newSpread(pod *corev1.Pod, c *corev1.TopologySpreadConstraint, nodes []*corev1.Node, here map[string][]*corev1.Pod) spread {
 	selector := spreadSelector(pod, c)
-	s := spread{key: c.TopologyKey, required: c.WhenUnsatisfiable == corev1.DoNotSchedule, slack: int(c.MaxSkew), counts: map[string]int{}}
+	s := spread{
+		key:      c.TopologyKey,
+		required: c.WhenUnsatisfiable == corev1.DoNotSchedule,
+		slack:    int(c.MaxSkew),
+		counts:   map[string]int{},
+	}
 	for _, n := range nodes {
 		count := 0
 		for _, p := range here[n.Name] {
@@ -70,8 +75,8 @@ func newSpread(pod *corev1.Pod, c *corev1.TopologySpreadConstraint, nodes []*cor
 	return s
 }
 
-// spreadSelector adds the values that the pod has for the constraint's matchLabelKeys. New API servers have done so
-// already; adding them twice changes nothing.
+// spreadSelector adds the values that the pod has for the constraint's matchLabelKeys. New API
+// servers have done so already; adding them twice changes nothing.
 func spreadSelector(pod *corev1.Pod, c *corev1.TopologySpreadConstraint) labels.Selector {
 	if c.LabelSelector == nil || len(c.MatchLabelKeys) == 0 {
 		return selectorOf(c.LabelSelector)
@@ -80,7 +85,9 @@ func spreadSelector(pod *corev1.Pod, c *corev1.TopologySpreadConstraint) labels.
 	for _, key := range c.MatchLabelKeys {
 		if value, ok := pod.Labels[key]; ok {
 			narrowed.MatchExpressions = append(narrowed.MatchExpressions, metav1.LabelSelectorRequirement{
-				Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value},
+				Key:      key,
+				Operator: metav1.LabelSelectorOpIn,
+				Values:   []string{value},
 			})
 		}
 	}

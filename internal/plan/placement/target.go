@@ -17,7 +17,8 @@ type Input struct {
 	PersistentVolume *corev1.PersistentVolume
 	// Attachments of the volume, all of them.
 	Attachments []*apiv1.AzVolumeAttachment
-	// Nodes of the cluster that run the node plug-in. Unless MissesReplicas, those of the attachments are enough.
+	// Nodes of the cluster that run the node plug-in. Unless MissesReplicas, those of the
+	// attachments are enough.
 	Nodes []NodeView
 	// Pods that use the volume.
 	Pods []PodView
@@ -55,16 +56,17 @@ type Decision struct {
 
 // Target is the number of replicas that a volume should have.
 type Target struct {
-	// If there are fewer than Floor, replicas are created; if there are more than Ceiling, replicas are deleted.
+	// If there are fewer than Floor, replicas are created; if there are more than Ceiling, replicas
+	// are deleted.
 	Floor, Ceiling int
 	// ChangesIn is when the target changes by itself; 0 for never.
 	ChangesIn time.Duration
 	Reason    string
 }
 
-// ReplicaTarget decides how many replicas a volume should have now. While it has a primary: as many as requested.
-// After its release: one more may remain, because one of them will be the next primary, until the clean-up is due or
-// the PersistentVolume is released; then none.
+// ReplicaTarget decides how many replicas a volume should have now. While it has a primary: as many
+// as requested. After its release: one more may remain, because one of them will be the next
+// primary, until the clean-up is due or the PersistentVolume is released; then none.
 func ReplicaTarget(in Input) Target {
 	wanted := int(in.Volume.WantedReplicas())
 	primary := in.Volume.Status.Primary
@@ -74,7 +76,11 @@ func ReplicaTarget(in Input) Target {
 	case in.Volume.Spec.Access == apiv1.AccessMultiNode, wanted == 0:
 		return Target{Reason: ReasonReplicasNotWanted}
 	case primary != nil && primary.State != apiv1.OwnershipReleased:
-		return Target{Floor: wanted, Ceiling: wanted, Reason: ReasonReplicasMissing}
+		return Target{
+			Floor:   wanted,
+			Ceiling: wanted,
+			Reason:  ReasonReplicasMissing,
+		}
 	case in.PersistentVolume != nil && in.PersistentVolume.Status.Phase == corev1.VolumeReleased:
 		return Target{Reason: ReasonVolumeReleased}
 	case in.Volume.Status.LastReleasedTime == nil:
@@ -85,5 +91,10 @@ func ReplicaTarget(in Input) Target {
 	if left <= 0 {
 		return Target{Reason: ReasonReplicasExpired}
 	}
-	return Target{Floor: wanted, Ceiling: wanted + 1, ChangesIn: left, Reason: ReasonReplicasMissing}
+	return Target{
+		Floor:     wanted,
+		Ceiling:   wanted + 1,
+		ChangesIn: left,
+		Reason:    ReasonReplicasMissing,
+	}
 }

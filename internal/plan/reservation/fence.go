@@ -10,13 +10,14 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// AnswerTimeout is how long a node may take to answer a request to fence, by the controller's clock. Then the next one is asked, and the node is
-// unresponsive.
+// AnswerTimeout is how long a node may take to answer a request to fence, by the controller's
+// clock. Then the next one is asked, and the node is unresponsive.
 const AnswerTimeout = 2 * time.Second
 
-// MayFence returns why a node must not take the reservation of a volume from the node that a request names, or "" if it may: the controller
-// has decided to fence that node under that epoch, and this node has a replica that it does not use. volume and own, this node's
-// attachment, were read at the API server; own is nil if there is none. vmID is the VM that this node is.
+// MayFence returns why a node must not take the reservation of a volume from the node that a
+// request names, or "" if it may: the controller has decided to fence that node under that epoch,
+// and this node has a replica that it does not use. volume and own, this node's attachment, were
+// read at the API server; own is nil if there is none. vmID is the VM that this node is.
 func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVolume, own *apiv1.AzVolumeAttachment) string {
 	primary := volume.Status.Primary
 	switch {
@@ -29,7 +30,8 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 	case primary == nil || primary.NodeName != request.NodeName || primary.Epoch != request.Epoch:
 		return fmt.Sprintf("node %s does not own volume %s under epoch %d", request.NodeName, volume.Name, request.Epoch)
 	case !ownership.BeingFenced(volume, request.NodeName):
-		return fmt.Sprintf("node %s is not being fenced from volume %s: its ownership is %s", request.NodeName, volume.Name, primary.State)
+		return fmt.Sprintf("node %s is not being fenced from volume %s: its ownership is %s", request.NodeName, volume.Name,
+			primary.State)
 	case own == nil:
 		return fmt.Sprintf("volume %s has no attachment at node %s", volume.Name, node)
 	case own.DeletionTimestamp != nil:
@@ -44,9 +46,10 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 	return ""
 }
 
-// StillFenced returns another node that only a reservation keeps from writing to a volume, "" if there is none: the node was proved to be
-// fenced by a pre-emption, and its attachment still exists, so that the disk may still be attached to it. While there is one, this node must
-// not end the reservation. attachments are those of the volume, read at the API server.
+// StillFenced returns another node that only a reservation keeps from writing to a volume, "" if
+// there is none: the node was proved to be fenced by a pre-emption, and its attachment still
+// exists, so that the disk may still be attached to it. While there is one, this node must not end
+// the reservation. attachments are those of the volume, read at the API server.
 func StillFenced(attachments []*apiv1.AzVolumeAttachment, node string) string {
 	for _, a := range attachments {
 		if a.Spec.NodeName != node && ownership.Preempted(a) {
@@ -74,23 +77,28 @@ type Reserved struct {
 	Found Found
 	// Key with which it holds the reservation.
 	Key string
-	// RecordedKey and RecordedUnfenced are from the node's record of an earlier staging of the volume; zero for none.
+	// RecordedKey and RecordedUnfenced are from the node's record of an earlier staging of the
+	// volume; zero for none.
 	RecordedKey      string
 	RecordedUnfenced bool
 	// LastRelease of the volume; nil for none.
 	LastRelease *apiv1.ReleaseRecord
 }
 
-// Unfenced says that the reservation keeps no fenced node from writing. Then it may end without a look at the other attachments (StillFenced).
+// Unfenced says that the reservation keeps no fenced node from writing. Then it may end without a
+// look at the other attachments (StillFenced).
 //
-// That is so if the disk was free before. From a pre-emption until the disk is detached from the fenced node, the disk is never free: the node
-// that fenced holds the reservation with its fence-only key, and each later owner takes it over. None of them is unfenced, because
-// each has found a key. A key that is not fence-only may be that of an owner that was lost while an earlier fence was in force. Once a key is
-// unfenced, it stays so: only the node that holds the reservation can be fenced.
+// That is so if the disk was free before. From a pre-emption until the disk is detached from the
+// fenced node, the disk is never free: the node that fenced holds the reservation with its
+// fence-only key, and each later owner takes it over. None of them is unfenced, because each has
+// found a key. A key that is not fence-only may be that of an owner that was lost while an earlier
+// fence was in force. Once a key is unfenced, it stays so: only the node that holds the reservation
+// can be fenced.
 //
-// A reservation can also be lost: a person clears it, or Azure ends it when it detaches a disk, which Azure does not document. Therefore the
-// answer is no, too, if the record or the last release says that a node was fenced. It is wrong only if the reservation was lost, and the
-// node that was fenced is an owner before the last one. The disk took that node's writes before the staging then.
+// A reservation can also be lost: a person clears it, or Azure ends it when it detaches a disk,
+// which Azure does not document. Therefore the answer is no, too, if the record or the last release
+// says that a node was fenced. It is wrong only if the reservation was lost, and the node that was
+// fenced is an owner before the last one. The disk took that node's writes before the staging then.
 func (r Reserved) Unfenced() bool {
 	switch {
 	case r.Found == FoundOther, r.RecordedKey != "" && !r.RecordedUnfenced:
@@ -104,8 +112,8 @@ func (r Reserved) Unfenced() bool {
 	}
 }
 
-// Unproved says whether a node that was lost under an epoch has not been proved to have released the volume. A fence may become its proof
-// then, also if the request for that fence is gone.
+// Unproved says whether a node that was lost under an epoch has not been proved to have released
+// the volume. A fence may become its proof then, also if the request for that fence is gone.
 func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {
 	for _, a := range attachments {
 		if a.Spec.NodeName == lost && a.Spec.Epoch == epoch && !ownership.HasProof(a) {
@@ -115,21 +123,24 @@ func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64)
 	return false
 }
 
-// Answers reports whether a result answers a request. The time of the request only identifies it: no two clocks are compared.
+// Answers reports whether a result answers a request. The time of the request only identifies it:
+// no two clocks are compared.
 func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
-	return result.VolumeName == request.VolumeName && result.VolumeUID == request.VolumeUID && result.NodeName == request.NodeName &&
+	return result.VolumeName == request.VolumeName && result.VolumeUID == request.VolumeUID &&
+		result.NodeName == request.NodeName &&
 		result.Epoch == request.Epoch && result.RequestTime.Equal(&request.Time)
 }
 
-// Unanswered says whether a node was asked to fence another one from a volume and has not answered yet.
+// Unanswered says whether a node was asked to fence another one from a volume and has not answered
+// yet.
 func Unanswered(node *apiv1.AzDriverNode, volume string) bool {
 	return slices.ContainsFunc(node.Status.FenceRequests, func(request apiv1.FenceRequest) bool {
 		return request.VolumeName == volume && !answered(node, request)
 	})
 }
 
-// Unresponsive says whether a node has not answered a request within AnswerTimeout. If it may still answer in time, left is until when; 0 if
-// nothing is asked of it.
+// Unresponsive says whether a node has not answered a request within AnswerTimeout. If it may still
+// answer in time, left is until when; 0 if nothing is asked of it.
 func Unresponsive(node *apiv1.AzDriverNode, now time.Time) (unresponsive bool, left time.Duration) {
 	for _, request := range node.Status.FenceRequests {
 		if answered(node, request) {

@@ -20,10 +20,14 @@ func TestMayFence(t *testing.T) {
 	}{
 		"the lost node is being fenced": {func(*apiv1.FenceRequest, *apiv1.AzVolume, *apiv1.AzVolumeAttachment) {}, true},
 		"the request names this node":   {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.NodeName = "node-2" }, false},
-		"the request is for an AzVolume that was deleted": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+		"the request is for an AzVolume that was deleted": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume,
+			_ *apiv1.AzVolumeAttachment) {
 			r.VolumeUID = "deleted"
 		}, false},
-		"the request has an earlier epoch": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.Epoch-- }, false},
+		"the request has an earlier epoch": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume,
+			_ *apiv1.AzVolumeAttachment) {
+			r.Epoch--
+		}, false},
 		"the volume is used by several nodes": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Spec.Access = apiv1.AccessMultiNode
 		}, false},
@@ -50,15 +54,23 @@ func TestMayFence(t *testing.T) {
 			a.Status.State = apiv1.AttachmentAttaching
 		}, false},
 		"this node's attachment has no LUN": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }, false},
-		"this node was another VM when it was attached": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		"this node was another VM when it was attached": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume,
+			a *apiv1.AzVolumeAttachment) {
 			a.Status.VMID = "vm-before"
 		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			request := apiv1.FenceRequest{VolumeName: "v", NodeName: "node-1", Epoch: 7}
+			request := apiv1.FenceRequest{
+				VolumeName: "v",
+				NodeName:   "node-1",
+				Epoch:      7,
+			}
 			volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
-				NodeName: "node-1", Epoch: 7, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost,
+				NodeName: "node-1",
+				Epoch:    7,
+				State:    apiv1.OwnershipReleasing,
+				Cause:    apiv1.CauseNodeLost,
 			}}}
 			own := attachment("node-2", 0, "")
 			test.edit(&request, volume, own)
@@ -74,8 +86,17 @@ func TestMayFence(t *testing.T) {
 
 func attachment(node string, epoch int64, proof apiv1.ProofKind) *apiv1.AzVolumeAttachment {
 	a := &apiv1.AzVolumeAttachment{
-		Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: apiv1.RoleReplica, Epoch: epoch},
-		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](1), VMID: "VM"},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: "v",
+			NodeName:   node,
+			Role:       apiv1.RoleReplica,
+			Epoch:      epoch,
+		},
+		Status: apiv1.AzVolumeAttachmentStatus{
+			State: apiv1.AttachmentAttached,
+			LUN:   ptr.To[int32](1),
+			VMID:  "VM",
+		},
 	}
 	if proof != "" {
 		a.Status.Proof = &apiv1.ReleaseProof{Kind: proof, Epoch: epoch}
@@ -128,19 +149,50 @@ func TestUnfenced(t *testing.T) {
 		"the disk was free, and the owner before has unstaged": {reservation.Reserved{
 			Found: reservation.FoundNone, LastRelease: &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged}},
 		}, true},
-		"the disk was free, and the owner before was fenced by a pre-emption": {reservation.Reserved{Found: reservation.FoundNone, LastRelease: preempted}, false},
-		"another key held the reservation":                                    {reservation.Reserved{Found: reservation.FoundOther}, false},
-		"another key, and the record says unfenced": {reservation.Reserved{
-			Found: reservation.FoundOther, RecordedKey: own, RecordedUnfenced: true,
+		"the disk was free, and the owner before was fenced by a pre-emption": {reservation.Reserved{
+			Found:       reservation.FoundNone,
+			LastRelease: preempted,
 		}, false},
-		"repeated": {reservation.Reserved{Found: reservation.FoundOwn, RecordedKey: own, RecordedUnfenced: true}, true},
-		"repeated, and the owner before the first staging was fenced by a pre-emption": {reservation.Reserved{Found: reservation.FoundOwn, RecordedKey: own}, false},
-		"reserved by a process that was killed before it wrote its record":             {reservation.Reserved{Found: reservation.FoundOwn}, false},
-		"reserved by a process that was killed, with the record of an earlier epoch":   {reservation.Reserved{Found: reservation.FoundOwn, RecordedKey: before, RecordedUnfenced: true}, false},
-		"the reservation was lost":                                            {reservation.Reserved{Found: reservation.FoundNone, RecordedKey: own, RecordedUnfenced: true}, true},
-		"the reservation was lost, and a node was fenced":                     {reservation.Reserved{Found: reservation.FoundNone, RecordedKey: own}, false},
-		"the reservation of an earlier epoch was lost, and a node was fenced": {reservation.Reserved{Found: reservation.FoundNone, RecordedKey: before}, false},
-		"the reservation of an earlier epoch was lost":                        {reservation.Reserved{Found: reservation.FoundNone, RecordedKey: before, RecordedUnfenced: true}, true},
+		"another key held the reservation": {reservation.Reserved{Found: reservation.FoundOther}, false},
+		"another key, and the record says unfenced": {reservation.Reserved{
+			Found:            reservation.FoundOther,
+			RecordedKey:      own,
+			RecordedUnfenced: true,
+		}, false},
+		"repeated": {reservation.Reserved{
+			Found:            reservation.FoundOwn,
+			RecordedKey:      own,
+			RecordedUnfenced: true,
+		}, true},
+		"repeated, and the owner before the first staging was fenced by a pre-emption": {reservation.Reserved{
+			Found:       reservation.FoundOwn,
+			RecordedKey: own,
+		}, false},
+		"reserved by a process that was killed before it wrote its record": {reservation.Reserved{Found: reservation.FoundOwn},
+			false},
+		"reserved by a process that was killed, with the record of an earlier epoch": {reservation.Reserved{
+			Found:            reservation.FoundOwn,
+			RecordedKey:      before,
+			RecordedUnfenced: true,
+		}, false},
+		"the reservation was lost": {reservation.Reserved{
+			Found:            reservation.FoundNone,
+			RecordedKey:      own,
+			RecordedUnfenced: true,
+		}, true},
+		"the reservation was lost, and a node was fenced": {reservation.Reserved{
+			Found:       reservation.FoundNone,
+			RecordedKey: own,
+		}, false},
+		"the reservation of an earlier epoch was lost, and a node was fenced": {reservation.Reserved{
+			Found:       reservation.FoundNone,
+			RecordedKey: before,
+		}, false},
+		"the reservation of an earlier epoch was lost": {reservation.Reserved{
+			Found:            reservation.FoundNone,
+			RecordedKey:      before,
+			RecordedUnfenced: true,
+		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -156,10 +208,20 @@ func TestUnresponsive(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	asked := func(volume string, ago time.Duration) apiv1.FenceRequest {
-		return apiv1.FenceRequest{VolumeName: volume, NodeName: "node-1", Epoch: 6, Time: metav1.NewMicroTime(now.Add(-ago))}
+		return apiv1.FenceRequest{
+			VolumeName: volume,
+			NodeName:   "node-1",
+			Epoch:      6,
+			Time:       metav1.NewMicroTime(now.Add(-ago)),
+		}
 	}
 	answered := func(volume string, epoch int64, ago time.Duration) apiv1.FenceResult {
-		return apiv1.FenceResult{VolumeName: volume, NodeName: "node-1", Epoch: epoch, RequestTime: metav1.NewMicroTime(now.Add(-ago))}
+		return apiv1.FenceResult{
+			VolumeName:  volume,
+			NodeName:    "node-1",
+			Epoch:       epoch,
+			RequestTime: metav1.NewMicroTime(now.Add(-ago)),
+		}
 	}
 	for name, test := range map[string]struct {
 		requests []apiv1.FenceRequest
@@ -167,16 +229,24 @@ func TestUnresponsive(t *testing.T) {
 		want     bool
 		left     time.Duration
 	}{
-		"nothing is asked":                             {nil, nil, false, 0},
-		"it may still answer":                          {[]apiv1.FenceRequest{asked("v", time.Second), asked("w", 1500*time.Millisecond)}, nil, false, 500 * time.Millisecond},
-		"it has answered":                              {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 6, time.Minute)}, false, 0},
-		"it has answered about an earlier epoch":       {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 5, time.Minute)}, true, 0},
-		"it has answered an earlier request":           {[]apiv1.FenceRequest{asked("v", time.Minute)}, []apiv1.FenceResult{answered("v", 6, time.Hour)}, true, 0},
-		"it has answered in time about one of several": {[]apiv1.FenceRequest{asked("v", 2*time.Second), asked("w", time.Second)}, []apiv1.FenceResult{answered("w", 6, time.Second)}, true, 0},
+		"nothing is asked": {nil, nil, false, 0},
+		"it may still answer": {[]apiv1.FenceRequest{asked("v", time.Second),
+			asked("w", 1500*time.Millisecond)}, nil, false, 500 * time.Millisecond},
+		"it has answered": {[]apiv1.FenceRequest{asked("v", time.Minute)},
+			[]apiv1.FenceResult{answered("v", 6, time.Minute)}, false, 0},
+		"it has answered about an earlier epoch": {[]apiv1.FenceRequest{asked("v", time.Minute)},
+			[]apiv1.FenceResult{answered("v", 5, time.Minute)}, true, 0},
+		"it has answered an earlier request": {[]apiv1.FenceRequest{asked("v", time.Minute)},
+			[]apiv1.FenceResult{answered("v", 6, time.Hour)}, true, 0},
+		"it has answered in time about one of several": {[]apiv1.FenceRequest{asked("v", 2*time.Second), asked("w", time.Second)},
+			[]apiv1.FenceResult{answered("w", 6, time.Second)}, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{FenceRequests: test.requests, FenceResults: test.results}}
+			node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
+				FenceRequests: test.requests,
+				FenceResults:  test.results,
+			}}
 			if got, left := reservation.Unresponsive(node, now); got != test.want || left != test.left {
 				t.Errorf("got %t, %s; want %t, %s", got, left, test.want, test.left)
 			}

@@ -25,7 +25,11 @@ func TestAtStage(t *testing.T) {
 	own, before, after := key(t, 7, "node-1"), key(t, 6, "node-2"), key(t, 8, "node-2")
 	fencedBy := key(t, 7, "node-3").FenceOnly()
 	const foreign = provisioner.ReservationKey(0x6f3a0001)
-	asked := reservation.Call{Registered: true, Asked: true, Aborts: true}
+	asked := reservation.Call{
+		Registered: true,
+		Asked:      true,
+		Aborts:     true,
+	}
 	noAbort := reservation.Call{Registered: true, Asked: true}
 	refused := reservation.Call{Refused: true}
 	refusedAgain := reservation.Call{Refused: true, Registered: true}
@@ -42,36 +46,88 @@ func TestAtStage(t *testing.T) {
 		"a disk that was never reserved":                {want: reservation.Register},
 		"keys of others, no reservation":                {state: free(before, foreign), want: reservation.Register},
 		"registered, and what it supports is not known": {state: free(own), want: reservation.Ask},
-		"registered":                                      {state: free(own), call: asked, want: reservation.Reserve},
-		"registered, and it has no abort":                 {state: free(own), call: noAbort, want: reservation.GiveUp},
-		"registered by a former path":                     {state: free(own), call: refused, want: reservation.Register},
-		"reserved in this call":                           {state: held(own, own), call: reservation.Call{Held: true, Asked: true, Aborts: true}, want: reservation.Done},
-		"reserved in this call, and it has no abort":      {state: held(own, own), call: reservation.Call{Held: true, Asked: true}, want: reservation.GiveUp},
-		"reserved in this call, after a restart":          {state: held(own, own), call: reservation.Call{Held: true}, want: reservation.Ask},
+		"registered":                      {state: free(own), call: asked, want: reservation.Reserve},
+		"registered, and it has no abort": {state: free(own), call: noAbort, want: reservation.GiveUp},
+		"registered by a former path":     {state: free(own), call: refused, want: reservation.Register},
+		"reserved in this call": {
+			state: held(own, own),
+			call: reservation.Call{
+				Held:   true,
+				Asked:  true,
+				Aborts: true,
+			},
+			want: reservation.Done,
+		},
+		"reserved in this call, and it has no abort": {
+			state: held(own, own),
+			call:  reservation.Call{Held: true, Asked: true},
+			want:  reservation.GiveUp,
+		},
+		"reserved in this call, after a restart": {
+			state: held(own, own),
+			call:  reservation.Call{Held: true},
+			want:  reservation.Ask,
+		},
 		"reserved by this key, and by which path is open": {state: held(own, own), want: reservation.Reserve},
 		"reserved by this key, and this path is refused":  {state: held(own, own), call: refused, want: reservation.Register},
-		"reserved by this key by a former path":           {state: held(own, own, own), call: refusedAgain, want: reservation.Preempt},
-		"the registration has replaced another node's":    {state: held(own, own), call: reservation.Call{Registered: true, Replaced: true}, want: reservation.GiveUp},
-		"reserved under the epoch before":                 {state: held(before, before), want: reservation.Register},
-		"the same, registered":                            {state: held(before, before, own), want: reservation.Ask},
-		"the same, registered and asked":                  {state: held(before, before, own), call: asked, want: reservation.PreemptAndAbort},
-		"the same, and it has no abort":                   {state: held(before, before, own), call: noAbort, want: reservation.Preempt},
-		"reserved by the node that fenced the one before": {state: held(before.FenceOnly(), before.FenceOnly(), own), call: asked, want: reservation.PreemptAndAbort},
-		"reserved under a later epoch":                    {state: held(after, after)},
-		"reserved by the node that fences this one":       {state: held(fencedBy, fencedBy, own)},
-		"kept by this node after it has unstaged":         {state: held(own.FenceOnly(), own.FenceOnly()), want: reservation.Register},
-		"reserved by another node with the same hash":     {state: held(own.FenceOnly(), own.FenceOnly(), own), call: asked},
-		"reserved by a node of another cluster":           {state: held(elsewhere, elsewhere)},
-		"the same, and no VM outside of this one has it":  {state: held(elsewhere, elsewhere, own), call: asked, exclusive: true, want: reservation.PreemptAndAbort},
-		"a later epoch, and no VM outside of this one":    {state: held(after, after), exclusive: true},
-		"reserved by another program":                     {state: held(foreign, foreign), exclusive: true},
-		"reserved for all registrants":                    {state: provisioner.ReservationState{Type: provisioner.WriteExclusiveAllRegistrants, Keys: []provisioner.ReservationKey{own}}},
-		"reserved by this key for registrants only":       {state: provisioner.ReservationState{Type: provisioner.WriteExclusiveRegistrantsOnly, Holder: own, Keys: []provisioner.ReservationKey{own}}},
+		"reserved by this key by a former path": {
+			state: held(own, own, own),
+			call:  refusedAgain,
+			want:  reservation.Preempt,
+		},
+		"the registration has replaced another node's": {
+			state: held(own, own),
+			call:  reservation.Call{Registered: true, Replaced: true},
+			want:  reservation.GiveUp,
+		},
+		"reserved under the epoch before": {state: held(before, before), want: reservation.Register},
+		"the same, registered":            {state: held(before, before, own), want: reservation.Ask},
+		"the same, registered and asked": {
+			state: held(before, before, own),
+			call:  asked,
+			want:  reservation.PreemptAndAbort,
+		},
+		"the same, and it has no abort": {
+			state: held(before, before, own),
+			call:  noAbort,
+			want:  reservation.Preempt,
+		},
+		"reserved by the node that fenced the one before": {
+			state: held(before.FenceOnly(), before.FenceOnly(), own),
+			call:  asked,
+			want:  reservation.PreemptAndAbort,
+		},
+		"reserved under a later epoch":              {state: held(after, after)},
+		"reserved by the node that fences this one": {state: held(fencedBy, fencedBy, own)},
+		"kept by this node after it has unstaged": {
+			state: held(own.FenceOnly(), own.FenceOnly()),
+			want:  reservation.Register,
+		},
+		"reserved by another node with the same hash": {state: held(own.FenceOnly(), own.FenceOnly(), own), call: asked},
+		"reserved by a node of another cluster":       {state: held(elsewhere, elsewhere)},
+		"the same, and no VM outside of this one has it": {
+			state:     held(elsewhere, elsewhere, own),
+			call:      asked,
+			exclusive: true,
+			want:      reservation.PreemptAndAbort,
+		},
+		"a later epoch, and no VM outside of this one": {state: held(after, after), exclusive: true},
+		"reserved by another program":                  {state: held(foreign, foreign), exclusive: true},
+		"reserved for all registrants": {state: provisioner.ReservationState{
+			Type: provisioner.WriteExclusiveAllRegistrants,
+			Keys: []provisioner.ReservationKey{own},
+		}},
+		"reserved by this key for registrants only": {state: provisioner.ReservationState{
+			Type:   provisioner.WriteExclusiveRegistrantsOnly,
+			Holder: own,
+			Keys:   []provisioner.ReservationKey{own},
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := reservation.AtStage(test.state, reservation.Owner{Key: own, Exclusive: test.exclusive}, test.call)
-			if got.Command != test.want || (err != nil) != (test.want == "") || err != nil && !errors.Is(err, provisioner.FailedPrecondition) {
+			if got.Command != test.want || (err != nil) != (test.want == "") || err != nil &&
+				!errors.Is(err, provisioner.FailedPrecondition) {
 				t.Errorf("got %+v, %v; want %q, and FailedPrecondition without a command", got, err, test.want)
 			}
 		})
@@ -87,22 +143,31 @@ func TestAtFence(t *testing.T) {
 		call  reservation.Call
 		want  reservation.Command
 	}{
-		"the lost node holds it":                                {state: held(victim, victim), want: reservation.Register},
-		"the lost node holds it, and this one is registered":    {state: held(victim, victim, own), want: reservation.Record},
-		"the same, recorded":                                    {state: held(victim, victim, own), call: recorded, want: reservation.PreemptAndAbort},
-		"registered by a former path":                           {state: held(victim, victim, own), call: reservation.Call{Recorded: true, Refused: true}, want: reservation.Register},
+		"the lost node holds it":                             {state: held(victim, victim), want: reservation.Register},
+		"the lost node holds it, and this one is registered": {state: held(victim, victim, own), want: reservation.Record},
+		"the same, recorded": {
+			state: held(victim, victim, own),
+			call:  recorded,
+			want:  reservation.PreemptAndAbort,
+		},
+		"registered by a former path": {
+			state: held(victim, victim, own),
+			call:  reservation.Call{Recorded: true, Refused: true},
+			want:  reservation.Register,
+		},
 		"this node has taken it":                                {state: held(own, own), call: recorded, want: reservation.Done},
 		"this node's registration has replaced the lost node's": {state: held(own, own)},
 		"this node has it, and the lost one registered again":   {state: held(own, own, victim), call: recorded},
-		"no reservation":                                        {state: free(own)},
-		"no reservation, and the lost node is registered":       {state: free(own, victim)},
-		"the next owner has it":                                 {state: held(next, next)},
-		"another node has taken it":                             {state: held(key(t, 7, "node-4").FenceOnly())},
+		"no reservation": {state: free(own)},
+		"no reservation, and the lost node is registered": {state: free(own, victim)},
+		"the next owner has it":                           {state: held(next, next)},
+		"another node has taken it":                       {state: held(key(t, 7, "node-4").FenceOnly())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got, err := reservation.AtFence(test.state, own, victim, test.call)
-			if got.Command != test.want || (err != nil) != (test.want == "") || err != nil && !errors.Is(err, provisioner.FailedPrecondition) {
+			if got.Command != test.want || (err != nil) != (test.want == "") || err != nil &&
+				!errors.Is(err, provisioner.FailedPrecondition) {
 				t.Errorf("got %+v, %v; want %q, and FailedPrecondition without a command", got, err, test.want)
 			}
 		})
@@ -114,11 +179,15 @@ func free(keys ...provisioner.ReservationKey) provisioner.ReservationState {
 }
 
 func held(holder provisioner.ReservationKey, keys ...provisioner.ReservationKey) provisioner.ReservationState {
-	return provisioner.ReservationState{Type: provisioner.WriteExclusive, Holder: holder, Keys: keys}
+	return provisioner.ReservationState{
+		Type:   provisioner.WriteExclusive,
+		Holder: holder,
+		Keys:   keys,
+	}
 }
 
-// TestAFencedNodeNeverWrites interleaves a node that stages and writes, one that fences it, and the next owner. Each reads in one step and
-// sends the command in a later one.
+// TestAFencedNodeNeverWrites interleaves a node that stages and writes, one that fences it, and the
+// next owner. Each reads in one step and sends the command in a later one.
 func TestAFencedNodeNeverWrites(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -46,7 +46,8 @@ var (
 	etcdURL string
 )
 
-// Run starts the server, runs the tests, stops the server, and returns the exit code. It starts no server to list the tests.
+// Run starts the server, runs the tests, stops the server, and returns the exit code. It starts no
+// server to list the tests.
 func Run(m *testing.M) int {
 	flag.Parse()
 	if flag.Lookup("test.list").Value.String() != "" {
@@ -67,9 +68,15 @@ func Run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "apiserver:", err)
 		return 1
 	}
-	environment := &envtest.Environment{BinaryAssetsDirectory: assets, CRDs: definitions, ControlPlaneStartTimeout: startTimeout}
-	// Without them the server needs a default route, and writes its address into an EndpointSlice that no test reads.
-	environment.ControlPlane.GetAPIServer().Configure().Set("advertise-address", "127.0.0.1").Set("endpoint-reconciler-type", "none")
+	environment := &envtest.Environment{
+		BinaryAssetsDirectory:    assets,
+		CRDs:                     definitions,
+		ControlPlaneStartTimeout: startTimeout,
+	}
+	// Without them the server needs a default route, and writes its address into an EndpointSlice
+	// that no test reads.
+	environment.ControlPlane.GetAPIServer().Configure().Set("advertise-address", "127.0.0.1").Set("endpoint-reconciler-type",
+		"none")
 	config, err = environment.Start()
 	defer func() {
 		if err := environment.Stop(); err != nil {
@@ -122,7 +129,8 @@ func collect(into string) error {
 	return nil
 }
 
-// Config returns a copy of the configuration for the server, with all rights. Calls are paced as the driver's programs pace theirs.
+// Config returns a copy of the configuration for the server, with all rights. Calls are paced as
+// the driver's programs pace theirs.
 func Config(t testing.TB) *rest.Config {
 	t.Helper()
 	if config == nil {
@@ -147,8 +155,11 @@ func Kubeconfig(t testing.TB) string {
 	t.Helper()
 	server, path := Config(t), filepath.Join(t.TempDir(), "kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
-		Clusters:       map[string]*clientcmdapi.Cluster{"test": {Server: server.Host, CertificateAuthorityData: server.CAData}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"test": {ClientCertificateData: server.CertData, ClientKeyData: server.KeyData}},
+		Clusters: map[string]*clientcmdapi.Cluster{"test": {Server: server.Host, CertificateAuthorityData: server.CAData}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{"test": {
+			ClientCertificateData: server.CertData,
+			ClientKeyData:         server.KeyData,
+		}},
 		Contexts:       map[string]*clientcmdapi.Context{"test": {Cluster: "test", AuthInfo: "test"}},
 		CurrentContext: "test",
 	}, path)

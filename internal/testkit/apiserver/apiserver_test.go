@@ -14,7 +14,10 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 
 func TestServerKnowsTheCustomResources(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
-	node := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "n"}, Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+	node := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "n"},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm"},
+	}
 	if err := c.Create(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
-// Package controlplane runs the controller plug-in over a real API server and a
-// platform in memory, with a model of the node plug-in that keeps its half of the hand-over protocol.
-// Tests drive it as Kubernetes does, through CSI calls, and look at the objects and at the platform.
+// Package controlplane runs the controller plug-in over a real API server and a platform in memory,
+// with a model of the node plug-in that keeps its half of the hand-over protocol. Tests drive it as
+// Kubernetes does, through CSI calls, and look at the objects and at the platform.
 package controlplane
 
 import (
@@ -54,19 +54,24 @@ type Options struct {
 	CleanUpDelay  time.Duration
 	StaleAfter    time.Duration
 	ReservedSlots int32
-	// With adds more to each process than the reconcilers that every test needs; cloud is the process's client of the platform.
+	// With adds more to each process than the reconcilers that every test needs; cloud is the
+	// process's client of the platform.
 	With func(ctx context.Context, mgr ctrl.Manager, cloud provisioner.Cloud, namespace string) error
-	// PublishedByPods is for a driver whose CSIDriver says attachRequired: false: Kubernetes does not call for a publish.
+	// PublishedByPods is for a driver whose CSIDriver says attachRequired: false: Kubernetes does
+	// not call for a publish.
 	PublishedByPods bool
 	// Quiet leaves the log out, for long simulations.
 	Quiet bool
-	// OwnGroup puts the disks into a resource group of their own. PersistentVolumes belong to the whole API server, and one that names a disk says that the
-	// disk was made: tests that run at once and make PersistentVolumes need disks that differ.
+	// OwnGroup puts the disks into a resource group of their own. PersistentVolumes belong to the
+	// whole API server, and one that names a disk says that the disk was made: tests that run at
+	// once and make PersistentVolumes need disks that differ.
 	OwnGroup bool
-	// LeaderElection has the reconcilers wait for the leader's lease, so that HandOver can be called.
+	// LeaderElection has the reconcilers wait for the leader's lease, so that HandOver can be
+	// called.
 	LeaderElection bool
-	// BeforeWatch is called before a reconciler adds a handler for a kind of objects to the cache, which has all objects of the kind
-	// by then. cached reads the cache. Handlers are added by several goroutines at once.
+	// BeforeWatch is called before a reconciler adds a handler for a kind of objects to the cache,
+	// which has all objects of the kind by then. cached reads the cache. Handlers are added by
+	// several goroutines at once.
 	BeforeWatch func(kind client.Object, cached client.Reader)
 }
 
@@ -104,8 +109,12 @@ func New(t testing.TB, options Options) *ControlPlane {
 		options.StaleAfter = time.Hour
 	}
 	p := &ControlPlane{
-		t: t, options: options, Namespace: apiserver.Namespace(t), Client: apiserver.Client(t),
-		Cloud: fake.New(fake.Options{Latency: options.Latency}), Group: Group,
+		t:         t,
+		options:   options,
+		Namespace: apiserver.Namespace(t),
+		Client:    apiserver.Client(t),
+		Cloud:     fake.New(fake.Options{Latency: options.Latency}),
+		Group:     Group,
 	}
 	if options.OwnGroup {
 		p.Group = p.Namespace
@@ -144,8 +153,8 @@ func (p *ControlPlane) Start() {
 	p.running = p.start()
 }
 
-// HandOver starts another process, which fills its cache and waits for the leader's lease, and ends the leader. It returns when the
-// other process leads.
+// HandOver starts another process, which fills its cache and waits for the leader's lease, and ends
+// the leader. It returns when the other process leads.
 func (p *ControlPlane) HandOver() {
 	p.t.Helper()
 	leader := p.running
@@ -165,16 +174,28 @@ func (p *ControlPlane) start() *process {
 	controllers := index.ControllerOptions()
 	controllers.SkipNameValidation = ptr(true) // every test has controllers of the same names
 	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
-		Scheme: apiserver.Scheme(p.t), Cache: index.CacheOptions(p.Namespace), NewCache: p.newCache, Controller: controllers, Logger: log,
-		Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		LeaderElection: p.options.LeaderElection, LeaderElectionID: "leader", LeaderElectionNamespace: p.Namespace,
-		LeaderElectionReleaseOnCancel: true, RetryPeriod: ptr(100 * time.Millisecond),
+		Scheme:                        apiserver.Scheme(p.t),
+		Cache:                         index.CacheOptions(p.Namespace),
+		NewCache:                      p.newCache,
+		Controller:                    controllers,
+		Logger:                        log,
+		Metrics:                       metricsserver.Options{BindAddress: "0"},
+		HealthProbeBindAddress:        "0",
+		LeaderElection:                p.options.LeaderElection,
+		LeaderElectionID:              "leader",
+		LeaderElectionNamespace:       p.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		RetryPeriod:                   ptr(100 * time.Millisecond),
 	})
 	p.must(err)
 	mgr, err = kubeevents.With(ctx, mgr)
 	p.must(err)
 	p.must(p.wire(ctx, mgr))
-	running := &process{cancel: cancel, stopped: make(chan error, 1), leads: mgr.Elected()}
+	running := &process{
+		cancel:  cancel,
+		stopped: make(chan error, 1),
+		leads:   mgr.Elected(),
+	}
 	go func() { running.stopped <- mgr.Start(ctx) }()
 	if !mgr.GetCache().WaitForCacheSync(ctx) {
 		p.t.Fatal("the cache was not filled")
@@ -197,7 +218,8 @@ type watchedCache struct {
 }
 
 // GetInformer implements cache.Informers.
-func (c watchedCache) GetInformer(ctx context.Context, kind client.Object, options ...cache.InformerGetOption) (cache.Informer, error) {
+func (c watchedCache) GetInformer(ctx context.Context, kind client.Object, options ...cache.InformerGetOption) (cache.Informer,
+	error) {
 	informer, err := c.Cache.GetInformer(ctx, kind, options...)
 	return watchedInformer{informer, func() {
 		if informer.HasSynced() {
@@ -212,7 +234,8 @@ type watchedInformer struct {
 }
 
 // AddEventHandlerWithOptions implements cache.Informer.
-func (i watchedInformer) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, options toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i watchedInformer) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler,
+	options toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	i.before()
 	return i.Informer.AddEventHandlerWithOptions(handler, options)
 }
@@ -224,7 +247,11 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	monitor, err := liveness.New(liveness.Options{
-		Reader: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Namespace: p.Namespace, Clock: now, StaleAfter: p.options.StaleAfter,
+		Reader:            mgr.GetClient(),
+		APIReader:         mgr.GetAPIReader(),
+		Namespace:         p.Namespace,
+		Clock:             now,
+		StaleAfter:        p.options.StaleAfter,
 		MassLossThreshold: 100,
 	})
 	if err != nil {
@@ -242,16 +269,31 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	volumes, err := volume.New(volume.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, 1000), Nodes: nodes, Clock: now,
-		Events: mgr.GetEventRecorder("volume"), DriverName: DriverName, CleanUpDelay: p.options.CleanUpDelay,
-		ReservedSlots: p.options.ReservedSlots, Workers: 5,
+		Client:        mgr.GetClient(),
+		Reader:        mgr.GetAPIReader(),
+		Cloud:         cloud,
+		Jobs:          work.New(ctx, now, 1000),
+		Nodes:         nodes,
+		Clock:         now,
+		Events:        mgr.GetEventRecorder("volume"),
+		DriverName:    DriverName,
+		CleanUpDelay:  p.options.CleanUpDelay,
+		ReservedSlots: p.options.ReservedSlots,
+		Workers:       5,
 	})
 	if err != nil {
 		return err
 	}
 	attachments, err := attachment.New(attachment.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Jobs: work.New(ctx, now, 1000), Nodes: nodes, Clock: now,
-		Events: mgr.GetEventRecorder("attachment"), ReservedSlots: p.options.ReservedSlots, Workers: 5,
+		Client:        mgr.GetClient(),
+		Reader:        mgr.GetAPIReader(),
+		Cloud:         cloud,
+		Jobs:          work.New(ctx, now, 1000),
+		Nodes:         nodes,
+		Clock:         now,
+		Events:        mgr.GetEventRecorder("attachment"),
+		ReservedSlots: p.options.ReservedSlots,
+		Workers:       5,
 	})
 	if err != nil {
 		return err
@@ -261,8 +303,21 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		return err
 	}
 	if p.CSI, err = csicontroller.New(csicontroller.Options{
-		Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Watch: watch, Disks: cloud.Disks(), Attachments: cloud.Attachments(), Snapshots: cloud.Snapshots(), SKUs: cloud.SKUs(), Clock: now, Namespace: p.Namespace,
-		DriverName: DriverName, SubscriptionID: Subscription, ResourceGroup: p.Group, Location: Location, WaitTimeout: patience, PublishedByPods: p.options.PublishedByPods,
+		Client:          mgr.GetClient(),
+		Reader:          mgr.GetAPIReader(),
+		Watch:           watch,
+		Disks:           cloud.Disks(),
+		Attachments:     cloud.Attachments(),
+		Snapshots:       cloud.Snapshots(),
+		SKUs:            cloud.SKUs(),
+		Clock:           now,
+		Namespace:       p.Namespace,
+		DriverName:      DriverName,
+		SubscriptionID:  Subscription,
+		ResourceGroup:   p.Group,
+		Location:        Location,
+		WaitTimeout:     patience,
+		PublishedByPods: p.options.PublishedByPods,
 	}); err != nil {
 		return err
 	}
@@ -271,14 +326,29 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	}{
 		volumes, attachments,
 		drivernode.New(drivernode.Options{
-			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Cloud: cloud, Events: mgr.GetEventRecorder("drivernode"), Workers: 2,
+			Client:  mgr.GetClient(),
+			Reader:  mgr.GetAPIReader(),
+			Cloud:   cloud,
+			Events:  mgr.GetEventRecorder("drivernode"),
+			Workers: 2,
 		}),
 	}
-	pods := attachdetach.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("attachdetach"), Clock: now, DriverName: DriverName}
+	pods := attachdetach.Options{
+		Client:     mgr.GetClient(),
+		Reader:     mgr.GetAPIReader(),
+		Events:     mgr.GetEventRecorder("attachdetach"),
+		Clock:      now,
+		DriverName: DriverName,
+	}
 	if p.options.PublishedByPods {
 		pods.Publisher = p.CSI
 	} else {
-		reconcilers = append(reconcilers, inuse.New(inuse.Options{Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), DriverName: DriverName, Workers: 2}))
+		reconcilers = append(reconcilers, inuse.New(inuse.Options{
+			Client:     mgr.GetClient(),
+			Reader:     mgr.GetAPIReader(),
+			DriverName: DriverName,
+			Workers:    2,
+		}))
 	}
 	reconcilers = append(reconcilers, attachdetach.New(pods))
 	for _, r := range reconcilers {
@@ -301,7 +371,8 @@ func (p *ControlPlane) must(err error) {
 
 func ptr[T any](v T) *T { return &v }
 
-// Eventually waits until check returns "", by watching the driver's objects, and fails with what it returned last.
+// Eventually waits until check returns "", by watching the driver's objects, and fails with what it
+// returned last.
 func (p *ControlPlane) Eventually(what string, check func() string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -321,7 +392,8 @@ func (p *ControlPlane) Eventually(what string, check func() string) {
 	}
 }
 
-// changes signals changes of volumes, attachments and nodes, and, because the platform is no object, at least each 100 ms.
+// changes signals changes of volumes, attachments and nodes, and, because the platform is no
+// object, at least each 100 ms.
 func (p *ControlPlane) changes(ctx context.Context) (<-chan struct{}, func()) {
 	ch := make(chan struct{}, 1)
 	ticker := time.NewTicker(100 * time.Millisecond)

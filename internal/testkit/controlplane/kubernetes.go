@@ -12,15 +12,20 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// What Kubernetes and its users would make around a volume. All tests of a package share one API server, and PersistentVolumes have no namespace: their names
-// must be the test's own.
+// What Kubernetes and its users would make around a volume. All tests of a package share one API
+// server, and PersistentVolumes have no namespace: their names must be the test's own.
 
-// NewPersistentVolume returns one of 10 GiB for a disk, to be retained, for one node at a time unless it is changed.
+// NewPersistentVolume returns one of 10 GiB for a disk, to be retained, for one node at a time
+// unless it is changed.
 func NewPersistentVolume(name, handle string, change ...func(*corev1.PersistentVolumeSpec)) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
-		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Capacity:                      corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("10Gi")},
+		AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
-		PersistentVolumeSource:        corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: DriverName, VolumeHandle: handle}},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+			Driver:       DriverName,
+			VolumeHandle: handle,
+		}},
 	}}
 	for _, f := range change {
 		f(&pv.Spec)
@@ -28,7 +33,8 @@ func NewPersistentVolume(name, handle string, change ...func(*corev1.PersistentV
 	return pv
 }
 
-// AddPersistentVolume creates one, and deletes it when the test ends: it would count as that of the next test's volume of the same name.
+// AddPersistentVolume creates one, and deletes it when the test ends: it would count as that of the
+// next test's volume of the same name.
 func (p *ControlPlane) AddPersistentVolume(pv *corev1.PersistentVolume) {
 	p.t.Helper()
 	p.must(p.Client.Create(p.t.Context(), pv))
@@ -43,14 +49,21 @@ func (p *ControlPlane) AddPersistentVolume(pv *corev1.PersistentVolume) {
 }
 
 // Bind creates a PersistentVolume, and a claim that it is bound to.
-func (p *ControlPlane) Bind(pv *corev1.PersistentVolume, namespace, name string, change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+func (p *ControlPlane) Bind(pv *corev1.PersistentVolume, namespace, name string,
+	change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	p.t.Helper()
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: namespace, Name: name}
 	p.AddPersistentVolume(pv)
-	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
-		AccessModes: pv.Spec.AccessModes, VolumeMode: pv.Spec.VolumeMode, Resources: corev1.VolumeResourceRequirements{Requests: pv.Spec.Capacity},
-		VolumeName: pv.Name, StorageClassName: ptr(""),
-	}}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes:      pv.Spec.AccessModes,
+			VolumeMode:       pv.Spec.VolumeMode,
+			Resources:        corev1.VolumeResourceRequirements{Requests: pv.Spec.Capacity},
+			VolumeName:       pv.Name,
+			StorageClassName: ptr(""),
+		},
+	}
 	for _, f := range change {
 		f(claim)
 	}
@@ -61,8 +74,16 @@ func (p *ControlPlane) Bind(pv *corev1.PersistentVolume, namespace, name string,
 // NewPod returns a pod on a node that uses claims.
 func NewPod(namespace, name, node string, claims ...string) *corev1.Pod {
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}},
-		Spec:       corev1.PodSpec{NodeName: node, AutomountServiceAccountToken: ptr(false), Containers: []corev1.Container{{Name: "c", Image: "image"}}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace,
+			Name:      name,
+			Labels:    map[string]string{"app": name},
+		},
+		Spec: corev1.PodSpec{
+			NodeName:                     node,
+			AutomountServiceAccountToken: ptr(false),
+			Containers:                   []corev1.Container{{Name: "c", Image: "image"}},
+		},
 	}
 	for _, claim := range claims {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "data-" + claim, VolumeSource: corev1.VolumeSource{
@@ -87,7 +108,8 @@ func (p *ControlPlane) StageOn(handle, disk, node string) {
 	p.AwaitStaged(disk, node)
 }
 
-// CreateReplicated adds two nodes and the volume "vol", which is staged on the first and has a replica on the second.
+// CreateReplicated adds two nodes and the volume "vol", which is staged on the first and has a
+// replica on the second.
 func (p *ControlPlane) CreateReplicated(primary, replica string) (handle string) {
 	p.t.Helper()
 	p.AddNode(primary, "1", "Standard_D4s_v5")

@@ -17,21 +17,36 @@ import (
 // AddNode adds a VM, its Node and its AzDriverNode, whose plug-in has scanned the mounts.
 func (p *ControlPlane) AddNode(name, zone, size string) {
 	p.t.Helper()
-	p.Cloud.AddVM(provisioner.Instance{ID: VMID(name), Name: name, Size: size, Location: Location, Zone: zone})
+	p.Cloud.AddVM(provisioner.Instance{
+		ID:       VMID(name),
+		Name:     name,
+		Size:     size,
+		Location: Location,
+		Zone:     zone,
+	})
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
 		Spec:       corev1.NodeSpec{ProviderID: "azure://" + VMID(name)}, // as on AKS
 	}
 	p.must(p.Client.Create(p.t.Context(), node))
 	p.nodes = append(p.nodes, name)
-	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	node.Status.Conditions = []corev1.NodeCondition{{
+		Type:               corev1.NodeReady,
+		Status:             corev1.ConditionTrue,
+		LastTransitionTime: metav1.Now(),
+	}}
 	p.must(p.Client.Status().Update(p.t.Context(), node))
 	// Admission taints every new node as not ready, and no component here removes the taint.
 	node.Spec.Taints = nil
 	p.must(p.Client.Update(p.t.Context(), node))
 	d := &apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: name},
-		Spec:       apiv1.AzDriverNodeSpec{VMID: VMID(name), VMSize: size, Location: Location, Zone: zone},
+		Spec: apiv1.AzDriverNodeSpec{
+			VMID:     VMID(name),
+			VMSize:   size,
+			Location: Location,
+			Zone:     zone,
+		},
 	}
 	p.must(p.Client.Create(p.t.Context(), d))
 	p.Report(name, func(s *apiv1.AzDriverNodeStatus) {
@@ -57,8 +72,8 @@ func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus
 	p.must(p.Client.Status().Patch(context.Background(), d, client.MergeFrom(before)))
 }
 
-// Stage does what NodeStageVolume does with the API (ADR 0001): it announces and reads. If the volume may not be used,
-// it removes the announcement, and the error says why.
+// Stage does what NodeStageVolume does with the API (ADR 0001): it announces and reads. If the
+// volume may not be used, it removes the announcement, and the error says why.
 func (p *ControlPlane) Stage(disk, node string) error {
 	p.t.Helper()
 	volume := p.VolumeName(disk)
@@ -71,7 +86,11 @@ func (p *ControlPlane) Stage(disk, node string) error {
 	if i := slices.IndexFunc(d.Status.StagedVolumes, func(e apiv1.StagedVolume) bool { return e.VolumeName == volume }); i >= 0 {
 		before = &d.Status.StagedVolumes[i]
 	}
-	entry := apiv1.StagedVolume{VolumeName: volume, Epoch: a.Spec.Epoch, Phase: apiv1.PhaseStaging}
+	entry := apiv1.StagedVolume{
+		VolumeName: volume,
+		Epoch:      a.Spec.Epoch,
+		Phase:      apiv1.PhaseStaging,
+	}
 	p.setEntry(node, volume, &entry)
 	decision := ownership.MayStage(node, d.Spec.VMID, p.Volume(disk), p.Attachment(disk, node))
 	if decision.Outcome != ownership.StageAllowed || decision.Epoch != entry.Epoch {

@@ -41,7 +41,9 @@ func (p *ControlPlane) Create(name string, parameters map[string]string) string 
 // CreateRequest is a request for a mounted volume of 10 GiB in zone 1.
 func CreateRequest(name string, parameters map[string]string) *csi.CreateVolumeRequest {
 	return &csi.CreateVolumeRequest{
-		Name: name, Parameters: parameters, CapacityRange: &csi.CapacityRange{RequiredBytes: 10 << 30},
+		Name:               name,
+		Parameters:         parameters,
+		CapacityRange:      &csi.CapacityRange{RequiredBytes: 10 << 30},
 		VolumeCapabilities: []*csi.VolumeCapability{Mounted()},
 		AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{
 			{Segments: map[string]string{"topology." + DriverName + "/zone": Location + "-1"}},
@@ -70,10 +72,15 @@ func (p *ControlPlane) Publish(ctx context.Context, handle, node string) error {
 	return p.PublishWith(ctx, handle, node, Mounted(), nil)
 }
 
-// PublishWith publishes a volume to a node as Kubernetes does with a PersistentVolume of the attributes.
-func (p *ControlPlane) PublishWith(ctx context.Context, handle, node string, capability *csi.VolumeCapability, attributes map[string]string) error {
+// PublishWith publishes a volume to a node as Kubernetes does with a PersistentVolume of the
+// attributes.
+func (p *ControlPlane) PublishWith(ctx context.Context, handle, node string, capability *csi.VolumeCapability,
+	attributes map[string]string) error {
 	_, err := p.CSI.ControllerPublishVolume(ctx, &csi.ControllerPublishVolumeRequest{
-		VolumeId: handle, NodeId: node, VolumeCapability: capability, VolumeContext: attributes,
+		VolumeId:         handle,
+		NodeId:           node,
+		VolumeCapability: capability,
+		VolumeContext:    attributes,
 	})
 	return err
 }
@@ -88,14 +95,20 @@ func (p *ControlPlane) Unpublish(ctx context.Context, handle, node string) error
 func (p *ControlPlane) Volume(disk string) *apiv1.AzVolume {
 	p.t.Helper()
 	v := &apiv1.AzVolume{}
-	return found(p.t, v, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: p.VolumeName(disk)}, v))
+	return found(p.t, v, p.Client.Get(context.Background(), client.ObjectKey{
+		Namespace: p.Namespace,
+		Name:      p.VolumeName(disk),
+	}, v))
 }
 
 // Attachment reads the AzVolumeAttachment of a disk to a node, or returns nil.
 func (p *ControlPlane) Attachment(disk, node string) *apiv1.AzVolumeAttachment {
 	p.t.Helper()
 	a := &apiv1.AzVolumeAttachment{}
-	return found(p.t, a, p.Client.Get(context.Background(), client.ObjectKey{Namespace: p.Namespace, Name: apiv1.AttachmentName(p.VolumeName(disk), node)}, a))
+	return found(p.t, a, p.Client.Get(context.Background(), client.ObjectKey{
+		Namespace: p.Namespace,
+		Name:      apiv1.AttachmentName(p.VolumeName(disk), node),
+	}, a))
 }
 
 func found[T any](t testing.TB, object *T, err error) *T {
@@ -113,7 +126,8 @@ func found[T any](t testing.TB, object *T, err error) *T {
 func (p *ControlPlane) Attachments(disk string) []apiv1.AzVolumeAttachment {
 	p.t.Helper()
 	var list apiv1.AzVolumeAttachmentList
-	p.must(p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace), client.MatchingFields{"spec.volumeName": p.VolumeName(disk)}))
+	p.must(p.Client.List(context.Background(), &list, client.InNamespace(p.Namespace),
+		client.MatchingFields{"spec.volumeName": p.VolumeName(disk)}))
 	return list.Items
 }
 

@@ -1,4 +1,5 @@
-// Package expect has what tests of every package expect: no error, a code, and conditions that become true.
+// Package expect has what tests of every package expect: no error, a code, and conditions that
+// become true.
 package expect
 
 import (

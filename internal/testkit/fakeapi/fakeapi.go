@@ -1,4 +1,5 @@
-// Package fakeapi builds clients of an API server in memory, for tests of a single reconciler or call. Tests of several at once use memapi.
+// Package fakeapi builds clients of an API server in memory, for tests of a single reconciler or
+// call. Tests of several at once use memapi.
 package fakeapi
 
 import (
@@ -19,7 +20,8 @@ func Scheme() *k8sruntime.Scheme {
 	return scheme
 }
 
-// With returns a builder of a client with these objects, in which the status of each custom resource is a subresource.
+// With returns a builder of a client with these objects, in which the status of each custom
+// resource is a subresource.
 func With(objects ...client.Object) *fake.ClientBuilder {
 	return fake.NewClientBuilder().WithScheme(Scheme()).WithObjects(objects...).
 		WithStatusSubresource(&apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}, &apiv1.AzDriverNode{})

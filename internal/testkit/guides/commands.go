@@ -1,4 +1,5 @@
-// Package guides finds the commands in the pages of the documentation, for tests that check their arguments.
+// Package guides finds the commands in the pages of the documentation, for tests that check their
+// arguments.
 package guides
 
 import (
@@ -12,7 +13,8 @@ import (
 // fence is a block, with its indentation in a list and its language.
 var fence = regexp.MustCompile("(?ms)^( *)```([a-z]*)\n(.*?)^ *```$")
 
-// Commands returns every command of the program in the blocks of a page that are marked as sh, or are not marked and are shell scripts.
+// Commands returns every command of the program in the blocks of a page that are marked as sh, or
+// are not marked and are shell scripts.
 func Commands(program, page string) ([][]string, error) {
 	var found [][]string
 	for _, m := range fence.FindAllStringSubmatch(page, -1) {
@@ -29,8 +31,9 @@ func Commands(program, page string) ([][]string, error) {
 	return found, nil
 }
 
-// commands returns every command of the program in the script, also those within pipes, conditions and substitutions, as its arguments without
-// quotes. A variable or substitution in an argument is left as it is printed, as in $NAME.
+// commands returns every command of the program in the script, also those within pipes, conditions
+// and substitutions, as its arguments without quotes. A variable or substitution in an argument is
+// left as it is printed, as in $NAME.
 func commands(program, script string) ([][]string, error) {
 	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(script), "")
 	if err != nil {

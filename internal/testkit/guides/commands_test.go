@@ -12,12 +12,15 @@ func TestCommandsAreFoundWhereverTheyStand(t *testing.T) {
 		script string
 		want   [][]string
 	}{
-		"continued over lines": {"az group create \\\n  --name \"$GROUP\"\n", [][]string{{"group", "create", "--name", "$GROUP"}}},
-		"in an assignment":     {"ID=$(az account show --query id)\n", [][]string{{"account", "show", "--query", "id"}}},
-		"in an argument":       {"other --issuer \"$(az aks show -n X)\" && az login", [][]string{{"aks", "show", "-n", "X"}, {"login"}}},
+		"continued over lines": {"az group create \\\n  --name \"$GROUP\"\n",
+			[][]string{{"group", "create", "--name", "$GROUP"}}},
+		"in an assignment": {"ID=$(az account show --query id)\n", [][]string{{"account", "show", "--query", "id"}}},
+		"in an argument": {"other --issuer \"$(az aks show -n X)\" && az login",
+			[][]string{{"aks", "show", "-n", "X"}, {"login"}}},
 		"in a pipe and a loop": {"for x in a; do az vm list | grep x; done\n", [][]string{{"vm", "list"}}},
-		"with quotes":          {"az role create --role 'A role' --scope \"/a/$B/c\"\n", [][]string{{"role", "create", "--role", "A role", "--scope", "/a/$B/c"}}},
-		"not in a document":    {"cat <<'X'\naz vm list\nX\n# az vm list\necho az vm list\n", nil},
+		"with quotes": {"az role create --role 'A role' --scope \"/a/$B/c\"\n",
+			[][]string{{"role", "create", "--role", "A role", "--scope", "/a/$B/c"}}},
+		"not in a document": {"cat <<'X'\naz vm list\nX\n# az vm list\necho az vm list\n", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -14,9 +14,10 @@ const (
 	highest = 32767
 )
 
-// Address returns an address on 127.0.0.1 at which nothing listens. Its port is below those that Linux gives to
-// outgoing connections and to processes that request any port (net.ipv4.ip_local_port_range), if there are such ports:
-// no process gets it by chance while the test's server is down.
+// Address returns an address on 127.0.0.1 at which nothing listens. Its port is below those that
+// Linux gives to outgoing connections and to processes that request any port
+// (net.ipv4.ip_local_port_range), if there are such ports: no process gets it by chance while the
+// test's server is down.
 func Address(t testing.TB) string {
 	t.Helper()
 	top := highest

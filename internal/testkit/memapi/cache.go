@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Cache is a view of a Store that learns of one change at a time, when Deliver is called. It serves as the cache of a
-// manager: it has indexes, transforms objects as a real one does, and calls the handlers of its informers.
+// Cache is a view of a Store that learns of one change at a time, when Deliver is called. It serves
+// as the cache of a manager: it has indexes, transforms objects as a real one does, and calls the
+// handlers of its informers.
 type Cache struct {
 	cache.Cache // for the methods that are not called
 
@@ -38,10 +39,15 @@ type view struct {
 	keys map[string]map[client.Object][]string
 }
 
-// NewCache makes a Cache with the transforms of options. Kinds are read when they are first asked for.
+// NewCache makes a Cache with the transforms of options. Kinds are read when they are first asked
+// for.
 func NewCache(store *Store, options cache.Options) *Cache {
-	c := &Cache{store: store, transforms: map[reflect.Type]toolscache.TransformFunc{},
-		kinds: map[reflect.Type]*view{}, indexes: map[reflect.Type]map[string]client.IndexerFunc{}}
+	c := &Cache{
+		store:      store,
+		transforms: map[reflect.Type]toolscache.TransformFunc{},
+		kinds:      map[reflect.Type]*view{},
+		indexes:    map[reflect.Type]map[string]client.IndexerFunc{},
+	}
 	for o, by := range options.ByObject {
 		if by.Transform != nil {
 			c.transforms[typeOf(o)] = by.Transform
@@ -59,7 +65,12 @@ func (c *Cache) kind(of reflect.Type) *view {
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	stored := c.store.kindOf(of)
-	v = &view{stored: stored, seen: len(stored.log), objects: newObjects(), keys: map[string]map[client.Object][]string{}}
+	v = &view{
+		stored:  stored,
+		seen:    len(stored.log),
+		objects: newObjects(),
+		keys:    map[string]map[client.Object][]string{},
+	}
 	for key, o := range stored.objects.byName {
 		v.objects.set(key, c.transformed(o))
 	}
@@ -96,7 +107,8 @@ func (c *Cache) Pending() []string {
 	return names
 }
 
-// Deliver takes note of the next change of a kind and tells the handlers. It returns false if there is none.
+// Deliver takes note of the next change of a kind and tells the handlers. It returns false if there
+// is none.
 func (c *Cache) Deliver(kind string) bool {
 	c.mu.Lock()
 	i := slices.IndexFunc(c.views, func(v *view) bool { return v.stored.name == kind })
@@ -144,7 +156,8 @@ func (c *Cache) next(v *view) (Change, bool) {
 	return change, true
 }
 
-// unchanged returns an object of the cache, which is lent to readers. It panics if one of them has changed it: stored is what it was made from.
+// unchanged returns an object of the cache, which is lent to readers. It panics if one of them has
+// changed it: stored is what it was made from.
 func (c *Cache) unchanged(o, stored client.Object) client.Object {
 	if o != nil && stored != nil && o.GetResourceVersion() == stored.GetResourceVersion() {
 		if want := c.transformed(stored); !reflect.DeepEqual(o, want) {
@@ -166,7 +179,8 @@ func (v *view) put(key types.NamespacedName, o client.Object) {
 	}
 }
 
-// keysOf returns the keys of an object in an index. Objects do not change, so that each is indexed once.
+// keysOf returns the keys of an object in an index. Objects do not change, so that each is indexed
+// once.
 func (v *view) keysOf(o client.Object, field string, index client.IndexerFunc) []string {
 	known, found := v.keys[field]
 	if !found {
@@ -274,7 +288,8 @@ func (i *informer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscach
 }
 
 // AddEventHandlerWithOptions implements cache.Informer.
-func (i *informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, _ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+func (i *informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler,
+	_ toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	return i.AddEventHandler(h)
 }
 

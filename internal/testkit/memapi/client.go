@@ -38,13 +38,22 @@ var (
 	_ kubeapi.Lender   = (*Client)(nil)
 )
 
-// NewClient makes a client whose accesses go through gate. Get and List read from cache, without the gate, unless it is nil.
+// NewClient makes a client whose accesses go through gate. Get and List read from cache, without
+// the gate, unless it is nil.
 func NewClient(store *Store, gate Gate, cache *Cache) *Client {
-	return &Client{store: store, gate: gate, cache: cache}
+	return &Client{
+		store: store,
+		gate:  gate,
+		cache: cache,
+	}
 }
 
 func (c *Client) call(ctx context.Context, verb string, o client.Object, do func() error) error {
-	return c.gate(ctx, Call{Verb: verb, Kind: typeOf(o).Name(), Name: o.GetName()}, do)
+	return c.gate(ctx, Call{
+		Verb: verb,
+		Kind: typeOf(o).Name(),
+		Name: o.GetName(),
+	}, do)
 }
 
 // Get implements client.Reader.
@@ -52,7 +61,11 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, into client.Obje
 	if c.cache != nil {
 		return c.cache.Get(ctx, key, into)
 	}
-	return c.gate(ctx, Call{Verb: "get", Kind: typeOf(into).Name(), Name: key.Name}, func() error { return c.store.Get(key, into) })
+	return c.gate(ctx, Call{
+		Verb: "get",
+		Kind: typeOf(into).Name(),
+		Name: key.Name,
+	}, func() error { return c.store.Get(key, into) })
 }
 
 // List implements client.Reader.
@@ -243,8 +256,8 @@ func (c *Client) IsObjectNamespaced(o runtime.Object) (bool, error) {
 	}
 }
 
-// Patch changes an object, or its status, as patch says. As with a server, one without an optimistic lock also changes
-// an object that was deleted and re-created.
+// Patch changes an object, or its status, as patch says. As with a server, one without an
+// optimistic lock also changes an object that was deleted and re-created.
 func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +288,8 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	return nil
 }
 
-// ours says that caches hold the whole of such objects, so that a copy with the same version is the same.
+// ours says that caches hold the whole of such objects, so that a copy with the same version is the
+// same.
 func ours(o client.Object) bool {
 	switch o.(type) {
 	case *apiv1.AzVolume, *apiv1.AzVolumeAttachment, *apiv1.AzDriverNode:
@@ -284,8 +298,9 @@ func ours(o client.Object) bool {
 	return false
 }
 
-// origin returns the object that a merge patch was made from and whether it carries an optimistic lock. controller-runtime
-// shows neither; encoding both objects only to learn it takes most of a simulation's time.
+// origin returns the object that a merge patch was made from and whether it carries an optimistic
+// lock. controller-runtime shows neither; encoding both objects only to learn it takes most of a
+// simulation's time.
 func origin(patch client.Patch) (client.Object, bool) {
 	v := reflect.ValueOf(patch)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct || patch.Type() != types.MergePatchType {
@@ -319,7 +334,8 @@ func merged(stored, o client.Object, patch client.Patch) (client.Object, error) 
 			after, err = operations.Apply(before)
 		}
 		if err != nil { // what it changes is not as it expects
-			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, o.GetName(), err.Error(), 0, false)
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{},
+				o.GetName(), err.Error(), 0, false)
 		}
 	default:
 		after, err = jsonpatch.MergePatch(before, data)

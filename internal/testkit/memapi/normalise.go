@@ -67,8 +67,8 @@ var (
 	quantityType  = reflect.TypeFor[resource.Quantity]()
 )
 
-// normalise makes an object what it would be after its way over the wire: times lose what JSON does not carry,
-// and what is empty becomes nil.
+// normalise makes an object what it would be after its way over the wire: times lose what JSON does
+// not carry, and what is empty becomes nil.
 func normalise(o client.Object) { wire(structOf(o)) }
 
 func wire(v reflect.Value) {

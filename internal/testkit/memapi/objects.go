@@ -13,7 +13,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// objects are those of a kind, by their names and in the order of their names. Lists are most of what a simulation asks for, so that the order is kept.
+// objects are those of a kind, by their names and in the order of their names. Lists are most of
+// what a simulation asks for, so that the order is kept.
 type objects struct {
 	byName map[types.NamespacedName]client.Object
 	sorted []client.Object
@@ -47,7 +48,8 @@ func (o *objects) remove(key types.NamespacedName) {
 	}
 }
 
-// copyInto makes into a copy of stored. The kinds that are copied often need no additional memory for it.
+// copyInto makes into a copy of stored. The kinds that are copied often need no additional memory
+// for it.
 func copyInto(into, stored client.Object) {
 	switch from := stored.(type) {
 	case *apiv1.AzVolume:
@@ -87,7 +89,8 @@ func items(list client.ObjectList) reflect.Value {
 // itemType is the type of the items of a list.
 func itemType(list client.ObjectList) reflect.Type { return items(list).Type().Elem() }
 
-// fillList makes a list one of the objects that options select. values returns the values of a field, and whether it can be selected by.
+// fillList makes a list one of the objects that options select. values returns the values of a
+// field, and whether it can be selected by.
 func fillList(list client.ObjectList, from *objects, options []client.ListOption, values fieldValues) {
 	var all client.ListOptions
 	all.ApplyOptions(options)

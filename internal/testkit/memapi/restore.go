@@ -10,7 +10,8 @@ import (
 
 // What a server does not offer, and a restore of etcd or a person with access to it does.
 
-// Versions returns every version that there has been of an object, the oldest first; nil for a time when there was none. They must not be changed.
+// Versions returns every version that there has been of an object, the oldest first; nil for a time
+// when there was none. They must not be changed.
 func (s *Store) Versions(example client.Object, key types.NamespacedName) []client.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -34,7 +35,8 @@ func (s *Store) Now() int64 {
 	return s.version
 }
 
-// Restore writes an object as it is, with its UID, generation and status, whatever there is now. Only the resource version is a new one.
+// Restore writes an object as it is, with its UID, generation and status, whatever there is now.
+// Only the resource version is a new one.
 func (s *Store) Restore(o client.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,7 +56,8 @@ func (s *Store) Erase(o client.Object) {
 	}
 }
 
-// RestoreAll makes the objects of the type of example what they were after a number of changes, as Now returned it.
+// RestoreAll makes the objects of the type of example what they were after a number of changes, as
+// Now returned it.
 func (s *Store) RestoreAll(example client.Object, at int64) {
 	then := newObjects()
 	s.mu.Lock()
@@ -76,7 +79,8 @@ func (s *Store) RestoreAll(example client.Object, at int64) {
 		}
 	}
 	for _, o := range then.sorted {
-		if current := s.Look(reflect.New(typeOf(example)).Interface().(client.Object), client.ObjectKeyFromObject(o)); current == nil || current.GetResourceVersion() != o.GetResourceVersion() {
+		if current := s.Look(reflect.New(typeOf(example)).Interface().(client.Object),
+			client.ObjectKeyFromObject(o)); current == nil || current.GetResourceVersion() != o.GetResourceVersion() {
 			s.Restore(o)
 		}
 	}

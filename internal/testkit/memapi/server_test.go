@@ -26,8 +26,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 
-// The simulation is worth what its API server is. Random walks of accesses, as the driver makes them, go to it and to a real one, and both must answer the
-// same: the same errors, the same objects, and the same steps at which something was written.
+// The simulation is worth what its API server is. Random walks of accesses, as the driver makes
+// them, go to it and to a real one, and both must answer the same: the same errors, the same
+// objects, and the same steps at which something was written.
 func TestARealServerAnswersTheSame(t *testing.T) {
 	const walks, steps = 15, 50
 	mem := memapi.NewClient(memapi.New(apiserver.Scheme(t), clock.RealClock{}), open, nil)
@@ -38,7 +39,11 @@ func TestARealServerAnswersTheSame(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 0))
 				k := k
 				k.name = fmt.Sprintf("%s-%d", strings.ToLower(name), seed)
-				w := walk{T: t, kind: k, sides: []*side{{Client: apiserver.Client(t)}, {Client: mem}}}
+				w := walk{
+					T:     t,
+					kind:  k,
+					sides: []*side{{Client: apiserver.Client(t)}, {Client: mem}},
+				}
 				for range steps {
 					if !w.step(w.choose(random)) {
 						return
@@ -51,11 +56,13 @@ func TestARealServerAnswersTheSame(t *testing.T) {
 
 func open(_ context.Context, _ memapi.Call, do func() error) error { return do() }
 
-// kind is what is walked on: the driver's own. What a server does beyond the protocol with Kubernetes' kinds, their defaults and its admission, the simulation leaves out.
+// kind is what is walked on: the driver's own. What a server does beyond the protocol with
+// Kubernetes' kinds, their defaults and its admission, the simulation leaves out.
 type kind struct {
 	name string
-	// make returns a new object with a name; change changes its spec, and tell its status, to what a number says. No status is told that only takes something
-	// away: of a server's object that has none it leaves an empty one, which is something else on the wire, and the same in Go.
+	// make returns a new object with a name; change changes its spec, and tell its status, to what
+	// a number says. No status is told that only takes something away: of a server's object that
+	// has none it leaves an empty one, which is something else on the wire, and the same in Go.
 	make   func(name string) client.Object
 	change func(o client.Object, to int)
 	tell   func(o client.Object, to int)
@@ -66,14 +73,25 @@ func kinds(namespace string) map[string]kind {
 	return map[string]kind{
 		"AzVolumeAttachment": {
 			make: func(name string) client.Object {
-				return &apiv1.AzVolumeAttachment{ObjectMeta: at(name), Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "n", Role: apiv1.RoleReplica}}
+				return &apiv1.AzVolumeAttachment{
+					ObjectMeta: at(name),
+					Spec: apiv1.AzVolumeAttachmentSpec{
+						VolumeName: "v",
+						NodeName:   "n",
+						Role:       apiv1.RoleReplica,
+					},
+				}
 			},
 			change: func(o client.Object, to int) { o.(*apiv1.AzVolumeAttachment).Spec.ReadOnly = to%2 == 1 },
 			tell: func(o client.Object, to int) {
 				s := &o.(*apiv1.AzVolumeAttachment).Status
 				s.LUN, s.State, s.Proof = ptr.To(int32(to)), apiv1.AttachmentAttached, nil
 				if to%2 == 1 {
-					s.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: int64(to), Time: metav1.Unix(int64(to), 123456789)}
+					s.Proof = &apiv1.ReleaseProof{
+						Kind:  apiv1.ProofUnstaged,
+						Epoch: int64(to),
+						Time:  metav1.Unix(int64(to), 123456789),
+					}
 				}
 			},
 		},
@@ -90,12 +108,23 @@ func kinds(namespace string) map[string]kind {
 			make: func(name string) client.Object {
 				v := &apiv1.AzVolume{ObjectMeta: at(name)}
 				v.Spec.Origin, v.Spec.Access, v.Spec.CapacityBytes = apiv1.OriginProvisioned, apiv1.AccessSingleNode, 1<<30
-				v.Spec.Disk = apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: name, MaxShares: 2, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}
+				v.Spec.Disk = apiv1.DiskParameters{
+					SubscriptionID: "s",
+					ResourceGroup:  "g",
+					Name:           name,
+					MaxShares:      2,
+					CachingMode:    "None",
+					DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
+				}
 				return v
 			},
 			change: func(o client.Object, to int) { o.(*apiv1.AzVolume).Spec.DeleteDisk = to%2 == 1 },
 			tell: func(o client.Object, to int) {
-				o.(*apiv1.AzVolume).Status.Primary = &apiv1.Ownership{NodeName: "n", Epoch: 1, State: apiv1.OwnershipHeld}
+				o.(*apiv1.AzVolume).Status.Primary = &apiv1.Ownership{
+					NodeName: "n",
+					Epoch:    1,
+					State:    apiv1.OwnershipHeld,
+				}
 				o.(*apiv1.AzVolume).Status.PersistentVolume = fmt.Sprint(to)
 			},
 		},
@@ -142,7 +171,11 @@ type walk struct {
 
 func (w *walk) choose(r *rand.Rand) access {
 	verbs := []string{"create", "update", "update status", "patch", "patch", "patch status", "patch status", "delete"}
-	a := access{verb: verbs[r.IntN(len(verbs))], to: r.IntN(3), locked: r.IntN(2) == 0}
+	a := access{
+		verb:   verbs[r.IntN(len(verbs))],
+		to:     r.IntN(3),
+		locked: r.IntN(2) == 0,
+	}
 	a.about = []string{"spec", "labels", "finalizers"}[r.IntN(3)]
 	if r.IntN(3) == 0 {
 		a.age = r.IntN(neverRead + 1)
@@ -170,7 +203,11 @@ func (w *walk) on(s *side, a access) outcome {
 	before := w.now(s)
 	err := w.access(s, a)
 	after := w.now(s)
-	result := outcome{Error: apierrors.ReasonForError(err), Written: version(before) != version(after), Object: comparable(after)}
+	result := outcome{
+		Error:   apierrors.ReasonForError(err),
+		Written: version(before) != version(after),
+		Object:  comparable(after),
+	}
 	if err != nil && result.Error == metav1.StatusReasonUnknown {
 		w.Fatalf("%s: %v", a, err)
 	}

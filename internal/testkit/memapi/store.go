@@ -1,13 +1,16 @@
-// Package memapi is a small API server in memory, for simulations: fast, deterministic, and strict in what the
-// driver's protocol rests on. It keeps resource versions and refuses stale writes, separates status from the
-// rest, raises generations, holds back deletions for finalizers, and honours preconditions. Random walks on it and on a real server show that both answer the
-// same for the driver's kinds; the rules of their definitions, and defaults and admission of Kubernetes' kinds, it leaves out.
+// Package memapi is a small API server in memory, for simulations: fast, deterministic, and strict
+// in what the driver's protocol rests on. It keeps resource versions and refuses stale writes,
+// separates status from the rest, raises generations, holds back deletions for finalizers, and
+// honours preconditions. Random walks on it and on a real server show that both answer the same for
+// the driver's kinds; the rules of their definitions, and defaults and admission of Kubernetes'
+// kinds, it leaves out.
 //
-// Every access goes through a Gate, so that a simulation decides when it happens, whether its answer arrives, and whether
-// the caller survives it. A Cache is a view of the store that learns of changes only when it is told to.
+// Every access goes through a Gate, so that a simulation decides when it happens, whether its
+// answer arrives, and whether the caller survives it. A Cache is a view of the store that learns of
+// changes only when it is told to.
 //
-// Objects are stored in the form in which a server returns them: times in whole seconds, and empty fields left out.
-// Stored objects are never changed; readers get copies.
+// Objects are stored in the form in which a server returns them: times in whole seconds, and empty
+// fields left out. Stored objects are never changed; readers get copies.
 package memapi
 
 import (
@@ -32,7 +35,8 @@ import (
 
 // Call names one access to the server.
 type Call struct {
-	// Verb as in "get", "list", "create", "update", "patch", "delete" or "watch"; with "/status" for the subresource.
+	// Verb as in "get", "list", "create", "update", "patch", "delete" or "watch"; with "/status"
+	// for the subresource.
 	Verb string
 	// Kind as in "AzVolume"; Name is empty for a list.
 	Kind, Name string
@@ -47,7 +51,8 @@ func (c Call) Writes() bool { return c.Verb != "get" && c.Verb != "list" && c.Ve
 // Gate decides about a call: it calls do, or does not, and returns the caller's error.
 type Gate func(ctx context.Context, call Call, do func() error) error
 
-// Change is a committed change of an object, the store's At-th. Before is nil for a creation, After for a removal.
+// Change is a committed change of an object, the store's At-th. Before is nil for a creation, After
+// for a removal.
 type Change struct {
 	Before, After client.Object
 	At            int64
@@ -59,7 +64,8 @@ type Store struct {
 	clock  clock.PassiveClock
 	// OnChange, if set, is called for each change, while the store is locked.
 	OnChange func(Change)
-	// IgnoreVersions makes patches succeed whatever their optimistic lock says, so that a simulation can show that it would notice.
+	// IgnoreVersions makes patches succeed whatever their optimistic lock says, so that a
+	// simulation can show that it would notice.
 	IgnoreVersions bool
 
 	mu       sync.Mutex
@@ -77,7 +83,11 @@ type kind struct {
 
 // New makes an empty Store. Times come from c.
 func New(scheme *runtime.Scheme, c clock.PassiveClock) *Store {
-	return &Store{scheme: scheme, clock: c, kinds: map[reflect.Type]*kind{}}
+	return &Store{
+		scheme: scheme,
+		clock:  c,
+		kinds:  map[reflect.Type]*kind{},
+	}
 }
 
 func (s *Store) kindOf(t reflect.Type) *kind {
@@ -115,7 +125,8 @@ func (s *Store) Look(example client.Object, key types.NamespacedName) client.Obj
 	return s.kindOf(typeOf(example)).objects.byName[key]
 }
 
-// Peek calls see with each stored object of the type of example, in the order of their names. They must not be changed or kept.
+// Peek calls see with each stored object of the type of example, in the order of their names. They
+// must not be changed or kept.
 func (s *Store) Peek(example client.Object, see func(client.Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -148,7 +159,8 @@ func (s *Store) Create(o client.Object) error {
 	return nil
 }
 
-// Update replaces an object, or its status. A resource version that is not the stored one is a Conflict; none at all replaces whatever is there, except for custom resources, which need one.
+// Update replaces an object, or its status. A resource version that is not the stored one is a
+// Conflict; none at all replaces whatever is there, except for custom resources, which need one.
 func (s *Store) Update(o client.Object, status bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,12 +197,15 @@ func (s *Store) current(o client.Object) (*kind, client.Object, error) {
 	return k, stored, nil
 }
 
-// replace commits wanted in the place of stored, as far as the endpoint may change it, and makes wanted the result.
+// replace commits wanted in the place of stored, as far as the endpoint may change it, and makes
+// wanted the result.
 func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) error {
 	next, changed := s.next(stored, wanted, status)
 	switch {
-	case stored.GetDeletionTimestamp() != nil && slices.ContainsFunc(next.GetFinalizers(), func(f string) bool { return !slices.Contains(stored.GetFinalizers(), f) }):
-		return invalid(stored, field.Forbidden(field.NewPath("metadata", "finalizers"), "no new finalizers can be added if the object is being deleted"))
+	case stored.GetDeletionTimestamp() != nil &&
+		slices.ContainsFunc(next.GetFinalizers(), func(f string) bool { return !slices.Contains(stored.GetFinalizers(), f) }):
+		return invalid(stored, field.Forbidden(field.NewPath("metadata", "finalizers"),
+			"no new finalizers can be added if the object is being deleted"))
 	case next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 && len(stored.GetFinalizers()) > 0:
 		s.commit(k, client.ObjectKeyFromObject(stored), stored, nil)
 	case !changed:
@@ -202,7 +217,8 @@ func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) erro
 	return nil
 }
 
-// next returns what stored becomes if wanted is written, and whether that is something else. It shares with stored what the write does not reach.
+// next returns what stored becomes if wanted is written, and whether that is something else. It
+// shares with stored what the write does not reach.
 func (s *Store) next(stored, wanted client.Object, status bool) (next client.Object, changed bool) {
 	if status {
 		written := onlyStatus(wanted)
@@ -232,7 +248,8 @@ func (s *Store) next(stored, wanted client.Object, status bool) (next client.Obj
 	return next, changed
 }
 
-// Delete removes an object, or marks it as being deleted while it has finalizers, or while its pod has not been stopped.
+// Delete removes an object, or marks it as being deleted while it has finalizers, or while its pod
+// has not been stopped.
 func (s *Store) Delete(o client.Object, options client.DeleteOptions) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -242,7 +259,8 @@ func (s *Store) Delete(o client.Object, options client.DeleteOptions) error {
 		return apierrors.NewNotFound(groupResource(typeOf(o)), o.GetName())
 	}
 	if p := options.Preconditions; p != nil {
-		if (p.UID != nil && *p.UID != stored.GetUID()) || (p.ResourceVersion != nil && *p.ResourceVersion != stored.GetResourceVersion()) {
+		if (p.UID != nil && *p.UID != stored.GetUID()) ||
+			(p.ResourceVersion != nil && *p.ResourceVersion != stored.GetResourceVersion()) {
 			return conflict(o)
 		}
 	}
@@ -266,8 +284,8 @@ func (s *Store) Delete(o client.Object, options client.DeleteOptions) error {
 	return nil
 }
 
-// commit is the only function that changes stored objects; after is in the form in which a server returns it. The
-// caller holds mu.
+// commit is the only function that changes stored objects; after is in the form in which a server
+// returns it. The caller holds mu.
 func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.Object) {
 	s.version++
 	if after == nil {
@@ -276,7 +294,11 @@ func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.O
 		after.SetResourceVersion(strconv.FormatInt(s.version, 10))
 		k.objects.set(key, after)
 	}
-	change := Change{Before: before, After: after, At: s.version}
+	change := Change{
+		Before: before,
+		After:  after,
+		At:     s.version,
+	}
 	k.log = append(k.log, change)
 	for _, w := range s.watchers {
 		w.offer(change)
@@ -294,13 +316,19 @@ type watcher struct {
 	result  chan watch.Event
 }
 
-// watcherBuffer holds what a watcher has not read; one that reads nothing for so long loses its watch.
+// watcherBuffer holds what a watcher has not read; one that reads nothing for so long loses its
+// watch.
 const watcherBuffer = 256
 
 func (s *Store) watch(of reflect.Type, matches func(client.Object) bool) watch.Interface {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &watcher{store: s, of: of, matches: matches, result: make(chan watch.Event, watcherBuffer)}
+	w := &watcher{
+		store:   s,
+		of:      of,
+		matches: matches,
+		result:  make(chan watch.Event, watcherBuffer),
+	}
 	// As an API server does for a watch that begins at no version.
 	for _, o := range s.kindOf(of).objects.sorted {
 		w.offer(Change{After: o})

@@ -18,15 +18,38 @@ func Ago(d time.Duration) *metav1.Time {
 	return &t
 }
 
-// NewVolume returns a created single-node AzVolume "vol" with one wanted replica, after the changes.
+// NewVolume returns a created single-node AzVolume "vol" with one wanted replica, after the
+// changes.
 func NewVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "vol", Generation: 1, CreationTimestamp: *Ago(time.Hour), Finalizers: []string{apiv1.Finalizer}},
-		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, CapacityBytes: 1 << 30, MaxMountReplicaCount: 1,
-			Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "vol", Location: "eastus", Zone: "1", MaxShares: 3, CachingMode: "None", DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              "vol",
+			Generation:        1,
+			CreationTimestamp: *Ago(time.Hour),
+			Finalizers:        []string{apiv1.Finalizer},
 		},
-		Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: "/disk", SizeBytes: 1 << 30, ObservedGeneration: 1},
+		Spec: apiv1.AzVolumeSpec{
+			Origin:               apiv1.OriginProvisioned,
+			Access:               apiv1.AccessSingleNode,
+			CapacityBytes:        1 << 30,
+			MaxMountReplicaCount: 1,
+			Disk: apiv1.DiskParameters{
+				SubscriptionID: "s",
+				ResourceGroup:  "g",
+				Name:           "vol",
+				Location:       "eastus",
+				Zone:           "1",
+				MaxShares:      3,
+				CachingMode:    "None",
+				DiskSettings:   apiv1.DiskSettings{SKUName: "Premium_LRS"},
+			},
+		},
+		Status: apiv1.AzVolumeStatus{
+			State:              apiv1.VolumeCreated,
+			DiskURI:            "/disk",
+			SizeBytes:          1 << 30,
+			ObservedGeneration: 1,
+		},
 	}
 	v.Status.Applied = &apiv1.AppliedSettings{Generation: 1, DiskSettings: *v.Spec.Disk.DiskSettings.DeepCopy()}
 	for _, c := range change {
@@ -41,7 +64,12 @@ func NewVolume(change ...func(*apiv1.AzVolume)) *apiv1.AzVolume {
 // Owned gives a volume an ownership of the node, the epoch and the state.
 func Owned(node string, epoch int64, state apiv1.OwnershipState) func(*apiv1.AzVolume) {
 	return func(v *apiv1.AzVolume) {
-		c := &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state, Since: Ago(time.Minute)}
+		c := &apiv1.Ownership{
+			NodeName: node,
+			Epoch:    epoch,
+			State:    state,
+			Since:    Ago(time.Minute),
+		}
 		if state == apiv1.OwnershipReleased {
 			c.NodeName = ""
 			v.Status.LastReleasedTime = Ago(time.Minute)
@@ -53,9 +81,18 @@ func Owned(node string, epoch int64, state apiv1.OwnershipState) func(*apiv1.AzV
 // NewAttachment returns the attachment of "vol" to a node.
 func NewAttachment(node string, role apiv1.Role, epoch int64, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Name: "vol-" + node, Generation: 1, CreationTimestamp: *Ago(time.Hour)},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: node, Role: role, Epoch: epoch},
-		Status:     apiv1.AzVolumeAttachmentStatus{State: state, ObservedGeneration: 1},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              "vol-" + node,
+			Generation:        1,
+			CreationTimestamp: *Ago(time.Hour),
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: "vol",
+			NodeName:   node,
+			Role:       role,
+			Epoch:      epoch,
+		},
+		Status: apiv1.AzVolumeAttachmentStatus{State: state, ObservedGeneration: 1},
 	}
 	if state != "" && state != apiv1.AttachmentPending {
 		a.Status.VMID = "/vm/" + node

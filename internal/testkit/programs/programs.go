@@ -8,10 +8,11 @@ import (
 	"path/filepath"
 )
 
-// Find returns the path of a program, as in "kube-apiserver". Of several builds it is the newest, which is the one
-// that the tree pins now. The programs of Kubernetes are those of the version in PLAYGROUND_KUBERNETES, or of the newest
-// version. Find reads the variable AZUREDISK_PROGRAMS, which only makes a difference to Go: where it names the programs'
-// builds, a test that passed with others is not remembered as passed.
+// Find returns the path of a program, as in "kube-apiserver". Of several builds it is the newest,
+// which is the one that the tree pins now. The programs of Kubernetes are those of the version in
+// PLAYGROUND_KUBERNETES, or of the newest version. Find reads the variable AZUREDISK_PROGRAMS,
+// which only makes a difference to Go: where it names the programs' builds, a test that passed with
+// others is not remembered as passed.
 func Find(name string) (string, error) {
 	_ = os.Getenv("AZUREDISK_PROGRAMS")
 	cache := os.Getenv("AZUREDISK_CACHE")
@@ -22,7 +23,8 @@ func Find(name string) (string, error) {
 		}
 		cache = filepath.Join(dir, "azuredisk")
 	}
-	// Only versions of Kubernetes that are not the newest have a folder, and only with Kubernetes' own programs.
+	// Only versions of Kubernetes that are not the newest have a folder, and only with Kubernetes'
+	// own programs.
 	pattern := filepath.Join(cache, "programs", "*", "bin", name)
 	ofVersion := filepath.Join(cache, "programs", os.Getenv("PLAYGROUND_KUBERNETES"), "*", "bin", name)
 	for _, p := range []string{ofVersion, pattern} {

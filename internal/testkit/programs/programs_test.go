@@ -14,7 +14,8 @@ func TestTheNewestBuildIsFoundOfTheVersionOfKubernetes(t *testing.T) {
 	t.Setenv("AZUREDISK_CACHE", cache)
 	made := time.Now()
 	// Each is newer than those before it.
-	for _, file := range []string{"etcd-1/bin/etcd", "kubernetes-1/bin/kubectl", "kubernetes-2/bin/kubectl", "1.33/kubernetes-1/bin/kubectl"} {
+	for _, file := range []string{"etcd-1/bin/etcd", "kubernetes-1/bin/kubectl", "kubernetes-2/bin/kubectl",
+		"1.33/kubernetes-1/bin/kubectl"} {
 		path := filepath.Join(cache, "programs", file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)

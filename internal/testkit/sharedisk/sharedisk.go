@@ -1,5 +1,5 @@
-// Package sharedisk has the persistent reservations of shared disks in memory, for the hosts of tests. The semantics are those of azuresim's
-// disks.
+// Package sharedisk has the persistent reservations of shared disks in memory, for the hosts of
+// tests. The semantics are those of azuresim's disks.
 package sharedisk
 
 import (
@@ -29,7 +29,8 @@ func (d *Disk) Allows(node string, write bool) bool {
 	return d.state.Allows(node, write)
 }
 
-// Lose removes what a node has registered and reserved, as a platform may do that has detached the disk from the node.
+// Lose removes what a node has registered and reserved, as a platform may do that has detached the
+// disk from the node.
 func (d *Disk) Lose(node string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -50,8 +51,8 @@ func (d *Disk) State() provisioner.ReservationState {
 	return state
 }
 
-// ChangePath gives the registration of a node to another initiator: the node has the disk by a new path, and the disk keeps the registration
-// of the former one.
+// ChangePath gives the registration of a node to another initiator: the node has the disk by a new
+// path, and the disk keeps the registration of the former one.
 func (d *Disk) ChangePath(node, former string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +94,8 @@ func (n Node) Register(ctx context.Context, device string, key provisioner.Reser
 
 // Unregister implements provisioner.Reservations.
 func (n Node) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return n.change(ctx, device, reservations.Register, key, 0, func(s provisioner.ReservationState) bool { return !slices.Contains(s.Keys, key) })
+	return n.change(ctx, device, reservations.Register, key, 0,
+		func(s provisioner.ReservationState) bool { return !slices.Contains(s.Keys, key) })
 }
 
 // Reserve implements provisioner.Reservations.
@@ -103,7 +105,8 @@ func (n Node) Reserve(ctx context.Context, device string, key provisioner.Reserv
 
 // Release implements provisioner.Reservations.
 func (n Node) Release(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return n.change(ctx, device, reservations.Release, key, 0, func(s provisioner.ReservationState) bool { return s.Holder != key })
+	return n.change(ctx, device, reservations.Release, key, 0,
+		func(s provisioner.ReservationState) bool { return s.Holder != key })
 }
 
 // PreemptAndAbort implements provisioner.Reservations.
@@ -135,11 +138,14 @@ func (n Node) Aborts(ctx context.Context, device string, own provisioner.Reserva
 
 // Clear implements provisioner.Reservations.
 func (n Node) Clear(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return n.change(ctx, device, reservations.Clear, key, 0, func(s provisioner.ReservationState) bool { return len(s.Keys) == 0 })
+	return n.change(ctx, device, reservations.Clear, key, 0,
+		func(s provisioner.ReservationState) bool { return len(s.Keys) == 0 })
 }
 
-// change sends PERSISTENT RESERVE OUT. done says of the state after a conflict whether it is as the caller wants it.
-func (n Node) change(ctx context.Context, device string, action byte, own, other provisioner.ReservationKey, done func(provisioner.ReservationState) bool) error {
+// change sends PERSISTENT RESERVE OUT. done says of the state after a conflict whether it is as the
+// caller wants it.
+func (n Node) change(ctx context.Context, device string, action byte, own, other provisioner.ReservationKey,
+	done func(provisioner.ReservationState) bool) error {
 	disk, err := n.Disk(ctx, device)
 	if err != nil {
 		return err
@@ -163,9 +169,14 @@ func (n Node) change(ctx context.Context, device string, action byte, own, other
 		if done != nil && done(state) {
 			return nil
 		}
-		refused := &provisioner.ReservationConflict{Device: device, Command: "PERSISTENT RESERVE OUT", State: state}
+		refused := &provisioner.ReservationConflict{
+			Device:  device,
+			Command: "PERSISTENT RESERVE OUT",
+			State:   state,
+		}
 		return provisioner.Errorf(provisioner.Conflict, "%w", refused)
 	default:
-		return provisioner.Errorf(provisioner.Unavailable, "PERSISTENT RESERVE OUT on %s: status %d, sense % x", device, answer.Status, answer.Sense)
+		return provisioner.Errorf(provisioner.Unavailable, "PERSISTENT RESERVE OUT on %s: status %d, sense % x", device,
+			answer.Status, answer.Sense)
 	}
 }

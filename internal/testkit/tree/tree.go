@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 )
 
-// Root returns the folder of the project: the first one at or above the working directory, which Go makes the
-// package's own for a test, that holds the chart. It panics outside of the project.
+// Root returns the folder of the project: the first one at or above the working directory, which Go
+// makes the package's own for a test, that holds the chart. It panics outside of the project.
 func Root() string {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -25,8 +25,9 @@ func Root() string {
 	}
 }
 
-// Build builds programs of the project, by the names of their folders in cmd, into a folder, in the way `make build` does, so that
-// Go's cache has most of it. A test that builds what it runs never runs yesterday's driver.
+// Build builds programs of the project, by the names of their folders in cmd, into a folder, in the
+// way `make build` does, so that Go's cache has most of it. A test that builds what it runs never
+// runs yesterday's driver.
 func Build(into string, programs ...string) error {
 	arguments := []string{"build", "-trimpath", "-o", into + string(filepath.Separator)}
 	for _, p := range programs {

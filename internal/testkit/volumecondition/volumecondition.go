@@ -1,4 +1,5 @@
-// Package volumecondition reads the VolumeCondition that internal/csi/condition adds to a response, as a kubelet with an older CSI reads it.
+// Package volumecondition reads the VolumeCondition that internal/csi/condition adds to a response,
+// as a kubelet with an older CSI reads it.
 package volumecondition
 
 import (

@@ -50,13 +50,16 @@ func newUpCommand(dir *string) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&build.Nodes, "nodes", 4, "number of worker nodes")
 	kubernetesFlag(f, &build.Kubernetes)
-	f.StringVar(&subnet, "subnet", subnet, "network of the machines (IPv4, 24 bits); pods and Services take the next two of 16 bits")
+	f.StringVar(&subnet, "subnet", subnet,
+		"network of the machines (IPv4, 24 bits); pods and Services take the next two of 16 bits")
 	f.IntVar(&build.APIPort, "api-port", 0, "port of the API server on 127.0.0.1 (0 takes a free one)")
 	f.StringVar(&build.Latency, "latency", "realistic", "azuresim's latencies: realistic or fast")
-	f.BoolVar(&build.NoQuotas, "no-quotas", false, "switch off Azure's quotas at azuresim, for long test runs that update few VMs often")
+	f.BoolVar(&build.NoQuotas, "no-quotas", false,
+		"switch off Azure's quotas at azuresim, for long test runs that update few VMs often")
 	f.Int64Var(&build.Seed, "seed", 1, "seed of azuresim's latencies")
 	f.BoolVar(&build.NoDriver, "no-driver", false, "do not install the driver")
-	f.BoolVar(&build.PlainScheduler, "plain-scheduler", false, "do not configure kube-scheduler for the driver, as on a managed cluster; the driver's webhook steers pods")
+	f.BoolVar(&build.PlainScheduler, "plain-scheduler", false,
+		"do not configure kube-scheduler for the driver, as on a managed cluster; the driver's webhook steers pods")
 	f.StringVar(&build.Values, "values", "", "file of Helm values for the driver")
 	return cmd
 }

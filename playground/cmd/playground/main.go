@@ -46,13 +46,18 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	dir := root.PersistentFlags().String("state", string(state.FromEnvironment()), "folder in which the playground is kept ($PLAYGROUND_STATE)")
-	// Its supervisor and the locks of the machine are found by the whole path, wherever a command is given.
+	dir := root.PersistentFlags().String("state", string(state.FromEnvironment()),
+		"folder in which the playground is kept ($PLAYGROUND_STATE)")
+	// Its supervisor and the locks of the machine are found by the whole path, wherever a command
+	// is given.
 	root.PersistentPreRunE = func(*cobra.Command, []string) (err error) {
 		*dir, err = filepath.Abs(*dir)
 		return err
 	}
-	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newStatusCommand(dir), newSelftestCommand(dir), newKubectlCommand(dir), newLoadCommand(dir), newNodeCommand(dir), newEnterCommand(dir), newImagesCommand(), newDriverCommand(dir), newRunCommand(dir), newLifecycleCommand(dir), newMigrationCommand(dir), newGuideCommand(dir), newLatencyCommand(dir), newProgramsCommand())
+	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newStatusCommand(dir), newSelftestCommand(dir),
+		newKubectlCommand(dir), newLoadCommand(dir), newNodeCommand(dir), newEnterCommand(dir), newImagesCommand(),
+		newDriverCommand(dir), newRunCommand(dir), newLifecycleCommand(dir), newMigrationCommand(dir), newGuideCommand(dir),
+		newLatencyCommand(dir), newProgramsCommand())
 	root.AddCommand(newInternalCommands(dir)...)
 	return root
 }

@@ -81,5 +81,6 @@ func newBuilder(kubernetes string) (*programs.Builder, error) {
 // kubernetesFlag adds the flag that names the version of Kubernetes.
 func kubernetesFlag(flags *pflag.FlagSet, version *string) {
 	oldest, newest := programs.Versions[len(programs.Versions)-1].Minor, programs.Versions[0].Minor
-	flags.StringVar(version, "kubernetes", programs.FromEnvironment(), fmt.Sprintf("version of Kubernetes, %s to %s ($PLAYGROUND_KUBERNETES)", oldest, newest))
+	flags.StringVar(version, "kubernetes", programs.FromEnvironment(),
+		fmt.Sprintf("version of Kubernetes, %s to %s ($PLAYGROUND_KUBERNETES)", oldest, newest))
 }

@@ -22,7 +22,8 @@ func newRunCommand(dir *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run SCENARIO",
 		Short: "Play a scenario on the playground that is up, print its timeline and write a report",
-		Long:  "Play a scenario on the playground that is up, print its timeline and write a report.\n\nScenarios:\n" + scenarios.List(),
+		Long: "Play a scenario on the playground that is up, print its timeline and write a report.\n\nScenarios:\n" +
+			scenarios.List(),
 		Args: func(cmd *cobra.Command, args []string) error {
 			if list {
 				return cobra.NoArgs(cmd, args)
@@ -56,7 +57,8 @@ func runScenario(ctx context.Context, w io.Writer, dir state.Dir, name, out stri
 		return err
 	}
 	if s.Latency != "" && c.Options.Latency != s.Latency {
-		return fmt.Errorf("the playground was brought up with --latency %s, and %s measures with %s: take it down and up again", c.Options.Latency, s.Name, s.Latency)
+		return fmt.Errorf("the playground was brought up with --latency %s, and %s measures with %s: take it down and up again",
+			c.Options.Latency, s.Name, s.Latency)
 	}
 	progress := newProgress()
 	image, err := cluster.OwnImage(ctx, "recorder", progress)
@@ -64,8 +66,12 @@ func runScenario(ctx context.Context, w io.Writer, dir state.Dir, name, out stri
 		return err
 	}
 	report := scenario.Run(ctx, s, scenario.Options{
-		Cluster: c, RecorderImage: image.Tar, RecorderRef: image.Ref, Keep: keep,
-		Clock: clock.RealClock{}, Progress: progress,
+		Cluster:       c,
+		RecorderImage: image.Tar,
+		RecorderRef:   image.Ref,
+		Keep:          keep,
+		Clock:         clock.RealClock{},
+		Progress:      progress,
 	})
 	return present(w, report, out)
 }

@@ -27,7 +27,11 @@ func newStatusCommand(dir *string) *cobra.Command {
 				return err
 			}
 			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 4, 3, ' ', 0)
-			view := &statusView{cluster: c, status: status, out: w}
+			view := &statusView{
+				cluster: c,
+				status:  status,
+				out:     w,
+			}
 			view.print(cmd.Context())
 			if err := w.Flush(); err != nil {
 				return err
@@ -56,7 +60,8 @@ func (v *statusView) row(cells ...any) {
 
 func (v *statusView) print(ctx context.Context) {
 	s := v.status
-	fmt.Fprintf(v.out, "The playground is %s, for %s, on %s, in %s\n", s.Phase, time.Since(s.Started).Round(time.Second), s.Cgroups, v.cluster.Dir)
+	fmt.Fprintf(v.out, "The playground is %s, for %s, on %s, in %s\n", s.Phase, time.Since(s.Started).Round(time.Second),
+		s.Cgroups, v.cluster.Dir)
 	if s.Error != "" {
 		fmt.Fprintf(v.out, "It failed: %s\n", s.Error)
 	}
@@ -120,7 +125,8 @@ func (v *statusView) driver(ctx context.Context, client kubernetes.Interface) {
 				ready++
 			}
 		}
-		v.row(pod.Name, fmt.Sprintf("%d/%d", ready, len(pod.Spec.Containers)), pod.Status.Phase, orUnknown(pod.Spec.NodeName), restarts)
+		v.row(pod.Name, fmt.Sprintf("%d/%d", ready, len(pod.Spec.Containers)), pod.Status.Phase, orUnknown(pod.Spec.NodeName),
+			restarts)
 	}
 }
 

@@ -47,7 +47,8 @@ func newLifecycleCommand(dir *string) *cobra.Command {
 			return runLifecycle(cmd.Context(), cmd.OutOrStdout(), state.Dir(*dir), tests, parallel, out)
 		},
 	}
-	cmd.Flags().StringVar(&expression, "run", "", "run the tests whose topic and sentence match this `expression`, as in \"mounting|a claim\"")
+	cmd.Flags().StringVar(&expression, "run", "",
+		"run the tests whose topic and sentence match this `expression`, as in \"mounting|a claim\"")
 	cmd.Flags().BoolVar(&list, "list", false, "list the tests and do nothing else")
 	cmd.Flags().IntVar(&parallel, "parallel", parallel, "how many tests run at once")
 	cmd.Flags().StringVar(&out, "out", "out", "`folder` for lifecycle.json")
@@ -67,8 +68,10 @@ func runLifecycle(ctx context.Context, w io.Writer, dir state.Dir, tests []lifec
 		return err
 	}
 	report, err := lifecycle.Run(ctx, tests, lifecycle.Options{
-		Cluster: c, Image: image, Parallel: parallel,
-		Print: func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) },
+		Cluster:  c,
+		Image:    image,
+		Parallel: parallel,
+		Print:    func(format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) },
 	})
 	if err != nil {
 		return err
@@ -86,7 +89,8 @@ func conclude(w io.Writer, report *lifecycle.Report, out, name string) error {
 	if n := len(report.LeftOut); n > 0 {
 		leftOut = fmt.Sprintf(", %d left out", n)
 	}
-	fmt.Fprintf(w, "\n%d passed, %d failed%s in %.0f s; the report is %s\n", report.Passed, report.Failed, leftOut, report.Seconds, path)
+	fmt.Fprintf(w, "\n%d passed, %d failed%s in %.0f s; the report is %s\n", report.Passed, report.Failed, leftOut,
+		report.Seconds, path)
 	if report.Failed > 0 {
 		return exitCode(1)
 	}
@@ -108,8 +112,9 @@ func newMigrationCommand(dir *string) *cobra.Command {
 				return err
 			}
 			report, err := migration.Run(cmd.Context(), migration.Options{
-				Cluster: c, Image: image,
-				Print: func(format string, args ...any) { fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...) },
+				Cluster: c,
+				Image:   image,
+				Print:   func(format string, args ...any) { fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...) },
 			})
 			if err != nil {
 				return err
@@ -128,7 +133,8 @@ func newGuideCommand(dir *string) *cobra.Command {
 		Short: "Run the commands of a guide on the playground that is up: " + strings.Join(migration.Guides(), ", "),
 		Long: "Run the commands of a guide on the playground that is up: " + strings.Join(migration.Guides(), ", ") + ".\n\n" +
 			"The guides to an installation need a playground without the driver's release. The exit code is not 0 if a section fails.",
-		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs), ValidArgs: migration.Guides(),
+		Args:      cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
+		ValidArgs: migration.Guides(),
 		RunE: attached(dir, func(cmd *cobra.Command, args []string, c *cluster.Cluster) error {
 			report, err := migration.Follow(cmd.Context(), migration.Options{
 				Cluster: c, Print: func(format string, args ...any) { fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...) },

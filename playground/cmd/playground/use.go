@@ -15,7 +15,8 @@ import (
 )
 
 // attached is a command's RunE that works with the playground that is up in the folder dir.
-func attached(dir *string, run func(cmd *cobra.Command, args []string, c *cluster.Cluster) error) func(*cobra.Command, []string) error {
+func attached(dir *string, run func(cmd *cobra.Command, args []string, c *cluster.Cluster) error) func(*cobra.Command,
+	[]string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := cluster.Attach(cmd.Context(), state.Dir(*dir))
 		if err != nil {

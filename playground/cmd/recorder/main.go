@@ -51,7 +51,8 @@ func main() {
 func write(args []string) error {
 	flags := flag.NewFlagSet("write", flag.ExitOnError)
 	dir := flags.String("dir", "/data", "directory that holds the records")
-	collector := flags.String("collector", "", "address of the workload at the collector, as in http://10.230.0.4:8080/my-workload")
+	collector := flags.String("collector", "",
+		"address of the workload at the collector, as in http://10.230.0.4:8080/my-workload")
 	id := flags.String("writer", os.Getenv("POD_UID"), "identity of this writer; default is $POD_UID")
 	interval := flags.Duration("interval", 12*time.Millisecond, "time from one write to the next")
 	keepTrying := flags.Bool("keep-trying", false, "continue after a write has failed")
@@ -64,8 +65,13 @@ func write(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	return recorder.Write(ctx, recorder.Options{
-		Dir: *dir, CollectorURL: *collector, Writer: *id, Interval: *interval, KeepTrying: *keepTrying,
-		Clock: clock.RealClock{}, Log: slog.New(slog.NewJSONHandler(os.Stdout, nil)),
+		Dir:          *dir,
+		CollectorURL: *collector,
+		Writer:       *id,
+		Interval:     *interval,
+		KeepTrying:   *keepTrying,
+		Clock:        clock.RealClock{},
+		Log:          slog.New(slog.NewJSONHandler(os.Stdout, nil)),
 	})
 }
 

@@ -93,15 +93,21 @@ func (c AzureCall) ended(all []AzureCall) time.Time {
 	return end
 }
 
-// Event draws the call in Azure's lane, with the duration of its operation; all are the calls in which its polls are looked for.
+// Event draws the call in Azure's lane, with the duration of its operation; all are the calls in
+// which its polls are looked for.
 func (c AzureCall) Event(all []AzureCall) timeline.Event {
 	what := c.API[strings.LastIndex(c.API, ".")+1:]
 	took := c.ended(all).Sub(c.Time)
 	return timeline.Event{
-		At: c.Time, Duration: took, Lane: timeline.Azure, Kind: timeline.Operation, Source: "azuresim",
-		Step: fmt.Sprintf("%s %s %s", what, c.Name, timeline.Round(took)), Failed: c.Status >= 400 || c.Status == 0,
-		Subject: strings.ToLower(c.Name),
-		Detail:  strings.TrimSpace(fmt.Sprintf("%s %s answered %d %s", c.Method, c.Path, c.Status, c.Code)),
+		At:       c.Time,
+		Duration: took,
+		Lane:     timeline.Azure,
+		Kind:     timeline.Operation,
+		Source:   "azuresim",
+		Step:     fmt.Sprintf("%s %s %s", what, c.Name, timeline.Round(took)),
+		Failed:   c.Status >= 400 || c.Status == 0,
+		Subject:  strings.ToLower(c.Name),
+		Detail:   strings.TrimSpace(fmt.Sprintf("%s %s answered %d %s", c.Method, c.Path, c.Status, c.Code)),
 	}
 }
 

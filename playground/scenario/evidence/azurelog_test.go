@@ -26,7 +26,16 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 		}
 		since = r.URL.Query().Get("since")
 		_ = json.NewEncoder(w).Encode(map[string]any{"last": 2, "writes": 1, "records": []AzureCall{
-			{Time: noon, Millis: 90, Method: "POST", Path: vmPath + "/attachDetachDataDisks", API: "VirtualMachines.AttachDetachDataDisks", Name: "node-1", Status: 202, Operation: operation},
+			{
+				Time:      noon,
+				Millis:    90,
+				Method:    "POST",
+				Path:      vmPath + "/attachDetachDataDisks",
+				API:       "VirtualMachines.AttachDetachDataDisks",
+				Name:      "node-1",
+				Status:    202,
+				Operation: operation,
+			},
 		}})
 	}))
 	defer server.Close()
@@ -40,16 +49,33 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 	if at, err := time.Parse(time.RFC3339Nano, since); err != nil || !at.Equal(noon) {
 		t.Errorf("asked for the calls since %q, want %s", since, noon)
 	}
-	if _, err := (&AzureLog{azure.Admin{URL: server.URL + "/elsewhere", Client: server.Client()}}).Since(t.Context(), noon); err == nil {
+	if _, err := (&AzureLog{azure.Admin{
+		URL:    server.URL + "/elsewhere",
+		Client: server.Client(),
+	}}).Since(t.Context(), noon); err == nil {
 		t.Error("got no error for an answer of 404, want one")
 	}
 }
 
 func TestAnOperationLastsUntilItWasLastAskedAbout(t *testing.T) {
 	t.Parallel()
-	attach := AzureCall{Time: noon, Millis: 90, Method: "POST", Path: vmPath + "/attachDetachDataDisks", Operation: operation}
-	poll := AzureCall{Time: noon.Add(11 * time.Second), Method: "GET", Path: "/subscriptions/s/providers/Microsoft.Compute/locations/eastus/operations/" + operation}
-	stranger := AzureCall{Time: noon.Add(20 * time.Second), Method: "GET", Path: vmPath}
+	attach := AzureCall{
+		Time:      noon,
+		Millis:    90,
+		Method:    "POST",
+		Path:      vmPath + "/attachDetachDataDisks",
+		Operation: operation,
+	}
+	poll := AzureCall{
+		Time:   noon.Add(11 * time.Second),
+		Method: "GET",
+		Path:   "/subscriptions/s/providers/Microsoft.Compute/locations/eastus/operations/" + operation,
+	}
+	stranger := AzureCall{
+		Time:   noon.Add(20 * time.Second),
+		Method: "GET",
+		Path:   vmPath,
+	}
 	if got := attach.ended([]AzureCall{attach, poll, stranger}).Sub(noon); got != 11*time.Second {
 		t.Errorf("ended after %s, want %s", got, 11*time.Second)
 	}
@@ -60,8 +86,10 @@ func TestAnOperationLastsUntilItWasLastAskedAbout(t *testing.T) {
 
 func TestRefusalsAreCountedByStatus(t *testing.T) {
 	t.Parallel()
-	calls := []AzureCall{{Status: http.StatusOK}, {Status: http.StatusTooManyRequests}, {Status: http.StatusInternalServerError}, {Status: http.StatusServiceUnavailable}}
-	if throttled, broken := Refused(calls, http.StatusTooManyRequests), Refused(calls, http.StatusInternalServerError); throttled != 1 || broken != 2 {
+	calls := []AzureCall{{Status: http.StatusOK}, {Status: http.StatusTooManyRequests}, {Status: http.StatusInternalServerError},
+		{Status: http.StatusServiceUnavailable}}
+	if throttled, broken := Refused(calls, http.StatusTooManyRequests), Refused(calls,
+		http.StatusInternalServerError); throttled != 1 || broken != 2 {
 		t.Errorf("%d with 429 and %d with 5xx, want %d, %d", throttled, broken, 1, 2)
 	}
 }

@@ -49,8 +49,14 @@ func parseCall(text []byte, component, node string) (Call, bool) {
 		return Call{}, false
 	}
 	return Call{
-		Start: line.Time.Add(-took), Duration: took, Method: line.Method, Volume: line.VolumeID,
-		Code: line.Code, Error: line.Error, Component: component, Node: node,
+		Start:     line.Time.Add(-took),
+		Duration:  took,
+		Method:    line.Method,
+		Volume:    line.VolumeID,
+		Code:      line.Code,
+		Error:     line.Error,
+		Component: component,
+		Node:      node,
 	}, true
 }
 
@@ -74,8 +80,14 @@ func (c Call) Event(workload string) timeline.Event {
 		lane = timeline.Node(c.Node)
 	}
 	return timeline.Event{
-		At: c.Start, Duration: c.Duration, Lane: lane, Kind: timeline.Call, Source: "driver " + c.Component,
-		Step: strings.TrimSuffix(c.Method, "Volume") + " " + timeline.Round(c.Duration), Failed: c.Code != "OK",
-		Subject: workload, Detail: strings.TrimSpace(c.Code + " " + c.Error),
+		At:       c.Start,
+		Duration: c.Duration,
+		Lane:     lane,
+		Kind:     timeline.Call,
+		Source:   "driver " + c.Component,
+		Step:     strings.TrimSuffix(c.Method, "Volume") + " " + timeline.Round(c.Duration),
+		Failed:   c.Code != "OK",
+		Subject:  workload,
+		Detail:   strings.TrimSpace(c.Code + " " + c.Error),
 	}
 }

@@ -41,15 +41,21 @@ func TestCallsAreReadFromTheDriversLog(t *testing.T) {
 	log := &driverLog{}
 	log.served(noon, "NodeStageVolume", handle, "Aborted", 250*time.Millisecond)
 	log.WriteString("panic: not json\n")
-	log.WriteString(`{"time":"2026-11-21T12:00:00Z","level":"INFO","msg":"mounted","method":"NodeStageVolume","volumeID":"` + handle + `"}` + "\n")
+	log.WriteString(`{"time":"2026-11-21T12:00:00Z","level":"INFO","msg":"mounted","method":"NodeStageVolume","volumeID":"` +
+		handle + `"}` + "\n")
 	log.WriteString(`{"time":"2026-11-21T12:00:00Z","level":"INFO","msg":"call served","method":"Probe","code":"OK","duration":"1ms"}` + "\n")
 	calls, err := callsIn(&log.Buffer)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := Call{
-		Start: noon.Add(-250 * time.Millisecond), Duration: 250 * time.Millisecond, Method: "NodeStageVolume",
-		Volume: handle, Code: "Aborted", Component: observer.NodePlugin, Node: "node-3",
+		Start:     noon.Add(-250 * time.Millisecond),
+		Duration:  250 * time.Millisecond,
+		Method:    "NodeStageVolume",
+		Volume:    handle,
+		Code:      "Aborted",
+		Component: observer.NodePlugin,
+		Node:      "node-3",
 	}
 	if len(calls) != 1 || calls[0] != want {
 		t.Fatalf("got %+v, want only %+v", calls, want)

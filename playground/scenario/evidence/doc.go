@@ -1,3 +1,4 @@
-// Package evidence reads what the parts of the system have recorded themselves: the CSI calls in the driver's logs, and
-// the calls that azuresim has answered. It also passes azuresim the faults that a scenario orders.
+// Package evidence reads what the parts of the system have recorded themselves: the CSI calls in
+// the driver's logs, and the calls that azuresim has answered. It also passes azuresim the faults
+// that a scenario orders.
 package evidence

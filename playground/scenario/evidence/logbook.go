@@ -40,7 +40,13 @@ type LogBook struct {
 
 // NewLogBook returns a log book that keeps what is logged from now on, once Follow is called.
 func NewLogBook(kube kubernetes.Interface, clock clock.WithTicker) *LogBook {
-	return &LogBook{kube: kube, clock: clock, from: clock.Now(), known: map[string]bool{}, reading: map[string]bool{}}
+	return &LogBook{
+		kube:    kube,
+		clock:   clock,
+		from:    clock.Now(),
+		known:   map[string]bool{},
+		reading: map[string]bool{},
+	}
 }
 
 // Follow reads the logs of all plug-ins, also of those that start later, until the
@@ -70,7 +76,10 @@ func (l *LogBook) followPods(ctx context.Context) {
 	for i := range list.Items {
 		l.followPod(ctx, &list.Items[i])
 	}
-	changes, err := pods.Watch(ctx, metav1.ListOptions{LabelSelector: observer.DriverSelector, ResourceVersion: list.ResourceVersion})
+	changes, err := pods.Watch(ctx, metav1.ListOptions{
+		LabelSelector:   observer.DriverSelector,
+		ResourceVersion: list.ResourceVersion,
+	})
 	if err != nil {
 		return
 	}
@@ -97,7 +106,9 @@ func (l *LogBook) followPod(ctx context.Context, pod *corev1.Pod) {
 			// A log that ends before its container does is asked for again when the pod
 			// changes next: a cut network ends it, and a node that comes back changes its pods.
 			_ = l.read(ctx, pod, component, c.ContainerID, &corev1.PodLogOptions{
-				Container: component, Follow: true, SinceTime: &metav1.Time{Time: l.from.Add(-time.Second)},
+				Container: component,
+				Follow:    true,
+				SinceTime: &metav1.Time{Time: l.from.Add(-time.Second)},
 			})
 			l.pause(ctx)
 			l.end(c.ContainerID)

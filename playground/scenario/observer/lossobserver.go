@@ -72,7 +72,11 @@ func (o *Observer) sawReachable(old, object *unstructured.Unstructured) {
 	o.add(timeline.Controller, node, "AzDriverNode "+node+": "+is.Message, "%s: reachable %s, %s", node, is.Status, is.Reason)
 	switch {
 	case is.Status == "False" && was.Status != "False":
-		o.mark(Milestone{Kind: NodeUnreachable, Node: node, Detail: is.Reason})
+		o.mark(Milestone{
+			Kind:   NodeUnreachable,
+			Node:   node,
+			Detail: is.Reason,
+		})
 	case is.Status == "True" && was.Status != "True":
 		o.mark(Milestone{Kind: nodeReachable, Node: node})
 	}
@@ -108,7 +112,11 @@ func (o *Observer) sawFence(old, object *unstructured.Unstructured, v Volume) {
 	}
 	if node := decided(object); node != "" && node != decided(old) {
 		o.add(timeline.Controller, v.Workload, "AzVolume "+v.Name+": cause NodeLost", "%s is to be fenced", node)
-		o.mark(Milestone{Kind: FenceDecided, Node: node, Volume: v.Name})
+		o.mark(Milestone{
+			Kind:   FenceDecided,
+			Node:   node,
+			Volume: v.Name,
+		})
 	}
 	proof := func(u *unstructured.Unstructured) string {
 		if u == nil {
@@ -118,7 +126,12 @@ func (o *Observer) sawFence(old, object *unstructured.Unstructured, v Volume) {
 		return fmt.Sprint(Text(u, "status", "lastRelease", "nodeName"), " ", epoch)
 	}
 	if kind := Text(object, "status", "lastRelease", "proof", "kind"); kind != "" && proof(object) != proof(old) {
-		o.mark(Milestone{Kind: ReleaseProven, Node: Text(object, "status", "lastRelease", "nodeName"), Volume: v.Name, Detail: kind})
+		o.mark(Milestone{
+			Kind:   ReleaseProven,
+			Node:   Text(object, "status", "lastRelease", "nodeName"),
+			Volume: v.Name,
+			Detail: kind,
+		})
 	}
 }
 
@@ -134,7 +147,12 @@ func (o *Observer) sawProof(old, object *unstructured.Unstructured, v Volume, no
 		return
 	}
 	o.add(timeline.Controller, v.Workload, Text(object, "status", "proof", "message"), "%s: proof %s", node, kind)
-	o.mark(Milestone{Kind: ReleaseProven, Node: node, Volume: v.Name, Detail: kind})
+	o.mark(Milestone{
+		Kind:   ReleaseProven,
+		Node:   node,
+		Volume: v.Name,
+		Detail: kind,
+	})
 }
 
 // sawEvent reports what the driver tells people by Kubernetes' own events. The same
@@ -159,7 +177,8 @@ func (o *Observer) sawEvent(old, event *corev1.Event) {
 	} else if event.InvolvedObject.Namespace == o.view.namespace {
 		subject = workloadOfClaim(subject)
 	}
-	o.add(timeline.Controller, subject, event.InvolvedObject.Kind+" "+event.InvolvedObject.Name+": "+event.Message, "event %s", event.Reason)
+	o.add(timeline.Controller, subject, event.InvolvedObject.Kind+" "+event.InvolvedObject.Name+": "+event.Message, "event %s",
+		event.Reason)
 }
 
 // byDriver reports whether a part of the driver's controller wrote the event.

@@ -17,7 +17,8 @@ const (
 	nodeReachable milestoneKind = "reachable"
 	// FenceDecided: the claim of the volume is taken back because its node is lost.
 	FenceDecided milestoneKind = "fence decided"
-	// ReleaseProven: it is recorded that the node cannot write any more; Detail is the kind of proof.
+	// ReleaseProven: it is recorded that the node cannot write any more; Detail is the kind of
+	// proof.
 	ReleaseProven milestoneKind = "proven"
 	// PodGone: the pod's object was deleted.
 	PodGone milestoneKind = "pod gone"

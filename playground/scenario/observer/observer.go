@@ -43,8 +43,12 @@ type Observer struct {
 // NewObserver returns an observer that adds to those events. A View has it see the changes.
 func NewObserver(events *timeline.Log, clock clock.PassiveClock) *Observer {
 	return &Observer{
-		events: events, clock: clock, started: clock.Now(),
-		volumes: map[string]Volume{}, uses: map[string]time.Time{}, told: map[string]time.Time{},
+		events:  events,
+		clock:   clock,
+		started: clock.Now(),
+		volumes: map[string]Volume{},
+		uses:    map[string]time.Time{},
+		told:    map[string]time.Time{},
 	}
 }
 
@@ -64,15 +68,20 @@ type Volume struct {
 func NewVolume(pv *corev1.PersistentVolume) Volume {
 	handle := pv.Spec.CSI.VolumeHandle
 	return Volume{
-		Handle: handle, PV: pv.Name, Claim: pv.Spec.ClaimRef.Name, Workload: workloadOfClaim(pv.Spec.ClaimRef.Name),
-		Name: strings.ToLower(handle[strings.LastIndex(handle, "/")+1:]),
+		Handle:   handle,
+		PV:       pv.Name,
+		Claim:    pv.Spec.ClaimRef.Name,
+		Workload: workloadOfClaim(pv.Spec.ClaimRef.Name),
+		Name:     strings.ToLower(handle[strings.LastIndex(handle, "/")+1:]),
 	}
 }
 
-// hashSuffix is how long the hash of the disk's resource ID is at the end of an AzVolume's name, with the dash before it.
+// hashSuffix is how long the hash of the disk's resource ID is at the end of an AzVolume's name,
+// with the dash before it.
 const hashSuffix = 1 + 10
 
-// diskOf returns the name of the disk of an AzVolume. It holds for disks whose names Kubernetes can hold, as those of all scenarios.
+// diskOf returns the name of the disk of an AzVolume. It holds for disks whose names Kubernetes can
+// hold, as those of all scenarios.
 func diskOf(azVolume string) string { return azVolume[:max(0, len(azVolume)-hashSuffix)] }
 
 // volume returns the scenario's volume that has the name, of whatever kind.
@@ -110,7 +119,13 @@ func (o *Observer) AllVolumes() []Volume {
 
 func (o *Observer) add(lane timeline.Lane, subject, detail, format string, args ...any) {
 	o.events.Add(timeline.Event{
-		At: o.clock.Now(), Lane: lane, Kind: timeline.State, Source: "kubernetes", Subject: subject, Detail: detail, Step: fmt.Sprintf(format, args...),
+		At:      o.clock.Now(),
+		Lane:    lane,
+		Kind:    timeline.State,
+		Source:  "kubernetes",
+		Subject: subject,
+		Detail:  detail,
+		Step:    fmt.Sprintf(format, args...),
 	})
 }
 
@@ -150,8 +165,13 @@ func as[T any](object any) T {
 
 func (o *Observer) sawPod(old, pod *corev1.Pod) {
 	if pod == nil {
-		o.add(timeline.Kubernetes, old.Labels[AppLabel], "pod UID "+string(old.UID), "pod on %s is gone", orNowhere(old.Spec.NodeName))
-		o.mark(Milestone{Kind: PodGone, Pod: old.UID, Node: old.Spec.NodeName})
+		o.add(timeline.Kubernetes, old.Labels[AppLabel], "pod UID "+string(old.UID), "pod on %s is gone",
+			orNowhere(old.Spec.NodeName))
+		o.mark(Milestone{
+			Kind: PodGone,
+			Pod:  old.UID,
+			Node: old.Spec.NodeName,
+		})
 		return
 	}
 	subject, detail := pod.Labels[AppLabel], fmt.Sprintf("pod %s, UID %s", pod.Name, pod.UID)
@@ -167,7 +187,11 @@ func (o *Observer) sawPod(old, pod *corev1.Pod) {
 	}
 	if !IsRunning(old) && IsRunning(pod) {
 		o.add(timeline.Kubernetes, subject, detail, "pod runs on %s", pod.Spec.NodeName)
-		o.mark(Milestone{Kind: PodRunning, Pod: pod.UID, Node: pod.Spec.NodeName})
+		o.mark(Milestone{
+			Kind: PodRunning,
+			Pod:  pod.UID,
+			Node: pod.Spec.NodeName,
+		})
 	}
 }
 
@@ -200,8 +224,13 @@ func (o *Observer) sawNode(old, node *corev1.Node) {
 	}
 	for _, name := range before {
 		if v, ours := o.volume(name); ours && !slices.Contains(now, name) {
-			o.add(timeline.Kubernetes, v.Workload, "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim, "Node %s: not in use", node.Name)
-			o.mark(Milestone{Kind: NotInUse, Node: node.Name, Volume: v.Name})
+			o.add(timeline.Kubernetes, v.Workload, "Node "+node.Name+", status.volumesInUse without the volume of "+v.Claim,
+				"Node %s: not in use", node.Name)
+			o.mark(Milestone{
+				Kind:   NotInUse,
+				Node:   node.Name,
+				Volume: v.Name,
+			})
 		}
 	}
 }
@@ -222,7 +251,11 @@ func (o *Observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
 	say := func(format string) { o.add(timeline.Kubernetes, v.Workload, detail, format, some.Spec.NodeName) }
 	if va == nil {
 		say("detached from %s")
-		o.mark(Milestone{Kind: NotAttached, Node: some.Spec.NodeName, Volume: v.Name})
+		o.mark(Milestone{
+			Kind:   NotAttached,
+			Node:   some.Spec.NodeName,
+			Volume: v.Name,
+		})
 		return
 	}
 	if old == nil {
@@ -234,7 +267,11 @@ func (o *Observer) sawVolumeAttachment(old, va *storagev1.VolumeAttachment) {
 	}
 	if !old.Status.Attached && va.Status.Attached {
 		say("attached to %s")
-		o.mark(Milestone{Kind: AttachedTo, Node: va.Spec.NodeName, Volume: v.Name})
+		o.mark(Milestone{
+			Kind:   AttachedTo,
+			Node:   va.Spec.NodeName,
+			Volume: v.Name,
+		})
 	}
 }
 
@@ -325,7 +362,8 @@ func (o *Observer) sawAzDriverNode(old, object *unstructured.Unstructured) {
 	}
 	for name := range before {
 		if v, ours := o.volume(name); ours && now[name] == "" {
-			o.add(lane, v.Workload, "AzDriverNode "+object.GetName()+", status.stagedVolumes without the volume", "reports unstaged")
+			o.add(lane, v.Workload, "AzDriverNode "+object.GetName()+", status.stagedVolumes without the volume",
+				"reports unstaged")
 		}
 	}
 }

@@ -26,9 +26,21 @@ const DriverNamespace = "azure-disk-csi"
 const syncTimeout = 2 * time.Minute
 
 var (
-	azVolumes     = schema.GroupVersionResource{Group: "disk.csi.azure.com", Version: "v1", Resource: "azvolumes"}
-	azAttachments = schema.GroupVersionResource{Group: "disk.csi.azure.com", Version: "v1", Resource: "azvolumeattachments"}
-	azDriverNodes = schema.GroupVersionResource{Group: "disk.csi.azure.com", Version: "v1", Resource: "azdrivernodes"}
+	azVolumes = schema.GroupVersionResource{
+		Group:    "disk.csi.azure.com",
+		Version:  "v1",
+		Resource: "azvolumes",
+	}
+	azAttachments = schema.GroupVersionResource{
+		Group:    "disk.csi.azure.com",
+		Version:  "v1",
+		Resource: "azvolumeattachments",
+	}
+	azDriverNodes = schema.GroupVersionResource{
+		Group:    "disk.csi.azure.com",
+		Version:  "v1",
+		Resource: "azdrivernodes",
+	}
 )
 
 // View is the cluster as the watches show it. Conditions are awaited on it: they are
@@ -46,7 +58,8 @@ type View struct {
 }
 
 // NewView starts the watches and returns when they have caught up.
-func NewView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, namespace string, o *Observer) (*View, error) {
+func NewView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interface, namespace string, o *Observer) (*View,
+	error) {
 	v := &View{
 		namespace: namespace,
 		Typed:     informers.NewSharedInformerFactory(kube, 0),
@@ -76,9 +89,12 @@ func NewView(ctx context.Context, kube kubernetes.Interface, dyn dynamic.Interfa
 		}
 		synced = append(synced, registration.HasSynced)
 	}
-	for _, informer := range []cache.SharedIndexInformer{v.ofDriver.Core().V1().Pods().Informer(), v.ofDriver.Coordination().V1().Leases().Informer()} {
+	for _, informer := range []cache.SharedIndexInformer{v.ofDriver.Core().V1().Pods().Informer(),
+		v.ofDriver.Coordination().V1().Leases().Informer()} {
 		registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { v.notify() }, UpdateFunc: func(_, _ any) { v.notify() }, DeleteFunc: func(any) { v.notify() },
+			AddFunc:    func(any) { v.notify() },
+			UpdateFunc: func(_, _ any) { v.notify() },
+			DeleteFunc: func(any) { v.notify() },
 		})
 		if err != nil {
 			return nil, fmt.Errorf("watch the driver's pods and leases: %w", err)
@@ -293,7 +309,8 @@ func (v *View) AzVolume(disk string) *unstructured.Unstructured {
 func (v *View) PrimaryOf(volume string) string {
 	u := v.AzVolume(volume)
 	epoch, _, _ := unstructured.NestedInt64(u.Object, "status", "primary", "epoch")
-	return fmt.Sprintf("%s by %s, epoch %d", Text(u, "status", "primary", "state"), Text(u, "status", "primary", "nodeName"), epoch)
+	return fmt.Sprintf("%s by %s, epoch %d", Text(u, "status", "primary", "state"), Text(u, "status", "primary", "nodeName"),
+		epoch)
 }
 
 // Slots is how many data disks the node takes, 0 if the driver does not know.

@@ -76,7 +76,8 @@ func TestAConditionIsAwaitedAndATimeoutNamesIt(t *testing.T) {
 	t.Parallel()
 	p := newPlayground(t)
 	go func() {
-		_, _ = p.kube.CoreV1().Pods("ns").Create(context.Background(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "w-0"}}, metav1.CreateOptions{})
+		_, _ = p.kube.CoreV1().Pods("ns").Create(context.Background(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "w-0"}},
+			metav1.CreateOptions{})
 	}()
 	p.await(t, func() bool { return p.view.Pod("w-0") != nil })
 	err := p.view.Await(t.Context(), time.Millisecond, "pigs fly", func() bool { return false })
@@ -89,7 +90,10 @@ func TestTheLifeOfAPodBecomesEvents(t *testing.T) {
 	t.Parallel()
 	p := newPlayground(t)
 	pods := p.kube.CoreV1().Pods("ns")
-	pod, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "w-0", UID: "u"}}, metav1.CreateOptions{})
+	pod, err := pods.Create(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: "w-0",
+		UID:  "u",
+	}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,15 +124,19 @@ func TestTheLifeOfAPodBecomesEvents(t *testing.T) {
 func attachmentOf(pv, node string, attached bool) *storagev1.VolumeAttachment {
 	return &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "va-" + pv + node},
-		Spec:       storagev1.VolumeAttachmentSpec{NodeName: node, Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv)}},
-		Status:     storagev1.VolumeAttachmentStatus{Attached: attached},
+		Spec: storagev1.VolumeAttachmentSpec{
+			NodeName: node,
+			Source:   storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr.To(pv)},
+		},
+		Status: storagev1.VolumeAttachmentStatus{Attached: attached},
 	}
 }
 
 func TestOnlyTheScenariosOwnVolumesBecomeEvents(t *testing.T) {
 	t.Parallel()
 	p := newPlayground(t)
-	for _, va := range []*storagev1.VolumeAttachment{attachmentOf("pvc-2", "node-9", true), attachmentOf("pvc-1", "node-3", true)} {
+	for _, va := range []*storagev1.VolumeAttachment{attachmentOf("pvc-2", "node-9", true),
+		attachmentOf("pvc-1", "node-3", true)} {
 		if _, err := p.kube.StorageV1().VolumeAttachments().Create(t.Context(), va, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +153,8 @@ func TestAKubeletThatLetsGoBecomesAnEvent(t *testing.T) {
 	t.Parallel()
 	p := newPlayground(t)
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
-	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/disk.csi.azure.com^" + handle, "kubernetes.io/csi/disk.csi.azure.com^" + handle + "2"}
+	node.Status.VolumesInUse = []corev1.UniqueVolumeName{"kubernetes.io/csi/disk.csi.azure.com^" + handle,
+		"kubernetes.io/csi/disk.csi.azure.com^" + handle + "2"}
 	node, err := p.kube.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +184,10 @@ const azVolume1 = "pvc-1-0123456789"
 
 func driverObject(kind, name string, spec, status map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "disk.csi.azure.com/v1", "kind": kind, "metadata": map[string]any{"name": name, "namespace": DriverNamespace},
+		"apiVersion": "disk.csi.azure.com/v1", "kind": kind, "metadata": map[string]any{
+			"name":      name,
+			"namespace": DriverNamespace,
+		},
 		"spec": spec, "status": status,
 	}}
 }
@@ -204,7 +216,13 @@ func TestTheDriversObjectsBecomeEvents(t *testing.T) {
 	put(azAttachments, driverObject("AzVolumeAttachment", azVolume1+"-node-1",
 		map[string]any{"volumeName": azVolume1, "nodeName": "node-1", "role": "Replica"}, map[string]any{"state": "Attached"}))
 	p.awaitStep(t, "node-1: replica, Attached")
-	want := Attachment{Name: azVolume1 + "-node-1", Volume: "pvc-1", Node: "node-1", Role: "Replica", State: "Attached"}
+	want := Attachment{
+		Name:   azVolume1 + "-node-1",
+		Volume: "pvc-1",
+		Node:   "node-1",
+		Role:   "Replica",
+		State:  "Attached",
+	}
 	if got := p.view.Attachments("pvc-1")["node-1"]; got != want {
 		t.Errorf("attachment is %+v, want %+v", got, want)
 	}
@@ -239,27 +257,53 @@ func TestALostNodeBecomesMilestones(t *testing.T) {
 		})
 	}
 	reachable := func(status, reason string) map[string]any {
-		return map[string]any{"conditions": []any{map[string]any{"type": "Reachable", "status": status, "reason": reason, "message": "why"}}}
+		return map[string]any{"conditions": []any{map[string]any{
+			"type":    "Reachable",
+			"status":  status,
+			"reason":  reason,
+			"message": "why",
+		}}}
 	}
 	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, reachable("True", "HeartbeatFresh")))
 	awaitMark(Milestone{Kind: nodeReachable, Node: "node-1"})
 	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, reachable("False", "NodeLost")))
-	awaitMark(Milestone{Kind: NodeUnreachable, Node: "node-1", Detail: "NodeLost"})
+	awaitMark(Milestone{
+		Kind:   NodeUnreachable,
+		Node:   "node-1",
+		Detail: "NodeLost",
+	})
 	put(azVolumes, driverObject("AzVolume", azVolume1, nil, map[string]any{"primary": map[string]any{
 		"nodeName": "node-1", "state": "Releasing", "epoch": int64(3), "cause": "NodeLost",
 	}}))
-	awaitMark(Milestone{Kind: FenceDecided, Node: "node-1", Volume: "pvc-1"})
+	awaitMark(Milestone{
+		Kind:   FenceDecided,
+		Node:   "node-1",
+		Volume: "pvc-1",
+	})
 	put(azAttachments, driverObject("AzVolumeAttachment", azVolume1+"-node-1",
 		map[string]any{"volumeName": azVolume1, "nodeName": "node-1", "role": "Primary"},
-		map[string]any{"state": "Detaching", "proof": map[string]any{"kind": "Detached", "epoch": int64(3), "time": "2026-11-21T12:00:00Z", "message": "gone"}}))
-	awaitMark(Milestone{Kind: ReleaseProven, Node: "node-1", Volume: "pvc-1", Detail: "Detached"})
+		map[string]any{
+			"state": "Detaching",
+			"proof": map[string]any{"kind": "Detached", "epoch": int64(3), "time": "2026-11-21T12:00:00Z", "message": "gone"},
+		}))
+	awaitMark(Milestone{
+		Kind:   ReleaseProven,
+		Node:   "node-1",
+		Volume: "pvc-1",
+		Detail: "Detached",
+	})
 	p.awaitStep(t, "node-1: proof Detached")
 
-	node, err := p.kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, metav1.CreateOptions{})
+	node, err := p.kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}},
+		metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, taints := range [][]corev1.Taint{{{Key: corev1.TaintNodeOutOfService, Value: "nodeshutdown", Effect: corev1.TaintEffectNoExecute}}, nil} {
+	for _, taints := range [][]corev1.Taint{{{
+		Key:    corev1.TaintNodeOutOfService,
+		Value:  "nodeshutdown",
+		Effect: corev1.TaintEffectNoExecute,
+	}}, nil} {
 		node = node.DeepCopy()
 		node.Spec.Taints = taints
 		if node, err = p.kube.CoreV1().Nodes().Update(t.Context(), node, metav1.UpdateOptions{}); err != nil {
@@ -276,9 +320,19 @@ func TestOnlyTheDriversOwnEventsAreTold(t *testing.T) {
 	now := metav1.NewTime(time.Now().Add(time.Minute))
 	for name, by := range map[string]string{"theirs": "kubelet", "ours": "azuredisk-failover"} {
 		event := &corev1.Event{
-			ObjectMeta:          metav1.ObjectMeta{Name: name, Namespace: "ns", CreationTimestamp: now},
-			InvolvedObject:      corev1.ObjectReference{Kind: "Pod", Name: "w-0", Namespace: "ns"},
-			ReportingController: by, Reason: "FailedOver", Message: "moved",
+			ObjectMeta: metav1.ObjectMeta{
+				Name:              name,
+				Namespace:         "ns",
+				CreationTimestamp: now,
+			},
+			InvolvedObject: corev1.ObjectReference{
+				Kind:      "Pod",
+				Name:      "w-0",
+				Namespace: "ns",
+			},
+			ReportingController: by,
+			Reason:              "FailedOver",
+			Message:             "moved",
 		}
 		if _, err := p.kube.CoreV1().Events("ns").Create(t.Context(), event, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -26,8 +26,21 @@ const (
 func brownoutRules() []evidence.AzureFault {
 	length := brownout.String()
 	return []evidence.AzureFault{
-		{Method: http.MethodPost, Kind: "virtualMachines", Status: http.StatusTooManyRequests, Code: "TooManyRequests", For: length, RetryAfter: "5s"},
-		{Method: http.MethodGet, Kind: "virtualMachines", Status: http.StatusServiceUnavailable, Code: "ServiceUnavailable", For: (brownout / 3).String()},
+		{
+			Method:     http.MethodPost,
+			Kind:       "virtualMachines",
+			Status:     http.StatusTooManyRequests,
+			Code:       "TooManyRequests",
+			For:        length,
+			RetryAfter: "5s",
+		},
+		{
+			Method: http.MethodGet,
+			Kind:   "virtualMachines",
+			Status: http.StatusServiceUnavailable,
+			Code:   "ServiceUnavailable",
+			For:    (brownout / 3).String(),
+		},
 		{Kind: "operations", Status: http.StatusInternalServerError, Code: "InternalServerError", For: length},
 		{Kind: "disks", Status: http.StatusTooManyRequests, Code: "TooManyRequests", For: length, RetryAfter: "5s"},
 	}
@@ -57,7 +70,10 @@ func azureBrownout(ctx context.Context, e *scenario.Environment) error {
 		return err
 	}
 	decided := func() bool {
-		return !observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{Kind: observer.FenceDecided, Node: f.From}).At.IsZero()
+		return !observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{
+			Kind: observer.FenceDecided,
+			Node: f.From,
+		}).At.IsZero()
 	}
 	if err := e.View.Await(ctx, scenario.FailoverTimeout, "the failover has begun", decided); err != nil {
 		return err
@@ -83,7 +99,8 @@ func azureBrownout(ctx context.Context, e *scenario.Environment) error {
 }
 
 func recordBrownout(e *scenario.Environment, f scenario.Failover, began time.Time, calls []evidence.AzureCall) {
-	throttled, broken := evidence.Refused(calls, http.StatusTooManyRequests), evidence.Refused(calls, http.StatusInternalServerError)
+	throttled, broken := evidence.Refused(calls, http.StatusTooManyRequests), evidence.Refused(calls,
+		http.StatusInternalServerError)
 	e.Metric("brownout_seconds", scenario.Seconds(brownout))
 	e.Metric("calls_answered_429", throttled)
 	e.Metric("calls_answered_5xx", broken)
@@ -100,6 +117,8 @@ func recordBrownout(e *scenario.Environment, f scenario.Failover, began time.Tim
 		}
 	}
 	e.Check("no other node is fenced", len(strangers) == 0, "%d others %q", len(strangers), strangers)
-	e.Check("nothing continues without the proof", !f.Proven.IsZero() && f.Published.After(f.Proven) && f.PodDeleted.After(f.Proven),
-		"the old pod is deleted %s and the volume published %s after the proof", timeline.Round(scenario.Between(f.Proven, f.PodDeleted)), timeline.Round(scenario.Between(f.Proven, f.Published)))
+	e.Check("nothing continues without the proof",
+		!f.Proven.IsZero() && f.Published.After(f.Proven) && f.PodDeleted.After(f.Proven),
+		"the old pod is deleted %s and the volume published %s after the proof",
+		timeline.Round(scenario.Between(f.Proven, f.PodDeleted)), timeline.Round(scenario.Between(f.Proven, f.Published)))
 }

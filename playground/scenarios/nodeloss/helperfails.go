@@ -14,12 +14,16 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// maxHelperFailsSeconds is how long a failover took at most when only a forced detach could prove anything. A node that is asked to take
-// the reservation, and fails, must not make it slower.
+// maxHelperFailsSeconds is how long a failover took at most when only a forced detach could prove
+// anything. A node that is asked to take the reservation, and fails, must not make it slower.
 const maxHelperFailsSeconds = 18.7
 
 // twoReplicas is the workload of a disk with two replicas; the node of one of them fails too.
-var twoReplicas = scenario.Workload{Name: "writer", MaxShares: 3, Replicas: 2}
+var twoReplicas = scenario.Workload{
+	Name:      "writer",
+	MaxShares: 3,
+	Replicas:  2,
+}
 
 // helperFault is a way in which the node fails that is asked to take the reservation.
 type helperFault struct {
@@ -32,20 +36,23 @@ type helperFault struct {
 }
 
 var helperFaults = []helperFault{
-	{"powerless", "loses its power too", false, func(ctx context.Context, e *scenario.Environment, node string) (func(context.Context) error, error) {
-		_, err := e.PowerOff(ctx, node)
-		return func(ctx context.Context) error {
-			_, err := e.PowerOn(ctx, node)
-			return err
-		}, err
-	}},
-	{"halted", "has a node plug-in that does not answer", true, func(ctx context.Context, e *scenario.Environment, node string) (func(context.Context) error, error) {
-		resume, err := e.Cluster.StopNodePlugin(ctx, node)
-		return func(context.Context) error { return resume() }, err
-	}},
-	{"cut_off", "does not reach the API server", true, func(ctx context.Context, e *scenario.Environment, node string) (func(context.Context) error, error) {
-		return e.Cluster.CutFromAPIServer(ctx, node)
-	}},
+	{"powerless", "loses its power too", false,
+		func(ctx context.Context, e *scenario.Environment, node string) (func(context.Context) error, error) {
+			_, err := e.PowerOff(ctx, node)
+			return func(ctx context.Context) error {
+				_, err := e.PowerOn(ctx, node)
+				return err
+			}, err
+		}},
+	{"halted", "has a node plug-in that does not answer", true,
+		func(ctx context.Context, e *scenario.Environment, node string) (func(context.Context) error, error) {
+			resume, err := e.Cluster.StopNodePlugin(ctx, node)
+			return func(context.Context) error { return resume() }, err
+		}},
+	{"cut_off", "does not reach the API server", true,
+		func(ctx context.Context, e *scenario.Environment, node string) (func(context.Context) error, error) {
+			return e.Cluster.CutFromAPIServer(ctx, node)
+		}},
 }
 
 // PowerCutHelper is the scenario node-power-cut-helper.
@@ -57,7 +64,8 @@ var PowerCutHelper = scenario.Scenario{
 	Run:     nodePowerCutHelper,
 }
 
-// nodePowerCutHelper is node-power-cut for a disk with two replicas, once for each of the faults of the node that is asked first.
+// nodePowerCutHelper is node-power-cut for a disk with two replicas, once for each of the faults of
+// the node that is asked first.
 func nodePowerCutHelper(ctx context.Context, e *scenario.Environment) error {
 	leads, err := e.Leader(ctx)
 	if err != nil {
@@ -91,9 +99,10 @@ func nodePowerCutHelper(ctx context.Context, e *scenario.Environment) error {
 	return endLoss(ctx, e, slowest)
 }
 
-// failHelper lets the pod's node lose its power and the node that is asked first fail, and judges the failover. All nodes are used again
-// when it returns.
-func failHelper(ctx context.Context, e *scenario.Environment, w scenario.Workload, v observer.Volume, fault helperFault) (scenario.Failover, error) {
+// failHelper lets the pod's node lose its power and the node that is asked first fail, and judges
+// the failover. All nodes are used again when it returns.
+func failHelper(ctx context.Context, e *scenario.Environment, w scenario.Workload, v observer.Volume,
+	fault helperFault) (scenario.Failover, error) {
 	f, err := e.LossOf(ctx, w, v)
 	if err != nil {
 		return f, err
@@ -103,7 +112,8 @@ func failHelper(ctx context.Context, e *scenario.Environment, w scenario.Workloa
 	if f.Fault, err = e.PowerOff(ctx, f.From); err != nil {
 		return f, err
 	}
-	e.Say(timeline.Node(helper), helper, helper+" "+fault.does, "it has a replica, and is the first to be asked to take the reservation")
+	e.Say(timeline.Node(helper), helper, helper+" "+fault.does,
+		"it has a replica, and is the first to be asked to take the reservation")
 	end, err := fault.begin(ctx, e, helper)
 	if end != nil {
 		e.RepairLater("end that "+helper+" "+fault.does, end)
@@ -124,7 +134,8 @@ func failHelper(ctx context.Context, e *scenario.Environment, w scenario.Workloa
 	return f, bringBack(ctx, e, f)
 }
 
-// awaitAsked begins to wait until a node is asked to take the reservation of the volume. asked ends that, and returns when it was; zero if it was not.
+// awaitAsked begins to wait until a node is asked to take the reservation of the volume. asked ends
+// that, and returns when it was; zero if it was not.
 func awaitAsked(ctx context.Context, e *scenario.Environment, helper string, v observer.Volume) (asked func() time.Time) {
 	ctx, cancel := context.WithCancel(ctx)
 	at := make(chan time.Time, 1)
@@ -154,16 +165,20 @@ func recordHelper(e *scenario.Environment, f scenario.Failover, fault helperFaul
 	by := observer.Text(e.View.AzVolume(f.Volume.Name), "status", "lastRelease", "proof", "preemption", "nodeName")
 	for name, value := range map[string]any{
 		"helper": helper, "asked": !asked.IsZero(), "proof": f.ProofKind, "fenced_by": by, "new_node": f.To,
-		"detect_seconds": scenario.Seconds(p.Detect), "fence_seconds": scenario.Seconds(p.Fence), "total_seconds": scenario.Seconds(p.Total),
+		"detect_seconds": scenario.Seconds(p.Detect), "fence_seconds": scenario.Seconds(p.Fence),
+		"total_seconds": scenario.Seconds(p.Total),
 	} {
 		e.Metric(name+"_"+fault.name, value)
 	}
 	if fault.asked {
-		e.Check(fmt.Sprintf("%s is asked first although it %s", helper, fault.does), asked.After(broken), "%s after the fault", timeline.Round(scenario.Between(broken, asked)))
+		e.Check(fmt.Sprintf("%s is asked first although it %s", helper, fault.does), asked.After(broken), "%s after the fault",
+			timeline.Round(scenario.Between(broken, asked)))
 	}
-	e.Check(fmt.Sprintf("while the helper %s, another proof counts", fault.does), by != helper && (f.ProofKind == observer.ProofDetached || f.ProofKind == observer.ProofPreempted && by != ""),
+	e.Check(fmt.Sprintf("while the helper %s, another proof counts", fault.does),
+		by != helper && (f.ProofKind == observer.ProofDetached || f.ProofKind == observer.ProofPreempted && by != ""),
 		"proof %q by %q after %s", f.ProofKind, by, timeline.Round(p.Fence))
-	e.Check(fmt.Sprintf("while the helper %s, the pod goes to the other replica", fault.does), f.OntoReplica && f.To != helper, "%s to %s", f.From, f.To)
+	e.Check(fmt.Sprintf("while the helper %s, the pod goes to the other replica", fault.does), f.OntoReplica && f.To != helper,
+		"%s to %s", f.From, f.To)
 	e.Bound(fmt.Sprintf("while the helper %s, the pod runs elsewhere after", fault.does), p.Total, maxHelperFailsSeconds)
 	e.CheckOrder(f)
 }

@@ -15,12 +15,15 @@ import (
 )
 
 const (
-	// notReadyTimeout bounds how long Kubernetes may take to call a node without a kubelet not Ready: 40 s and its own period.
+	// notReadyTimeout bounds how long Kubernetes may take to call a node without a kubelet not
+	// Ready: 40 s and its own period.
 	notReadyTimeout = 2 * time.Minute
-	// podProtects is for how long the volume is watched while the pod object is on the node that is not Ready: longer than the driver's grace.
+	// podProtects is for how long the volume is watched while the pod object is on the node that is
+	// not Ready: longer than the driver's grace.
 	podProtects = 25 * time.Second
-	// maxKubeletDeadSeconds is the driver's grace of 15 s, a forced detach, and the start of the pod. Where there are VolumeAttachments, Kubernetes waits
-	// for six minutes before it takes the volume from the node.
+	// maxKubeletDeadSeconds is the driver's grace of 15 s, a forced detach, and the start of the
+	// pod. Where there are VolumeAttachments, Kubernetes waits for six minutes before it takes the
+	// volume from the node.
 	maxKubeletDeadSeconds         = 45
 	maxKubeletDeadAttachedSeconds = 6*60 + 75
 	kubeletDeadTimeout            = 60 * time.Second
@@ -36,8 +39,9 @@ var KubeletDead = scenario.Scenario{
 	Run:     kubeletDead,
 }
 
-// kubeletDead halts the kubelet of a node whose machine, pods and node plug-in are well. Nothing unmounts the volume there, the heartbeat is fresh, and the report
-// says truthfully that the volume is staged. Then the pod is deleted by force.
+// kubeletDead halts the kubelet of a node whose machine, pods and node plug-in are well. Nothing
+// unmounts the volume there, the heartbeat is fresh, and the report says truthfully that the volume
+// is staged. Then the pod is deleted by force.
 func kubeletDead(ctx context.Context, e *scenario.Environment) error {
 	w := single
 	w.KeepTrying = true
@@ -72,8 +76,8 @@ func kubeletDead(ctx context.Context, e *scenario.Environment) error {
 
 func repairKubelet(node string) string { return "let the kubelet of " + node + " continue" }
 
-// loseKubelet halts the kubelet, waits until the Node is not Ready, and checks that the driver leaves the volume to the pod that is there. resume
-// lets the kubelet continue.
+// loseKubelet halts the kubelet, waits until the Node is not Ready, and checks that the driver
+// leaves the volume to the pod that is there. resume lets the kubelet continue.
 func loseKubelet(ctx context.Context, e *scenario.Environment, f scenario.Failover) (resume func() error, err error) {
 	e.Progress("halting the kubelet of %s; its pods and the node plug-in continue to run", f.From)
 	resume, err = e.Cluster.StopKubelet(ctx, f.From)
@@ -81,7 +85,8 @@ func loseKubelet(ctx context.Context, e *scenario.Environment, f scenario.Failov
 		return nil, err
 	}
 	e.RepairLater(repairKubelet(f.From), func(context.Context) error { return resume() })
-	stopped := e.Say(timeline.Node(f.From), f.From, "the kubelet is halted", "containerd, the pods and the driver's node plug-in continue to run")
+	stopped := e.Say(timeline.Node(f.From), f.From, "the kubelet is halted",
+		"containerd, the pods and the driver's node plug-in continue to run")
 	err = e.View.Await(ctx, notReadyTimeout, f.From+" is not Ready", func() bool {
 		node, err := e.View.Typed.Core().V1().Nodes().Lister().Get(f.From)
 		return err == nil && observer.NodeReady(node) != corev1.ConditionTrue
@@ -95,8 +100,13 @@ func loseKubelet(ctx context.Context, e *scenario.Environment, f scenario.Failov
 	if err := e.AwaitTime(ctx, notReady.Add(podProtects)); err != nil {
 		return nil, err
 	}
-	taken := observer.First(e.View.Observer.Marks(), stopped, observer.Milestone{Kind: observer.ReleaseProven, Node: f.From, Volume: f.Volume.Name})
-	e.Check("the volume stays with the pod while its object is there", taken.At.IsZero(), "the node was not Ready for %s", timeline.Round(podProtects))
+	taken := observer.First(e.View.Observer.Marks(), stopped, observer.Milestone{
+		Kind:   observer.ReleaseProven,
+		Node:   f.From,
+		Volume: f.Volume.Name,
+	})
+	e.Check("the volume stays with the pod while its object is there", taken.At.IsZero(), "the node was not Ready for %s",
+		timeline.Round(podProtects))
 	driver := e.View.DriverNode(f.From)
 	is := observer.Reachability(driver)
 	e.Check("the node plug-in lives, and the driver does not take the node for lost", is.Status == "True",
@@ -107,7 +117,8 @@ func loseKubelet(ctx context.Context, e *scenario.Environment, f scenario.Failov
 // deleteByForce deletes the pod's object alone, and returns when that was asked for.
 func deleteByForce(ctx context.Context, e *scenario.Environment, f scenario.Failover) (time.Time, error) {
 	e.Progress("deleting %s by force", f.Workload.Pod())
-	at := e.Say(timeline.Kubernetes, f.Workload.Name, "the pod is deleted by force", "its object is gone; its process on "+f.From+" continues to write")
+	at := e.Say(timeline.Kubernetes, f.Workload.Name, "the pod is deleted by force",
+		"its object is gone; its process on "+f.From+" continues to write")
 	err := e.Kube.CoreV1().Pods(e.Namespace).Delete(ctx, f.Workload.Pod(), metav1.DeleteOptions{
 		GracePeriodSeconds: ptr.To[int64](0), Preconditions: &metav1.Preconditions{UID: &f.Old},
 	})

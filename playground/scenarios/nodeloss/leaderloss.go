@@ -17,8 +17,8 @@ var PowerCutLeader = scenario.Scenario{
 	Run:     nodePowerCutLeader,
 }
 
-// nodePowerCutLeader is node-power-cut for the node on which the controller's leader runs too: another
-// controller has to take the lead before anything is done about the node.
+// nodePowerCutLeader is node-power-cut for the node on which the controller's leader runs too:
+// another controller has to take the lead before anything is done about the node.
 func nodePowerCutLeader(ctx context.Context, e *scenario.Environment) error {
 	f, err := beginLeaderLoss(ctx, e, single)
 	if err != nil {
@@ -32,7 +32,8 @@ func nodePowerCutLeader(ctx context.Context, e *scenario.Environment) error {
 		return err
 	}
 	e.Metric("controller_leader_node", leads.Node)
-	e.Check("the controller's leader is on the node that is going to be lost", leads.Node == f.From, "the leader is on %s, the pod on %s", leads.Node, f.From)
+	e.Check("the controller's leader is on the node that is going to be lost", leads.Node == f.From,
+		"the leader is on %s, the pod on %s", leads.Node, f.From)
 	return cutPower(ctx, e, f, func(f scenario.Failover) error { return checkNextLeader(ctx, e, f, leads) })
 }
 
@@ -54,7 +55,8 @@ func beginLeaderLoss(ctx context.Context, e *scenario.Environment, w scenario.Wo
 	return e.LossOf(ctx, w, volumes[0])
 }
 
-// checkNextLeader checks that another controller leads, and measures how long after the fault it took the lease.
+// checkNextLeader checks that another controller leads, and measures how long after the fault it
+// took the lease.
 func checkNextLeader(ctx context.Context, e *scenario.Environment, f scenario.Failover, before scenario.Leader) error {
 	next, err := e.Leader(ctx)
 	if err != nil {
@@ -63,7 +65,8 @@ func checkNextLeader(ctx context.Context, e *scenario.Environment, f scenario.Fa
 	took := max(next.Since.Sub(f.Fault), 0)
 	e.Metric("next_leader_node", next.Node)
 	e.Metric("next_leader_seconds", scenario.Seconds(took))
-	e.Check("another controller leads", next.Pod != before.Pod && next.Node != f.From, "%s on %s took the lease %s after the power cut; before that it was %s on %s",
+	e.Check("another controller leads", next.Pod != before.Pod && next.Node != f.From,
+		"%s on %s took the lease %s after the power cut; before that it was %s on %s",
 		next.Pod, next.Node, timeline.Round(took), before.Pod, before.Node)
 	return nil
 }

@@ -15,11 +15,12 @@ import (
 const (
 	// manyVolumes is how many pods, each with a volume of its own, are on the node that is lost.
 	manyVolumes = 10
-	// maxManySeconds bounds the time until the last of the pods runs, by reservations. With VolumeAttachments a kubelet mounts a volume only
-	// after its next report, every ten seconds.
+	// maxManySeconds bounds the time until the last of the pods runs, by reservations. With
+	// VolumeAttachments a kubelet mounts a volume only after its next report, every ten seconds.
 	maxManySeconds         = 14
 	maxManyAttachedSeconds = 24
-	// manyInterval is the time between two records of a pod: ten pods that write as fast as a single one usually does would load the machine.
+	// manyInterval is the time between two records of a pod: ten pods that write as fast as a
+	// single one usually does would load the machine.
 	manyInterval = 100 * time.Millisecond
 )
 
@@ -32,7 +33,8 @@ var PowerCutMany = scenario.Scenario{
 	Run:     nodePowerCutMany,
 }
 
-// nodePowerCutMany is node-power-cut for a node with many volumes. It measures until the last pod runs elsewhere.
+// nodePowerCutMany is node-power-cut for a node with many volumes. It measures until the last pod
+// runs elsewhere.
 func nodePowerCutMany(ctx context.Context, e *scenario.Environment) error {
 	workloads, losses, err := beginManyLosses(ctx, e)
 	if err != nil {
@@ -68,14 +70,20 @@ func nodePowerCutMany(ctx context.Context, e *scenario.Environment) error {
 }
 
 // beginManyLosses makes the workloads on a node without a controller and lets them write.
-func beginManyLosses(ctx context.Context, e *scenario.Environment) (workloads []scenario.Workload, losses []scenario.Failover, err error) {
+func beginManyLosses(ctx context.Context, e *scenario.Environment) (workloads []scenario.Workload, losses []scenario.Failover,
+	err error) {
 	nodes, avoid := e.View.Nodes(""), e.ControllerNodes()
 	i := slices.IndexFunc(nodes, func(node string) bool { return !slices.Contains(avoid, node) })
 	if i < 0 {
 		return nil, nil, fmt.Errorf("controllers run on all nodes (%q): bring the playground up with more", avoid)
 	}
 	for n := range manyVolumes {
-		workloads = append(workloads, scenario.Workload{Name: fmt.Sprintf("writer-%d", n+1), MaxShares: 2, Replicas: 1, Interval: manyInterval})
+		workloads = append(workloads, scenario.Workload{
+			Name:      fmt.Sprintf("writer-%d", n+1),
+			MaxShares: 2,
+			Replicas:  1,
+			Interval:  manyInterval,
+		})
 	}
 	e.Progress("making %d pods on %s that write to a disk with a replica each", manyVolumes, nodes[i])
 	volumes, err := e.StartOn(ctx, nodes[i], workloads...)
@@ -92,13 +100,15 @@ func beginManyLosses(ctx context.Context, e *scenario.Environment) (workloads []
 	return workloads, losses, nil
 }
 
-// recordManyLosses makes metrics and checks of the failovers of one node, and returns that of the pod that ran last.
+// recordManyLosses makes metrics and checks of the failovers of one node, and returns that of the
+// pod that ran last.
 func recordManyLosses(e *scenario.Environment, losses []scenario.Failover) scenario.Failover {
 	var totals, fences, unblocks []float64
 	wrong := []string{}
 	for _, f := range losses {
 		p := f.Phases(f.Fault)
-		totals, fences, unblocks = append(totals, scenario.Seconds(p.Total)), append(fences, scenario.Seconds(p.Fence)), append(unblocks, scenario.Seconds(p.Unblock))
+		totals, fences, unblocks = append(totals, scenario.Seconds(p.Total)), append(fences,
+			scenario.Seconds(p.Fence)), append(unblocks, scenario.Seconds(p.Unblock))
 		if f.ProofKind != f.ProofOfLoss() || !f.OntoReplica {
 			wrong = append(wrong, fmt.Sprintf("%s: proof %q, onto a replica %t", f.Workload.Name, f.ProofKind, f.OntoReplica))
 		}
@@ -111,7 +121,8 @@ func recordManyLosses(e *scenario.Environment, losses []scenario.Failover) scena
 	e.Metric("fence_seconds_all", fences)
 	e.Metric("unblock_seconds_all", unblocks)
 	e.Metric("fence_seconds_slowest", slices.Max(fences))
-	e.Check("each volume has the same proof, and each pod goes to the node with its replica", len(wrong) == 0, "%d of %d do not: %q", len(wrong), len(losses), wrong)
+	e.Check("each volume has the same proof, and each pod goes to the node with its replica", len(wrong) == 0,
+		"%d of %d do not: %q", len(wrong), len(losses), wrong)
 	e.Bound("the loss is known after", last.Phases(last.Fault).Detect, maxDetectSeconds)
 	most := float64(maxManySeconds)
 	if e.Report.Metrics["attach_required"] == true {

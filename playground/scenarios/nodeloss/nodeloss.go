@@ -22,7 +22,11 @@ const (
 const rebootPatience = 20 * time.Second
 
 // single is the workload of the scenarios in which one node is lost.
-var single = scenario.Workload{Name: "writer", MaxShares: 2, Replicas: 1}
+var single = scenario.Workload{
+	Name:      "writer",
+	MaxShares: 2,
+	Replicas:  1,
+}
 
 // beginLoss makes the workload on a node without the controller's leader and lets it
 // write.
@@ -41,7 +45,8 @@ func beginLoss(ctx context.Context, e *scenario.Environment, w scenario.Workload
 		return scenario.Failover{}, err
 	}
 	e.Metric("controller_leader_node", leads.Node)
-	e.Check("the controller's leader is on another node", leads.Node != f.From, "it is on %s; %s is going to be lost", leads.Node, f.From)
+	e.Check("the controller's leader is on another node", leads.Node != f.From, "it is on %s; %s is going to be lost", leads.Node,
+		f.From)
 	return f, nil
 }
 
@@ -123,8 +128,10 @@ func nodePowerCut(ctx context.Context, e *scenario.Environment) error {
 	return cutPower(ctx, e, f)
 }
 
-// cutPower cuts the power of the workload's node, judges the failover, also by what further checks there are, and gives the node its power back.
-func cutPower(ctx context.Context, e *scenario.Environment, f scenario.Failover, further ...func(scenario.Failover) error) (err error) {
+// cutPower cuts the power of the workload's node, judges the failover, also by what further checks
+// there are, and gives the node its power back.
+func cutPower(ctx context.Context, e *scenario.Environment, f scenario.Failover,
+	further ...func(scenario.Failover) error) (err error) {
 	e.Progress("cutting the power of %s", f.From)
 	if f.Fault, err = e.PowerOff(ctx, f.From); err != nil {
 		return err
@@ -138,7 +145,8 @@ func cutPower(ctx context.Context, e *scenario.Environment, f scenario.Failover,
 	e.Bound("the loss is known after", p.Detect, maxDetectSeconds)
 	e.Bound("the pod runs elsewhere after", p.Total, maxPowerCutSeconds)
 	marked := observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{Kind: observer.TaintedOut, Node: f.From})
-	e.Check("the node is not marked out of service, because its VM is not proved down", marked.At.IsZero(), "the VM is said to run")
+	e.Check("the node is not marked out of service, because its VM is not proved down", marked.At.IsZero(),
+		"the VM is said to run")
 	for _, check := range further {
 		if err := check(f); err != nil {
 			return err
@@ -202,7 +210,8 @@ func vmStopped(ctx context.Context, e *scenario.Environment) error {
 		return !observer.First(marks(), f.Fault, observer.Milestone{Kind: observer.TaintedOut, Node: f.From}).At.IsZero()
 	})
 	marked := observer.First(marks(), f.Fault, observer.Milestone{Kind: observer.TaintedOut, Node: f.From})
-	e.Check("the node is marked out of service while its VM is down", err == nil, "%s after the VM was down", timeline.Round(scenario.Between(f.Fault, marked.At)))
+	e.Check("the node is marked out of service while its VM is down", err == nil, "%s after the VM was down",
+		timeline.Round(scenario.Between(f.Fault, marked.At)))
 	e.Progress("starting the VM %s again", f.From)
 	on, err := e.StartVM(ctx, f.From)
 	if err != nil {
@@ -212,7 +221,8 @@ func vmStopped(ctx context.Context, e *scenario.Environment) error {
 		return err
 	}
 	unmarked := observer.First(marks(), on, observer.Milestone{Kind: observer.Untainted, Node: f.From})
-	e.Check("the mark is gone after the VM was started", !unmarked.At.IsZero(), "%s after the start was asked for", timeline.Round(scenario.Between(on, unmarked.At)))
+	e.Check("the mark is gone after the VM was started", !unmarked.At.IsZero(), "%s after the start was asked for",
+		timeline.Round(scenario.Between(on, unmarked.At)))
 	return endLoss(ctx, e, f)
 }
 
@@ -237,7 +247,11 @@ func nodeReboot(ctx context.Context, e *scenario.Environment) error {
 		return err
 	}
 	_ = e.View.Await(ctx, rebootPatience, "the failover has begun", func() bool {
-		return !observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{Kind: observer.FenceDecided, Node: f.From, Volume: f.Volume.Name}).At.IsZero()
+		return !observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{
+			Kind:   observer.FenceDecided,
+			Node:   f.From,
+			Volume: f.Volume.Name,
+		}).At.IsZero()
 	})
 	on, err := e.PowerOn(ctx, f.From)
 	if err != nil {

@@ -61,14 +61,16 @@ func nodePartition(ctx context.Context, e *scenario.Environment) error {
 	})
 }
 
-// endCutOff judges a failover in which the old pod was not stopped with its node: it lets the old pod try to write
-// for some time beside the new one, reads what came of that, ends the fault, and waits until the node has cleaned up
-// by itself.
-func endCutOff(ctx context.Context, e *scenario.Environment, f scenario.Failover, endFault func(context.Context) (time.Time, error)) error {
+// endCutOff judges a failover in which the old pod was not stopped with its node: it lets the old
+// pod try to write for some time beside the new one, reads what came of that, ends the fault, and
+// waits until the node has cleaned up by itself.
+func endCutOff(ctx context.Context, e *scenario.Environment, f scenario.Failover,
+	endFault func(context.Context) (time.Time, error)) error {
 	if err := e.AwaitTime(ctx, f.FirstWrite.Add(cutOffAfterwards)); err != nil {
 		return err
 	}
-	// The log is read before the fault ends: the kubelet deletes it as soon as it learns that the pod is gone.
+	// The log is read before the fault ends: the kubelet deletes it as soon as it learns that the
+	// pod is gone.
 	outcomes, err := oldOutcomes(ctx, e, f)
 	if err != nil {
 		return err
@@ -171,14 +173,20 @@ func recordOldWriter(e *scenario.Environment, f scenario.Failover, outcomes []re
 	}{{old.LastDurable, "last record of the pod that is cut off"}, {old.Failed, "writes fail"}} {
 		if !event.at.IsZero() {
 			e.Events.Add(timeline.Event{
-				At: event.at, Lane: timeline.Node(f.From), Kind: timeline.Workload, Source: "workload",
-				Step: event.step, Subject: f.Workload.Name, Detail: strings.TrimSpace("as the pod noted on its node " + old.Error),
+				At:      event.at,
+				Lane:    timeline.Node(f.From),
+				Kind:    timeline.Workload,
+				Source:  "workload",
+				Step:    event.step,
+				Subject: f.Workload.Name,
+				Detail:  strings.TrimSpace("as the pod noted on its node " + old.Error),
 			})
 		}
 	}
 }
 
-// cleanedUp waits until a node whose fault was over at the time on has unmounted the volume by itself and is used again.
+// cleanedUp waits until a node whose fault was over at the time on has unmounted the volume by
+// itself and is used again.
 func cleanedUp(ctx context.Context, e *scenario.Environment, f scenario.Failover, on time.Time) error {
 	const name = "the node has cleaned up"
 	if err := awaitCleanUp(ctx, e, f); err != nil {

@@ -20,10 +20,22 @@ func after(seconds float64) time.Time {
 func TestTheEndOfAWriterThatIsCutOffIsReadFromItsOutcomes(t *testing.T) {
 	t.Parallel()
 	durable := func(from, to float64, n int64) recorder.Outcome {
-		return recorder.Outcome{Durable: true, Attempts: n, From: after(from), Ended: after(from), To: after(to)}
+		return recorder.Outcome{
+			Durable:  true,
+			Attempts: n,
+			From:     after(from),
+			Ended:    after(from),
+			To:       after(to),
+		}
 	}
 	failed := func(from, to float64, n int64) recorder.Outcome {
-		return recorder.Outcome{Attempts: n, From: after(from), Ended: after(from + 0.1), To: after(to), Error: "EIO"}
+		return recorder.Outcome{
+			Attempts: n,
+			From:     after(from),
+			Ended:    after(from + 0.1),
+			To:       after(to),
+			Error:    "EIO",
+		}
 	}
 	for _, c := range []struct {
 		name     string
@@ -33,12 +45,26 @@ func TestTheEndOfAWriterThatIsCutOffIsReadFromItsOutcomes(t *testing.T) {
 		stopped  bool
 	}{
 		{
-			"its writes fail before the new one begins", []recorder.Outcome{durable(-2, -1, 80), durable(-1, 1, 160), durable(1, 9, 640), failed(9, 9.1, 1), failed(9.2, 20, 900)}, 12,
-			oldWriter{LastDurable: after(9), Failed: after(9.1), Error: "EIO", Attempts: 901, WhileCut: 800}, true,
+			"its writes fail before the new one begins",
+			[]recorder.Outcome{durable(-2, -1, 80), durable(-1, 1, 160), durable(1, 9, 640), failed(9, 9.1, 1),
+				failed(9.2, 20, 900)}, 12,
+			oldWriter{
+				LastDurable: after(9),
+				Failed:      after(9.1),
+				Error:       "EIO",
+				Attempts:    901,
+				WhileCut:    800,
+			}, true,
 		},
 		{
 			"it fails too late", []recorder.Outcome{durable(0, 9, 640), failed(9, 20, 900)}, 8,
-			oldWriter{LastDurable: after(9), Failed: after(9.1), Error: "EIO", Attempts: 900, WhileCut: 640}, false,
+			oldWriter{
+				LastDurable: after(9),
+				Failed:      after(9.1),
+				Error:       "EIO",
+				Attempts:    900,
+				WhileCut:    640,
+			}, false,
 		},
 		{
 			"it never fails", []recorder.Outcome{durable(0, 9, 640)}, 12,

@@ -53,19 +53,22 @@ func nodePowerCutStock(ctx context.Context, e *scenario.Environment) error {
 		e.Metric("total_seconds", scenario.Seconds(f.Took()))
 		e.Metric("new_node", f.To)
 	}
-	e.Check("it was measured how long Kubernetes takes, or waited for it long enough", !f.Running.IsZero() || gaveUp, "%s", outcome)
+	e.Check("it was measured how long Kubernetes takes, or waited for it long enough", !f.Running.IsZero() || gaveUp, "%s",
+		outcome)
 	e.Check("the driver took no part in it", f.Decided.IsZero(), "no volume was taken from a lost node")
 	if err := endStock(ctx, e, f, restore); err != nil {
 		return err
 	}
-	e.Report.Summary = fmt.Sprintf("With the driver's failover switched off %s was lost, and %s. %s", f.From, outcome, e.Report.Summary)
+	e.Report.Summary = fmt.Sprintf("With the driver's failover switched off %s was lost, and %s. %s", f.From, outcome,
+		e.Report.Summary)
 	return nil
 }
 
 // withoutFailover switches the driver's failover off; what it returns switches it on.
 func withoutFailover(ctx context.Context, e *scenario.Environment) (restore func(context.Context) error, err error) {
 	e.Progress("switching the driver's failover off")
-	restore, err = e.Cluster.ChangeDriver(ctx, map[string]any{"controller": map[string]any{"failover": map[string]any{"enabled": false}}})
+	restore, err = e.Cluster.ChangeDriver(ctx,
+		map[string]any{"controller": map[string]any{"failover": map[string]any{"enabled": false}}})
 	if restore != nil {
 		e.RepairLater("switch the driver's failover on again", restore)
 	}

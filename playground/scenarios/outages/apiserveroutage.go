@@ -38,7 +38,12 @@ func apiServerOutage(ctx context.Context, e *scenario.Environment) error {
 		return errors.New("api-server-outage needs two zones of at least two nodes each: bring the playground up with 4 nodes or more")
 	}
 	workloads := []scenario.Workload{
-		{Name: "writer-1", MaxShares: 2, Replicas: 1, Zone: zones[0]}, {Name: "writer-2", MaxShares: 2, Replicas: 1, Zone: zones[1]},
+		{
+			Name:      "writer-1",
+			MaxShares: 2,
+			Replicas:  1,
+			Zone:      zones[0],
+		}, {Name: "writer-2", MaxShares: 2, Replicas: 1, Zone: zones[1]},
 	}
 	e.Progress("making two pods that write, in different zones")
 	volumes, err := e.Start(ctx, workloads...)
@@ -103,14 +108,16 @@ func awaitAnswer(ctx context.Context, e *scenario.Environment) error {
 }
 
 // moveAfterOutage shows that the driver does its work again, and judges the records.
-func moveAfterOutage(ctx context.Context, e *scenario.Environment, workloads []scenario.Workload, volumes []observer.Volume, began time.Time) error {
+func moveAfterOutage(ctx context.Context, e *scenario.Environment, workloads []scenario.Workload, volumes []observer.Volume,
+	began time.Time) error {
 	e.Progress("moving a pod, to see that the driver does its work again")
 	m, err := e.Move(ctx, workloads[0], volumes[0])
 	if err != nil {
 		return err
 	}
 	e.Metric("move_afterwards_seconds", scenario.Seconds(m.Took()))
-	e.Check("a pod can be moved afterwards, to the node with the replica", m.OntoReplica, "%s to %s in %s", m.From, m.To, timeline.Round(m.Took()))
+	e.Check("a pod can be moved afterwards, to the node with the replica", m.OntoReplica, "%s to %s in %s", m.From, m.To,
+		timeline.Round(m.Took()))
 	if err := e.JudgeAll(ctx, workloads...); err != nil {
 		return err
 	}

@@ -49,8 +49,8 @@ type crashRound struct {
 // after is the time from the new leader's lease to the pod Running; 0 if it ran before.
 func (r crashRound) after() time.Duration { return max(scenario.Between(r.TookOver, r.Running), 0) }
 
-// driver is the part of after that is not the kubelet's wait for its own next report of the volumes that it uses. It makes one
-// every ten seconds, and how long it waits is chance.
+// driver is the part of after that is not the kubelet's wait for its own next report of the volumes
+// that it uses. It makes one every ten seconds, and how long it waits is chance.
 func (r crashRound) driver() time.Duration { return max(r.after()-r.KubeletWait(), 0) }
 
 // ControllerCrash is the scenario controller-crash.
@@ -117,11 +117,23 @@ func reserveControllers(ctx context.Context, e *scenario.Environment) ([]seat, e
 		for _, zone := range zones[:2] {
 			nodes := e.View.Nodes(zone)
 			kept = append(kept, nodes[len(nodes)-1])
-			seats = append(seats, seat{workload: scenario.Workload{Name: "writer-" + zone, MaxShares: 2, Replicas: 1, Zone: zone, NoReservations: true}})
+			seats = append(seats, seat{workload: scenario.Workload{
+				Name:           "writer-" + zone,
+				MaxShares:      2,
+				Replicas:       1,
+				Zone:           zone,
+				NoReservations: true,
+			}})
 		}
 	} else {
 		kept = e.View.Nodes(zones[1])
-		seats = append(seats, seat{workload: scenario.Workload{Name: "writer-" + zones[0], MaxShares: 2, Replicas: 1, Zone: zones[0], NoReservations: true}})
+		seats = append(seats, seat{workload: scenario.Workload{
+			Name:           "writer-" + zones[0],
+			MaxShares:      2,
+			Replicas:       1,
+			Zone:           zones[0],
+			NoReservations: true,
+		}})
 	}
 	e.Metric("controller_nodes", strings.Join(kept, ", "))
 	release := func(ctx context.Context) error {
@@ -272,7 +284,8 @@ func crashAt(ctx context.Context, e *scenario.Environment, c *controllers, s *se
 
 // endRound measures, judges the records, and puts a new controller into the place of the
 // one that died, so that the kubelet's back-off does not add up.
-func endRound(ctx context.Context, e *scenario.Environment, c *controllers, s *seat, r *crashRound, leads string, died bool) error {
+func endRound(ctx context.Context, e *scenario.Environment, c *controllers, s *seat, r *crashRound, leads string,
+	died bool) error {
 	if died {
 		// The kubelet reports the death later; the lease shows when the leader ended.
 		err := e.View.Await(ctx, scenario.SetUpTimeout, "another leader takes the lease", func() bool {
@@ -316,10 +329,19 @@ func recordRounds(e *scenario.Environment, rounds []crashRound) {
 		e.Metric("after_new_leader_seconds_"+r.Point, after)
 		e.Metric("kubelet_wait_seconds_"+r.Point, scenario.Seconds(r.KubeletWait()))
 		e.Metric("total_seconds_"+r.Point, scenario.Seconds(r.Took()))
-		comparison.Groups = append(comparison.Groups, timeline.Group{Title: r.Point, Seconds: []float64{after}, Good: r.driver().Seconds() <= maxAfterTakeoverSeconds})
-		ends := !r.Killed.IsZero() && r.driver().Seconds() <= maxAfterTakeoverSeconds && r.Lost == 0 && r.Foreign == 0 && !r.Proven.IsZero()
-		e.Check("killed at "+r.Point, ends, "died %t; the next leader (%s) had the lease %s after the power cut; the pod ran on %s %s later, of which %s were the kubelet's wait; by the proof %s; %d records lost, %d foreign",
-			!r.Killed.IsZero(), map[bool]string{true: "the same pod's next process", false: "the other pod"}[r.Same], timeline.Round(scenario.Between(r.Fault, r.TookOver)),
+		comparison.Groups = append(comparison.Groups, timeline.Group{
+			Title:   r.Point,
+			Seconds: []float64{after},
+			Good:    r.driver().Seconds() <= maxAfterTakeoverSeconds,
+		})
+		ends := !r.Killed.IsZero() && r.driver().Seconds() <= maxAfterTakeoverSeconds && r.Lost == 0 && r.Foreign == 0 &&
+			!r.Proven.IsZero()
+		e.Check("killed at "+r.Point, ends,
+			"died %t; the next leader (%s) had the lease %s after the power cut; the pod ran on %s %s later, of which %s were the kubelet's wait; by the proof %s; %d records lost, %d foreign",
+			!r.Killed.IsZero(), map[bool]string{
+				true:  "the same pod's next process",
+				false: "the other pod",
+			}[r.Same], timeline.Round(scenario.Between(r.Fault, r.TookOver)),
 			r.To, timeline.Round(r.after()), timeline.Round(r.KubeletWait()), r.ProofKind, r.Lost, r.Foreign)
 	}
 	e.Metric("points", len(rounds))
@@ -350,7 +372,8 @@ func endCrashes(ctx context.Context, e *scenario.Environment, seats []seat, roun
 	}
 	if len(rounds) > 0 {
 		slowest := slices.MaxFunc(rounds, func(a, b crashRound) int { return int(a.after() - b.after()) })
-		e.Report.Figures = append(e.Report.Figures, slowest.Figure("The slowest: killed at "+slowest.Point, e.During(slowest.Failover)))
+		e.Report.Figures = append(e.Report.Figures,
+			slowest.Figure("The slowest: killed at "+slowest.Point, e.During(slowest.Failover)))
 	}
 	e.Report.Notes = []string{
 		"A point is one line of the controller's code, in a build with the tag crashpoints. The process that leads, and whose sidecar asks it to attach, dies there as by SIGKILL.",

@@ -30,7 +30,8 @@ type controllers struct{ env *scenario.Environment }
 // attach says whether the controllers have an attacher beside them.
 func (c *controllers) attach() bool {
 	return slices.ContainsFunc(c.env.View.Controllers(), func(pod *corev1.Pod) bool {
-		return slices.ContainsFunc(pod.Spec.Containers, func(container corev1.Container) bool { return container.Name == attacher })
+		return slices.ContainsFunc(pod.Spec.Containers,
+			func(container corev1.Container) bool { return container.Name == attacher })
 	})
 }
 
@@ -67,7 +68,8 @@ func (c *controllers) settle(ctx context.Context) (string, error) {
 
 // remove deletes a controller's pod at once, if it is there; another takes its place.
 func (c *controllers) remove(ctx context.Context, pod string) error {
-	err := c.env.Kube.CoreV1().Pods(observer.DriverNamespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
+	err := c.env.Kube.CoreV1().Pods(observer.DriverNamespace).Delete(ctx, pod,
+		metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})
 	if err != nil {
 		return fmt.Errorf("delete the controller %s: %w", pod, err)
 	}
@@ -79,7 +81,8 @@ func (c *controllers) remove(ctx context.Context, pod string) error {
 func (c *controllers) give(ctx context.Context, lease, pod string) error {
 	now := metav1.NewMicroTime(c.env.Clock.Now()).UTC().Format(metav1.RFC3339Micro)
 	patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q,"renewTime":%q}}`, pod, now)
-	if _, err := c.env.Kube.CoordinationV1().Leases(observer.DriverNamespace).Patch(ctx, lease, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := c.env.Kube.CoordinationV1().Leases(observer.DriverNamespace).Patch(ctx, lease, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("hand over the lease %s: %w", lease, err)
 	}
 	return nil

@@ -114,10 +114,15 @@ func alarmNodes(ctx context.Context, e *scenario.Environment) ([]string, error) 
 }
 
 // startOneOnEach makes one workload on each of the nodes.
-func startOneOnEach(ctx context.Context, e *scenario.Environment, nodes []string) ([]scenario.Workload, []observer.Volume, error) {
+func startOneOnEach(ctx context.Context, e *scenario.Environment, nodes []string) ([]scenario.Workload, []observer.Volume,
+	error) {
 	var workloads []scenario.Workload
 	for i, node := range nodes {
-		w := scenario.Workload{Name: fmt.Sprintf("writer-%d", i+1), MaxShares: 2, Replicas: 1}
+		w := scenario.Workload{
+			Name:      fmt.Sprintf("writer-%d", i+1),
+			MaxShares: 2,
+			Replicas:  1,
+		}
 		if err := e.CreateOn(ctx, node, w); err != nil {
 			return nil, nil, err
 		}
@@ -159,7 +164,8 @@ func judgeGuard(ctx context.Context, e *scenario.Environment, cut []string, bega
 	}
 	e.Metric("guard_active", active)
 	e.Check("the metric of the leader says so", active == 1, "%s is %g", guardMetric, active)
-	events, err := e.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reasonHeldBack})
+	events, err := e.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "reason=" + reasonHeldBack})
 	if err != nil {
 		return fmt.Errorf("list the events of the guard: %w", err)
 	}
@@ -178,7 +184,8 @@ func judgeGuard(ctx context.Context, e *scenario.Environment, cut []string, bega
 // awaitCalm blocks until Kubernetes and the driver report the nodes as healthy.
 func awaitCalm(ctx context.Context, e *scenario.Environment, cut []string, healed time.Time) error {
 	for _, node := range cut {
-		if err := e.View.Await(ctx, scenario.BackTimeout, node+" is back", func() bool { return e.View.IsBack(node, healed) }); err != nil {
+		if err := e.View.Await(ctx, scenario.BackTimeout, node+" is back",
+			func() bool { return e.View.IsBack(node, healed) }); err != nil {
 			return fmt.Errorf("%w: it is %s", err, e.View.DescribeNode(node))
 		}
 	}
@@ -188,11 +195,13 @@ func awaitCalm(ctx context.Context, e *scenario.Environment, cut []string, heale
 	if err != nil {
 		return err
 	}
-	e.Check("all is well again after the network is", active == 0, "reachable %s after it was connected; %s is %g", timeline.Round(calm), guardMetric, active)
+	e.Check("all is well again after the network is", active == 0, "reachable %s after it was connected; %s is %g",
+		timeline.Round(calm), guardMetric, active)
 	return nil
 }
 
-func endAlarm(ctx context.Context, e *scenario.Environment, workloads []scenario.Workload, volumes []observer.Volume, cut []string, began time.Time) error {
+func endAlarm(ctx context.Context, e *scenario.Environment, workloads []scenario.Workload, volumes []observer.Volume,
+	cut []string, began time.Time) error {
 	for i, w := range workloads {
 		if err := e.AwaitReplicas(ctx, w, volumes[i]); err != nil {
 			return err

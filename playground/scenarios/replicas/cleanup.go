@@ -35,18 +35,23 @@ var CleanUp = scenario.Scenario{
 }
 
 // cleanUp releases a volume and measures how long its replicas stay attached, while the
-// controller's leader ends in between. Then it releases the PersistentVolume, and the replicas must be
-// detached at once.
+// controller's leader ends in between. Then it releases the PersistentVolume, and the replicas must
+// be detached at once.
 func cleanUp(ctx context.Context, e *scenario.Environment) error {
 	e.Progress("setting the driver's clean-up delay to %s", cleanUpDelay)
-	restore, err := e.Cluster.ChangeDriver(ctx, map[string]any{"controller": map[string]any{"cleanUpDelay": cleanUpDelay.String()}})
+	restore, err := e.Cluster.ChangeDriver(ctx,
+		map[string]any{"controller": map[string]any{"cleanUpDelay": cleanUpDelay.String()}})
 	if restore != nil {
 		e.RepairLater("set the driver's clean-up delay back", restore)
 	}
 	if err != nil {
 		return err
 	}
-	w := scenario.Workload{Name: "writer", MaxShares: 2, Replicas: 1}
+	w := scenario.Workload{
+		Name:      "writer",
+		MaxShares: 2,
+		Replicas:  1,
+	}
 	e.Progress("making a pod that writes to a disk with a replica")
 	volumes, err := e.Start(ctx, w)
 	if err != nil {
@@ -78,7 +83,8 @@ func cleanUp(ctx context.Context, e *scenario.Environment) error {
 	}
 	metric := func(name string) any { return e.Report.Metrics[name] }
 	e.Report.Summary = fmt.Sprintf("With a clean-up delay of %s the replicas of a released volume were detached %v s after the release, although the controller's leader ended in between; and %v s after their PersistentVolume was released. %s",
-		timeline.Round(cleanUpDelay), metric("clean_up_after_seconds"), metric("clean_up_after_pv_release_seconds"), e.RecordsLost())
+		timeline.Round(cleanUpDelay), metric("clean_up_after_seconds"), metric("clean_up_after_pv_release_seconds"),
+		e.RecordsLost())
 	return nil
 }
 
@@ -110,7 +116,8 @@ func measureDelay(ctx context.Context, e *scenario.Environment, w scenario.Workl
 	e.Metric("clean_up_delay_seconds", scenario.Seconds(cleanUpDelay))
 	e.Metric("clean_up_after_seconds", scenario.Seconds(after))
 	e.Metric("detached_after_seconds", scenario.Seconds(gone.Sub(released)))
-	e.Check("they are detached after the delay, and not before", after >= cleanUpDelay-time.Second && after <= cleanUpDelay+cleanUpLate,
+	e.Check("they are detached after the delay, and not before",
+		after >= cleanUpDelay-time.Second && after <= cleanUpDelay+cleanUpLate,
 		"begun %s after the recorded release, done after %s", timeline.Round(after), timeline.Round(gone.Sub(released)))
 	e.Report.Figures = append(e.Report.Figures, e.WholeFigure("From the release to the clean-up", released, gone))
 	return nil
@@ -182,14 +189,17 @@ func measureAtOnce(ctx context.Context, e *scenario.Environment, w scenario.Work
 	}
 	after := max(begun.Sub(released), 0)
 	e.Metric("clean_up_after_pv_release_seconds", scenario.Seconds(after))
-	e.Check("they are detached at once when the PersistentVolume is released", after <= cleanUpLate, "begun %s after, done after %s", timeline.Round(after), timeline.Round(gone.Sub(released)))
-	e.Report.Figures = append(e.Report.Figures, e.WholeFigure("From the release of the PersistentVolume to the clean-up", released, gone))
+	e.Check("they are detached at once when the PersistentVolume is released", after <= cleanUpLate,
+		"begun %s after, done after %s", timeline.Round(after), timeline.Round(gone.Sub(released)))
+	e.Report.Figures = append(e.Report.Figures,
+		e.WholeFigure("From the release of the PersistentVolume to the clean-up", released, gone))
 	return nil
 }
 
 func setReclaim(ctx context.Context, e *scenario.Environment, pv string, policy corev1.PersistentVolumeReclaimPolicy) error {
 	patch := fmt.Appendf(nil, `{"spec":{"persistentVolumeReclaimPolicy":%q}}`, policy)
-	if _, err := e.Kube.CoreV1().PersistentVolumes().Patch(ctx, pv, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := e.Kube.CoreV1().PersistentVolumes().Patch(ctx, pv, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("set the reclaim policy of %s: %w", pv, err)
 	}
 	return nil
@@ -198,7 +208,8 @@ func setReclaim(ctx context.Context, e *scenario.Environment, pv string, policy 
 // scale sets the number of the workload's pods, 0 or 1.
 func scale(ctx context.Context, e *scenario.Environment, w scenario.Workload, pods int) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, pods)
-	if _, err := e.Kube.AppsV1().StatefulSets(e.Namespace).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := e.Kube.AppsV1().StatefulSets(e.Namespace).Patch(ctx, w.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("scale %s to %d: %w", w.Name, pods, err)
 	}
 	return nil

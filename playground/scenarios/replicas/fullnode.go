@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// maxElsewhereSeconds covers the count of the disks at Azure after the first refusal (30 s), the period of the
-	// kubelet's next count (60 s), the longest pause between two calls (30 s), and a move to another node.
+	// maxElsewhereSeconds covers the count of the disks at Azure after the first refusal (30 s),
+	// the period of the kubelet's next count (60 s), the longest pause between two calls (30 s),
+	// and a move to another node.
 	maxElsewhereSeconds = 180
 	rejected            = "VolumeAttachmentLimitExceeded"
 )
@@ -27,8 +28,8 @@ var FullNode = scenario.Scenario{
 	Run:     fullNode,
 }
 
-// fullNode attaches disks to a VM that the driver does not know of, until none fits, and places a pod there before
-// anything has counted them. The pod must run elsewhere without a person.
+// fullNode attaches disks to a VM that the driver does not know of, until none fits, and places a
+// pod there before anything has counted them. The pod must run elsewhere without a person.
 func fullNode(ctx context.Context, e *scenario.Environment) error {
 	full := e.View.Nodes("")[0]
 	slots := e.View.Slots(full)
@@ -73,9 +74,11 @@ func fullNode(ctx context.Context, e *scenario.Environment) error {
 	e.Metric("slots", slots)
 	e.Metric("elsewhere_seconds", scenario.Seconds(took))
 	e.Check("the pod was placed on the full node", first.Spec.NodeName == full, "on %s", first.Spec.NodeName)
-	e.Check("it failed there with the kubelet's reason", first.Status.Phase == corev1.PodFailed && first.Status.Reason == rejected,
+	e.Check("it failed there with the kubelet's reason",
+		first.Status.Phase == corev1.PodFailed && first.Status.Reason == rejected,
 		"it is %s, with the reason %q: %s", first.Status.Phase, first.Status.Reason, first.Status.Message)
-	e.Check("its successor runs on another node", last.UID != first.UID && last.Spec.NodeName != full, "it runs on %s", last.Spec.NodeName)
+	e.Check("its successor runs on another node", last.UID != first.UID && last.Spec.NodeName != full, "it runs on %s",
+		last.Spec.NodeName)
 	e.Bound("the pod runs elsewhere", took, maxElsewhereSeconds)
 	if err := e.AwaitRecords(ctx, scenario.RecordsBeforeFault, w); err != nil {
 		return err

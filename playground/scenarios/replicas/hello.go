@@ -22,7 +22,11 @@ var Hello = scenario.Scenario{
 // hello is the smallest scenario: one workload, one move. It is quick with azuresim's
 // latency profile "fast", and judges no duration.
 func hello(ctx context.Context, e *scenario.Environment) error {
-	w := scenario.Workload{Name: "hello", MaxShares: 2, Replicas: 1}
+	w := scenario.Workload{
+		Name:      "hello",
+		MaxShares: 2,
+		Replicas:  1,
+	}
 	e.Progress("making a pod that writes to a disk with a replica")
 	volumes, err := e.Start(ctx, w)
 	if err != nil {

@@ -46,7 +46,11 @@ func nodeDrain(ctx context.Context, e *scenario.Environment) error {
 	var workloads []scenario.Workload
 	for i := range drainedVolumes {
 		workloads = append(workloads, scenario.Workload{
-			Name: fmt.Sprintf("writer-%02d", i+1), MaxShares: 2, Replicas: 1, Zone: zone, Interval: 100 * time.Millisecond,
+			Name:      fmt.Sprintf("writer-%02d", i+1),
+			MaxShares: 2,
+			Replicas:  1,
+			Zone:      zone,
+			Interval:  100 * time.Millisecond,
 		})
 	}
 	e.Progress("making %d pods that write on %s, each to a disk with a replica", drainedVolumes, node)
@@ -89,14 +93,20 @@ func drainTarget(ctx context.Context, e *scenario.Environment) (node, zone strin
 }
 
 // drain drains the node and returns when all workloads run elsewhere.
-func drain(ctx context.Context, e *scenario.Environment, node string, workloads []scenario.Workload, volumes []observer.Volume) ([]scenario.Move, error) {
+func drain(ctx context.Context, e *scenario.Environment, node string, workloads []scenario.Workload,
+	volumes []observer.Volume) ([]scenario.Move, error) {
 	var moves []scenario.Move
 	for i, w := range workloads {
 		pod := e.View.Pod(w.Pod())
 		if pod == nil || pod.Spec.NodeName != node {
 			return nil, fmt.Errorf("pod %s is not on %s", w.Pod(), node)
 		}
-		moves = append(moves, scenario.Move{Workload: w, Volume: volumes[i], From: node, Machines: e.View.Nodes(w.Zone)})
+		moves = append(moves, scenario.Move{
+			Workload: w,
+			Volume:   volumes[i],
+			From:     node,
+			Machines: e.View.Nodes(w.Zone),
+		})
 	}
 	held := map[string]map[string]observer.Attachment{}
 	old := map[string]*corev1.Pod{}

@@ -39,8 +39,17 @@ func plannedMove(ctx context.Context, e *scenario.Environment) error {
 	if len(zones) < 2 {
 		return errors.New("planned-move needs two zones of at least two nodes each: bring the playground up with 4 nodes or more")
 	}
-	replicated := scenario.Workload{Name: "replicated", MaxShares: 2, Replicas: 1, Zone: zones[0]}
-	unreplicated := scenario.Workload{Name: "unreplicated", MaxShares: 1, Zone: zones[1]}
+	replicated := scenario.Workload{
+		Name:      "replicated",
+		MaxShares: 2,
+		Replicas:  1,
+		Zone:      zones[0],
+	}
+	unreplicated := scenario.Workload{
+		Name:      "unreplicated",
+		MaxShares: 1,
+		Zone:      zones[1],
+	}
 	e.Progress("making two pods that write: one on a disk with a replica, one on a disk without")
 	volumes, err := e.Start(ctx, replicated, unreplicated)
 	if err != nil {
@@ -76,7 +85,8 @@ func plannedMove(ctx context.Context, e *scenario.Environment) error {
 	return nil
 }
 
-func moveTimes(ctx context.Context, e *scenario.Environment, w scenario.Workload, v observer.Volume, times int) ([]scenario.Move, error) {
+func moveTimes(ctx context.Context, e *scenario.Environment, w scenario.Workload, v observer.Volume, times int) ([]scenario.Move,
+	error) {
 	var moves []scenario.Move
 	for i := range times {
 		if pod := e.View.Pod(w.Pod()); pod != nil {
@@ -130,10 +140,12 @@ func recordMoves(e *scenario.Environment, with, without scenario.Series) {
 		"median %.2f s of %s", fast, list(with.Seconds))
 	e.Check("it takes at most half of a move without", fast <= slow/2,
 		"%.2f s against %.2f s: %.1f times as fast", fast, slow, slow/fast)
-	e.Check(fmt.Sprintf("the driver's share of it is at most %.1f s", maxDriverShareSeconds), share <= maxDriverShareSeconds && share > 0,
+	e.Check(fmt.Sprintf("the driver's share of it is at most %.1f s", maxDriverShareSeconds),
+		share <= maxDriverShareSeconds && share > 0,
 		"median %.3f s of %s in Unpublish, Publish and Stage", share, list(with.DriverSeconds))
 	e.Check("nothing is written to Azure during it", with.TotalAzureWrites() == 0,
-		"%d writes in %d moves; %d in the %d moves without a replica", with.TotalAzureWrites(), len(with.Moves), without.TotalAzureWrites(), len(without.Moves))
+		"%d writes in %d moves; %d in the %d moves without a replica", with.TotalAzureWrites(), len(with.Moves),
+		without.TotalAzureWrites(), len(without.Moves))
 	onto := 0
 	for _, m := range with.Moves {
 		if m.OntoReplica {
@@ -168,7 +180,8 @@ func draw(e *scenario.Environment, with, without scenario.Series) {
 	}{{"with a replica", with}, {"without a replica", without}} {
 		typical := kind.series.Typical()
 		for i, m := range kind.series.Moves {
-			figure := m.Figure(fmt.Sprintf("Move %d of %d %s", i+1, len(kind.series.Moves), kind.title), e.EventsOf(m), i == typical)
+			figure := m.Figure(fmt.Sprintf("Move %d of %d %s", i+1, len(kind.series.Moves), kind.title), e.EventsOf(m),
+				i == typical)
 			if i == typical {
 				headlines = append(headlines, figure)
 			} else {
@@ -192,7 +205,8 @@ func summarize(e *scenario.Environment, with, without scenario.Series) {
 	e.Report.Summary = fmt.Sprintf(
 		"A pod that writes to a disk was moved to another node %d times. With a replica of the disk attached to another node it ran again after %.1f s, of which the driver took %.2f s; Azure was asked for %s. "+
 			"Without a replica, when the disk has to be detached and attached again, it took %.1f s. %s",
-		len(with.Moves)+len(without.Moves), fast, timeline.Median(with.DriverSeconds), changes(with.TotalAzureWrites()), slow, e.RecordsLost())
+		len(with.Moves)+len(without.Moves), fast, timeline.Median(with.DriverSeconds), changes(with.TotalAzureWrites()), slow,
+		e.RecordsLost())
 }
 
 func changes(n int) string {

@@ -10,7 +10,11 @@ import (
 func movesOf(seconds ...float64) scenario.Series {
 	s := scenario.Series{Seconds: seconds, AzureWrites: make([]int, len(seconds))}
 	for range seconds {
-		s.Moves = append(s.Moves, scenario.Move{From: "node-1", To: "node-3", OntoReplica: true})
+		s.Moves = append(s.Moves, scenario.Move{
+			From:        "node-1",
+			To:          "node-3",
+			OntoReplica: true,
+		})
 		s.DriverSeconds = append(s.DriverSeconds, 0.2)
 	}
 	return s
@@ -28,13 +32,20 @@ func TestTheMeasuresOfPlannedMoveAreHeldToTheirBounds(t *testing.T) {
 		change func(with, without *scenario.Series)
 		passed bool
 	}{
-		"within all bounds":                    {func(_, _ *scenario.Series) {}, true},
-		"a replicated move takes too long":     {func(with, without *scenario.Series) { *with, *without = movesOf(10.1), movesOf(30) }, false},
-		"it is not twice as fast":              {func(_, without *scenario.Series) { *without = movesOf(15) }, false},
-		"the driver takes too long":            {func(with, _ *scenario.Series) { with.DriverSeconds = []float64{0.2, 0.51, 0.6} }, false},
-		"a driver share of 0 was not measured": {func(with, _ *scenario.Series) { with.DriverSeconds = []float64{0, 0, 0} }, false},
-		"one write to Azure":                   {func(with, _ *scenario.Series) { with.AzureWrites[1] = 1 }, false},
-		"a move to a node without a replica":   {func(with, _ *scenario.Series) { with.Moves[0].OntoReplica = false }, false},
+		"within all bounds": {func(_, _ *scenario.Series) {}, true},
+		"a replicated move takes too long": {func(with, without *scenario.Series) {
+			*with, *without = movesOf(10.1), movesOf(
+				30)
+		}, false},
+		"it is not twice as fast": {func(_, without *scenario.Series) { *without = movesOf(15) }, false},
+		"the driver takes too long": {func(with, _ *scenario.Series) {
+			with.DriverSeconds = []float64{0.2, 0.51,
+				0.6}
+		}, false},
+		"a driver share of 0 was not measured": {func(with, _ *scenario.Series) { with.DriverSeconds = []float64{0, 0, 0} },
+			false},
+		"one write to Azure":                 {func(with, _ *scenario.Series) { with.AzureWrites[1] = 1 }, false},
+		"a move to a node without a replica": {func(with, _ *scenario.Series) { with.Moves[0].OntoReplica = false }, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -54,7 +54,11 @@ func slotPressure(ctx context.Context, e *scenario.Environment) error {
 	var workloads []scenario.Workload
 	for i := range slots - reservedSlots {
 		workloads = append(workloads, scenario.Workload{
-			Name: fmt.Sprintf("resident-%02d", i+1), MaxShares: 2, Replicas: 1, Zone: zone, Interval: slowRecords,
+			Name:      fmt.Sprintf("resident-%02d", i+1),
+			MaxShares: 2,
+			Replicas:  1,
+			Zone:      zone,
+			Interval:  slowRecords,
 		})
 	}
 	e.Metric("slots", slots)
@@ -65,7 +69,8 @@ func slotPressure(ctx context.Context, e *scenario.Environment) error {
 	}
 	replicas := e.View.Attached(full)
 	e.Metric("replicas_before", replicas)
-	e.Check("the node is full of replicas", replicas == slots-reservedSlots, "%d of the %d slots of %s are taken, %d reserved for primaries", replicas, slots, full, reservedSlots)
+	e.Check("the node is full of replicas", replicas == slots-reservedSlots,
+		"%d of the %d slots of %s are taken, %d reserved for primaries", replicas, slots, full, reservedSlots)
 	before, err := e.SteadyOf(workloads, volumes)
 	if err != nil {
 		return err
@@ -89,7 +94,8 @@ func slotPressure(ctx context.Context, e *scenario.Environment) error {
 	if _, err := e.AddEvidence(ctx, began); err != nil {
 		return err
 	}
-	e.Report.Figures = []timeline.Figure{e.WholeFigure("Three pods come to a full node", began, began.Add(slices.Max(landed.took)))}
+	e.Report.Figures = []timeline.Figure{e.WholeFigure("Three pods come to a full node", began,
+		began.Add(slices.Max(landed.took)))}
 	return nil
 }
 
@@ -120,7 +126,11 @@ type landing struct {
 func land(ctx context.Context, e *scenario.Environment, node string, began time.Time) (landing, error) {
 	var l landing
 	for i := range newcomers {
-		l.workloads = append(l.workloads, scenario.Workload{Name: fmt.Sprintf("newcomer-%d", i+1), MaxShares: 1, Interval: slowRecords})
+		l.workloads = append(l.workloads, scenario.Workload{
+			Name:      fmt.Sprintf("newcomer-%d", i+1),
+			MaxShares: 1,
+			Interval:  slowRecords,
+		})
 	}
 	e.Progress("making %d pods with disks of their own on %s", newcomers, node)
 	if err := e.CreateOn(ctx, node, l.workloads...); err != nil {
@@ -158,8 +168,10 @@ func recordLanding(e *scenario.Environment, node string, slots, replicas int, l 
 		}
 	}
 	e.Metric("replicas_left", left)
-	e.Check(fmt.Sprintf("the new pods run on the full node after at most %d s", maxLandingSeconds), slowest.Seconds() <= maxLandingSeconds, "%s s", list(seconds))
-	e.Check("just as many replicas have given way as slots were needed", left == replicas-newcomers+reservedSlots, "%d replicas were there, %d are left", replicas, left)
+	e.Check(fmt.Sprintf("the new pods run on the full node after at most %d s", maxLandingSeconds),
+		slowest.Seconds() <= maxLandingSeconds, "%s s", list(seconds))
+	e.Check("just as many replicas have given way as slots were needed", left == replicas-newcomers+reservedSlots,
+		"%d replicas were there, %d are left", replicas, left)
 	refusals := 0
 	for _, c := range calls {
 		if c.IsWrite() && c.Status >= http.StatusBadRequest && strings.EqualFold(c.Name, node) {

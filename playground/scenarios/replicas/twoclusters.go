@@ -34,7 +34,11 @@ var TwoClusters = scenario.Scenario{
 // twoClusters removes the records of a volume, as if the PersistentVolume had been restored into
 // this cluster, gives the disk to a VM that is no node, and starts the pod.
 func twoClusters(ctx context.Context, e *scenario.Environment) error {
-	w := scenario.Workload{Name: "writer", MaxShares: 3, Replicas: 1}
+	w := scenario.Workload{
+		Name:      "writer",
+		MaxShares: 3,
+		Replicas:  1,
+	}
 	e.Progress("making a pod that writes to a disk with a replica")
 	volumes, err := e.Start(ctx, w)
 	if err != nil {
@@ -76,7 +80,8 @@ func twoClusters(ctx context.Context, e *scenario.Environment) error {
 		return err
 	}
 	pod := e.View.Pod(w.Pod())
-	e.Check("the pod does not run while the other cluster has the disk", pod == nil || !observer.IsRunning(pod), "pod %s", w.Pod())
+	e.Check("the pod does not run while the other cluster has the disk", pod == nil || !observer.IsRunning(pod), "pod %s",
+		w.Pod())
 	there, err := has(ctx)
 	if err != nil {
 		return err
@@ -100,7 +105,8 @@ func twoClusters(ctx context.Context, e *scenario.Environment) error {
 	}
 	e.Report.Figures = []timeline.Figure{e.WholeFigure("From the start of the pod to its volume", started, e.Clock.Now())}
 	e.Report.Summary = fmt.Sprintf("A volume was restored while a VM of another cluster had its disk. The publish was refused, and the VM kept the disk. "+
-		"The volume and its replica were there %v s after the disk was detached from that VM. %s", e.Report.Metrics["ready_after_detach_seconds"], e.RecordsLost())
+		"The volume and its replica were there %v s after the disk was detached from that VM. %s",
+		e.Report.Metrics["ready_after_detach_seconds"], e.RecordsLost())
 	return nil
 }
 

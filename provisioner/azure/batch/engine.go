@@ -1,5 +1,6 @@
-// Package batch attaches and detaches the data disks of VMs in as few calls as it can. One call for a VM is in flight; requests that arrive meanwhile are sent
-// together in the next one. It knows Azure as a Platform, and does no I/O itself.
+// Package batch attaches and detaches the data disks of VMs in as few calls as it can. One call for
+// a VM is in flight; requests that arrive meanwhile are sent together in the next one. It knows
+// Azure as a Platform, and does no I/O itself.
 package batch
 
 import (
@@ -25,7 +26,8 @@ type Options struct {
 	Logger   logr.Logger
 }
 
-// Engine sends what queues decides, with a goroutine for each batch; see run. It implements provisioner.Attachments except List.
+// Engine sends what queues decides, with a goroutine for each batch; see run. It implements
+// provisioner.Attachments except List.
 type Engine struct {
 	Options
 
@@ -42,9 +44,14 @@ type Engine struct {
 // New makes an Engine. Batches in flight end with ctx, with its error.
 func New(ctx context.Context, options Options) *Engine {
 	return &Engine{
-		Options: options, ctx: ctx, queues: newQueues(), last: map[string]*request{}, expected: expectations{},
+		Options:  options,
+		ctx:      ctx,
+		queues:   newQueues(),
+		last:     map[string]*request{},
+		expected: expectations{},
 		disks: promauto.With(options.Metrics).NewHistogram(prometheus.HistogramOpts{
-			Name: "azuredisk_azure_disks_per_vm_update", Help: "Disks in one update of a VM.",
+			Name:    "azuredisk_azure_disks_per_vm_update",
+			Help:    "Disks in one update of a VM.",
 			Buckets: []float64{1, 2, 4, 8, 16, 32, 64},
 		}),
 	}
@@ -53,7 +60,8 @@ func New(ctx context.Context, options Options) *Engine {
 // Attach implements provisioner.Attachments.
 func (e *Engine) Attach(ctx context.Context, params provisioner.AttachRequest) (provisioner.Operation, error) {
 	if !slices.Contains([]string{"", "None", "ReadOnly", "ReadWrite"}, params.CachingMode) {
-		return nil, provisioner.Errorf(provisioner.InvalidArgument, "attach disk %s: the caching mode is %q; expected None, ReadOnly or ReadWrite",
+		return nil, provisioner.Errorf(provisioner.InvalidArgument,
+			"attach disk %s: the caching mode is %q; expected None, ReadOnly or ReadWrite",
 			params.DiskID, params.CachingMode)
 	}
 	return e.submit(ctx, operation.Attach, params)
@@ -129,7 +137,8 @@ func (e *Engine) leave(r *request, why error) {
 	}
 }
 
-// start begins the batches that can begin, and tells those that are open of requests that can join. The caller holds mu.
+// start begins the batches that can begin, and tells those that are open of requests that can join.
+// The caller holds mu.
 func (e *Engine) start() {
 	for _, b := range e.queues.start() {
 		b.began = e.Clock.Now()
@@ -165,8 +174,9 @@ func (e *Engine) send(b *batch) {
 	e.start()
 }
 
-// read waits for the quota of the VM, and until no more requests are likely to arrive, and reads the VM. Requests also arrive during the read. If that makes it
-// worth waiting for more of them, the VM is read once more: it may have changed before the last one arrived.
+// read waits for the quota of the VM, and until no more requests are likely to arrive, and reads
+// the VM. Requests also arrive during the read. If that makes it worth waiting for more of them,
+// the VM is read once more: it may have changed before the last one arrived.
 func (e *Engine) read(b *batch) (VM, error) {
 	if delay := e.Platform.UpdateDelay(b.vmID); delay > 0 {
 		e.mu.Lock()
@@ -237,8 +247,9 @@ func (e *Engine) split(requests []*request) {
 	e.queues.split(e.withoutSuperseded(requests)...)
 }
 
-// withoutSuperseded ends the superseded requests, and returns the others. In its line a superseded request would wait for the end of the forced detach, which
-// waits for the request's answer. The caller holds mu.
+// withoutSuperseded ends the superseded requests, and returns the others. In its line a superseded
+// request would wait for the end of the forced detach, which waits for the request's answer. The
+// caller holds mu.
 func (e *Engine) withoutSuperseded(requests []*request) []*request {
 	var rest []*request
 	for _, r := range requests {
@@ -251,7 +262,8 @@ func (e *Engine) withoutSuperseded(requests []*request) []*request {
 	return rest
 }
 
-// Resume implements provisioner.Attachments. Until the operation has ended, the engine makes no ordinary call for the VM.
+// Resume implements provisioner.Attachments. Until the operation has ended, the engine makes no
+// ordinary call for the VM.
 func (e *Engine) Resume(ctx context.Context, text string) (provisioner.Operation, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -260,7 +272,11 @@ func (e *Engine) Resume(ctx context.Context, text string) (provisioner.Operation
 	if err != nil {
 		return nil, err
 	}
-	params := provisioner.AttachRequest{VMID: t.ID, DiskID: t.DiskID, Shared: t.Shared}
+	params := provisioner.AttachRequest{
+		VMID:   t.ID,
+		DiskID: t.DiskID,
+		Shared: t.Shared,
+	}
 	if err := e.Platform.Validate(t.ID, t.DiskID); err != nil {
 		return nil, err
 	}
@@ -268,7 +284,8 @@ func (e *Engine) Resume(ctx context.Context, text string) (provisioner.Operation
 	case t.SDK == "" && t.Kind == operation.ForceDetach:
 		return e.submit(ctx, operation.ForceDetach, params) // the earlier process only watched the operation, see watchDetaching
 	case t.SDK == "":
-		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: %q is not the token of an operation", text)
+		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: %q is not the token of an operation",
+			text)
 	}
 	op, err := e.Platform.Resume(ctx, t)
 	if err != nil {
@@ -280,7 +297,12 @@ func (e *Engine) Resume(ctx context.Context, text string) (provisioner.Operation
 		return known, nil
 	}
 	go func() {
-		resumed := &run{engine: e, batch: &batch{vm: r.vm, vmID: t.ID, resumed: true, together: t.Together}}
+		resumed := &run{engine: e, batch: &batch{
+			vm:       r.vm,
+			vmID:     t.ID,
+			resumed:  true,
+			together: t.Together,
+		}}
 		resumed.conclude([]*request{r}, op.Wait(e.ctx))
 		e.mu.Lock()
 		defer e.mu.Unlock()

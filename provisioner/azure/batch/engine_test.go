@@ -11,7 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
 )
 
-// A caller that a refusal woke used to take it for an acceptance, if the refusal came while the caller was being woken.
+// A caller that a refusal woke used to take it for an acceptance, if the refusal came while the
+// caller was being woken.
 func TestACallerWokenByARefusalDoesNotTakeItForAnAcceptance(t *testing.T) {
 	e := newTestEngine(t, nil)
 	full := provisioner.Errorf(provisioner.InsufficientCapacity, "no slot is free")
@@ -31,5 +32,9 @@ func TestACallerWokenByARefusalDoesNotTakeItForAnAcceptance(t *testing.T) {
 
 func newTestEngine(t *testing.T, p Platform) *Engine {
 	t.Helper()
-	return New(t.Context(), Options{Platform: p, Clock: pacing.NewClock(nil, nil), Logger: logr.Discard()})
+	return New(t.Context(), Options{
+		Platform: p,
+		Clock:    pacing.NewClock(nil, nil),
+		Logger:   logr.Discard(),
+	})
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
-// withoutFaulty reads the disks and ends the attaches that cannot succeed as things are. It returns the others, and whether there was any.
+// withoutFaulty reads the disks and ends the attaches that cannot succeed as things are. It returns
+// the others, and whether there was any.
 func (r *run) withoutFaulty(requests []*request, vm VM, err error) (rest []*request, found bool) {
 	reasons := make([]*provisioner.Error, len(requests))
 	eachAtOnce(requests, func(i int, q *request) {
@@ -38,7 +39,8 @@ func (r *run) withoutFaulty(requests []*request, vm VM, err error) (rest []*requ
 	return rest, len(rest) < len(requests)
 }
 
-// forbiddenBy returns why an attach cannot succeed with the disk and the VM as they are; nil if no reason is known.
+// forbiddenBy returns why an attach cannot succeed with the disk and the VM as they are; nil if no
+// reason is known.
 func (r *request) forbiddenBy(d Disk, vm VM) *provisioner.Error {
 	var others []string
 	for _, id := range d.AttachedTo {
@@ -47,7 +49,8 @@ func (r *request) forbiddenBy(d Disk, vm VM) *provisioner.Error {
 		}
 	}
 	reason := func(kind provisioner.Kind, format string, args ...any) *provisioner.Error {
-		return provisioner.Errorf(kind, "attach disk %s to VM %s: "+format, append([]any{r.params.DiskID, r.params.VMID}, args...)...)
+		return provisioner.Errorf(kind, "attach disk %s to VM %s: "+format,
+			append([]any{r.params.DiskID, r.params.VMID}, args...)...)
 	}
 	switch {
 	case d.State == operation.StateDeleting:
@@ -68,11 +71,17 @@ func (r *request) forbiddenBy(d Disk, vm VM) *provisioner.Error {
 	return nil
 }
 
-// ambiguous narrows an error whose code has several meanings, when neither the disk nor the VM shows the reason. Azure refuses a shared disk with a free share
-// only because it is being attached to another VM.
+// ambiguous narrows an error whose code has several meanings, when neither the disk nor the VM
+// shows the reason. Azure refuses a shared disk with a free share only because it is being attached
+// to another VM.
 func ambiguous(r *request, err error) error {
 	if operation.CodeOf(err) != operation.CodeConflictingUserInput || !r.params.Shared {
 		return err
 	}
-	return &provisioner.Error{Kind: provisioner.Conflict, Code: operation.CodeConflictingUserInput, Message: err.Error(), Err: err}
+	return &provisioner.Error{
+		Kind:    provisioner.Conflict,
+		Code:    operation.CodeConflictingUserInput,
+		Message: err.Error(),
+		Err:     err,
+	}
 }

@@ -11,9 +11,11 @@ import (
 // watchInterval is how often a VM is read to see the end of another process's detach.
 const watchInterval = time.Second
 
-// whileOthersJoin follows a forced call while other requests may join, for half of the time that it takes. When requests join, the call is made again for the
-// whole batch, and Azure replaces the call in flight. The first requests so wait at most half as long again. The pause before each further call doubles, so
-// that there are few of them. It returns the requests of the last call, and its operation.
+// whileOthersJoin follows a forced call while other requests may join, for half of the time that it
+// takes. When requests join, the call is made again for the whole batch, and Azure replaces the
+// call in flight. The first requests so wait at most half as long again. The pause before each
+// further call doubles, so that there are few of them. It returns the requests of the last call,
+// and its operation.
 func (r *run) whileOthersJoin(requests []*request, op *operation.Operation) ([]*request, *operation.Operation) {
 	e, began, next := r.engine, r.engine.Clock.Now(), time.Duration(0)
 	defer r.close()
@@ -47,7 +49,8 @@ func (r *run) whileOthersJoin(requests []*request, op *operation.Operation) ([]*
 	}
 }
 
-// awaitJoin waits until a request could join and until the time of the next call; false if the operation ends or the batch closes before.
+// awaitJoin waits until a request could join and until the time of the next call; false if the
+// operation ends or the batch closes before.
 func (r *run) awaitJoin(op *operation.Operation, closing <-chan time.Time, from time.Time) bool {
 	e := r.engine
 	select {
@@ -100,8 +103,9 @@ func (r *run) close() {
 	r.batch.open = false
 }
 
-// detachingElsewhere reports whether an operation in flight may detach all of the disks that is not an ordinary one of this process. The VM shows the disk as
-// being detached, or not any more. An ordinary detach waits for the guest, which may be dead.
+// detachingElsewhere reports whether an operation in flight may detach all of the disks that is not
+// an ordinary one of this process. The VM shows the disk as being detached, or not any more. An
+// ordinary detach waits for the guest, which may be dead.
 func (r *run) detachingElsewhere(vm VM, requests ...*request) bool {
 	for _, q := range requests {
 		if a, listed := vm.find(q.disk); listed && !a.Detaching || r.engine.changes(q) {
@@ -111,13 +115,19 @@ func (r *run) detachingElsewhere(vm VM, requests ...*request) bool {
 	return vm.State == operation.StateUpdating
 }
 
-// watchDetaching watches disks that an unknown operation detaches, most likely the forced detach of an earlier process that was killed before it recorded the
-// operation. Another call would replace that operation and take the whole time again, so it gets the least time of a forced detach. It returns the requests
-// that are left for a call, including those that joined.
+// watchDetaching watches disks that an unknown operation detaches, most likely the forced detach of
+// an earlier process that was killed before it recorded the operation. Another call would replace
+// that operation and take the whole time again, so it gets the least time of a forced detach. It
+// returns the requests that are left for a call, including those that joined.
 func (r *run) watchDetaching(requests []*request, vm VM) ([]*request, VM, error) {
 	e := r.engine
 	for _, q := range requests {
-		e.accept(q, operation.Token{Kind: operation.ForceDetach, ID: q.params.VMID, DiskID: q.params.DiskID, Shared: q.params.Shared}.Text())
+		e.accept(q, operation.Token{
+			Kind:   operation.ForceDetach,
+			ID:     q.params.VMID,
+			DiskID: q.params.DiskID,
+			Shared: q.params.Shared,
+		}.Text())
 	}
 	until := e.Clock.Now().Add(e.Platform.Usual(operation.ForceDetach, 1).From)
 	for e.Clock.Now().Before(until) {
@@ -156,8 +166,9 @@ func (e *Engine) changes(r *request) bool {
 	return b != nil && slices.ContainsFunc(b.requests, func(other *request) bool { return other.disk == r.disk })
 }
 
-// supersede gives forced detaches precedence over earlier attaches of the same disks. Attaches in the line end. Attaches in flight are returned: once Azure has
-// answered them, the VM has to be read again. The caller holds mu.
+// supersede gives forced detaches precedence over earlier attaches of the same disks. Attaches in
+// the line end. Attaches in flight are returned: once Azure has answered them, the VM has to be
+// read again. The caller holds mu.
 func (e *Engine) supersede(vm string, forced []*request) (sending []*request) {
 	for _, f := range forced {
 		for _, r := range slices.Clone(e.queues.vm(vm).ordinary.waiting) {
@@ -181,7 +192,8 @@ func (e *Engine) supersede(vm string, forced []*request) (sending []*request) {
 
 func superseded(r *request) error {
 	return &provisioner.Error{
-		Kind: provisioner.Conflict, Code: operation.CodeDataDisksForceDetached,
+		Kind:    provisioner.Conflict,
+		Code:    operation.CodeDataDisksForceDetached,
 		Message: "attach disk " + r.params.DiskID + " to VM " + r.params.VMID + ": a forced detach of the disk takes precedence",
 	}
 }

@@ -7,12 +7,14 @@ import (
 )
 
 const (
-	// longestExpected is how long a batch waits at most for requests that are announced, and longestQuiet for such that may follow. Both are short
-	// beside an update of a VM, which takes more than ten seconds.
+	// longestExpected is how long a batch waits at most for requests that are announced, and
+	// longestQuiet for such that may follow. Both are short beside an update of a VM, which takes
+	// more than ten seconds.
 	longestExpected = 5 * time.Second
 	longestQuiet    = time.Second
-	// quiet is the pause between two requests after which no more of them are likely to follow. It is twice the pause between the calls of
-	// Kubernetes' controller manager, which makes 20 calls a second after a burst.
+	// quiet is the pause between two requests after which no more of them are likely to follow. It
+	// is twice the pause between the calls of Kubernetes' controller manager, which makes 20 calls
+	// a second after a burst.
 	quiet = 100 * time.Millisecond
 )
 
@@ -24,13 +26,17 @@ type gathering struct {
 	first, last time.Time
 }
 
-// wait decides how long a batch waits for more requests: 0 if it is sent now. usual is how long an update of the VM takes.
+// wait decides how long a batch waits for more requests: 0 if it is sent now. usual is how long an
+// update of the VM takes.
 //
-// A request that misses the batch waits for a whole update, and needs another one from the VM's quota of 4 a minute. A batch that waits delays all requests
-// in it. So the batch waits for expected requests as long as that delays its requests by less than the expected ones would lose, as in the problem of
-// when to acknowledge TCP segments (Dooly, Goldman, Scott: On-line analysis of the TCP acknowledgment delay problem, 2001): there, to wait until the delay has cost
-// as much as one more acknowledgment is at most twice as bad as knowing the future. If it has several requests, more may follow that no caller in this process has announced: it waits until none has arrived for a short time. A single request is sent at
-// once if no other one is expected.
+// A request that misses the batch waits for a whole update, and needs another one from the VM's
+// quota of 4 a minute. A batch that waits delays all requests in it. So the batch waits for
+// expected requests as long as that delays its requests by less than the expected ones would lose,
+// as in the problem of when to acknowledge TCP segments (Dooly, Goldman, Scott: On-line analysis of
+// the TCP acknowledgment delay problem, 2001): there, to wait until the delay has cost as much as
+// one more acknowledgment is at most twice as bad as knowing the future. If it has several
+// requests, more may follow that no caller in this process has announced: it waits until none has
+// arrived for a short time. A single request is sent at once if no other one is expected.
 func (g gathering) wait(now time.Time, usual time.Duration) time.Duration {
 	if g.waiting == 0 {
 		return 0
@@ -62,7 +68,8 @@ func (x expectations) remove(vm, disk string) {
 	}
 }
 
-// count returns how many requests for a VM are expected. One that has not come for a long time waits for something else, and does not count.
+// count returns how many requests for a VM are expected. One that has not come for a long time
+// waits for something else, and does not count.
 func (x expectations) count(vm string, now time.Time) int {
 	n := 0
 	for _, at := range x[vm] {
@@ -92,7 +99,8 @@ func (e *Engine) Expect(vmID, diskID string) (done func()) {
 	}
 }
 
-// gather waits as long as it is worth it to wait for more requests for a batch, and says whether it waited.
+// gather waits as long as it is worth it to wait for more requests for a batch, and says whether it
+// waited.
 func (e *Engine) gather(b *batch) (waited bool) {
 	for {
 		wait := e.gathering(b).wait(e.Clock.Now(), e.Platform.Usual(operation.Attach, 1).From)

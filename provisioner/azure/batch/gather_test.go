@@ -26,16 +26,56 @@ func TestHowLongABatchWaitsForMore(t *testing.T) {
 		want time.Duration
 	}{
 		"nothing waits": {gathering{}, 0},
-		"a single request is sent at once if no other one is expected":          {gathering{waiting: 1, first: now, last: now}, 0},
-		"the second of two has just arrived":                                    {gathering{waiting: 2, first: ago(40 * ms), last: now}, quiet},
-		"requests arrive at the pace of Kubernetes":                             {gathering{waiting: 9, first: ago(400 * ms), last: ago(50 * ms)}, quiet - 50*ms},
-		"no request has arrived for a while":                                    {gathering{waiting: 9, first: ago(400 * ms), last: ago(quiet)}, 0},
-		"requests keep on arriving":                                             {gathering{waiting: 30, first: ago(990 * ms), last: now}, 10 * ms},
-		"requests have waited for an update":                                    {gathering{waiting: 30, expected: 30, first: ago(5 * time.Second), last: now}, 0},
-		"a single request, and 39 are expected":                                 {gathering{waiting: 1, expected: 39, first: now, last: now}, longestExpected},
-		"all but one of 40 have arrived, and the one saves less than they lose": {gathering{waiting: 39, expected: 1, first: ago(300 * ms), last: ago(200 * ms)}, 0},
-		"all but one of 40 have arrived a moment ago":                           {gathering{waiting: 40, expected: 1, first: ago(50 * ms), last: ago(50 * ms)}, 200 * ms},
-		"none of the expected has arrived":                                      {gathering{expected: 7}, 0},
+		"a single request is sent at once if no other one is expected": {gathering{
+			waiting: 1,
+			first:   now,
+			last:    now,
+		}, 0},
+		"the second of two has just arrived": {gathering{
+			waiting: 2,
+			first:   ago(40 * ms),
+			last:    now,
+		}, quiet},
+		"requests arrive at the pace of Kubernetes": {gathering{
+			waiting: 9,
+			first:   ago(400 * ms),
+			last:    ago(50 * ms),
+		}, quiet - 50*ms},
+		"no request has arrived for a while": {gathering{
+			waiting: 9,
+			first:   ago(400 * ms),
+			last:    ago(quiet),
+		}, 0},
+		"requests keep on arriving": {gathering{
+			waiting: 30,
+			first:   ago(990 * ms),
+			last:    now,
+		}, 10 * ms},
+		"requests have waited for an update": {gathering{
+			waiting:  30,
+			expected: 30,
+			first:    ago(5 * time.Second),
+			last:     now,
+		}, 0},
+		"a single request, and 39 are expected": {gathering{
+			waiting:  1,
+			expected: 39,
+			first:    now,
+			last:     now,
+		}, longestExpected},
+		"all but one of 40 have arrived, and the one saves less than they lose": {gathering{
+			waiting:  39,
+			expected: 1,
+			first:    ago(300 * ms),
+			last:     ago(200 * ms),
+		}, 0},
+		"all but one of 40 have arrived a moment ago": {gathering{
+			waiting:  40,
+			expected: 1,
+			first:    ago(50 * ms),
+			last:     ago(50 * ms),
+		}, 200 * ms},
+		"none of the expected has arrived": {gathering{expected: 7}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,7 +124,8 @@ func (p *steadyVM) Update(_ context.Context, vmID string, k operation.Kind, chan
 	defer p.mu.Unlock()
 	p.updates = append(p.updates, update{time.Since(p.began), len(changes)})
 	p.delay = 0
-	return p.follower.Follow(k, len(changes), vmID, &tenSeconds{preemptedPoller{time.Now().Add(10 * time.Second)}, fmt.Sprint(len(p.updates))}, false), nil
+	return p.follower.Follow(k, len(changes), vmID,
+		&tenSeconds{preemptedPoller{time.Now().Add(10 * time.Second)}, fmt.Sprint(len(p.updates))}, false), nil
 }
 
 // tenSeconds is an operation that succeeds.
@@ -99,8 +140,19 @@ func (p *tenSeconds) Outcome(context.Context) (outcome, err error) { return nil,
 
 func newSteadyVM(ctx context.Context) (*Engine, *steadyVM) {
 	c := pacing.NewClock(nil, nil)
-	p := &steadyVM{oneVM: oneVM{follower: operation.NewFollower(ctx, operation.Options{Clock: c, Logger: logr.Discard()}), state: operation.StateSucceeded}, began: time.Now()}
-	return New(ctx, Options{Platform: p, Sizes: anySize{}, Clock: c, Logger: logr.Discard()}), p
+	p := &steadyVM{
+		oneVM: oneVM{
+			follower: operation.NewFollower(ctx, operation.Options{Clock: c, Logger: logr.Discard()}),
+			state:    operation.StateSucceeded,
+		},
+		began: time.Now(),
+	}
+	return New(ctx, Options{
+		Platform: p,
+		Sizes:    anySize{},
+		Clock:    c,
+		Logger:   logr.Discard(),
+	}), p
 }
 
 type anySize struct{ Sizes }
@@ -116,8 +168,10 @@ func TestABurstIsOneUpdate(t *testing.T) {
 		first    time.Duration // when the first update is sent
 		disks    []int         // in each update
 	}{
-		"a single attach leaves after the read of the VM":                                  {func(int) time.Duration { return 0 }, false, 1, 1, 80 * ms, []int{1}},
-		"a single attach that was announced leaves as early":                               {func(int) time.Duration { return 0 }, true, 1, 1, 80 * ms, []int{1}},
+		"a single attach leaves after the read of the VM": {func(int) time.Duration { return 0 },
+			false, 1, 1, 80 * ms, []int{1}},
+		"a single attach that was announced leaves as early": {func(int) time.Duration { return 0 },
+			true, 1, 1, 80 * ms, []int{1}},
 		"two attaches without an announcement are in one update":                           {func(i int) time.Duration { return time.Duration(i) * 60 * ms }, false, 2, 2, 240 * ms, []int{2}},
 		"attaches at the pace of Kubernetes are in one update":                             {func(i int) time.Duration { return time.Duration(i) * 50 * ms }, false, 12, 2, 730 * ms, []int{12}},
 		"announced attaches leave when the last has arrived":                               {func(i int) time.Duration { return time.Duration(i) * 15 * ms }, true, 20, 1, 465 * ms, []int{20}},
@@ -195,14 +249,22 @@ func TestARequestSaysWhatItWaitsFor(t *testing.T) {
 		}
 		expect("a", provisioner.Waiting{})
 		attach("a")
-		expect("a", provisioner.Waiting{For: provisioner.WaitingForQuota, Since: p.began, Until: p.began.Add(30 * time.Second)})
+		expect("a", provisioner.Waiting{
+			For:   provisioner.WaitingForQuota,
+			Since: p.began,
+			Until: p.began.Add(30 * time.Second),
+		})
 		time.Sleep(30*time.Second + 40*time.Millisecond)
 		expect("a", provisioner.Waiting{For: provisioner.WaitingForMore, Since: p.began})
 		time.Sleep(60 * time.Millisecond)
 		expect("a", provisioner.Waiting{}) // accepted
 		attach("b")
 		sent := p.began.Add(30*time.Second + 80*time.Millisecond)
-		expect("b", provisioner.Waiting{For: provisioner.WaitingForUpdate, Since: sent, Until: sent.Add(e.Platform.Usual(operation.Attach, 1).To)})
+		expect("b", provisioner.Waiting{
+			For:   provisioner.WaitingForUpdate,
+			Since: sent,
+			Until: sent.Add(e.Platform.Usual(operation.Attach, 1).To),
+		})
 		time.Sleep(time.Minute)
 		expect("b", provisioner.Waiting{})
 	})

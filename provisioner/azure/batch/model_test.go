@@ -23,7 +23,8 @@ type model struct {
 }
 
 func (m *model) submit() {
-	k := rapid.SampledFrom([]operation.Kind{operation.Attach, operation.Attach, operation.Detach, operation.ForceDetach}).Draw(m.t, "kind")
+	k := rapid.SampledFrom([]operation.Kind{operation.Attach, operation.Attach, operation.Detach, operation.ForceDetach}).Draw(
+		m.t, "kind")
 	disk := rapid.IntRange(0, 4).Draw(m.t, "disk")
 	r := put(m.q, fmt.Sprintf("vm%d", rapid.IntRange(0, 3).Draw(m.t, "vm")), fmt.Sprintf("disk%d", disk), k, disk < 2)
 	m.unserved++
@@ -169,7 +170,11 @@ func (m *model) withdraw() {
 
 func (m *model) resume() {
 	vm := fmt.Sprintf("vm%d", rapid.IntRange(0, 3).Draw(m.t, "vm"))
-	r := newRequest(operation.Attach, provisioner.AttachRequest{VMID: vm, DiskID: "resumed", Shared: true})
+	r := newRequest(operation.Attach, provisioner.AttachRequest{
+		VMID:   vm,
+		DiskID: "resumed",
+		Shared: true,
+	})
 	m.q.beginResumed(r)
 	m.resumed = append(m.resumed, r)
 }
@@ -209,13 +214,20 @@ func (m *model) drain() {
 
 func TestEveryRequestIsServedInOrderAndNothingDeadlocks(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{t: rt, q: newQueues(), order: map[string][]*request{}}
+		m := &model{
+			t:     rt,
+			q:     newQueues(),
+			order: map[string][]*request{},
+		}
 		events := map[string]func(){
-			"submit": m.submit, "fill": m.fill, "withdraw": m.withdraw, "resume": m.resume, "end of a resumed call": m.endResumed, "join": m.join, "close": m.close,
-			"succeeded": func() { m.end("succeeded") }, "preempted": func() { m.end("preempted") }, "refused": func() { m.end("refused") },
+			"submit": m.submit, "fill": m.fill, "withdraw": m.withdraw, "resume": m.resume, "end of a resumed call": m.endResumed,
+			"join": m.join, "close": m.close,
+			"succeeded": func() { m.end("succeeded") }, "preempted": func() { m.end("preempted") },
+			"refused": func() { m.end("refused") },
 		}
 		names := []string{
-			"submit", "submit", "submit", "fill", "fill", "succeeded", "preempted", "refused", "withdraw", "resume", "end of a resumed call", "join", "close",
+			"submit", "submit", "submit", "fill", "fill", "succeeded", "preempted", "refused", "withdraw", "resume",
+			"end of a resumed call", "join", "close",
 		}
 		for range rapid.IntRange(1, 120).Draw(rt, "events") {
 			events[rapid.SampledFrom(names).Draw(rt, "event")]()

@@ -18,7 +18,8 @@ type Platform interface {
 	Disk(ctx context.Context, diskID string) (Disk, error)
 	// UpdateDelay is how long an update of a VM would have to wait for its quota.
 	UpdateDelay(vmID string) time.Duration
-	// Update changes the data disks of a VM in one call. It returns when Azure has accepted the call.
+	// Update changes the data disks of a VM in one call. It returns when Azure has accepted the
+	// call.
 	Update(ctx context.Context, vmID string, k operation.Kind, changes []Change) (*operation.Operation, error)
 	// Resume follows a call that an earlier process made.
 	Resume(ctx context.Context, token operation.Token) (*operation.Operation, error)
@@ -66,7 +67,8 @@ func (v VM) find(diskKey string) (provisioner.Attachment, bool) {
 	return provisioner.Attachment{}, false
 }
 
-// has reports whether the VM has the disk of an attach. A VM whose update is under way, or has failed, also lists disks that it does not have.
+// has reports whether the VM has the disk of an attach. A VM whose update is under way, or has
+// failed, also lists disks that it does not have.
 func (v VM) has(r *request) bool {
 	a, listed := v.find(r.disk)
 	return listed && !a.Detaching && v.State == operation.StateSucceeded

@@ -62,7 +62,8 @@ func (r *run) detached(vm VM, requests []*request) (proved map[*request]bool, er
 //	other        names the VM                    no              no
 //
 // A forced detach is a proof for a hand-over. A detach follows one: there what the disk names is
-// enough, so that a VM that another client's operation leaves Failed does not keep an object for ever.
+// enough, so that a VM that another client's operation leaves Failed does not keep an object for
+// ever.
 func (r *run) isOff(vm VM, q *request) (bool, error) {
 	switch {
 	case vm.Gone:

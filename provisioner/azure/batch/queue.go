@@ -7,26 +7,33 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
-// queues decides which requests are sent in which call. It does no I/O and has no clock. Its caller serializes the calls of its methods.
+// queues decides which requests are sent in which call. It does no I/O and has no clock. Its caller
+// serializes the calls of its methods.
 //
-// A VM has two lines: one for ordinary requests, and one for forced detaches. At most one batch of each line is in flight:
+// A VM has two lines: one for ordinary requests, and one for forced detaches. At most one batch of
+// each line is in flight:
 //
 //	idle ──start──▶ started ──fill──▶ in flight ──end──▶ idle
 //	                   └──fill finds no request that can be sent──▶ idle
 //
-// start begins a batch for each idle line that has a request that can be sent. The caller then reads the VM, and fill takes all requests that can be sent at
-// that moment. Other requests wait until the line is idle.
+// start begins a batch for each idle line that has a request that can be sent. The caller then
+// reads the VM, and fill takes all requests that can be sent at that moment. Other requests wait
+// until the line is idle.
 //
-// Three rules say which requests can be sent together. They are the first requests for their disks: requests for one disk and VM keep their order, and are
-// never in one batch. They are of one group; see split. And a shared disk is attached to one VM at a time.
+// Three rules say which requests can be sent together. They are the first requests for their disks:
+// requests for one disk and VM keep their order, and are never in one batch. They are of one group;
+// see split. And a shared disk is attached to one VM at a time.
 //
-// There is no deadlock: an attach holds its shared disk from fill to end and only while its batch is in flight, so no request holds a disk while it waits for
-// something else. Every batch ends; then start looks at every line again. A VM does not reserve a shared disk while its line is busy, which would be holding
-// and waiting. Other VMs may overtake it, but at most as many as the disk has shares.
+// There is no deadlock: an attach holds its shared disk from fill to end and only while its batch
+// is in flight, so no request holds a disk while it waits for something else. Every batch ends;
+// then start looks at every line again. A VM does not reserve a shared disk while its line is busy,
+// which would be holding and waiting. Other VMs may overtake it, but at most as many as the disk
+// has shares.
 //
-// A forced batch does not wait for an ordinary batch of its VM. New ordinary batches wait until the forced one has ended. While a forced batch is open,
-// requests may join it: the call is then made again for the whole batch, and Azure replaces the call in flight. The disks of a lost node are so detached in
-// about the time of one call.
+// A forced batch does not wait for an ordinary batch of its VM. New ordinary batches wait until the
+// forced one has ended. While a forced batch is open, requests may join it: the call is then made
+// again for the whole batch, and Azure replaces the call in flight. The disks of a lost node are so
+// detached in about the time of one call.
 type queues struct {
 	vms            map[string]*vmQueue
 	inFlightShared map[string]int // by shared disk: attaches in flight
@@ -144,7 +151,12 @@ func (q *queues) start() []*batch {
 	var started []*batch
 	begin := func(vm string, forced bool) {
 		l := q.vm(vm).line(forced)
-		l.batch = &batch{vm: vm, vmID: l.waiting[0].params.VMID, forced: forced, changed: make(chan struct{}, 1)}
+		l.batch = &batch{
+			vm:      vm,
+			vmID:    l.waiting[0].params.VMID,
+			forced:  forced,
+			changed: make(chan struct{}, 1),
+		}
 		started = append(started, l.batch)
 	}
 	for vm, v := range q.vms {
@@ -176,7 +188,8 @@ func (q *queues) sendable(v *vmQueue) []*request {
 	return chosen
 }
 
-// fill takes the requests for a batch whose VM has been read. If there is none, the batch has ended.
+// fill takes the requests for a batch whose VM has been read. If there is none, the batch has
+// ended.
 func (q *queues) fill(b *batch) {
 	v := q.vm(b.vm)
 	var chosen []*request
@@ -286,7 +299,8 @@ func (q *queues) release(r *request) {
 // forget drops the queue of a VM that has neither requests nor calls.
 func (q *queues) forget(vm string) {
 	v, ok := q.vms[vm]
-	if ok && len(v.ordinary.waiting)+len(v.forced.waiting) == 0 && v.ordinary.batch == nil && v.forced.batch == nil && v.resumed == 0 {
+	if ok && len(v.ordinary.waiting)+len(v.forced.waiting) == 0 && v.ordinary.batch == nil && v.forced.batch == nil &&
+		v.resumed == 0 {
 		delete(q.vms, vm)
 	}
 }

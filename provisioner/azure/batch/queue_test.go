@@ -10,7 +10,11 @@ import (
 )
 
 func put(q *queues, vm, disk string, k operation.Kind, shared bool) *request {
-	r := newRequest(k, provisioner.AttachRequest{VMID: vm, DiskID: disk, Shared: shared})
+	r := newRequest(k, provisioner.AttachRequest{
+		VMID:   vm,
+		DiskID: disk,
+		Shared: shared,
+	})
 	q.add(r)
 	return r
 }
@@ -135,7 +139,8 @@ func TestASharedDiskIsAttachedToOneVMAtATimeAndDoesNotDelayOtherDisks(t *testing
 
 func TestASplitBatchIsSentInHalvesApartFromOtherRequests(t *testing.T) {
 	q := newQueues()
-	a, b, c := put(q, "vm", "a", operation.Attach, false), put(q, "vm", "b", operation.Attach, false), put(q, "vm", "c", operation.Attach, false)
+	a, b, c := put(q, "vm", "a", operation.Attach, false), put(q, "vm", "b", operation.Attach, false), put(q, "vm", "c",
+		operation.Attach, false)
 	whole := filled(t, q)
 	late := put(q, "vm", "late", operation.Attach, false)
 	q.split(whole.requests...)

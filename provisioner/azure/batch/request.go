@@ -22,17 +22,20 @@ const (
 	ended
 )
 
-// request is an attach or detach from its submission to its end. It implements provisioner.Operation.
+// request is an attach or detach from its submission to its end. It implements
+// provisioner.Operation.
 type request struct {
 	kind     operation.Kind
 	params   provisioner.AttachRequest
 	vm, disk string // the keys of params.VMID and params.DiskID
 	serial   int    // in the order of submission
 	arrived  time.Time
-	// answered is closed when Azure has accepted the request, or when it has ended without that; done when it has ended.
+	// answered is closed when Azure has accepted the request, or when it has ended without that;
+	// done when it has ended.
 	answered, done chan struct{}
 
-	// The engine's mutex guards the rest. token does not change after answered is closed, nor err after done is closed.
+	// The engine's mutex guards the rest. token does not change after answered is closed, nor err
+	// after done is closed.
 	state      state
 	token      string // Azure has accepted the request: the token to resume it
 	err        error
@@ -44,8 +47,12 @@ type request struct {
 
 func newRequest(k operation.Kind, params provisioner.AttachRequest) *request {
 	return &request{
-		kind: k, params: params, vm: operation.Key(params.VMID), disk: operation.Key(params.DiskID),
-		answered: make(chan struct{}), done: make(chan struct{}),
+		kind:     k,
+		params:   params,
+		vm:       operation.Key(params.VMID),
+		disk:     operation.Key(params.DiskID),
+		answered: make(chan struct{}),
+		done:     make(chan struct{}),
 	}
 }
 
@@ -64,7 +71,8 @@ func (r *request) Wait(ctx context.Context) error {
 	return r.err
 }
 
-// accept records that Azure has accepted the request. After a preemption it may be accepted again; callers keep the first token.
+// accept records that Azure has accepted the request. After a preemption it may be accepted again;
+// callers keep the first token.
 func (r *request) accept(token string) {
 	if r.token == "" && r.state != ended {
 		r.token = token

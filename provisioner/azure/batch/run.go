@@ -7,7 +7,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
-// run brings the requests of one batch to their end, or back to their line. It makes the call again as long as requests are left for it.
+// run brings the requests of one batch to their end, or back to their line. It makes the call again
+// as long as requests are left for it.
 //
 //	         ┌────────── a request was at fault, or the VM has changed ──────────┐
 //	         ▼                                                                   │
@@ -65,7 +66,8 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 		attach, full := q.attaches(), r.slots > 0 && free <= 0
 		switch {
 		case vm.Gone && attach:
-			e.finish(provisioner.Errorf(provisioner.NotFound, "attach disk %s: VM %s does not exist", q.params.DiskID, q.params.VMID), q)
+			e.finish(provisioner.Errorf(provisioner.NotFound, "attach disk %s: VM %s does not exist", q.params.DiskID,
+				q.params.VMID), q)
 		case off[q]:
 			e.finish(nil, q)
 		case faults[q] != nil:
@@ -73,21 +75,24 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 		case q.kind == operation.Detach && !listed && vm.State == operation.StateUpdating:
 			e.finish(unproved(q, vm, nil), q) // an operation in flight may be what detaches the disk
 		case attach && listed && a.Detaching:
-			e.finish(provisioner.Errorf(provisioner.Conflict, "attach disk %s: it is being detached from VM %s", q.params.DiskID, q.params.VMID), q)
+			e.finish(provisioner.Errorf(provisioner.Conflict, "attach disk %s: it is being detached from VM %s", q.params.DiskID,
+				q.params.VMID), q)
 		case attach && listed && vm.State == operation.StateSucceeded:
 			e.finish(nil, q)
 		case attach && !listed && full && leaving > 0:
 			leaving--
 			later = append(later, q)
 		case attach && !listed && full:
-			e.finish(provisioner.Errorf(provisioner.InsufficientCapacity, "attach disk %s: VM %s can have %d data disks and has %d",
+			e.finish(provisioner.Errorf(provisioner.InsufficientCapacity,
+				"attach disk %s: VM %s can have %d data disks and has %d",
 				q.params.DiskID, q.params.VMID, r.slots, len(vm.DataDisks)), q)
 		case attach && !listed:
 			free--
 			keep = append(keep, q)
 		default:
-			// The disk is listed while an operation is at work on the VM: the same call made again ends after that operation. Or it is not listed, and may be
-			// attached: Azure repeats the detach, or refuses the call.
+			// The disk is listed while an operation is at work on the VM: the same call made again
+			// ends after that operation. Or it is not listed, and may be attached: Azure repeats
+			// the detach, or refuses the call.
 			keep = append(keep, q)
 		}
 	}
@@ -107,7 +112,8 @@ func (r *run) call(requests []*request) (*operation.Operation, error) {
 	return r.engine.Platform.Update(r.engine.ctx, r.batch.vmID, k, changes)
 }
 
-// follow answers the callers of a call that Azure has accepted, and follows the operation to its end. While the call is in flight, requests may join a forced batch.
+// follow answers the callers of a call that Azure has accepted, and follows the operation to its
+// end. While the call is in flight, requests may join a forced batch.
 func (r *run) follow(requests []*request, op *operation.Operation) {
 	r.accepted(requests, op)
 	if r.batch.forced {
@@ -124,7 +130,12 @@ func (r *run) accepted(requests []*request, op *operation.Operation) {
 	}
 	for _, q := range requests {
 		r.engine.accept(q, operation.Token{
-			Kind: q.kind, ID: q.params.VMID, DiskID: q.params.DiskID, Shared: q.params.Shared, SDK: op.Token(), Together: len(requests),
+			Kind:     q.kind,
+			ID:       q.params.VMID,
+			DiskID:   q.params.DiskID,
+			Shared:   q.params.Shared,
+			SDK:      op.Token(),
+			Together: len(requests),
 		}.Text())
 	}
 }
@@ -160,7 +171,8 @@ func (r *run) conclude(requests []*request, err error) {
 	}
 }
 
-// readUntilAnswered reads the VM until Azure answers. The operation is over, and only the VM tells its result.
+// readUntilAnswered reads the VM until Azure answers. The operation is over, and only the VM tells
+// its result.
 func (r *run) readUntilAnswered() (VM, error) {
 	e := r.engine
 	for failures := 0; ; failures++ {
@@ -174,9 +186,10 @@ func (r *run) readUntilAnswered() (VM, error) {
 	}
 }
 
-// preempted decides about requests whose operation was preempted. They go back to their line only if this process preempted them, for another disk. Otherwise
-// another process decided about this VM, possibly a newer leader that fenced it: to attach again would undo that. A forced detach goes on as long as the disk
-// is being detached.
+// preempted decides about requests whose operation was preempted. They go back to their line only
+// if this process preempted them, for another disk. Otherwise another process decided about this
+// VM, possibly a newer leader that fenced it: to attach again would undo that. A forced detach goes
+// on as long as the disk is being detached.
 func (r *run) preempted(requests []*request, vm VM, err error) {
 	e := r.engine
 	e.mu.Lock()
@@ -203,7 +216,8 @@ func blameless(err error) bool {
 	}
 }
 
-// refused finds the requests for which the call was refused, and ends them. It returns the requests for the next attempt, and the VM as it is now.
+// refused finds the requests for which the call was refused, and ends them. It returns the requests
+// for the next attempt, and the VM as it is now.
 func (r *run) refused(requests []*request, vm VM, err error) ([]*request, VM, error) {
 	if blameless(err) {
 		return requests, vm, err
@@ -226,7 +240,8 @@ func (r *run) refused(requests []*request, vm VM, err error) ([]*request, VM, er
 	case len(rest) == 1:
 		r.engine.finish(r.refusal(rest[0], vm, err), rest...)
 	case provisioner.KindOf(err) == provisioner.Conflict:
-		// The VM is busy with an operation of another process, so Azure would refuse the halves too.
+		// The VM is busy with an operation of another process, so Azure would refuse the halves
+		// too.
 		r.engine.finish(err, rest...)
 	default:
 		r.engine.split(rest)
@@ -258,7 +273,9 @@ func (r *run) failed(requests []*request, vm VM, err error) {
 	switch {
 	case len(rest) == 1 && r.batch.resumed && r.batch.together > 1:
 		r.engine.finish(&provisioner.Error{
-			Kind: provisioner.Conflict, Code: operation.CodeOf(err), Err: err,
+			Kind:    provisioner.Conflict,
+			Code:    operation.CodeOf(err),
+			Err:     err,
 			Message: "the call failed, possibly because of another disk in the batch: " + err.Error(),
 		}, rest...)
 	case len(rest) == 1 && !found:

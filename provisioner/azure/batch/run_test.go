@@ -30,7 +30,10 @@ func (p *oneVM) Validate(string, string) error { return nil }
 func (p *oneVM) VM(context.Context, string) (VM, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return VM{Instance: provisioner.Instance{ID: "vm", DataDisks: append([]provisioner.Attachment(nil), p.disks...)}, State: p.state}, nil
+	return VM{
+		Instance: provisioner.Instance{ID: "vm", DataDisks: append([]provisioner.Attachment(nil), p.disks...)},
+		State:    p.state,
+	}, nil
 }
 
 func (p *oneVM) Disk(_ context.Context, id string) (Disk, error) {
@@ -77,7 +80,11 @@ func (p *preemptedPoller) Poll(context.Context) (operation.Answer, error) {
 }
 
 func (p *preemptedPoller) Outcome(context.Context) (outcome, err error) {
-	return &provisioner.Error{Kind: provisioner.Conflict, Code: operation.CodeOperationPreempted, Message: "preempted"}, nil
+	return &provisioner.Error{
+		Kind:    provisioner.Conflict,
+		Code:    operation.CodeOperationPreempted,
+		Message: "preempted",
+	}, nil
 }
 
 // The engine used to lock its mutex twice here, after which no attach or detach of any VM went on.
@@ -88,9 +95,14 @@ func TestAForcedDetachThatAnotherProcessPreemptsGoesOnWhileTheDiskIsBeingDetache
 		c := pacing.NewClock(nil, nil)
 		p := &oneVM{
 			follower: operation.NewFollower(ctx, operation.Options{Clock: c, Logger: logr.Discard()}),
-			disks:    []provisioner.Attachment{{DiskID: "disk"}}, state: operation.StateSucceeded,
+			disks:    []provisioner.Attachment{{DiskID: "disk"}},
+			state:    operation.StateSucceeded,
 		}
-		e := New(ctx, Options{Platform: p, Clock: c, Logger: logr.Discard()})
+		e := New(ctx, Options{
+			Platform: p,
+			Clock:    c,
+			Logger:   logr.Discard(),
+		})
 		op, err := e.ForceDetach(ctx, "vm", "disk")
 		if err != nil {
 			t.Fatal(err)

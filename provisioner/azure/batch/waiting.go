@@ -25,9 +25,17 @@ func (e *Engine) Waiting(vmID, diskID string) provisioner.Waiting {
 		return provisioner.Waiting{For: provisioner.WaitingForAnswer, Since: b.filled}
 	case len(b.requests) > 0:
 		usual := e.Platform.Usual(b.requests[0].kind, len(b.requests))
-		return provisioner.Waiting{For: provisioner.WaitingForUpdate, Since: b.filled, Until: b.filled.Add(usual.To)}
+		return provisioner.Waiting{
+			For:   provisioner.WaitingForUpdate,
+			Since: b.filled,
+			Until: b.filled.Add(usual.To),
+		}
 	case b.quotaAt.After(e.Clock.Now()):
-		return provisioner.Waiting{For: provisioner.WaitingForQuota, Since: b.began, Until: b.quotaAt}
+		return provisioner.Waiting{
+			For:   provisioner.WaitingForQuota,
+			Since: b.began,
+			Until: b.quotaAt,
+		}
 	default:
 		return provisioner.Waiting{For: provisioner.WaitingForMore, Since: b.began}
 	}

@@ -1,5 +1,6 @@
-// Package client sends requests to Azure Resource Manager through Azure's SDK. It holds back requests that would exceed a quota, retries what failed in
-// transit, translates refusals into the error kinds of package provisioner, and follows long-running operations.
+// Package client sends requests to Azure Resource Manager through Azure's SDK. It holds back
+// requests that would exceed a quota, retries what failed in transit, translates refusals into the
+// error kinds of package provisioner, and follows long-running operations.
 package client
 
 import (
@@ -31,7 +32,8 @@ import (
 type Options struct {
 	// Credential for Azure Resource Manager, as from package credential.
 	Credential azcore.TokenCredential
-	// Cloud with the endpoint. An endpoint over plain http is accepted, and receives bearer tokens too: it is meant for a simulator.
+	// Cloud with the endpoint. An endpoint over plain http is accepted, and receives bearer tokens
+	// too: it is meant for a simulator.
 	Cloud cloud.Configuration
 	// SubscriptionID whose SKU list is read.
 	SubscriptionID string
@@ -80,7 +82,8 @@ type Services struct {
 	Usages    *armcompute.UsageClient
 }
 
-// New makes a Client. The polling of operations goes on after the caller who began them has left, and ends with ctx; operations then fail with its error.
+// New makes a Client. The polling of operations goes on after the caller who began them has left,
+// and ends with ctx; operations then fail with its error.
 func New(ctx context.Context, options Options) (*Client, error) {
 	var faults []error
 	if options.Credential == nil {
@@ -101,10 +104,20 @@ func New(ctx context.Context, options Options) (*Client, error) {
 		options.Logger = logr.Discard()
 	}
 	c := &Client{
-		Clock: pacing.NewClock(options.Clock, options.Rand), Logger: options.Logger, SubscriptionID: options.SubscriptionID, EdgeZone: options.EdgeZone,
-		credential: options.Credential, pacer: pacing.NewPacer(), metrics: newMetrics(options.Metrics), services: map[string]*Services{},
+		Clock:          pacing.NewClock(options.Clock, options.Rand),
+		Logger:         options.Logger,
+		SubscriptionID: options.SubscriptionID,
+		EdgeZone:       options.EdgeZone,
+		credential:     options.Credential,
+		pacer:          pacing.NewPacer(),
+		metrics:        newMetrics(options.Metrics),
+		services:       map[string]*Services{},
 	}
-	c.Follower = operation.NewFollower(ctx, operation.Options{Clock: c.Clock, Metrics: options.Metrics, Logger: options.Logger})
+	c.Follower = operation.NewFollower(ctx, operation.Options{
+		Clock:   c.Clock,
+		Metrics: options.Metrics,
+		Logger:  options.Logger,
+	})
 	c.options = &arm.ClientOptions{
 		DisableRPRegistration: true,
 		ClientOptions: policy.ClientOptions{
@@ -113,14 +126,18 @@ func New(ctx context.Context, options Options) (*Client, error) {
 			Telemetry:                       policy.TelemetryOptions{ApplicationID: options.UserAgent},
 			Retry:                           retryOptions(),
 			InsecureAllowCredentialWithHTTP: endpoint.Scheme == "http",
-			PerCallPolicies:                 []policy.Policy{hostPolicy{host: endpoint.Host}, agentPolicy{prefix: options.UserAgentPrefix, suffix: options.UserAgentSuffix}},
-			PerRetryPolicies:                []policy.Policy{quotaPolicy{client: c}},
+			PerCallPolicies: []policy.Policy{hostPolicy{host: endpoint.Host}, agentPolicy{
+				prefix: options.UserAgentPrefix,
+				suffix: options.UserAgentSuffix,
+			}},
+			PerRetryPolicies: []policy.Policy{quotaPolicy{client: c}},
 		},
 	}
 	return c, nil
 }
 
-// Renew drops the tokens that were got so far, so that later calls ask the credential for one. Operations in flight keep theirs.
+// Renew drops the tokens that were got so far, so that later calls ask the credential for one.
+// Operations in flight keep theirs.
 func (c *Client) Renew() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,8 +157,12 @@ func (c *Client) In(subscription string) (*Services, error) {
 		return nil, fmt.Errorf("make a client for subscription %s: %w", subscription, err)
 	}
 	made := &Services{
-		Disks: factory.NewDisksClient(), Snapshots: factory.NewSnapshotsClient(), SKUs: factory.NewResourceSKUsClient(), Usages: factory.NewUsageClient(),
-		VMs: factory.NewVirtualMachinesClient(), ScaleSets: factory.NewVirtualMachineScaleSetVMsClient(),
+		Disks:     factory.NewDisksClient(),
+		Snapshots: factory.NewSnapshotsClient(),
+		SKUs:      factory.NewResourceSKUsClient(),
+		Usages:    factory.NewUsageClient(),
+		VMs:       factory.NewVirtualMachinesClient(),
+		ScaleSets: factory.NewVirtualMachineScaleSetVMsClient(),
 	}
 	c.services[name] = made
 	return made, nil
@@ -177,7 +198,8 @@ func (c *Client) Parse(id string, types ...string) (Resource, error) {
 		r.Services, err = c.In(parsed.SubscriptionID)
 		return r, err
 	}
-	return Resource{}, provisioner.Errorf(provisioner.InvalidArgument, "%q is not a resource ID of type %s", id, strings.Join(types, " or "))
+	return Resource{}, provisioner.Errorf(provisioner.InvalidArgument, "%q is not a resource ID of type %s", id,
+		strings.Join(types, " or "))
 }
 
 // UpdateDelay is how long an update of a VM would have to wait for its quota.
@@ -185,8 +207,9 @@ func (c *Client) UpdateDelay(vmID string) time.Duration {
 	return c.pacer.Delay(c.Clock.Now(), pacing.Scope{Policy: pacing.UpdateVM, Resource: operation.Key(vmID)})
 }
 
-// Persistent sets how often the SDK retries a request about a VM: once, and not at all after a request that Azure failed to answer. The callers of this
-// package repeat such requests, and while Azure is down each further request uses the quota that they need when Azure is back.
+// Persistent sets how often the SDK retries a request about a VM: once, and not at all after a
+// request that Azure failed to answer. The callers of this package repeat such requests, and while
+// Azure is down each further request uses the quota that they need when Azure is back.
 func (c *Client) Persistent(ctx context.Context, p pacing.Policy, vmID string) context.Context {
 	if c.pacer.Failing(pacing.Scope{Policy: p, Resource: operation.Key(vmID)}) {
 		return retries(ctx, 0)

@@ -26,13 +26,15 @@ type refusal struct {
 	details      []detail
 }
 
-// detail is a part of a refusal. It has a target of its own: the target of the whole says nothing about a part.
+// detail is a part of a refusal. It has a target of its own: the target of the whole says nothing
+// about a part.
 type detail struct{ Code, Target string }
 
-// kindOf maps a refusal to a kind. Where a code has several meanings, callers also read the resources.
+// kindOf maps a refusal to a kind. Where a code has several meanings, callers also read the
+// resources.
 //
-// NotFound proves that a disk, a snapshot or a VM does not exist: a VM cannot write, an AzVolume may
-// be removed. Therefore only the codes by which Azure's resource providers and Resource Manager
+// NotFound proves that a disk, a snapshot or a VM does not exist: a VM cannot write, an AzVolume
+// may be removed. Therefore only the codes by which Azure's resource providers and Resource Manager
 // report this become NotFound. A 404 or 410 without such a code does not: a proxy may have
 // answered. Nor does SubscriptionNotFound, which credentials of another tenant get as well.
 func kindOf(v refusal) provisioner.Kind {
@@ -72,9 +74,11 @@ func kindOfCode(code, target string) (provisioner.Kind, bool) {
 		if target == "dataDisks" {
 			return provisioner.InsufficientCapacity, true
 		}
-	case "QuotaExceeded", "ResourceQuotaExceeded", "SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed", "OverconstrainedAllocationRequest":
+	case "QuotaExceeded", "ResourceQuotaExceeded", "SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed",
+		"OverconstrainedAllocationRequest":
 		return provisioner.InsufficientCapacity, true
-	case "AttachDiskWhileBeingDetached", "Conflict", operation.CodeOperationPreempted, operation.CodeDataDisksForceDetached, "AnotherOperationInProgress",
+	case "AttachDiskWhileBeingDetached", "Conflict", operation.CodeOperationPreempted, operation.CodeDataDisksForceDetached,
+		"AnotherOperationInProgress",
 		"OperationPreemptedByAnotherOperation", "RetryableError":
 		return provisioner.Conflict, true
 	case operation.CodeConflictingUserInput, "ScopeLocked", "DiskInUse":
@@ -91,14 +95,15 @@ func kindOfCode(code, target string) (provisioner.Kind, bool) {
 		return provisioner.InvalidArgument, true
 	case "BadRequest", "InvalidRequestFormat", "RequestDisallowedByPolicy", "PropertyChangeNotAllowed", "InvalidResourceType":
 		return provisioner.InvalidArgument, true
-	case "AuthorizationFailed", "LinkedAuthorizationFailed", "InvalidAuthenticationToken", "ExpiredAuthenticationToken", "SubscriptionNotFound":
+	case "AuthorizationFailed", "LinkedAuthorizationFailed", "InvalidAuthenticationToken", "ExpiredAuthenticationToken",
+		"SubscriptionNotFound":
 		return provisioner.Unauthorized, true
 	}
 	return "", false
 }
 
-// Translate makes an error of the SDK one of the kinds, with what was being done in front. An error of a context, and an error that has a kind already,
-// keep what they are.
+// Translate makes an error of the SDK one of the kinds, with what was being done in front. An error
+// of a context, and an error that has a kind already, keep what they are.
 func (c *Client) Translate(err error, doing string, args ...any) error {
 	if err == nil {
 		return nil
@@ -111,15 +116,24 @@ func (c *Client) Translate(err error, doing string, args ...any) error {
 		return fromResponse(refused, c.Clock.Now(), what)
 	}
 	kind := provisioner.Unavailable
-	if failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok && failed.RawResponse != nil && failed.RawResponse.StatusCode < 500 {
+	if failed, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok && failed.RawResponse != nil &&
+		failed.RawResponse.StatusCode < 500 {
 		kind = provisioner.Unauthorized
 	}
-	return &provisioner.Error{Kind: kind, Message: what + ": " + err.Error(), Err: err}
+	return &provisioner.Error{
+		Kind:    kind,
+		Message: what + ": " + err.Error(),
+		Err:     err,
+	}
 }
 
 func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *provisioner.Error {
 	v, message := read(refused)
-	e := &provisioner.Error{Kind: kindOf(v), Code: v.code, Err: refused}
+	e := &provisioner.Error{
+		Kind: kindOf(v),
+		Code: v.code,
+		Err:  refused,
+	}
 	if refused.RawResponse != nil {
 		e.RetryAfter = retryAfter(refused.RawResponse.Header, now)
 	}

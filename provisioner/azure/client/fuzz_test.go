@@ -13,15 +13,18 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// FuzzRefusal translates any answer that refuses. It must become one of the kinds, with the answer's status, and carries the pause that Azure asks for.
+// FuzzRefusal translates any answer that refuses. It must become one of the kinds, with the
+// answer's status, and carries the pause that Azure asks for.
 func FuzzRefusal(f *testing.F) {
 	for _, seed := range []struct {
 		status           int
 		retry, code, doc string
 	}{
-		{409, "", "OperationNotAllowed", `{"error":{"code":"OperationNotAllowed","target":"dataDisks","message":"The maximum number of data disks allowed to be attached to a VM of this size is 4."}}`},
+		{409, "", "OperationNotAllowed",
+			`{"error":{"code":"OperationNotAllowed","target":"dataDisks","message":"The maximum number of data disks allowed to be attached to a VM of this size is 4."}}`},
 		{429, "300", "", `{"error":{"code":"OperationNotAllowed","details":[{"code":"TooManyRequests","target":"HighCostGet","message":"{}"}]}}`},
-		{404, "", "", `{"error":{"code":"ParentResourceNotFound"}}`}, {403, "", "", `{"error":{"code":"LinkedAuthorizationFailed"}}`},
+		{404, "", "", `{"error":{"code":"ParentResourceNotFound"}}`},
+		{403, "", "", `{"error":{"code":"LinkedAuthorizationFailed"}}`},
 		{400, "", "", `{"code":"InvalidParameter","target":"instanceIds"}`}, {500, "Fri, 31 Dec 2027 23:59:59 GMT", "", ``},
 		{200, "-1", "Conflict", `{"status":"Failed","error":{"code":"Conflict"}}`}, {502, "9999999999999999999", "", `<html>`},
 		{409, "", "", `{"error":null}`}, {409, "", "", `{"error":[]}`}, {410, "1e9", "", `{"error":{"details":[null,{}]}}`},
@@ -31,7 +34,8 @@ func FuzzRefusal(f *testing.F) {
 	}
 	kinds := map[provisioner.Kind]bool{}
 	for _, k := range []provisioner.Kind{
-		provisioner.NotFound, provisioner.AlreadyExists, provisioner.Conflict, provisioner.FailedPrecondition, provisioner.InsufficientCapacity,
+		provisioner.NotFound, provisioner.AlreadyExists, provisioner.Conflict, provisioner.FailedPrecondition,
+		provisioner.InsufficientCapacity,
 		provisioner.InvalidArgument, provisioner.Unauthorized, provisioner.RateLimited, provisioner.Unavailable,
 	} {
 		kinds[k] = true
@@ -43,7 +47,13 @@ func FuzzRefusal(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		answer := &http.Response{StatusCode: status, Status: "?", Header: header, Body: io.NopCloser(strings.NewReader(string(body))), Request: request}
+		answer := &http.Response{
+			StatusCode: status,
+			Status:     "?",
+			Header:     header,
+			Body:       io.NopCloser(strings.NewReader(string(body))),
+			Request:    request,
+		}
 		translated := testClient(now).Translate(runtime.NewResponseError(answer), "try")
 		var e *provisioner.Error
 		if !errors.As(translated, &e) || !kinds[provisioner.KindOf(translated)] {

@@ -25,8 +25,8 @@ func remainingOf(h http.Header) []pacing.Remaining {
 	return all
 }
 
-// managerRemaining reads what is left of Resource Manager's quotas, as in "x-ms-ratelimit-remaining-subscription-reads: 249", and of those of all
-// principals.
+// managerRemaining reads what is left of Resource Manager's quotas, as in
+// "x-ms-ratelimit-remaining-subscription-reads: 249", and of those of all principals.
 func managerRemaining(h http.Header) []pacing.Remaining {
 	const prefix = "X-Ms-Ratelimit-Remaining-Subscription-"
 	var all []pacing.Remaining
@@ -39,8 +39,8 @@ func managerRemaining(h http.Header) []pacing.Remaining {
 	return all
 }
 
-// longestSilence is the longest pause that is taken from an answer: the length of Azure's longest window. An answer that asks for more is wrong, and must
-// not stop the driver permanently.
+// longestSilence is the longest pause that is taken from an answer: the length of Azure's longest
+// window. An answer that asks for more is wrong, and must not stop the driver permanently.
 const longestSilence = time.Hour
 
 // retryAfter reads how long an answer asks to wait; 0 if it does not say.

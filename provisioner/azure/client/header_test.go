@@ -13,7 +13,10 @@ func TestRemainingQuotaIsReadFromHeaders(t *testing.T) {
 	h.Add("x-ms-ratelimit-remaining-resource", "Microsoft.Compute/PutVM3Min;223,Microsoft.Compute/PutVM30Min; 1186")
 	h.Add("x-ms-ratelimit-remaining-resource", "Microsoft.Compute/UpdateVM;7, nonsense, a;b")
 	got := remainingOf(h)
-	want := []pacing.Remaining{{Policy: "Microsoft.Compute/PutVM3Min", Left: 223}, {Policy: "Microsoft.Compute/PutVM30Min", Left: 1186}, {Policy: "Microsoft.Compute/UpdateVM", Left: 7}}
+	want := []pacing.Remaining{{
+		Policy: "Microsoft.Compute/PutVM3Min",
+		Left:   223,
+	}, {Policy: "Microsoft.Compute/PutVM30Min", Left: 1186}, {Policy: "Microsoft.Compute/UpdateVM", Left: 7}}
 	if len(got) != len(want) {
 		t.Fatalf("got %v, want %v", got, want)
 	}

@@ -22,11 +22,13 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 	register := promauto.With(registerer)
 	return &metrics{
 		requests: register.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "azuredisk_azure_request_duration_seconds", Help: "Duration of HTTP requests to Azure by method, throttling policy and status.",
+			Name:    "azuredisk_azure_request_duration_seconds",
+			Help:    "Duration of HTTP requests to Azure by method, throttling policy and status.",
 			Buckets: []float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"method", "policy", "status"}),
 		waits: register.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "azuredisk_azure_paced_seconds", Help: "How long requests were held back to stay within the quota.",
+			Name:    "azuredisk_azure_paced_seconds",
+			Help:    "How long requests were held back to stay within the quota.",
 			Buckets: []float64{.5, 1, 2.5, 5, 10, 15, 30, 60, 120},
 		}, []string{"policy"}),
 		left: register.NewGaugeVec(prometheus.GaugeOpts{

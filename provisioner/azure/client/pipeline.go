@@ -13,15 +13,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
 )
 
-// hostPolicy refuses to send a request, and with it the credential, to a host other than the endpoint and hosts under its name. Resume tokens hold whole
-// URLs and come from outside this process.
+// hostPolicy refuses to send a request, and with it the credential, to a host other than the
+// endpoint and hosts under its name. Resume tokens hold whole URLs and come from outside this
+// process.
 type hostPolicy struct{ host string }
 
 // Do implements policy.Policy.
 func (p hostPolicy) Do(req *policy.Request) (*http.Response, error) {
 	host := req.Raw().URL.Host
 	if !strings.EqualFold(host, p.host) && !strings.HasSuffix(strings.ToLower(host), "."+strings.ToLower(p.host)) {
-		return nil, provisioner.Errorf(provisioner.InvalidArgument, "refusing to send a request to host %s: the credential is for %s and hosts under that name", host, p.host)
+		return nil, provisioner.Errorf(provisioner.InvalidArgument,
+			"refusing to send a request to host %s: the credential is for %s and hosts under that name", host, p.host)
 	}
 	return req.Next()
 }
@@ -48,15 +50,19 @@ func retries(ctx context.Context, n int32) context.Context {
 	return policy.WithRetryOptions(ctx, options)
 }
 
-// retryOptions of the SDK. 429 is not among the status codes: the pacer keeps the pause, and the caller gets RateLimited.
+// retryOptions of the SDK. 429 is not among the status codes: the pacer keeps the pause, and the
+// caller gets RateLimited.
 func retryOptions() policy.RetryOptions {
 	return policy.RetryOptions{
-		MaxRetries: 2, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 5 * time.Second,
-		StatusCodes: []int{408, 500, 502, 503, 504},
+		MaxRetries:    2,
+		RetryDelay:    200 * time.Millisecond,
+		MaxRetryDelay: 5 * time.Second,
+		StatusCodes:   []int{408, 500, 502, 503, 504},
 	}
 }
 
-// longSilence is the longest pause, asked for by Azure, that a caller waits out. For a longer one the call fails with RateLimited.
+// longSilence is the longest pause, asked for by Azure, that a caller waits out. For a longer one
+// the call fails with RateLimited.
 const longSilence = 3 * time.Second
 
 // quotaPolicy paces requests and learns from the answers.
@@ -69,14 +75,18 @@ func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 	now := c.Clock.Now()
 	if wait := c.pacer.Silence(now, l.own, l.kind, l.silence); wait > longSilence {
 		return nil, notRetried{&provisioner.Error{
-			Kind: provisioner.RateLimited, Code: "ClientThrottled", RetryAfter: wait,
-			Message: fmt.Sprintf("request not sent: Azure asked for no more %s requests for %s", l.own.Policy, wait.Round(time.Second)),
+			Kind:       provisioner.RateLimited,
+			Code:       "ClientThrottled",
+			RetryAfter: wait,
+			Message: fmt.Sprintf("request not sent: Azure asked for no more %s requests for %s", l.own.Policy,
+				wait.Round(time.Second)),
 		}}
 	} else if err := c.Clock.Pause(ctx, wait); err != nil {
 		return nil, err
 	}
 	for _, scope := range []pacing.Scope{l.own, l.share, l.manager} {
-		// One after the other: a request that waits for one quota does not hold a place in the next.
+		// One after the other: a request that waits for one quota does not hold a place in the
+		// next.
 		if err := p.await(ctx, scope); err != nil {
 			return nil, err
 		}
@@ -94,7 +104,8 @@ func (p quotaPolicy) Do(req *policy.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// await takes a token of a quota, and waits until it is there. A read that can wait leaves Resource Manager's reserve to the others.
+// await takes a token of a quota, and waits until it is there. A read that can wait leaves Resource
+// Manager's reserve to the others.
 func (p quotaPolicy) await(ctx context.Context, scope pacing.Scope) error {
 	c := p.client
 	for scope.Policy == pacing.Reads && provisioner.IsDeferrable(ctx) {
@@ -119,7 +130,8 @@ func (p quotaPolicy) learn(resp *http.Response, l limits) {
 	c, now := p.client, p.client.Clock.Now()
 	left, atManager := remainingOf(resp.Header), managerRemaining(resp.Header)
 	if resp.StatusCode < http.StatusMultipleChoices {
-		// Azure says in every answer what is left. A platform that does not has no quotas, so no request is held back.
+		// Azure says in every answer what is left. A platform that does not has no quotas, so no
+		// request is held back.
 		if len(left) == 0 {
 			c.pacer.Forget(l.own)
 		}
@@ -133,7 +145,8 @@ func (p quotaPolicy) learn(resp *http.Response, l limits) {
 	c.metrics.remaining(append(left, atManager...))
 	wait := retryAfter(resp.Header, now)
 	switch {
-	case (resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusAccepted) && wait > 0 && l.own.Policy != pacing.GetOperation:
+	case (resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusAccepted) && wait > 0 &&
+		l.own.Policy != pacing.GetOperation:
 		c.pacer.Block(now.Add(wait), pacing.Scope{Policy: pacing.Accepted, Resource: l.own.Resource})
 		return
 	case resp.StatusCode == http.StatusServiceUnavailable && wait > 0:
@@ -182,14 +195,17 @@ func subscriptionOf(path string) string {
 	return ""
 }
 
-// kindOfRequest returns the scope of the requests that Azure counts together where it has no quota for
-// each resource: one method on one type of resource.
+// kindOfRequest returns the scope of the requests that Azure counts together where it has no quota
+// for each resource: one method on one type of resource.
 func kindOfRequest(method, subscription, path string) pacing.Scope {
 	_, resource, _ := strings.Cut(path, "/providers/")
 	provider, resource, _ := strings.Cut(resource, "/")
 	resourceType, name, _ := strings.Cut(resource, "/")
 	listed := name == ""
-	return pacing.Scope{Policy: pacing.Kind, Resource: fmt.Sprint(subscription, " ", method, " ", provider, "/", resourceType, " ", listed)}
+	return pacing.Scope{
+		Policy:   pacing.Kind,
+		Resource: fmt.Sprint(subscription, " ", method, " ", provider, "/", resourceType, " ", listed),
+	}
 }
 
 func limitsOf(ctx context.Context, r *http.Request) limits {
@@ -202,7 +218,12 @@ func limitsOf(ctx context.Context, r *http.Request) limits {
 	case http.MethodDelete:
 		all.Policy = pacing.Deletes
 	}
-	l := limits{own: pacing.Scope{Resource: path}, kind: kindOfRequest(r.Method, subscription, path), manager: all, silence: all}
+	l := limits{
+		own:     pacing.Scope{Resource: path},
+		kind:    kindOfRequest(r.Method, subscription, path),
+		manager: all,
+		silence: all,
+	}
 	if id, ok := ctx.Value(operationOf{}).(string); ok {
 		l.own, l.named = pacing.Scope{Policy: pacing.GetOperation, Resource: id}, computeQuota+"GetOperationResource"
 		l.share = pacing.Scope{Policy: pacing.Polls, Resource: subscription}
@@ -219,7 +240,10 @@ func limitsOf(ctx context.Context, r *http.Request) limits {
 		// A scale set has as many reads as a VM.
 		l.own, l.named = pacing.Scope{Policy: pacing.GetVM, Resource: path}, computeQuota+reads
 	case strings.HasSuffix(path, "/virtualmachines"):
-		l.own, l.named = pacing.Scope{Policy: pacing.ListVMs, Resource: subscription}, computeQuota+"HighCostGetSubscriptionMaximum"
+		l.own, l.named = pacing.Scope{
+			Policy:   pacing.ListVMs,
+			Resource: subscription,
+		}, computeQuota+"HighCostGetSubscriptionMaximum"
 	case !strings.Contains(path, "/virtualmachines/"):
 	case r.Method == http.MethodPost:
 		l.own = pacing.Scope{Policy: pacing.UpdateVM, Resource: strings.TrimSuffix(path, "/attachdetachdatadisks")}
@@ -230,7 +254,7 @@ func limitsOf(ctx context.Context, r *http.Request) limits {
 	return l
 }
 
-// computeQuota is the prefix of the names of Azure Compute's quotas. The names of the quotas of VMs,
-// and of their lists, were seen in answers of Azure. No answer is known that names the quota of one
-// operation or of one instance of a uniform scale set: these follow the same pattern.
+// computeQuota is the prefix of the names of Azure Compute's quotas. The names of the quotas of
+// VMs, and of their lists, were seen in answers of Azure. No answer is known that names the quota
+// of one operation or of one instance of a uniform scale set: these follow the same pattern.
 const computeQuota = "Microsoft.Compute/"

@@ -39,10 +39,16 @@ func Wrap[T any](p *runtime.Poller[T], err error) (SDKPoller, error) {
 	return pollerOf[T]{p}, nil
 }
 
-// Follow polls an operation on a resource until it has ended. Resumed says that the operation began in an earlier process.
+// Follow polls an operation on a resource until it has ended. Resumed says that the operation began
+// in an earlier process.
 func (c *Client) Follow(k operation.Kind, disks int, resource string, p SDKPoller, resumed bool) *operation.Operation {
 	first := c.pacer.Silence(c.Clock.Now(), pacing.Scope{Policy: pacing.Accepted, Resource: operation.Key(resource)})
-	return c.Follower.Follow(k, disks, resource, &poller{SDKPoller: p, client: c, first: first, subscription: subscriptionOf(operation.Key(resource))}, resumed)
+	return c.Follower.Follow(k, disks, resource, &poller{
+		SDKPoller:    p,
+		client:       c,
+		first:        first,
+		subscription: subscriptionOf(operation.Key(resource)),
+	}, resumed)
 }
 
 // poller implements operation.Poller. Azure counts the polls of each operation separately.
@@ -74,13 +80,17 @@ func (p *poller) scope() pacing.Scope {
 // Scarce implements operation.Poller.
 func (p *poller) Scarce() bool {
 	now := p.client.Clock.Now()
-	return p.client.pacer.Scarce(now, p.scope()) || p.client.pacer.Scarce(now, pacing.Scope{Policy: pacing.Polls, Resource: p.subscription})
+	return p.client.pacer.Scarce(now, p.scope()) || p.client.pacer.Scarce(now, pacing.Scope{
+		Policy:   pacing.Polls,
+		Resource: p.subscription,
+	})
 }
 
 // Close implements operation.Poller.
 func (p *poller) Close() { p.client.pacer.Forget(p.scope()) }
 
-// context marks requests about the operation. The SDK does not retry them: the next poll is the retry.
+// context marks requests about the operation. The SDK does not retry them: the next poll is the
+// retry.
 func (p *poller) context(ctx context.Context) context.Context {
 	if p.token == "" {
 		return ctx
@@ -107,8 +117,10 @@ func stateOf(resp *http.Response) state {
 // Poll implements operation.Poller.
 func (p *poller) Poll(ctx context.Context) (operation.Answer, error) {
 	resp, err := p.SDKPoller.Poll(p.context(ctx))
-	if refused, ok := errors.AsType[*azcore.ResponseError](err); ok && (refused.StatusCode == http.StatusNotFound || refused.StatusCode == http.StatusGone) {
-		// However this answer came about, the operation cannot be polled any more: the resource must be read.
+	if refused, ok := errors.AsType[*azcore.ResponseError](err); ok &&
+		(refused.StatusCode == http.StatusNotFound || refused.StatusCode == http.StatusGone) {
+		// However this answer came about, the operation cannot be polled any more: the resource
+		// must be read.
 		e := fromResponse(refused, p.client.Clock.Now(), "poll")
 		e.Kind = provisioner.NotFound
 		return operation.Answer{}, e
@@ -117,7 +129,13 @@ func (p *poller) Poll(ctx context.Context) (operation.Answer, error) {
 		return operation.Answer{}, p.client.Translate(err, "poll")
 	}
 	s := stateOf(resp)
-	answer := operation.Answer{Status: s.Status, Start: s.StartTime, End: s.EndTime, Output: s.Properties.Output, RetryAfter: retryAfter(resp.Header, p.client.Clock.Now())}
+	answer := operation.Answer{
+		Status:     s.Status,
+		Start:      s.StartTime,
+		End:        s.EndTime,
+		Output:     s.Properties.Output,
+		RetryAfter: retryAfter(resp.Header, p.client.Clock.Now()),
+	}
 	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
 		answer.Date = date
 	}

@@ -18,8 +18,8 @@ type clientCertificate struct {
 	key   crypto.PrivateKey
 }
 
-// parseCertificate reads PEM, or PKCS #12 with a password ("" for none). Azure's library reads PEM and old PKCS #12, but not the ciphers that OpenSSL 3
-// and newer versions of Windows use.
+// parseCertificate reads PEM, or PKCS #12 with a password ("" for none). Azure's library reads PEM
+// and old PKCS #12, but not the ciphers that OpenSSL 3 and newer versions of Windows use.
 func parseCertificate(data []byte, password Secret) (clientCertificate, error) {
 	chain, key, err := azidentity.ParseCertificates(data, []byte(password))
 	if err != nil {
@@ -51,7 +51,8 @@ func leafFirst(chain []*x509.Certificate, key crypto.PrivateKey) (clientCertific
 	return clientCertificate{}, errors.New("none of the certificates belongs to the key")
 }
 
-// dataPlaneIdentity is a managed identity that the platform provides as a certificate, as in clusters with a hosted control plane.
+// dataPlaneIdentity is a managed identity that the platform provides as a certificate, as in
+// clusters with a hosted control plane.
 type dataPlaneIdentity struct {
 	ClientID  string `json:"client_id"`
 	TenantID  string `json:"tenant_id"`
@@ -66,7 +67,8 @@ func parseDataPlaneIdentity(data []byte) (dataPlaneIdentity, clientCertificate, 
 	}
 	var faults []error
 	for _, f := range []struct{ name, value string }{
-		{"client_id", id.ClientID}, {"tenant_id", id.TenantID}, {"client_secret", string(id.Secret)}, {"authentication_endpoint", id.Authority},
+		{"client_id", id.ClientID}, {"tenant_id", id.TenantID}, {"client_secret", string(id.Secret)},
+		{"authentication_endpoint", id.Authority},
 	} {
 		if f.value == "" {
 			faults = append(faults, fmt.Errorf("%s is missing", f.name))

@@ -18,10 +18,12 @@ func knownCloud(name string) (cloud.Configuration, bool) {
 	return cloud.Configuration{}, false
 }
 
-// setAuthority takes the authority that the workload identity webhook names. The authority identifies the cloud.
+// setAuthority takes the authority that the workload identity webhook names. The authority
+// identifies the cloud.
 func (c *Config) setAuthority(authority string) {
 	for _, name := range []string{"AzurePublicCloud", "AzureChinaCloud", "AzureUSGovernmentCloud"} {
-		if known, _ := knownCloud(name); strings.TrimSuffix(known.ActiveDirectoryAuthorityHost, "/") == strings.TrimSuffix(authority, "/") {
+		if known, _ := knownCloud(name); strings.TrimSuffix(known.ActiveDirectoryAuthorityHost,
+			"/") == strings.TrimSuffix(authority, "/") {
 			c.Cloud = name
 			return
 		}

@@ -9,34 +9,39 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Config holds the fields of azure.json that the driver reads. Azure's Kubernetes components share this file and the meaning of its fields, except
-// activeDirectoryEndpoint. Other fields are ignored; the guide to credentials lists them.
+// Config holds the fields of azure.json that the driver reads. Azure's Kubernetes components share
+// this file and the meaning of its fields, except activeDirectoryEndpoint. Other fields are
+// ignored; the guide to credentials lists them.
 type Config struct {
-	// Cloud as in "AzurePublicCloud" (the default), "AzureChinaCloud", "AzureUSGovernmentCloud". A cloud of another name needs
-	// resourceManagerEndpoint and, unless that is over plain http, activeDirectoryEndpoint.
+	// Cloud as in "AzurePublicCloud" (the default), "AzureChinaCloud", "AzureUSGovernmentCloud". A
+	// cloud of another name needs resourceManagerEndpoint and, unless that is over plain http,
+	// activeDirectoryEndpoint.
 	Cloud string `json:"cloud"`
 	// TenantID of the identity.
 	TenantID string `json:"tenantId"`
 	// IdentitySystem is "azure_ad", the default and the only one.
 	IdentitySystem string `json:"identitySystem"`
-	// SubscriptionID, ResourceGroup and Location of the cluster. Location is lower case without spaces after loading.
+	// SubscriptionID, ResourceGroup and Location of the cluster. Location is lower case without
+	// spaces after loading.
 	SubscriptionID string `json:"subscriptionId"`
 	ResourceGroup  string `json:"resourceGroup"`
 	Location       string `json:"location"`
-	// ExtendedLocationName is the edge zone in which disks and snapshots are created. ExtendedLocationType must be "EdgeZone" if it is set.
+	// ExtendedLocationName is the edge zone in which disks and snapshots are created.
+	// ExtendedLocationType must be "EdgeZone" if it is set.
 	ExtendedLocationType string `json:"extendedLocationType"`
 	ExtendedLocationName string `json:"extendedLocationName"`
 	// UserAgent is put in front of the driver's user agent.
 	UserAgent string `json:"userAgent"`
 	// ResourceManagerEndpoint replaces the cloud's. Plain http is meant for a simulator.
 	ResourceManagerEndpoint string `json:"resourceManagerEndpoint"`
-	// ActiveDirectoryEndpoint replaces the cloud's authority. If it is empty and ResourceManagerEndpoint is over plain http, that one is used.
+	// ActiveDirectoryEndpoint replaces the cloud's authority. If it is empty and
+	// ResourceManagerEndpoint is over plain http, that one is used.
 	ActiveDirectoryEndpoint string `json:"activeDirectoryEndpoint"`
 	// TokenAudience replaces the audience of tokens.
 	TokenAudience string `json:"tokenAudience"`
 
-	// The first of five identities that is configured: workload identity, managed identity, a managed identity of the data plane, client secret, client
-	// certificate.
+	// The first of five identities that is configured: workload identity, managed identity, a
+	// managed identity of the data plane, client secret, client certificate.
 	UseFederatedWorkloadIdentityExtension bool   `json:"useFederatedWorkloadIdentityExtension"`
 	AADFederatedTokenFile                 string `json:"aadFederatedTokenFile"`
 	UseManagedIdentityExtension           bool   `json:"useManagedIdentityExtension"`
@@ -142,7 +147,8 @@ func (c *Config) validate() error {
 	need(c.ResourceGroup, "resourceGroup", "")
 	need(c.Location, "location", "")
 	if _, known := knownCloud(c.Cloud); !known {
-		why := fmt.Sprintf(" for cloud %q, which is none of AzurePublicCloud, AzureChinaCloud and AzureUSGovernmentCloud", c.Cloud)
+		why := fmt.Sprintf(" for cloud %q, which is none of AzurePublicCloud, AzureChinaCloud and AzureUSGovernmentCloud",
+			c.Cloud)
 		need(c.ResourceManagerEndpoint, "resourceManagerEndpoint", why)
 		if !plainHTTP(c.ResourceManagerEndpoint) {
 			need(c.ActiveDirectoryEndpoint, "activeDirectoryEndpoint", why)
@@ -152,7 +158,8 @@ func (c *Config) validate() error {
 		faults = append(faults, fmt.Errorf("identitySystem %q must be azure_ad; AD FS of Azure Stack is not supported", s))
 	}
 	if (c.ExtendedLocationName != "" || c.ExtendedLocationType != "") && !strings.EqualFold(c.ExtendedLocationType, "EdgeZone") {
-		faults = append(faults, fmt.Errorf("extendedLocationType %q must be EdgeZone, with a name in extendedLocationName", c.ExtendedLocationType))
+		faults = append(faults, fmt.Errorf("extendedLocationType %q must be EdgeZone, with a name in extendedLocationName",
+			c.ExtendedLocationType))
 	}
 	if c.ExtendedLocationType != "" {
 		need(c.ExtendedLocationName, "extendedLocationName", " for extendedLocationType "+c.ExtendedLocationType)
@@ -167,7 +174,8 @@ func (c *Config) validate() error {
 		need(c.TenantID, "tenantId", " for a service principal")
 		need(c.AADClientID, "aadClientId", " for a service principal")
 	case identityNone:
-		faults = append(faults, errors.New("no identity: set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, aadClientSecret, aadClientCertPath or aadMSIDataPlaneIdentityPath"))
+		faults = append(faults, errors.New(
+			"no identity: set useFederatedWorkloadIdentityExtension, useManagedIdentityExtension, aadClientSecret, aadClientCertPath or aadMSIDataPlaneIdentityPath"))
 	case identityManaged, identityDataPlane:
 	}
 	return errors.Join(faults...)
@@ -184,7 +192,8 @@ func (c *Config) validateEndpoints() error {
 		}
 	}
 	if plainHTTP(c.ActiveDirectoryEndpoint) && !plainHTTP(c.ResourceManagerEndpoint) {
-		faults = append(faults, fmt.Errorf("activeDirectoryEndpoint %q is over plain http, which is accepted only with a resourceManagerEndpoint over plain http", c.ActiveDirectoryEndpoint))
+		faults = append(faults, fmt.Errorf(
+			"activeDirectoryEndpoint %q is over plain http, which is accepted only with a resourceManagerEndpoint over plain http", c.ActiveDirectoryEndpoint))
 	}
 	return errors.Join(faults...)
 }
@@ -202,7 +211,8 @@ const (
 
 // String is the kind of the identity, for logs.
 func (i identity) String() string {
-	return [...]string{"none", "workload identity", "managed identity", "managed identity of the data plane", "client secret", "client certificate"}[i]
+	return [...]string{"none", "workload identity", "managed identity", "managed identity of the data plane", "client secret",
+		"client certificate"}[i]
 }
 
 func (c *Config) identity() identity {

@@ -28,22 +28,53 @@ func TestConfigurations(t *testing.T) {
 		env    map[string]string
 		faults []string // the error names each; none for a good configuration
 	}{
-		"a managed identity, as on AKS":                 {file: `{` + base + `, "useManagedIdentityExtension": true, "aadClientId": "msi", "aadClientSecret": "msi"}`},
-		"a client secret":                               {file: `{` + base + `, "aadClientId": "c", "aadClientSecret": "x"}`},
-		"YAML":                                          {file: "subscriptionId: s\nresourceGroup: g\nlocation: eastus\nuseManagedIdentityExtension: true\n"},
-		"unknown fields are ignored":                    {file: `{` + base + `, "useManagedIdentityExtension": true, "vnetName": "v"}`},
-		"a secret from the environment":                 {file: `{` + base + `}`, env: map[string]string{"AZURE_CLIENT_ID": "c", "AZURE_CLIENT_SECRET": "x"}},
-		"a workload identity by its webhook":            {file: `{` + base + `}`, env: map[string]string{"AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "t2", "AZURE_FEDERATED_TOKEN_FILE": "/f"}},
-		"a simulator over plain http":                   {file: `{` + base + `, "aadClientId": "c", "aadClientSecret": "x", "resourceManagerEndpoint": "http://127.0.0.1:1"}`},
-		"no identity":                                   {file: `{` + base + `, "useManagedIdentityExtension": false}`, faults: []string{"no identity"}},
-		"every fault at once":                           {file: `{"cloud": "Mars", "aadClientSecret": "x"}`, faults: []string{"subscriptionId", "resourceGroup", "location", "Mars", "tenantId", "aadClientId", "resourceManagerEndpoint", "activeDirectoryEndpoint"}},
-		"an endpoint that is no URL":                    {file: `{` + base + `, "useManagedIdentityExtension": true, "resourceManagerEndpoint": "ftp://x"}`, faults: []string{"resourceManagerEndpoint", "ftp://x"}},
-		"a secret must not go to Azure over plain http": {file: `{` + base + `, "aadClientId": "c", "aadClientSecret": "x", "activeDirectoryEndpoint": "http://x"}`, faults: []string{"plain http"}},
-		"an edge zone":                                  {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "EdgeZone", "extendedLocationName": "attatlanta1"}`},
-		"an edge zone without a name":                   {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "EdgeZone"}`, faults: []string{"extendedLocationName is missing"}},
-		"an extended location of another type":          {file: `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "CustomLocation", "extendedLocationName": "x"}`, faults: []string{`extendedLocationType "CustomLocation" must be EdgeZone`}},
-		"an unknown identity system":                    {file: `{` + base + `, "useManagedIdentityExtension": true, "identitySystem": "ldap"}`, faults: []string{`identitySystem "ldap" must be azure_ad`}},
-		"not JSON":                                      {file: `{`, faults: []string{"parse"}},
+		"a managed identity, as on AKS": {file: `{` + base +
+			`, "useManagedIdentityExtension": true, "aadClientId": "msi", "aadClientSecret": "msi"}`},
+		"a client secret":            {file: `{` + base + `, "aadClientId": "c", "aadClientSecret": "x"}`},
+		"YAML":                       {file: "subscriptionId: s\nresourceGroup: g\nlocation: eastus\nuseManagedIdentityExtension: true\n"},
+		"unknown fields are ignored": {file: `{` + base + `, "useManagedIdentityExtension": true, "vnetName": "v"}`},
+		"a secret from the environment": {
+			file: `{` + base + `}`,
+			env:  map[string]string{"AZURE_CLIENT_ID": "c", "AZURE_CLIENT_SECRET": "x"},
+		},
+		"a workload identity by its webhook": {
+			file: `{` + base + `}`,
+			env:  map[string]string{"AZURE_CLIENT_ID": "c", "AZURE_TENANT_ID": "t2", "AZURE_FEDERATED_TOKEN_FILE": "/f"},
+		},
+		"a simulator over plain http": {file: `{` + base +
+			`, "aadClientId": "c", "aadClientSecret": "x", "resourceManagerEndpoint": "http://127.0.0.1:1"}`},
+		"no identity": {
+			file:   `{` + base + `, "useManagedIdentityExtension": false}`,
+			faults: []string{"no identity"},
+		},
+		"every fault at once": {
+			file: `{"cloud": "Mars", "aadClientSecret": "x"}`,
+			faults: []string{"subscriptionId", "resourceGroup", "location", "Mars", "tenantId", "aadClientId",
+				"resourceManagerEndpoint", "activeDirectoryEndpoint"},
+		},
+		"an endpoint that is no URL": {
+			file:   `{` + base + `, "useManagedIdentityExtension": true, "resourceManagerEndpoint": "ftp://x"}`,
+			faults: []string{"resourceManagerEndpoint", "ftp://x"},
+		},
+		"a secret must not go to Azure over plain http": {
+			file:   `{` + base + `, "aadClientId": "c", "aadClientSecret": "x", "activeDirectoryEndpoint": "http://x"}`,
+			faults: []string{"plain http"},
+		},
+		"an edge zone": {file: `{` + base +
+			`, "useManagedIdentityExtension": true, "extendedLocationType": "EdgeZone", "extendedLocationName": "attatlanta1"}`},
+		"an edge zone without a name": {
+			file:   `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "EdgeZone"}`,
+			faults: []string{"extendedLocationName is missing"},
+		},
+		"an extended location of another type": {
+			file:   `{` + base + `, "useManagedIdentityExtension": true, "extendedLocationType": "CustomLocation", "extendedLocationName": "x"}`,
+			faults: []string{`extendedLocationType "CustomLocation" must be EdgeZone`},
+		},
+		"an unknown identity system": {
+			file:   `{` + base + `, "useManagedIdentityExtension": true, "identitySystem": "ldap"}`,
+			faults: []string{`identitySystem "ldap" must be azure_ad`},
+		},
+		"not JSON": {file: `{`, faults: []string{"parse"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := open(t, test.file, test.env)

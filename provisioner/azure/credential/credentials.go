@@ -1,5 +1,5 @@
-// Package credential signs in to Azure. It reads azure.json and the environment, makes the credential that they name, and follows changes of both while the
-// program runs.
+// Package credential signs in to Azure. It reads azure.json and the environment, makes the
+// credential that they name, and follows changes of both while the program runs.
 package credential
 
 import (
@@ -21,9 +21,11 @@ import (
 )
 
 const (
-	// DefaultReloadInterval is how often a Source is read. The kubelet takes about a minute to update a mounted Secret, so a shorter interval has no effect.
+	// DefaultReloadInterval is how often a Source is read. The kubelet takes about a minute to
+	// update a mounted Secret, so a shorter interval has no effect.
 	DefaultReloadInterval = 10 * time.Second
-	// retryAfter is how long to wait before a changed credential that Azure refused is tried again. A new credential is not known everywhere at Azure at once.
+	// retryAfter is how long to wait before a changed credential that Azure refused is tried again.
+	// A new credential is not known everywhere at Azure at once.
 	retryAfter   = 30 * time.Second
 	tokenTimeout = 30 * time.Second
 )
@@ -52,11 +54,13 @@ type Change struct {
 	Message string
 }
 
-// Credentials signs in to Azure, and follows changes while it runs: it uses a new secret, certificate, identity or CA bundle as soon as Azure has given a
-// token for it. It reports a change that is broken or that Azure refuses, and keeps the previous credential. Changes of the subscription, resource group,
-// location and cloud take effect with the next start.
+// Credentials signs in to Azure, and follows changes while it runs: it uses a new secret,
+// certificate, identity or CA bundle as soon as Azure has given a token for it. It reports a change
+// that is broken or that Azure refuses, and keeps the previous credential. Changes of the
+// subscription, resource group, location and cloud take effect with the next start.
 //
-// Credentials is the credential and the transport of a client of Azure. All methods may be called concurrently.
+// Credentials is the credential and the transport of a client of Azure. All methods may be called
+// concurrently.
 type Credentials struct {
 	options Options
 	metrics *metrics
@@ -82,7 +86,8 @@ var (
 	_ policy.Transporter     = (*Credentials)(nil)
 )
 
-// Open reads the configuration, and asks an unknown cloud for its endpoints. It does not ask for a token yet. The error lists all faults.
+// Open reads the configuration, and asks an unknown cloud for its endpoints. It does not ask for a
+// token yet. The error lists all faults.
 func Open(ctx context.Context, options Options) (*Credentials, error) {
 	if options.Interval <= 0 {
 		options.Interval = DefaultReloadInterval
@@ -117,7 +122,11 @@ func (c *Credentials) make(r material) (*signIn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &signIn{material: r, transports: t, credential: made}, nil
+	return &signIn{
+		material:   r,
+		transports: t,
+		credential: made,
+	}, nil
 }
 
 func (c *Credentials) use(s *signIn) {
@@ -144,8 +153,8 @@ func (c *Credentials) Do(req *http.Request) (*http.Response, error) {
 	return c.current.Load().transports.out.Do(req)
 }
 
-// OnChange has f called for each change, and once for each fault. After a change that was not refused, clients have to drop the tokens of the previous
-// credential.
+// OnChange has f called for each change, and once for each fault. After a change that was not
+// refused, clients have to drop the tokens of the previous credential.
 func (c *Credentials) OnChange(f func(Change)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -249,7 +258,8 @@ func (c *Credentials) try(ctx context.Context, made *signIn) error {
 func (c *Credentials) leftOut(now Config) string {
 	var changed []string
 	for _, f := range []struct{ name, was, is string }{
-		{"subscriptionId", c.first.SubscriptionID, now.SubscriptionID}, {"resourceGroup", c.first.ResourceGroup, now.ResourceGroup},
+		{"subscriptionId", c.first.SubscriptionID, now.SubscriptionID},
+		{"resourceGroup", c.first.ResourceGroup, now.ResourceGroup},
 		{"location", c.first.Location, now.Location}, {"userAgent", c.first.UserAgent, now.UserAgent},
 	} {
 		if f.was != f.is {

@@ -25,7 +25,11 @@ func TestABadChangeIsRefusedAndTheOldCredentialGoesOn(t *testing.T) {
 	}
 	volume := newMounted(t, file(nil))
 	registry, now := prometheus.NewRegistry(), testclock.NewFakeClock(time.Now())
-	credentials, azureCloud := s.follow(t, credential.Options{Source: credential.FileSource(volume.path("azure.json"), nil), Clock: now, Metrics: registry})
+	credentials, azureCloud := s.follow(t, credential.Options{
+		Source:  credential.FileSource(volume.path("azure.json"), nil),
+		Clock:   now,
+		Metrics: registry,
+	})
 	var changes changeLog
 	credentials.OnChange(changes.add)
 	disk, err := makeDisk(t.Context(), azureCloud, "steady")
@@ -42,9 +46,15 @@ func TestABadChangeIsRefusedAndTheOldCredentialGoesOn(t *testing.T) {
 		"no identity":                 {file(map[string]any{"aadClientSecret": ""}), "no identity"},
 		"a secret that Azure refuses": {file(map[string]any{"aadClientSecret": "mistyped"}), "AADSTS7000215"},
 		"a client that is not known":  {file(map[string]any{"aadClientId": "unknown"}), "AADSTS700016"},
-		"a certificate that is not":   {file(map[string]any{"aadClientSecret": "", "aadClientCertPath": "/does/not/exist"}), "aadClientCertPath"},
-		"another cloud":               {file(map[string]any{"cloud": "AzurePublicCloud", "resourceManagerEndpoint": ""}), "restart the controller"},
-		"an endpoint that is none":    {file(map[string]any{"resourceManagerEndpoint": "ftp://x"}), "resourceManagerEndpoint"},
+		"a certificate that is not": {file(map[string]any{
+			"aadClientSecret":   "",
+			"aadClientCertPath": "/does/not/exist",
+		}), "aadClientCertPath"},
+		"another cloud": {file(map[string]any{
+			"cloud":                   "AzurePublicCloud",
+			"resourceManagerEndpoint": "",
+		}), "restart the controller"},
+		"an endpoint that is none": {file(map[string]any{"resourceManagerEndpoint": "ftp://x"}), "resourceManagerEndpoint"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := len(changes.all())
@@ -102,7 +112,10 @@ func TestACredentialThatAzureDoesNotKnowYetIsTriedAgain(t *testing.T) {
 func TestAChangeThatNeedsARestartIsReported(t *testing.T) {
 	s := startSecure(t)
 	s.register(t, "driver", auth.Application{Secrets: []string{"old", "new"}})
-	volume := newMounted(t, map[string][]byte{"azure.json": s.azureJSON(t, map[string]any{"aadClientId": "driver", "aadClientSecret": "old"})})
+	volume := newMounted(t, map[string][]byte{"azure.json": s.azureJSON(t, map[string]any{
+		"aadClientId":     "driver",
+		"aadClientSecret": "old",
+	})})
 	credentials, _ := s.follow(t, credential.Options{Source: credential.FileSource(volume.path("azure.json"), nil)})
 	var changes changeLog
 	credentials.OnChange(changes.add)
@@ -111,7 +124,8 @@ func TestAChangeThatNeedsARestartIsReported(t *testing.T) {
 	})})
 	credentials.Check(t.Context())
 	reported := changes.all()
-	if len(reported) != 1 || reported[0].Refused || !strings.Contains(reported[0].Message, "the change of subscriptionId, location takes effect with the next start") {
+	if len(reported) != 1 || reported[0].Refused ||
+		!strings.Contains(reported[0].Message, "the change of subscriptionId, location takes effect with the next start") {
 		t.Errorf("got %+v, want a change that names subscriptionId and location", reported)
 	}
 	if got := credentials.Config(); got.SubscriptionID != subscription || got.Location != "eastus" {
@@ -125,7 +139,10 @@ func TestAChangedCABundleIsUsed(t *testing.T) {
 	bundle := filepath.Join(t.TempDir(), "ca.crt")
 	write(t, bundle, append(newAuthority(t, "another").pem(), s.caPEM...))
 	s.ca = bundle
-	volume := newMounted(t, map[string][]byte{"azure.json": s.azureJSON(t, map[string]any{"aadClientId": "driver", "aadClientSecret": "x"})})
+	volume := newMounted(t, map[string][]byte{"azure.json": s.azureJSON(t, map[string]any{
+		"aadClientId":     "driver",
+		"aadClientSecret": "x",
+	})})
 	credentials, azureCloud := s.follow(t, credential.Options{Source: credential.FileSource(volume.path("azure.json"), nil)})
 	var changes changeLog
 	credentials.OnChange(changes.add)
@@ -172,10 +189,14 @@ func TestTheCertificatesExpiryIsAMetric(t *testing.T) {
 		"client.pem": append(signer.keyPEM(t), signer.pem()...),
 	})
 	registry := prometheus.NewRegistry()
-	if _, err := credential.Open(t.Context(), credential.Options{Source: credential.FileSource(volume.path("azure.json"), nil), Metrics: registry}); err != nil {
+	if _, err := credential.Open(t.Context(), credential.Options{
+		Source:  credential.FileSource(volume.path("azure.json"), nil),
+		Metrics: registry,
+	}); err != nil {
 		t.Fatal(err)
 	}
-	if got := gauge(t, registry, "azuredisk_azure_certificate_expiry_timestamp_seconds"); got != float64(signer.certificate.NotAfter.Unix()) {
+	if got := gauge(t, registry, "azuredisk_azure_certificate_expiry_timestamp_seconds"); got != float64(
+		signer.certificate.NotAfter.Unix()) {
 		t.Errorf("%v, want %v", got, signer.certificate.NotAfter.Unix())
 	}
 	if n, err := testutil.GatherAndCount(registry, "azuredisk_azure_credential_reloads_total"); err != nil || n != 1 {

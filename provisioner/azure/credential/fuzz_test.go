@@ -8,7 +8,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 )
 
-// FuzzConfig reads any text as azure.json. An accepted configuration is complete, and its description shows no secret.
+// FuzzConfig reads any text as azure.json. An accepted configuration is complete, and its
+// description shows no secret.
 func FuzzConfig(f *testing.F) {
 	for _, seed := range []string{
 		`{"cloud":"AzurePublicCloud","tenantId":"t","subscriptionId":"s","resourceGroup":"g","location":"West Europe","useManagedIdentityExtension":true,"userAssignedIdentityID":"id"}`,
@@ -16,7 +17,8 @@ func FuzzConfig(f *testing.F) {
 		`{"subscriptionId":"s","resourceGroup":"g","location":"eastus","tenantId":"t","aadClientId":"c","aadClientCertPath":"/p","aadClientCertPassword":"hush"}`,
 		`{"cloud":"Mars","resourceManagerEndpoint":"https://arm.mars","activeDirectoryEndpoint":"https://login.mars","subscriptionId":"s","resourceGroup":"g","location":"local","aadClientId":"c","tenantId":"t","aadClientSecret":"x"}`,
 		"subscriptionId: s\nresourceGroup: g\nlocation: eastus\naadMSIDataPlaneIdentityPath: /p\n",
-		`{"useFederatedWorkloadIdentityExtension":"yes"}`, `{"aadClientSecret":{"hush":1}}`, `[]`, `null`, `{`, "", "\xff\xfe", "a: &a [*a]", `{"resourceManagerEndpoint":"http://[::1"}`,
+		`{"useFederatedWorkloadIdentityExtension":"yes"}`, `{"aadClientSecret":{"hush":1}}`, `[]`, `null`, `{`, "", "\xff\xfe",
+		"a: &a [*a]", `{"resourceManagerEndpoint":"http://[::1"}`,
 		`{"vmType":"vmss","cloudProviderBackoff":true,"cloudProviderRateLimitQPS":6,"location":""}`,
 	} {
 		f.Add([]byte(seed))
@@ -39,7 +41,8 @@ func FuzzConfig(f *testing.F) {
 		if plainHTTP(c.cloudConfiguration().ActiveDirectoryAuthorityHost) && manager.Scheme != "http" {
 			t.Errorf("secrets would go to %s in the clear", c.cloudConfiguration().ActiveDirectoryAuthorityHost)
 		}
-		if again := c.describe(); len(c.AADClientSecret) > 8 && strings.Contains(again, string(c.AADClientSecret)) && c.AADClientID != string(c.AADClientSecret) {
+		if again := c.describe(); len(c.AADClientSecret) > 8 && strings.Contains(again, string(c.AADClientSecret)) &&
+			c.AADClientID != string(c.AADClientSecret) {
 			t.Errorf("the secret shows in %q", again)
 		}
 	})

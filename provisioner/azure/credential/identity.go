@@ -55,11 +55,15 @@ func (c *Config) credential(file []byte, t transports) (credential, error) {
 	made, err := func() (credential, error) {
 		switch c.identity() {
 		case identityWorkload:
-			return plain(azidentity.NewClientAssertionCredential(c.TenantID, c.AADClientID, tokenFile(c.AADFederatedTokenFile).read,
+			return plain(azidentity.NewClientAssertionCredential(c.TenantID, c.AADClientID,
+				tokenFile(c.AADFederatedTokenFile).read,
 				&azidentity.ClientAssertionCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknown}))
 		case identityManaged:
 			options.Transport = t.local
-			made, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ClientOptions: options, ID: c.managedID()})
+			made, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{
+				ClientOptions: options,
+				ID:            c.managedID(),
+			})
 			return credential{TokenCredential: managed{made}}, err
 		case identitySecret:
 			if plainHTTP(endpoints.ActiveDirectoryAuthorityHost) {
@@ -94,14 +98,19 @@ func plain(made azcore.TokenCredential, err error) (credential, error) {
 	return credential{TokenCredential: made}, err
 }
 
-func (c clientCertificate) credential(tenant, client string, options policy.ClientOptions, unknownAuthority bool) (credential, error) {
+func (c clientCertificate) credential(tenant, client string, options policy.ClientOptions,
+	unknownAuthority bool) (credential, error) {
 	made, err := azidentity.NewClientCertificateCredential(tenant, client, c.chain, c.key,
-		&azidentity.ClientCertificateCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: unknownAuthority, SendCertificateChain: true})
+		&azidentity.ClientCertificateCredentialOptions{
+			ClientOptions:            options,
+			DisableInstanceDiscovery: unknownAuthority,
+			SendCertificateChain:     true,
+		})
 	return credential{TokenCredential: made, certificate: c.chain[0]}, err
 }
 
-// managed is a managed identity. It tells a refusal of the VM's metadata service from a missing answer, which Azure's library does not do where the VM has
-// no system-assigned identity.
+// managed is a managed identity. It tells a refusal of the VM's metadata service from a missing
+// answer, which Azure's library does not do where the VM has no system-assigned identity.
 type managed struct{ azcore.TokenCredential }
 
 // GetToken implements azcore.TokenCredential.
@@ -114,7 +123,8 @@ func (m managed) GetToken(ctx context.Context, options policy.TokenRequestOption
 	return token, err
 }
 
-// tokenFile is the path of a federated token. The file is read whenever a token of Azure is asked for, so that no old content is used.
+// tokenFile is the path of a federated token. The file is read whenever a token of Azure is asked
+// for, so that no old content is used.
 type tokenFile string
 
 func (f tokenFile) read(context.Context) (string, error) {
@@ -136,8 +146,9 @@ func (c *Config) managedID() azidentity.ManagedIDKind {
 	}
 }
 
-// plainCredential is the client-credentials grant over plain http, which Azure's library does not support. It is for simulators only: a configuration with an
-// authority over plain http is accepted only if resource manager is reached over plain http as well.
+// plainCredential is the client-credentials grant over plain http, which Azure's library does not
+// support. It is for simulators only: a configuration with an authority over plain http is accepted
+// only if resource manager is reached over plain http as well.
 type plainCredential struct {
 	url, client string
 	secret      Secret
@@ -147,15 +158,21 @@ type plainCredential struct {
 
 func newPlainCredential(c *Config, authority string, transport policy.Transporter) plainCredential {
 	return plainCredential{
-		url: authority + "/" + url.PathEscape(c.TenantID) + "/oauth2/v2.0/token", client: c.AADClientID, secret: c.AADClientSecret,
-		clock: clock.RealClock{}, transport: transport,
+		url:       authority + "/" + url.PathEscape(c.TenantID) + "/oauth2/v2.0/token",
+		client:    c.AADClientID,
+		secret:    c.AADClientSecret,
+		clock:     clock.RealClock{},
+		transport: transport,
 	}
 }
 
 // GetToken implements azcore.TokenCredential.
 func (p plainCredential) GetToken(ctx context.Context, options policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	form := url.Values{
-		"grant_type": {"client_credentials"}, "client_id": {p.client}, "client_secret": {string(p.secret)}, "scope": {strings.Join(options.Scopes, " ")},
+		"grant_type":    {"client_credentials"},
+		"client_id":     {p.client},
+		"client_secret": {string(p.secret)},
+		"scope":         {strings.Join(options.Scopes, " ")},
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, strings.NewReader(form.Encode()))
 	if err != nil {

@@ -23,13 +23,15 @@ func newMetrics(registerer prometheus.Registerer) *metrics {
 			Name: "azuredisk_azure_credential_reloads_total", Help: "Changed credentials by result: taken or refused.",
 		}, []string{"result"}),
 		pending: register.NewGauge(prometheus.GaugeOpts{
-			Name: "azuredisk_azure_credential_refused", Help: "1 while the configured credentials cannot be used and the previous ones stay in use.",
+			Name: "azuredisk_azure_credential_refused",
+			Help: "1 while the configured credentials cannot be used and the previous ones stay in use.",
 		}),
 		since: register.NewGauge(prometheus.GaugeOpts{
 			Name: "azuredisk_azure_credential_loaded_timestamp_seconds", Help: "Time at which the credentials in use were taken.",
 		}),
 		expiry: register.NewGauge(prometheus.GaugeOpts{
-			Name: "azuredisk_azure_certificate_expiry_timestamp_seconds", Help: "Time at which the certificate in use expires; 0 if no certificate is used.",
+			Name: "azuredisk_azure_certificate_expiry_timestamp_seconds",
+			Help: "Time at which the certificate in use expires; 0 if no certificate is used.",
 		}),
 	}
 }

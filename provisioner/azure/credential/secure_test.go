@@ -33,8 +33,9 @@ const (
 	group        = "default"
 )
 
-// secureSimulator is azuresim as Azure is reached: over HTTPS, with a certificate of an authority of the test's own, under a name
-// that no library knows, and with tokens for the applications of its directory alone.
+// secureSimulator is azuresim as Azure is reached: over HTTPS, with a certificate of an authority
+// of the test's own, under a name that no library knows, and with tokens for the applications of
+// its directory alone.
 type secureSimulator struct {
 	simtest.Simulator
 	ca     string // path of the authority's certificate
@@ -42,7 +43,8 @@ type secureSimulator struct {
 	states string // the simulator's own directory
 }
 
-// startSecure runs azuresim. Tokens last for as short as they can, so that a credential is used all the time.
+// startSecure runs azuresim. Tokens last for as short as they can, so that a credential is used all
+// the time.
 func startSecure(t *testing.T) *secureSimulator {
 	t.Helper()
 	dir := t.TempDir()
@@ -80,7 +82,8 @@ func (s *secureSimulator) register(t *testing.T, client string, app auth.Applica
 func (s *secureSimulator) azureJSON(t *testing.T, more map[string]any) []byte {
 	t.Helper()
 	fields := map[string]any{
-		"cloud": "AzureSim", "resourceManagerEndpoint": s.URL, "activeDirectoryEndpoint": s.URL, "tenantId": "00000000-0000-0000-0000-00000000a2d0",
+		"cloud": "AzureSim", "resourceManagerEndpoint": s.URL, "activeDirectoryEndpoint": s.URL,
+		"tenantId":       "00000000-0000-0000-0000-00000000a2d0",
 		"subscriptionId": subscription, "resourceGroup": group, "location": "East US",
 	}
 	maps.Copy(fields, more)
@@ -91,7 +94,8 @@ func (s *secureSimulator) azureJSON(t *testing.T, more map[string]any) []byte {
 	return raw
 }
 
-// follow opens credentials that are read often, and makes a client of Azure that signs in with them.
+// follow opens credentials that are read often, and makes a client of Azure that signs in with
+// them.
 func (s *secureSimulator) follow(t *testing.T, options credential.Options) (*credential.Credentials, *azure.Cloud) {
 	t.Helper()
 	options.Source.CAFile = s.ca
@@ -100,7 +104,11 @@ func (s *secureSimulator) follow(t *testing.T, options credential.Options) (*cre
 		t.Fatal(err)
 	}
 	cloud, err := azure.New(t.Context(), azure.Options{
-		Credential: credentials, Transport: credentials, Cloud: credentials.Cloud(), SubscriptionID: subscription, UserAgent: "azuredisk",
+		Credential:     credentials,
+		Transport:      credentials,
+		Cloud:          credentials.Cloud(),
+		SubscriptionID: subscription,
+		UserAgent:      "azuredisk",
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -115,14 +123,21 @@ func (s *secureSimulator) follow(t *testing.T, options credential.Options) (*cre
 
 func makeDisk(ctx context.Context, cloud *azure.Cloud, name string) (id string, err error) {
 	id = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", subscription, group, name)
-	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{ID: id, Location: "eastus", SizeBytes: 4 << 30, MaxShares: 1, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+	op, err := cloud.Disks().Create(ctx, provisioner.DiskSpec{
+		ID:           id,
+		Location:     "eastus",
+		SizeBytes:    4 << 30,
+		MaxShares:    1,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
 	if err != nil {
 		return id, err
 	}
 	return id, op.Wait(ctx)
 }
 
-// mounted is a volume of a Secret as the kubelet makes it: the files are links into a directory that is swapped as a whole.
+// mounted is a volume of a Secret as the kubelet makes it: the files are links into a directory
+// that is swapped as a whole.
 type mounted struct {
 	dir    string
 	serial int
@@ -180,7 +195,12 @@ func newAuthority(t *testing.T, name string) pair {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
-	return newPair(t, key, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
+	return newPair(t, key, &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}, nil)
 }
 
 // issue makes a server's certificate.
@@ -189,7 +209,9 @@ func (p pair) issue(t *testing.T, name string) pair {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
 	return newPair(t, key, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		Subject:     pkix.Name{CommonName: name},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}, &p)
 }
 
@@ -198,7 +220,8 @@ func newPair(t *testing.T, key crypto.Signer, template *x509.Certificate, parent
 	t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	must(t, err)
-	template.SerialNumber, template.NotBefore, template.NotAfter = serial, time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour)
+	template.SerialNumber, template.NotBefore, template.NotAfter = serial, time.Now().Add(-time.Hour), time.Now().Add(
+		24*time.Hour)
 	signer, above := key, template
 	if parent != nil {
 		signer, above = parent.key, parent.certificate

@@ -56,11 +56,16 @@ var ways = map[string]func(t *testing.T, s *secureSimulator, dir string) identit
 
 func withSecret(t *testing.T, s *secureSimulator, _ string) identity {
 	file := func(secret string) map[string][]byte {
-		return map[string][]byte{"azure.json": s.azureJSON(t, map[string]any{"aadClientId": "by-secret", "aadClientSecret": secret})}
+		return map[string][]byte{"azure.json": s.azureJSON(t, map[string]any{
+			"aadClientId":     "by-secret",
+			"aadClientSecret": secret,
+		})}
 	}
 	s.register(t, "by-secret", auth.Application{Secrets: []string{"old"}})
 	return identity{
-		files: file("old"), next: file("new"), client: "by-secret",
+		files:  file("old"),
+		next:   file("new"),
+		client: "by-secret",
 		grant:  func() { s.register(t, "by-secret", auth.Application{Secrets: []string{"old", "new"}}) },
 		revoke: func() { s.register(t, "by-secret", auth.Application{Secrets: []string{"new"}}) },
 	}
@@ -71,7 +76,10 @@ func newSigner(t *testing.T) pair {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	must(t, err)
-	return newPair(t, key, &x509.Certificate{Subject: pkix.Name{CommonName: "driver"}, KeyUsage: x509.KeyUsageDigitalSignature}, nil)
+	return newPair(t, key, &x509.Certificate{
+		Subject:  pkix.Name{CommonName: "driver"},
+		KeyUsage: x509.KeyUsageDigitalSignature,
+	}, nil)
 }
 
 func withCertificate(t *testing.T, s *secureSimulator, client string, files func(pair) map[string][]byte) identity {
@@ -85,15 +93,21 @@ func withCertificate(t *testing.T, s *secureSimulator, client string, files func
 	}
 	register(old)
 	return identity{
-		files: files(old), next: files(later), client: client,
-		grant: func() { register(old, later) }, revoke: func() { register(later) },
+		files:  files(old),
+		next:   files(later),
+		client: client,
+		grant:  func() { register(old, later) },
+		revoke: func() { register(later) },
 	}
 }
 
 func withPEM(t *testing.T, s *secureSimulator, dir string) identity {
 	return withCertificate(t, s, "by-pem", func(p pair) map[string][]byte {
 		return map[string][]byte{
-			"azure.json": s.azureJSON(t, map[string]any{"aadClientId": "by-pem", "aadClientCertPath": filepath.Join(dir, "client.pem")}),
+			"azure.json": s.azureJSON(t, map[string]any{
+				"aadClientId":       "by-pem",
+				"aadClientCertPath": filepath.Join(dir, "client.pem"),
+			}),
 			"client.pem": append(p.keyPEM(t), p.pem()...),
 		}
 	})
@@ -107,7 +121,8 @@ func withPFX(encoder *pkcs12.Encoder) func(t *testing.T, s *secureSimulator, dir
 			must(t, err)
 			return map[string][]byte{
 				"azure.json": s.azureJSON(t, map[string]any{
-					"aadClientId": client, "aadClientCertPath": filepath.Join(dir, "client.pfx"), "aadClientCertPassword": "open sesame",
+					"aadClientId": client, "aadClientCertPath": filepath.Join(dir, "client.pfx"),
+					"aadClientCertPassword": "open sesame",
 				}),
 				"client.pfx": pfx,
 			}
@@ -136,7 +151,10 @@ func withWorkload(t *testing.T, s *secureSimulator, _ string) identity {
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		must(t, err)
 		statement := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
-			"iss": issuer, "sub": subject, "aud": []string{auth.DefaultAudience}, "exp": time.Now().Add(time.Hour).Unix(),
+			"iss": issuer,
+			"sub": subject,
+			"aud": []string{auth.DefaultAudience},
+			"exp": time.Now().Add(time.Hour).Unix(),
 		})
 		statement.Header["kid"] = id
 		signed, err := statement.SignedString(key)
@@ -148,15 +166,22 @@ func withWorkload(t *testing.T, s *secureSimulator, _ string) identity {
 	oldToken, oldKey := token("old")
 	newToken, newKey := token("new")
 	register := func(keys ...auth.Key) {
-		s.register(t, "by-workload", auth.Application{Federated: []auth.FederatedCredential{{Issuer: issuer, Subject: subject, Keys: auth.KeySet{Keys: keys}}}})
+		s.register(t, "by-workload", auth.Application{Federated: []auth.FederatedCredential{{
+			Issuer:  issuer,
+			Subject: subject,
+			Keys:    auth.KeySet{Keys: keys},
+		}}})
 	}
 	register(oldKey)
 	projected := newMounted(t, map[string][]byte{"token": oldToken})
 	return identity{
 		files: map[string][]byte{"azure.json": s.azureJSON(t, map[string]any{
-			"useFederatedWorkloadIdentityExtension": true, "aadClientId": "by-workload", "aadFederatedTokenFile": projected.path("token"),
+			"useFederatedWorkloadIdentityExtension": true, "aadClientId": "by-workload",
+			"aadFederatedTokenFile": projected.path("token"),
 		})},
-		client: "by-workload", grant: func() { register(oldKey, newKey) }, revoke: func() { register(newKey) },
+		client: "by-workload",
+		grant:  func() { register(oldKey, newKey) },
+		revoke: func() { register(newKey) },
 		change: func() { projected.swap(t, map[string][]byte{"token": newToken}) },
 	}
 }
@@ -188,10 +213,25 @@ func withManaged(system bool) func(t *testing.T, s *secureSimulator, dir string)
 		signer, err := imds.NewSigner(key, clock.RealClock{})
 		must(t, err)
 		signer.Life = time.Second
-		name := func(text string) string { return fmt.Sprintf("%s-%t", text, system) } // Azure's library remembers tokens for the whole process
-		first := imds.Identity{ClientID: name("first"), ObjectID: "o-1", ResourceID: "/subscriptions/s/first", TenantID: "t"}
-		second := imds.Identity{ClientID: name("second"), ObjectID: "o-2", ResourceID: "/subscriptions/s/" + name("second"), TenantID: "t"}
-		third := imds.Identity{ClientID: name("third"), ObjectID: "o-3", TenantID: "t"}
+		// Azure's library remembers tokens for the whole process
+		name := func(text string) string { return fmt.Sprintf("%s-%t", text, system) }
+		first := imds.Identity{
+			ClientID:   name("first"),
+			ObjectID:   "o-1",
+			ResourceID: "/subscriptions/s/first",
+			TenantID:   "t",
+		}
+		second := imds.Identity{
+			ClientID:   name("second"),
+			ObjectID:   "o-2",
+			ResourceID: "/subscriptions/s/" + name("second"),
+			TenantID:   "t",
+		}
+		third := imds.Identity{
+			ClientID: name("third"),
+			ObjectID: "o-3",
+			TenantID: "t",
+		}
 		if !system {
 			third.ResourceID = "/subscriptions/s/third"
 		}
@@ -209,7 +249,10 @@ func withManaged(system bool) func(t *testing.T, s *secureSimulator, dir string)
 			before, old = "", third
 		}
 		return identity{
-			files: file(before), next: file(second.ResourceID), client: second.ClientID, grant: func() {},
+			files:  file(before),
+			next:   file(second.ResourceID),
+			client: second.ClientID,
+			grant:  func() {},
 			revoke: func() {
 				left := []imds.Identity{second}
 				for _, id := range []imds.Identity{first, third} {
@@ -280,7 +323,11 @@ func signInAndChange(t *testing.T, s *secureSimulator, way func(*testing.T, *sec
 	volume := &mounted{dir: t.TempDir()}
 	id := way(t, s, volume.dir)
 	volume.swap(t, id.files)
-	options := credential.Options{Source: credential.FileSource(volume.path("azure.json"), nil), Interval: 50 * time.Millisecond, Dial: id.dial}
+	options := credential.Options{
+		Source:   credential.FileSource(volume.path("azure.json"), nil),
+		Interval: 50 * time.Millisecond,
+		Dial:     id.dial,
+	}
 	credentials, cloud := s.follow(t, options)
 	var changes changeLog
 	credentials.OnChange(changes.add)
@@ -301,7 +348,11 @@ func signInAndChange(t *testing.T, s *secureSimulator, way func(*testing.T, *sec
 		t.Helper()
 		seen, _ := calls.seen()
 		began := time.Now()
-		eventually(t, "calls go on", func() bool { n, _ := calls.seen(); return n > seen+20 && time.Since(began) > 1500*time.Millisecond })
+		eventually(t, "calls go on", func() bool {
+			n, _ := calls.seen()
+			return n > seen+20 &&
+				time.Since(began) > 1500*time.Millisecond
+		})
 	}
 	eventually(t, "calls are made", func() bool { n, _ := calls.seen(); return n > 0 })
 	id.grant()

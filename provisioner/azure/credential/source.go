@@ -9,18 +9,23 @@ import (
 	"os"
 )
 
-// Source is where the configuration comes from. All of it is read at each interval, so that changes are noticed.
+// Source is where the configuration comes from. All of it is read at each interval, so that changes
+// are noticed.
 type Source struct {
-	// Read returns azure.json. If it is nil, everything comes from the variables that Azure's own tools read (AZURE_TENANT_ID,
-	// AZURE_CLIENT_ID, AZURE_CLIENT_SECRET, AZURE_CLIENT_CERTIFICATE_PATH, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE,
-	// AZURE_AUTHORITY_HOST, AZURE_SUBSCRIPTION_ID, AZURE_RESOURCE_GROUP, AZURE_LOCATION, AZURE_ENVIRONMENT, AZURE_RESOURCE_MANAGER_ENDPOINT). If these
-	// name no secret, certificate or token, the identity is a managed one: the user-assigned one of AZURE_CLIENT_ID, or the system-assigned one.
+	// Read returns azure.json. If it is nil, everything comes from the variables that Azure's own
+	// tools read (AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_CLIENT_SECRET,
+	// AZURE_CLIENT_CERTIFICATE_PATH, AZURE_CLIENT_CERTIFICATE_PASSWORD, AZURE_FEDERATED_TOKEN_FILE,
+	// AZURE_AUTHORITY_HOST, AZURE_SUBSCRIPTION_ID, AZURE_RESOURCE_GROUP, AZURE_LOCATION,
+	// AZURE_ENVIRONMENT, AZURE_RESOURCE_MANAGER_ENDPOINT). If these name no secret, certificate or
+	// token, the identity is a managed one: the user-assigned one of AZURE_CLIENT_ID, or the
+	// system-assigned one.
 	Read func(context.Context) ([]byte, error)
 	// Name of what Read reads, for messages.
 	Name string
 	// Env is the environment.
 	Env Lookup
-	// SubscriptionID, ResourceGroup and Location take precedence over those of azure.json; "" leaves them.
+	// SubscriptionID, ResourceGroup and Location take precedence over those of azure.json; ""
+	// leaves them.
 	SubscriptionID, ResourceGroup, Location string
 	// CAFile is the path of certificates (PEM) that are trusted besides the system's; "" for none.
 	CAFile string
@@ -28,13 +33,18 @@ type Source struct {
 
 // FileSource is a Source that reads azure.json from a file.
 func FileSource(path string, env Lookup) Source {
-	return Source{Name: path, Env: env, Read: func(context.Context) ([]byte, error) { return os.ReadFile(path) }}
+	return Source{
+		Name: path,
+		Env:  env,
+		Read: func(context.Context) ([]byte, error) { return os.ReadFile(path) },
+	}
 }
 
 // material is all content that a credential is made from.
 type material struct {
 	config Config
-	// identity is the content of the file with the identity's certificate, roots that of the CA bundle.
+	// identity is the content of the file with the identity's certificate, roots that of the CA
+	// bundle.
 	identity, roots []byte
 	// print is the same for equal content.
 	print [sha256.Size]byte
@@ -56,7 +66,8 @@ func (s *Source) readAll(ctx context.Context) (material, error) {
 		return r, err
 	}
 	for _, f := range []struct{ field, value *string }{
-		{&r.config.SubscriptionID, &s.SubscriptionID}, {&r.config.ResourceGroup, &s.ResourceGroup}, {&r.config.Location, &s.Location},
+		{&r.config.SubscriptionID, &s.SubscriptionID}, {&r.config.ResourceGroup, &s.ResourceGroup},
+		{&r.config.Location, &s.Location},
 	} {
 		if *f.value != "" {
 			*f.field = *f.value

@@ -15,7 +15,8 @@ import (
 // Dialer makes a connection, as net.Dialer.DialContext does.
 type Dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// transports are the HTTP clients that reach Azure. They are kept until the configuration changes, because they hold connections.
+// transports are the HTTP clients that reach Azure. They are kept until the configuration changes,
+// because they hold connections.
 type transports struct {
 	// out goes through the proxy that HTTPS_PROXY, HTTP_PROXY and NO_PROXY name.
 	out *http.Client
@@ -23,7 +24,8 @@ type transports struct {
 	local *http.Client
 }
 
-// newTransports makes the clients. The certificates (PEM, "" for none) are trusted besides the system's.
+// newTransports makes the clients. The certificates (PEM, "" for none) are trusted besides the
+// system's.
 func newTransports(certificates []byte, dial Dialer) (transports, error) {
 	roots, err := rootsWith(certificates)
 	if err != nil {
@@ -51,9 +53,15 @@ func newClient(roots *x509.CertPool, dial Dialer, proxy func(*http.Request) (*ur
 		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	return &http.Client{Transport: &http.Transport{
-		Proxy: proxy, DialContext: dial, ForceAttemptHTTP2: true, MaxIdleConns: 100, MaxIdleConnsPerHost: 10,
-		IdleConnTimeout: 90 * time.Second, TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
+		Proxy:                 proxy,
+		DialContext:           dial,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConns:          100,
+		MaxIdleConnsPerHost:   10,
+		IdleConnTimeout:       90 * time.Second,
+		TLSHandshakeTimeout:   10 * time.Second,
+		ExpectContinueTimeout: time.Second,
+		TLSClientConfig:       &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots},
 		// Pings find a dead connection before a request has to wait for it.
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 10 * time.Second, PingTimeout: 5 * time.Second},
 	}}

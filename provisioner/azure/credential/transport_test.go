@@ -10,9 +10,11 @@ import (
 	"testing"
 )
 
-// The proxy is given to the client here, because net/http reads the environment once in the life of a process.
+// The proxy is given to the client here, because net/http reads the environment once in the life of
+// a process.
 func TestRequestsToAzureGoThroughTheProxyAndThoseToTheVMDoNot(t *testing.T) {
-	target := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("azure")) }))
+	target := httptest.NewTLSServer(http.HandlerFunc(
+		func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("azure")) }))
 	defer target.Close()
 	var asked []string
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +71,8 @@ func connect(w http.ResponseWriter, r *http.Request) {
 }
 
 func TestABundleWithoutACertificateIsRefused(t *testing.T) {
-	if _, err := newTransports([]byte("nothing"), nil); err == nil || !strings.Contains(err.Error(), "no certificate in PEM form") {
+	if _, err := newTransports([]byte("nothing"), nil); err == nil ||
+		!strings.Contains(err.Error(), "no certificate in PEM form") {
 		t.Errorf("got %v, want an error that names the PEM form", err)
 	}
 }

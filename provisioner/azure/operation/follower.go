@@ -24,9 +24,11 @@ type Poller interface {
 	Poll(ctx context.Context) (Answer, error)
 	// FirstPause is how long Azure asked to wait before the first poll.
 	FirstPause() time.Duration
-	// Scarce says that little is left of the quota for polls of this operation, or of all operations.
+	// Scarce says that little is left of the quota for polls of this operation, or of all
+	// operations.
 	Scarce() bool
-	// Outcome is how the operation ended, nil if it succeeded. err is set if that cannot be learned.
+	// Outcome is how the operation ended, nil if it succeeded. err is set if that cannot be
+	// learned.
 	Outcome(ctx context.Context) (outcome, err error)
 	// Close is called after the operation's end.
 	Close()
@@ -63,10 +65,12 @@ func (o *Operation) Token() string { return o.token }
 // Done is closed when the operation has ended.
 func (o *Operation) Done() <-chan struct{} { return o.done }
 
-// Err is how the operation ended, nil if it succeeded. It may be called after Done is closed, or if Token is "".
+// Err is how the operation ended, nil if it succeeded. It may be called after Done is closed, or if
+// Token is "".
 func (o *Operation) Err() error { return o.err }
 
-// Output is the resource as Azure described it at the end, nil if it did not. It may be called after Wait has returned nil.
+// Output is the resource as Azure described it at the end, nil if it did not. It may be called
+// after Wait has returned nil.
 func (o *Operation) Output() []byte { return o.output }
 
 // Wait blocks until the operation has ended, and returns how.
@@ -114,7 +118,10 @@ type Follower struct {
 // NewFollower makes a Follower whose polling ends with ctx.
 func NewFollower(ctx context.Context, options Options) *Follower {
 	return &Follower{
-		ctx: ctx, clock: options.Clock, log: options.Logger, running: map[string]*Operation{},
+		ctx:     ctx,
+		clock:   options.Clock,
+		log:     options.Logger,
+		running: map[string]*Operation{},
 		polls: promauto.With(options.Metrics).NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_azure_operation_polls_total", Help: "Polls of long-running operations.",
 		}, []string{"operation"}),
@@ -124,11 +131,23 @@ func NewFollower(ctx context.Context, options Options) *Follower {
 // Usual is how long operations of a kind on a number of disks take.
 func (f *Follower) Usual(k Kind, disks int) Span { return f.times.Of(k, disks) }
 
-// Follow polls an operation on a resource until it has ended. It returns the Operation that exists already, if the operation is being followed. Resumed says
-// that the operation began in an earlier process.
+// Follow polls an operation on a resource until it has ended. It returns the Operation that exists
+// already, if the operation is being followed. Resumed says that the operation began in an earlier
+// process.
 func (f *Follower) Follow(k Kind, disks int, resource string, p Poller, resumed bool) *Operation {
-	o := &Operation{Kind: k, disks: disks, resource: Key(resource), resumed: resumed, done: make(chan struct{})}
-	w := &watch{follower: f, operation: o, poller: p, began: f.clock.Now()}
+	o := &Operation{
+		Kind:     k,
+		disks:    disks,
+		resource: Key(resource),
+		resumed:  resumed,
+		done:     make(chan struct{}),
+	}
+	w := &watch{
+		follower:  f,
+		operation: o,
+		poller:    p,
+		began:     f.clock.Now(),
+	}
 	if p.Done() {
 		o.err = w.outcome()
 		close(o.done)
@@ -179,7 +198,8 @@ func (w *watch) untilDone() error {
 	pause := w.poller.FirstPause() // that Azure asked for, or after a failure
 	failures := 0
 	for !w.poller.Done() {
-		if err := f.clock.Pause(f.ctx, max(pause, f.shortestPause(), usual.NextPoll(f.clock.Since(w.began), w.poller.Scarce()))); err != nil {
+		if err := f.clock.Pause(f.ctx, max(pause, f.shortestPause(),
+			usual.NextPoll(f.clock.Since(w.began), w.poller.Scarce()))); err != nil {
 			return err
 		}
 		answer, err := w.poller.Poll(f.ctx)
@@ -202,8 +222,9 @@ func (w *watch) untilDone() error {
 	return w.outcome()
 }
 
-// perOperation is what each operation in flight adds to the pause between two polls of any of them, so that together they poll at most a hundred times a
-// second. The pacer holds them to Azure's lower rate once what may be used at once is gone.
+// perOperation is what each operation in flight adds to the pause between two polls of any of them,
+// so that together they poll at most a hundred times a second. The pacer holds them to Azure's
+// lower rate once what may be used at once is gone.
 const perOperation = 10 * time.Millisecond
 
 func (f *Follower) shortestPause() time.Duration {
@@ -212,16 +233,20 @@ func (f *Follower) shortestPause() time.Duration {
 	return time.Duration(len(f.running)) * perOperation
 }
 
-// pollFailed returns the error that ends the polling, or nil. The operation goes on after a poll that failed, so only a failure that cannot pass ends
-// the polling.
+// pollFailed returns the error that ends the polling, or nil. The operation goes on after a poll
+// that failed, so only a failure that cannot pass ends the polling.
 func (w *watch) pollFailed(err error) error {
 	f, o, level := w.follower, w.operation, 1
 	switch kind := provisioner.KindOf(err); {
 	case f.ctx.Err() != nil:
 		return f.ctx.Err()
 	case kind == provisioner.NotFound:
-		return &provisioner.Error{Kind: provisioner.Conflict, Code: CodeForgotten, Err: err,
-			Message: fmt.Sprintf("poll the %s of %s: Azure does not know any more how it ended", o.Kind, o.resource)}
+		return &provisioner.Error{
+			Kind:    provisioner.Conflict,
+			Code:    CodeForgotten,
+			Err:     err,
+			Message: fmt.Sprintf("poll the %s of %s: Azure does not know any more how it ended", o.Kind, o.resource),
+		}
 	case kind == provisioner.InvalidArgument:
 		return fmt.Errorf("poll the %s of %s: %w", o.Kind, o.resource, err)
 	case kind == provisioner.Unauthorized:
@@ -247,7 +272,8 @@ func (w *watch) note(answer Answer) {
 	}
 }
 
-// took is how long the operation took, by Azure's clock if the answers tell; ok is false if it is not known.
+// took is how long the operation took, by Azure's clock if the answers tell; ok is false if it is
+// not known.
 func (w *watch) took() (d time.Duration, ok bool) {
 	seen := w.follower.clock.Since(w.began)
 	if own := w.last.End.Sub(w.last.Start); !w.last.Start.IsZero() && own > 0 && own <= seen {

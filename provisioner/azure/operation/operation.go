@@ -1,5 +1,6 @@
-// Package operation follows the long-running operations of Azure to their end: it decides when to poll, keeps one poller for each operation, and writes the
-// tokens by which another process resumes it. It reaches Azure through Poller, and does no I/O itself.
+// Package operation follows the long-running operations of Azure to their end: it decides when to
+// poll, keeps one poller for each operation, and writes the tokens by which another process resumes
+// it. It reaches Azure through Poller, and does no I/O itself.
 package operation
 
 import (
@@ -58,7 +59,8 @@ func CodeOf(err error) string {
 	return ""
 }
 
-// Preempted says that an operation did not fail, but that another one took its place. An unknown one shows as a cancellation without a code.
+// Preempted says that an operation did not fail, but that another one took its place. An unknown
+// one shows as a cancellation without a code.
 func Preempted(err error) bool {
 	if provisioner.KindOf(err) != provisioner.Conflict {
 		return false
@@ -70,7 +72,8 @@ func Preempted(err error) bool {
 	return false
 }
 
-// Transient says that a request failed for a reason that passes, and says nothing about the resource.
+// Transient says that a request failed for a reason that passes, and says nothing about the
+// resource.
 func Transient(err error) bool {
 	k := provisioner.KindOf(err)
 	return k == provisioner.RateLimited || k == provisioner.Unavailable
@@ -82,7 +85,8 @@ type Token struct {
 	Kind    Kind `json:"k"`
 	// ID of the disk, snapshot or VM that the operation is on.
 	ID string `json:"id"`
-	// SDK is the token of the SDK's poller; "" for an operation that is followed by reading the resource.
+	// SDK is the token of the SDK's poller; "" for an operation that is followed by reading the
+	// resource.
 	SDK string `json:"t,omitempty"`
 	// DiskID and Shared are those of an attachment.
 	DiskID string `json:"disk,omitempty"`
@@ -107,12 +111,14 @@ func (t Token) Text() string {
 func ParseToken(text string, kinds ...Kind) (Token, error) {
 	var t Token
 	if err := json.Unmarshal([]byte(text), &t); err != nil || t.Version != tokenVersion {
-		return t, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: %q is not the token of an operation", text)
+		return t, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: %q is not the token of an operation",
+			text)
 	}
 	if slices.Contains(kinds, t.Kind) {
 		return t, nil
 	}
-	return t, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: its token is of the kind %q, want one of %q", t.Kind, kinds)
+	return t, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: its token is of the kind %q, want one of %q",
+		t.Kind, kinds)
 }
 
 // Ended is an operation that had nothing to do. It implements provisioner.Operation.

@@ -15,7 +15,8 @@ type Span struct {
 	Patient bool
 }
 
-// firstGuess is how long operations of a kind take as long as none has been seen: the least, the usual and the most.
+// firstGuess is how long operations of a kind take as long as none has been seen: the least, the
+// usual and the most.
 func firstGuess(k Kind) []time.Duration {
 	switch k {
 	case Attach, Detach:
@@ -28,24 +29,29 @@ func firstGuess(k Kind) []time.Duration {
 }
 
 const (
-	// firstPoll is the earliest age at which an operation is polled, unless its kind is known to be quicker.
+	// firstPoll is the earliest age at which an operation is polled, unless its kind is known to be
+	// quicker.
 	firstPoll = 100 * time.Millisecond
 	// longestPause is the longest pause between two polls.
 	longestPause = pacing.LongestBackoff
-	// perDiskGuess is what each further disk may add to an update of a VM, as long as no update of several has been seen.
+	// perDiskGuess is what each further disk may add to an update of a VM, as long as no update of
+	// several has been seen.
 	perDiskGuess = 200 * time.Millisecond
-	// several disks are so many that an update of them tells what each adds, and fewer tell how long an update of one takes.
+	// several disks are so many that an update of them tells what each adds, and fewer tell how
+	// long an update of one takes.
 	several = 4
 )
 
-// NextPoll is how long to wait before an operation of that age is polled again. Polls are rare at ages at which few operations end, dense at ages at
-// which most do, and rare again in the tail:
+// NextPoll is how long to wait before an operation of that age is polled again. Polls are rare at
+// ages at which few operations end, dense at ages at which most do, and rare again in the tail:
 //
 //	0   .1 .2  .4    .8         1.6 …      from |||||||||||||||||| to |  |   |    |
 //
-// The pauses double at the start, which finds operations that are unusually quick; this is left out where polls are scarce. In the tail the pause is an
-// eighth of the time by which the operation is late. An attach of 12 s costs about 15 polls, one of a minute about 45, of a quota
-// of 45 and 15 a minute for each operation. A patient poller takes about four polls for the span and two before it.
+// The pauses double at the start, which finds operations that are unusually quick; this is left out
+// where polls are scarce. In the tail the pause is an eighth of the time by which the operation is
+// late. An attach of 12 s costs about 15 polls, one of a minute about 45, of a quota of 45 and 15 a
+// minute for each operation. A patient poller takes about four polls for the span and two before
+// it.
 func (usual Span) NextPoll(age time.Duration, scarce bool) time.Duration {
 	dense, early := min(max((usual.From+usual.To)*3/200, firstPoll/2), time.Second), age
 	if usual.Patient {
@@ -65,19 +71,22 @@ func (usual Span) NextPoll(age time.Duration, scarce bool) time.Duration {
 	}
 }
 
-// Times remembers how long the latest operations of each kind took. The zero value is ready for use.
+// Times remembers how long the latest operations of each kind took. The zero value is ready for
+// use.
 type Times struct {
 	mu   sync.Mutex
 	took map[Kind][]time.Duration // updates of a VM as if they were of one disk; the latest last
-	// perDisk is what each further disk added to updates of several disks, whatever their kind; the latest last.
+	// perDisk is what each further disk added to updates of several disks, whatever their kind; the
+	// latest last.
 	perDisk []time.Duration
 }
 
 // remembered is how many operations of a kind count.
 const remembered = 9
 
-// Of returns the span of a kind for a number of disks. An operation that takes minutes says nothing about the next one, so the longest is left out, and
-// durations far from the median are cut. A pod waits for an attach; few wait for a detach.
+// Of returns the span of a kind for a number of disks. An operation that takes minutes says nothing
+// about the next one, so the longest is left out, and durations far from the median are cut. A pod
+// waits for an attach; few wait for a detach.
 func (t *Times) Of(k Kind, disks int) Span {
 	t.mu.Lock()
 	took := slices.Sorted(slices.Values(t.known(k)))
@@ -97,7 +106,8 @@ func (t *Times) Of(k Kind, disks int) Span {
 // median of durations in their order.
 func median(sorted []time.Duration) time.Duration { return sorted[(len(sorted)-1)/2] }
 
-// further is what the disks after the first add to an update, at the least and at the most. The caller holds mu.
+// further is what the disks after the first add to an update, at the least and at the most. The
+// caller holds mu.
 func (t *Times) further(disks int) (least, most time.Duration) {
 	n := time.Duration(max(disks-1, 0))
 	if len(t.perDisk) == 0 {
@@ -107,8 +117,8 @@ func (t *Times) further(disks int) (least, most time.Duration) {
 	return n * each, n * each
 }
 
-// Learn remembers how long an operation on a number of disks took. The duration must not contain the delay until its end was noticed, or each delay would
-// cause a longer one.
+// Learn remembers how long an operation on a number of disks took. The duration must not contain
+// the delay until its end was noticed, or each delay would cause a longer one.
 func (t *Times) Learn(k Kind, disks int, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// pollsUntil returns how many polls an operation that ends at that age costs, and how long after its end it is noticed.
+// pollsUntil returns how many polls an operation that ends at that age costs, and how long after
+// its end it is noticed.
 func pollsUntil(usual Span, end time.Duration) (polls int, late time.Duration) {
 	for age := time.Duration(0); age < end; polls++ {
 		age += usual.NextPoll(age, false)
@@ -18,9 +19,11 @@ func pollsUntil(usual Span, end time.Duration) (polls int, late time.Duration) {
 
 func TestTheEndOfAnAttachIsNoticedSoonWithFewPolls(t *testing.T) {
 	usual := (&Times{}).Of(Attach, 1)
-	for _, end := range []time.Duration{20 * time.Millisecond, time.Second, 9800 * time.Millisecond, 11 * time.Second, 13 * time.Second, 16 * time.Second} {
+	for _, end := range []time.Duration{20 * time.Millisecond, time.Second, 9800 * time.Millisecond, 11 * time.Second,
+		13 * time.Second, 16 * time.Second} {
 		polls, late := pollsUntil(usual, end)
-		if limit := max(end, 200*time.Millisecond); polls > 30 || late > limit || end > usual.From && late > 800*time.Millisecond {
+		if limit := max(end, 200*time.Millisecond); polls > 30 || late > limit || end > usual.From &&
+			late > 800*time.Millisecond {
 			t.Errorf("an end after %v costs %d polls and is noticed %v late", end, polls, late)
 		}
 	}
@@ -36,7 +39,10 @@ func TestTheEndOfAnAttachIsNoticedSoonWithFewPolls(t *testing.T) {
 }
 
 func TestWherePollsAreScarceTheFirstComesWhenTheEndIsLikely(t *testing.T) {
-	if got := (Span{From: 10 * time.Second, To: 13 * time.Second}).NextPoll(100*time.Millisecond, true); got != 9900*time.Millisecond {
+	if got := (Span{
+		From: 10 * time.Second,
+		To:   13 * time.Second,
+	}).NextPoll(100*time.Millisecond, true); got != 9900*time.Millisecond {
 		t.Errorf("the first poll comes after %v more, want 9.9s", got)
 	}
 }
@@ -60,7 +66,8 @@ func TestUsualTimesFollowTheLatestOperations(t *testing.T) {
 	for range 40 {
 		h.Learn(Attach, 1, 5*time.Second)
 	}
-	if got := h.Of(Attach, 1); got.From < 4800*time.Millisecond || got.From > 5*time.Second || got.To < 5*time.Second || got.To > 5200*time.Millisecond {
+	if got := h.Of(Attach, 1); got.From < 4800*time.Millisecond || got.From > 5*time.Second || got.To < 5*time.Second ||
+		got.To > 5200*time.Millisecond {
 		t.Errorf("after many attaches of 5 s the span is %v, want about 5 s", got)
 	}
 	if got := h.Of(Detach, 1); got != (&Times{}).Of(Detach, 1) {
@@ -111,7 +118,8 @@ func TestTheEndOfADetachIsNoticedWithVeryFewPolls(t *testing.T) {
 		var h Times
 		h.Learn(Attach, 40, 11500*time.Millisecond+39*perDiskGuess) // they were attached before
 		if polls, late := pollsUntil(h.Of(Detach, disks), end); polls > 5 || late > 800*time.Millisecond {
-			t.Errorf("a detach of %d disks costs %d polls and is noticed %v late, want at most 5 polls and 800 ms", disks, polls, late)
+			t.Errorf("a detach of %d disks costs %d polls and is noticed %v late, want at most 5 polls and 800 ms", disks, polls,
+				late)
 		}
 	}
 	if _, late := pollsUntil((&Times{}).Of(Detach, 40), time.Second); late > 1100*time.Millisecond {

@@ -7,12 +7,18 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// FuzzToken reads any text as a resume token. An accepted token is of a requested kind, and is written as it was read.
+// FuzzToken reads any text as a resume token. An accepted token is of a requested kind, and is
+// written as it was read.
 func FuzzToken(f *testing.F) {
 	for _, seed := range []string{
 		Token{Kind: CreateDisk, ID: "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d"}.Text(),
-		Token{Kind: UpdateDisk, ID: "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d", SDK: `{"type":"x","token":{"asyncURL":"https://evil.example"}}`}.Text(),
-		`{"v":1,"k":"create-disk"}`, `{"v":2}`, `{"v":1,"k":""}`, `{}`, `null`, `[]`, ``, `{"v":"1"}`, `{"v":1,"k":"create-disk","n":-1,"t":"{"}`,
+		Token{
+			Kind: UpdateDisk,
+			ID:   "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d",
+			SDK:  `{"type":"x","token":{"asyncURL":"https://evil.example"}}`,
+		}.Text(),
+		`{"v":1,"k":"create-disk"}`, `{"v":2}`, `{"v":1,"k":""}`, `{}`, `null`, `[]`, ``, `{"v":"1"}`,
+		`{"v":1,"k":"create-disk","n":-1,"t":"{"}`,
 	} {
 		f.Add(seed)
 	}

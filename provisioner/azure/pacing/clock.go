@@ -20,7 +20,8 @@ type Clock struct {
 	rand *rand.Rand
 }
 
-// NewClock makes a Clock over c (the real clock if nil). r spreads backoffs (seeded from the clock if nil) and is not used by others.
+// NewClock makes a Clock over c (the real clock if nil). r spreads backoffs (seeded from the clock
+// if nil) and is not used by others.
 func NewClock(c clock.Clock, r *rand.Rand) *Clock {
 	if c == nil {
 		c = clock.RealClock{}
@@ -46,8 +47,9 @@ func (c *Clock) Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Backoff is how long to wait after a number of failures in a row. It grows from half a second to LongestBackoff, and varies by a fifth, so that
-// callers that one fault has stopped do not repeat their requests at the same moment.
+// Backoff is how long to wait after a number of failures in a row. It grows from half a second to
+// LongestBackoff, and varies by a fifth, so that callers that one fault has stopped do not repeat
+// their requests at the same moment.
 func (c *Clock) Backoff(failures int) time.Duration {
 	wait := min(500*time.Millisecond<<min(failures, 4), LongestBackoff)
 	c.mu.Lock()

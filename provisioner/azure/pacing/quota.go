@@ -1,5 +1,6 @@
-// Package pacing decides when a request may be sent to Azure. It estimates what is left of Azure's documented quotas, keeps the pauses that Azure asks
-// for, and waits on an injected clock. It does no I/O.
+// Package pacing decides when a request may be sent to Azure. It estimates what is left of Azure's
+// documented quotas, keeps the pauses that Azure asks for, and waits on an injected clock. It does
+// no I/O.
 package pacing
 
 import (
@@ -8,7 +9,8 @@ import (
 	"time"
 )
 
-// Policy is a throttling policy of Azure Compute that holds per resource, or one of Resource Manager that holds per subscription.
+// Policy is a throttling policy of Azure Compute that holds per resource, or one of Resource
+// Manager that holds per subscription.
 type Policy string
 
 // The policies of Azure Compute whose quotas Azure documents.
@@ -20,8 +22,9 @@ const (
 	NoPolicy     Policy = ""
 )
 
-// The policies of Resource Manager, which count the requests of this principal. Polls is this process's own: the part of the reads that polls of operations
-// may use. The rest is for reads that a fence or a publish waits for.
+// The policies of Resource Manager, which count the requests of this principal. Polls is this
+// process's own: the part of the reads that polls of operations may use. The rest is for reads that
+// a fence or a publish waits for.
 const (
 	Reads   Policy = "reads"
 	Writes  Policy = "writes"
@@ -32,7 +35,8 @@ const (
 // Kind is the scope of the requests of one kind, which share a quota that Azure does not document.
 const Kind Policy = "kind"
 
-// Accepted is the scope of a resource whose operation is not to be polled before a time that Azure named when it accepted the operation.
+// Accepted is the scope of a resource whose operation is not to be polled before a time that Azure
+// named when it accepted the operation.
 const Accepted Policy = "accepted"
 
 // budget is a token bucket as Azure documents it.
@@ -60,21 +64,30 @@ func budgetOf(p Policy) (budget, bool) {
 	}
 }
 
-// margin is how many of Resource Manager's tokens are not used: requests overtake one another on their way, and clocks differ.
+// margin is how many of Resource Manager's tokens are not used: requests overtake one another on
+// their way, and clocks differ.
 const margin = 10
 
-// Reserve is how many of Resource Manager's reads are left for what cannot wait: fences, attaches and detaches. Reads that can wait use the rest. It is
-// enough to fence 50 nodes at once: a fence reads the VM before and after the forced detach, and polls it a few times.
+// Reserve is how many of Resource Manager's reads are left for what cannot wait: fences, attaches
+// and detaches. Reads that can wait use the rest. It is enough to fence 50 nodes at once: a fence
+// reads the VM before and after the forced detach, and polls it a few times.
 const Reserve = 150
 
-// bucket estimates what is left of a budget. The number of tokens is negative while requests wait for theirs.
+// bucket estimates what is left of a budget. The number of tokens is negative while requests wait
+// for theirs.
 type bucket struct {
 	budget
 	tokens float64
 	at     time.Time
 }
 
-func newBucket(b budget, now time.Time) *bucket { return &bucket{budget: b, tokens: b.burst, at: now} }
+func newBucket(b budget, now time.Time) *bucket {
+	return &bucket{
+		budget: b,
+		tokens: b.burst,
+		at:     now,
+	}
+}
 
 func (b *bucket) refill(now time.Time) {
 	if now.After(b.at) {
@@ -108,7 +121,8 @@ type Remaining struct {
 	Left   float64
 }
 
-// Pacer says when a request may be sent. It knows the time only from its arguments. All methods may be called concurrently.
+// Pacer says when a request may be sent. It knows the time only from its arguments. All methods may
+// be called concurrently.
 type Pacer struct {
 	mu      sync.Mutex
 	buckets map[Scope]*bucket
@@ -118,7 +132,11 @@ type Pacer struct {
 
 // NewPacer makes a Pacer for which all quotas are full.
 func NewPacer() *Pacer {
-	return &Pacer{buckets: map[Scope]*bucket{}, blocked: map[Scope]time.Time{}, failed: map[Scope]bool{}}
+	return &Pacer{
+		buckets: map[Scope]*bucket{},
+		blocked: map[Scope]time.Time{},
+		failed:  map[Scope]bool{},
+	}
 }
 
 // Silence returns how long Azure asked for no more requests in any of the scopes.
@@ -155,8 +173,9 @@ func (p *Pacer) Take(now time.Time, s Scope) time.Duration {
 	return 0
 }
 
-// TakeAbove takes a token if that leaves reserve tokens, and returns 0. Otherwise it takes none, and returns how long it takes until so many are there:
-// the caller then tries again, because others may have taken them.
+// TakeAbove takes a token if that leaves reserve tokens, and returns 0. Otherwise it takes none,
+// and returns how long it takes until so many are there: the caller then tries again, because
+// others may have taken them.
 func (p *Pacer) TakeAbove(now time.Time, s Scope, reserve float64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,8 +236,8 @@ func (p *Pacer) Scarce(now time.Time, s Scope) bool {
 }
 
 // Learn lowers the estimate to what an answer says is left of the quota of that name, which is the
-// quota of the scope. Other clients use it too. Quotas of other names do not count: Azure also names
-// quotas that the request did not use, with nothing left in them, and throttles nothing.
+// quota of the scope. Other clients use it too. Quotas of other names do not count: Azure also
+// names quotas that the request did not use, with nothing left in them, and throttles nothing.
 func (p *Pacer) Learn(now time.Time, s Scope, name string, left []Remaining) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +261,8 @@ func (p *Pacer) Forget(s Scope) {
 	delete(p.failed, s)
 }
 
-// SetAnswered records whether Azure answered the latest request in the scope. An answer that Azure itself failed counts as none.
+// SetAnswered records whether Azure answered the latest request in the scope. An answer that Azure
+// itself failed counts as none.
 func (p *Pacer) SetAnswered(s Scope, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -39,7 +39,10 @@ func TestAnswersCorrectTheEstimate(t *testing.T) {
 	}
 	const own = "Microsoft.Compute/UpdateVMResource"
 	p.Learn(now, s, own, []Remaining{
-		{Policy: "Microsoft.Compute/VMScaleSetBatchedVMRequests5Min", Left: 1199}, {Policy: "Microsoft.Compute/VmssQueuedVMOperations", Left: 0},
+		{
+			Policy: "Microsoft.Compute/VMScaleSetBatchedVMRequests5Min",
+			Left:   1199,
+		}, {Policy: "Microsoft.Compute/VmssQueuedVMOperations", Left: 0},
 	})
 	if w := p.Delay(now, s); w != 0 {
 		t.Fatalf("with nothing left of another quota a request waits %v, want 0", w)
@@ -87,7 +90,8 @@ func TestSilenceLastsAsLongAsAzureAsked(t *testing.T) {
 	p := NewPacer()
 	p.Block(now.Add(30*time.Second), all)
 	p.Block(now.Add(10*time.Second), own)
-	for _, step := range []struct{ after, want time.Duration }{{0, 30 * time.Second}, {12 * time.Second, 18 * time.Second}, {31 * time.Second, 0}} {
+	for _, step := range []struct{ after, want time.Duration }{{0, 30 * time.Second}, {12 * time.Second, 18 * time.Second},
+		{31 * time.Second, 0}} {
 		if got := p.Silence(now.Add(step.after), own, all); got != step.want {
 			t.Errorf("after %v: %v, want %v", step.after, got, step.want)
 		}

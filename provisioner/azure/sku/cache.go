@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// cache keeps an answer of Azure for each region. While an answer is being read, all callers wait for it.
+// cache keeps an answer of Azure for each region. While an answer is being read, all callers wait
+// for it.
 type cache[T any] struct {
 	mu      sync.Mutex
 	answers map[string]*answer[T]
@@ -35,7 +36,8 @@ func (c *cache[T]) answer(region string) *answer[T] {
 }
 
 // get returns the answer for a region. It reads the answer unless the one at hand is valid.
-func (c *cache[T]) get(ctx context.Context, region string, now func() time.Time, valid func(*answer[T]) bool, read func() (T, error)) (T, error) {
+func (c *cache[T]) get(ctx context.Context, region string, now func() time.Time, valid func(*answer[T]) bool,
+	read func() (T, error)) (T, error) {
 	a := c.answer(region)
 	select {
 	case <-a.reading:

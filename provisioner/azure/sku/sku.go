@@ -1,4 +1,5 @@
-// Package sku answers what a region of Azure offers and what is left of the subscription's quotas there. It keeps Azure's answers for a day and a minute.
+// Package sku answers what a region of Azure offers and what is left of the subscription's quotas
+// there. It keeps Azure's answers for a day and a minute.
 package sku
 
 import (
@@ -19,7 +20,8 @@ const gib = int64(1) << 30
 // skuAge is how long the list of a region is used.
 const skuAge = 24 * time.Hour
 
-// Catalog keeps the resource SKUs and the usage counters of regions. It implements provisioner.SKUs.
+// Catalog keeps the resource SKUs and the usage counters of regions. It implements
+// provisioner.SKUs.
 type Catalog struct {
 	ctx    context.Context // of readings without a caller
 	client *client.Client
@@ -51,14 +53,16 @@ func (c *Catalog) VM(ctx context.Context, location, vmSize string) (provisioner.
 	}
 	limits, ok := r.sizes[strings.ToLower(vmSize)]
 	if !ok {
-		return provisioner.VMLimits{}, provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered in %s", vmSize, location)
+		return provisioner.VMLimits{}, provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered in %s", vmSize,
+			location)
 	}
 	limits.UltraZones = slices.Clone(limits.UltraZones)
 	return limits, nil
 }
 
-// KnownDataDisks returns the number of data disks of a VM size without waiting; 0 if the list has not been read. Then it starts to read the list, which is
-// large, so that attaches do not wait for it.
+// KnownDataDisks returns the number of data disks of a VM size without waiting; 0 if the list has
+// not been read. Then it starts to read the list, which is large, so that attaches do not wait for
+// it.
 func (c *Catalog) KnownDataDisks(location, vmSize string) int {
 	known, recent := c.offers.known(client.NormalLocation(location), c.client.Clock.Now().Add(-skuAge))
 	if !recent {
@@ -79,7 +83,8 @@ func (c *Catalog) Disk(ctx context.Context, location, skuName string, sizeBytes 
 	}
 	tiers := r.tiers[strings.ToLower(skuName)]
 	if len(tiers) == 0 {
-		return provisioner.DiskLimits{}, provisioner.Errorf(provisioner.NotFound, "disk SKU %q is not offered in %s", skuName, location)
+		return provisioner.DiskLimits{},
+			provisioner.Errorf(provisioner.NotFound, "disk SKU %q is not offered in %s", skuName, location)
 	}
 	limits := provisioner.DiskLimits{MinSizeBytes: tiers[0].minGiB * gib, Zones: tiers[0].zones}
 	var fit *tier
@@ -92,8 +97,10 @@ func (c *Catalog) Disk(ctx context.Context, location, skuName string, sizeBytes 
 	}
 	limits.MinSizeBytes = max(limits.MinSizeBytes, gib)
 	if fit == nil || sizeBytes < limits.MinSizeBytes {
-		return provisioner.DiskLimits{}, provisioner.Errorf(provisioner.InvalidArgument, "a %s disk in %s must have between %d and %d GiB, and %d bytes were requested",
-			skuName, location, limits.MinSizeBytes/gib, limits.MaxSizeBytes/gib, sizeBytes)
+		return provisioner.DiskLimits{},
+			provisioner.Errorf(provisioner.InvalidArgument,
+				"a %s disk in %s must have between %d and %d GiB, and %d bytes were requested",
+				skuName, location, limits.MinSizeBytes/gib, limits.MaxSizeBytes/gib, sizeBytes)
 	}
 	limits.MaxShares = fit.maxShares
 	return limits, nil
@@ -136,7 +143,10 @@ func (o offers) add(sku *armcompute.ResourceSKU, location string) {
 	case "disks":
 		if zones, offered := offerOf(sku, location); offered {
 			o.tiers[name] = append(o.tiers[name], tier{
-				minGiB: number(has, "MinSizeGiB"), maxGiB: number(has, "MaxSizeGiB"), maxShares: int32(max(number(has, "MaxValueOfMaxShares"), 1)), zones: zones,
+				minGiB:    number(has, "MinSizeGiB"),
+				maxGiB:    number(has, "MaxSizeGiB"),
+				maxShares: int32(max(number(has, "MaxValueOfMaxShares"), 1)),
+				zones:     zones,
 			})
 		}
 	}
@@ -166,7 +176,8 @@ func limitsOf(sku *armcompute.ResourceSKU, location string) provisioner.VMLimits
 	const ultra = "UltraSSDAvailable"
 	has := capabilitiesOf(sku.Capabilities)
 	limits := provisioner.VMLimits{
-		MaxDataDisks: int32(number(has, "MaxDataDiskCount")), PremiumIO: strings.EqualFold(has["PremiumIO"], "True"),
+		MaxDataDisks:  int32(number(has, "MaxDataDiskCount")),
+		PremiumIO:     strings.EqualFold(has["PremiumIO"], "True"),
 		UltraRegional: strings.EqualFold(has[ultra], "True"),
 	}
 	for _, info := range sku.LocationInfo {
@@ -182,7 +193,8 @@ func limitsOf(sku *armcompute.ResourceSKU, location string) provisioner.VMLimits
 	return limits
 }
 
-// offerOf returns the zones in which a disk SKU is offered to the subscription; offered is false if it is not offered in the region.
+// offerOf returns the zones in which a disk SKU is offered to the subscription; offered is false if
+// it is not offered in the region.
 func offerOf(sku *armcompute.ResourceSKU, location string) (zones []string, offered bool) {
 	for _, info := range sku.LocationInfo {
 		if info != nil && client.NormalLocation(client.Value(info.Location)) == location {
@@ -210,7 +222,8 @@ func offerOf(sku *armcompute.ResourceSKU, location string) (zones []string, offe
 	return zones, !had || len(zones) > 0
 }
 
-// names reports whether a list of regions has the region. A list without regions is about all of them.
+// names reports whether a list of regions has the region. A list without regions is about all of
+// them.
 func names(locations []*string, location string) bool {
 	return len(locations) == 0 || slices.ContainsFunc(locations, func(l *string) bool {
 		return client.NormalLocation(client.Value(l)) == location

@@ -13,12 +13,14 @@ import (
 )
 
 const (
-	// usageAge is how long the counters of a region are used, and usageRetry how long a failure to read them.
+	// usageAge is how long the counters of a region are used, and usageRetry how long a failure to
+	// read them.
 	usageAge   = time.Minute
 	usageRetry = 10 * time.Second
 )
 
-// counters are the names of Azure's counters for the disks of a SKU, and for the sum of their sizes in GiB where that is limited too.
+// counters are the names of Azure's counters for the disks of a SKU, and for the sum of their sizes
+// in GiB where that is limited too.
 type counters struct{ disks, gib string }
 
 var countersOf = map[string]counters{
@@ -58,7 +60,8 @@ func (n counters) quota(left map[string]int64) provisioner.DiskQuota {
 	return q
 }
 
-// leftOf returns what is left of the counters of a region, by a reading that began at a time or later.
+// leftOf returns what is left of the counters of a region, by a reading that began at a time or
+// later.
 func (c *Catalog) leftOf(ctx context.Context, subscription, location string, since time.Time) (map[string]int64, error) {
 	location = client.NormalLocation(location)
 	now := c.client.Clock.Now
@@ -79,7 +82,8 @@ func (c *Catalog) listUsage(ctx context.Context, subscription, location string) 
 		return nil, err
 	}
 	left := map[string]int64{}
-	err = client.Each(ctx, in.Usages.NewListPager(location, nil), func(page armcompute.UsageClientListResponse) []*armcompute.Usage { return page.Value },
+	err = client.Each(ctx, in.Usages.NewListPager(location, nil),
+		func(page armcompute.UsageClientListResponse) []*armcompute.Usage { return page.Value },
 		func(item *armcompute.Usage) {
 			if name, n, ok := counterOf(item); ok {
 				left[name] = n
@@ -88,7 +92,8 @@ func (c *Catalog) listUsage(ctx context.Context, subscription, location string) 
 	return left, c.client.Translate(err, "list the quotas of %s", location)
 }
 
-// counterOf returns a counter's name in lower case and what is left of it; ok is false for one without a limit.
+// counterOf returns a counter's name in lower case and what is left of it; ok is false for one
+// without a limit.
 func counterOf(item *armcompute.Usage) (name string, left int64, ok bool) {
 	if item.Name == nil || item.Limit == nil || *item.Limit < 0 {
 		return "", 0, false
@@ -96,8 +101,9 @@ func counterOf(item *armcompute.Usage) (name string, left int64, ok bool) {
 	return strings.ToLower(client.Value(item.Name.Value)), max(0, *item.Limit-int64(client.Value(item.CurrentValue))), true
 }
 
-// OverQuota makes the refusal to create a disk InsufficientCapacity if the quota has no room for the disk. Azure uses the same code for a source that is not
-// ready, so the counters are read again.
+// OverQuota makes the refusal to create a disk InsufficientCapacity if the quota has no room for
+// the disk. Azure uses the same code for a source that is not ready, so the counters are read
+// again.
 func (c *Catalog) OverQuota(ctx context.Context, subscription string, spec provisioner.DiskSpec, refused error) error {
 	var e *provisioner.Error
 	if !errors.As(refused, &e) || e.Kind != provisioner.FailedPrecondition || e.Code != "OperationNotAllowed" {
@@ -109,7 +115,12 @@ func (c *Catalog) OverQuota(ctx context.Context, subscription string, spec provi
 	}
 	q := countersOf[strings.ToLower(spec.SKUName)].quota(left)
 	if q.Disks == 0 || (q.SizeBytes != provisioner.Unlimited && q.SizeBytes < spec.SizeBytes) {
-		return &provisioner.Error{Kind: provisioner.InsufficientCapacity, Code: e.Code, Message: e.Message, Err: refused}
+		return &provisioner.Error{
+			Kind:    provisioner.InsufficientCapacity,
+			Code:    e.Code,
+			Message: e.Message,
+			Err:     refused,
+		}
 	}
 	return refused
 }

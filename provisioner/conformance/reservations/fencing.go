@@ -17,13 +17,15 @@ const (
 	defaultRounds = 200
 	// fencedWriters write at once, each to a block of its own: a deep queue.
 	fencedWriters = 32
-	// busyWriters of them have written when the pre-emption begins. To wait for the slowest takes half of the time.
+	// busyWriters of them have written when the pre-emption begins. To wait for the slowest takes
+	// half of the time.
 	busyWriters = 8
 	blockBytes  = 4096
 )
 
-// fences has one node write with a deep queue past the page cache, and another one pre-empt it, round by round. When the pre-emption has returned, the
-// disk must not change any more. Each round begins a later epoch at the node that was pre-empted before.
+// fences has one node write with a deep queue past the page cache, and another one pre-empt it,
+// round by round. When the pre-emption has returned, the disk must not change any more. Each round
+// begins a later epoch at the node that was pre-empted before.
 func (r *run) fences(rounds int) {
 	var took []time.Duration
 	acknowledged := 0
@@ -50,7 +52,8 @@ func (r *run) fences(rounds int) {
 		rounds, acknowledged, took[len(took)/2], took[len(took)-1])
 }
 
-// takeForRound gives a node the reservation. In all rounds but the first it has pre-empted the other node and holds it already, so it changes its key.
+// takeForRound gives a node the reservation. In all rounds but the first it has pre-empted the
+// other node and holds it already, so it changes its key.
 func (r *run) takeForRound(round, host int, key provisioner.ReservationKey) {
 	r.Helper()
 	if round == 0 {
@@ -65,7 +68,8 @@ func (r *run) takeForRound(round, host int, key provisioner.ReservationKey) {
 type writers struct {
 	group sync.WaitGroup
 	busy  chan struct{} // one element for each writer that has written
-	// last is the number that each writer was told is on the disk, and count how many there were; valid after group.Wait.
+	// last is the number that each writer was told is on the disk, and count how many there were;
+	// valid after group.Wait.
 	last  [fencedWriters]int64
 	count [fencedWriters]int
 	errs  [fencedWriters]error
@@ -102,8 +106,8 @@ func (w *writers) awaitBusy() {
 	}
 }
 
-// checkWriters waits until all writes have ended, and compares what the writers were told with the disk as it was after the pre-emption. It returns how
-// many writes were acknowledged.
+// checkWriters waits until all writes have ended, and compares what the writers were told with the
+// disk as it was after the pre-emption. It returns how many writes were acknowledged.
 func (r *run) checkWriters(w *writers, round int, disk []byte) int {
 	r.Helper()
 	w.group.Wait()
@@ -114,10 +118,11 @@ func (r *run) checkWriters(w *writers, round int, disk []byte) int {
 			r.Fatalf("round %d: the writes of writer %d ended with %v, want EBADE or EIO", round, i, w.errs[i])
 		}
 		on := int64(binary.LittleEndian.Uint64(disk[i*blockBytes:]))
-		// A write that was not acknowledged may be on the disk, if it was there before the pre-emption returned. A block that was not written in this
-		// round has a lower number.
+		// A write that was not acknowledged may be on the disk, if it was there before the
+		// pre-emption returned. A block that was not written in this round has a lower number.
 		if on != w.last[i] && on != w.last[i]+1 && (w.count[i] > 0 || on > w.last[i]) {
-			r.Fatalf("round %d: writer %d was told that write %#x is on the disk; the disk has %#x, want that or the next", round, i, w.last[i], on)
+			r.Fatalf("round %d: writer %d was told that write %#x is on the disk; the disk has %#x, want that or the next", round,
+				i, w.last[i], on)
 		}
 	}
 	return total

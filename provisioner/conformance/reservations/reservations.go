@@ -1,5 +1,5 @@
-// Package reservations is the contract of provisioner.Reservations as a suite of tests, for an implementation and for the disks that it
-// works on. The tests write to the disks.
+// Package reservations is the contract of provisioner.Reservations as a suite of tests, for an
+// implementation and for the disks that it works on. The tests write to the disks.
 package reservations
 
 import (
@@ -29,10 +29,11 @@ type Host struct {
 
 // Harness makes the disks under test.
 type Harness struct {
-	// NewDisk makes a blank disk of at least 16 MiB that is attached to three nodes, until the end of the test.
+	// NewDisk makes a blank disk of at least 16 MiB that is attached to three nodes, until the end
+	// of the test.
 	NewDisk func(t *testing.T) []Host
-	// Restart restarts what keeps the reservations of the disks that NewDisk made last, as a loss of power would, and returns its nodes. nil: it
-	// cannot be restarted.
+	// Restart restarts what keeps the reservations of the disks that NewDisk made last, as a loss
+	// of power would, and returns its nodes. nil: it cannot be restarted.
 	Restart func(t *testing.T) []Host
 	// Detach removes the disk from the first of the nodes.
 	Detach func(t *testing.T)
@@ -51,7 +52,8 @@ type run struct {
 	hosts []Host
 }
 
-// Run checks that an implementation of provisioner.Reservations keeps its contract, and that its disks do.
+// Run checks that an implementation of provisioner.Reservations keeps its contract, and that its
+// disks do.
 func Run(t *testing.T, h Harness) {
 	for _, test := range []struct {
 		name string
@@ -157,7 +159,8 @@ func (r *run) take(host int, key provisioner.ReservationKey) {
 	r.ok(h.Reserve(r.ctx, h.Device, key))
 }
 
-// mayWrite tries a direct write, and expects that it succeeds or is refused as a fenced node's writes are.
+// mayWrite tries a direct write, and expects that it succeeds or is refused as a fenced node's
+// writes are.
 func (r *run) mayWrite(host int, want bool) {
 	r.Helper()
 	err := writeDirect(r.hosts[host].Device, 0, r.block(int64(host)))
@@ -309,14 +312,16 @@ func (r *run) aborts() {
 		}
 	}
 	if after := r.expect(r.key(1, 0), r.key(1, 0), r.key(1, 1).FenceOnly()); after.Generation != before.Generation {
-		r.Errorf("the generation was %d before the question and is %d after it, want no change", before.Generation, after.Generation)
+		r.Errorf("the generation was %d before the question and is %d after it, want no change", before.Generation,
+			after.Generation)
 	}
 	r.mayWrite(0, true)
 	_, err = a.Aborts(r.ctx, a.Device, r.key(9, 0))
 	r.conflict("ask with a key that is not registered", err, r.key(1, 0))
 }
 
-// formerPath plays a node that has the disk by another path than the one by which its key was registered. The second host is the new path.
+// formerPath plays a node that has the disk by another path than the one by which its key was
+// registered. The second host is the new path.
 func (r *run) formerPath() {
 	path, own := r.hosts[1], r.key(1, 0)
 	r.take(0, own)

@@ -33,8 +33,8 @@ type Disk struct {
 	file   string
 }
 
-// NewDisk returns a blank disk that is removed at the end of the test. The test fails if the disk is still mounted
-// then.
+// NewDisk returns a blank disk that is removed at the end of the test. The test fails if the disk
+// is still mounted then.
 func NewDisk(t *testing.T, sizeBytes int64) *Disk {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -67,8 +67,8 @@ func (d *Disk) SetSectorSize(t *testing.T, bytes int) {
 	Run(t, "losetup", "--sector-size", strconv.Itoa(bytes), d.Device)
 }
 
-// awaitCleared waits until the loop device over file is removed. The kernel removes it when its last user closes it,
-// and a read whose caller has given up may still be running.
+// awaitCleared waits until the loop device over file is removed. The kernel removes it when its
+// last user closes it, and a read whose caller has given up may still be running.
 func awaitCleared(t *testing.T, file string) {
 	t.Helper()
 	deadline := time.Now().Add(clearTimeout)
@@ -118,8 +118,8 @@ func (d *Disk) Content(t *testing.T) []byte {
 	return content
 }
 
-// Partition writes a partition table with Linux partitions of the sizes, which are whole MiB, one after the other from the
-// first MiB on, and has the kernel show them. At most four.
+// Partition writes a partition table with Linux partitions of the sizes, which are whole MiB, one
+// after the other from the first MiB on, and has the kernel show them. At most four.
 func (d *Disk) Partition(t *testing.T, sizes ...int64) {
 	t.Helper()
 	const sector = 512
@@ -151,7 +151,8 @@ func (d *Disk) Link(t *testing.T, links string, lun int32) {
 	}
 }
 
-// MountDir returns a directory for mount points. At the end of the test nothing may be mounted below it.
+// MountDir returns a directory for mount points. At the end of the test nothing may be mounted
+// below it.
 func MountDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -198,8 +199,9 @@ func mountsOf(t *testing.T, device string) []string {
 	return targets
 }
 
-// MayGrowMounted says whether the kernel lets this process grow an ext filesystem that is mounted; some sandboxes take that away even from
-// root. Where it does not, the filesystem has to grow when it is staged next.
+// MayGrowMounted says whether the kernel lets this process grow an ext filesystem that is mounted;
+// some sandboxes take that away even from root. Where it does not, the filesystem has to grow when
+// it is staged next.
 func MayGrowMounted(t *testing.T) bool {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

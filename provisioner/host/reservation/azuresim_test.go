@@ -22,7 +22,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/reservation"
 )
 
-// The test binary also plays the processes of azuresim, and the process of a VM in which the suite runs.
+// The test binary also plays the processes of azuresim, and the process of a VM in which the suite
+// runs.
 const (
 	roleVariable = "RESERVATION_TEST_ROLE"
 	// stateVariable is the state directory of the hypervisor for the process of a VM.
@@ -77,7 +78,8 @@ func (p *process) end(signal syscall.Signal) {
 // await waits until a process that was started answers.
 var must, await = expect.Must, expect.Eventually
 
-// TestReservationsOfAzuresim runs the suite in a process whose ioctls azuresim answers: they are the real ones of the kernel.
+// TestReservationsOfAzuresim runs the suite in a process whose ioctls azuresim answers: they are
+// the real ones of the kernel.
 func TestReservationsOfAzuresim(t *testing.T) {
 	if err := hypervisor.CheckMachine(); err != nil {
 		t.Fatalf("this test needs root, /dev/fuse and loop devices: %v", err)
@@ -86,7 +88,10 @@ func TestReservationsOfAzuresim(t *testing.T) {
 		l := &laboratory{dir: os.Getenv(stateVariable)}
 		l.start(t)
 		reservations.Run(t, reservations.Harness{
-			NewDisk: l.newDisk, Restart: l.restart, Detach: l.detach, Unsupported: l.unsupported,
+			NewDisk:     l.newDisk,
+			Restart:     l.restart,
+			Detach:      l.detach,
+			Unsupported: l.unsupported,
 		})
 		return
 	}

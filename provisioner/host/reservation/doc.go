@@ -1,8 +1,9 @@
 // Package reservation implements provisioner.Reservations on Linux. It needs root.
 //
-// Changes are the ioctls of linux/pr.h (Documentation/block/pr.rst), which the kernel has for SCSI disks and NVMe namespaces. They
-// cannot read what is registered, so the state is read by a command to the device: PERSISTENT RESERVE IN through SG_IO (SPC-4,
-// section 6.15), or Reservation Report through the kernel's NVMe passthrough (NVM Express Base Specification 2.0, section 7.3).
+// Changes are the ioctls of linux/pr.h (Documentation/block/pr.rst), which the kernel has for SCSI
+// disks and NVMe namespaces. They cannot read what is registered, so the state is read by a command
+// to the device: PERSISTENT RESERVE IN through SG_IO (SPC-4, section 6.15), or Reservation Report
+// through the kernel's NVMe passthrough (NVM Express Base Specification 2.0, section 7.3).
 //
 // What is not obvious:
 //   - An ioctl of linux/pr.h returns a positive number if the disk refused the command. From Linux 6.2 on, the numbers are those of enum

@@ -46,8 +46,9 @@ type (
 	}
 )
 
-// errUnsupported is a device that does not know the commands of reservations, and errOtherBus one that does not know the bus's. errNVMeOff is an
-// NVMe namespace whose reservations are not to be used.
+// errUnsupported is a device that does not know the commands of reservations, and errOtherBus one
+// that does not know the bus's. errNVMeOff is an NVMe namespace whose reservations are not to be
+// used.
 var (
 	errUnsupported = errors.New("the device does not know the command")
 	errOtherBus    = errors.New("the device is on another bus")
@@ -57,8 +58,9 @@ var (
 // statusError is what an ioctl returned that the disk refused.
 type statusError int
 
-// The numbers of a conflict: enum pr_status and SCSI's status, and NVMe's status before Linux 6.2. The latter may have flags above. Before Linux 6.2
-// SCSI's status comes with what the kernel made of it in the bytes above: 0x110018 before Linux 6.1, and then 0x118.
+// The numbers of a conflict: enum pr_status and SCSI's status, and NVMe's status before Linux 6.2.
+// The latter may have flags above. Before Linux 6.2 SCSI's status comes with what the kernel made
+// of it in the bytes above: 0x110018 before Linux 6.1, and then 0x118.
 const (
 	statusConflict     statusError = 0x18
 	nvmeStatusConflict statusError = 0x83
@@ -70,7 +72,8 @@ func (s statusError) Error() string {
 	return fmt.Sprintf("the disk refused the command with status %#x", int(s))
 }
 
-// checkCondition says whether the status is SCSI's CHECK CONDITION. Old kernels add bits for the driver above it.
+// checkCondition says whether the status is SCSI's CHECK CONDITION. Old kernels add bits for the
+// driver above it.
 func (s statusError) checkCondition() bool { return s&0xFF == scsiCheckCondition }
 
 func (s statusError) conflict() bool {

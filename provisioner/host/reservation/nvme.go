@@ -40,7 +40,8 @@ const (
 	nvmeRegister = 0x0D // Reservation Register
 	nvmeReport   = 0x0E // Reservation Report
 
-	// nvmeUnregisterAction is RREGA 1. Without IEKEY the namespace refuses it if the host has another key.
+	// nvmeUnregisterAction is RREGA 1. Without IEKEY the namespace refuses it if the host has
+	// another key.
 	nvmeUnregisterAction = 1
 	// nvmeExtended asks for the data structure with host identifiers of 128 bits.
 	nvmeExtended = 1
@@ -67,12 +68,17 @@ func isNVMe(fd int) bool {
 	return errno == 0
 }
 
-// nvmeIsHost refuses a controller that does not tell this machine from others. The registrant of a reservation is the Host
-// Identifier (NVM Express Base Specification 2.0, section 5.27.1.25). Linux sets none for a PCIe controller, so it is what the
-// platform has set: with 0, or with a value that is a pattern, a registration of one machine would replace another's.
+// nvmeIsHost refuses a controller that does not tell this machine from others. The registrant of a
+// reservation is the Host Identifier (NVM Express Base Specification 2.0, section 5.27.1.25). Linux
+// sets none for a PCIe controller, so it is what the platform has set: with 0, or with a value that
+// is a pattern, a registration of one machine would replace another's.
 func nvmeIsHost(fd int) error {
 	id := make([]byte, 16)
-	err := nvmePass(fd, iocNVMeAdmin, &nvmeCommand{opcode: nvmeGetFeatures, cdw10: nvmeHostIdentifier, cdw11: nvmeHostExtended}, id)
+	err := nvmePass(fd, iocNVMeAdmin, &nvmeCommand{
+		opcode: nvmeGetFeatures,
+		cdw10:  nvmeHostIdentifier,
+		cdw11:  nvmeHostExtended,
+	}, id)
 	if hasStatus(err, nvmeInvalidField) {
 		id = id[:8]
 		err = nvmePass(fd, iocNVMeAdmin, &nvmeCommand{opcode: nvmeGetFeatures, cdw10: nvmeHostIdentifier}, id)
@@ -83,12 +89,14 @@ func nvmeIsHost(fd int) error {
 	case err != nil:
 		return fmt.Errorf("read the Host Identifier: %w", err)
 	case !identifies(id):
-		return fmt.Errorf("%w: the Host Identifier of the controller is %x, which does not tell this machine from others", errUnsupported, id)
+		return fmt.Errorf("%w: the Host Identifier of the controller is %x, which does not tell this machine from others",
+			errUnsupported, id)
 	}
 	return nil
 }
 
-// identifies reports whether a Host Identifier can be that of one machine: it is not one byte over and over.
+// identifies reports whether a Host Identifier can be that of one machine: it is not one byte over
+// and over.
 func identifies(id []byte) bool {
 	return slices.ContainsFunc(id, func(b byte) bool { return b != id[0] })
 }
@@ -102,7 +110,12 @@ func nvmeSend(fd int, opcode uint8, cdw10, cdw11 uint32, data []byte) error {
 	if errno != 0 {
 		return errno
 	}
-	return nvmePass(fd, iocNVMeIO, &nvmeCommand{opcode: opcode, nsid: uint32(nsid), cdw10: cdw10, cdw11: cdw11}, data)
+	return nvmePass(fd, iocNVMeIO, &nvmeCommand{
+		opcode: opcode,
+		nsid:   uint32(nsid),
+		cdw10:  cdw10,
+		cdw11:  cdw11,
+	}, data)
 }
 
 // nvmePass passes a command with its data through the kernel.
@@ -128,7 +141,8 @@ func nvmeUnregister(fd int, key provisioner.ReservationKey) error {
 	return nvmeSend(fd, nvmeRegister, nvmeUnregisterAction, 0, data)
 }
 
-// nvmeRead reads the report with the host identifiers that the controller was given: of 128 bits, as Linux does it today, or of 64.
+// nvmeRead reads the report with the host identifiers that the controller was given: of 128 bits,
+// as Linux does it today, or of 64.
 func nvmeRead(fd int) (provisioner.ReservationState, error) {
 	report := make([]byte, nvmeReportRoom)
 	err := nvmeSend(fd, nvmeReport, nvmeReportRoom/4-1, nvmeExtended, report)
@@ -158,7 +172,8 @@ func parseNVMe(report []byte, extended bool) (provisioner.ReservationState, erro
 	}
 	hosts := int(binary.LittleEndian.Uint16(report[5:]))
 	if header+hosts*entry > len(report) {
-		return state, fmt.Errorf("the report has %d bytes and says that %d hosts are registered, want at most %d", len(report), hosts, (len(report)-header)/entry)
+		return state, fmt.Errorf("the report has %d bytes and says that %d hosts are registered, want at most %d", len(report),
+			hosts, (len(report)-header)/entry)
 	}
 	if state.Type > provisioner.ExclusiveAccessAllRegistrants {
 		return state, fmt.Errorf("the report names reservation %s, want one of NVMe 2.0", state.Type)

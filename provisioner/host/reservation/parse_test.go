@@ -35,24 +35,37 @@ func scsiReservation(key uint64, kind byte) []byte {
 
 func TestAnswersOfSCSIDisks(t *testing.T) {
 	t.Parallel()
-	state := func(holder provisioner.ReservationKey, kind provisioner.ReservationType, keys ...provisioner.ReservationKey) provisioner.ReservationState {
-		return provisioner.ReservationState{Generation: 7, Keys: keys, Holder: holder, Type: kind}
+	state := func(holder provisioner.ReservationKey, kind provisioner.ReservationType,
+		keys ...provisioner.ReservationKey) provisioner.ReservationState {
+		return provisioner.ReservationState{
+			Generation: 7,
+			Keys:       keys,
+			Holder:     holder,
+			Type:       kind,
+		}
 	}
 	for name, c := range map[string]struct {
 		keys, reservation []byte
 		want              provisioner.ReservationState
 		same, fails       bool
 	}{
-		"nothing is registered":       {scsiAnswer(7), scsiAnswer(7), state(0, provisioner.NoReservation), true, false},
-		"keys without a reservation":  {scsiAnswer(7, scsiKeys(first, second)...), scsiAnswer(7), state(0, provisioner.NoReservation, first, second), true, false},
-		"a reservation":               {scsiAnswer(7, scsiKeys(first, second)...), scsiAnswer(7, scsiReservation(second, 1)...), state(second, provisioner.WriteExclusive, first, second), true, false},
-		"a scope beside the type":     {scsiAnswer(7, scsiKeys(first)...), scsiAnswer(7, scsiReservation(first, 0x03)...), state(first, provisioner.ExclusiveAccess, first), true, false},
-		"one that all hold":           {scsiAnswer(7, scsiKeys(first)...), scsiAnswer(7, scsiReservation(0, 8)...), state(0, provisioner.ExclusiveAccessAllRegistrants, first), true, false},
-		"a change in between":         {scsiAnswer(7, scsiKeys(first)...), scsiAnswer(8, scsiReservation(first, 5)...), state(first, provisioner.WriteExclusiveRegistrantsOnly, first), false, false},
-		"a list longer than the room": {append(scsiAnswer(7)[:4], 0, 0, 0, 16, 1, 2), scsiAnswer(7), provisioner.ReservationState{}, false, true},
-		"half a key":                  {scsiAnswer(7, 1, 2, 3, 4), scsiAnswer(7), provisioner.ReservationState{}, false, true},
-		"a short answer":              {[]byte{0, 0, 0}, scsiAnswer(7), provisioner.ReservationState{}, false, true},
-		"a type that there is not":    {scsiAnswer(7, scsiKeys(first)...), scsiAnswer(7, scsiReservation(first, 2)...), provisioner.ReservationState{}, false, true},
+		"nothing is registered": {scsiAnswer(7), scsiAnswer(7), state(0, provisioner.NoReservation), true, false},
+		"keys without a reservation": {scsiAnswer(7, scsiKeys(first, second)...), scsiAnswer(7),
+			state(0, provisioner.NoReservation, first, second), true, false},
+		"a reservation": {scsiAnswer(7, scsiKeys(first, second)...), scsiAnswer(7, scsiReservation(second, 1)...),
+			state(second, provisioner.WriteExclusive, first, second), true, false},
+		"a scope beside the type": {scsiAnswer(7, scsiKeys(first)...), scsiAnswer(7, scsiReservation(first, 0x03)...),
+			state(first, provisioner.ExclusiveAccess, first), true, false},
+		"one that all hold": {scsiAnswer(7, scsiKeys(first)...), scsiAnswer(7, scsiReservation(0, 8)...),
+			state(0, provisioner.ExclusiveAccessAllRegistrants, first), true, false},
+		"a change in between": {scsiAnswer(7, scsiKeys(first)...), scsiAnswer(8, scsiReservation(first, 5)...),
+			state(first, provisioner.WriteExclusiveRegistrantsOnly, first), false, false},
+		"a list longer than the room": {append(scsiAnswer(7)[:4], 0, 0, 0, 16, 1, 2), scsiAnswer(7),
+			provisioner.ReservationState{}, false, true},
+		"half a key":     {scsiAnswer(7, 1, 2, 3, 4), scsiAnswer(7), provisioner.ReservationState{}, false, true},
+		"a short answer": {[]byte{0, 0, 0}, scsiAnswer(7), provisioner.ReservationState{}, false, true},
+		"a type that there is not": {scsiAnswer(7, scsiKeys(first)...), scsiAnswer(7, scsiReservation(first, 2)...),
+			provisioner.ReservationState{}, false, true},
 	} {
 		got, same, err := parseSCSI(c.keys, c.reservation)
 		if (err != nil) != c.fails {
@@ -90,7 +103,8 @@ func TestOutcomesOfSCSICommands(t *testing.T) {
 	}
 }
 
-// nvmeReportOf is a Reservation Status data structure, as in figures of section 7.3 of the base specification.
+// nvmeReportOf is a Reservation Status data structure, as in figures of section 7.3 of the base
+// specification.
 func nvmeReportOf(extended bool, kind byte, holder int, keys ...uint64) []byte {
 	header, entry, keyAt := 24, 24, 16
 	if extended {
@@ -118,10 +132,22 @@ func TestReportsOfNVMeNamespaces(t *testing.T) {
 			report []byte
 			want   provisioner.ReservationState
 		}{
-			"nothing":       {nvmeReportOf(extended, 0, -1), provisioner.ReservationState{Generation: 9}},
-			"keys":          {nvmeReportOf(extended, 0, -1, first, second), provisioner.ReservationState{Generation: 9, Keys: []provisioner.ReservationKey{first, second}}},
-			"a reservation": {nvmeReportOf(extended, 1, 1, first, second), provisioner.ReservationState{Generation: 9, Keys: []provisioner.ReservationKey{first, second}, Holder: second, Type: provisioner.WriteExclusive}},
-			"all hold it":   {nvmeReportOf(extended, 6, 0, first), provisioner.ReservationState{Generation: 9, Keys: []provisioner.ReservationKey{first}, Type: provisioner.ExclusiveAccessAllRegistrants}},
+			"nothing": {nvmeReportOf(extended, 0, -1), provisioner.ReservationState{Generation: 9}},
+			"keys": {nvmeReportOf(extended, 0, -1, first, second), provisioner.ReservationState{
+				Generation: 9,
+				Keys:       []provisioner.ReservationKey{first, second},
+			}},
+			"a reservation": {nvmeReportOf(extended, 1, 1, first, second), provisioner.ReservationState{
+				Generation: 9,
+				Keys:       []provisioner.ReservationKey{first, second},
+				Holder:     second,
+				Type:       provisioner.WriteExclusive,
+			}},
+			"all hold it": {nvmeReportOf(extended, 6, 0, first), provisioner.ReservationState{
+				Generation: 9,
+				Keys:       []provisioner.ReservationKey{first},
+				Type:       provisioner.ExclusiveAccessAllRegistrants,
+			}},
 		} {
 			if got, err := parseNVMe(c.report, extended); err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%s, extended %t: got %+v, %v, want %+v", name, extended, got, err, c.want)
@@ -159,7 +185,18 @@ func TestKindsOfErrors(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", name, got, c.want)
 		}
 	}
-	for status, want := range map[statusError]bool{0x18: true, 0x118: true, 0x110018: true, 0x4018: false, 0x83: true, 0x4083: true, 0x6083: true, 0x02: false, 0xE0000: false, 0x4002: false} {
+	for status, want := range map[statusError]bool{
+		0x18:     true,
+		0x118:    true,
+		0x110018: true,
+		0x4018:   false,
+		0x83:     true,
+		0x4083:   true,
+		0x6083:   true,
+		0x02:     false,
+		0xE0000:  false,
+		0x4002:   false,
+	} {
 		if status.conflict() != want {
 			t.Errorf("status %#x is a conflict: got %t, want %t", int(status), status.conflict(), want)
 		}

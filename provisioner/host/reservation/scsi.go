@@ -14,7 +14,8 @@ import (
 // iocSGIO is SG_IO.
 const iocSGIO = 0x2285
 
-// sgHeader is struct sg_io_hdr of scsi/sg.h on 64-bit machines. A blank field is one that is not used here.
+// sgHeader is struct sg_io_hdr of scsi/sg.h on 64-bit machines. A blank field is one that is not
+// used here.
 type sgHeader struct {
 	interfaceID   int32
 	direction     int32
@@ -49,7 +50,8 @@ const (
 	scsiListHeader    = 8
 	// scsiListRoom is enough for 1,000 registrations. Azure allows 15 VMs.
 	scsiListRoom = scsiListHeader + 8*1000
-	// scsiTries bounds the repetitions after a unit attention, which says that something else happened before, and after a change in between.
+	// scsiTries bounds the repetitions after a unit attention, which says that something else
+	// happened before, and after a change in between.
 	scsiTries = 5
 )
 
@@ -64,7 +66,8 @@ const (
 
 var errUnitAttention = errors.New("unit attention")
 
-// scsiRead reads the keys and the reservation of a SCSI disk. These are two commands, so it repeats them until no registration has changed in between.
+// scsiRead reads the keys and the reservation of a SCSI disk. These are two commands, so it repeats
+// them until no registration has changed in between.
 func scsiRead(fd int) (provisioner.ReservationState, error) {
 	var state provisioner.ReservationState
 	for range scsiTries {
@@ -99,8 +102,15 @@ func scsiSend(fd int, action byte) ([]byte, error) {
 	cdb, data, sense := [10]byte{scsiReserveIn, action}, make([]byte, scsiListRoom), make([]byte, 64)
 	binary.BigEndian.PutUint16(cdb[7:], scsiListRoom)
 	header := &sgHeader{
-		interfaceID: 'S', direction: -3, cdbLength: uint8(len(cdb)), senseRoom: uint8(len(sense)), length: scsiListRoom,
-		data: unsafe.Pointer(&data[0]), cdb: unsafe.Pointer(&cdb[0]), sense: unsafe.Pointer(&sense[0]), timeoutMillis: scsiTimeoutMillis,
+		interfaceID:   'S',
+		direction:     -3,
+		cdbLength:     uint8(len(cdb)),
+		senseRoom:     uint8(len(sense)),
+		length:        scsiListRoom,
+		data:          unsafe.Pointer(&data[0]),
+		cdb:           unsafe.Pointer(&cdb[0]),
+		sense:         unsafe.Pointer(&sense[0]),
+		timeoutMillis: scsiTimeoutMillis,
 	}
 	err := control(fd, iocSGIO, header)
 	if errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
@@ -118,7 +128,8 @@ func scsiSend(fd int, action byte) ([]byte, error) {
 // scsiOutcome says how a command ended.
 func scsiOutcome(header *sgHeader, sense []byte) error {
 	if header.hostStatus != 0 || header.driverStatus&^sgDriverSense != 0 {
-		return fmt.Errorf("the command did not reach the disk: host status %#x, driver status %#x: %w", header.hostStatus, header.driverStatus, unix.EIO)
+		return fmt.Errorf("the command did not reach the disk: host status %#x, driver status %#x: %w", header.hostStatus,
+			header.driverStatus, unix.EIO)
 	}
 	switch header.status {
 	case 0:
@@ -154,7 +165,8 @@ var scsiTypes = map[byte]provisioner.ReservationType{
 	7: provisioner.WriteExclusiveAllRegistrants, 8: provisioner.ExclusiveAccessAllRegistrants,
 }
 
-// parseSCSI reads the answers to READ KEYS and READ RESERVATION, and says whether they are of one generation.
+// parseSCSI reads the answers to READ KEYS and READ RESERVATION, and says whether they are of one
+// generation.
 func parseSCSI(keys, reservation []byte) (state provisioner.ReservationState, same bool, err error) {
 	generation, list, err := scsiList(keys, 8)
 	if err != nil {
@@ -185,7 +197,8 @@ func scsiList(answer []byte, entry int) (generation uint32, list []byte, err err
 	}
 	length := int(binary.BigEndian.Uint32(answer[4:]))
 	if length > len(answer)-scsiListHeader || length%entry != 0 {
-		return 0, nil, fmt.Errorf("the answer has %d bytes and says that %d follow the first %d, want entries of %d", len(answer), length, scsiListHeader, entry)
+		return 0, nil, fmt.Errorf("the answer has %d bytes and says that %d follow the first %d, want entries of %d", len(answer),
+			length, scsiListHeader, entry)
 	}
 	return binary.BigEndian.Uint32(answer), answer[scsiListHeader : scsiListHeader+length], nil
 }

@@ -1,5 +1,6 @@
-// Command init is the first process of the virtual machine of `make vm-test`. It loads the modules, mounts what a system has, starts udev and runs the
-// test binaries in /share/suites. It tells QEMU whether every test passed, and the machine ends.
+// Command init is the first process of the virtual machine of `make vm-test`. It loads the modules,
+// mounts what a system has, starts udev and runs the test binaries in /share/suites. It tells QEMU
+// whether every test passed, and the machine ends.
 //
 // Nothing else tells QEMU so: a machine that panics or stops otherwise has failed.
 package main
@@ -19,12 +20,14 @@ import (
 )
 
 const (
-	// passed is written to the port of QEMU's device isa-debug-exit. QEMU ends with twice that number and 1.
+	// passed is written to the port of QEMU's device isa-debug-exit. QEMU ends with twice that
+	// number and 1.
 	passed   = 16
 	exitPort = 0x501
 
 	suites = "/share/suites"
-	// cache has Kubernetes' programs as the cache of the machine outside has them: see internal/testkit/programs.
+	// cache has Kubernetes' programs as the cache of the machine outside has them: see
+	// internal/testkit/programs.
 	cache = "/cache"
 )
 
@@ -85,7 +88,8 @@ func boot() error {
 			return err
 		}
 		// The files do not change, and programs are mapped into memory from them.
-		if err := unix.Mount(tag, target, "9p", unix.MS_RDONLY, "trans=virtio,version=9p2000.L,cache=loose,msize=512000"); err != nil {
+		if err := unix.Mount(tag, target, "9p", unix.MS_RDONLY,
+			"trans=virtio,version=9p2000.L,cache=loose,msize=512000"); err != nil {
 			return fmt.Errorf("mount %s at %s: %w", tag, target, err)
 		}
 	}
@@ -97,7 +101,8 @@ func boot() error {
 		return fmt.Errorf("set up the loopback interface: %w", err)
 	}
 	// There is no disk yet. What else there is needs no links.
-	if out, err := exec.Command("/usr/lib/systemd/systemd-udevd", "--daemon", "--resolve-names=never").CombinedOutput(); err != nil {
+	if out, err := exec.Command("/usr/lib/systemd/systemd-udevd", "--daemon",
+		"--resolve-names=never").CombinedOutput(); err != nil {
 		return fmt.Errorf("start udev: %w: %s", err, out)
 	}
 	return nil

@@ -1,5 +1,6 @@
-// Package kernel gives tests devices that the kernel of the virtual machine of `make vm-test` makes: SCSI disks, and disks of its own SCSI target that
-// several initiators have, as several VMs have a shared disk. Every call ends the test if it does not succeed.
+// Package kernel gives tests devices that the kernel of the virtual machine of `make vm-test`
+// makes: SCSI disks, and disks of its own SCSI target that several initiators have, as several VMs
+// have a shared disk. Every call ends the test if it does not succeed.
 package kernel
 
 import (
@@ -11,7 +12,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
-// SCSIDevice waits until the kernel has the disk of a SCSI address, as in 4:0:0:7, and returns its device node.
+// SCSIDevice waits until the kernel has the disk of a SCSI address, as in 4:0:0:7, and returns its
+// device node.
 func SCSIDevice(t *testing.T, address string) string {
 	t.Helper()
 	var found string

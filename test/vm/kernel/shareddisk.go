@@ -23,7 +23,8 @@ type Node struct {
 	host string // the SCSI host of the initiator, as in host7
 }
 
-// Login makes initiators. Their names begin with name, which no other test has. They are connected until the machine ends.
+// Login makes initiators. Their names begin with name, which no other test has. They are connected
+// until the machine ends.
 func Login(t *testing.T, name string, count int) []Node {
 	t.Helper()
 	nodes := make([]Node, count)
@@ -32,7 +33,12 @@ func Login(t *testing.T, name string, count int) []Node {
 		port := filepath.Join(targetRoot, "iscsi", name, "tpgt_1")
 		expect.Must(t, os.MkdirAll(port, 0o755))
 		// Any initiator may log in and write.
-		for attribute, value := range map[string]string{"authentication": "0", "generate_node_acls": "1", "cache_dynamic_acls": "1", "demo_mode_write_protect": "0"} {
+		for attribute, value := range map[string]string{
+			"authentication":          "0",
+			"generate_node_acls":      "1",
+			"cache_dynamic_acls":      "1",
+			"demo_mode_write_protect": "0",
+		} {
 			Write(t, filepath.Join(port, "attrib", attribute), value)
 		}
 		expect.Must(t, os.Mkdir(filepath.Join(port, "np/127.0.0.1:3260"), 0o755))
@@ -57,9 +63,10 @@ func initiatorOf(t *testing.T, target string) string {
 	return ""
 }
 
-// SharedDisk is a disk of Linux's target that all nodes have at the same LUN. Its content is in memory: over a slower store, a PREEMPT AND ABORT under
-// load sometimes waits for a command of the other node that has ended. Its nodes come over iSCSI: in Linux 6.1, a PREEMPT AND ABORT of an initiator of
-// tcm_loop waits for itself forever.
+// SharedDisk is a disk of Linux's target that all nodes have at the same LUN. Its content is in
+// memory: over a slower store, a PREEMPT AND ABORT under load sometimes waits for a command of the
+// other node that has ended. Its nodes come over iSCSI: in Linux 6.1, a PREEMPT AND ABORT of an
+// initiator of tcm_loop waits for itself forever.
 type SharedDisk struct {
 	nodes   []Node
 	size    int64
@@ -71,7 +78,12 @@ type SharedDisk struct {
 // NewSharedDisk makes a disk of a size in bytes. The caller calls Destroy.
 func NewSharedDisk(t *testing.T, nodes []Node, size int64, lun int) *SharedDisk {
 	t.Helper()
-	d := &SharedDisk{nodes: nodes, size: size, lun: lun, quiet: func() {}}
+	d := &SharedDisk{
+		nodes: nodes,
+		size:  size,
+		lun:   lun,
+		quiet: func() {},
+	}
 	d.backing = filepath.Join(targetRoot, "core/rd_mcp_0", fmt.Sprintf("disk%d", lun))
 	d.create(t)
 	d.export(t)
@@ -105,8 +117,9 @@ func (d *SharedDisk) address(n Node) string {
 	return fmt.Sprintf("%s:0:0:%d", strings.TrimPrefix(n.host, "host"), d.lun)
 }
 
-// talk has each node send a command now and then. A PREEMPT AND ABORT over iSCSI waits until the node that is pre-empted has acknowledged the end of its
-// commands, which it does with what it sends next.
+// talk has each node send a command now and then. A PREEMPT AND ABORT over iSCSI waits until the
+// node that is pre-empted has acknowledged the end of its commands, which it does with what it
+// sends next.
 func (d *SharedDisk) talk(devices []string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
@@ -126,7 +139,8 @@ func (d *SharedDisk) talk(devices []string) {
 	}
 }
 
-// Devices waits until the kernel has the disk of each node, and returns the device nodes in the order of the nodes.
+// Devices waits until the kernel has the disk of each node, and returns the device nodes in the
+// order of the nodes.
 func (d *SharedDisk) Devices(t *testing.T) (devices []string) {
 	t.Helper()
 	for _, n := range d.nodes {
@@ -139,7 +153,8 @@ func (d *SharedDisk) Devices(t *testing.T) (devices []string) {
 // Detach takes the disk from a node.
 func (d *SharedDisk) Detach(t *testing.T, node int) { d.hide(t, d.nodes[node]) }
 
-// LosePower destroys the disk and makes it again, with what the target has written down of its reservations.
+// LosePower destroys the disk and makes it again, with what the target has written down of its
+// reservations.
 func (d *SharedDisk) LosePower(t *testing.T) {
 	t.Helper()
 	d.Destroy(t)
@@ -169,7 +184,8 @@ func (d *SharedDisk) Destroy(t *testing.T) {
 	expect.Must(t, os.Remove(d.backing))
 }
 
-// restore gives the target what it has written down of its reservations, as the target's tools do after a start.
+// restore gives the target what it has written down of its reservations, as the target's tools do
+// after a start.
 func (d *SharedDisk) restore(t *testing.T) {
 	t.Helper()
 	written, err := os.ReadFile(filepath.Join("/var/target/pr", "aptpl_"+filepath.Base(d.backing)))

@@ -1,5 +1,5 @@
-// Package adoption creates AzVolumes for disks that the driver did not create: those of PersistentVolumes that a user, the V1 driver or Kubernetes'
-// in-tree plug-in created.
+// Package adoption creates AzVolumes for disks that the driver did not create: those of
+// PersistentVolumes that a user, the V1 driver or Kubernetes' in-tree plug-in created.
 package adoption
 
 import (
@@ -29,7 +29,8 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch
 
-// persistentVolumeOf is the index of the cache of PersistentVolumes by the names of their AzVolumes.
+// persistentVolumeOf is the index of the cache of PersistentVolumes by the names of their
+// AzVolumes.
 const persistentVolumeOf = "azVolume"
 
 // Adopter creates AzVolumes for disks that exist.
@@ -51,16 +52,17 @@ func (s *Adopter) Disk(ctx context.Context, handle volumehandle.Handle) (provisi
 }
 
 // Adopt creates an AzVolume for a disk that exists at Azure and that a node is going to use.
-// attributes are the PersistentVolume's. If they are nil, because the request does not contain them,
-// Adopt takes them and the access from the PersistentVolume, if there is one. It changes neither the
-// disk nor its content. A disk that does not exist is NotFound; an attribute that the driver cannot
-// obey is InvalidArgument.
-func (s *Adopter) Adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access) (*apiv1.AzVolume, error) {
+// attributes are the PersistentVolume's. If they are nil, because the request does not contain
+// them, Adopt takes them and the access from the PersistentVolume, if there is one. It changes
+// neither the disk nor its content. A disk that does not exist is NotFound; an attribute that the
+// driver cannot obey is InvalidArgument.
+func (s *Adopter) Adopt(ctx context.Context, handle volumehandle.Handle, attributes map[string]string,
+	a call.Access) (*apiv1.AzVolume, error) {
 	return s.adopt(ctx, handle, attributes, a, true)
 }
 
-// AdoptUnused is Adopt for an operation that uses no attribute: to detach, to change, to expand or to
-// delete a disk. An attribute that the driver cannot obey counts as not given. A later publish
+// AdoptUnused is Adopt for an operation that uses no attribute: to detach, to change, to expand or
+// to delete a disk. An attribute that the driver cannot obey counts as not given. A later publish
 // refuses it.
 func (s *Adopter) AdoptUnused(ctx context.Context, handle volumehandle.Handle, a call.Access) (*apiv1.AzVolume, error) {
 	return s.adopt(ctx, handle, nil, a, false)
@@ -96,9 +98,11 @@ func (s *Adopter) adopt(
 	return current, err
 }
 
-// adopted returns the AzVolume of a disk. It has the properties that Azure reports of the disk; only what Azure does not report is taken
-// from the attributes. The error names the attributes that the AzVolume cannot have; the AzVolume is then the one without them.
-func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, attributes map[string]string, a call.Access) (*apiv1.AzVolume, error) {
+// adopted returns the AzVolume of a disk. It has the properties that Azure reports of the disk;
+// only what Azure does not report is taken from the attributes. The error names the attributes that
+// the AzVolume cannot have; the AzVolume is then the one without them.
+func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, attributes map[string]string,
+	a call.Access) (*apiv1.AzVolume, error) {
 	wanted, fault := volumeparams.ParseAttributes(attributes, a.Block)
 	p := volumeparams.Parameters{DiskParameters: parametersOf(handle, disk), MaxMountReplicaCount: wanted.MaxMountReplicaCount}
 	multiNode := a.Pattern == apiv1.AccessMultiNode
@@ -111,9 +115,17 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 	p.CachingMode = p.Caching(disk.SizeBytes)
 	p.FSType = wanted.FSType
 	return &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: handle.VolumeName(), Finalizers: []string{apiv1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  s.Namespace,
+			Name:       handle.VolumeName(),
+			Finalizers: []string{apiv1.Finalizer},
+		},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginAdopted, Access: a.Pattern, CapacityBytes: max(disk.SizeBytes, 1), MaxMountReplicaCount: replicas, Disk: p.DiskParameters,
+			Origin:               apiv1.OriginAdopted,
+			Access:               a.Pattern,
+			CapacityBytes:        max(disk.SizeBytes, 1),
+			MaxMountReplicaCount: replicas,
+			Disk:                 p.DiskParameters,
 		},
 	}, cmp.Or(fault, err)
 }
@@ -121,9 +133,15 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 // parametersOf returns the parameters that Azure reports of a disk.
 func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskParameters {
 	p := apiv1.DiskParameters{
-		SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup, Name: handle.DiskName,
-		Location: disk.Location, Zone: disk.Zone, MaxShares: max(disk.MaxShares, 1), WriteAcceleratorEnabled: volumeparams.WriteAccelerator(disk.Tags),
-		DiskSettings: apiv1.DiskSettings(disk.DiskSettings), ImmutableDiskSettings: apiv1.ImmutableDiskSettings(disk.ImmutableDiskSettings),
+		SubscriptionID:          handle.SubscriptionID,
+		ResourceGroup:           handle.ResourceGroup,
+		Name:                    handle.DiskName,
+		Location:                disk.Location,
+		Zone:                    disk.Zone,
+		MaxShares:               max(disk.MaxShares, 1),
+		WriteAcceleratorEnabled: volumeparams.WriteAccelerator(disk.Tags),
+		DiskSettings:            apiv1.DiskSettings(disk.DiskSettings),
+		ImmutableDiskSettings:   apiv1.ImmutableDiskSettings(disk.ImmutableDiskSettings),
 	}
 	if p.DiskEncryptionSetID == "" {
 		p.DiskEncryptionType = ""
@@ -138,8 +156,10 @@ func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskP
 	return p
 }
 
-// describedBy returns the attributes and the use of the PersistentVolume of a disk, or a if there is none.
-func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a call.Access) (map[string]string, call.Access, error) {
+// describedBy returns the attributes and the use of the PersistentVolume of a disk, or a if there
+// is none.
+func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a call.Access) (map[string]string, call.Access,
+	error) {
 	var cached corev1.PersistentVolumeList
 	if err := s.Client.List(ctx, &cached, client.MatchingFields{persistentVolumeOf: handle.VolumeName()}); err != nil {
 		return nil, a, fmt.Errorf("list PersistentVolumes: %w", err)
@@ -162,7 +182,8 @@ func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a
 	return nil, a, nil
 }
 
-// describe returns the handle and the attributes of a PersistentVolume; those of an in-tree one as Kubernetes translates them.
+// describe returns the handle and the attributes of a PersistentVolume; those of an in-tree one as
+// Kubernetes translates them.
 func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string]string) {
 	switch source := pv.Spec.PersistentVolumeSource; {
 	case source.CSI != nil:
@@ -184,16 +205,21 @@ func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string
 
 // usedAs returns what the access modes and the volume mode of a PersistentVolume mean for it.
 func usedAs(pv *corev1.PersistentVolume) call.Access {
-	a := call.Access{Pattern: apiv1.AccessSingleNode, Block: pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock}
-	several := slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) || slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
+	a := call.Access{
+		Pattern: apiv1.AccessSingleNode,
+		Block:   pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock,
+	}
+	several := slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) ||
+		slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
 	if several && a.Block {
 		a.Pattern = apiv1.AccessMultiNode
 	}
 	return a
 }
 
-// ApplyCachingMode writes to an AzVolume the caching mode that its PersistentVolume names. They differ if the PersistentVolume was created, or
-// created again, after the AzVolume. An attribute that a publish or the stage after it cannot obey is InvalidArgument.
+// ApplyCachingMode writes to an AzVolume the caching mode that its PersistentVolume names. They
+// differ if the PersistentVolume was created, or created again, after the AzVolume. An attribute
+// that a publish or the stage after it cannot obey is InvalidArgument.
 func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attributes map[string]string, block bool) error {
 	wanted, err := volumeparams.ParseAttributes(attributes, block)
 	if err != nil || wanted.CachingMode == "" {

@@ -1,5 +1,6 @@
-// Package call holds what all calls of the CSI controller server share: a limit of their duration, a lock against a second
-// call for the same object, the parsing of volume IDs and capabilities, and the gRPC codes of their errors.
+// Package call holds what all calls of the CSI controller server share: a limit of their duration,
+// a lock against a second call for the same object, the parsing of volume IDs and capabilities, and
+// the gRPC codes of their errors.
 package call
 
 import (
@@ -20,8 +21,8 @@ import (
 // replyTime is the part of a deadline that is kept for the answer to reach the caller.
 const replyTime = 500 * time.Millisecond
 
-// Calls limits the duration of the calls of one process, and locks the objects that they work on. The locks prevent calls that
-// would undo one another; correctness does not depend on them.
+// Calls limits the duration of the calls of one process, and locks the objects that they work on.
+// The locks prevent calls that would undo one another; correctness does not depend on them.
 type Calls struct {
 	clock   clock.PassiveClock
 	timeout time.Duration
@@ -73,7 +74,8 @@ func (c *Calls) Do(ctx context.Context, key string, run func(context.Context) er
 	return status.From(run(ctx))
 }
 
-// Volume parses a volume ID. A missing one is InvalidArgument, and one that cannot be a disk's is NotFound.
+// Volume parses a volume ID. A missing one is InvalidArgument, and one that cannot be a disk's is
+// NotFound.
 func Volume(id string) (volumehandle.Handle, error) {
 	if id == "" {
 		return volumehandle.Handle{}, InvalidArgument("volume ID: missing")

@@ -17,7 +17,8 @@ type Access struct {
 	FSType string
 }
 
-// AccessOf reads capabilities. fault says why a disk with maxShares cannot have them; err is an InvalidArgument for capabilities that no disk can have.
+// AccessOf reads capabilities. fault says why a disk with maxShares cannot have them; err is an
+// InvalidArgument for capabilities that no disk can have.
 func AccessOf(capabilities []*csi.VolumeCapability, maxShares int32) (a Access, fault string, err error) {
 	if len(capabilities) == 0 {
 		return a, "", InvalidArgument("volume capabilities: missing")

@@ -26,8 +26,9 @@ import (
 // plenty is the capacity that is reported where nothing limits it: 1 EiB.
 const plenty = int64(1) << 60
 
-// GetCapacity says how many bytes of disks with the parameters of a StorageClass a place can have: none if Azure does not offer the SKU there,
-// otherwise what the subscription's quota leaves in the region, in disks of the largest size. A small number is exact, and a large one is rounded. It
+// GetCapacity says how many bytes of disks with the parameters of a StorageClass a place can have:
+// none if Azure does not offer the SKU there, otherwise what the subscription's quota leaves in the
+// region, in disks of the largest size. A small number is exact, and a large one is rounded. It
 // calls Azure for the quota only, which is read once a minute for all callers.
 func (s *Provisioner) GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	ctx, cancel := s.Bound(ctx)
@@ -90,7 +91,8 @@ func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequ
 	return room(ctx, p, o.limits.MaxSizeBytes, left)
 }
 
-// nodesSupport says whether a node in a place has a VM that can have disks of the SKU, or whether no such node is known yet.
+// nodesSupport says whether a node in a place has a VM that can have disks of the SKU, or whether
+// no such node is known yet.
 func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuName string) (bool, error) {
 	var nodes apiv1.AzDriverNodeList
 	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -114,7 +116,8 @@ func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuNam
 	return !known, nil
 }
 
-// withoutReserved returns the parameters of a StorageClass without those that csi-provisioner reads itself.
+// withoutReserved returns the parameters of a StorageClass without those that csi-provisioner reads
+// itself.
 func withoutReserved(parameters map[string]string) map[string]string {
 	kept := maps.Clone(parameters)
 	maps.DeleteFunc(kept, func(key, _ string) bool { return strings.HasPrefix(key, "csi.storage.k8s.io/") })
@@ -122,7 +125,8 @@ func withoutReserved(parameters map[string]string) map[string]string {
 }
 
 // room returns the answer from the largest disk of the SKU, 0 if that is not known, and the quota.
-func room(ctx context.Context, p volumeparams.Parameters, maxSize int64, left provisioner.DiskQuota) (*csi.GetCapacityResponse, error) {
+func room(ctx context.Context, p volumeparams.Parameters, maxSize int64, left provisioner.DiskQuota) (*csi.GetCapacityResponse,
+	error) {
 	low, high, err := sizes(p, maxSize)
 	if err != nil {
 		return nil, err
@@ -138,12 +142,15 @@ func room(ctx context.Context, p volumeparams.Parameters, maxSize int64, left pr
 		available = min(available, disks*high)
 	}
 	return &csi.GetCapacityResponse{
-		AvailableCapacity: available, MaximumVolumeSize: wrapperspb.Int64(high), MinimumVolumeSize: wrapperspb.Int64(low),
+		AvailableCapacity: available,
+		MaximumVolumeSize: wrapperspb.Int64(high),
+		MinimumVolumeSize: wrapperspb.Int64(low),
 	}, nil
 }
 
-// The rest of a quota is reported exactly up to these numbers, and above them as the next lower power of two. Otherwise every
-// new disk of the subscription would change every CSIStorageCapacity object.
+// The rest of a quota is reported exactly up to these numbers, and above them as the next lower
+// power of two. Otherwise every new disk of the subscription would change every CSIStorageCapacity
+// object.
 const (
 	manyDisks = 64
 	manyBytes = 64 << 40
@@ -156,17 +163,21 @@ func rounded(n, many int64) int64 {
 	return 1 << (bits.Len64(uint64(n)) - 1)
 }
 
-// nothing is the answer for a place that cannot have the disk. The largest size is 0 too, because schedulers read that first.
+// nothing is the answer for a place that cannot have the disk. The largest size is 0 too, because
+// schedulers read that first.
 func nothing(ctx context.Context, why string) *csi.GetCapacityResponse {
 	logr.FromContextOrDiscard(ctx).V(1).Info("no capacity", "reason", why)
 	return &csi.GetCapacityResponse{MaximumVolumeSize: wrapperspb.Int64(0)}
 }
 
-// steps are sizes in GiB at which what a disk may have changes: the sizes of Azure's performance tiers and the next.
-var steps = []int64{4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256, 257, 512, 513, 1024, 1025, 2048, 2049, 4096, 4097, 8192, 8193, 16384, 16385, 32767}
+// steps are sizes in GiB at which what a disk may have changes: the sizes of Azure's performance
+// tiers and the next.
+var steps = []int64{4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 128, 129, 256, 257, 512, 513, 1024, 1025, 2048, 2049, 4096, 4097, 8192,
+	8193, 16384, 16385, 32767}
 
-// sizes returns the smallest and the largest of these sizes that disks with the parameters can have; maxSize is the SKU's largest, 0 if that
-// is not known. The error is an InvalidArgument: no disk has such parameters.
+// sizes returns the smallest and the largest of these sizes that disks with the parameters can
+// have; maxSize is the SKU's largest, 0 if that is not known. The error is an InvalidArgument: no
+// disk has such parameters.
 func sizes(p volumeparams.Parameters, maxSize int64) (low, high int64, err error) {
 	smallest, err := p.Size(0, 0)
 	if err != nil {

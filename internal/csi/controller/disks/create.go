@@ -31,8 +31,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// CreateVolume creates an AzVolume and waits until its disk is created. A repeated call finds the AzVolume of the first call;
-// a call with another request and the same name is AlreadyExists.
+// CreateVolume creates an AzVolume and waits until its disk is created. A repeated call finds the
+// AzVolume of the first call; a call with another request and the same name is AlreadyExists.
 func (s *Provisioner) CreateVolume(ctx context.Context, request *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	if request.GetName() == "" {
 		return nil, call.InvalidArgument("name: missing")
@@ -77,13 +77,15 @@ func (s *Provisioner) createVolume(ctx context.Context, request *csi.CreateVolum
 	}}, nil
 }
 
-// requested returns the parameters of a request: those of the StorageClass, and over them those of the VolumeAttributesClass.
+// requested returns the parameters of a request: those of the StorageClass, and over them those of
+// the VolumeAttributesClass.
 func requested(request *csi.CreateVolumeRequest) map[string]string {
 	return volumeparams.Overlay(request.GetParameters(), request.GetMutableParameters())
 }
 
 // wanted returns the AzVolume that a request asks for.
-func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, volumeparams.Parameters, error) {
+func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, volumeparams.Parameters,
+	error) {
 	p, err := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
 	if err != nil {
 		return nil, p, err
@@ -120,7 +122,10 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 		return nil, p, err
 	}
 	where, err := s.choose(ctx, request.GetAccessibilityRequirements(), need{
-		volume: request.GetName(), skuName: p.SKU(), sizeBytes: size, location: p.Location,
+		volume:    request.GetName(),
+		skuName:   p.SKU(),
+		sizeBytes: size,
+		location:  p.Location,
 	})
 	if err != nil {
 		return nil, p, err
@@ -130,9 +135,18 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 	}
 	disk := s.diskParameters(p, p.NameDisk(request.GetName()), size, where)
 	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: volumehandle.Of(disk).VolumeName(), Finalizers: []string{apiv1.Finalizer}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  s.Namespace,
+			Name:       volumehandle.Of(disk).VolumeName(),
+			Finalizers: []string{apiv1.Finalizer},
+		},
 		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned, Access: access.Pattern, CapacityBytes: size, MaxMountReplicaCount: replicas, Disk: disk, Source: source,
+			Origin:               apiv1.OriginProvisioned,
+			Access:               access.Pattern,
+			CapacityBytes:        size,
+			MaxMountReplicaCount: replicas,
+			Disk:                 disk,
+			Source:               source,
 		},
 	}
 	if p.ClaimName != "" && p.ClaimNamespace != "" {
@@ -143,7 +157,8 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 
 const defaultFSType = "ext4"
 
-// fsType returns the filesystem to create: that of the StorageClass before that of the capability, as in the V1 driver.
+// fsType returns the filesystem to create: that of the StorageClass before that of the capability,
+// as in the V1 driver.
 func fsType(p volumeparams.Parameters, a call.Access) (string, error) {
 	switch {
 	case a.Block:
@@ -157,9 +172,11 @@ func fsType(p volumeparams.Parameters, a call.Access) (string, error) {
 	return checked.FSType, err
 }
 
-func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, size int64, where topology.Place) apiv1.DiskParameters {
+func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, size int64,
+	where topology.Place) apiv1.DiskParameters {
 	disk := p.Disk(size)
-	disk.SubscriptionID, disk.ResourceGroup, disk.Name = cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup, s.ResourceGroup), name
+	disk.SubscriptionID, disk.ResourceGroup, disk.Name = cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup,
+		s.ResourceGroup), name
 	disk.Location, disk.Zone = where.Location, where.Zone
 	if topology.ZoneRedundant(disk.SKUName) {
 		disk.Zone = ""
@@ -167,11 +184,14 @@ func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, siz
 	return disk
 }
 
-// ensureVolume creates the AzVolume, or returns the one that exists if it is equal to the wanted one.
-func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, error) {
+// ensureVolume creates the AzVolume, or returns the one that exists if it is equal to the wanted
+// one.
+func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume,
+	request *csi.CreateVolumeRequest) (*apiv1.AzVolume, error) {
 	v := wanted.DeepCopy()
 	if paramtable.AddTags(v.Spec.Disk.Tags, s.ExtraTags); len(v.Spec.Disk.Tags) > volumeparams.MaxTags {
-		return nil, call.InvalidArgument("parameter tags: the disk would have %d tags with those that the driver is configured to add; allowed: %d",
+		return nil, call.InvalidArgument(
+			"parameter tags: the disk would have %d tags with those that the driver is configured to add; allowed: %d",
 			len(v.Spec.Disk.Tags), volumeparams.MaxTags)
 	}
 	err := s.Client.Create(ctx, v)
@@ -185,7 +205,8 @@ func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, 
 		return nil, err
 	}
 	if err := s.Reader.Get(ctx, s.Key(wanted.Name), v); apierrors.IsNotFound(err) {
-		return nil, grpcstatus.Errorf(codes.Aborted, "create AzVolume %s: that of an earlier call was deleted during this call", wanted.Name)
+		return nil, grpcstatus.Errorf(codes.Aborted, "create AzVolume %s: that of an earlier call was deleted during this call",
+			wanted.Name)
 	} else if err != nil {
 		return nil, err
 	}
@@ -198,7 +219,8 @@ func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume, 
 	return v, nil
 }
 
-// difference names the first property in which an AzVolume that exists differs from the request, or returns "".
+// difference names the first property in which an AzVolume that exists differs from the request, or
+// returns "".
 func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) string {
 	have, want := v.Spec.DeepCopy(), wanted.Spec.DeepCopy()
 	limit := request.GetCapacityRange().GetLimitBytes()
@@ -218,7 +240,8 @@ func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateV
 	case !equality.Semantic.DeepEqual(have.Source, want.Source):
 		return "content source"
 	}
-	// The place was compared with the requirement above. It may differ from the place of a new disk.
+	// The place was compared with the requirement above. It may differ from the place of a new
+	// disk.
 	want.Disk.Zone, want.Disk.Location = have.Disk.Zone, have.Disk.Location
 	if !strings.EqualFold(have.Disk.Name, want.Disk.Name) {
 		return "disk name"
@@ -232,14 +255,18 @@ func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateV
 	return ""
 }
 
-// awaitCreatedOrDeleted waits until the disk is created. If Azure will never create it, it deletes the AzVolume, because the caller will not ask for the
-// deletion. The error is a conflict if the AzVolume is newer than that in the cache: the disk may have been created in the meantime.
+// awaitCreatedOrDeleted waits until the disk is created. If Azure will never create it, it deletes
+// the AzVolume, because the caller will not ask for the deletion. The error is a conflict if the
+// AzVolume is newer than that in the cache: the disk may have been created in the meantime.
 func (s *Provisioner) awaitCreatedOrDeleted(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
 	current, refused, err := s.awaitCreation(ctx, v)
 	if refused == nil {
 		return current, err
 	}
-	if err := s.Client.Delete(ctx, current, client.Preconditions{UID: &current.UID, ResourceVersion: &current.ResourceVersion}); err != nil && !apierrors.IsNotFound(err) {
+	if err := s.Client.Delete(ctx, current, client.Preconditions{
+		UID:             &current.UID,
+		ResourceVersion: &current.ResourceVersion,
+	}); err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("delete AzVolume, whose disk Azure will not create: %w", err)
 	}
 	if err := s.awaitVolumeGone(ctx, current); err != nil {
@@ -248,7 +275,8 @@ func (s *Provisioner) awaitCreatedOrDeleted(ctx context.Context, v *apiv1.AzVolu
 	return nil, call.Failure(refused)
 }
 
-// awaitCreated waits until the disk is created, or until Azure has refused permanently to create it.
+// awaitCreated waits until the disk is created, or until Azure has refused permanently to create
+// it.
 func (s *Provisioner) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
 	current, refused, err := s.awaitCreation(ctx, v)
 	if refused != nil {
@@ -257,8 +285,10 @@ func (s *Provisioner) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*api
 	return current, err
 }
 
-// awaitCreation returns the AzVolume when its disk is created, or when Azure has refused permanently to create it.
-func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (current *apiv1.AzVolume, refused *apiv1.Error, err error) {
+// awaitCreation returns the AzVolume when its disk is created, or when Azure has refused
+// permanently to create it.
+func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (current *apiv1.AzVolume, refused *apiv1.Error,
+	err error) {
 	current = &apiv1.AzVolume{}
 	err = s.Watch.Until(ctx, func() (bool, error) {
 		err := s.Client.Get(ctx, s.Key(v.Name), current)
@@ -289,7 +319,8 @@ func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (cur
 	return nil, nil, err
 }
 
-// volumeContext returns the parameters as the V1 driver returns them, so that a PersistentVolume works with both drivers.
+// volumeContext returns the parameters as the V1 driver returns them, so that a PersistentVolume
+// works with both drivers.
 func volumeContext(parameters map[string]string, v *apiv1.AzVolume, p volumeparams.Parameters) map[string]string {
 	values := map[string]string{}
 	maps.Copy(values, parameters)
@@ -313,7 +344,8 @@ func volumeContext(parameters map[string]string, v *apiv1.AzVolume, p volumepara
 func (s *Provisioner) leftOfVolume(ctx context.Context, request *csi.CreateVolumeRequest) (string, error) {
 	// If the parameters are not allowed any more, Parse returns the default names.
 	p, _ := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
-	name := apiv1.VolumeName(cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup, s.ResourceGroup), p.NameDisk(request.GetName()))
+	name := apiv1.VolumeName(cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup, s.ResourceGroup),
+		p.NameDisk(request.GetName()))
 	v, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Reader, s.Key(name))
 	if err != nil || v == nil || v.Spec.Origin != apiv1.OriginProvisioned {
 		return "", err

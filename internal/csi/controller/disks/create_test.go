@@ -29,7 +29,10 @@ func TestAccessModes(t *testing.T) {
 						capability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 					}
 					several := strings.HasPrefix(mode, "MULTI_NODE")
-					request := controlplane.CreateRequest(name, map[string]string{"skuName": "Premium_LRS", "maxShares": fmt.Sprint(shares)})
+					request := controlplane.CreateRequest(name, map[string]string{
+						"skuName":   "Premium_LRS",
+						"maxShares": fmt.Sprint(shares),
+					})
 					request.VolumeCapabilities = []*csi.VolumeCapability{capability}
 					_, err := p.CSI.CreateVolume(t.Context(), request)
 					if mode == "UNKNOWN" || several && (!block || shares < 2) {
@@ -45,7 +48,8 @@ func TestAccessModes(t *testing.T) {
 						want.Disk.FSType = "xfs"
 					}
 					v := p.Volume(name)
-					if v.Spec.Access != want.Access || v.Spec.MaxMountReplicaCount != want.MaxMountReplicaCount || v.Spec.Disk.FSType != want.Disk.FSType {
+					if v.Spec.Access != want.Access || v.Spec.MaxMountReplicaCount != want.MaxMountReplicaCount ||
+						v.Spec.Disk.FSType != want.Disk.FSType {
 						t.Errorf("%+v", v.Spec)
 					}
 				})
@@ -63,17 +67,35 @@ func TestSizes(t *testing.T) {
 		want       int64
 		code       codes.Code
 	}{
-		"nothing":              {want: gib},
-		"zero":                 {capacity: &csi.CapacityRange{}, want: gib},
-		"a-limit-only":         {capacity: &csi.CapacityRange{LimitBytes: 5 * gib}, want: gib},
-		"a-byte-more":          {capacity: &csi.CapacityRange{RequiredBytes: 5*gib + 1}, want: 6 * gib},
-		"ultra":                {capacity: &csi.CapacityRange{RequiredBytes: 1}, parameters: map[string]string{"skuName": "UltraSSD_LRS"}, want: 4 * gib},
-		"performance-plus":     {capacity: &csi.CapacityRange{RequiredBytes: gib}, parameters: map[string]string{"enablePerformancePlus": "true"}, want: 513 * gib},
-		"no-room-to-round":     {capacity: &csi.CapacityRange{RequiredBytes: 5*gib + 1, LimitBytes: 5*gib + 2}, code: codes.OutOfRange},
-		"no-room-for-plus":     {capacity: &csi.CapacityRange{LimitBytes: 512 * gib}, parameters: map[string]string{"enablePerformancePlus": "true"}, code: codes.OutOfRange},
-		"negative":             {capacity: &csi.CapacityRange{RequiredBytes: -1}, code: codes.InvalidArgument},
-		"limit-below-required": {capacity: &csi.CapacityRange{RequiredBytes: 2 * gib, LimitBytes: gib}, code: codes.InvalidArgument},
-		"larger-than-any":      {capacity: &csi.CapacityRange{RequiredBytes: 1 << 62}, code: codes.OutOfRange},
+		"nothing":      {want: gib},
+		"zero":         {capacity: &csi.CapacityRange{}, want: gib},
+		"a-limit-only": {capacity: &csi.CapacityRange{LimitBytes: 5 * gib}, want: gib},
+		"a-byte-more":  {capacity: &csi.CapacityRange{RequiredBytes: 5*gib + 1}, want: 6 * gib},
+		"ultra": {
+			capacity:   &csi.CapacityRange{RequiredBytes: 1},
+			parameters: map[string]string{"skuName": "UltraSSD_LRS"},
+			want:       4 * gib,
+		},
+		"performance-plus": {
+			capacity:   &csi.CapacityRange{RequiredBytes: gib},
+			parameters: map[string]string{"enablePerformancePlus": "true"},
+			want:       513 * gib,
+		},
+		"no-room-to-round": {
+			capacity: &csi.CapacityRange{RequiredBytes: 5*gib + 1, LimitBytes: 5*gib + 2},
+			code:     codes.OutOfRange,
+		},
+		"no-room-for-plus": {
+			capacity:   &csi.CapacityRange{LimitBytes: 512 * gib},
+			parameters: map[string]string{"enablePerformancePlus": "true"},
+			code:       codes.OutOfRange,
+		},
+		"negative": {capacity: &csi.CapacityRange{RequiredBytes: -1}, code: codes.InvalidArgument},
+		"limit-below-required": {
+			capacity: &csi.CapacityRange{RequiredBytes: 2 * gib, LimitBytes: gib},
+			code:     codes.InvalidArgument,
+		},
+		"larger-than-any": {capacity: &csi.CapacityRange{RequiredBytes: 1 << 62}, code: codes.OutOfRange},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := controlplane.CreateRequest(name, test.parameters)
@@ -86,7 +108,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// The type of the filesystem may come from the capability, which the parser of the StorageClass does not see.
+// The type of the filesystem may come from the capability, which the parser of the StorageClass
+// does not see.
 func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	options := map[string]string{"blockSize": "1024", "inodeSize": "512", "bytesPerInode": "4096"}
@@ -95,9 +118,15 @@ func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 		want       apiv1.FilesystemOptions
 		code       codes.Code
 	}{
-		"ext4":  {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}}, apiv1.FilesystemOptions{BlockSize: 1024, InodeSize: 512, BytesPerInode: 4096}, codes.OK},
-		"xfs":   {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}}}, apiv1.FilesystemOptions{}, codes.InvalidArgument},
-		"block": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}, apiv1.FilesystemOptions{}, codes.OK},
+		"ext4": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}},
+			apiv1.FilesystemOptions{
+				BlockSize:     1024,
+				InodeSize:     512,
+				BytesPerInode: 4096,
+			}, codes.OK},
+		"xfs": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}}}, apiv1.FilesystemOptions{}, codes.InvalidArgument},
+		"block": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}},
+			apiv1.FilesystemOptions{}, codes.OK},
 	} {
 		request := controlplane.CreateRequest(name, options)
 		test.capability.AccessMode = &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
@@ -118,7 +147,11 @@ func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 // No node could mount a volume with such options.
 func TestMountOptionsThatNoNodeCanUseAreRefused(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	for flag, code := range map[string]codes.Code{"ro,noatime": codes.OK, "ro, noatime": codes.InvalidArgument, "bind": codes.InvalidArgument} {
+	for flag, code := range map[string]codes.Code{
+		"ro,noatime":  codes.OK,
+		"ro, noatime": codes.InvalidArgument,
+		"bind":        codes.InvalidArgument,
+	} {
 		request := controlplane.CreateRequest("options-"+strconv.Itoa(len(flag)), nil)
 		mount := &csi.VolumeCapability_MountVolume{MountFlags: []string{"nodiratime", flag}}
 		request.VolumeCapabilities = []*csi.VolumeCapability{{
@@ -132,12 +165,15 @@ func TestMountOptionsThatNoNodeCanUseAreRefused(t *testing.T) {
 	}
 }
 
-// A PersistentVolume of this driver has to work with the V1 driver after a migration back: it has the attributes that V1 would have written.
+// A PersistentVolume of this driver has to work with the V1 driver after a migration back: it has
+// the attributes that V1 would have written.
 func TestTheVolumeContextIsV1s(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	request := controlplane.CreateRequest("back", map[string]string{
-		"SkuName": "Premium_LRS", "kind": "dedicated", "CACHINGMODE": "ReadOnly", "attachDiskInitialDelay": "500", "perfProfile": "basic",
-		"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "back", "tags": "a=b",
+		"SkuName": "Premium_LRS", "kind": "dedicated", "CACHINGMODE": "ReadOnly", "attachDiskInitialDelay": "500",
+		"perfProfile":                 "basic",
+		"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "back",
+		"tags":                    "a=b",
 		"writeAcceleratorEnabled": "true",
 	})
 	request.MutableParameters = map[string]string{"tier": "P20"}
@@ -145,8 +181,10 @@ func TestTheVolumeContextIsV1s(t *testing.T) {
 	response, err := p.CSI.CreateVolume(t.Context(), request)
 	must(t, err)
 	want := map[string]string{
-		"SkuName": "Premium_LRS", "kind": "Managed", "cachingMode": "ReadOnly", "attachDiskInitialDelay": "500", "perfProfile": "basic",
-		"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "back", "tags": "a=b",
+		"SkuName": "Premium_LRS", "kind": "Managed", "cachingMode": "ReadOnly", "attachDiskInitialDelay": "500",
+		"perfProfile":                 "basic",
+		"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "back",
+		"tags":                    "a=b",
 		"writeAcceleratorEnabled": "true", "tier": "P20", "requestedsizegib": "10", "fsType": "ext4",
 	}
 	if diff := cmp.Diff(want, response.GetVolume().GetVolumeContext()); diff != "" {
@@ -157,7 +195,8 @@ func TestTheVolumeContextIsV1s(t *testing.T) {
 	}
 	disk := p.Cloud.State().Disks[0]
 	for tag, value := range map[string]string{
-		"k8s-azure-created-by": "kubernetes-azure-dd", "kubernetes.io-created-for-pv-name": "back", "kubernetes.io-created-for-pvc-name": "claim",
+		"k8s-azure-created-by": "kubernetes-azure-dd", "kubernetes.io-created-for-pv-name": "back",
+		"kubernetes.io-created-for-pvc-name":      "claim",
 		"kubernetes.io-created-for-pvc-namespace": "ns", "a": "b", "writeacceleratorenabled": "true",
 	} {
 		if disk.Tags[tag] != value {
@@ -174,12 +213,15 @@ func TestEveryParameterArrivesAtAzure(t *testing.T) {
 	set := strings.Replace(controlplane.DiskID("set"), "/disks/", "/diskEncryptionSets/", 1)
 	access := strings.Replace(controlplane.DiskID("access"), "/disks/", "/diskAccesses/", 1)
 	p.Create("ultra", map[string]string{
-		"skuName": "UltraSSD_LRS", "maxShares": "2", "diskIOPSReadWrite": "900", "diskMBpsReadWrite": "90", "diskIOPSReadOnly": "200", "diskMBpsReadOnly": "20", "logicalSectorSize": "512",
+		"skuName": "UltraSSD_LRS", "maxShares": "2", "diskIOPSReadWrite": "900", "diskMBpsReadWrite": "90",
+		"diskIOPSReadOnly": "200", "diskMBpsReadOnly": "20", "logicalSectorSize": "512",
 	})
 	p.Create("default-ultra", map[string]string{"skuName": "UltraSSD_LRS"})
 	p.Create("premium", map[string]string{
-		"skuName": "Premium_LRS", "tier": "P30", "optimizedForFrequentAttach": "true", "actionOnDiskDelay": "AutomaticReattach", "enablePerformancePlus": "true", "enableBursting": "true",
-		"diskEncryptionSetID": set, "networkAccessPolicy": "AllowPrivate", "diskAccessID": access, "publicNetworkAccess": "Enabled",
+		"skuName": "Premium_LRS", "tier": "P30", "optimizedForFrequentAttach": "true", "actionOnDiskDelay": "AutomaticReattach",
+		"enablePerformancePlus": "true", "enableBursting": "true",
+		"diskEncryptionSetID": set, "networkAccessPolicy": "AllowPrivate", "diskAccessID": access,
+		"publicNetworkAccess": "Enabled",
 	})
 	got := map[string]string{}
 	for _, d := range p.Cloud.State().Disks {
@@ -190,21 +232,25 @@ func TestEveryParameterArrivesAtAzure(t *testing.T) {
 			return *n
 		}
 		name := d.ID[strings.LastIndex(d.ID, "/")+1:]
-		got[name] = fmt.Sprint(number(d.DiskIOPSReadWrite), number(d.DiskMBpsReadWrite), number(d.DiskIOPSReadOnly), number(d.DiskMBpsReadOnly), d.LogicalSectorSize != nil && *d.LogicalSectorSize == 512,
-			d.Tier, d.OptimizedForFrequentAttach, d.ActionOnDiskDelay, d.EnablePerformancePlus, d.EnableBursting, d.DiskEncryptionSetID == set, d.DiskEncryptionType,
+		got[name] = fmt.Sprint(number(d.DiskIOPSReadWrite), number(d.DiskMBpsReadWrite), number(d.DiskIOPSReadOnly),
+			number(d.DiskMBpsReadOnly), d.LogicalSectorSize != nil && *d.LogicalSectorSize == 512,
+			d.Tier, d.OptimizedForFrequentAttach, d.ActionOnDiskDelay, d.EnablePerformancePlus, d.EnableBursting,
+			d.DiskEncryptionSetID == set, d.DiskEncryptionType,
 			d.NetworkAccessPolicy, d.DiskAccessID == access, d.PublicNetworkAccess)
 	}
 	want := map[string]string{
 		"ultra":         fmt.Sprint(900, 90, 200, 20, true, "", false, "", false, false, false, "", "DenyAll", false, "Disabled"),
 		"default-ultra": fmt.Sprint(500, 100, 0, 0, false, "", false, "", false, false, false, "", "DenyAll", false, "Disabled"),
-		"premium":       fmt.Sprint(0, 0, 0, 0, false, "P30", true, "AutomaticReattach", true, true, true, "EncryptionAtRestWithCustomerKey", "AllowPrivate", true, "Enabled"),
+		"premium": fmt.Sprint(0, 0, 0, 0, false, "P30", true, "AutomaticReattach", true, true, true,
+			"EncryptionAtRestWithCustomerKey", "AllowPrivate", true, "Enabled"),
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("disks (-want +got):\n%s", diff)
 	}
 }
 
-// The tags that the driver is configured to add are on each disk. They may change while a disk is being created.
+// The tags that the driver is configured to add are on each disk. They may change while a disk is
+// being created.
 func TestEachDiskHasTheExtraTags(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	request := controlplane.CreateRequest("tagged", map[string]string{"skuName": "Premium_LRS", "tags": "Team=mine"})
@@ -212,7 +258,12 @@ func TestEachDiskHasTheExtraTags(t *testing.T) {
 	_, err := p.CSI.CreateVolume(t.Context(), request)
 	must(t, err)
 	tags := p.Cloud.State().Disks[0].Tags
-	for name, want := range map[string]string{"Team": "mine", "team": "", "costCenter": "47,11", "kubernetes.io-cluster-id": "blue"} {
+	for name, want := range map[string]string{
+		"Team":                     "mine",
+		"team":                     "",
+		"costCenter":               "47,11",
+		"kubernetes.io-cluster-id": "blue",
+	} {
 		if tags[name] != want {
 			t.Errorf("tag %s: got %q, want %q; all are %v", name, tags[name], want, tags)
 		}
@@ -229,7 +280,8 @@ func TestEachDiskHasTheExtraTags(t *testing.T) {
 	for i := range 20 {
 		p.CSI.Provisioner.ExtraTags[fmt.Sprintf("extra%d", i)] = "x"
 	}
-	_, err = p.CSI.CreateVolume(t.Context(), controlplane.CreateRequest("overfull", map[string]string{"tags": strings.Join(many, ",")}))
+	_, err = p.CSI.CreateVolume(t.Context(),
+		controlplane.CreateRequest("overfull", map[string]string{"tags": strings.Join(many, ",")}))
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "the disk would have 61 tags") {
 		t.Errorf("got %v, want a refusal that names the number of tags", err)
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// DeleteVolume deletes an AzVolume with its replicas and its disk, and waits until it is gone. A volume that a node
-// uses is FailedPrecondition; a volume that does not exist counts as deleted.
+// DeleteVolume deletes an AzVolume with its replicas and its disk, and waits until it is gone. A
+// volume that a node uses is FailedPrecondition; a volume that does not exist counts as deleted.
 func (s *Provisioner) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if status.Code(err) == codes.NotFound {
@@ -31,11 +31,13 @@ func (s *Provisioner) DeleteVolume(ctx context.Context, request *csi.DeleteVolum
 	if err != nil {
 		return nil, err
 	}
-	return &csi.DeleteVolumeResponse{}, s.Do(ctx, handle.VolumeName(), func(ctx context.Context) error { return s.deleteVolume(ctx, handle) })
+	return &csi.DeleteVolumeResponse{}, s.Do(ctx, handle.VolumeName(),
+		func(ctx context.Context) error { return s.deleteVolume(ctx, handle) })
 }
 
 func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Handle) error {
-	// A NotFound of the API server means that the AzVolume was deleted, and not that the disk was: Azure is asked.
+	// A NotFound of the API server means that the AzVolume was deleted, and not that the disk was:
+	// Azure is asked.
 	return records.Retry("volume "+handle.VolumeName(), func() error {
 		v, err := s.Volume(ctx, handle)
 		if err == nil && v == nil {
@@ -62,8 +64,8 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 	})
 }
 
-// discard deletes an AzVolume and its disk: it sets spec.deleteDisk before the deletion. The error is a conflict if the AzVolume has changed: a node may
-// have acquired ownership.
+// discard deletes an AzVolume and its disk: it sets spec.deleteDisk before the deletion. The error
+// is a conflict if the AzVolume has changed: a node may have acquired ownership.
 func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
 	if !v.Spec.DeleteDisk {
 		before := v.DeepCopy()
@@ -73,7 +75,8 @@ func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
 		}
 		if v.Generation == before.Generation {
 			// The API server drops unknown fields without an error, and the disk would stay.
-			return grpcstatus.Error(codes.FailedPrecondition, "the CustomResourceDefinition of AzVolumes is older than the driver and has no spec.deleteDisk: upgrade it (charts/azuredisk/files/crds)")
+			return grpcstatus.Error(codes.FailedPrecondition,
+				"the CustomResourceDefinition of AzVolumes is older than the driver and has no spec.deleteDisk: upgrade it (charts/azuredisk/files/crds)")
 		}
 	}
 	if v.DeletionTimestamp != nil {
@@ -85,12 +88,13 @@ func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
-// releaseTimeout limits how long a deletion waits for the release of the volume. It is short, because the call occupies a worker of the caller, and the
-// caller calls again.
+// releaseTimeout limits how long a deletion waits for the release of the volume. It is short,
+// because the call occupies a worker of the caller, and the caller calls again.
 const releaseTimeout = 10 * time.Second
 
-// awaitUnused returns a FailedPrecondition for a volume that a node uses. Where the driver itself unpublishes the volume, Kubernetes does not wait for that, and
-// calls for the deletion when the pod is gone: the call waits for the release. It updates v.
+// awaitUnused returns a FailedPrecondition for a volume that a node uses. Where the driver itself
+// unpublishes the volume, Kubernetes does not wait for that, and calls for the deletion when the
+// pod is gone: the call waits for the release. It updates v.
 func (s *Provisioner) awaitUnused(ctx context.Context, handle volumehandle.Handle, v *apiv1.AzVolume) error {
 	used := s.unused(ctx, v)
 	if !s.PublishedByPods || status.Code(used) != codes.FailedPrecondition {
@@ -130,7 +134,8 @@ func (s *Provisioner) awaitUnused(ctx context.Context, handle volumehandle.Handl
 func (s *Provisioner) unused(ctx context.Context, v *apiv1.AzVolume) error {
 	if v.Spec.Access == apiv1.AccessSingleNode {
 		if ownership.HasPrimary(v, nil) {
-			return grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is published to node %s", v.Name, v.Status.Primary.NodeName)
+			return grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is published to node %s", v.Name,
+				v.Status.Primary.NodeName)
 		}
 		return nil
 	}
@@ -146,7 +151,8 @@ func (s *Provisioner) unused(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
-// uncached says that an AzVolume is gone from the cache too, so that the next list does not contain it.
+// uncached says that an AzVolume is gone from the cache too, so that the next list does not contain
+// it.
 func (s *Provisioner) uncached(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
 	cached, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Client, s.Key(v.Name))
 	return err == nil && (cached == nil || cached.UID != v.UID), err
@@ -164,7 +170,8 @@ func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) er
 		if current == nil || current.UID != v.UID {
 			return s.uncached(ctx, v)
 		}
-		if e := current.Status.Error; current.Status.State == apiv1.VolumeDeletionFailed && e != nil && !e.Time.Time.Before(since) {
+		if e := current.Status.Error; current.Status.State == apiv1.VolumeDeletionFailed && e != nil &&
+			!e.Time.Time.Before(since) {
 			return true, call.Failure(e)
 		}
 		for _, c := range current.Status.Conditions {

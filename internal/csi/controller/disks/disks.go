@@ -1,5 +1,6 @@
-// Package disks answers the calls of the CSI controller server that create, delete and change disks, and that ask for the capacity for
-// them. Each call writes its request to an AzVolume, and waits until the reconcilers have done it.
+// Package disks answers the calls of the CSI controller server that create, delete and change
+// disks, and that ask for the capacity for them. Each call writes its request to an AzVolume, and
+// waits until the reconcilers have done it.
 package disks
 
 import (

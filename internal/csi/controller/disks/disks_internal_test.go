@@ -21,7 +21,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// pruning is a client of an API server whose definition of AzVolumes does not have the written fields. The test needs no other method.
+// pruning is a client of an API server whose definition of AzVolumes does not have the written
+// fields. The test needs no other method.
 type pruning struct{ client.Client }
 
 func (pruning) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
@@ -36,7 +37,8 @@ func TestAnAzVolumeIsNotDeletedWithoutItsDisk(t *testing.T) {
 	}
 }
 
-// The reconciler continues with the spec of the AzVolume, although Azure has refused the last try and the deadline of the call has passed.
+// The reconciler continues with the spec of the AzVolume, although Azure has refused the last try
+// and the deadline of the call has passed.
 func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 	t.Parallel()
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "1"}}
@@ -46,7 +48,8 @@ func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 	}}}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
 	defer cancel()
-	_, updateErr := s.awaitUpdate(ctx, v, func(apiv1.AzVolumeStatus) bool { return false }, func(apiv1.AzVolumeStatus) *apiv1.Refusal { return nil })
+	_, updateErr := s.awaitUpdate(ctx, v, func(apiv1.AzVolumeStatus) bool { return false },
+		func(apiv1.AzVolumeStatus) *apiv1.Refusal { return nil })
 	_, createErr := s.awaitCreated(ctx, v)
 	for name, err := range map[string]error{"awaitUpdate": updateErr, "awaitCreated": createErr} {
 		if got := status.Code(err); got != codes.Unavailable {
@@ -55,8 +58,10 @@ func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 	}
 }
 
-// An AzVolume was restored without its status. Before the controller took over the disk, it had tried to create one, and Azure had refused. A call that saw this in its
-// cache deleted the AzVolume, which a node used by then: an AzVolume that is being deleted cannot be published any more.
+// An AzVolume was restored without its status. Before the controller took over the disk, it had
+// tried to create one, and Azure had refused. A call that saw this in its cache deleted the
+// AzVolume, which a node used by then: an AzVolume that is being deleted cannot be published any
+// more.
 func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 	t.Parallel()
 	handle, err := volumehandle.Parse("/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol")
@@ -64,13 +69,33 @@ func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: handle.VolumeName(), UID: "1", ResourceVersion: "1"},
-		Spec:       apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "vol"}},
-		Status:     apiv1.AzVolumeStatus{State: apiv1.VolumeCreationFailed, Error: &apiv1.Error{Kind: string(provisioner.AlreadyExists), Message: "the disk exists"}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       "ns",
+			Name:            handle.VolumeName(),
+			UID:             "1",
+			ResourceVersion: "1",
+		},
+		Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{
+			SubscriptionID: "s",
+			ResourceGroup:  "rg",
+			Name:           "vol",
+		}},
+		Status: apiv1.AzVolumeStatus{
+			State: apiv1.VolumeCreationFailed,
+			Error: &apiv1.Error{Kind: string(provisioner.AlreadyExists), Message: "the disk exists"},
+		},
 	}
 	current := old.DeepCopy()
 	current.ResourceVersion = "2"
-	current.Status = apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: handle.String(), Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld}}
+	current.Status = apiv1.AzVolumeStatus{
+		State:   apiv1.VolumeCreated,
+		DiskURI: handle.String(),
+		Primary: &apiv1.Ownership{
+			NodeName: "a",
+			Epoch:    1,
+			State:    apiv1.OwnershipHeld,
+		},
+	}
 	for name, test := range map[string]struct {
 		stored *apiv1.AzVolume
 		call   func(*Provisioner) error
@@ -88,11 +113,21 @@ func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			api := fakeapi.With(test.stored.DeepCopy()).Build()
-			cached := interceptor.NewClient(api, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-				old.DeepCopyInto(o.(*apiv1.AzVolume))
-				return nil
-			}})
-			s := &Provisioner{Clock: clock.RealClock{}, Adopter: &adoption.Adopter{Records: &records.Records{Watch: records.NewWatch(), Client: cached, Reader: api, Namespace: "ns"}}}
+			cached := interceptor.NewClient(api,
+				interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object,
+					_ ...client.GetOption) error {
+					old.DeepCopyInto(o.(*apiv1.AzVolume))
+					return nil
+				}})
+			s := &Provisioner{
+				Clock: clock.RealClock{},
+				Adopter: &adoption.Adopter{Records: &records.Records{
+					Watch:     records.NewWatch(),
+					Client:    cached,
+					Reader:    api,
+					Namespace: "ns",
+				}},
+			}
 			if err := test.call(s); status.Code(err) != test.want {
 				t.Errorf("got %v, want %s", err, test.want)
 			}

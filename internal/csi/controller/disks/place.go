@@ -28,17 +28,20 @@ import (
 
 // need is a disk that needs a place.
 type need struct {
-	// volume is the name of the volume, by which volumes spread over the zones if the requirement names none.
+	// volume is the name of the volume, by which volumes spread over the zones if the requirement
+	// names none.
 	volume    string
 	skuName   string
 	sizeBytes int64
-	// location that the StorageClass names; "" for any that the requirement allows, and without a requirement the cluster's.
+	// location that the StorageClass names; "" for any that the requirement allows, and without a
+	// requirement the cluster's.
 	location string
 }
 
-// choose picks the place for a new disk: the first that the requirement names, that is in the location of the StorageClass, and in
-// which Azure offers the SKU. Without a requirement the disk is outside of the zones, unless its SKU must be in one. If no place
-// is left, ResourceExhausted makes the caller try another topology; a SKU that the region does not have is InvalidArgument.
+// choose picks the place for a new disk: the first that the requirement names, that is in the
+// location of the StorageClass, and in which Azure offers the SKU. Without a requirement the disk
+// is outside of the zones, unless its SKU must be in one. If no place is left, ResourceExhausted
+// makes the caller try another topology; a SKU that the region does not have is InvalidArgument.
 func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequirement, n need) (topology.Place, error) {
 	places, err := s.Topology.Places(requirement)
 	if err != nil {
@@ -73,11 +76,15 @@ func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequi
 	}
 	switch {
 	case len(reasons) == 0:
-		return topology.Place{}, call.InvalidArgument("parameter location: value %q is not allowed; allowed by the topology requirement: %s", n.location, topology.Locations(places))
+		return topology.Place{}, call.InvalidArgument(
+			"parameter location: value %q is not allowed; allowed by the topology requirement: %s", n.location,
+			topology.Locations(places))
 	case nowhere:
-		return topology.Place{}, provisioner.Errorf(provisioner.InvalidArgument, "parameter skuName: %s", strings.Join(reasons, "; "))
+		return topology.Place{}, provisioner.Errorf(provisioner.InvalidArgument, "parameter skuName: %s",
+			strings.Join(reasons, "; "))
 	}
-	return topology.Place{}, provisioner.Errorf(provisioner.InsufficientCapacity, "no place that the topology requirement allows can have the disk: %s", strings.Join(reasons, "; "))
+	return topology.Place{}, provisioner.Errorf(provisioner.InsufficientCapacity,
+		"no place that the topology requirement allows can have the disk: %s", strings.Join(reasons, "; "))
 }
 
 // anywhere picks a place in a region if the requirement names none.
@@ -124,12 +131,14 @@ func (s *Provisioner) withNodes(ctx context.Context, location string, zones []st
 
 // offer is what Azure offers of a SKU in a place.
 type offer struct {
-	// unknown is why the offer is not known: then Azure decides when the disk is created. nil if the offer is known.
+	// unknown is why the offer is not known: then Azure decides when the disk is created. nil if
+	// the offer is known.
 	unknown error
 	limits  provisioner.DiskLimits
 	// zones of the region that have the SKU.
 	zones []string
-	// refused says why a disk cannot be created in the place; "" if it can. nowhere says that the whole region cannot have it.
+	// refused says why a disk cannot be created in the place; "" if it can. nowhere says that the
+	// whole region cannot have it.
 	refused string
 	nowhere bool
 }
@@ -143,14 +152,16 @@ func (s *Provisioner) offer(ctx context.Context, p topology.Place, n need) (offe
 	case errors.Is(err, provisioner.InvalidArgument) || (err != nil && ctx.Err() != nil):
 		return offer{}, err
 	case err != nil:
-		logr.FromContextOrDiscard(ctx).Error(err, "cannot look up where Azure offers the SKU; Azure decides", "sku", n.skuName, "location", p.Location)
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot look up where Azure offers the SKU; Azure decides", "sku", n.skuName,
+			"location", p.Location)
 		return offer{unknown: err}, nil
 	}
 	o := offer{limits: limits, zones: limits.Zones}
 	switch {
 	case topology.ZoneRedundant(n.skuName) || len(limits.Zones) == 0:
 	case p.Zone == "" && topology.Zonal(n.skuName):
-		o.refused = fmt.Sprintf("%s disks must be in a zone in %s, which has zones %s", n.skuName, p.Location, strings.Join(limits.Zones, ", "))
+		o.refused = fmt.Sprintf("%s disks must be in a zone in %s, which has zones %s", n.skuName, p.Location,
+			strings.Join(limits.Zones, ", "))
 	case p.Zone != "" && !slices.Contains(limits.Zones, p.Zone):
 		o.refused = fmt.Sprintf("%s is not offered in %s", n.skuName, p)
 	}
@@ -169,10 +180,12 @@ type origin struct {
 	zone string
 }
 
-// fromSource limits a request with a content source to what the source allows: no smaller than the source, in its region and, for a
-// clone of a disk of one zone, in its zone. Without a content source it returns the request unchanged. Errors: NotFound for a source that
-// does not exist, Unavailable for one that is not complete yet, OutOfRange, InvalidArgument, ResourceExhausted.
-func (s *Provisioner) fromSource(ctx context.Context, request *csi.CreateVolumeRequest, p *volumeparams.Parameters) (*csi.CreateVolumeRequest, *apiv1.VolumeSource, error) {
+// fromSource limits a request with a content source to what the source allows: no smaller than the
+// source, in its region and, for a clone of a disk of one zone, in its zone. Without a content
+// source it returns the request unchanged. Errors: NotFound for a source that does not exist,
+// Unavailable for one that is not complete yet, OutOfRange, InvalidArgument, ResourceExhausted.
+func (s *Provisioner) fromSource(ctx context.Context, request *csi.CreateVolumeRequest,
+	p *volumeparams.Parameters) (*csi.CreateVolumeRequest, *apiv1.VolumeSource, error) {
 	if request.GetVolumeContentSource() == nil {
 		return request, nil, nil
 	}
@@ -181,7 +194,8 @@ func (s *Provisioner) fromSource(ctx context.Context, request *csi.CreateVolumeR
 		return nil, nil, err
 	}
 	if p.Location != "" && p.Location != o.location {
-		return nil, nil, paramtable.Invalid([]string{paramtable.Fault("location", p.Location, o.location+", where "+o.what+" is")})
+		return nil, nil, paramtable.Invalid(
+			[]string{paramtable.Fault("location", p.Location, o.location+", where "+o.what+" is")})
 	}
 	p.Location = o.location
 	narrowed := proto.CloneOf(request)
@@ -194,8 +208,10 @@ func (s *Provisioner) fromSource(ctx context.Context, request *csi.CreateVolumeR
 	return narrowed, o.source, nil
 }
 
-// originOf reads the source at Azure. The source may be deleted if the volume was created from it already.
-func (s *Provisioner) originOf(ctx context.Context, request *csi.CreateVolumeRequest, p *volumeparams.Parameters) (origin, error) {
+// originOf reads the source at Azure. The source may be deleted if the volume was created from it
+// already.
+func (s *Provisioner) originOf(ctx context.Context, request *csi.CreateVolumeRequest,
+	p *volumeparams.Parameters) (origin, error) {
 	var o origin
 	var err error
 	content := request.GetVolumeContentSource()
@@ -212,7 +228,9 @@ func (s *Provisioner) originOf(ctx context.Context, request *csi.CreateVolumeReq
 	}
 	name := p.NameDisk(request.GetName())
 	made, readErr := s.Volume(ctx, volumehandle.Handle{
-		SubscriptionID: cmp.Or(p.SubscriptionID, s.SubscriptionID), ResourceGroup: cmp.Or(p.ResourceGroup, s.ResourceGroup), DiskName: name,
+		SubscriptionID: cmp.Or(p.SubscriptionID, s.SubscriptionID),
+		ResourceGroup:  cmp.Or(p.ResourceGroup, s.ResourceGroup),
+		DiskName:       name,
 	})
 	if readErr != nil {
 		return o, readErr
@@ -240,14 +258,15 @@ func (s *Provisioner) snapshotOrigin(ctx context.Context, id string) (origin, er
 	case err != nil:
 		return o, fmt.Errorf("read snapshot: %w", err)
 	case !found.Ready:
-		return o, provisioner.Errorf(provisioner.Unavailable, "%s is not ready to use: %.0f %% of it is complete", o.what, found.CompletionPercent)
+		return o, provisioner.Errorf(provisioner.Unavailable, "%s is not ready to use: %.0f %% of it is complete", o.what,
+			found.CompletionPercent)
 	}
 	o.sizeBytes, o.location = found.SizeBytes, paramtable.Location(found.Location)
 	return o, nil
 }
 
-// diskOrigin is for a clone. Its size is that of the source, whatever the source was created from. Azure copies a disk of a zone only within the
-// zone, unless the copy is zone-redundant.
+// diskOrigin is for a clone. Its size is that of the source, whatever the source was created from.
+// Azure copies a disk of a zone only within the zone, unless the copy is zone-redundant.
 func (s *Provisioner) diskOrigin(ctx context.Context, id string, p *volumeparams.Parameters) (origin, error) {
 	handle, err := volumehandle.Parse(id)
 	if err != nil {
@@ -276,16 +295,20 @@ func (o origin) capacity(asked *csi.CapacityRange) (*csi.CapacityRange, error) {
 	wholeGiB := (required + volumeparams.GiB - 1) / volumeparams.GiB * volumeparams.GiB
 	switch {
 	case required > 0 && wholeGiB < o.sizeBytes:
-		return nil, grpcstatus.Errorf(codes.OutOfRange, "capacity range: required %d bytes are less than the %d bytes of %s; ask for at least as many, or for none", required, o.sizeBytes, o.what)
+		return nil, grpcstatus.Errorf(codes.OutOfRange,
+			"capacity range: required %d bytes are less than the %d bytes of %s; ask for at least as many, or for none", required,
+			o.sizeBytes, o.what)
 	case limit > 0 && limit < o.sizeBytes:
-		return nil, grpcstatus.Errorf(codes.OutOfRange, "capacity range: the limit of %d bytes is less than the %d bytes of %s", limit, o.sizeBytes, o.what)
+		return nil, grpcstatus.Errorf(codes.OutOfRange, "capacity range: the limit of %d bytes is less than the %d bytes of %s",
+			limit, o.sizeBytes, o.what)
 	case required == 0:
 		required = o.sizeBytes
 	}
 	return &csi.CapacityRange{RequiredBytes: required, LimitBytes: limit}, nil
 }
 
-// within returns the part of a requirement that is in the source's region and, if the source has a zone, in its zone.
+// within returns the part of a requirement that is in the source's region and, if the source has a
+// zone, in its zone.
 func (s *Provisioner) within(o origin, requirement *csi.TopologyRequirement) (*csi.TopologyRequirement, error) {
 	places, err := s.Topology.Places(requirement)
 	if err != nil {
@@ -295,7 +318,8 @@ func (s *Provisioner) within(o origin, requirement *csi.TopologyRequirement) (*c
 		if o.zone == "" {
 			return requirement, nil
 		}
-		return &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{string(s.Topology): o.location + "-" + o.zone}}}}, nil
+		return &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{string(s.Topology): o.location +
+			"-" + o.zone}}}}, nil
 	}
 	admitted := func(all []*csi.Topology) []*csi.Topology {
 		return slices.DeleteFunc(slices.Clone(all), func(t *csi.Topology) bool {
@@ -303,13 +327,18 @@ func (s *Provisioner) within(o origin, requirement *csi.TopologyRequirement) (*c
 			return err != nil || !ok || !o.admits(p)
 		})
 	}
-	narrowed := &csi.TopologyRequirement{Preferred: admitted(requirement.GetPreferred()), Requisite: admitted(requirement.GetRequisite())}
+	narrowed := &csi.TopologyRequirement{
+		Preferred: admitted(requirement.GetPreferred()),
+		Requisite: admitted(requirement.GetRequisite()),
+	}
 	if len(narrowed.Preferred)+len(narrowed.Requisite) == 0 {
 		where := o.location
 		if o.zone != "" {
 			where += "-" + o.zone
 		}
-		return nil, grpcstatus.Errorf(codes.ResourceExhausted, "%s is in %s, where its copy has to be too, and the topology requirement allows: %s", o.what, where, describePlaces(places))
+		return nil, grpcstatus.Errorf(codes.ResourceExhausted,
+			"%s is in %s, where its copy has to be too, and the topology requirement allows: %s", o.what, where,
+			describePlaces(places))
 	}
 	return narrowed, nil
 }

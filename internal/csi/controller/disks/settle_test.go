@@ -15,7 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// csi-provisioner does not ask for the deletion of a volume whose CreateVolume ended with a final code.
+// csi-provisioner does not ask for the deletion of a volume whose CreateVolume ended with a final
+// code.
 func TestCreateVolumeHasNoFinalCodeWhileItsAzVolumeExists(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	release := sync.OnceFunc(p.Cloud.HoldAll(fake.DisksCreate))
@@ -27,7 +28,10 @@ func TestCreateVolumeHasNoFinalCodeWhileItsAzVolumeExists(t *testing.T) {
 		first <- err
 	}()
 	p.Eventually("the AzVolume exists", func() string {
-		return notYet(p.Client.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: p.VolumeName("left")}, &apiv1.AzVolume{}))
+		return notYet(p.Client.Get(t.Context(), client.ObjectKey{
+			Namespace: p.Namespace,
+			Name:      p.VolumeName("left"),
+		}, &apiv1.AzVolume{}))
 	})
 	hangUp()
 	expectCode(t, <-first, codes.Canceled)

@@ -37,7 +37,8 @@ func fromVolume(id string) *csi.VolumeContentSource {
 }
 
 // copyRequest asks for a volume of a source, of its size.
-func copyRequest(name string, source *csi.VolumeContentSource, parameters map[string]string, zones ...string) *csi.CreateVolumeRequest {
+func copyRequest(name string, source *csi.VolumeContentSource, parameters map[string]string,
+	zones ...string) *csi.CreateVolumeRequest {
 	request := controlplane.CreateRequest(name, parameters)
 	request.VolumeContentSource, request.CapacityRange, request.AccessibilityRequirements = source, nil, nil
 	if len(zones) > 0 {
@@ -45,7 +46,8 @@ func copyRequest(name string, source *csi.VolumeContentSource, parameters map[st
 	}
 	for _, zone := range zones {
 		segments := map[string]string{"topology." + controlplane.DriverName + "/zone": zone}
-		request.AccessibilityRequirements.Requisite = append(request.AccessibilityRequirements.Requisite, &csi.Topology{Segments: segments})
+		request.AccessibilityRequirements.Requisite = append(request.AccessibilityRequirements.Requisite,
+			&csi.Topology{Segments: segments})
 	}
 	return request
 }
@@ -79,8 +81,16 @@ func TestRestoreMakesADiskFromTheSnapshot(t *testing.T) {
 		"larger":                          {asked: &csi.CapacityRange{RequiredBytes: 25 * gib}, want: 25 * gib},
 		"of no size":                      {want: 10 * gib},
 		"with a limit":                    {asked: &csi.CapacityRange{LimitBytes: 12 * gib}, want: 10 * gib},
-		"smaller":                         {asked: &csi.CapacityRange{RequiredBytes: 9 * gib}, code: codes.OutOfRange, says: "snap"},
-		"with a limit below":              {asked: &csi.CapacityRange{LimitBytes: 9 * gib}, code: codes.OutOfRange, says: "limit"},
+		"smaller": {
+			asked: &csi.CapacityRange{RequiredBytes: 9 * gib},
+			code:  codes.OutOfRange,
+			says:  "snap",
+		},
+		"with a limit below": {
+			asked: &csi.CapacityRange{LimitBytes: 9 * gib},
+			code:  codes.OutOfRange,
+			says:  "limit",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := copyRequest("restored "+name, fromSnapshot(taken.GetSnapshotId()), nil, "eastus-2")
@@ -95,7 +105,8 @@ func TestRestoreMakesADiskFromTheSnapshot(t *testing.T) {
 			if v.GetCapacityBytes() != test.want || v.GetContentSource().GetSnapshot().GetSnapshotId() != taken.GetSnapshotId() {
 				t.Errorf("volume is %s", v)
 			}
-			if d := diskAtAzure(p, t, v.GetVolumeId()); d.SourceID != taken.GetSnapshotId() || d.SizeBytes != test.want || d.Zone != "2" {
+			if d := diskAtAzure(p, t, v.GetVolumeId()); d.SourceID != taken.GetSnapshotId() || d.SizeBytes != test.want ||
+				d.Zone != "2" {
 				t.Errorf("disk is %+v", d)
 			}
 		})
@@ -114,15 +125,42 @@ func TestSourcesThatCannotBe(t *testing.T) {
 		code       codes.Code
 		says       string
 	}{
-		"a snapshot that is missing":                     {source: fromSnapshot(controlplane.SnapshotID("none")), code: codes.NotFound, says: "none"},
-		"no ID of a snapshot":                            {source: fromSnapshot("no/such/thing"), code: codes.NotFound},
-		"a volume that is missing":                       {source: fromVolume(controlplane.DiskID("none")), code: codes.NotFound, says: "none"},
-		"no ID of a volume":                              {source: fromVolume("none"), code: codes.NotFound},
-		"neither":                                        {source: &csi.VolumeContentSource{}, code: codes.InvalidArgument},
-		"a snapshot that is not complete":                {source: fromSnapshot(filling.GetSnapshotId()), code: codes.Unavailable, says: "not ready"},
-		"a disk of another region than the topology":     {source: fromVolume(westerner), zones: []string{"eastus-1"}, code: codes.ResourceExhausted, says: "westus2"},
-		"a disk of another region than the StorageClass": {source: fromVolume(westerner), parameters: map[string]string{"location": "eastus"}, code: codes.InvalidArgument, says: "westus2"},
-		"a disk of another zone than the topology":       {source: fromVolume(disk), zones: []string{"eastus-2", "eastus-3"}, code: codes.ResourceExhausted, says: "eastus-1"},
+		"a snapshot that is missing": {
+			source: fromSnapshot(controlplane.SnapshotID("none")),
+			code:   codes.NotFound,
+			says:   "none",
+		},
+		"no ID of a snapshot": {source: fromSnapshot("no/such/thing"), code: codes.NotFound},
+		"a volume that is missing": {
+			source: fromVolume(controlplane.DiskID("none")),
+			code:   codes.NotFound,
+			says:   "none",
+		},
+		"no ID of a volume": {source: fromVolume("none"), code: codes.NotFound},
+		"neither":           {source: &csi.VolumeContentSource{}, code: codes.InvalidArgument},
+		"a snapshot that is not complete": {
+			source: fromSnapshot(filling.GetSnapshotId()),
+			code:   codes.Unavailable,
+			says:   "not ready",
+		},
+		"a disk of another region than the topology": {
+			source: fromVolume(westerner),
+			zones:  []string{"eastus-1"},
+			code:   codes.ResourceExhausted,
+			says:   "westus2",
+		},
+		"a disk of another region than the StorageClass": {
+			source:     fromVolume(westerner),
+			parameters: map[string]string{"location": "eastus"},
+			code:       codes.InvalidArgument,
+			says:       "westus2",
+		},
+		"a disk of another zone than the topology": {
+			source: fromVolume(disk),
+			zones:  []string{"eastus-2", "eastus-3"},
+			code:   codes.ResourceExhausted,
+			says:   "eastus-1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := p.CSI.CreateVolume(t.Context(), copyRequest("bad", test.source, test.parameters, test.zones...))
@@ -163,13 +201,19 @@ func TestCloneIsInTheZoneOfItsSource(t *testing.T) {
 		zones       []string
 		want        string
 	}{
-		"where the topology prefers another":  {source: zonal, sku: "Premium_LRS", zones: []string{"eastus-1", "eastus-2"}, want: "2"},
+		"where the topology prefers another": {
+			source: zonal,
+			sku:    "Premium_LRS",
+			zones:  []string{"eastus-1", "eastus-2"},
+			want:   "2",
+		},
 		"where the request names no zone":     {source: zonal, sku: "Premium_LRS", want: "2"},
 		"unless the clone is zone-redundant":  {source: zonal, sku: "Premium_ZRS", zones: []string{"eastus-1"}, want: ""},
 		"unless the source is zone-redundant": {source: redundant, sku: "Premium_LRS", zones: []string{"eastus-3"}, want: "3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := mustMake(p, t, copyRequest("clone "+name, fromVolume(test.source), map[string]string{"skuName": test.sku}, test.zones...))
+			v := mustMake(p, t, copyRequest("clone "+name, fromVolume(test.source), map[string]string{"skuName": test.sku},
+				test.zones...))
 			if d := diskAtAzure(p, t, v.GetVolumeId()); d.Zone != test.want || d.SourceID != test.source {
 				t.Errorf("disk is %+v", d)
 			}
@@ -205,18 +249,21 @@ func TestRestoreIsIdempotentAlsoWhenItsSourceHasGone(t *testing.T) {
 	expectCode(t, err, codes.NotFound)
 }
 
-// A disk that is made from a snapshot of a provisioned disk cannot be attached before Azure has filled it.
+// A disk that is made from a snapshot of a provisioned disk cannot be attached before Azure has
+// filled it.
 func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	taken := snapshotOf(t, p, "snap", p.AddDisk("fast", ultra))
 	p.Cloud.FinishCopies()
-	request := copyRequest("restored", fromSnapshot(taken.GetSnapshotId()), map[string]string{"skuName": "UltraSSD_LRS"}, "eastus-1")
+	request := copyRequest("restored", fromSnapshot(taken.GetSnapshotId()), map[string]string{"skuName": "UltraSSD_LRS"},
+		"eastus-1")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_, err := p.CSI.CreateVolume(ctx, request)
 	expectCode(t, err, codes.Aborted, "% of the content of its source")
 	v := p.Volume("restored")
-	if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != disk.ReasonFilling && conditionReason(v) != disk.ReasonCreating {
+	if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != disk.ReasonFilling &&
+		conditionReason(v) != disk.ReasonCreating {
 		t.Errorf("status is %+v", v.Status)
 	}
 	p.Stop()

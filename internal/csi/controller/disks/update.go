@@ -28,10 +28,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// rewrite changes the spec of an AzVolume, and returns the AzVolume with that spec. edit gets the AzVolume, and the spec to edit, from which
-// changes that Azure has refused before are removed; if edit returns records.ErrChanged, rewrite reads the AzVolume again. A disk without an AzVolume
-// is adopted; one that does not exist is NotFound.
-func (s *Provisioner) rewrite(ctx context.Context, handle volumehandle.Handle, a call.Access, edit func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error) (v *apiv1.AzVolume, err error) {
+// rewrite changes the spec of an AzVolume, and returns the AzVolume with that spec. edit gets the
+// AzVolume, and the spec to edit, from which changes that Azure has refused before are removed; if
+// edit returns records.ErrChanged, rewrite reads the AzVolume again. A disk without an AzVolume is
+// adopted; one that does not exist is NotFound.
+func (s *Provisioner) rewrite(ctx context.Context, handle volumehandle.Handle, a call.Access,
+	edit func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error) (v *apiv1.AzVolume, err error) {
 	err = records.Retry("volume "+handle.VolumeName(), func() error {
 		if v, err = s.created(ctx, handle, a); err != nil {
 			return err
@@ -76,9 +78,10 @@ func (s *Provisioner) created(ctx context.Context, handle volumehandle.Handle, a
 	return v, nil
 }
 
-// awaitUpdate waits until done says that the disk has the spec of v, or until Azure has permanently refused, since v was written, the part that
-// refused returns.
-func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(apiv1.AzVolumeStatus) bool, refused func(apiv1.AzVolumeStatus) *apiv1.Refusal) (*apiv1.AzVolume, error) {
+// awaitUpdate waits until done says that the disk has the spec of v, or until Azure has permanently
+// refused, since v was written, the part that refused returns.
+func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done func(apiv1.AzVolumeStatus) bool,
+	refused func(apiv1.AzVolumeStatus) *apiv1.Refusal) (*apiv1.AzVolume, error) {
 	current := &apiv1.AzVolume{}
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		err := s.Client.Get(ctx, s.Key(v.Name), current)
@@ -110,18 +113,21 @@ func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done f
 	return nil, grpcstatus.Errorf(codes.Aborted, "the disk is still being changed (%s)", why)
 }
 
-// failing reads v again from the cache at the end of a wait, and returns Azure's last error, nil if there is none. The error stays in the status while
-// the next try is in progress.
+// failing reads v again from the cache at the end of a wait, and returns Azure's last error, nil if
+// there is none. The error stays in the status while the next try is in progress.
 func (s *Provisioner) failing(ctx context.Context, v *apiv1.AzVolume) *apiv1.Error {
 	if v.Name != "" {
-		_ = s.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(v), v) // if it was deleted, v stays as it was last read
+		// if it was deleted, v stays as it was last read
+		_ = s.Client.Get(context.WithoutCancel(ctx), client.ObjectKeyFromObject(v), v)
 	}
 	return v.Status.Error
 }
 
-// ControllerExpandVolume expands a disk and waits until Azure has done it. A shared disk cannot grow while
-// it is attached: with a primary the call is FailedPrecondition; replicas are detached first.
-func (s *Provisioner) ControllerExpandVolume(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+// ControllerExpandVolume expands a disk and waits until Azure has done it. A shared disk cannot
+// grow while it is attached: with a primary the call is FailedPrecondition; replicas are detached
+// first.
+func (s *Provisioner) ControllerExpandVolume(ctx context.Context,
+	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	switch {
 	case request.GetVolumeId() != "" && request.GetCapacityRange() == nil:
@@ -138,10 +144,14 @@ func (s *Provisioner) ControllerExpandVolume(ctx context.Context, request *csi.C
 	return response, status.From(err)
 }
 
-func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
+func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
+	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	block, known := request.GetVolumeCapability().GetBlock() != nil, request.GetVolumeCapability() != nil
 	var size int64
-	v, err := s.rewrite(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode, Block: block}, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+	v, err := s.rewrite(ctx, handle, call.Access{
+		Pattern: apiv1.AccessSingleNode,
+		Block:   block,
+	}, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
 		p := existingParameters(v, spec)
 		var err error
 		size, err = p.Size(request.GetCapacityRange().GetRequiredBytes(), request.GetCapacityRange().GetLimitBytes())
@@ -150,7 +160,8 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle, re
 		}
 		if v.Shares() > 1 {
 			if err := s.unused(ctx, v); err != nil {
-				return grpcstatus.Errorf(codes.FailedPrecondition, "a shared disk cannot grow while it is attached: %s", grpcstatus.Convert(err).Message())
+				return grpcstatus.Errorf(codes.FailedPrecondition, "a shared disk cannot grow while it is attached: %s",
+					grpcstatus.Convert(err).Message())
 			}
 		}
 		spec.CapacityBytes = max(spec.CapacityBytes, size)
@@ -164,10 +175,12 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle, re
 		func(is apiv1.AzVolumeStatus) *apiv1.Refusal { return is.RefusedCapacity }); err != nil {
 		return nil, err
 	}
-	block = block || v.Spec.Access == apiv1.AccessMultiNode || !known && v.Spec.Origin == apiv1.OriginProvisioned && v.Spec.Disk.FSType == ""
+	block = block || v.Spec.Access == apiv1.AccessMultiNode || !known && v.Spec.Origin == apiv1.OriginProvisioned &&
+		v.Spec.Disk.FSType == ""
 	response := &csi.ControllerExpandVolumeResponse{CapacityBytes: v.Status.SizeBytes, NodeExpansionRequired: true}
 	if block {
-		// A node that uses the volume must rescan its device. A node that stages it later reads the new size then.
+		// A node that uses the volume must rescan its device. A node that stages it later reads the
+		// new size then.
 		response.NodeExpansionRequired, err = s.inUse(ctx, handle)
 	}
 	return response, err
@@ -180,14 +193,17 @@ func (s *Provisioner) inUse(ctx context.Context, handle volumehandle.Handle) (bo
 		return false, err
 	}
 	if v == nil {
-		return false, provisioner.Errorf(provisioner.NotFound, "AzVolume %s was deleted during the expansion", handle.VolumeName())
+		return false, provisioner.Errorf(provisioner.NotFound, "AzVolume %s was deleted during the expansion",
+			handle.VolumeName())
 	}
 	return v.Spec.Access == apiv1.AccessMultiNode || ownership.HasPrimary(v, nil), nil
 }
 
-// ControllerModifyVolume changes the parameters of a disk, and waits until Azure has changed them. A repeated call waits for the same
-// change. A change that Azure refuses permanently leaves nothing behind.
-func (s *Provisioner) ControllerModifyVolume(ctx context.Context, request *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+// ControllerModifyVolume changes the parameters of a disk, and waits until Azure has changed them.
+// A repeated call waits for the same change. A change that Azure refuses permanently leaves nothing
+// behind.
+func (s *Provisioner) ControllerModifyVolume(ctx context.Context,
+	request *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -197,24 +213,27 @@ func (s *Provisioner) ControllerModifyVolume(ctx context.Context, request *csi.C
 		return nil, status.From(err)
 	}
 	// The key is not that of ControllerExpandVolume: both at once become one call to Azure.
-	return &csi.ControllerModifyVolumeResponse{}, s.Do(ctx, "the modification of "+handle.VolumeName(), func(ctx context.Context) error { return s.modify(ctx, handle, change) })
+	return &csi.ControllerModifyVolumeResponse{},
+		s.Do(ctx, "the modification of "+handle.VolumeName(),
+			func(ctx context.Context) error { return s.modify(ctx, handle, change) })
 }
 
 func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, change volumeparams.Change) error {
 	waited := false
-	v, err := s.rewrite(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode}, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
-		before := existingParameters(v, spec)
-		after, err := before.With(change, max(spec.CapacityBytes, v.Status.SizeBytes))
-		if _, larger := before.With(change, ampleSize); err != nil && larger == nil && !waited {
-			waited = true
-			return s.awaitGrowth(ctx, v)
-		}
-		if err != nil {
-			return err
-		}
-		spec.Disk.DiskSettings = after.DiskSettings
-		return s.changeable(ctx, v, spec)
-	})
+	v, err := s.rewrite(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode},
+		func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+			before := existingParameters(v, spec)
+			after, err := before.With(change, max(spec.CapacityBytes, v.Status.SizeBytes))
+			if _, larger := before.With(change, ampleSize); err != nil && larger == nil && !waited {
+				waited = true
+				return s.awaitGrowth(ctx, v)
+			}
+			if err != nil {
+				return err
+			}
+			spec.Disk.DiskSettings = after.DiskSettings
+			return s.changeable(ctx, v, spec)
+		})
 	if err != nil {
 		return err
 	}
@@ -225,7 +244,8 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 				return false
 			}
 			refused := is.RefusedSettings != nil && is.RefusedSettings.Generation >= v.Generation
-			return equality.Semantic.DeepEqual(is.Applied.DiskSettings, wanted) || !refused && is.Applied.Generation >= v.Generation
+			return equality.Semantic.DeepEqual(is.Applied.DiskSettings, wanted) || !refused &&
+				is.Applied.Generation >= v.Generation
 		},
 		func(is apiv1.AzVolumeStatus) *apiv1.Refusal { return is.RefusedSettings })
 	return err
@@ -234,11 +254,13 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 const (
 	// ampleSize is a size that is large enough for every parameter.
 	ampleSize = 32767 * volumeparams.GiB
-	// companionWait is how long a modification that needs a larger disk waits for the call that expands the disk.
+	// companionWait is how long a modification that needs a larger disk waits for the call that
+	// expands the disk.
 	companionWait = time.Second
 )
 
-// awaitGrowth waits for a call that expands the disk. An edit of both size and class of a PersistentVolumeClaim causes two calls, in any order.
+// awaitGrowth waits for a call that expands the disk. An edit of both size and class of a
+// PersistentVolumeClaim causes two calls, in any order.
 func (s *Provisioner) awaitGrowth(ctx context.Context, v *apiv1.AzVolume) error {
 	ctx, cancel := context.WithTimeout(ctx, companionWait)
 	defer cancel()
@@ -253,7 +275,8 @@ func (s *Provisioner) awaitGrowth(ctx context.Context, v *apiv1.AzVolume) error 
 	return records.ErrChanged
 }
 
-// changeable returns a FailedPrecondition for changes of the settings that Azure does not allow on a disk in use.
+// changeable returns a FailedPrecondition for changes of the settings that Azure does not allow on
+// a disk in use.
 func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
 	changed := v.DeepCopy()
 	changed.Spec = *spec.DeepCopy()
@@ -264,9 +287,12 @@ func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *a
 	case err == nil:
 		return nil
 	case disk.ChangesAlone(changed):
-		return grpcstatus.Errorf(codes.FailedPrecondition, "Azure changes SKU and tier of a shared disk only while it is attached nowhere: %s", grpcstatus.Convert(err).Message())
+		return grpcstatus.Errorf(codes.FailedPrecondition,
+			"Azure changes SKU and tier of a shared disk only while it is attached nowhere: %s",
+			grpcstatus.Convert(err).Message())
 	case converts && caching != volumeparams.CachingNone:
-		return grpcstatus.Errorf(codes.FailedPrecondition, "Azure converts a disk to %s only without host caching, and it is attached with cachingMode %s; it can be converted while no node uses it: %s",
+		return grpcstatus.Errorf(codes.FailedPrecondition,
+			"Azure converts a disk to %s only without host caching, and it is attached with cachingMode %s; it can be converted while no node uses it: %s",
 			spec.Disk.SKUName, caching, grpcstatus.Convert(err).Message())
 	case grpcstatus.Code(err) != codes.FailedPrecondition:
 		return err
@@ -278,8 +304,10 @@ func (s *Provisioner) changeable(ctx context.Context, v *apiv1.AzVolume, spec *a
 func existingParameters(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) volumeparams.Parameters {
 	tags := spec.Disk.Tags
 	p := volumeparams.Parameters{
-		DiskParameters: *spec.Disk.DeepCopy(), VolumeName: cmp.Or(tags[volumeparams.TagVolumeName], v.Name),
-		ClaimName: tags[volumeparams.TagClaimName], ClaimNamespace: tags[volumeparams.TagClaimNamespace],
+		DiskParameters: *spec.Disk.DeepCopy(),
+		VolumeName:     cmp.Or(tags[volumeparams.TagVolumeName], v.Name),
+		ClaimName:      tags[volumeparams.TagClaimName],
+		ClaimNamespace: tags[volumeparams.TagClaimNamespace],
 	}
 	if namespace, name, ok := strings.Cut(spec.PersistentVolumeClaim, "/"); ok {
 		p.ClaimName, p.ClaimNamespace = name, namespace

@@ -27,7 +27,16 @@ var must, expectCode = expect.Must, expect.Code
 // v1Disk is a disk as V1 creates it. A test changes some of its properties.
 func v1Disk(name string) provisioner.Disk {
 	return provisioner.Disk{
-		ID: controlplane.DiskID(name), Location: "eastus", Zone: "1", SizeBytes: 10 << 30, MaxShares: 1, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS", Tags: map[string]string{"k8s-azure-created-by": "kubernetes-azure-dd", "kubernetes.io-created-for-pv-name": name}},
+		ID:        controlplane.DiskID(name),
+		Location:  "eastus",
+		Zone:      "1",
+		SizeBytes: 10 << 30,
+		MaxShares: 1,
+		Ready:     true,
+		DiskSettings: provisioner.DiskSettings{
+			SKUName: "Premium_LRS",
+			Tags:    map[string]string{"k8s-azure-created-by": "kubernetes-azure-dd", "kubernetes.io-created-for-pv-name": name},
+		},
 	}
 }
 
@@ -43,20 +52,63 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 		set        string
 		replicas   int32
 	}{
-		"what V1 made":                       {attributes: map[string]string{"skuName": "Premium_LRS", "kind": "Managed", "requestedsizegib": "10", "storage.kubernetes.io/csiProvisionerIdentity": "x"}, caching: "ReadOnly"},
-		"made manually, without attributes":  {caching: "ReadOnly"},
-		"in-tree":                            {attributes: map[string]string{"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Managed"}, caching: "ReadWrite"},
-		"keys in another case":               {attributes: map[string]string{"CACHINGMODE": "None", "FSType": "XFS"}, caching: "None"},
-		"the write accelerator":              {disk: func(d *provisioner.Disk) { d.Tags["WriteAcceleratorEnabled"] = "true" }, caching: "ReadOnly", accelerate: true},
-		"an encryption set":                  {disk: func(d *provisioner.Disk) { d.DiskEncryptionSetID = set }, caching: "ReadOnly", set: set},
-		"shares that V1 does not use":        {disk: func(d *provisioner.Disk) { d.MaxShares = 3 }, attributes: map[string]string{"cachingMode": "ReadOnly", "maxShares": "1"}, caching: "None", replicas: 2},
-		"shares, and few replicas":           {disk: func(d *provisioner.Disk) { d.MaxShares = 3 }, attributes: map[string]string{"maxMountReplicaCount": "1"}, caching: "None", replicas: 1},
+		"what V1 made": {
+			attributes: map[string]string{
+				"skuName":          "Premium_LRS",
+				"kind":             "Managed",
+				"requestedsizegib": "10",
+				"storage.kubernetes.io/csiProvisionerIdentity": "x",
+			},
+			caching: "ReadOnly",
+		},
+		"made manually, without attributes": {caching: "ReadOnly"},
+		"in-tree": {
+			attributes: map[string]string{"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Managed"},
+			caching:    "ReadWrite",
+		},
+		"keys in another case": {
+			attributes: map[string]string{"CACHINGMODE": "None", "FSType": "XFS"},
+			caching:    "None",
+		},
+		"the write accelerator": {
+			disk:       func(d *provisioner.Disk) { d.Tags["WriteAcceleratorEnabled"] = "true" },
+			caching:    "ReadOnly",
+			accelerate: true,
+		},
+		"an encryption set": {
+			disk:    func(d *provisioner.Disk) { d.DiskEncryptionSetID = set },
+			caching: "ReadOnly",
+			set:     set,
+		},
+		"shares that V1 does not use": {
+			disk:       func(d *provisioner.Disk) { d.MaxShares = 3 },
+			attributes: map[string]string{"cachingMode": "ReadOnly", "maxShares": "1"},
+			caching:    "None",
+			replicas:   2,
+		},
+		"shares, and few replicas": {
+			disk:       func(d *provisioner.Disk) { d.MaxShares = 3 },
+			attributes: map[string]string{"maxMountReplicaCount": "1"},
+			caching:    "None",
+			replicas:   1,
+		},
 		"shares that the disk does not have": {attributes: map[string]string{"maxShares": "3"}, caching: "ReadOnly"},
-		"an Ultra disk with caching":         {disk: func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" }, attributes: map[string]string{"cachingMode": "ReadOnly"}, caching: "None"},
-		"a large disk with caching":          {disk: func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 }, attributes: map[string]string{"cachingMode": "ReadWrite"}, caching: "None"},
-		"values that V1 ignored":             {attributes: map[string]string{"enableBursting": "maybe", "tags": "no", "location": "?", "unknown": "x"}, caching: "ReadOnly"},
-		"a profile":                          {attributes: map[string]string{"perfProfile": "Basic"}, caching: "ReadOnly"},
-		"a partition":                        {attributes: map[string]string{"partition": "1"}, caching: "ReadOnly"},
+		"an Ultra disk with caching": {
+			disk:       func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" },
+			attributes: map[string]string{"cachingMode": "ReadOnly"},
+			caching:    "None",
+		},
+		"a large disk with caching": {
+			disk:       func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 },
+			attributes: map[string]string{"cachingMode": "ReadWrite"},
+			caching:    "None",
+		},
+		"values that V1 ignored": {
+			attributes: map[string]string{"enableBursting": "maybe", "tags": "no", "location": "?", "unknown": "x"},
+			caching:    "ReadOnly",
+		},
+		"a profile":   {attributes: map[string]string{"perfProfile": "Basic"}, caching: "ReadOnly"},
+		"a partition": {attributes: map[string]string{"partition": "1"}, caching: "ReadOnly"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk := v1Disk(strings.ReplaceAll(strings.ReplaceAll(name, " ", "-"), ",", ""))
@@ -67,11 +119,13 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 			handle := disk.ID
 			must(t, p.PublishWith(t.Context(), handle, "as-a", controlplane.Mounted(), test.attributes))
 			request, attached := p.Cloud.AttachedAs(controlplane.VMID("as-a"), handle)
-			if !attached || request.CachingMode != test.caching || request.WriteAccelerator != test.accelerate || request.DiskEncryptionSetID != test.set {
+			if !attached || request.CachingMode != test.caching || request.WriteAccelerator != test.accelerate ||
+				request.DiskEncryptionSetID != test.set {
 				t.Errorf("attached as %+v", request)
 			}
 			v := p.Volume(handle[strings.LastIndex(handle, "/")+1:])
-			if v == nil || v.Spec.Origin != apiv1.OriginAdopted || v.Spec.MaxMountReplicaCount != test.replicas || v.Spec.Disk.MaxShares != disk.MaxShares {
+			if v == nil || v.Spec.Origin != apiv1.OriginAdopted || v.Spec.MaxMountReplicaCount != test.replicas ||
+				v.Spec.Disk.MaxShares != disk.MaxShares {
 				t.Errorf("adopted as %+v", v)
 			}
 			must(t, p.Unpublish(t.Context(), handle, "as-a"))
@@ -145,12 +199,15 @@ func TestPublishRefusesAnIDThatIsNoDisk(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("hn-a", "1", vmSize)
 	for _, handle := range []string{
-		"nonsense", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
-		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/", "https://account.blob.core.windows.net/vhds/disk.vhd",
+		"nonsense", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/",
+		"https://account.blob.core.windows.net/vhds/disk.vhd",
 		"/subscriptions//resourceGroups/rg/providers/Microsoft.Compute/disks/d",
 	} {
 		err := p.PublishWith(t.Context(), handle, "hn-a", controlplane.Mounted(), nil)
-		if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), handle) || !strings.Contains(err.Error(), "/subscriptions/{s}/resourceGroups/") {
+		if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), handle) ||
+			!strings.Contains(err.Error(), "/subscriptions/{s}/resourceGroups/") {
 			t.Errorf("publish %q: %v", handle, err)
 		}
 		if _, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle}); err != nil {
@@ -167,7 +224,8 @@ func TestPublishRefusesAnIDThatIsNoDisk(t *testing.T) {
 // volumeFor creates a PersistentVolume for a disk and waits until the driver's cache has it.
 func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit func(*corev1.PersistentVolume)) {
 	t.Helper()
-	pv := controlplane.NewPersistentVolume(name, "", func(s *corev1.PersistentVolumeSpec) { s.PersistentVolumeSource = corev1.PersistentVolumeSource{} })
+	pv := controlplane.NewPersistentVolume(name, "",
+		func(s *corev1.PersistentVolumeSpec) { s.PersistentVolumeSource = corev1.PersistentVolumeSource{} })
 	edit(pv)
 	p.AddPersistentVolume(pv)
 	p.Eventually("the cache has the PersistentVolume", func() string {
@@ -194,13 +252,23 @@ func TestAnExpansionThatComesFirstAdoptsWhatThePersistentVolumeSays(t *testing.T
 	}{
 		"csi": {
 			pv: func(pv *corev1.PersistentVolume, handle string) {
-				pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: controlplane.DriverName, VolumeHandle: handle, FSType: "xfs", VolumeAttributes: map[string]string{"cachingMode": "None"}}
+				pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+					Driver:           controlplane.DriverName,
+					VolumeHandle:     handle,
+					FSType:           "xfs",
+					VolumeAttributes: map[string]string{"cachingMode": "None"},
+				}
 			}, capability: controlplane.Mounted(), caching: "None", access: apiv1.AccessSingleNode,
 		},
 		"intree": {
 			pv: func(pv *corev1.PersistentVolume, handle string) {
 				kind := corev1.AzureManagedDisk
-				pv.Spec.AzureDisk = &corev1.AzureDiskVolumeSource{DiskName: "intree", DataDiskURI: handle, CachingMode: &readWrite, Kind: &kind}
+				pv.Spec.AzureDisk = &corev1.AzureDiskVolumeSource{
+					DiskName:    "intree",
+					DataDiskURI: handle,
+					CachingMode: &readWrite,
+					Kind:        &kind,
+				}
 			}, capability: controlplane.Mounted(), caching: "ReadWrite", access: apiv1.AccessSingleNode,
 		},
 		"shared": {
@@ -223,7 +291,8 @@ func TestAnExpansionThatComesFirstAdoptsWhatThePersistentVolumeSays(t *testing.T
 				VolumeId: disk.ID, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30},
 			})
 			must(t, err)
-			if v := p.Volume(volume); v.Spec.Access != test.access || v.Spec.Disk.CachingMode != test.caching || v.Status.SizeBytes != 20<<30 {
+			if v := p.Volume(volume); v.Spec.Access != test.access || v.Spec.Disk.CachingMode != test.caching ||
+				v.Status.SizeBytes != 20<<30 {
 				t.Errorf("adopted as %+v", v)
 			}
 			must(t, p.PublishWith(t.Context(), disk.ID, "xf-a", test.capability, nil))
@@ -267,7 +336,10 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 		do       func(ctx context.Context, id string, attributes map[string]string) error
 	}{
 		"expand": {true, func(ctx context.Context, id string, _ map[string]string) error {
-			request := &csi.ControllerExpandVolumeRequest{VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30}}
+			request := &csi.ControllerExpandVolumeRequest{
+				VolumeId:      id,
+				CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30},
+			}
 			_, err := p.CSI.ControllerExpandVolume(ctx, request)
 			return err
 		}},
@@ -309,7 +381,9 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 		}},
 		"validate": {true, func(ctx context.Context, id string, attributes map[string]string) error {
 			_, err := p.CSI.ValidateVolumeCapabilities(ctx, &csi.ValidateVolumeCapabilitiesRequest{
-				VolumeId: id, VolumeContext: attributes, VolumeCapabilities: []*csi.VolumeCapability{controlplane.Mounted()},
+				VolumeId:           id,
+				VolumeContext:      attributes,
+				VolumeCapabilities: []*csi.VolumeCapability{controlplane.Mounted()},
 			})
 			return err
 		}},
@@ -355,7 +429,9 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 				volumeFor(t, p, fmt.Sprintf("bad-%d", n), func(pv *corev1.PersistentVolume) {
 					pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
 					pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
-						Driver: controlplane.DriverName, VolumeHandle: disk.ID, VolumeAttributes: attributes,
+						Driver:           controlplane.DriverName,
+						VolumeHandle:     disk.ID,
+						VolumeAttributes: attributes,
 					}
 				})
 				if err := call.do(t.Context(), disk.ID, attributes); err != nil {

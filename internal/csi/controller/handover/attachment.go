@@ -20,9 +20,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// promote gives the node's attachment the wanted spec of a primary, and says whether it did not have it. The first try reads the
-// cache, and counts only if it writes: its write succeeds only if the cache is current.
-func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identity.Identity, wanted apiv1.AzVolumeAttachmentSpec) (a *apiv1.AzVolumeAttachment, changed bool, err error) {
+// promote gives the node's attachment the wanted spec of a primary, and says whether it did not
+// have it. The first try reads the cache, and counts only if it writes: its write succeeds only if
+// the cache is current.
+func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identity.Identity,
+	wanted apiv1.AzVolumeAttachmentSpec) (a *apiv1.AzVolumeAttachment, changed bool, err error) {
 	tries := 0
 	err = records.Retry("attachment of "+v.Name+" to node "+node.Name, func() error {
 		var reader client.Reader = s.Client
@@ -42,15 +44,18 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 			return s.promoteDeleted(ctx, v, a, wanted)
 		}
 		if node.Another(a) || ownership.Preempted(a) {
-			// The disk is still attached to another VM, or is being detached from this one by force. The next try waits until it is deleted.
+			// The disk is still attached to another VM, or is being detached from this one by
+			// force. The next try waits until it is deleted.
 			if err := s.remove(ctx, a); err != nil {
 				return err
 			}
 			return records.ErrChanged
 		}
 		if v.Spec.Access == apiv1.AccessMultiNode && ownership.FenceDecided(a) {
-			// The failover has fenced the attachment, and has not deleted it yet. The detach would follow a success of this call.
-			return grpcstatus.Errorf(codes.Aborted, "publish volume %s to node %s: the node was lost, and its attachment is still being fenced", v.Name, node.Name)
+			// The failover has fenced the attachment, and has not deleted it yet. The detach would
+			// follow a success of this call.
+			return grpcstatus.Errorf(codes.Aborted,
+				"publish volume %s to node %s: the node was lost, and its attachment is still being fenced", v.Name, node.Name)
 		}
 		if changed, err = s.makePrimary(ctx, a, wanted); !changed && tries == 1 {
 			return records.ErrChanged
@@ -60,10 +65,13 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 	return a, changed, err
 }
 
-func (s *Publisher) createAttachment(ctx context.Context, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment, error) {
+func (s *Publisher) createAttachment(ctx context.Context, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment,
+	error) {
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: s.Namespace, Name: apiv1.AttachmentName(wanted.VolumeName, wanted.NodeName), Finalizers: []string{apiv1.Finalizer},
+			Namespace:  s.Namespace,
+			Name:       apiv1.AttachmentName(wanted.VolumeName, wanted.NodeName),
+			Finalizers: []string{apiv1.Finalizer},
 		},
 		Spec: wanted,
 	}
@@ -77,46 +85,56 @@ func (s *Publisher) createAttachment(ctx context.Context, wanted apiv1.AzVolumeA
 	return a, nil
 }
 
-// promoteDeleted accepts an attachment that is being deleted if it is the wanted primary. Otherwise it waits until the attachment is gone, and returns
-// records.ErrChanged.
-func (s *Publisher) promoteDeleted(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) error {
+// promoteDeleted accepts an attachment that is being deleted if it is the wanted primary. Otherwise
+// it waits until the attachment is gone, and returns records.ErrChanged.
+func (s *Publisher) promoteDeleted(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment,
+	wanted apiv1.AzVolumeAttachmentSpec) error {
 	switch {
 	case ownership.HasProof(a):
 	case v.Spec.Access == apiv1.AccessMultiNode:
-		// The volume is being unpublished from the node. There is no ownership with a new epoch, so the unpublish has to end first.
+		// The volume is being unpublished from the node. There is no ownership with a new epoch, so
+		// the unpublish has to end first.
 		if err := s.unpublishMultiNode(ctx, v, wanted.NodeName); err != nil {
 			return err
 		}
 		return records.ErrChanged
 	case a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch:
-		// Another client has deleted the object of a primary. Its finalizer keeps it until the release.
+		// Another client has deleted the object of a primary. Its finalizer keeps it until the
+		// release.
 		return compatible(a, wanted)
 	}
 	if err := s.awaitAttachmentGone(ctx, a); err != nil {
 		return err
 	}
 	if err := s.ownershipUnchanged(ctx, v); errors.Is(err, records.ErrChanged) {
-		return grpcstatus.Errorf(codes.Aborted, "publish volume %s to node %s: another call changed the ownership of the volume during this call", v.Name, wanted.NodeName)
+		return grpcstatus.Errorf(codes.Aborted,
+			"publish volume %s to node %s: another call changed the ownership of the volume during this call", v.Name,
+			wanted.NodeName)
 	} else if err != nil {
 		return err
 	}
 	return records.ErrChanged
 }
 
-// compatible refuses a second publish to a node with another value of readonly: the node may be using the volume under the first one.
+// compatible refuses a second publish to a node with another value of readonly: the node may be
+// using the volume under the first one.
 func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) error {
 	if a.Spec.ReadOnly == wanted.ReadOnly {
 		return nil
 	}
-	return grpcstatus.Errorf(codes.AlreadyExists, "volume %s is published to node %s with readonly=%t already, and the request has readonly=%t",
+	return grpcstatus.Errorf(codes.AlreadyExists,
+		"volume %s is published to node %s with readonly=%t already, and the request has readonly=%t",
 		a.Spec.VolumeName, a.Spec.NodeName, a.Spec.ReadOnly, wanted.ReadOnly)
 }
 
-// makePrimary gives an attachment the role primary and the epoch of an ownership, and says whether it did not have them. If another call acquired
-// ownership while this call waited, the error is Aborted: the attachment belongs to the later epoch.
-func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
+// makePrimary gives an attachment the role primary and the epoch of an ownership, and says whether
+// it did not have them. If another call acquired ownership while this call waited, the error is
+// Aborted: the attachment belongs to the later epoch.
+func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment,
+	wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
 	if a.Spec.Epoch > wanted.Epoch {
-		return false, grpcstatus.Errorf(codes.Aborted, "publish volume %s to node %s: another call acquired ownership during this call: the attachment has epoch %d, and this call has epoch %d",
+		return false, grpcstatus.Errorf(codes.Aborted,
+			"publish volume %s to node %s: another call acquired ownership during this call: the attachment has epoch %d, and this call has epoch %d",
 			a.Spec.VolumeName, a.Spec.NodeName, a.Spec.Epoch, wanted.Epoch)
 	}
 	again := a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch
@@ -140,8 +158,9 @@ func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment
 	return true, s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// retire makes the attachment of a node that has released the volume a replica, or deletes it. If only one VM can have the disk, it waits
-// until the attachment is gone. A shared disk can be attached to another VM before that, so no call waits for a detach from a VM that is down.
+// retire makes the attachment of a node that has released the volume a replica, or deletes it. If
+// only one VM can have the disk, it waits until the attachment is gone. A shared disk can be
+// attached to another VM before that, so no call waits for a detach from a VM that is down.
 func (s *Publisher) retire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
 	if a == nil {
 		return nil
@@ -168,7 +187,8 @@ func (s *Publisher) tryRetire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.A
 	case a.Spec.Role == apiv1.RoleReplica:
 		return nil
 	case !ownership.ProvedReleased(v, a):
-		return grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s under epoch %d", a.Spec.NodeName, v.Name, a.Spec.Epoch)
+		return grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s under epoch %d", a.Spec.NodeName,
+			v.Name, a.Spec.Epoch)
 	}
 	all, err := s.Attachments(ctx, s.Client, v.Name)
 	if err != nil {
@@ -200,7 +220,8 @@ func (s *Publisher) removed(ctx context.Context, v *apiv1.AzVolume, node string)
 	return a, err
 }
 
-// remove deletes an attachment, if it has not changed since it was read. The object is removed when the disk is detached.
+// remove deletes an attachment, if it has not changed since it was read. The object is removed when
+// the disk is detached.
 func (s *Publisher) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	crashpoint.At("unpublish-before-removal")
 	err := s.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
@@ -211,7 +232,8 @@ func (s *Publisher) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) err
 	return nil
 }
 
-// awaitDetached waits until an attachment that is being deleted is gone, if the disk cannot be attached to another VM before.
+// awaitDetached waits until an attachment that is being deleted is gone, if the disk cannot be
+// attached to another VM before.
 func (s *Publisher) awaitDetached(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) error {
 	if v.Shares() > 1 {
 		return nil
@@ -234,7 +256,8 @@ func (s *Publisher) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAt
 		if failed != nil {
 			return call.Failure(failed)
 		}
-		return grpcstatus.Errorf(codes.Aborted, "Azure is still detaching volume %s from node %s (%s)", a.Spec.VolumeName, a.Spec.NodeName, reason)
+		return grpcstatus.Errorf(codes.Aborted, "Azure is still detaching volume %s from node %s (%s)", a.Spec.VolumeName,
+			a.Spec.NodeName, reason)
 	}
 	return err
 }

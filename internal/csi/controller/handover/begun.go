@@ -8,9 +8,10 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// completeRelease completes the release of another node's ownership that an unpublish has started, if there is a
-// proof, and updates v. Normally the caller repeats the unpublish. If a user removed the finalizer of the
-// VolumeAttachment, it does not, and the volume could never be published again.
+// completeRelease completes the release of another node's ownership that an unpublish has started,
+// if there is a proof, and updates v. Normally the caller repeats the unpublish. If a user removed
+// the finalizer of the VolumeAttachment, it does not, and the volume could never be published
+// again.
 func (s *Publisher) completeRelease(ctx context.Context, v *apiv1.AzVolume, node string) error {
 	o := v.Status.Primary
 	if o == nil || o.State != apiv1.OwnershipReleasing || o.NodeName == node || ownership.BeingFenced(v, o.NodeName) {

@@ -22,19 +22,27 @@ import (
 
 const vms = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/"
 
-// clusterWithout has node a, which runs, and the given objects, in a cluster to which the VM production does not belong.
+// clusterWithout has node a, which runs, and the given objects, in a cluster to which the VM
+// production does not belong.
 func clusterWithout(objects ...client.Object) client.WithWatch {
 	scanned := metav1.NewMicroTime(time.Unix(1, 0))
 	objects = append(objects,
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vms + "a"}},
-		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Spec: apiv1.AzDriverNodeSpec{VMID: vms + "a"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}})
+		&apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+			Spec:       apiv1.AzDriverNodeSpec{VMID: vms + "a"},
+			Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned},
+		})
 	return fakeapi.With(objects...).
-		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).
+		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM,
+		nodeidentity.Keys).
 		WithIndex(&apiv1.AzDriverNode{}, nodeVolume, func(client.Object) []string { return nil }).
-		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
+		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
+			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
 }
 
-// The disk of a backup is shared, so that Azure would attach it to a second VM while another cluster's pod writes to it.
+// The disk of a backup is shared, so that Azure would attach it to a second VM while another
+// cluster's pod writes to it.
 func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 	t.Parallel()
 	const production = vms + "production"
@@ -99,14 +107,23 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 			}
 			api := clusterWithout(objects...)
 			cloud := cloudfake.New(cloudfake.Options{})
-			cloud.AddDisk(provisioner.Disk{ID: handle.String(), Location: "eastus", SizeBytes: 10 << 30, MaxShares: 2, Ready: true, DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"}})
+			cloud.AddDisk(provisioner.Disk{
+				ID:           handle.String(),
+				Location:     "eastus",
+				SizeBytes:    10 << 30,
+				MaxShares:    2,
+				Ready:        true,
+				DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+			})
 			if test.at != "" {
 				cloud.AddVM(provisioner.Instance{ID: test.at, DataDisks: []provisioner.Attachment{{DiskID: handle.String()}}})
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			err := publisherOf(t, api, cloud.Disks()).publish(ctx, handle, &csi.ControllerPublishVolumeRequest{
-				VolumeId: handle.String(), NodeId: "a", VolumeContext: map[string]string{},
+				VolumeId:      handle.String(),
+				NodeId:        "a",
+				VolumeContext: map[string]string{},
 				VolumeCapability: &csi.VolumeCapability{
 					AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}},
 					AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER},
@@ -117,7 +134,8 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 				t.Fatal(err)
 			}
 			if test.refused {
-				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), production) || !strings.Contains(err.Error(), "az vm disk detach") {
+				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), production) ||
+					!strings.Contains(err.Error(), "az vm disk detach") {
 					t.Errorf("got %v, want FailedPrecondition with the VM and what to do", err)
 				}
 				if o := now.Status.Primary; o != nil && o.State != apiv1.OwnershipReleased {

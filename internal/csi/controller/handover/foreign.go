@@ -19,10 +19,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// The V1 driver attaches a volume without custom resources, so that only Azure has a record of it. An unpublish by this driver has to detach it.
+// The V1 driver attaches a volume without custom resources, so that only Azure has a record of it.
+// An unpublish by this driver has to detach it.
 
-// foreign says whether another driver may have published the volume to the node. Then the volume has no AzVolume, or one that was adopted, that is not
-// owned by another node, and that has no attachment to the node about which Azure was asked. The last also holds after an interrupted recordForeign.
+// foreign says whether another driver may have published the volume to the node. Then the volume
+// has no AzVolume, or one that was adopted, that is not owned by another node, and that has no
+// attachment to the node about which Azure was asked. The last also holds after an interrupted
+// recordForeign.
 func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
 	if v == nil {
 		return true, nil
@@ -37,8 +40,9 @@ func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string)
 	return err == nil && (a == nil || a.DeletionTimestamp == nil && a.Status.VMID == ""), err
 }
 
-// recordForeign writes the records of a volume that another driver published to the node, as a publish would, so that it can be
-// unpublished as one that this driver published. It returns nil if the disk is not attached to the node's VM.
+// recordForeign writes the records of a volume that another driver published to the node, as a
+// publish would, so that it can be unpublished as one that this driver published. It returns nil if
+// the disk is not attached to the node's VM.
 func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
 	d, err := s.attachedByOthers(ctx, handle, node)
 	if err != nil || d == nil {
@@ -50,14 +54,20 @@ func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handl
 	}
 	epoch := int64(ownership.MultiNodeEpoch)
 	if v.Spec.Access == apiv1.AccessSingleNode {
-		// The node uses the volume already, and this call ends that: it does not matter which other VMs have the disk.
+		// The node uses the volume already, and this call ends that: it does not matter which other
+		// VMs have the disk.
 		o, err := s.acquireFrom(ctx, v, node, nil)
 		if err != nil {
 			return nil, err
 		}
 		epoch = o.Epoch
 	}
-	a, _, err := s.promote(ctx, v, *d, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: d.Name, Role: apiv1.RolePrimary, Epoch: epoch})
+	a, _, err := s.promote(ctx, v, *d, apiv1.AzVolumeAttachmentSpec{
+		VolumeName: v.Name,
+		NodeName:   d.Name,
+		Role:       apiv1.RolePrimary,
+		Epoch:      epoch,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +78,9 @@ func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handl
 	return s.Volume(ctx, handle)
 }
 
-// unpublishUnrecorded removes the primary attachment of a volume whose AzVolume was lost and whose disk is not attached to the node, and waits until it is gone:
-// the attachment reconciler proves that the node has released the volume.
+// unpublishUnrecorded removes the primary attachment of a volume whose AzVolume was lost and whose
+// disk is not attached to the node, and waits until it is gone: the attachment reconciler proves
+// that the node has released the volume.
 func (s *Publisher) unpublishUnrecorded(ctx context.Context, handle volumehandle.Handle, node string) error {
 	a, err := s.Attachment(ctx, s.Reader, handle.VolumeName(), node)
 	if err != nil || a == nil || a.Spec.Role != apiv1.RolePrimary {
@@ -83,8 +94,9 @@ func (s *Publisher) unpublishUnrecorded(ctx context.Context, handle volumehandle
 	return s.awaitAttachmentGone(ctx, a)
 }
 
-// attachedByOthers returns the node's identity if Azure says that the disk is attached to its VM, and nil if Azure says
-// that it is not. It is Aborted if the node's VM is not known, and may be one that Azure names.
+// attachedByOthers returns the node's identity if Azure says that the disk is attached to its VM,
+// and nil if Azure says that it is not. It is Aborted if the node's VM is not known, and may be one
+// that Azure names.
 func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*identity.Identity, error) {
 	disk, err := s.Disk(ctx, handle)
 	if err != nil || len(disk.AttachedTo) == 0 {
@@ -120,7 +132,8 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 			return nil, err
 		}
 		if !another {
-			return nil, grpcstatus.Errorf(codes.Aborted, "unpublish volume %s from node %s: its disk is attached to %s, which may be the node's VM: start the node plug-in there, so that the VM of the node is known (%s)",
+			return nil, grpcstatus.Errorf(codes.Aborted,
+				"unpublish volume %s from node %s: its disk is attached to %s, which may be the node's VM: start the node plug-in there, so that the VM of the node is known (%s)",
 				handle.VolumeName(), node, vm, this.Message)
 		}
 	}
@@ -133,7 +146,10 @@ func (s *Publisher) established(ctx context.Context, vm string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(nodes, func(n identity.Node) bool { return strings.EqualFold(identity.Identify(n, nodes).VMID, vm) }), nil
+	return slices.ContainsFunc(nodes, func(n identity.Node) bool {
+		return strings.EqualFold(identity.Identify(n, nodes).VMID,
+			vm)
+	}), nil
 }
 
 // nodeExists says whether Kubernetes has the node, or may have it.

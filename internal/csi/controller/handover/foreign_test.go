@@ -23,7 +23,11 @@ import (
 func attachAsV1(t *testing.T, p *controlplane.ControlPlane, disk provisioner.Disk, node string) {
 	t.Helper()
 	p.Cloud.AddDisk(disk)
-	operation, err := p.Cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: controlplane.VMID(node), DiskID: disk.ID, CachingMode: "ReadOnly"})
+	operation, err := p.Cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{
+		VMID:        controlplane.VMID(node),
+		DiskID:      disk.ID,
+		CachingMode: "ReadOnly",
+	})
 	must(t, err)
 	must(t, operation.Wait(t.Context()))
 }
@@ -79,12 +83,22 @@ func TestUnpublishRemovesThePrimaryAttachmentOfALostAzVolume(t *testing.T) {
 	must(t, err)
 	volume := handle.VolumeName()
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: apiv1.AttachmentName(volume, "fl-a"), Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "fl-a", Role: apiv1.RolePrimary, Epoch: 1},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  p.Namespace,
+			Name:       apiv1.AttachmentName(volume, "fl-a"),
+			Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   "fl-a",
+			Role:       apiv1.RolePrimary,
+			Epoch:      1,
+		},
 	}
 	must(t, p.Client.Create(t.Context(), a))
 	p.Eventually("unpublished", func() string {
-		// The attachment reconciler writes the attachment, too. If both write at the same time, the call is Aborted, and the caller repeats it.
+		// The attachment reconciler writes the attachment, too. If both write at the same time, the
+		// call is Aborted, and the caller repeats it.
 		if err := p.Unpublish(t.Context(), disk.ID, "fl-a"); err != nil {
 			if status.Code(err) != codes.Aborted {
 				t.Fatal(err)
@@ -103,7 +117,10 @@ func TestUnpublishOfAVolumeOfV1WaitsUntilTheVMOfTheNodeIsKnown(t *testing.T) {
 	p.AddNode("fp-a", "1", vmSize)
 	disk := v1Disk("fp-early")
 	attachAsV1(t, p, disk, "fp-a")
-	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "fp-a"}}))
+	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
+		Namespace: p.Namespace,
+		Name:      "fp-a",
+	}}))
 	expectCode(t, p.Unpublish(t.Context(), disk.ID, "fp-a"), codes.Aborted)
 	must(t, p.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "fp-a"}}))
 	must(t, p.Unpublish(t.Context(), disk.ID, "fp-a"))
@@ -118,14 +135,29 @@ func TestUnpublishOfALostAzVolumeTakesTheVMOfTheNodeFromTheAttachment(t *testing
 	must(t, err)
 	volume := handle.VolumeName()
 	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: apiv1.AttachmentName(volume, "fv-a"), Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "fv-a", Role: apiv1.RoleReplica},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  p.Namespace,
+			Name:       apiv1.AttachmentName(volume, "fv-a"),
+			Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: volume,
+			NodeName:   "fv-a",
+			Role:       apiv1.RoleReplica,
+		},
 	}
 	must(t, p.Client.Create(t.Context(), a))
 	before := a.DeepCopy()
-	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: controlplane.VMID("fv-a"), UID: a.UID}
+	a.Status = apiv1.AzVolumeAttachmentStatus{
+		State: apiv1.AttachmentAttached,
+		VMID:  controlplane.VMID("fv-a"),
+		UID:   a.UID,
+	}
 	must(t, p.Client.Status().Patch(t.Context(), a, client.MergeFrom(before)))
-	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: "fv-a"}}))
+	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
+		Namespace: p.Namespace,
+		Name:      "fv-a",
+	}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Unpublish(ctx, disk.ID, "fv-a") }()

@@ -1,7 +1,9 @@
-// Package handover answers the calls of the CSI controller server that publish a volume to a node and unpublish it.
+// Package handover answers the calls of the CSI controller server that publish a volume to a node
+// and unpublish it.
 //
-// It acquires and releases ownership by the protocol of docs/adr/0001-hand-over-protocol.md: a call reads the objects from which it decides from the
-// API server and not from the cache, and writes the ownership with optimistic locking only.
+// It acquires and releases ownership by the protocol of docs/adr/0001-hand-over-protocol.md: a call
+// reads the objects from which it decides from the API server and not from the cache, and writes
+// the ownership with optimistic locking only.
 package handover
 
 import (
@@ -30,12 +32,18 @@ type Publisher struct {
 	promotions, releases *prometheus.CounterVec
 }
 
-// New makes a Publisher. It announces to the platform the attaches and detaches that its calls lead to, and makes none itself. registerer may be nil.
-func New(adopter *adoption.Adopter, calls *call.Calls, platform provisioner.Attachments, c clock.PassiveClock, registerer prometheus.Registerer) (*Publisher, error) {
+// New makes a Publisher. It announces to the platform the attaches and detaches that its calls lead
+// to, and makes none itself. registerer may be nil.
+func New(adopter *adoption.Adopter, calls *call.Calls, platform provisioner.Attachments, c clock.PassiveClock,
+	registerer prometheus.Registerer) (*Publisher, error) {
 	s := &Publisher{
-		Adopter: adopter, Calls: calls, platform: platform, clock: c,
+		Adopter:  adopter,
+		Calls:    calls,
+		platform: platform,
+		clock:    c,
 		promotions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "azuredisk_promotions_total", Help: "Ownerships that a publish acquired, by whether the disk was attached already.",
+			Name: "azuredisk_promotions_total",
+			Help: "Ownerships that a publish acquired, by whether the disk was attached already.",
 		}, []string{"warm"}),
 		releases: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_releases_total", Help: "Ownerships that an unpublish released, by the kind of proof.",

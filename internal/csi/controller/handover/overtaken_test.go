@@ -19,11 +19,16 @@ import (
 	cloudfake "github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// A publish waited until an old attachment was gone. In the meantime another call acquired ownership and created the attachment. Nothing is written: the
-// server has no client.
+// A publish waited until an old attachment was gone. In the meantime another call acquired
+// ownership and created the attachment. Nothing is written: the server has no client.
 func TestLaw1APublishDoesNotChangeTheAttachmentOfALaterEpoch(t *testing.T) {
 	attachment := func(epoch int64) apiv1.AzVolumeAttachmentSpec {
-		return apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: "a", Role: apiv1.RolePrimary, Epoch: epoch}
+		return apiv1.AzVolumeAttachmentSpec{
+			VolumeName: "vol",
+			NodeName:   "a",
+			Role:       apiv1.RolePrimary,
+			Epoch:      epoch,
+		}
 	}
 	later := &apiv1.AzVolumeAttachment{Spec: attachment(4)}
 	if _, err := new(Publisher).makePrimary(t.Context(), later, attachment(3)); status.Code(err) != codes.Aborted {
@@ -34,13 +39,22 @@ func TestLaw1APublishDoesNotChangeTheAttachmentOfALaterEpoch(t *testing.T) {
 	}
 }
 
-// Two publishes to two nodes ran at the same time. The first one read the AzVolume before the second one acquired ownership, and then found the attachment of
-// the second one: it seemed to belong to an ownership that the AzVolume had lost. Its proof refused the volume to the node that held the ownership.
+// Two publishes to two nodes ran at the same time. The first one read the AzVolume before the
+// second one acquired ownership, and then found the attachment of the second one: it seemed to
+// belong to an ownership that the AzVolume had lost. Its proof refused the volume to the node that
+// held the ownership.
 func TestAPublishRecordsNoProofAgainstAnOwnershipWrittenAfterItReadTheVolume(t *testing.T) {
 	t.Parallel()
-	v, _ := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld})
+	v, _ := volumeOf(t, &apiv1.Ownership{
+		NodeName: "a",
+		Epoch:    1,
+		State:    apiv1.OwnershipHeld,
+	})
 	a := attachmentOf(v, "a", 1)
-	node := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: time.Unix(1, 0)}}}
+	node := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+		Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: time.Unix(1, 0)}},
+	}
 	api := storeOf(t, v, a, node)
 	s := publisherOf(t, api, cloudfake.New(cloudfake.Options{}).Disks())
 	old := v.DeepCopy()
@@ -53,8 +67,9 @@ func TestAPublishRecordsNoProofAgainstAnOwnershipWrittenAfterItReadTheVolume(t *
 	}
 }
 
-// The node was proved to have released the multi-node volume since the attachment came into the cache. All of its attachments have one epoch, so that the old one looks like
-// the one that is wanted.
+// The node was proved to have released the multi-node volume since the attachment came into the
+// cache. All of its attachments have one epoch, so that the old one looks like the one that is
+// wanted.
 func TestAPublishThatWritesNothingHasReadTheAttachmentAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	v, _ := volumeOf(t, nil)
@@ -64,27 +79,42 @@ func TestAPublishThatWritesNothingHasReadTheAttachmentAtTheAPIServer(t *testing.
 	released.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: ownership.MultiNodeEpoch}
 	api := storeOf(t, v, released)
 	s := publisherOf(t, api, nil)
-	s.Client = interceptor.NewClient(api, interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
-		old.DeepCopyInto(o.(*apiv1.AzVolumeAttachment))
-		return nil
-	}})
+	s.Client = interceptor.NewClient(api,
+		interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object,
+			_ ...client.GetOption) error {
+			old.DeepCopyInto(o.(*apiv1.AzVolumeAttachment))
+			return nil
+		}})
 	a, changed, err := s.promote(t.Context(), v, identity.Identity{Name: "a"}, old.Spec)
 	if err != nil || !changed || a.Status.Proof != nil {
-		t.Errorf("got changed %t with proof %+v, error %v; want the proof of the last release removed", changed, a.Status.Proof, err)
+		t.Errorf("got changed %t with proof %+v, error %v; want the proof of the last release removed", changed, a.Status.Proof,
+			err)
 	}
 }
 
 func TestAPublishCreatesNoAttachmentAfterItsOwnershipChanged(t *testing.T) {
 	t.Parallel()
-	held := &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}
+	held := &apiv1.Ownership{
+		NodeName: "a",
+		Epoch:    2,
+		State:    apiv1.OwnershipHeld,
+	}
 	for name, test := range map[string]struct {
 		now     *apiv1.Ownership
 		aborted bool
 	}{
-		"the node still holds the ownership":       {held, false},
-		"another node has acquired the ownership":  {&apiv1.Ownership{NodeName: "b", Epoch: 2, State: apiv1.OwnershipHeld}, true},
-		"the release of the ownership has started": {&apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipReleasing}, true},
-		"the AzVolume has lost the ownership":      {nil, true},
+		"the node still holds the ownership": {held, false},
+		"another node has acquired the ownership": {&apiv1.Ownership{
+			NodeName: "b",
+			Epoch:    2,
+			State:    apiv1.OwnershipHeld,
+		}, true},
+		"the release of the ownership has started": {&apiv1.Ownership{
+			NodeName: "a",
+			Epoch:    2,
+			State:    apiv1.OwnershipReleasing,
+		}, true},
+		"the AzVolume has lost the ownership": {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -94,7 +124,8 @@ func TestAPublishCreatesNoAttachmentAfterItsOwnershipChanged(t *testing.T) {
 			gone := attachmentOf(v, "a", 0)
 			gone.Spec.Role = apiv1.RoleReplica
 			err := s.promoteDeleted(t.Context(), v, gone, attachmentOf(v, "a", 2).Spec)
-			if aborted := status.Code(err) == codes.Aborted; aborted != test.aborted || !aborted && !errors.Is(err, records.ErrChanged) {
+			if aborted := status.Code(err) == codes.Aborted; aborted != test.aborted || !aborted &&
+				!errors.Is(err, records.ErrChanged) {
 				t.Errorf("got %v, want Aborted: %t, else %v", err, test.aborted, records.ErrChanged)
 			}
 		})

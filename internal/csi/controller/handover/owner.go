@@ -19,13 +19,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// acquire writes that the node holds the ownership of the volume (law 1). v has just been read from the API server.
+// acquire writes that the node holds the ownership of the volume (law 1). v has just been read from
+// the API server.
 func (s *Publisher) acquire(ctx context.Context, v *apiv1.AzVolume, node string) (apiv1.Ownership, error) {
 	return s.acquireFrom(ctx, v, node, s.custody)
 }
 
 // acquireFrom is acquire with the check that decides whether another cluster uses the disk.
-func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node string, custody custodyCheck) (o apiv1.Ownership, err error) {
+func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node string, custody custodyCheck) (o apiv1.Ownership,
+	err error) {
 	err = s.onCurrent(ctx, v, func() error {
 		if v.DeletionTimestamp != nil {
 			return grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
@@ -53,7 +55,8 @@ func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node str
 	return o, err
 }
 
-// onCurrent calls write, which decides from v and writes v. If v has changed, it reads v from the API server and calls write again.
+// onCurrent calls write, which decides from v and writes v. If v has changed, it reads v from the
+// API server and calls write again.
 func (s *Publisher) onCurrent(ctx context.Context, v *apiv1.AzVolume, write func() error) error {
 	return records.Retry("volume "+v.Name, func() error {
 		err := write()
@@ -80,7 +83,8 @@ func (s *Publisher) refresh(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
-// ownershipUnchanged returns records.ErrChanged if the API server has another ownership than v, or no AzVolume.
+// ownershipUnchanged returns records.ErrChanged if the API server has another ownership than v, or
+// no AzVolume.
 func (s *Publisher) ownershipUnchanged(ctx context.Context, v *apiv1.AzVolume) error {
 	current, err := s.Volume(ctx, volumehandle.Of(v.Spec.Disk))
 	if err == nil && (current == nil || !equality.Semantic.DeepEqual(current.Status.Primary, v.Status.Primary)) {
@@ -89,7 +93,8 @@ func (s *Publisher) ownershipUnchanged(ctx context.Context, v *apiv1.AzVolume) e
 	return err
 }
 
-// refused adds to a refusal to acquire the ownership what the driver does to release the volume. It reads the cache, because nothing is decided from it.
+// refused adds to a refusal to acquire the ownership what the driver does to release the volume. It
+// reads the cache, because nothing is decided from it.
 func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) error {
 	a, err := s.Attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
 	wait := attachdetach.Holder(v, a)
@@ -99,8 +104,10 @@ func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume, refusal erro
 	return provisioner.Errorf(provisioner.FailedPrecondition, "%s", wait.Message)
 }
 
-// writeOwnership writes an ownership if the AzVolume has not changed since v was read, and updates v.
-func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o apiv1.Ownership, release *apiv1.ReleaseRecord) error {
+// writeOwnership writes an ownership if the AzVolume has not changed since v was read, and updates
+// v.
+func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o apiv1.Ownership,
+	release *apiv1.ReleaseRecord) error {
 	return s.write(ctx, v, func() {
 		v.Status.Primary = &o
 		if release != nil {
@@ -113,13 +120,15 @@ func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o api
 func (s *Publisher) write(ctx context.Context, v *apiv1.AzVolume, edit func()) error {
 	before := v.DeepCopy()
 	edit()
-	if err := s.Client.Status().Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := s.Client.Status().Patch(ctx, v,
+		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return fmt.Errorf("write the ownership of volume %s by node %s: %w", v.Name, v.Status.Primary.NodeName, err)
 	}
 	return nil
 }
 
-// startRelease writes the node's ownership as Releasing, and says whether the node has the ownership.
+// startRelease writes the node's ownership as Releasing, and says whether the node has the
+// ownership.
 func (s *Publisher) startRelease(ctx context.Context, v *apiv1.AzVolume, node string) (holder bool, err error) {
 	err = s.onCurrent(ctx, v, func() error {
 		o, has, changed := ownership.StartRelease(v.Status.Primary, node, apiv1.CauseUnpublished, s.clock.Now())
@@ -132,8 +141,10 @@ func (s *Publisher) startRelease(ctx context.Context, v *apiv1.AzVolume, node st
 	return holder, err
 }
 
-// finishRelease waits for the proof, records it, and writes the ownership as Released. It returns the attachment after the proof is recorded.
-func (s *Publisher) finishRelease(ctx context.Context, v *apiv1.AzVolume, node string, a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
+// finishRelease waits for the proof, records it, and writes the ownership as Released. It returns
+// the attachment after the proof is recorded.
+func (s *Publisher) finishRelease(ctx context.Context, v *apiv1.AzVolume, node string,
+	a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
 	releasing := *v.Status.Primary
 	a, err := s.restoreAttachment(ctx, v, a)
 	if err != nil {
@@ -149,10 +160,15 @@ func (s *Publisher) finishRelease(ctx context.Context, v *apiv1.AzVolume, node s
 	err = s.onCurrent(ctx, v, func() error {
 		o := v.Status.Primary
 		if o == nil || o.NodeName != node || o.Epoch != releasing.Epoch || o.State != apiv1.OwnershipReleasing {
-			return grpcstatus.Errorf(codes.Aborted, "unpublish volume %s from node %s: another call changed its ownership while this one released it", v.Name, node)
+			return grpcstatus.Errorf(codes.Aborted,
+				"unpublish volume %s from node %s: another call changed its ownership while this one released it", v.Name, node)
 		}
 		crashpoint.At("unpublish-before-released")
-		return s.writeOwnership(ctx, v, ownership.CompleteRelease(releasing, s.clock.Now()), &apiv1.ReleaseRecord{NodeName: node, Cause: o.Cause, Proof: *proof})
+		return s.writeOwnership(ctx, v, ownership.CompleteRelease(releasing, s.clock.Now()), &apiv1.ReleaseRecord{
+			NodeName: node,
+			Cause:    o.Cause,
+			Proof:    *proof,
+		})
 	})
 	if err != nil {
 		return nil, err

@@ -27,10 +27,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// ControllerPublishVolume acquires the ownership of a volume for a node, and makes the node's attachment the primary. It returns when the disk is
-// attached, or Azure has accepted to attach it; the node waits until it is attached. On a node that has a replica, a publish costs one read and two
-// writes, and does not wait.
-func (s *Publisher) ControllerPublishVolume(ctx context.Context, request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
+// ControllerPublishVolume acquires the ownership of a volume for a node, and makes the node's
+// attachment the primary. It returns when the disk is attached, or Azure has accepted to attach it;
+// the node waits until it is attached. On a node that has a replica, a publish costs one read and
+// two writes, and does not wait.
+func (s *Publisher) ControllerPublishVolume(ctx context.Context,
+	request *csi.ControllerPublishVolumeRequest) (*csi.ControllerPublishVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	switch {
 	case request.GetVolumeId() == "":
@@ -42,7 +44,9 @@ func (s *Publisher) ControllerPublishVolume(ctx context.Context, request *csi.Co
 	case err != nil:
 		return nil, err
 	}
-	return &csi.ControllerPublishVolumeResponse{}, s.Do(ctx, handle.VolumeName()+" on node "+request.GetNodeId(), func(ctx context.Context) error { return s.publish(ctx, handle, request) })
+	return &csi.ControllerPublishVolumeResponse{},
+		s.Do(ctx, handle.VolumeName()+" on node "+request.GetNodeId(),
+			func(ctx context.Context) error { return s.publish(ctx, handle, request) })
 }
 
 func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerPublishVolumeRequest) error {
@@ -51,7 +55,8 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return err
 	}
 	if node.VMID == "" {
-		return grpcstatus.Errorf(codes.Unavailable, "publish to node %s: the VM of the node is not known: %s", node.Name, node.Message)
+		return grpcstatus.Errorf(codes.Unavailable, "publish to node %s: the VM of the node is not known: %s", node.Name,
+			node.Message)
 	}
 	attached, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node.Name)
 	if err != nil {
@@ -78,7 +83,11 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	}
 	crashpoint.At("publish-after-acquire")
 	a, changed, err := s.promote(ctx, v, node, apiv1.AzVolumeAttachmentSpec{
-		VolumeName: v.Name, NodeName: node.Name, Role: apiv1.RolePrimary, Epoch: epoch, ReadOnly: request.GetReadonly(),
+		VolumeName: v.Name,
+		NodeName:   node.Name,
+		Role:       apiv1.RolePrimary,
+		Epoch:      epoch,
+		ReadOnly:   request.GetReadonly(),
 	})
 	if err != nil {
 		return err
@@ -98,22 +107,26 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	return err
 }
 
-// withdraw releases the ownership that this call acquired, if the node or the disk is full: the volume can then be published to another node at once. It
-// returns refused. After another refusal, which does not depend on the node, the ownership and the attachment remain until an unpublish. The reconciler
-// repeats the attach at its own pace, and a repeated publish acquires nothing, asks Azure for nothing, and returns what Azure answered last.
+// withdraw releases the ownership that this call acquired, if the node or the disk is full: the
+// volume can then be published to another node at once. It returns refused. After another refusal,
+// which does not depend on the node, the ownership and the attachment remain until an unpublish.
+// The reconciler repeats the attach at its own pace, and a repeated publish acquires nothing, asks
+// Azure for nothing, and returns what Azure answered last.
 func (s *Publisher) withdraw(ctx context.Context, handle volumehandle.Handle, node string, refused error) error {
 	if err := s.unpublish(ctx, handle, node); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "cannot release the ownership after a refused publish", "volume", handle.VolumeName(), "node", node)
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot release the ownership after a refused publish", "volume",
+			handle.VolumeName(), "node", node)
 	}
 	return refused
 }
 
-// reportTimeout limits how long a publish waits for the first report of a node's plug-in. It is short, because the call
-// occupies a worker of the caller, and the caller calls again.
+// reportTimeout limits how long a publish waits for the first report of a node's plug-in. It is
+// short, because the call occupies a worker of the caller, and the caller calls again.
 const reportTimeout = 10 * time.Second
 
-// node returns which VM a node is, from the cache if it has the node. It waits for the first report of a node's plug-in; without one
-// the error is Unavailable. Only a node that does not exist is NotFound.
+// node returns which VM a node is, from the cache if it has the node. It waits for the first report
+// of a node's plug-in; without one the error is Unavailable. Only a node that does not exist is
+// NotFound.
 func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, error) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
@@ -133,7 +146,8 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 		return false, err
 	}, records.NodeNamed(name))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return identity.Identity{}, grpcstatus.Errorf(codes.Unavailable, "publish to node %s: its node plug-in has not reported yet; check that it runs there", name)
+		return identity.Identity{}, grpcstatus.Errorf(codes.Unavailable,
+			"publish to node %s: its node plug-in has not reported yet; check that it runs there", name)
 	}
 	if err != nil {
 		return identity.Identity{}, err
@@ -153,8 +167,10 @@ func (s *Publisher) identity(ctx context.Context, name string, d *apiv1.AzDriver
 	return nodeidentity.Of(ctx, s.Client, node, d)
 }
 
-// usable returns the AzVolume if it can be used as the request asks. It adopts a disk that has none.
-func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle, request *csi.ControllerPublishVolumeRequest) (*apiv1.AzVolume, error) {
+// usable returns the AzVolume if it can be used as the request asks. It adopts a disk that has
+// none.
+func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle,
+	request *csi.ControllerPublishVolumeRequest) (*apiv1.AzVolume, error) {
 	v, err := s.Volume(ctx, handle)
 	if err != nil {
 		return nil, err
@@ -173,7 +189,8 @@ func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle, requ
 	if v.DeletionTimestamp != nil {
 		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
 	}
-	if err := s.ApplyCachingMode(ctx, v, request.GetVolumeContext(), request.GetVolumeCapability().GetBlock() != nil); err != nil {
+	if err := s.ApplyCachingMode(ctx, v, request.GetVolumeContext(),
+		request.GetVolumeCapability().GetBlock() != nil); err != nil {
 		return nil, err
 	}
 	a, fault, err := call.AccessOf(capabilities, v.Shares())
@@ -184,13 +201,15 @@ func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle, requ
 		return nil, call.InvalidArgument("%s", fault)
 	}
 	if a.Pattern == apiv1.AccessMultiNode && v.Spec.Access != apiv1.AccessMultiNode {
-		return nil, call.InvalidArgument("access mode %s: volume %s is for one node at a time", request.GetVolumeCapability().GetAccessMode().GetMode(), v.Name)
+		return nil, call.InvalidArgument("access mode %s: volume %s is for one node at a time",
+			request.GetVolumeCapability().GetAccessMode().GetMode(), v.Name)
 	}
 	return v, nil
 }
 
-// awaitAccepted waits until Azure has accepted to attach the disk, or refused it as the disk is: a refusal leads to a read of the disk, and to another
-// request if the disk is not what the AzVolume says.
+// awaitAccepted waits until Azure has accepted to attach the disk, or refused it as the disk is: a
+// refusal leads to a read of the disk, and to another request if the disk is not what the AzVolume
+// says.
 func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAttachment) error {
 	reason := "the controller has not yet reconciled the attachment"
 	err := s.Watch.Until(ctx, func() (bool, error) {
@@ -226,7 +245,8 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 		return false, nil
 	}, records.AttachmentNamed(written.Name), records.VolumeNamed(written.Spec.VolumeName))
 	if errors.Is(err, context.DeadlineExceeded) {
-		return grpcstatus.Errorf(codes.Aborted, "attach volume %s to node %s: Azure has not accepted yet (%s)", written.Spec.VolumeName, written.Spec.NodeName, reason)
+		return grpcstatus.Errorf(codes.Aborted, "attach volume %s to node %s: Azure has not accepted yet (%s)",
+			written.Spec.VolumeName, written.Spec.NodeName, reason)
 	}
 	return err
 }

@@ -30,13 +30,24 @@ import (
 
 func TestARefusedPublishSaysWhatAzureAnswersToTheFenceOfTheOwner(t *testing.T) {
 	scheme := fakeapi.Scheme()
-	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode}}
-	v.Status.Primary = &apiv1.Ownership{NodeName: "node-2", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost}
+	v := &apiv1.AzVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"},
+		Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode},
+	}
+	v.Status.Primary = &apiv1.Ownership{
+		NodeName: "node-2",
+		Epoch:    4,
+		State:    apiv1.OwnershipReleasing,
+		Cause:    apiv1.CauseNodeLost,
+	}
 	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName("vol", "node-2")}}
 	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Message: "503 Service Unavailable"}
-	s := &Publisher{clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)), Adopter: &adoption.Adopter{Records: &records.Records{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, a).Build(), Namespace: "ns",
-	}}}
+	s := &Publisher{
+		clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)),
+		Adopter: &adoption.Adopter{Records: &records.Records{
+			Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, a).Build(), Namespace: "ns",
+		}},
+	}
 	_, err := s.acquire(t.Context(), v, "node-3")
 	if got := status.Code(err); got != codes.FailedPrecondition {
 		t.Errorf("got %v (%v), want FailedPrecondition", got, err)
@@ -63,7 +74,11 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 	t.Parallel()
 	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/"
 	scheme := fakeapi.Scheme()
-	released := &apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleased}
+	released := &apiv1.Ownership{
+		NodeName: "b",
+		Epoch:    4,
+		State:    apiv1.OwnershipReleased,
+	}
 	for name, test := range map[string]struct {
 		owner    *apiv1.Ownership
 		vms      []string
@@ -71,35 +86,78 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 		scanned  bool
 		want     string
 	}{
-		"no ownership, and the disk is attached nowhere":                          {want: ""},
-		"no ownership, and the disk is at a node that reports other volumes":      {vms: []string{vm + "B"}, scanned: true, want: ""},
-		"no ownership, and the disk is at a node that has not scanned its mounts": {vms: []string{vm + "B"}, want: "node b: its node plug-in has not yet compared"},
-		"no ownership, and the disk is at a VM without a node":                    {vms: []string{vm + "x"}, want: ""},
-		"a report under the epoch of the ownership":                               {owner: released, vms: []string{vm + "b"}, reported: 4, scanned: true, want: ""},
-		"a report under a later epoch, from the VM of the disk":                   {owner: released, vms: []string{vm + "b"}, reported: 5, scanned: true, want: "node b: it reports the volume"},
-		"a report under a later epoch, from another VM":                           {owner: released, vms: []string{vm + "c"}, reported: 5, scanned: true, want: ""},
+		"no ownership, and the disk is attached nowhere": {want: ""},
+		"no ownership, and the disk is at a node that reports other volumes": {
+			vms:     []string{vm + "B"},
+			scanned: true,
+			want:    "",
+		},
+		"no ownership, and the disk is at a node that has not scanned its mounts": {
+			vms:  []string{vm + "B"},
+			want: "node b: its node plug-in has not yet compared",
+		},
+		"no ownership, and the disk is at a VM without a node": {vms: []string{vm + "x"}, want: ""},
+		"a report under the epoch of the ownership": {
+			owner:    released,
+			vms:      []string{vm + "b"},
+			reported: 4,
+			scanned:  true,
+			want:     "",
+		},
+		"a report under a later epoch, from the VM of the disk": {
+			owner:    released,
+			vms:      []string{vm + "b"},
+			reported: 5,
+			scanned:  true,
+			want:     "node b: it reports the volume",
+		},
+		"a report under a later epoch, from another VM": {
+			owner:    released,
+			vms:      []string{vm + "c"},
+			reported: 5,
+			scanned:  true,
+			want:     "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}, Status: apiv1.AzVolumeStatus{Primary: test.owner}}
-			d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}, Spec: apiv1.AzDriverNodeSpec{VMID: vm + "b"}}
+			v := &apiv1.AzVolume{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"},
+				Status:     apiv1.AzVolumeStatus{Primary: test.owner},
+			}
+			d := &apiv1.AzDriverNode{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"},
+				Spec:       apiv1.AzDriverNodeSpec{VMID: vm + "b"},
+			}
 			if test.scanned {
 				d.Status.MountsScannedTime = &metav1.MicroTime{Time: time.Unix(1, 0)}
 			}
 			if test.reported > 0 {
 				d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: "vol", Epoch: test.reported, Phase: apiv1.PhaseStaged}}
 			}
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.NodeSpec{ProviderID: "azure://" + vm + "b"}}
+			node := &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "b"},
+				Spec:       corev1.NodeSpec{ProviderID: "azure://" + vm + "b"},
+			}
 			cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, d, node).
-				WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).
+				WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM,
+				nodeidentity.Keys).
 				WithIndex(&apiv1.AzDriverNode{}, nodeVolume, index.NodeVolumeKeys).
-				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
+					options ...client.ListOption) error {
 					if o := (&client.ListOptions{}).ApplyOptions(options); o.FieldSelector == nil {
 						return fmt.Errorf("list of %T without an index", list)
 					}
 					return c.List(ctx, list, options...)
 				}}).Build()
-			s := &Publisher{Adopter: &adoption.Adopter{Records: &records.Records{Client: cache, Watch: records.NewWatch(), Namespace: "ns"}, Disks: attached{vms: test.vms}}}
+			s := &Publisher{Adopter: &adoption.Adopter{
+				Records: &records.Records{
+					Client:    cache,
+					Watch:     records.NewWatch(),
+					Namespace: "ns",
+				},
+				Disks: attached{vms: test.vms},
+			}}
 			err := s.unreported(t.Context(), v, "a", nil, s.disk(t.Context(), v))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got error %v, want %q", err, test.want)
@@ -119,7 +177,8 @@ func (c *countedReads) Get(context.Context, string) (provisioner.Disk, error) {
 	return provisioner.Disk{ID: "disk"}, nil
 }
 
-// The first publish of a volume asks Azure who has the disk only if there is a node whose report does not say whether it uses the volume.
+// The first publish of a volume asks Azure who has the disk only if there is a node whose report
+// does not say whether it uses the volume.
 func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
 	t.Parallel()
 	scheme := fakeapi.Scheme()
@@ -154,7 +213,14 @@ func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
 				t.Fatal(err)
 			}
 			disks := &countedReads{}
-			s := &Publisher{Adopter: &adoption.Adopter{Records: &records.Records{Client: api, Watch: watch, Namespace: "ns"}, Disks: disks}}
+			s := &Publisher{Adopter: &adoption.Adopter{
+				Records: &records.Records{
+					Client:    api,
+					Watch:     watch,
+					Namespace: "ns",
+				},
+				Disks: disks,
+			}}
 			if err := s.unreported(t.Context(), v, "a", nil, s.disk(t.Context(), v)); err != nil || disks.reads != test.want {
 				t.Errorf("got %d reads of the disk, error %v; want %d", disks.reads, err, test.want)
 			}

@@ -17,9 +17,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// ControllerUnpublishVolume unpublishes a volume from a node, or from all nodes if the request names none. It returns when there is
-// proof that the node has released the volume, and the node's attachment is a replica or deleted. A volume that does not exist counts as unpublished.
-func (s *Publisher) ControllerUnpublishVolume(ctx context.Context, request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
+// ControllerUnpublishVolume unpublishes a volume from a node, or from all nodes if the request
+// names none. It returns when there is proof that the node has released the volume, and the node's
+// attachment is a replica or deleted. A volume that does not exist counts as unpublished.
+func (s *Publisher) ControllerUnpublishVolume(ctx context.Context,
+	request *csi.ControllerUnpublishVolumeRequest) (*csi.ControllerUnpublishVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if grpcstatus.Code(err) == codes.NotFound {
 		return &csi.ControllerUnpublishVolumeResponse{}, nil // no volume has such an ID
@@ -113,8 +115,9 @@ func (s *Publisher) unpublish(ctx context.Context, handle volumehandle.Handle, n
 	return s.retire(ctx, v, a)
 }
 
-// release releases the node's ownership. If the AzVolume does not have the ownership under which the node was the primary, it looks for the proof that
-// the node released the volume. It returns the node's attachment, nil if there is none.
+// release releases the node's ownership. If the AzVolume does not have the ownership under which
+// the node was the primary, it looks for the proof that the node released the volume. It returns
+// the node's attachment, nil if there is none.
 func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string) (*apiv1.AzVolumeAttachment, error) {
 	holder, err := s.startRelease(ctx, v, node)
 	if err != nil {
@@ -125,8 +128,9 @@ func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string)
 		return nil, err
 	}
 	if !holder && a != nil && a.Spec.Epoch > records.EpochOf(v) {
-		// The AzVolume has lost the ownership that the attachment belongs to, or the ownership was written after the AzVolume was read. A proof under
-		// an epoch that is Held would refuse the volume to the node for as long as the node is the owner.
+		// The AzVolume has lost the ownership that the attachment belongs to, or the ownership was
+		// written after the AzVolume was read. A proof under an epoch that is Held would refuse the
+		// volume to the node for as long as the node is the owner.
 		if err := s.refresh(ctx, v); err != nil {
 			return nil, err
 		}
@@ -143,13 +147,15 @@ func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string)
 	}
 	proven, why, err := s.proveUnrecorded(ctx, v, a)
 	if err == nil && !proven {
-		err = grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s, which it held under epoch %d: %s", node, v.Name, a.Spec.Epoch, why)
+		err = grpcstatus.Errorf(codes.Aborted, "no proof yet that node %s released volume %s, which it held under epoch %d: %s",
+			node, v.Name, a.Spec.Epoch, why)
 	}
 	return a, err
 }
 
-// removedLost creates the attachment of a multi-node volume again that was lost while the node uses the volume, and deletes it, so that the release gets its proof. It
-// returns nil if the node does not report the volume, or Azure does not have the disk there: no node gets a disk by its report.
+// removedLost creates the attachment of a multi-node volume again that was lost while the node uses
+// the volume, and deletes it, so that the release gets its proof. It returns nil if the node does
+// not report the volume, or Azure does not have the disk there: no node gets a disk by its report.
 func (s *Publisher) removedLost(ctx context.Context, v *apiv1.AzVolume, node string) (*apiv1.AzVolumeAttachment, error) {
 	d, err := s.report(ctx, node)
 	if err != nil || !ownership.Reports(d, v.Name) {
@@ -158,15 +164,22 @@ func (s *Publisher) removedLost(ctx context.Context, v *apiv1.AzVolume, node str
 	if there, err := s.attachedByOthers(ctx, volumehandle.Of(v.Spec.Disk), node); err != nil || there == nil {
 		return nil, err
 	}
-	_, err = s.createAttachment(ctx, apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: apiv1.RolePrimary, Epoch: ownership.MultiNodeEpoch})
+	_, err = s.createAttachment(ctx, apiv1.AzVolumeAttachmentSpec{
+		VolumeName: v.Name,
+		NodeName:   node,
+		Role:       apiv1.RolePrimary,
+		Epoch:      ownership.MultiNodeEpoch,
+	})
 	if err != nil && !records.Changed(err) {
 		return nil, err
 	}
 	return s.removed(ctx, v, node)
 }
 
-// unpublishMultiNode unpublishes a multi-node volume, which has no ownership, from one of its nodes. The deletion of the attachment has the effect that
-// the state Releasing has for an ownership: it is written before the node's report is read, and after it the node may not stage the volume.
+// unpublishMultiNode unpublishes a multi-node volume, which has no ownership, from one of its
+// nodes. The deletion of the attachment has the effect that the state Releasing has for an
+// ownership: it is written before the node's report is read, and after it the node may not stage
+// the volume.
 func (s *Publisher) unpublishMultiNode(ctx context.Context, v *apiv1.AzVolume, node string) error {
 	a, err := s.removed(ctx, v, node)
 	if err == nil && a == nil {

@@ -38,43 +38,76 @@ func volumeOf(t *testing.T, primary *apiv1.Ownership) (*apiv1.AzVolume, volumeha
 	}
 	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: handle.VolumeName()},
-		Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: apiv1.DiskParameters{Name: "vol", ResourceGroup: "rg", SubscriptionID: "s", MaxShares: 2}},
-		Status:     apiv1.AzVolumeStatus{Primary: primary},
+		Spec: apiv1.AzVolumeSpec{
+			Access: apiv1.AccessSingleNode,
+			Disk: apiv1.DiskParameters{
+				Name:           "vol",
+				ResourceGroup:  "rg",
+				SubscriptionID: "s",
+				MaxShares:      2,
+			},
+		},
+		Status: apiv1.AzVolumeStatus{Primary: primary},
 	}, handle
 }
 
 func attachmentOf(v *apiv1.AzVolume, node string, epoch int64) *apiv1.AzVolumeAttachment {
 	return &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, node), Finalizers: []string{apiv1.Finalizer}},
-		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node, Role: apiv1.RolePrimary, Epoch: epoch},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:  "ns",
+			Name:       apiv1.AttachmentName(v.Name, node),
+			Finalizers: []string{apiv1.Finalizer},
+		},
+		Spec: apiv1.AzVolumeAttachmentSpec{
+			VolumeName: v.Name,
+			NodeName:   node,
+			Role:       apiv1.RolePrimary,
+			Epoch:      epoch,
+		},
 	}
 }
 
 func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	return fakeapi.With(objects...).
-		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).
-		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName", func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
+		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM,
+		nodeidentity.Keys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
+			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
 }
 
 func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publisher {
 	t.Helper()
-	stored := &records.Records{Client: api, Reader: api, Watch: records.NewWatch(), Namespace: "ns"}
-	s, err := New(&adoption.Adopter{Records: stored, Disks: disks}, nil, cloudfake.New(cloudfake.Options{}).Attachments(), clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
+	stored := &records.Records{
+		Client:    api,
+		Reader:    api,
+		Watch:     records.NewWatch(),
+		Namespace: "ns",
+	}
+	s, err := New(&adoption.Adopter{
+		Records: stored,
+		Disks:   disks,
+	}, nil, cloudfake.New(cloudfake.Options{}).Attachments(), clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// A publish acquires ownership after the unpublish has read the AzVolume. A proof under the new epoch would refuse the volume to the node that holds it.
+// A publish acquires ownership after the unpublish has read the AzVolume. A proof under the new
+// epoch would refuse the volume to the node that holds it.
 func TestUnpublishReleasesTheOwnershipOfItsAttachment(t *testing.T) {
 	t.Parallel()
-	v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
+	v, handle := volumeOf(t, &apiv1.Ownership{
+		NodeName: "a",
+		Epoch:    2,
+		State:    apiv1.OwnershipHeld,
+	})
 	a := attachmentOf(v, "a", 2)
 	base := storeOf(t, v, a)
 	reads, stop := 0, errors.New("the test ends here")
-	api := interceptor.NewClient(base, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	api := interceptor.NewClient(base, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey,
+		o client.Object, options ...client.GetOption) error {
 		if _, report := o.(*apiv1.AzDriverNode); report {
 			return stop
 		}
@@ -98,7 +131,8 @@ func TestUnpublishReleasesTheOwnershipOfItsAttachment(t *testing.T) {
 	}
 }
 
-// The AzVolume has lost its ownership, so that only the attachment says that the node may use the volume. No later step removes an attachment that an unpublish leaves.
+// The AzVolume has lost its ownership, so that only the attachment says that the node may use the
+// volume. No later step removes an attachment that an unpublish leaves.
 func TestUnpublishReadsTheAttachmentAtTheAPIServer(t *testing.T) {
 	t.Parallel()
 	notFound := apierrors.NewNotFound(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), "")
@@ -115,13 +149,15 @@ func TestUnpublishReadsTheAttachmentAtTheAPIServer(t *testing.T) {
 			v, handle := volumeOf(t, nil)
 			api := storeOf(t, v, attachmentOf(v, "a", 2))
 			s := publisherOf(t, api, nil)
-			s.Client = interceptor.NewClient(api, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-				err := c.Get(ctx, key, o, options...)
-				if a, ok := o.(*apiv1.AzVolumeAttachment); ok && err == nil {
-					return cached(a)
-				}
-				return err
-			}})
+			s.Client = interceptor.NewClient(api,
+				interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
+					options ...client.GetOption) error {
+					err := c.Get(ctx, key, o, options...)
+					if a, ok := o.(*apiv1.AzVolumeAttachment); ok && err == nil {
+						return cached(a)
+					}
+					return err
+				}})
 			if err := s.unpublish(t.Context(), handle, "a"); status.Code(err) != codes.Aborted {
 				t.Errorf("got %v, want Aborted until there is a proof that the node released the volume", err)
 			}
@@ -129,8 +165,9 @@ func TestUnpublishReadsTheAttachmentAtTheAPIServer(t *testing.T) {
 	}
 }
 
-// The attachment and the AzDriverNode were lost while Azure attached the disk: Azure listed the disk at no VM, and the driver recorded that as
-// the proof. If Azure listed the node's VM, or if the attachment was edited, there was never a proof.
+// The attachment and the AzDriverNode were lost while Azure attached the disk: Azure listed the
+// disk at no VM, and the driver recorded that as the proof. If Azure listed the node's VM, or if
+// the attachment was edited, there was never a proof.
 func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 	t.Parallel()
 	replica := func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
@@ -144,7 +181,11 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
+			v, handle := volumeOf(t, &apiv1.Ownership{
+				NodeName: "a",
+				Epoch:    2,
+				State:    apiv1.OwnershipHeld,
+			})
 			objects := []client.Object{v}
 			if there != nil {
 				objects = append(objects, there(v))
@@ -161,11 +202,19 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 			if err := unpublish(); status.Code(err) != codes.Aborted {
 				t.Fatalf("got %v, want Aborted until the attachment has a proof", err)
 			}
-			a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, "a")}}
+			a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns",
+				Name:      apiv1.AttachmentName(v.Name, "a"),
+			}}
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil {
 				t.Fatal(err)
 			}
-			if want := (apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: "a", Role: apiv1.RolePrimary, Epoch: 2}); a.Spec != want || len(a.Finalizers) != 1 {
+			if want := (apiv1.AzVolumeAttachmentSpec{
+				VolumeName: v.Name,
+				NodeName:   "a",
+				Role:       apiv1.RolePrimary,
+				Epoch:      2,
+			}); a.Spec != want || len(a.Finalizers) != 1 {
 				t.Errorf("got attachment %+v with finalizers %v, want %+v with the driver's", a.Spec, a.Finalizers, want)
 			}
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 2}
@@ -178,15 +227,17 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
 				t.Fatal(err)
 			}
-			if o, r := v.Status.Primary, v.Status.LastRelease; o.State != apiv1.OwnershipReleased || r == nil || r.Proof.Kind != apiv1.ProofDetached {
+			if o, r := v.Status.Primary, v.Status.LastRelease; o.State != apiv1.OwnershipReleased || r == nil ||
+				r.Proof.Kind != apiv1.ProofDetached {
 				t.Errorf("got ownership %+v and release %+v, want Released by the attachment's proof", o, r)
 			}
 		})
 	}
 }
 
-// The attachment is the only record of a multi-node volume at a node. It was lost while the node staged the volume, and the unpublish succeeded: an attachment that was
-// re-created later was never deleted.
+// The attachment is the only record of a multi-node volume at a node. It was lost while the node
+// staged the volume, and the unpublish succeeded: an attachment that was re-created later was never
+// deleted.
 func TestUnpublishOfAMultiNodeVolumeWithALostAttachmentWaitsForTheNode(t *testing.T) {
 	t.Parallel()
 	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/a"
@@ -214,7 +265,11 @@ func TestUnpublishOfAMultiNodeVolumeWithALostAttachmentWaitsForTheNode(t *testin
 				cloud.AddDisk(provisioner.Disk{ID: handle.String(), MaxShares: 2})
 				cloud.AddVM(provisioner.Instance{ID: vm})
 				if test.attached {
-					if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: vm, DiskID: handle.String(), Shared: true}); err != nil {
+					if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{
+						VMID:   vm,
+						DiskID: handle.String(),
+						Shared: true,
+					}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -225,7 +280,8 @@ func TestUnpublishOfAMultiNodeVolumeWithALostAttachmentWaitsForTheNode(t *testin
 				}
 				a := &apiv1.AzVolumeAttachment{}
 				err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(v.Name, "a")}, a)
-				if there := test.want == codes.Aborted; (err == nil) != there || there && (a.DeletionTimestamp == nil || a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != 1) {
+				if there := test.want == codes.Aborted; (err == nil) != there || there &&
+					(a.DeletionTimestamp == nil || a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != 1) {
 					t.Errorf("got attachment %+v, error %v; want a primary that is being deleted: %t", a, err, there)
 				}
 			})
@@ -248,11 +304,20 @@ func TestAPublishThatWaitsSaysWhatFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v, _ := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
+			v, _ := volumeOf(t, &apiv1.Ownership{
+				NodeName: "a",
+				Epoch:    2,
+				State:    apiv1.OwnershipHeld,
+			})
 			a := attachmentOf(v, "a", 2)
 			a.Status.State = test.state
 			if test.condition != "" {
-				a.Status.Conditions = []metav1.Condition{{Type: "Attached", Status: metav1.ConditionFalse, Reason: "Reason", Message: test.condition}}
+				a.Status.Conditions = []metav1.Condition{{
+					Type:    "Attached",
+					Status:  metav1.ConditionFalse,
+					Reason:  "Reason",
+					Message: test.condition,
+				}}
 			}
 			ended, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 			defer cancel()
@@ -264,18 +329,32 @@ func TestAPublishThatWaitsSaysWhatFor(t *testing.T) {
 	}
 }
 
-// The publish to the fenced node acquired the ownership and was killed before it deleted the attachment that is pre-empted. Its epoch is not raised:
-// with another epoch it would not say any more that only a reservation keeps the node from writing, and the reservation would end.
+// The publish to the fenced node acquired the ownership and was killed before it deleted the
+// attachment that is pre-empted. Its epoch is not raised: with another epoch it would not say any
+// more that only a reservation keeps the node from writing, and the reservation would end.
 func TestAnUnpublishDeletesTheAttachmentOfAPreemptedNodeAndKeepsItsProof(t *testing.T) {
 	t.Parallel()
-	for name, reported := range map[string]bool{"the node reports the volume of the former epoch": true, "the node has unmounted the volume": false} {
+	for name, reported := range map[string]bool{
+		"the node reports the volume of the former epoch": true,
+		"the node has unmounted the volume":               false,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 7, State: apiv1.OwnershipHeld})
+			v, handle := volumeOf(t, &apiv1.Ownership{
+				NodeName: "a",
+				Epoch:    7,
+				State:    apiv1.OwnershipHeld,
+			})
 			a := attachmentOf(v, "a", 5)
-			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentDetaching, Proof: &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5}}
+			a.Status = apiv1.AzVolumeAttachmentStatus{
+				State: apiv1.AttachmentDetaching,
+				Proof: &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5},
+			}
 			scanned := metav1.NewMicroTime(time.Unix(1, 0))
-			d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}}
+			d := &apiv1.AzDriverNode{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+				Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned},
+			}
 			if reported {
 				d.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: v.Name, Epoch: 5, Phase: apiv1.PhaseStaged}}
 			}
@@ -290,7 +369,8 @@ func TestAnUnpublishDeletesTheAttachmentOfAPreemptedNodeAndKeepsItsProof(t *test
 				t.Fatal(err)
 			}
 			if a.DeletionTimestamp == nil || !ownership.Preempted(a) || a.Spec.Epoch != 5 {
-				t.Errorf("got epoch %d, proof %+v, deleted %v; want it deleted, and otherwise unchanged", a.Spec.Epoch, a.Status.Proof, a.DeletionTimestamp)
+				t.Errorf("got epoch %d, proof %+v, deleted %v; want it deleted, and otherwise unchanged", a.Spec.Epoch,
+					a.Status.Proof, a.DeletionTimestamp)
 			}
 		})
 	}

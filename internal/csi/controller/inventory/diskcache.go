@@ -13,13 +13,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// disksAge is how long the disks of a resource group, as Azure listed them, are used: the attacher asks for all volumes every minute.
+// disksAge is how long the disks of a resource group, as Azure listed them, are used: the attacher
+// asks for all volumes every minute.
 const disksAge = 5 * time.Minute
 
 // mostLookedFor limits how many disks that are not in a list one call reads one by one.
 const mostLookedFor = 10
 
-// diskCache has the disks of resource groups, as Azure listed them. It saves calls of Azure. No write depends on it.
+// diskCache has the disks of resource groups, as Azure listed them. It saves calls of Azure. No
+// write depends on it.
 type diskCache struct {
 	disks provisioner.Disks
 	clock clock.PassiveClock
@@ -36,7 +38,11 @@ type diskGroup struct {
 }
 
 func newDiskCache(disks provisioner.Disks, c clock.PassiveClock) *diskCache {
-	return &diskCache{disks: disks, clock: c, groups: map[string]*diskGroup{}}
+	return &diskCache{
+		disks:  disks,
+		clock:  c,
+		groups: map[string]*diskGroup{},
+	}
 }
 
 // group returns the disks of a handle's resource group by their IDs in lower case.
@@ -45,8 +51,9 @@ func (c *diskCache) group(ctx context.Context, h volumehandle.Handle) (map[strin
 	return found, err
 }
 
-// gone says that a disk which existed at the time since does not exist at Azure: it is not in a list that was read later, and a read of the disk itself
-// does not find it. left is how many disks the call may still read in that way; gone decrements it.
+// gone says that a disk which existed at the time since does not exist at Azure: it is not in a
+// list that was read later, and a read of the disk itself does not find it. left is how many disks
+// the call may still read in that way; gone decrements it.
 func (c *diskCache) gone(ctx context.Context, h volumehandle.Handle, since time.Time, left *int) (bool, error) {
 	found, at, err := c.list(ctx, h)
 	if err != nil {
@@ -62,8 +69,8 @@ func (c *diskCache) gone(ctx context.Context, h volumehandle.Handle, since time.
 	return false, err
 }
 
-// list returns the disks of a handle's resource group, and when they were read. A group that does not exist has none.
-// Callers that come during a read wait for its result.
+// list returns the disks of a handle's resource group, and when they were read. A group that does
+// not exist has none. Callers that come during a read wait for its result.
 func (c *diskCache) list(ctx context.Context, h volumehandle.Handle) (map[string]provisioner.Disk, time.Time, error) {
 	scope := provisioner.Scope{SubscriptionID: strings.ToLower(h.SubscriptionID), ResourceGroup: strings.ToLower(h.ResourceGroup)}
 	g := c.entry(scope.SubscriptionID + "/" + scope.ResourceGroup)

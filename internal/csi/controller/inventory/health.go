@@ -35,7 +35,8 @@ const (
 const healthList = "volume health"
 
 // ControllerGetVolumeHealth reports the faults of a volume. It asks Azure whether the disk exists.
-func (s *Lister) ControllerGetVolumeHealth(ctx context.Context, request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
+func (s *Lister) ControllerGetVolumeHealth(ctx context.Context,
+	request *csi.ControllerGetVolumeHealthRequest) (*csi.ControllerGetVolumeHealthResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -44,7 +45,10 @@ func (s *Lister) ControllerGetVolumeHealth(ctx context.Context, request *csi.Con
 	if err != nil {
 		return nil, status.From(err)
 	}
-	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{VolumeId: request.GetVolumeId(), HealthStatuses: entries}}, nil
+	return &csi.ControllerGetVolumeHealthResponse{VolumeHealth: &csi.VolumeHealth{
+		VolumeId:       request.GetVolumeId(),
+		HealthStatuses: entries,
+	}}, nil
 }
 
 func (s *Lister) healthOf(ctx context.Context, handle volumehandle.Handle) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
@@ -70,7 +74,8 @@ func (s *Lister) healthOf(ctx context.Context, handle volumehandle.Handle) ([]*c
 }
 
 func diskMissing(handle volumehandle.Handle) *csi.VolumeHealth_VolumeHealthEntry {
-	return unhealthy(csi.VolumeHealthErrorType_DATA_LOSS, reasonDiskMissing, fmt.Sprintf("disk %s does not exist at Azure any more", handle))
+	return unhealthy(csi.VolumeHealthErrorType_DATA_LOSS, reasonDiskMissing,
+		fmt.Sprintf("disk %s does not exist at Azure any more", handle))
 }
 
 // diskGone says that the disk of a volume that was created is not at Azure any more.
@@ -89,9 +94,11 @@ func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) boo
 	return gone
 }
 
-// ControllerListVolumeHealth lists the volumes with a fault that the custom resources show, and those whose disk Azure does not have any more, by a
-// list of disks that is at most a few minutes old. If Azure does not answer, it lists the first kind only.
-func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
+// ControllerListVolumeHealth lists the volumes with a fault that the custom resources show, and
+// those whose disk Azure does not have any more, by a list of disks that is at most a few minutes
+// old. If Azure does not answer, it lists the first kind only.
+func (s *Lister) ControllerListVolumeHealth(ctx context.Context,
+	request *csi.ControllerListVolumeHealthRequest) (*csi.ControllerListVolumeHealthResponse, error) {
 	var all apiv1.AzVolumeList
 	if err := s.Client.List(ctx, &all, client.InNamespace(s.Namespace)); err != nil {
 		return nil, status.From(fmt.Errorf("list volumes: %w", err))
@@ -109,10 +116,17 @@ func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.Co
 			entries = append(entries, diskMissing(volumehandle.Of(all.Items[i].Spec.Disk)))
 		}
 		if len(entries) > 0 {
-			faulty = append(faulty, &csi.VolumeHealth{VolumeId: volumehandle.Of(all.Items[i].Spec.Disk).String(), HealthStatuses: entries})
+			faulty = append(faulty, &csi.VolumeHealth{
+				VolumeId:       volumehandle.Of(all.Items[i].Spec.Disk).String(),
+				HealthStatuses: entries,
+			})
 		}
 	}
-	page := pagetoken.Page{Of: healthList, StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries()}
+	page := pagetoken.Page{
+		Of:            healthList,
+		StartingToken: request.GetStartingToken(),
+		MaxEntries:    request.GetMaxEntries(),
+	}
 	entries, next, err := pagetoken.Cut(page, faulty, (*csi.VolumeHealth).GetVolumeId)
 	if err != nil {
 		return nil, status.From(err)
@@ -124,9 +138,11 @@ func (s *Lister) ControllerListVolumeHealth(ctx context.Context, request *csi.Co
 func (s *Lister) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
 	if v.Status.State == apiv1.VolumeCreationFailed {
-		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, disk.ReasonCreationFailed, messageOf(v.Status.Error)))
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, disk.ReasonCreationFailed,
+			messageOf(v.Status.Error)))
 	}
-	if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil && c.Reason == placement.ReasonReplicasMissing {
+	if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil &&
+		c.Reason == placement.ReasonReplicasMissing {
 		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, c.Reason, c.Message))
 	}
 	// If one of several nodes has no access, the others still have it.
@@ -179,5 +195,9 @@ func messageOf(e *apiv1.Error) string {
 }
 
 func unhealthy(kind csi.VolumeHealthErrorType, reason, message string) *csi.VolumeHealth_VolumeHealthEntry {
-	return &csi.VolumeHealth_VolumeHealthEntry{Status: kind, Reason: reason, Message: message}
+	return &csi.VolumeHealth_VolumeHealthEntry{
+		Status:  kind,
+		Reason:  reason,
+		Message: message,
+	}
 }

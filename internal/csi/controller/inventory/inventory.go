@@ -1,5 +1,6 @@
-// Package inventory answers the calls of the CSI controller server about the volumes that exist: it lists them, says where they are published
-// and how they can be used, and reports their health. It changes nothing.
+// Package inventory answers the calls of the CSI controller server about the volumes that exist: it
+// lists them, says where they are published and how they can be used, and reports their health. It
+// changes nothing.
 package inventory
 
 import (
@@ -44,9 +45,11 @@ func New(options Options) *Lister {
 	return &Lister{Options: options, cached: newDiskCache(options.Disks, options.Clock)}
 }
 
-// ControllerGetVolume returns one volume, from the API server, and asks Azure whether its disk exists. The health of a volume
-// is reported by ControllerGetVolumeHealth. A volume without an AzVolume and a disk is NotFound.
-func (s *Lister) ControllerGetVolume(ctx context.Context, request *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
+// ControllerGetVolume returns one volume, from the API server, and asks Azure whether its disk
+// exists. The health of a volume is reported by ControllerGetVolumeHealth. A volume without an
+// AzVolume and a disk is NotFound.
+func (s *Lister) ControllerGetVolume(ctx context.Context,
+	request *csi.ControllerGetVolumeRequest) (*csi.ControllerGetVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if err != nil {
 		return nil, err
@@ -86,11 +89,13 @@ func (s *Lister) getVolume(ctx context.Context, id string, handle volumehandle.H
 	if err != nil {
 		return nil, err
 	}
-	return look.render(id, v.Status.SizeBytes, s.Topology.Accessible(v.Spec.Disk), ownership.PublishedTo(v, attachments, s.reachable(ctx))), nil
+	return look.render(id, v.Status.SizeBytes, s.Topology.Accessible(v.Spec.Disk),
+		ownership.PublishedTo(v, attachments, s.reachable(ctx))), nil
 }
 
 // ValidateVolumeCapabilities says whether a volume can be used as asked. It changes nothing.
-func (s *Lister) ValidateVolumeCapabilities(ctx context.Context, request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
+func (s *Lister) ValidateVolumeCapabilities(ctx context.Context,
+	request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	switch {
 	case request.GetVolumeId() != "" && len(request.GetVolumeCapabilities()) == 0:
@@ -116,11 +121,14 @@ func (s *Lister) ValidateVolumeCapabilities(ctx context.Context, request *csi.Va
 		return &csi.ValidateVolumeCapabilitiesResponse{Message: fault}, nil
 	}
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
-		VolumeContext: request.GetVolumeContext(), VolumeCapabilities: request.GetVolumeCapabilities(), Parameters: request.GetParameters(),
+		VolumeContext:      request.GetVolumeContext(),
+		VolumeCapabilities: request.GetVolumeCapabilities(),
+		Parameters:         request.GetParameters(),
 	}}, nil
 }
 
-// existing returns the shares and the access pattern of a volume; the pattern is "" for a disk that has not been adopted.
+// existing returns the shares and the access pattern of a volume; the pattern is "" for a disk that
+// has not been adopted.
 func (s *Lister) existing(ctx context.Context, handle volumehandle.Handle) (int32, apiv1.AccessPattern, error) {
 	v, err := s.Volume(ctx, handle)
 	if err != nil {

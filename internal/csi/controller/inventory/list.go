@@ -24,9 +24,10 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch
 
-// ListVolumes lists the driver's volumes: its AzVolumes, and the disks of PersistentVolumes that it has not adopted yet. It reads the cache, and, while there are disks
-// that are not adopted, one list of disks from Azure per resource group every few minutes. A volume has the ID that its PersistentVolume has, to the letter, because
-// the attacher looks it up by that.
+// ListVolumes lists the driver's volumes: its AzVolumes, and the disks of PersistentVolumes that it
+// has not adopted yet. It reads the cache, and, while there are disks that are not adopted, one
+// list of disks from Azure per resource group every few minutes. A volume has the ID that its
+// PersistentVolume has, to the letter, because the attacher looks it up by that.
 func (s *Lister) ListVolumes(ctx context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -35,7 +36,9 @@ func (s *Lister) ListVolumes(ctx context.Context, request *csi.ListVolumesReques
 		return nil, status.From(err)
 	}
 	page, next, err := pagetoken.Cut(pagetoken.Page{
-		Of: "volumes", StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries(),
+		Of:            "volumes",
+		StartingToken: request.GetStartingToken(),
+		MaxEntries:    request.GetMaxEntries(),
 	}, all, func(l listed) string { return l.id })
 	if err != nil {
 		return nil, status.From(err)
@@ -99,14 +102,18 @@ func (s *Lister) inventory(ctx context.Context) ([]listed, error) {
 			id = volumehandle.Of(v.Spec.Disk).String() // a pod that names the disk itself was published with this ID
 		}
 		if id != "" && !listedNames[name] && !ids[id] {
-			all = append(all, listed{id: id, handle: volumehandle.Of(v.Spec.Disk), volume: v})
+			all = append(all, listed{
+				id:     id,
+				handle: volumehandle.Of(v.Spec.Disk),
+				volume: v,
+			})
 		}
 	}
 	return all, nil
 }
 
-// handleOfPV returns the volume handle of a PersistentVolume of the driver, "" for another's. Those of the in-tree plug-in are
-// translated to the driver of the usual name, by Kubernetes.
+// handleOfPV returns the volume handle of a PersistentVolume of the driver, "" for another's. Those
+// of the in-tree plug-in are translated to the driver of the usual name, by Kubernetes.
 func (s *Lister) handleOfPV(pv *corev1.PersistentVolume) string {
 	switch {
 	case pv.Spec.CSI != nil && strings.EqualFold(pv.Spec.CSI.Driver, s.DriverName):
@@ -169,35 +176,47 @@ func (l *look) entry(ctx context.Context, v listed) (*csi.ListVolumesResponse_En
 	if err != nil {
 		return nil, err
 	}
-	return l.render(v.id, v.volume.Status.SizeBytes, l.Topology.Accessible(v.volume.Spec.Disk), ownership.PublishedTo(v.volume, attachments, l.reachable(ctx))), nil
+	return l.render(v.id, v.volume.Status.SizeBytes, l.Topology.Accessible(v.volume.Spec.Disk),
+		ownership.PublishedTo(v.volume, attachments, l.reachable(ctx))), nil
 }
 
 // notAdopted is the entry of a disk without an AzVolume: Azure says where it is attached.
 func (l *look) notAdopted(ctx context.Context, v listed) (*csi.ListVolumesResponse_Entry, error) {
 	disks, err := l.cached.group(ctx, v.handle)
 	if errors.Is(err, provisioner.Unauthorized) {
-		logr.FromContextOrDiscard(ctx).Error(err, "cannot list the disks of a resource group", "resourceGroup", v.handle.ResourceGroup)
+		logr.FromContextOrDiscard(ctx).Error(err, "cannot list the disks of a resource group", "resourceGroup",
+			v.handle.ResourceGroup)
 		return l.render(v.id, 0, nil, nil), nil
 	}
 	if err != nil {
-		// After an entry without its nodes the attacher would publish every volume of the V1 driver again.
+		// After an entry without its nodes the attacher would publish every volume of the V1 driver
+		// again.
 		return nil, fmt.Errorf("list disks: %w", err)
 	}
 	return l.entryOfDisk(v.id, disks[strings.ToLower(v.handle.String())]), nil
 }
 
-// entryOfDisk is the entry of a disk that has not been adopted; that of a disk that does not exist has the ID only.
+// entryOfDisk is the entry of a disk that has not been adopted; that of a disk that does not exist
+// has the ID only.
 func (l *look) entryOfDisk(id string, disk provisioner.Disk) *csi.ListVolumesResponse_Entry {
 	if disk.ID == "" {
 		return l.render(id, 0, nil, nil)
 	}
-	accessible := l.Topology.Accessible(apiv1.DiskParameters{Location: disk.Location, Zone: disk.Zone, DiskSettings: apiv1.DiskSettings{SKUName: disk.SKUName}})
+	accessible := l.Topology.Accessible(apiv1.DiskParameters{
+		Location:     disk.Location,
+		Zone:         disk.Zone,
+		DiskSettings: apiv1.DiskSettings{SKUName: disk.SKUName},
+	})
 	return l.render(id, disk.SizeBytes, accessible, l.attachedTo(disk))
 }
 
 func (l *look) render(id string, size int64, accessible []*csi.Topology, nodes []string) *csi.ListVolumesResponse_Entry {
 	return &csi.ListVolumesResponse_Entry{
-		Volume: &csi.Volume{VolumeId: id, CapacityBytes: size, AccessibleTopology: accessible},
+		Volume: &csi.Volume{
+			VolumeId:           id,
+			CapacityBytes:      size,
+			AccessibleTopology: accessible,
+		},
 		Status: &csi.ListVolumesResponse_VolumeStatus{PublishedNodeIds: nodes},
 	}
 }

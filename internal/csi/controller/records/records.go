@@ -1,7 +1,8 @@
-// Package records reads the custom resources for the CSI controller server, and waits for their changes.
+// Package records reads the custom resources for the CSI controller server, and waits for their
+// changes.
 //
-// A call reads the objects from which it decides from the API server and not from the cache, and writes them with optimistic locking only. The
-// cache and its events serve to wait without polling.
+// A call reads the objects from which it decides from the API server and not from the cache, and
+// writes them with optimistic locking only. The cache and its events serve to wait without polling.
 package records
 
 import (
@@ -24,8 +25,8 @@ const attachmentVolume = "spec.volumeName"
 
 // Records are the custom resources of one namespace.
 type Records struct {
-	// Client reads from the cache, which must have the index spec.volumeName of AzVolumeAttachments, and
-	// writes; Reader reads from the API server.
+	// Client reads from the cache, which must have the index spec.volumeName of
+	// AzVolumeAttachments, and writes; Reader reads from the API server.
 	Client client.Client
 	Reader client.Reader
 	// Watch reports changes in the cache.
@@ -38,15 +39,17 @@ func (r *Records) Key(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: r.Namespace, Name: name}
 }
 
-// Volume reads an AzVolume from the API server. It returns nil if there is none, and
-// a FailedPrecondition if the AzVolume of that name, which a user may have created, is of another disk.
+// Volume reads an AzVolume from the API server. It returns nil if there is none, and a
+// FailedPrecondition if the AzVolume of that name, which a user may have created, is of another
+// disk.
 func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv1.AzVolume, error) {
 	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Reader, r.Key(handle.VolumeName()))
 	if err != nil || v == nil {
 		return nil, err
 	}
 	if !volumehandle.Of(v.Spec.Disk).Same(handle) {
-		return nil, grpcstatus.Errorf(codes.FailedPrecondition, "read the AzVolume of disk %s: AzVolume %s has its name and is of disk %s; if it was created manually, delete it",
+		return nil, grpcstatus.Errorf(codes.FailedPrecondition,
+			"read the AzVolume of disk %s: AzVolume %s has its name and is of disk %s; if it was created manually, delete it",
 			handle, v.Name, volumehandle.Of(v.Spec.Disk))
 	}
 	return v, nil
@@ -60,7 +63,8 @@ func (r *Records) Attachment(ctx context.Context, reader client.Reader, volume, 
 // Attachments returns the attachments of a volume.
 func (r *Records) Attachments(ctx context.Context, reader client.Reader, volume string) ([]*apiv1.AzVolumeAttachment, error) {
 	var list apiv1.AzVolumeAttachmentList
-	if err := reader.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{attachmentVolume: volume}); err != nil {
+	if err := reader.List(ctx, &list, client.InNamespace(r.Namespace),
+		client.MatchingFields{attachmentVolume: volume}); err != nil {
 		return nil, fmt.Errorf("list attachments: %w", err)
 	}
 	return kubeapi.Pointers(list.Items), nil
@@ -82,8 +86,8 @@ func Changed(err error) bool {
 	return errors.Is(err, ErrChanged) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 }
 
-// Retry calls try, which reads objects and writes one of them, until its error is not that the object has changed. what names the object in the
-// error after the last try, which is Aborted.
+// Retry calls try, which reads objects and writes one of them, until its error is not that the
+// object has changed. what names the object in the error after the last try, which is Aborted.
 func Retry(what string, try func() error) error {
 	err := kubeapi.Retry(Changed, try)
 	if Changed(err) {

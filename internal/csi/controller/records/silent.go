@@ -14,13 +14,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// silentNodes knows from the cache which nodes do not say which volumes they use: those without an AzDriverNode, or with one whose node plug-in has not scanned the
-// node's mounts. It saves a list of all nodes.
+// silentNodes knows from the cache which nodes do not say which volumes they use: those without an
+// AzDriverNode, or with one whose node plug-in has not scanned the node's mounts. It saves a list
+// of all nodes.
 type silentNodes struct {
 	synced []func() bool
 
 	mu sync.Mutex
-	// nodes says of each node whether its report speaks, and silent has the nodes whose report does not.
+	// nodes says of each node whether its report speaks, and silent has the nodes whose report does
+	// not.
 	nodes  map[string]facts
 	silent map[string]struct{}
 }
@@ -75,7 +77,9 @@ func (s *silentNodes) handler(note func(f *facts, o client.Object, exists bool))
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) { change(o, true) }, UpdateFunc: func(_, o any) { change(o, true) }, DeleteFunc: func(o any) { change(o, false) },
+		AddFunc:    func(o any) { change(o, true) },
+		UpdateFunc: func(_, o any) { change(o, true) },
+		DeleteFunc: func(o any) { change(o, false) },
 	}
 }
 

@@ -60,7 +60,8 @@ func (w *Watch) Register(ctx context.Context, informers cache.Informers) error {
 	return err
 }
 
-// AnySilent says whether there may be a node whose report does not say which volumes it uses, from the cache.
+// AnySilent says whether there may be a node whose report does not say which volumes it uses, from
+// the cache.
 func (w *Watch) AnySilent() bool { return w.silent.any() }
 
 func (w *Watch) handler(kind string) toolscache.ResourceEventHandler {
@@ -72,7 +73,11 @@ func (w *Watch) handler(kind string) toolscache.ResourceEventHandler {
 			w.wake(Object{kind, o.GetName()})
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{AddFunc: wake, UpdateFunc: func(_, after any) { wake(after) }, DeleteFunc: wake}
+	return toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    wake,
+		UpdateFunc: func(_, after any) { wake(after) },
+		DeleteFunc: wake,
+	}
 }
 
 func (w *Watch) wake(key Object) {

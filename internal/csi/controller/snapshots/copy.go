@@ -15,7 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// A snapshot in another region than its disk takes three steps, and each may take hours. What exists decides which one is next:
+// A snapshot in another region than its disk takes three steps, and each may take hours. What
+// exists decides which one is next:
 //
 //	nothing                     ─▶ take the local snapshot "local_<name>" in the disk's region
 //	local, being filled         ─▶ not ready
@@ -39,7 +40,8 @@ func (w wantedSnapshot) sourceDisk() string {
 	return w.source.SubscriptionID + "/" + w.source.ResourceGroup + "/" + w.source.DiskName
 }
 
-// madeCopy says whether a snapshot was copied from one of the wanted source. The V1 driver leaves no tag, but the source has the name of the local snapshot.
+// madeCopy says whether a snapshot was copied from one of the wanted source. The V1 driver leaves
+// no tag, but the source has the name of the local snapshot.
 func (w wantedSnapshot) madeCopy(found provisioner.Snapshot) bool {
 	if of := found.Tags[tagSourceDisk]; of != "" {
 		return strings.EqualFold(of, w.sourceDisk())
@@ -66,12 +68,15 @@ func (s *Snapshotter) copyToRegion(ctx context.Context, w wantedSnapshot, locati
 	case found.ID == "":
 		return s.beginCopy(ctx, w, location)
 	case !w.madeCopy(found):
-		return found, grpcstatus.Errorf(codes.AlreadyExists, "snapshot %s exists and is not a copy of a snapshot of disk %s", w.target, w.source)
+		return found, grpcstatus.Errorf(codes.AlreadyExists, "snapshot %s exists and is not a copy of a snapshot of disk %s",
+			w.target, w.source)
 	case found.CopyFailure != "":
 		if err := s.removeSnapshot(ctx, w.target.String()); err != nil {
 			return found, err
 		}
-		return found, provisioner.Errorf(provisioner.Unavailable, "the copy of snapshot %s to %s has failed, and the next call starts it again: %s", w.target.Name, found.Location, found.CopyFailure)
+		return found, provisioner.Errorf(provisioner.Unavailable,
+			"the copy of snapshot %s to %s has failed, and the next call starts it again: %s", w.target.Name, found.Location,
+			found.CopyFailure)
 	case !found.Cut:
 		// Its creation is in progress, or has failed and is repeated.
 		if found, err = s.ensureSnapshot(ctx, w.copySpec(found.SourceID, cutAt(found))); err != nil {
@@ -89,13 +94,15 @@ func (s *Snapshotter) beginCopy(ctx context.Context, w wantedSnapshot, location 
 		return local, err
 	}
 	if !isLocalOf(local, w.target) {
-		return local, grpcstatus.Errorf(codes.AlreadyExists, "snapshot %s exists and was not taken for a copy to %s", spec.ID, w.parameters.Location)
+		return local, grpcstatus.Errorf(codes.AlreadyExists, "snapshot %s exists and was not taken for a copy to %s", spec.ID,
+			w.parameters.Location)
 	}
 	if !local.Ready || local.CompletionPercent < 100 {
 		local.Ready = false
 		return local, nil
 	}
-	logr.FromContextOrDiscard(ctx).Info("copying a snapshot to another region", "snapshot", w.target.Name, "from", location, "to", w.parameters.Location)
+	logr.FromContextOrDiscard(ctx).Info("copying a snapshot to another region", "snapshot", w.target.Name, "from", location, "to",
+		w.parameters.Location)
 	begun, err := s.ensureSnapshot(ctx, w.copySpec(spec.ID, local.Created))
 	if err != nil {
 		return begun, err
@@ -109,7 +116,8 @@ func (w wantedSnapshot) copySpec(localID string, cut time.Time) provisioner.Snap
 	return spec
 }
 
-// dropIfCopied deletes the local snapshot if its copy is complete. An error keeps the snapshot from being reported as ready, so that the caller calls again.
+// dropIfCopied deletes the local snapshot if its copy is complete. An error keeps the snapshot from
+// being reported as ready, so that the caller calls again.
 func (s *Snapshotter) dropIfCopied(ctx context.Context, w wantedSnapshot, copied provisioner.Snapshot) error {
 	if !copied.Ready {
 		return nil
@@ -117,7 +125,8 @@ func (s *Snapshotter) dropIfCopied(ctx context.Context, w wantedSnapshot, copied
 	return s.dropLocal(ctx, w.target)
 }
 
-// dropLocal deletes the snapshot that was taken to be copied to target, if there is one. It does not touch another snapshot of that name.
+// dropLocal deletes the snapshot that was taken to be copied to target, if there is one. It does
+// not touch another snapshot of that name.
 func (s *Snapshotter) dropLocal(ctx context.Context, target volumehandle.Snapshot) error {
 	local := localOf(target).String()
 	found, err := s.read(ctx, local)

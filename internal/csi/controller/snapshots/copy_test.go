@@ -36,7 +36,8 @@ func TestCopyToAnotherRegionGoesOnAfterARestartAtEachStep(t *testing.T) {
 		t.Fatalf("while it is copied: %s; there is %s", again, names(p))
 	}
 	spec, _ := p.Cloud.SnapshotSpec(controlplane.SnapshotID("snap"))
-	if spec.Location != "westus2" || spec.SourceID != controlplane.SnapshotID("local_snap") || !spec.Incremental || spec.Tags["a"] != "b" {
+	if spec.Location != "westus2" || spec.SourceID != controlplane.SnapshotID("local_snap") || !spec.Incremental ||
+		spec.Tags["a"] != "b" {
 		t.Errorf("the copy was made with %+v", spec)
 	}
 	restart()
@@ -50,13 +51,15 @@ func TestCopyToAnotherRegionGoesOnAfterARestartAtEachStep(t *testing.T) {
 		if !last.GetReadyToUse() || names(p) != "snap" {
 			t.Fatalf("when it is complete: %s; there is %s", last, names(p))
 		}
-		if !last.GetCreationTime().AsTime().Equal(first.GetCreationTime().AsTime()) || last.GetSourceVolumeId() != disk || last.GetSizeBytes() != 10<<30 {
+		if !last.GetCreationTime().AsTime().Equal(first.GetCreationTime().AsTime()) || last.GetSourceVolumeId() != disk ||
+			last.GetSizeBytes() != 10<<30 {
 			t.Errorf("the answers differ:\n%s\n%s", first, last)
 		}
 	}
 }
 
-// A process that is killed at any call of Azure's, before or after it had an effect, leaves only what the next call finds.
+// A process that is killed at any call of Azure's, before or after it had an effect, leaves only
+// what the next call finds.
 func TestCopyToAnotherRegionLosesNothingWhereverItIsCutOff(t *testing.T) {
 	gone := provisioner.Errorf(provisioner.Unavailable, "killed")
 	for _, method := range []fake.Method{fake.SnapshotsCreate, fake.SnapshotsGet, fake.SnapshotsDelete} {
@@ -66,7 +69,10 @@ func TestCopyToAnotherRegionLosesNothingWhereverItIsCutOff(t *testing.T) {
 				"in its operation": {Method: method, ID: id, Times: 1, OperationErr: gone},
 			} {
 				t.Run(fmt.Sprintf("%s %s of %s", name, method, id[len(controlplane.SnapshotID("")):]), func(t *testing.T) {
-					p := controlplane.New(t, controlplane.Options{Quiet: true, Latency: fake.Latency{BackgroundCopy: time.Millisecond}})
+					p := controlplane.New(t, controlplane.Options{
+						Quiet:   true,
+						Latency: fake.Latency{BackgroundCopy: time.Millisecond},
+					})
 					disk := p.AddDisk("disk", nil)
 					p.Cloud.Inject(fault)
 					p.Eventually("the copy", func() string {

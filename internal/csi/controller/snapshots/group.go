@@ -26,13 +26,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Azure cuts one disk at a time, so the snapshots of a group are of one moment only if nothing writes to its volumes from the first cut to the
-// last. The ownership proves that: no node holds it before the first cut, and none after the last, and no epoch has grown, which
-// it does whenever a node acquires ownership. Volumes that are in use are therefore refused, as CSI requires of a driver that cannot promise the order
-// of writes; a group of one volume needs no proof.
+// Azure cuts one disk at a time, so the snapshots of a group are of one moment only if nothing
+// writes to its volumes from the first cut to the last. The ownership proves that: no node holds it
+// before the first cut, and none after the last, and no epoch has grown, which it does whenever a
+// node acquires ownership. Volumes that are in use are therefore refused, as CSI requires of a
+// driver that cannot promise the order of writes; a group of one volume needs no proof.
 //
-// After the proof the driver takes the seal: one more snapshot, of the first disk, whose ID is the group's. Members without a seal are from a call that
-// was interrupted; the next call uses those of the current epochs and takes the others again.
+// After the proof the driver takes the seal: one more snapshot, of the first disk, whose ID is the
+// group's. Members without a seal are from a call that was interrupted; the next call uses those of
+// the current epochs and takes the others again.
 
 // Tags of a group's snapshots.
 const (
@@ -45,7 +47,8 @@ const (
 )
 
 // GroupControllerGetCapabilities says that groups of snapshots can be taken.
-func (s *Snapshotter) GroupControllerGetCapabilities(context.Context, *csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
+func (s *Snapshotter) GroupControllerGetCapabilities(context.Context,
+	*csi.GroupControllerGetCapabilitiesRequest) (*csi.GroupControllerGetCapabilitiesResponse, error) {
 	return &csi.GroupControllerGetCapabilitiesResponse{Capabilities: []*csi.GroupControllerServiceCapability{{
 		Type: &csi.GroupControllerServiceCapability_Rpc{Rpc: &csi.GroupControllerServiceCapability_RPC{
 			Type: csi.GroupControllerServiceCapability_RPC_CREATE_DELETE_GET_VOLUME_GROUP_SNAPSHOT,
@@ -61,8 +64,10 @@ type group struct {
 	sources string
 }
 
-// CreateVolumeGroupSnapshot takes snapshots of volumes that are not in use, which makes them of one moment.
-func (s *Snapshotter) CreateVolumeGroupSnapshot(ctx context.Context, request *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
+// CreateVolumeGroupSnapshot takes snapshots of volumes that are not in use, which makes them of one
+// moment.
+func (s *Snapshotter) CreateVolumeGroupSnapshot(ctx context.Context,
+	request *csi.CreateVolumeGroupSnapshotRequest) (*csi.CreateVolumeGroupSnapshotResponse, error) {
 	g, err := s.wantedGroup(ctx, request)
 	if g.seal.Name == "" {
 		return nil, status.From(err) // no call can have created anything for it
@@ -94,7 +99,11 @@ func (s *Snapshotter) wantedGroup(ctx context.Context, request *csi.CreateVolume
 	var sources []string
 	var refused error
 	for _, id := range request.GetSourceVolumeIds() {
-		w, err := s.wantedSnapshot(ctx, &csi.CreateSnapshotRequest{Name: request.GetName(), SourceVolumeId: id, Parameters: request.GetParameters()})
+		w, err := s.wantedSnapshot(ctx, &csi.CreateSnapshotRequest{
+			Name:           request.GetName(),
+			SourceVolumeId: id,
+			Parameters:     request.GetParameters(),
+		})
 		if w.target.Name == "" {
 			return g, err
 		}
@@ -132,7 +141,8 @@ func (s *Snapshotter) takeGroup(ctx context.Context, g group) (*csi.VolumeGroupS
 	case err != nil:
 		return nil, err
 	case seal.ID != "" && seal.Tags[tagSealOf] != g.sources:
-		return nil, grpcstatus.Errorf(codes.AlreadyExists, "take the group snapshot: snapshot %s exists, and is not of a group of these volumes", g.seal)
+		return nil, grpcstatus.Errorf(codes.AlreadyExists,
+			"take the group snapshot: snapshot %s exists, and is not of a group of these volumes", g.seal)
 	case seal.ID != "":
 		return s.sealedGroup(ctx, g, seal)
 	}
@@ -150,7 +160,8 @@ func (s *Snapshotter) takeGroup(ctx context.Context, g group) (*csi.VolumeGroupS
 		return nil, s.undo(ctx, g, err)
 	}
 	if !slices.Equal(epochs, after) {
-		return nil, s.undo(ctx, g, grpcstatus.Error(codes.Aborted, "take the group snapshot: a node used a volume of the group while the snapshots were taken"))
+		return nil, s.undo(ctx, g, grpcstatus.Error(codes.Aborted,
+			"take the group snapshot: a node used a volume of the group while the snapshots were taken"))
 	}
 	spec := g.members[0].spec(g.seal, g.members[0].source.String(), "")
 	disk, err := s.Disks.Get(ctx, spec.SourceID)
@@ -164,7 +175,8 @@ func (s *Snapshotter) takeGroup(ctx context.Context, g group) (*csi.VolumeGroupS
 	return s.sealedGroup(ctx, g, seal)
 }
 
-// epochsAtRest returns the epochs of the group's volumes, and an error if one is in use. A group of one volume may be in use.
+// epochsAtRest returns the epochs of the group's volumes, and an error if one is in use. A group of
+// one volume may be in use.
 func (s *Snapshotter) epochsAtRest(ctx context.Context, g group) ([]int64, error) {
 	epochs := make([]int64, len(g.members))
 	if len(g.members) == 1 {
@@ -176,9 +188,11 @@ func (s *Snapshotter) epochsAtRest(ctx context.Context, g group) ([]int64, error
 		case err != nil:
 			return nil, err
 		case v == nil:
-			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "volume %s has no AzVolume, so that the driver does not know whether a node writes to it; publish it once with this driver", w.source)
+			return nil, grpcstatus.Errorf(codes.FailedPrecondition,
+				"volume %s has no AzVolume, so that the driver does not know whether a node writes to it; publish it once with this driver", w.source)
 		case v.Spec.Access == apiv1.AccessMultiNode:
-			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "volume %s is a multi-node volume: Azure cannot take snapshots of it and of others at one moment; take its snapshot alone", v.Name)
+			return nil, grpcstatus.Errorf(codes.FailedPrecondition,
+				"volume %s is a multi-node volume: Azure cannot take snapshots of it and of others at one moment; take its snapshot alone", v.Name)
 		case v.Status.Primary != nil && v.Status.Primary.State != apiv1.OwnershipReleased:
 			return nil, grpcstatus.Errorf(codes.FailedPrecondition,
 				"volume %s is in use on node %s: Azure cannot take snapshots of several disks at one moment, so no node may use the volumes of a group; stop the pods that use it", v.Name, v.Status.Primary.NodeName)
@@ -188,7 +202,8 @@ func (s *Snapshotter) epochsAtRest(ctx context.Context, g group) ([]int64, error
 	return epochs, nil
 }
 
-// takeMember takes the snapshot of one volume under an epoch, unless it exists. One of an earlier epoch is from an attempt that failed.
+// takeMember takes the snapshot of one volume under an epoch, unless it exists. One of an earlier
+// epoch is from an attempt that failed.
 func (s *Snapshotter) takeMember(ctx context.Context, g group, w wantedSnapshot, epoch int64) error {
 	disk, err := s.Disks.Get(ctx, w.source.String())
 	if errors.Is(err, provisioner.NotFound) {
@@ -224,7 +239,8 @@ func (s *Snapshotter) takeMember(ctx context.Context, g group, w wantedSnapshot,
 // undoTimeout limits the removal of the members of a group that failed.
 const undoTimeout = 30 * time.Second
 
-// undo removes the members of a group without a seal and returns the failure. If the same call may still succeed, they stay for it.
+// undo removes the members of a group without a seal and returns the failure. If the same call may
+// still succeed, they stay for it.
 func (s *Snapshotter) undo(ctx context.Context, g group, failure error) error {
 	retried := []provisioner.Kind{provisioner.Conflict, provisioner.RateLimited, provisioner.Unavailable}
 	if ctx.Err() != nil || slices.Contains(retried, provisioner.KindOf(failure)) {
@@ -246,14 +262,19 @@ func (s *Snapshotter) undo(ctx context.Context, g group, failure error) error {
 
 // sealedGroup reads the members of a group that is complete.
 func (s *Snapshotter) sealedGroup(ctx context.Context, g group, seal provisioner.Snapshot) (*csi.VolumeGroupSnapshot, error) {
-	response := &csi.VolumeGroupSnapshot{GroupSnapshotId: g.seal.String(), CreationTime: timestamppb.New(seal.Created), ReadyToUse: true}
+	response := &csi.VolumeGroupSnapshot{
+		GroupSnapshotId: g.seal.String(),
+		CreationTime:    timestamppb.New(seal.Created),
+		ReadyToUse:      true,
+	}
 	for _, w := range g.members {
 		found, err := s.read(ctx, w.target.String())
 		if err != nil {
 			return nil, err
 		}
 		if found.ID == "" {
-			return nil, grpcstatus.Errorf(codes.FailedPrecondition, "read the group snapshot: its snapshot %s was deleted: delete the group", w.target)
+			return nil, grpcstatus.Errorf(codes.FailedPrecondition,
+				"read the group snapshot: its snapshot %s was deleted: delete the group", w.target)
 		}
 		response.Snapshots = append(response.Snapshots, describeSnapshot(found, w.target.String(), w.sourceID))
 		response.ReadyToUse = response.ReadyToUse && found.Ready
@@ -262,7 +283,8 @@ func (s *Snapshotter) sealedGroup(ctx context.Context, g group, seal provisioner
 }
 
 // GetVolumeGroupSnapshot reads a group that is complete.
-func (s *Snapshotter) GetVolumeGroupSnapshot(ctx context.Context, request *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
+func (s *Snapshotter) GetVolumeGroupSnapshot(ctx context.Context,
+	request *csi.GetVolumeGroupSnapshotRequest) (*csi.GetVolumeGroupSnapshotResponse, error) {
 	if request.GetGroupSnapshotId() == "" {
 		return nil, call.InvalidArgument("group snapshot ID: missing")
 	}
@@ -283,7 +305,11 @@ func (s *Snapshotter) GetVolumeGroupSnapshot(ctx context.Context, request *csi.G
 	if err != nil {
 		return nil, status.From(err)
 	}
-	response := &csi.VolumeGroupSnapshot{GroupSnapshotId: request.GetGroupSnapshotId(), CreationTime: timestamppb.New(seal.Created), ReadyToUse: true}
+	response := &csi.VolumeGroupSnapshot{
+		GroupSnapshotId: request.GetGroupSnapshotId(),
+		CreationTime:    timestamppb.New(seal.Created),
+		ReadyToUse:      true,
+	}
 	for _, found := range members {
 		response.Snapshots = append(response.Snapshots, describeSnapshot(found, found.ID, sourceOf(found)))
 		response.ReadyToUse = response.ReadyToUse && found.Ready
@@ -291,9 +317,13 @@ func (s *Snapshotter) GetVolumeGroupSnapshot(ctx context.Context, request *csi.G
 	return &csi.GetVolumeGroupSnapshotResponse{GroupSnapshot: response}, nil
 }
 
-// membersOf returns the snapshots of a group in the order of their IDs. If the caller names them, it must name all.
+// membersOf returns the snapshots of a group in the order of their IDs. If the caller names them,
+// it must name all.
 func (s *Snapshotter) membersOf(ctx context.Context, handle volumehandle.Snapshot, ids []string) ([]provisioner.Snapshot, error) {
-	all, err := s.Snapshots.List(ctx, provisioner.Scope{SubscriptionID: handle.SubscriptionID, ResourceGroup: handle.ResourceGroup})
+	all, err := s.Snapshots.List(ctx, provisioner.Scope{
+		SubscriptionID: handle.SubscriptionID,
+		ResourceGroup:  handle.ResourceGroup,
+	})
 	if err != nil && !errors.Is(err, provisioner.NotFound) {
 		return nil, fmt.Errorf("list snapshots: %w", err)
 	}
@@ -309,7 +339,10 @@ func (s *Snapshotter) membersOf(ctx context.Context, handle volumehandle.Snapsho
 			return nil, fmt.Errorf("read snapshot: %w", err)
 		}
 	}
-	members := slices.DeleteFunc(all, func(f provisioner.Snapshot) bool { return !strings.EqualFold(f.Tags[tagGroup], handle.String()) })
+	members := slices.DeleteFunc(all, func(f provisioner.Snapshot) bool {
+		return !strings.EqualFold(f.Tags[tagGroup],
+			handle.String())
+	})
 	for _, found := range members {
 		if len(ids) > 0 && !slices.ContainsFunc(ids, func(id string) bool { return strings.EqualFold(id, found.ID) }) {
 			return nil, call.InvalidArgument("snapshot IDs: %s is in the group and not in the request", found.ID)
@@ -319,8 +352,10 @@ func (s *Snapshotter) membersOf(ctx context.Context, handle volumehandle.Snapsho
 	return members, nil
 }
 
-// DeleteVolumeGroupSnapshot deletes the seal first, so that a group without all its members does not count as a group.
-func (s *Snapshotter) DeleteVolumeGroupSnapshot(ctx context.Context, request *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
+// DeleteVolumeGroupSnapshot deletes the seal first, so that a group without all its members does
+// not count as a group.
+func (s *Snapshotter) DeleteVolumeGroupSnapshot(ctx context.Context,
+	request *csi.DeleteVolumeGroupSnapshotRequest) (*csi.DeleteVolumeGroupSnapshotResponse, error) {
 	if request.GetGroupSnapshotId() == "" {
 		return nil, call.InvalidArgument("group snapshot ID: missing")
 	}
@@ -328,7 +363,11 @@ func (s *Snapshotter) DeleteVolumeGroupSnapshot(ctx context.Context, request *cs
 	if err != nil {
 		return &csi.DeleteVolumeGroupSnapshotResponse{}, nil
 	}
-	return &csi.DeleteVolumeGroupSnapshotResponse{}, s.Do(ctx, snapshotKey(handle), func(ctx context.Context) error { return s.deleteGroup(ctx, handle, request.GetSnapshotIds()) })
+	return &csi.DeleteVolumeGroupSnapshotResponse{},
+		s.Do(ctx, snapshotKey(handle), func(ctx context.Context) error {
+			return s.deleteGroup(ctx, handle,
+				request.GetSnapshotIds())
+		})
 }
 
 func (s *Snapshotter) deleteGroup(ctx context.Context, handle volumehandle.Snapshot, ids []string) error {

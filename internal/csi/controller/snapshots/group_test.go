@@ -16,7 +16,10 @@ import (
 
 func takeGroup(p *controlplane.ControlPlane, t *testing.T, name string, sources ...string) (*csi.VolumeGroupSnapshot, error) {
 	t.Helper()
-	response, err := p.CSI.CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{Name: name, SourceVolumeIds: sources})
+	response, err := p.CSI.CreateVolumeGroupSnapshot(t.Context(), &csi.CreateVolumeGroupSnapshotRequest{
+		Name:            name,
+		SourceVolumeIds: sources,
+	})
 	return response.GetGroupSnapshot(), err
 }
 
@@ -43,16 +46,25 @@ func TestAGroupIsTakenReadAndDeletedAsOne(t *testing.T) {
 	if len(list.GetEntries()) != 2 {
 		t.Errorf("%d snapshots are listed, want the two members", len(list.GetEntries()))
 	}
-	read, err := p.CSI.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: taken.GetGroupSnapshotId(), SnapshotIds: ids})
+	read, err := p.CSI.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{
+		GroupSnapshotId: taken.GetGroupSnapshotId(),
+		SnapshotIds:     ids,
+	})
 	must(t, err)
 	if len(read.GetGroupSnapshot().GetSnapshots()) != 2 || read.GetGroupSnapshot().GetSnapshots()[0].GetSourceVolumeId() == "" {
 		t.Errorf("read %v", read)
 	}
-	_, err = p.CSI.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{GroupSnapshotId: taken.GetGroupSnapshotId(), SnapshotIds: ids[:1]})
+	_, err = p.CSI.GetVolumeGroupSnapshot(t.Context(), &csi.GetVolumeGroupSnapshotRequest{
+		GroupSnapshotId: taken.GetGroupSnapshotId(),
+		SnapshotIds:     ids[:1],
+	})
 	expectCode(t, err, codes.InvalidArgument, ids[1])
 	expectCode(t, drop(p, t, ids[0]), codes.InvalidArgument, "group")
 	expectCode(t, drop(p, t, taken.GetGroupSnapshotId()), codes.InvalidArgument, "group")
-	_, err = p.CSI.DeleteVolumeGroupSnapshot(t.Context(), &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: taken.GetGroupSnapshotId(), SnapshotIds: ids})
+	_, err = p.CSI.DeleteVolumeGroupSnapshot(t.Context(), &csi.DeleteVolumeGroupSnapshotRequest{
+		GroupSnapshotId: taken.GetGroupSnapshotId(),
+		SnapshotIds:     ids,
+	})
 	must(t, err)
 	if left := names(p); left != "" {
 		t.Errorf("snapshots are left: %s", left)
@@ -112,7 +124,11 @@ func TestARepeatedCallCompletesAnInterruptedGroup(t *testing.T) {
 		// The second member fails for now, and the first one stays.
 		sum := sha256.Sum256([]byte(strings.ToLower(b)))
 		second := controlplane.SnapshotID("group-" + hex.EncodeToString(sum[:])[:8])
-		stop := p.Cloud.Inject(fake.Fault{Method: fake.SnapshotsCreate, ID: second, Err: provisioner.Errorf(provisioner.Unavailable, "try again")})
+		stop := p.Cloud.Inject(fake.Fault{
+			Method: fake.SnapshotsCreate,
+			ID:     second,
+			Err:    provisioner.Errorf(provisioner.Unavailable, "try again"),
+		})
 		_, err := takeGroup(p, t, "group", a, b)
 		stop()
 		expectCode(t, err, codes.Unavailable)
@@ -127,7 +143,8 @@ func TestARepeatedCallCompletesAnInterruptedGroup(t *testing.T) {
 	if !taken.GetSnapshots()[0].GetCreationTime().AsTime().Equal(first) {
 		t.Error("complete the group: got a new first member, want that of the interrupted call: no node has used its volume")
 	}
-	_, err = p.CSI.DeleteVolumeGroupSnapshot(t.Context(), &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: taken.GetGroupSnapshotId()})
+	_, err = p.CSI.DeleteVolumeGroupSnapshot(t.Context(),
+		&csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: taken.GetGroupSnapshotId()})
 	must(t, err)
 	cutShort()
 	stale := p.Cloud.State().Snapshots[0].Created
@@ -144,7 +161,11 @@ func TestWhereASnapshotIsUsable(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
 	at := func(zones ...string) error {
-		request := &csi.CreateSnapshotRequest{Name: "s" + strings.Join(zones, "-"), SourceVolumeId: disk, AccessibilityRequirements: &csi.TopologyRequirement{}}
+		request := &csi.CreateSnapshotRequest{
+			Name:                      "s" + strings.Join(zones, "-"),
+			SourceVolumeId:            disk,
+			AccessibilityRequirements: &csi.TopologyRequirement{},
+		}
 		for _, zone := range zones {
 			request.AccessibilityRequirements.Requisite = append(request.AccessibilityRequirements.Requisite,
 				&csi.Topology{Segments: map[string]string{"topology.disk.csi.azure.com/zone": zone}})

@@ -24,13 +24,19 @@ import (
 
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotcontents,verbs=list
 
-// ListSnapshots lists the snapshots that Azure has, of every origin: the one of an ID, those of a volume, or all of the resource groups that this
-// cluster uses. These are its own, those of the driver's volumes and those that VolumeSnapshotContents name. The list does not contain a snapshot
-// whose content is not fixed yet, a local snapshot that will be copied to another region, and the seal of a group.
+// ListSnapshots lists the snapshots that Azure has, of every origin: the one of an ID, those of a
+// volume, or all of the resource groups that this cluster uses. These are its own, those of the
+// driver's volumes and those that VolumeSnapshotContents name. The list does not contain a snapshot
+// whose content is not fixed yet, a local snapshot that will be copied to another region, and the
+// seal of a group.
 func (s *Snapshotter) ListSnapshots(ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
-	page := pagetoken.Page{Of: "snapshots", StartingToken: request.GetStartingToken(), MaxEntries: request.GetMaxEntries()}
+	page := pagetoken.Page{
+		Of:            "snapshots",
+		StartingToken: request.GetStartingToken(),
+		MaxEntries:    request.GetMaxEntries(),
+	}
 	if source := request.GetSourceVolumeId(); source != "" {
 		page.Of += " of " + strings.ToLower(source)
 	}
@@ -66,7 +72,11 @@ func snapshotOrder(s provisioner.Snapshot) string { return strings.ToLower(s.ID)
 func sourceOf(found provisioner.Snapshot) string {
 	parts := strings.Split(found.Tags[tagSourceDisk], "/")
 	if len(parts) == 3 {
-		return volumehandle.Handle{SubscriptionID: parts[0], ResourceGroup: parts[1], DiskName: parts[2]}.String()
+		return volumehandle.Handle{
+			SubscriptionID: parts[0],
+			ResourceGroup:  parts[1],
+			DiskName:       parts[2],
+		}.String()
 	}
 	if _, err := volumehandle.Parse(found.SourceID); err != nil {
 		return ""
@@ -74,9 +84,11 @@ func sourceOf(found provisioner.Snapshot) string {
 	return found.SourceID
 }
 
-// listable says whether a list may contain a snapshot, and whether it is of the requested source, if the request names one.
+// listable says whether a list may contain a snapshot, and whether it is of the requested source,
+// if the request names one.
 func listable(found provisioner.Snapshot, source string) bool {
-	return found.Cut && found.Tags[tagCopyOf] == "" && found.Tags[tagSealOf] == "" && (source == "" || strings.EqualFold(sourceOf(found), source))
+	return found.Cut && found.Tags[tagCopyOf] == "" && found.Tags[tagSealOf] == "" &&
+		(source == "" || strings.EqualFold(sourceOf(found), source))
 }
 
 func (s *Snapshotter) snapshotByID(ctx context.Context, request *csi.ListSnapshotsRequest) ([]provisioner.Snapshot, error) {
@@ -91,8 +103,10 @@ func (s *Snapshotter) snapshotByID(ctx context.Context, request *csi.ListSnapsho
 	return []provisioner.Snapshot{found}, nil
 }
 
-// snapshotsOf reads the resource groups in the order of the list, from the one with which the page begins until the page is full.
-func (s *Snapshotter) snapshotsOf(ctx context.Context, request *csi.ListSnapshotsRequest, page pagetoken.Page) ([]provisioner.Snapshot, error) {
+// snapshotsOf reads the resource groups in the order of the list, from the one with which the page
+// begins until the page is full.
+func (s *Snapshotter) snapshotsOf(ctx context.Context, request *csi.ListSnapshotsRequest,
+	page pagetoken.Page) ([]provisioner.Snapshot, error) {
 	after, err := pagetoken.Decode(page.Of, page.StartingToken)
 	if err != nil {
 		return nil, err
@@ -131,12 +145,14 @@ func (s *Snapshotter) snapshotsOf(ctx context.Context, request *csi.ListSnapshot
 	return found, nil
 }
 
-// scopePrefix is what the IDs of a resource group's snapshots begin with, and what distinguishes them from those of every other group.
+// scopePrefix is what the IDs of a resource group's snapshots begin with, and what distinguishes
+// them from those of every other group.
 func scopePrefix(scope provisioner.Scope) string {
 	return strings.ToLower("/subscriptions/" + scope.SubscriptionID + "/resourceGroups/" + scope.ResourceGroup + "/")
 }
 
-// snapshotScopes returns the resource groups where snapshots of this cluster may be, in the order of their snapshots' IDs.
+// snapshotScopes returns the resource groups where snapshots of this cluster may be, in the order
+// of their snapshots' IDs.
 func (s *Snapshotter) snapshotScopes(ctx context.Context, source string) ([]provisioner.Scope, error) {
 	scopes := map[string]provisioner.Scope{}
 	add := func(subscription, group string) {
@@ -173,10 +189,15 @@ func (s *Snapshotter) snapshotScopes(ctx context.Context, source string) ([]prov
 	return ordered, nil
 }
 
-// snapshotHandles returns the snapshots that VolumeSnapshotContents name. Their kind is no part of Kubernetes; if it is not installed, there are none.
+// snapshotHandles returns the snapshots that VolumeSnapshotContents name. Their kind is no part of
+// Kubernetes; if it is not installed, there are none.
 func (s *Snapshotter) snapshotHandles(ctx context.Context) ([]string, error) {
 	contents := &unstructured.UnstructuredList{}
-	contents.SetGroupVersionKind(schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshotContentList"})
+	contents.SetGroupVersionKind(schema.GroupVersionKind{
+		Group:   "snapshot.storage.k8s.io",
+		Version: "v1",
+		Kind:    "VolumeSnapshotContentList",
+	})
 	err := s.Reader.List(ctx, contents)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return nil, nil

@@ -53,7 +53,10 @@ func TestListSnapshotsByID(t *testing.T) {
 		"the one that is copied from": {id: controlplane.SnapshotID("local_copied")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{SnapshotId: test.id, SourceVolumeId: test.source})
+			response, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{
+				SnapshotId:     test.id,
+				SourceVolumeId: test.source,
+			})
 			must(t, err)
 			if (len(response.GetEntries()) == 1) != test.want || len(response.GetEntries()) > 1 {
 				t.Fatalf("found %s", response)
@@ -61,7 +64,8 @@ func TestListSnapshotsByID(t *testing.T) {
 			if !test.want {
 				return
 			}
-			if s := response.GetEntries()[0].GetSnapshot(); s.GetSnapshotId() != test.id || s.GetReadyToUse() != test.ready || s.GetSizeBytes() == 0 || s.GetSourceVolumeId() == "" {
+			if s := response.GetEntries()[0].GetSnapshot(); s.GetSnapshotId() != test.id || s.GetReadyToUse() != test.ready ||
+				s.GetSizeBytes() == 0 || s.GetSourceVolumeId() == "" {
 				t.Errorf("found %s", s)
 			}
 		})
@@ -95,7 +99,12 @@ func TestListSnapshotsLeavesOutWhatIsNotCutYet(t *testing.T) {
 	disk := p.AddDisk("disk", nil)
 	release := p.Cloud.HoldAll(fake.SnapshotsCreate)
 	defer release()
-	_, err := p.Cloud.Snapshots().Create(t.Context(), provisioner.SnapshotSpec{ID: controlplane.SnapshotID("s"), SourceID: disk, Location: controlplane.Location, Incremental: true})
+	_, err := p.Cloud.Snapshots().Create(t.Context(), provisioner.SnapshotSpec{
+		ID:          controlplane.SnapshotID("s"),
+		SourceID:    disk,
+		Location:    controlplane.Location,
+		Incremental: true,
+	})
 	must(t, err)
 	if got, _ := list(p, t, &csi.ListSnapshotsRequest{}); len(got) != 0 {
 		t.Errorf("found %q", got)
@@ -105,7 +114,8 @@ func TestListSnapshotsLeavesOutWhatIsNotCutYet(t *testing.T) {
 	}
 }
 
-// A VolumeSnapshotClass may send snapshots to a resource group that nothing else of the cluster is in.
+// A VolumeSnapshotClass may send snapshots to a resource group that nothing else of the cluster is
+// in.
 func TestListSnapshotsLooksWhereVolumeSnapshotContentsPoint(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
@@ -115,9 +125,10 @@ func TestListSnapshotsLooksWhereVolumeSnapshotContentsPoint(t *testing.T) {
 	}
 	installSnapshotContents(t, p)
 	content := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent", "metadata": map[string]any{"name": "content"},
-		"spec":   map[string]any{"driver": controlplane.DriverName, "source": map[string]any{"volumeHandle": disk}},
-		"status": map[string]any{"snapshotHandle": taken.GetSnapshotId()},
+		"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+		"metadata": map[string]any{"name": "content"},
+		"spec":     map[string]any{"driver": controlplane.DriverName, "source": map[string]any{"volumeHandle": disk}},
+		"status":   map[string]any{"snapshotHandle": taken.GetSnapshotId()},
 	}}
 	must(t, p.Client.Create(t.Context(), content))
 	if got, _ := list(p, t, &csi.ListSnapshotsRequest{}); !slices.Equal(got, []string{taken.GetSnapshotId()}) {
@@ -134,11 +145,20 @@ func installSnapshotContents(t *testing.T, p *controlplane.ControlPlane) {
 			"api-approved.kubernetes.io": "https://github.com/kubernetes-csi/external-snapshotter/pull/814",
 		}},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "snapshot.storage.k8s.io", Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "volumesnapshotcontents", Singular: "volumesnapshotcontent", Kind: "VolumeSnapshotContent", ListKind: "VolumeSnapshotContentList"},
+			Group: "snapshot.storage.k8s.io",
+			Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Plural:   "volumesnapshotcontents",
+				Singular: "volumesnapshotcontent",
+				Kind:     "VolumeSnapshotContent",
+				ListKind: "VolumeSnapshotContentList",
+			},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: "v1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &open}},
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type:                   "object",
+					XPreserveUnknownFields: &open,
+				}},
 			}},
 		},
 	}

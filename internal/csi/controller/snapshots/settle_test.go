@@ -13,7 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// csi-snapshotter does not ask for the deletion of a snapshot whose CreateSnapshot ended with a final code.
+// csi-snapshotter does not ask for the deletion of a snapshot whose CreateSnapshot ended with a
+// final code.
 func TestCreateSnapshotHasNoFinalCodeWhileTheSnapshotExists(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("cut", nil)
@@ -41,8 +42,16 @@ func TestCreateVolumeGroupSnapshotHasNoFinalCodeWhileAMemberExists(t *testing.T)
 	second := controlplane.SnapshotID("group-" + hex.EncodeToString(sum[:])[:8])
 	denied := provisioner.Errorf(provisioner.Unauthorized, "no")
 	for name, faults := range map[string][]fake.Fault{
-		"the seal is refused":                              {{Method: fake.SnapshotsCreate, ID: controlplane.SnapshotID("group"), Err: denied}},
-		"a member is refused, and the first one stays too": {{Method: fake.SnapshotsCreate, ID: second, Err: denied}, {Method: fake.SnapshotsDelete, Err: denied}},
+		"the seal is refused": {{
+			Method: fake.SnapshotsCreate,
+			ID:     controlplane.SnapshotID("group"),
+			Err:    denied,
+		}},
+		"a member is refused, and the first one stays too": {{
+			Method: fake.SnapshotsCreate,
+			ID:     second,
+			Err:    denied,
+		}, {Method: fake.SnapshotsDelete, Err: denied}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, f := range faults {
@@ -55,7 +64,11 @@ func TestCreateVolumeGroupSnapshotHasNoFinalCodeWhileAMemberExists(t *testing.T)
 			}
 		})
 	}
-	stop := p.Cloud.Inject(fake.Fault{Method: fake.SnapshotsCreate, ID: second, Err: denied})
+	stop := p.Cloud.Inject(fake.Fault{
+		Method: fake.SnapshotsCreate,
+		ID:     second,
+		Err:    denied,
+	})
 	_, err := takeGroup(p, t, "group", a, b)
 	expectCode(t, err, codes.PermissionDenied)
 	if left := names(p); left != "" {

@@ -24,13 +24,17 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Tags by which the steps of a copy to another region are found again. Azure keeps them with the snapshot, so that any process can continue.
+// Tags by which the steps of a copy to another region are found again. Azure keeps them with the
+// snapshot, so that any process can continue.
 const (
-	// tagCopyOf on a snapshot in the disk's own region is the name of the snapshot that it was taken to be copied to.
+	// tagCopyOf on a snapshot in the disk's own region is the name of the snapshot that it was
+	// taken to be copied to.
 	tagCopyOf = "disk.csi.azure.com-copied-to"
-	// tagSourceDisk on a snapshot in another region is its source disk, as subscription/resourceGroup/name.
+	// tagSourceDisk on a snapshot in another region is its source disk, as
+	// subscription/resourceGroup/name.
 	tagSourceDisk = "disk.csi.azure.com-source-disk"
-	// tagCutAt on a snapshot in another region is when the content was fixed, which was before the copy.
+	// tagCutAt on a snapshot in another region is when the content was fixed, which was before the
+	// copy.
 	tagCutAt = "disk.csi.azure.com-cut-at"
 )
 
@@ -44,10 +48,12 @@ type wantedSnapshot struct {
 	usableFrom []topology.Place
 }
 
-// CreateSnapshot takes a snapshot of a disk. It reads from Azure which steps are complete: a repeated call continues after the last step of an
-// earlier one. It waits until the content is fixed, and not until it is copied: the answer says whether the snapshot is ready to use, and the
+// CreateSnapshot takes a snapshot of a disk. It reads from Azure which steps are complete: a
+// repeated call continues after the last step of an earlier one. It waits until the content is
+// fixed, and not until it is copied: the answer says whether the snapshot is ready to use, and the
 // caller repeats the call until it is.
-func (s *Snapshotter) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
+func (s *Snapshotter) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse,
+	error) {
 	w, err := s.wantedSnapshot(ctx, request)
 	if w.target.Name == "" {
 		return nil, status.From(err) // no call can have created anything for it
@@ -69,7 +75,8 @@ func (s *Snapshotter) CreateSnapshot(ctx context.Context, request *csi.CreateSna
 
 func snapshotKey(h volumehandle.Snapshot) string { return "snapshot " + strings.ToLower(h.String()) }
 
-// wantedSnapshot returns the target with every error, unless name or source say none. If the parameters are not allowed, the target is the default one.
+// wantedSnapshot returns the target with every error, unless name or source say none. If the
+// parameters are not allowed, the target is the default one.
 func (s *Snapshotter) wantedSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (wantedSnapshot, error) {
 	var w wantedSnapshot
 	switch {
@@ -89,8 +96,9 @@ func (s *Snapshotter) wantedSnapshot(ctx context.Context, request *csi.CreateSna
 	}
 	w.sourceID = request.GetSourceVolumeId()
 	w.target = volumehandle.Snapshot{
-		SubscriptionID: cmp.Or(w.parameters.SubscriptionID, w.source.SubscriptionID), ResourceGroup: cmp.Or(w.parameters.ResourceGroup, w.source.ResourceGroup),
-		Name: snapshotparams.NameSnapshot(request.GetName()),
+		SubscriptionID: cmp.Or(w.parameters.SubscriptionID, w.source.SubscriptionID),
+		ResourceGroup:  cmp.Or(w.parameters.ResourceGroup, w.source.ResourceGroup),
+		Name:           snapshotparams.NameSnapshot(request.GetName()),
 	}
 	if refused != nil {
 		return w, refused
@@ -99,14 +107,19 @@ func (s *Snapshotter) wantedSnapshot(ctx context.Context, request *csi.CreateSna
 		logr.FromContextOrDiscard(ctx).V(1).Info("parameters have no effect", "parameters", w.parameters.WithoutEffect)
 	}
 	// Preferences make no difference: a snapshot is usable in its whole region, and in no other.
-	w.usableFrom, err = s.Topology.Places(&csi.TopologyRequirement{Requisite: request.GetAccessibilityRequirements().GetRequisite()})
+	w.usableFrom, err = s.Topology.Places(
+		&csi.TopologyRequirement{Requisite: request.GetAccessibilityRequirements().GetRequisite()})
 	return w, err
 }
 
 // describeSnapshot translates a snapshot. The caller says how the IDs are spelled.
 func describeSnapshot(found provisioner.Snapshot, id, sourceID string) *csi.Snapshot {
 	return &csi.Snapshot{
-		SnapshotId: id, SourceVolumeId: sourceID, SizeBytes: found.SizeBytes, CreationTime: timestamppb.New(cutAt(found)), ReadyToUse: found.Ready,
+		SnapshotId:      id,
+		SourceVolumeId:  sourceID,
+		SizeBytes:       found.SizeBytes,
+		CreationTime:    timestamppb.New(cutAt(found)),
+		ReadyToUse:      found.Ready,
 		GroupSnapshotId: found.Tags[tagGroup],
 	}
 }
@@ -156,16 +169,19 @@ func (s *Snapshotter) takeSnapshot(ctx context.Context, w wantedSnapshot) (provi
 	return s.ensureSnapshot(ctx, w.spec(w.target, w.source.String(), disk.Location))
 }
 
-// checkUsable says whether a snapshot in a region is usable from one of the requested places. A place outside of the zones
-// does not name its region, and any region is allowed for it.
+// checkUsable says whether a snapshot in a region is usable from one of the requested places. A
+// place outside of the zones does not name its region, and any region is allowed for it.
 func (w wantedSnapshot) checkUsable(location string) error {
-	if len(w.usableFrom) == 0 || slices.ContainsFunc(w.usableFrom, func(p topology.Place) bool { return p.Location == "" || strings.EqualFold(p.Location, location) }) {
+	if len(w.usableFrom) == 0 || slices.ContainsFunc(w.usableFrom,
+		func(p topology.Place) bool { return p.Location == "" || strings.EqualFold(p.Location, location) }) {
 		return nil
 	}
-	return grpcstatus.Errorf(codes.ResourceExhausted, "a snapshot in region %s is not usable from %s", location, topology.Locations(w.usableFrom))
+	return grpcstatus.Errorf(codes.ResourceExhausted, "a snapshot in region %s is not usable from %s", location,
+		topology.Locations(w.usableFrom))
 }
 
-// takenBefore answers a repeated call whose disk was deleted in the meantime: the snapshot still exists, and its copy is completed.
+// takenBefore answers a repeated call whose disk was deleted in the meantime: the snapshot still
+// exists, and its copy is completed.
 func (s *Snapshotter) takenBefore(ctx context.Context, w wantedSnapshot) (provisioner.Snapshot, error) {
 	for _, id := range []string{w.target.String(), w.local().String()} {
 		found, err := s.read(ctx, id)
@@ -188,7 +204,8 @@ func (w wantedSnapshot) spec(target volumehandle.Snapshot, sourceID, location st
 	return spec
 }
 
-// ensureSnapshot takes a snapshot, or joins the call that takes it, waits until its content is fixed and reads it.
+// ensureSnapshot takes a snapshot, or joins the call that takes it, waits until its content is
+// fixed and reads it.
 func (s *Snapshotter) ensureSnapshot(ctx context.Context, spec provisioner.SnapshotSpec) (provisioner.Snapshot, error) {
 	op, err := s.Snapshots.Create(ctx, spec)
 	if err != nil {
@@ -207,9 +224,11 @@ func (s *Snapshotter) ensureSnapshot(ctx context.Context, spec provisioner.Snaps
 	return taken, nil
 }
 
-// DeleteSnapshot deletes a snapshot, and the local snapshot that its copy from another region may have left there. A snapshot that
-// does not exist, and an ID that cannot be a snapshot's, count as deleted.
-func (s *Snapshotter) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
+// DeleteSnapshot deletes a snapshot, and the local snapshot that its copy from another region may
+// have left there. A snapshot that does not exist, and an ID that cannot be a snapshot's, count as
+// deleted.
+func (s *Snapshotter) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse,
+	error) {
 	if request.GetSnapshotId() == "" {
 		return nil, call.InvalidArgument("snapshot ID: missing")
 	}
@@ -217,11 +236,13 @@ func (s *Snapshotter) DeleteSnapshot(ctx context.Context, request *csi.DeleteSna
 	if !ok {
 		return &csi.DeleteSnapshotResponse{}, nil
 	}
-	return &csi.DeleteSnapshotResponse{}, s.Do(ctx, snapshotKey(handle), func(ctx context.Context) error { return s.deleteSnapshot(ctx, handle) })
+	return &csi.DeleteSnapshotResponse{},
+		s.Do(ctx, snapshotKey(handle), func(ctx context.Context) error { return s.deleteSnapshot(ctx, handle) })
 }
 
-// deleteSnapshot deletes the snapshot first: Azure does not delete a snapshot that is being copied. When the copy is gone,
-// only its name leads to the local snapshot; so that is looked for whenever the snapshot is not found.
+// deleteSnapshot deletes the snapshot first: Azure does not delete a snapshot that is being copied.
+// When the copy is gone, only its name leads to the local snapshot; so that is looked for whenever
+// the snapshot is not found.
 func (s *Snapshotter) deleteSnapshot(ctx context.Context, handle volumehandle.Snapshot) error {
 	found, err := s.read(ctx, handle.String())
 	switch {
@@ -252,7 +273,8 @@ func (s *Snapshotter) removeSnapshot(ctx context.Context, id string) error {
 	return nil
 }
 
-// leftOfSnapshot names what exists of a snapshot: the snapshot, or the one in the disk's own region from which it will be copied.
+// leftOfSnapshot names what exists of a snapshot: the snapshot, or the one in the disk's own region
+// from which it will be copied.
 func (s *Snapshotter) leftOfSnapshot(ctx context.Context, w wantedSnapshot) (string, error) {
 	return s.left(ctx, []string{w.target.String(), w.local().String()}, func(found provisioner.Snapshot) bool {
 		return strings.EqualFold(found.SourceID, w.source.String()) || w.madeCopy(found)

@@ -46,16 +46,20 @@ func TestSnapshotIsMadeAsItsClassSays(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
 	taken := mustTake(p, t, "snap", disk, map[string]string{
-		"resourceGroup": "backups", "subscriptionID": "other", "incremental": "false", "tags": "a=b", "networkAccessPolicy": "DenyAll", "publicNetworkAccess": "Disabled",
+		"resourceGroup": "backups", "subscriptionID": "other", "incremental": "false", "tags": "a=b",
+		"networkAccessPolicy": "DenyAll", "publicNetworkAccess": "Disabled",
 		"dataAccessAuthMode": "AzureActiveDirectory", "userAgent": "x",
-		"csi.storage.k8s.io/volumesnapshot/name": "nightly", "csi.storage.k8s.io/volumesnapshot/namespace": "shop", "csi.storage.k8s.io/volumesnapshotcontent/name": "c",
+		"csi.storage.k8s.io/volumesnapshot/name": "nightly", "csi.storage.k8s.io/volumesnapshot/namespace": "shop",
+		"csi.storage.k8s.io/volumesnapshotcontent/name": "c",
 	})
 	want := "/subscriptions/other/resourceGroups/backups/providers/Microsoft.Compute/snapshots/snap"
-	if taken.GetSnapshotId() != want || taken.GetSourceVolumeId() != disk || taken.GetSizeBytes() != 10<<30 || !taken.GetReadyToUse() || taken.GetCreationTime().AsTime().IsZero() {
+	if taken.GetSnapshotId() != want || taken.GetSourceVolumeId() != disk || taken.GetSizeBytes() != 10<<30 ||
+		!taken.GetReadyToUse() || taken.GetCreationTime().AsTime().IsZero() {
 		t.Errorf("snapshot is %s", taken)
 	}
 	spec, ok := p.Cloud.SnapshotSpec(want)
-	if !ok || spec.SourceID != disk || spec.Incremental || spec.NetworkAccessPolicy != "DenyAll" || spec.PublicNetworkAccess != "Disabled" || spec.DataAccessAuthMode != "AzureActiveDirectory" {
+	if !ok || spec.SourceID != disk || spec.Incremental || spec.NetworkAccessPolicy != "DenyAll" ||
+		spec.PublicNetworkAccess != "Disabled" || spec.DataAccessAuthMode != "AzureActiveDirectory" {
 		t.Errorf("it was made with %+v", spec)
 	}
 	tags := map[string]string{
@@ -66,16 +70,19 @@ func TestSnapshotIsMadeAsItsClassSays(t *testing.T) {
 		t.Errorf("tags are %v, want %v", spec.Tags, tags)
 	}
 	plain := mustTake(p, t, "plain", disk, nil)
-	if spec, _ := p.Cloud.SnapshotSpec(plain.GetSnapshotId()); !spec.Incremental || plain.GetSnapshotId() != controlplane.SnapshotID("plain") {
+	if spec, _ := p.Cloud.SnapshotSpec(plain.GetSnapshotId()); !spec.Incremental ||
+		plain.GetSnapshotId() != controlplane.SnapshotID("plain") {
 		t.Errorf("without parameters it was made with %+v", spec)
 	}
 	p.CSI.Snapshotter.ExtraTags = map[string]string{"costCenter": "12", "A": "not this one"}
 	extra := mustTake(p, t, "extra", disk, map[string]string{"tags": "a=b"})
-	if spec, _ := p.Cloud.SnapshotSpec(extra.GetSnapshotId()); spec.Tags["costCenter"] != "12" || spec.Tags["a"] != "b" || spec.Tags["A"] != "" {
+	if spec, _ := p.Cloud.SnapshotSpec(extra.GetSnapshotId()); spec.Tags["costCenter"] != "12" || spec.Tags["a"] != "b" ||
+		spec.Tags["A"] != "" {
 		t.Errorf("got tags %v, want the extra ones that the class does not set", spec.Tags)
 	}
 	replaced := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId()
-	if again := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId(); again != replaced || strings.ContainsAny(replaced[strings.LastIndex(replaced, "/")+1:], " /") {
+	if again := mustTake(p, t, "a name/that Azure refuses", disk, nil).GetSnapshotId(); again != replaced ||
+		strings.ContainsAny(replaced[strings.LastIndex(replaced, "/")+1:], " /") {
 		t.Errorf("the IDs are %s and %s", replaced, again)
 	}
 }
@@ -86,7 +93,8 @@ func TestCreateSnapshotIsIdempotent(t *testing.T) {
 	first := mustTake(p, t, "snap", disk, nil)
 	p.Stop()
 	p.Start()
-	if again := mustTake(p, t, "snap", strings.ToUpper(disk), nil); !strings.EqualFold(again.GetSnapshotId(), first.GetSnapshotId()) || !again.GetCreationTime().AsTime().Equal(first.GetCreationTime().AsTime()) {
+	if again := mustTake(p, t, "snap", strings.ToUpper(disk), nil); !strings.EqualFold(again.GetSnapshotId(),
+		first.GetSnapshotId()) || !again.GetCreationTime().AsTime().Equal(first.GetCreationTime().AsTime()) {
 		t.Errorf("%s\n%s", first, again)
 	}
 	_, err := p.TakeSnapshot("snap", other, nil)
@@ -142,7 +150,11 @@ func TestSnapshotIsReadyWhenItIsCompleteOrHasInstantAccess(t *testing.T) {
 func TestThrottledSnapshotCallsAreUnavailableAtOnce(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
-	throttled := &provisioner.Error{Kind: provisioner.RateLimited, RetryAfter: 20 * time.Minute, Message: "too many requests"}
+	throttled := &provisioner.Error{
+		Kind:       provisioner.RateLimited,
+		RetryAfter: 20 * time.Minute,
+		Message:    "too many requests",
+	}
 	before := time.Now()
 	p.Cloud.FailNext(fake.SnapshotsCreate, 1, throttled)
 	_, err := p.TakeSnapshot("snap", disk, nil)
@@ -162,7 +174,8 @@ func TestThrottledSnapshotCallsAreUnavailableAtOnce(t *testing.T) {
 func TestDeleteSnapshotOfWhatIsNotThereIsASuccess(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	for name, id := range map[string]string{
-		"one that never was": controlplane.SnapshotID("none"), "no resource ID at all": "no/such/thing", "the ID of a disk": p.AddDisk("disk", nil), "a bare name, as V1 takes it": "none",
+		"one that never was": controlplane.SnapshotID("none"), "no resource ID at all": "no/such/thing",
+		"the ID of a disk": p.AddDisk("disk", nil), "a bare name, as V1 takes it": "none",
 	} {
 		t.Run(name, func(t *testing.T) { must(t, drop(p, t, id)) })
 	}

@@ -1,5 +1,6 @@
-// Package snapshots answers the calls of the CSI controller server about snapshots and groups of them. They have no custom
-// resource: the server reads from Azure which exist, and how much of them is complete.
+// Package snapshots answers the calls of the CSI controller server about snapshots and groups of
+// them. They have no custom resource: the server reads from Azure which exist, and how much of them
+// is complete.
 package snapshots
 
 import (
@@ -18,7 +19,8 @@ type Snapshotter struct {
 	Topology  topology.Key
 	// DriverName by which VolumeSnapshotContents name the driver.
 	DriverName string
-	// SubscriptionID and ResourceGroup of the cluster, where a snapshot ID without them is looked up.
+	// SubscriptionID and ResourceGroup of the cluster, where a snapshot ID without them is looked
+	// up.
 	SubscriptionID, ResourceGroup string
 	// ExtraTags are tags of all snapshots; those of a VolumeSnapshotClass take precedence.
 	ExtraTags map[string]string

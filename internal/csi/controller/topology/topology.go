@@ -29,8 +29,8 @@ type Key string
 // KeyOf returns the key of a driver.
 func KeyOf(driverName string) Key { return Key("topology." + driverName + "/zone") }
 
-// Places returns the places that a requirement names, those preferred first, without repetition. A zone is
-// written "<region>-<n>", and "" means outside of the zones.
+// Places returns the places that a requirement names, those preferred first, without repetition. A
+// zone is written "<region>-<n>", and "" means outside of the zones.
 func (k Key) Places(requirement *csi.TopologyRequirement) ([]Place, error) {
 	var found []Place
 	for _, t := range slices.Concat(requirement.GetPreferred(), requirement.GetRequisite()) {
@@ -45,7 +45,8 @@ func (k Key) Places(requirement *csi.TopologyRequirement) ([]Place, error) {
 	return found, nil
 }
 
-// Of returns the place that a topology names, by the driver's own key or the well-known one; ok is false if it names none.
+// Of returns the place that a topology names, by the driver's own key or the well-known one; ok is
+// false if it names none.
 func (k Key) Of(t *csi.Topology) (p Place, ok bool, err error) {
 	key := string(k)
 	value, ok := t.GetSegments()[key]
@@ -62,7 +63,8 @@ func (k Key) Of(t *csi.Topology) (p Place, ok bool, err error) {
 	}
 	i := strings.LastIndex(value, "-")
 	if i <= 0 || i == len(value)-1 {
-		return Place{}, false, call.InvalidArgument("topology %s: value %q is not allowed; allowed: <region>-<zone>, or empty", key, value)
+		return Place{}, false, call.InvalidArgument("topology %s: value %q is not allowed; allowed: <region>-<zone>, or empty",
+			key, value)
 	}
 	return Place{Location: strings.ToLower(value[:i]), Zone: value[i+1:]}, true, nil
 }
@@ -97,7 +99,8 @@ func (k Key) Fits(disk apiv1.DiskParameters, requirement *csi.TopologyRequiremen
 // ZoneRedundant says of a SKU that its disks are in all zones of their region.
 func ZoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
 
-// Accessible returns the places from which a disk can be used: its zone, or every zone of its region and outside of the zones too.
+// Accessible returns the places from which a disk can be used: its zone, or every zone of its
+// region and outside of the zones too.
 func (k Key) Accessible(disk apiv1.DiskParameters) []*csi.Topology {
 	zones := []string{""}
 	switch {

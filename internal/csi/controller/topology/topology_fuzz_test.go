@@ -15,7 +15,8 @@ import (
 func FuzzTopology(f *testing.F) {
 	const own = "topology.disk.csi.azure.com/zone"
 	for _, seed := range [][3]string{
-		{own, "eastus-1", "eastus-2"}, {corev1.LabelTopologyZone, "EastUS-3", ""}, {own, "", "0"}, {corev1.LabelTopologyZone, "1", "eastus"}, {"x", "y", "z"},
+		{own, "eastus-1", "eastus-2"}, {corev1.LabelTopologyZone, "EastUS-3", ""}, {own, "", "0"},
+		{corev1.LabelTopologyZone, "1", "eastus"}, {"x", "y", "z"},
 		{own, "-", "eastus-"}, {own, "-1", "us-gov-west-1"},
 	} {
 		f.Add(seed[0], seed[1], seed[2])
@@ -23,7 +24,8 @@ func FuzzTopology(f *testing.F) {
 	driver := topology.KeyOf("disk.csi.azure.com")
 	f.Fuzz(func(t *testing.T, key, first, second string) {
 		requirement := &csi.TopologyRequirement{
-			Preferred: []*csi.Topology{{Segments: map[string]string{key: first}}}, Requisite: []*csi.Topology{{Segments: map[string]string{key: second}}, {}, nil},
+			Preferred: []*csi.Topology{{Segments: map[string]string{key: first}}},
+			Requisite: []*csi.Topology{{Segments: map[string]string{key: second}}, {}, nil},
 		}
 		places, err := driver.Places(requirement)
 		if err != nil {
@@ -37,7 +39,11 @@ func FuzzTopology(f *testing.F) {
 				t.Fatalf("got a zone without a region: %+v", p)
 			}
 			// A disk in that place satisfies the requirement, and is accessible from there.
-			disk := apiv1.DiskParameters{Location: p.Location, Zone: p.Zone, DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}
+			disk := apiv1.DiskParameters{
+				Location:     p.Location,
+				Zone:         p.Zone,
+				DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"},
+			}
 			if !driver.Fits(disk, requirement) {
 				t.Fatalf("a disk in %+v does not fit %v", p, requirement)
 			}

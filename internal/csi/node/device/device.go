@@ -1,4 +1,5 @@
-// Package device finds the device of a volume on this node, and checks that it is the volume's (law 4).
+// Package device finds the device of a volume on this node, and checks that it is the volume's (law
+// 4).
 package device
 
 import (
@@ -25,16 +26,18 @@ type Finder struct {
 	Records nodereport.Records
 	// BootID of the running kernel.
 	BootID string
-	// DiskAt returns the ID of the disk that instance metadata names at a LUN, "" for none. It is nil if the node cannot read it.
+	// DiskAt returns the ID of the disk that instance metadata names at a LUN, "" for none. It is
+	// nil if the node cannot read it.
 	DiskAt func(ctx context.Context, lun int32) (string, error)
 
 	// reserved are the devices that running calls use.
 	reserved keylock.Locks
 }
 
-// Own finds the device of a volume and checks that it is the volume's. Until the caller calls release, no other
-// call uses the device.
-func (f *Finder) Own(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision) (provisioner.Device, ownership.StageDecision, func(), error) {
+// Own finds the device of a volume and checks that it is the volume's. Until the caller calls
+// release, no other call uses the device.
+func (f *Finder) Own(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume,
+	grant ownership.StageDecision) (provisioner.Device, ownership.StageDecision, func(), error) {
 	device, grant, err := f.granted(ctx, volume, grant)
 	if err != nil {
 		return provisioner.Device{}, grant, nil, err
@@ -43,9 +46,10 @@ func (f *Finder) Own(ctx context.Context, use usage.Usage, volume *apiv1.AzVolum
 	return device, grant, release, err
 }
 
-// Replica finds the device of a replica that this node has, and checks that it is the volume's. Until the caller calls
-// release, no other call uses the device.
-func (f *Finder) Replica(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, release func(), err error) {
+// Replica finds the device of a replica that this node has, and checks that it is the volume's.
+// Until the caller calls release, no other call uses the device.
+func (f *Finder) Replica(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, release func(),
+	err error) {
 	if device, err = f.Find(ctx, volume, lun); err != nil {
 		return provisioner.Device{}, nil, err
 	}
@@ -53,9 +57,9 @@ func (f *Finder) Replica(ctx context.Context, volume *apiv1.AzVolume, lun int32)
 	return device, release, err
 }
 
-// ReportLost ends a call that could not use a device for a volume, and returns its failure. If the volume was staged before
-// and has lost its device, the report must not say Staged any more: the controller attaches the volume's disk again
-// only while the report says Staging.
+// ReportLost ends a call that could not use a device for a volume, and returns its failure. If the
+// volume was staged before and has lost its device, the report must not say Staged any more: the
+// controller attaches the volume's disk again only while the report says Staging.
 func (f *Finder) ReportLost(ctx context.Context, use usage.Usage, failure error) error {
 	record, recorded, err := f.Records.Of(use.Disk)
 	if err != nil || !recorded || record.BootID != f.BootID || !f.lost(ctx, record) {
@@ -67,14 +71,15 @@ func (f *Finder) ReportLost(ctx context.Context, use usage.Usage, failure error)
 	return failure
 }
 
-// lost says whether a volume has lost the device with which it was staged. It is false if ctx ends before that is
-// certain.
+// lost says whether a volume has lost the device with which it was staged. It is false if ctx ends
+// before that is certain.
 func (f *Finder) lost(ctx context.Context, record nodereport.Record) bool {
 	if f.Answers(ctx, record.Device) != nil {
 		return ctx.Err() == nil
 	}
 	if !record.Block {
-		// A mount holds the device, so that its path cannot name another one. Without the mount it can.
+		// A mount holds the device, so that its path cannot name another one. Without the mount it
+		// can.
 		mount, mounted, err := f.MountAt(ctx, record.StagingPath)
 		return err == nil && (!mounted || mount.Source != record.Device)
 	}
@@ -82,10 +87,12 @@ func (f *Finder) lost(ctx context.Context, record nodereport.Record) bool {
 	return err == nil && why != ""
 }
 
-// granted finds the device at the granted LUN, and then reads the grant again: as long as the report does not say
-// that the volume is staged, the controller attaches a disk again that is not where it is recorded, possibly at another
-// LUN. While the device does not appear, granted reads the grant again every RereadInterval.
-func (f *Finder) granted(ctx context.Context, volume *apiv1.AzVolume, grant ownership.StageDecision) (provisioner.Device, ownership.StageDecision, error) {
+// granted finds the device at the granted LUN, and then reads the grant again: as long as the
+// report does not say that the volume is staged, the controller attaches a disk again that is not
+// where it is recorded, possibly at another LUN. While the device does not appear, granted reads
+// the grant again every RereadInterval.
+func (f *Finder) granted(ctx context.Context, volume *apiv1.AzVolume, grant ownership.StageDecision) (provisioner.Device,
+	ownership.StageDecision, error) {
 	for round := 0; ; round++ {
 		if round == 1 {
 			// If the volume was staged before, it has lost its device.
@@ -98,8 +105,8 @@ func (f *Finder) granted(ctx context.Context, volume *apiv1.AzVolume, grant owne
 			return provisioner.Device{}, grant, err
 		}
 		if found {
-			// The attachment has the LUN. The ownership need not be read for this: before another node acquires it, the
-			// proof is recorded on the attachment.
+			// The attachment has the LUN. The ownership need not be read for this: before another
+			// node acquires it, the proof is recorded on the attachment.
 			attachment, err := f.Attachment(ctx, volume.Name, f.NodeName)
 			if err != nil {
 				return provisioner.Device{}, grant, err
@@ -113,19 +120,23 @@ func (f *Finder) granted(ctx context.Context, volume *apiv1.AzVolume, grant owne
 		case err != nil:
 			return provisioner.Device{}, grant, err
 		case current.Epoch != grant.Epoch:
-			return provisioner.Device{}, grant, provisioner.Errorf(provisioner.Unavailable, "cannot stage volume %s under epoch %d: the node now holds the ownership with epoch %d; retry",
-				volume.Name, grant.Epoch, current.Epoch)
+			return provisioner.Device{}, grant,
+				provisioner.Errorf(provisioner.Unavailable,
+					"cannot stage volume %s under epoch %d: the node now holds the ownership with epoch %d; retry",
+					volume.Name, grant.Epoch, current.Epoch)
 		case found && current.LUN == grant.LUN:
 			return device, current, nil
 		case current.LUN != grant.LUN:
-			logr.FromContextOrDiscard(ctx).Info("the disk has another LUN now", "volumeName", volume.Name, "was", grant.LUN, "lun", current.LUN)
+			logr.FromContextOrDiscard(ctx).Info("the disk has another LUN now", "volumeName", volume.Name, "was", grant.LUN,
+				"lun", current.LUN)
 		}
 		grant = current
 	}
 }
 
 // FindSoon looks for the device during one RereadInterval. found is false if it did not appear.
-func (f *Finder) FindSoon(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, found bool, err error) {
+func (f *Finder) FindSoon(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, found bool,
+	err error) {
 	round, cancel := context.WithTimeout(ctx, grant.RereadInterval)
 	defer cancel()
 	device, err = f.Find(round, volume, lun)
@@ -158,12 +169,14 @@ func (f *Finder) Find(ctx context.Context, volume *apiv1.AzVolume, lun int32) (p
 	} else if current.UID == volume.UID && hasSize(current, device.SizeBytes) {
 		return device, nil
 	}
-	return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use device %s at LUN %d for volume %s: it has %d bytes, and the volume is recorded with %d",
+	return provisioner.Device{}, provisioner.Errorf(provisioner.FailedPrecondition,
+		"refusing to use device %s at LUN %d for volume %s: it has %d bytes, and the volume is recorded with %d",
 		device.Path, lun, volume.Name, device.SizeBytes, volume.Status.SizeBytes)
 }
 
-// hasSize says whether a device can be the volume's by its size: it has the recorded size, or a size between that and
-// the requested one, because a disk has grown before the controller can record its new size.
+// hasSize says whether a device can be the volume's by its size: it has the recorded size, or a
+// size between that and the requested one, because a disk has grown before the controller can
+// record its new size.
 func hasSize(volume *apiv1.AzVolume, sizeBytes int64) bool {
 	recorded := volume.Status.SizeBytes
 	return recorded == 0 || sizeBytes == recorded || sizeBytes > recorded && sizeBytes <= volume.Spec.CapacityBytes
@@ -177,8 +190,8 @@ func (f *Finder) Part(ctx context.Context, disk provisioner.Device, partition in
 	return f.Host.Tuner().Partition(ctx, disk.Path, partition)
 }
 
-// StagedBlock returns the device of a volume that is staged as a raw block device. It finds the device again,
-// because no mount holds it and its path may name another disk after a detach.
+// StagedBlock returns the device of a volume that is staged as a raw block device. It finds the
+// device again, because no mount holds it and its path may name another disk after a detach.
 func (f *Finder) StagedBlock(ctx context.Context, record nodereport.Record) (device, why string, err error) {
 	attachment, why, err := f.Lasting(ctx, record)
 	switch {
@@ -192,7 +205,8 @@ func (f *Finder) StagedBlock(ctx context.Context, record nodereport.Record) (dev
 	found, err := f.Host.Devices().Find(round, *attachment.Status.LUN)
 	switch {
 	case err != nil && ctx.Err() == nil && round.Err() != nil:
-		// Staging in place reports that the volume waits for its disk, and then the controller attaches the disk again.
+		// Staging in place reports that the volume waits for its disk, and then the controller
+		// attaches the disk again.
 		return "", fmt.Sprintf("there is no device at LUN %d", *attachment.Status.LUN), nil
 	case err != nil:
 		return "", "", fmt.Errorf("find device of volume %s: %w", record.VolumeName, err)
@@ -227,8 +241,8 @@ func (f *Finder) MountAt(ctx context.Context, path string) (mount provisioner.Mo
 	return mount, found, nil
 }
 
-// answerTimeout is how long a disk may take to answer a read before it counts as failed. Azure's slowest disks answer
-// within a second.
+// answerTimeout is how long a disk may take to answer a read before it counts as failed. Azure's
+// slowest disks answer within a second.
 const answerTimeout = 5 * time.Second
 
 // Answers returns the error of a read of a device.

@@ -16,12 +16,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// identify checks, as far as the node can know, that the device is the volume's disk. Azure identifies a device only by
-// its LUN: see docs/reference/device-identity.md. Until the caller calls release, no other call uses the device.
-func (f *Finder) identify(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, lun int32, disk provisioner.Device) (release func(), err error) {
+// identify checks, as far as the node can know, that the device is the volume's disk. Azure
+// identifies a device only by its LUN: see docs/reference/device-identity.md. Until the caller
+// calls release, no other call uses the device.
+func (f *Finder) identify(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, lun int32,
+	disk provisioner.Device) (release func(), err error) {
 	release, reserved := f.reserved.TryLock(disk.Path)
 	if !reserved {
-		return nil, provisioner.Errorf(provisioner.Conflict, "cannot use device %s: another volume is being staged with it", disk.Path)
+		return nil, provisioner.Errorf(provisioner.Conflict, "cannot use device %s: another volume is being staged with it",
+			disk.Path)
 	}
 	err = f.checkNotAnothers(ctx, use.Volume, disk)
 	if err == nil {
@@ -34,9 +37,9 @@ func (f *Finder) identify(ctx context.Context, use usage.Usage, volume *apiv1.Az
 	return release, nil
 }
 
-// checkNotAnothers refuses a device with which another volume is staged on this node, according to that volume's record
-// or to a mount at its staging path. The failure is not final, because one of the two LUNs is out of date and the
-// controller corrects it.
+// checkNotAnothers refuses a device with which another volume is staged on this node, according to
+// that volume's record or to a mount at its staging path. The failure is not final, because one of
+// the two LUNs is out of date and the controller corrects it.
 func (f *Finder) checkNotAnothers(ctx context.Context, volume string, disk provisioner.Device) error {
 	records, err := f.Records.List()
 	if err != nil {
@@ -81,15 +84,17 @@ func (f *Finder) checkNotAnothers(ctx context.Context, volume string, disk provi
 		case err != nil:
 			return err
 		}
-		logr.FromContextOrDiscard(ctx).Info("the device belonged to another volume before", "device", disk.Path, "volumeName", name, "reason", why)
+		logr.FromContextOrDiscard(ctx).Info("the device belonged to another volume before", "device", disk.Path, "volumeName",
+			name, "reason", why)
 	}
 	return nil
 }
 
-// outOfDate says why the device of a record, which is not mounted, is not that volume's any more, or "" if it may be.
-// After its pods have ended nothing holds a raw block device: a disk that is attached later can get its path while the
-// record still names it, under an epoch that lasts. Such a record counts only while NodePublishVolume would give its
-// device to a pod. Otherwise two volumes whose devices have exchanged their paths would refuse each other for ever.
+// outOfDate says why the device of a record, which is not mounted, is not that volume's any more,
+// or "" if it may be. After its pods have ended nothing holds a raw block device: a disk that is
+// attached later can get its path while the record still names it, under an epoch that lasts. Such
+// a record counts only while NodePublishVolume would give its device to a pod. Otherwise two
+// volumes whose devices have exchanged their paths would refuse each other for ever.
 func (f *Finder) outOfDate(ctx context.Context, record nodereport.Record) (why string, err error) {
 	if record.Block {
 		_, why, err = f.StagedBlock(ctx, record)
@@ -100,8 +105,9 @@ func (f *Finder) outOfDate(ctx context.Context, record nodereport.Record) (why s
 }
 
 func usedByAnother(volume string, disk provisioner.Device, owner string) error {
-	return provisioner.Errorf(provisioner.Unavailable, "refusing to use device %s for volume %s: volume %s is staged with it on this node. "+
-		"The recorded LUN of one of them is out of date; the controller corrects it within minutes", disk.Path, volume, owner)
+	return provisioner.Errorf(provisioner.Unavailable,
+		"refusing to use device %s for volume %s: volume %s is staged with it on this node. "+
+			"The recorded LUN of one of them is out of date; the controller corrects it within minutes", disk.Path, volume, owner)
 }
 
 // names says whether a record names the disk or a partition of it.
@@ -111,15 +117,15 @@ func (f *Finder) names(ctx context.Context, record nodereport.Record, disk provi
 }
 
 const (
-	// metadataPatience is how long a call waits until instance metadata shows an attach, and metadataInterval how often it
-	// reads instance metadata.
+	// metadataPatience is how long a call waits until instance metadata shows an attach, and
+	// metadataInterval how often it reads instance metadata.
 	metadataPatience = 15 * time.Second
 	metadataInterval = time.Second
 )
 
-// checkInstance compares the volume's disk with the one that instance metadata names at the LUN. Metadata may be out of
-// date: checkInstance ignores a missing LUN, and waits if another disk is named. A volume with a recorded filesystem is
-// identified by that.
+// checkInstance compares the volume's disk with the one that instance metadata names at the LUN.
+// Metadata may be out of date: checkInstance ignores a missing LUN, and waits if another disk is
+// named. A volume with a recorded filesystem is identified by that.
 func (f *Finder) checkInstance(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, lun int32) error {
 	if !use.Block && volume.Status.Filesystem != nil {
 		return nil
@@ -130,8 +136,9 @@ func (f *Finder) checkInstance(ctx context.Context, use usage.Usage, volume *api
 			return nil
 		}
 		if waited >= metadataPatience {
-			return provisioner.Errorf(provisioner.Unavailable, "refusing to use the device at LUN %d for volume %s: instance metadata says that disk %s is there; "+
-				"retrying until it names the volume's disk", lun, volume.Name, other)
+			return provisioner.Errorf(provisioner.Unavailable,
+				"refusing to use the device at LUN %d for volume %s: instance metadata says that disk %s is there; "+
+					"retrying until it names the volume's disk", lun, volume.Name, other)
 		}
 		select {
 		case <-ctx.Done():
@@ -141,15 +148,16 @@ func (f *Finder) checkInstance(ctx context.Context, use usage.Usage, volume *api
 	}
 }
 
-// otherDiskAt returns the ID of the disk that instance metadata names at a LUN if it is another one than the given
-// disk, and "" otherwise, also if instance metadata does not answer.
+// otherDiskAt returns the ID of the disk that instance metadata names at a LUN if it is another one
+// than the given disk, and "" otherwise, also if instance metadata does not answer.
 func (f *Finder) otherDiskAt(ctx context.Context, disk volumehandle.Handle, lun int32) string {
 	if f.DiskAt == nil {
 		return ""
 	}
 	id, err := f.DiskAt(ctx, lun)
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Info("instance metadata does not say which disk is at the LUN", "volumeName", disk.VolumeName(), "lun", lun, "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("instance metadata does not say which disk is at the LUN", "volumeName",
+			disk.VolumeName(), "lun", lun, "reason", err.Error())
 		return ""
 	}
 	if is, err := volumehandle.Parse(id); id == "" || err == nil && is.Same(disk) {

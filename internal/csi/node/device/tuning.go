@@ -11,8 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Tune writes the kernel settings of the volume's performance profile for its disk. If a setting cannot be written, the
-// call fails, because the volume would not perform as its StorageClass says.
+// Tune writes the kernel settings of the volume's performance profile for its disk. If a setting
+// cannot be written, the call fails, because the volume would not perform as its StorageClass says.
 func (f *Finder) Tune(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, disk string) error {
 	settings := deviceSettings(use.Tuning, volume)
 	if len(settings) == 0 {
@@ -48,7 +48,8 @@ func performanceOf(volume *apiv1.AzVolume) volumeparams.Performance {
 const (
 	// basicScheduler is the V1 driver's: it merges requests, and no request waits for ever.
 	basicScheduler = "mq-deadline"
-	// basicReadAheadKB is the V1 driver's. Most workloads on such a disk are databases, which read at random.
+	// basicReadAheadKB is the V1 driver's. Most workloads on such a disk are databases, which read
+	// at random.
 	basicReadAheadKB = 8
 	// typicalLatencyMS is the latency of a request while the disk is within its limits.
 	typicalLatencyMS = 4
@@ -60,11 +61,12 @@ const (
 
 // basicSettings computes the settings for a disk with the given performance.
 //
-// The request size is limited to the size at which the disk reaches its IOPS and its throughput limit at the same time,
-// so that large requests delay small ones as little as possible. The queue depth is the number of requests in flight
-// that gives the IOPS at the typical latency (Little's law); the scheduler may queue twice as many. The scheduler is
-// set first, because the kernel allows the larger number of requests only with a scheduler. The read-ahead is set last,
-// because the kernel computes it again when the request size changes.
+// The request size is limited to the size at which the disk reaches its IOPS and its throughput
+// limit at the same time, so that large requests delay small ones as little as possible. The queue
+// depth is the number of requests in flight that gives the IOPS at the typical latency (Little's
+// law); the scheduler may queue twice as many. The scheduler is set first, because the kernel
+// allows the larger number of requests only with a scheduler. The read-ahead is set last, because
+// the kernel computes it again when the request size changes.
 func basicSettings(p volumeparams.Performance) []provisioner.DeviceSetting {
 	if p.IOPS <= 0 || p.MBps <= 0 {
 		return nil
@@ -73,7 +75,11 @@ func basicSettings(p volumeparams.Performance) []provisioner.DeviceSetting {
 	number := func(n int64) string { return strconv.FormatInt(n, 10) }
 	return []provisioner.DeviceSetting{
 		{Path: "queue/scheduler", Value: basicScheduler},
-		{Path: "queue/max_sectors_kb", Value: number(ceiling(ceiling(p.MBps*1000, p.IOPS), pageKB) * pageKB), Ceiling: "queue/max_hw_sectors_kb"},
+		{
+			Path:    "queue/max_sectors_kb",
+			Value:   number(ceiling(ceiling(p.MBps*1000, p.IOPS), pageKB) * pageKB),
+			Ceiling: "queue/max_hw_sectors_kb",
+		},
 		// Devices other than SCSI have no such setting.
 		{Path: "device/queue_depth", Value: number(depth), Optional: true},
 		{Path: "queue/nr_requests", Value: number(2 * depth)},

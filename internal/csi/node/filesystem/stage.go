@@ -1,5 +1,5 @@
-// Package filesystem prepares the filesystem of a volume and mounts it at its staging path. It decides what is done to the content of a
-// device (law 4) and whether a mount that exists is kept.
+// Package filesystem prepares the filesystem of a volume and mounts it at its staging path. It
+// decides what is done to the content of a device (law 4) and whether a mount that exists is kept.
 package filesystem
 
 import (
@@ -23,9 +23,10 @@ type Stager struct {
 	NewUUID func() string
 }
 
-// Stage mounts the device of a record, with the volume's filesystem, at its staging path and returns the
-// filesystem.
-func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
+// Stage mounts the device of a record, with the volume's filesystem, at its staging path and
+// returns the filesystem.
+func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume,
+	record nodereport.Record) (provisioner.Filesystem, error) {
 	found, err := s.clearStale(ctx, use, record)
 	if err != nil {
 		return provisioner.Filesystem{}, err
@@ -66,8 +67,8 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 	return fs, nil
 }
 
-// mount mounts the device at the record's staging path. The kernel does not mount a device read-only that is mounted for
-// writing, so that such a path is a read-only view of the other one.
+// mount mounts the device at the record's staging path. The kernel does not mount a device
+// read-only that is mounted for writing, so that such a path is a read-only view of the other one.
 func (s *Stager) mount(ctx context.Context, use usage.Usage, record nodereport.Record, fsType string, found kept) error {
 	if !found.here && found.writable != "" && use.MountsReadOnly() {
 		return s.Host.Mounts().Bind(ctx, found.writable, record.StagingPath, true, nil)
@@ -75,19 +76,20 @@ func (s *Stager) mount(ctx context.Context, use usage.Usage, record nodereport.R
 	return s.Host.Mounts().Mount(ctx, record.Device, record.StagingPath, fsType, use.MountOptions(fsType))
 }
 
-// CheckLabel refuses another SELinux label than the one with which the volume is mounted on this node, because all its
-// files have that label.
+// CheckLabel refuses another SELinux label than the one with which the volume is mounted on this
+// node, because all its files have that label.
 func (s *Stager) CheckLabel(use usage.Usage) error {
 	record, recorded, err := s.Records.Of(use.Disk)
 	if err != nil || !recorded || record.SELinuxLabel == nil || *record.SELinuxLabel == use.Label() {
 		return err
 	}
-	return provisioner.Errorf(provisioner.AlreadyExists, "refusing to use volume %s with the SELinux label %q: it is mounted on this node with the label %q",
+	return provisioner.Errorf(provisioner.AlreadyExists,
+		"refusing to use volume %s with the SELinux label %q: it is mounted on this node with the label %q",
 		use.Volume, use.Label(), *record.SELinuxLabel)
 }
 
-// Identify refuses a device that does not have the filesystem that is recorded for the volume. It only reads. A volume without a record has nothing to
-// be identified by.
+// Identify refuses a device that does not have the filesystem that is recorded for the volume. It
+// only reads. A volume without a record has nothing to be identified by.
 func (s *Stager) Identify(ctx context.Context, volume *apiv1.AzVolume, device string) error {
 	if volume.Status.Filesystem == nil {
 		return nil
@@ -96,13 +98,19 @@ func (s *Stager) Identify(ctx context.Context, volume *apiv1.AzVolume, device st
 	if err != nil {
 		return fmt.Errorf("probe device: %w", err)
 	}
-	_, err = planFormat(formatInput{device: device, volume: volume, found: found, blank: blank})
+	_, err = planFormat(formatInput{
+		device: device,
+		volume: volume,
+		found:  found,
+		blank:  blank,
+	})
 	return err
 }
 
-// prepare makes sure that the device has the volume's filesystem (law 4). It writes the record before it changes the
-// device.
-func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record, mounted bool) (provisioner.Filesystem, error) {
+// prepare makes sure that the device has the volume's filesystem (law 4). It writes the record
+// before it changes the device.
+func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record,
+	mounted bool) (provisioner.Filesystem, error) {
 	before, recorded, err := s.Records.Of(use.Disk)
 	if err != nil {
 		return provisioner.Filesystem{}, err
@@ -117,18 +125,27 @@ func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 		return provisioner.Filesystem{}, fmt.Errorf("probe device: %w", err)
 	}
 	if blank && use.Sealed {
-		return provisioner.Filesystem{}, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to format device %s for volume %s: the device is blank, and the volume was published read-only",
-			record.Device, use.Volume)
+		return provisioner.Filesystem{},
+			provisioner.Errorf(provisioner.FailedPrecondition,
+				"refusing to format device %s for volume %s: the device is blank, and the volume was published read-only",
+				record.Device, use.Volume)
 	}
 	action, err := planFormat(formatInput{
-		device: record.Device, volume: volume, wanted: use.Wanted(volume), found: found, blank: blank, mounted: mounted, interrupted: interrupted,
+		device:      record.Device,
+		volume:      volume,
+		wanted:      use.Wanted(volume),
+		found:       found,
+		blank:       blank,
+		mounted:     mounted,
+		interrupted: interrupted,
 	})
 	if err != nil {
 		return provisioner.Filesystem{}, err
 	}
 	switch action {
 	case makeAgain:
-		logr.FromContextOrDiscard(ctx).Info("clearing the rest of an interrupted format", "device", record.Device, "filesystem", *interrupted)
+		logr.FromContextOrDiscard(ctx).Info("clearing the rest of an interrupted format", "device", record.Device, "filesystem",
+			*interrupted)
 		if err := filesystems.Unmake(ctx, record.Device, *interrupted); err != nil {
 			return provisioner.Filesystem{}, fmt.Errorf("clear the rest of an interrupted format: %w", err)
 		}
@@ -143,15 +160,18 @@ func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	return provisioner.Filesystem{}, fmt.Errorf("unknown action %q", action)
 }
 
-// renew gives the filesystem of a copy its own UUID, so that the copy can be mounted on the node of its source. Until
-// AzVolume.status.filesystem has the UUID, the device may have the old or the new one. A first use that only reads
-// renews the UUID too: if it changed after the old UUID was recorded, the device would be refused.
-func (s *Stager) renew(ctx context.Context, volume *apiv1.AzVolume, record nodereport.Record, found provisioner.Filesystem) (provisioner.Filesystem, error) {
+// renew gives the filesystem of a copy its own UUID, so that the copy can be mounted on the node of
+// its source. Until AzVolume.status.filesystem has the UUID, the device may have the old or the new
+// one. A first use that only reads renews the UUID too: if it changed after the old UUID was
+// recorded, the device would be refused.
+func (s *Stager) renew(ctx context.Context, volume *apiv1.AzVolume, record nodereport.Record,
+	found provisioner.Filesystem) (provisioner.Filesystem, error) {
 	if err := s.Records.Put(record); err != nil {
 		return provisioner.Filesystem{}, err
 	}
 	fs := provisioner.Filesystem{Type: found.Type, UUID: copyUUID(volume)}
-	logr.FromContextOrDiscard(ctx).Info("giving the filesystem of a copy its own UUID", "volumeName", volume.Name, "device", record.Device,
+	logr.FromContextOrDiscard(ctx).Info("giving the filesystem of a copy its own UUID", "volumeName", volume.Name, "device",
+		record.Device,
 		"source", describeSource(volume.Spec.Source), "from", found.UUID, "to", fs.UUID)
 	if err := s.Host.Filesystems().Renew(ctx, record.Device, found, fs.UUID); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("change the UUID of a copy: %w", err)
@@ -159,9 +179,11 @@ func (s *Stager) renew(ctx context.Context, volume *apiv1.AzVolume, record noder
 	return fs, nil
 }
 
-// format makes a filesystem on a blank device. Before it starts, it writes the new UUID to the record, and it removes
-// that afterwards, so that a call after a kill can distinguish an interrupted format from data.
-func (s *Stager) format(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, record nodereport.Record) (provisioner.Filesystem, error) {
+// format makes a filesystem on a blank device. Before it starts, it writes the new UUID to the
+// record, and it removes that afterwards, so that a call after a kill can distinguish an
+// interrupted format from data.
+func (s *Stager) format(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume,
+	record nodereport.Record) (provisioner.Filesystem, error) {
 	fs := provisioner.Filesystem{Type: use.Wanted(volume), UUID: s.NewUUID()}
 	if fs.Type == "" {
 		fs.Type = defaultFSType
@@ -171,7 +193,8 @@ func (s *Stager) format(ctx context.Context, use usage.Usage, volume *apiv1.AzVo
 		return provisioner.Filesystem{}, err
 	}
 	logr.FromContextOrDiscard(ctx).Info("formatting", "volumeName", use.Volume, "device", record.Device, "filesystem", fs)
-	if err := s.Host.Filesystems().Make(ctx, record.Device, fs, provisioner.FilesystemOptions(volume.Spec.Disk.FilesystemOptions)); err != nil {
+	if err := s.Host.Filesystems().Make(ctx, record.Device, fs,
+		provisioner.FilesystemOptions(volume.Spec.Disk.FilesystemOptions)); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("make filesystem: %w", err)
 	}
 	made, _, err := s.Host.Filesystems().Probe(ctx, record.Device)
@@ -179,15 +202,16 @@ func (s *Stager) format(ctx context.Context, use usage.Usage, volume *apiv1.AzVo
 		return provisioner.Filesystem{}, fmt.Errorf("probe new filesystem: %w", err)
 	}
 	if made != fs {
-		return provisioner.Filesystem{}, provisioner.Errorf(provisioner.Unavailable, "format device %s with %s: a read after that found %s",
-			record.Device, describeContent(fs), describeContent(made))
+		return provisioner.Filesystem{},
+			provisioner.Errorf(provisioner.Unavailable, "format device %s with %s: a read after that found %s",
+				record.Device, describeContent(fs), describeContent(made))
 	}
 	record.Formatting = nil
 	return fs, s.Records.Put(record)
 }
 
-// confirmMount reads the grant after a mount, and unmounts the device if it is not the volume's any more. A filesystem
-// check before the mount can take hours.
+// confirmMount reads the grant after a mount, and unmounts the device if it is not the volume's any
+// more. A filesystem check before the mount can take hours.
 func (s *Stager) confirmMount(ctx context.Context, record nodereport.Record) error {
 	disk, err := usage.ParseID(record.VolumeID)
 	if err != nil {
@@ -204,6 +228,7 @@ func (s *Stager) confirmMount(ctx context.Context, record nodereport.Record) err
 	if err := s.Host.Mounts().Unmount(ctx, record.StagingPath); err != nil {
 		return fmt.Errorf("unmount volume %s, which the node may not use any more: %w", record.VolumeName, err)
 	}
-	return provisioner.Errorf(provisioner.Unavailable, "cannot stage volume %s under epoch %d at LUN %d: the grant changed while the volume was being mounted: %s",
+	return provisioner.Errorf(provisioner.Unavailable,
+		"cannot stage volume %s under epoch %d at LUN %d: the grant changed while the volume was being mounted: %s",
 		record.VolumeName, record.Epoch, record.LUN, decision.Reason)
 }

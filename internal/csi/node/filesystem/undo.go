@@ -14,9 +14,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// UndoFormat clears a device on which this node was making a filesystem when it was interrupted, so that another node
-// finds it blank. It does so only while the node still has the ownership with the same epoch; otherwise other nodes may
-// have used the device since.
+// UndoFormat clears a device on which this node was making a filesystem when it was interrupted, so
+// that another node finds it blank. It does so only while the node still has the ownership with the
+// same epoch; otherwise other nodes may have used the device since.
 func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.Record) error {
 	if record.Formatting == nil {
 		return nil
@@ -33,11 +33,13 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 		return err
 	}
 	primary := volume.Status.Primary
-	ours := primary != nil && primary.NodeName == s.NodeName && primary.State != apiv1.OwnershipReleased && primary.Epoch == record.Epoch
+	ours := primary != nil && primary.NodeName == s.NodeName && primary.State != apiv1.OwnershipReleased &&
+		primary.Epoch == record.Epoch
 	attached := attachment != nil && attachment.Status.State == apiv1.AttachmentAttached && attachment.Status.LUN != nil
 	log := logr.FromContextOrDiscard(ctx).WithValues("volumeName", name, "epoch", record.Epoch)
 	if ours && volume.Status.Filesystem == nil && attachment != nil && attaching(attachment) {
-		return provisioner.Errorf(provisioner.Unavailable, "cannot clear the rest of an interrupted format on volume %s yet: waiting for its disk to be attached; the attachment is %s", name, attachment.Status.State)
+		return provisioner.Errorf(provisioner.Unavailable,
+			"cannot clear the rest of an interrupted format on volume %s yet: waiting for its disk to be attached; the attachment is %s", name, attachment.Status.State)
 	}
 	if !ours || !attached || volume.Status.Filesystem != nil {
 		log.Info("not clearing an interrupted format: this node does not hold the ownership, the disk is not attached, or a filesystem is recorded")
@@ -46,11 +48,14 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 	device, found, err := s.FindSoon(ctx, volume, *attachment.Status.LUN)
 	if err == nil && !found {
 		if attachment.DeletionTimestamp != nil {
-			// The disk was detached outside the driver as well. The attachment is not repaired any more, and its deletion waits for this node.
+			// The disk was detached outside the driver as well. The attachment is not repaired any
+			// more, and its deletion waits for this node.
 			log.Info("not clearing an interrupted format: the attachment is being deleted, and its disk is not on this node")
 			return nil
 		}
-		return provisioner.Errorf(provisioner.Unavailable, "cannot clear the rest of an interrupted format on volume %s yet: waiting for a device at LUN %d", name, *attachment.Status.LUN)
+		return provisioner.Errorf(provisioner.Unavailable,
+			"cannot clear the rest of an interrupted format on volume %s yet: waiting for a device at LUN %d", name,
+			*attachment.Status.LUN)
 	}
 	if err == nil {
 		device, err = s.Part(ctx, device, record.Partition)
@@ -65,7 +70,9 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 	return err
 }
 
-// attaching says that the disk will be attached, for example again after it was detached outside the driver. It will not be if the node was fenced.
+// attaching says that the disk will be attached, for example again after it was detached outside
+// the driver. It will not be if the node was fenced.
 func attaching(a *apiv1.AzVolumeAttachment) bool {
-	return a.DeletionTimestamp == nil && !ownership.HasProof(a) && (a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentAttaching)
+	return a.DeletionTimestamp == nil && !ownership.HasProof(a) &&
+		(a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentAttaching)
 }

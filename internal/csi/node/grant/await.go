@@ -17,20 +17,21 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// RereadInterval is how often the node reads ownership and attachment again while it waits: it does not watch the
-// ownership, and a watch may end without an error.
+// RereadInterval is how often the node reads ownership and attachment again while it waits: it does
+// not watch the ownership, and a watch may end without an error.
 const RereadInterval = 5 * time.Second
 
-// publishPatience is how long a NodeStageVolume waits for the publish. The kubelet waits longer for the answer, so that
-// the answer can say what is missing.
+// publishPatience is how long a NodeStageVolume waits for the publish. The kubelet waits longer for
+// the answer, so that the answer can say what is missing.
 const publishPatience = time.Minute
 
 // holderTimeout limits the last read of a wait whose own context has ended.
 const holderTimeout = 10 * time.Second
 
-// Look reads the volume and this node's attachment. With AwaitPublish it repeats that until the node may stage the
-// volume or only has to wait for the attach. The node has not announced the volume yet, so that a hand-over to another
-// node does not wait for this one. Errors: NotFound if the volume does not exist.
+// Look reads the volume and this node's attachment. With AwaitPublish it repeats that until the
+// node may stage the volume or only has to wait for the attach. The node has not announced the
+// volume yet, so that a hand-over to another node does not wait for this one. Errors: NotFound if
+// the volume does not exist.
 func (r *Reader) Look(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
 	name := disk.VolumeName()
 	volume, attachment, err := r.Read(ctx, disk)
@@ -56,7 +57,8 @@ func (r *Reader) Look(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzV
 	return volume, attachment, err
 }
 
-// unpublished says that the node may not stage the volume yet, and that this can change without an action of the node.
+// unpublished says that the node may not stage the volume yet, and that this can change without an
+// action of the node.
 func (r *Reader) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment, err error) bool {
 	if err != nil {
 		return errors.Is(err, provisioner.NotFound) // the controller may still adopt the disk
@@ -64,9 +66,10 @@ func (r *Reader) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeA
 	return volume == nil || r.MayStage(volume, attachment).Outcome == ownership.StageRefused
 }
 
-// whyUnpublished says why the volume was not published during the wait: which node holds the ownership, and what the
-// controller does about it.
-func (r *Reader) whyUnpublished(ctx context.Context, name string, volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) string {
+// whyUnpublished says why the volume was not published during the wait: which node holds the
+// ownership, and what the controller does about it.
+func (r *Reader) whyUnpublished(ctx context.Context, name string, volume *apiv1.AzVolume,
+	attachment *apiv1.AzVolumeAttachment) string {
 	if volume == nil {
 		return fmt.Sprintf("volume %s is not published to node %s: AzVolume %s does not exist", name, r.NodeName, name)
 	}
@@ -84,8 +87,9 @@ func (r *Reader) whyUnpublished(ctx context.Context, name string, volume *apiv1.
 	return reason
 }
 
-// Await reads the volume and the attachment until the node may stage the volume, or staging is refused, or ctx
-// ends. It decides only on objects that this call has read, so the caller must announce the volume first.
+// Await reads the volume and the attachment until the node may stage the volume, or staging is
+// refused, or ctx ends. It decides only on objects that this call has read, so the caller must
+// announce the volume first.
 func (r *Reader) Await(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, ownership.StageDecision, error) {
 	name := disk.VolumeName()
 	var volume *apiv1.AzVolume
@@ -101,7 +105,8 @@ func (r *Reader) Await(ctx context.Context, disk volumehandle.Handle) (*apiv1.Az
 		case decision.Outcome == ownership.StageRefused:
 			return false, provisioner.Errorf(provisioner.FailedPrecondition, "%s", decision.Reason)
 		case decision.Outcome == ownership.StageMustWait && first:
-			logr.FromContextOrDiscard(ctx).Info("waiting for the disk to be attached", "volumeName", name, "reason", decision.Reason)
+			logr.FromContextOrDiscard(ctx).Info("waiting for the disk to be attached", "volumeName", name, "reason",
+				decision.Reason)
 		}
 		return decision.Outcome == ownership.StageAllowed, nil
 	})
@@ -115,8 +120,8 @@ func (r *Reader) Await(ctx context.Context, disk volumehandle.Handle) (*apiv1.Az
 	}
 }
 
-// await calls check until it reports done, fails, or ctx ends: immediately, after each change of this node's
-// attachment, and every RereadInterval.
+// await calls check until it reports done, fails, or ctx ends: immediately, after each change of
+// this node's attachment, and every RereadInterval.
 func (r *Reader) await(ctx context.Context, name string, check func() (bool, error)) error {
 	var events <-chan watch.Event
 	ticker := r.Clock.NewTicker(RereadInterval)

@@ -1,5 +1,5 @@
-// Package grant reads at the API server whether this node may use a volume, and waits until it may (law 2). The decision itself is
-// ownership.MayStage.
+// Package grant reads at the API server whether this node may use a volume, and waits until it may
+// (law 2). The decision itself is ownership.MayStage.
 package grant
 
 import (
@@ -34,11 +34,12 @@ type Reader struct {
 	Clock clock.WithTicker
 }
 
-// Lookup is Read or Look: it returns the volume of a disk and this node's attachment, which is nil if there is none.
+// Lookup is Read or Look: it returns the volume of a disk and this node's attachment, which is nil
+// if there is none.
 type Lookup func(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error)
 
-// Read reads the volume of a disk and this node's attachment at the API server. Errors: NotFound if the volume does not
-// exist, nodereport.ErrOtherDisk if it is another disk's.
+// Read reads the volume of a disk and this node's attachment at the API server. Errors: NotFound if
+// the volume does not exist, nodereport.ErrOtherDisk if it is another disk's.
 func (r *Reader) Read(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
 	name := disk.VolumeName()
 	volume, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: r.Namespace, Name: name})
@@ -62,15 +63,20 @@ func (r *Reader) Read(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzV
 // checkVolume refuses an AzVolume of another disk.
 func checkVolume(volume *apiv1.AzVolume, disk volumehandle.Handle) error {
 	if is := volumehandle.Of(volume.Spec.Disk); !is.Same(disk) {
-		return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use AzVolume %s for disk %s: it describes disk %s; if it was created manually, delete it: %w",
+		return provisioner.Errorf(provisioner.FailedPrecondition,
+			"refusing to use AzVolume %s for disk %s: it describes disk %s; if it was created manually, delete it: %w",
 			volume.Name, disk, is, nodereport.ErrOtherDisk)
 	}
 	return nil
 }
 
-// Attachment reads a node's attachment of a volume at the API server. It returns nil if there is none.
+// Attachment reads a node's attachment of a volume at the API server. It returns nil if there is
+// none.
 func (r *Reader) Attachment(ctx context.Context, volume, node string) (*apiv1.AzVolumeAttachment, error) {
-	return kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Client, client.ObjectKey{Namespace: r.Namespace, Name: apiv1.AttachmentName(volume, node)})
+	return kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Client, client.ObjectKey{
+		Namespace: r.Namespace,
+		Name:      apiv1.AttachmentName(volume, node),
+	})
 }
 
 // MayStage decides whether this node may use a volume.
@@ -78,9 +84,11 @@ func (r *Reader) MayStage(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAtta
 	return ownership.MayStage(r.NodeName, r.VMID, volume, attachment)
 }
 
-// Lasting reads the ownership at the API server and says why the record is not valid any more, or "": its epoch has
-// ended, or the report does not say that the volume is staged under that epoch, for example after a kill.
-func (r *Reader) Lasting(ctx context.Context, record nodereport.Record) (attachment *apiv1.AzVolumeAttachment, why string, err error) {
+// Lasting reads the ownership at the API server and says why the record is not valid any more, or
+// "": its epoch has ended, or the report does not say that the volume is staged under that epoch,
+// for example after a kill.
+func (r *Reader) Lasting(ctx context.Context, record nodereport.Record) (attachment *apiv1.AzVolumeAttachment, why string,
+	err error) {
 	disk, err := usage.ParseID(record.VolumeID)
 	if err != nil {
 		return nil, "", fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)

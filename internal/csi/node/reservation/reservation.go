@@ -1,5 +1,6 @@
-// Package reservation sends the commands that internal/plan/reservation decides to a shared disk: it reads the state of the disk's
-// reservations, sends one command, and reads again, until the disk is as it should be.
+// Package reservation sends the commands that internal/plan/reservation decides to a shared disk:
+// it reads the state of the disk's reservations, sends one command, and reads again, until the disk
+// is as it should be.
 package reservation
 
 import (
@@ -10,23 +11,32 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// maxCommands limits how many commands are sent in one call. A decision needs six at most, and others follow only if another node
-// changes the state in between.
+// maxCommands limits how many commands are sent in one call. A decision needs six at most, and
+// others follow only if another node changes the state in between.
 const maxCommands = 20
 
-// Reserver changes the reservations of this node's devices. Its methods take the device of a whole disk and block until the disk has
-// answered or ctx ends. They can be repeated. They return the errors of provisioner.Reservations, except Conflict: after a Conflict they read
-// and decide again. If a disk refuses all commands, they return Unavailable.
+// Reserver changes the reservations of this node's devices. Its methods take the device of a whole
+// disk and block until the disk has answered or ctx ends. They can be repeated. They return the
+// errors of provisioner.Reservations, except Conflict: after a Conflict they read and decide again.
+// If a disk refuses all commands, they return Unavailable.
 type Reserver struct {
 	Disk provisioner.Reservations
 }
 
-// Hold makes this node hold the reservation of a disk with the owner's key. state was just read from the disk. reserved is false if a
-// fence by this disk's reservation would prove nothing; then no node holds one, and why says what the disk lacks. If Hold fails, the
-// key may be registered. Errors: FailedPrecondition if the node must not use the disk (plan.AtStage), and if the disk is reserved and
-// refuses a command that is needed.
-func (r Reserver) Hold(ctx context.Context, device string, state provisioner.ReservationState, owner plan.Owner) (found plan.Found, why string, err error) {
-	c := &conversation{disk: r.Disk, device: device, own: owner.Key, state: state, isRead: true}
+// Hold makes this node hold the reservation of a disk with the owner's key. state was just read
+// from the disk. reserved is false if a fence by this disk's reservation would prove nothing; then
+// no node holds one, and why says what the disk lacks. If Hold fails, the key may be registered.
+// Errors: FailedPrecondition if the node must not use the disk (plan.AtStage), and if the disk is
+// reserved and refuses a command that is needed.
+func (r Reserver) Hold(ctx context.Context, device string, state provisioner.ReservationState,
+	owner plan.Owner) (found plan.Found, why string, err error) {
+	c := &conversation{
+		disk:   r.Disk,
+		device: device,
+		own:    owner.Key,
+		state:  state,
+		isRead: true,
+	}
 	step, err := c.follow(ctx, func() (plan.Step, error) {
 		switch holder := c.state.Holder; {
 		case c.state.Type != provisioner.NoReservation && holder != owner.Key && holder != owner.Key.FenceOnly():
@@ -51,7 +61,8 @@ func (r Reserver) Hold(ctx context.Context, device string, state provisioner.Res
 	}
 }
 
-// giveUp ends this node's registration on a disk that is not to be reserved. failure is why a command was refused, nil if none was.
+// giveUp ends this node's registration on a disk that is not to be reserved. failure is why a
+// command was refused, nil if none was.
 func (r Reserver) giveUp(ctx context.Context, device string, own provisioner.ReservationKey, failure error) error {
 	err := r.Leave(ctx, device, own)
 	if failure == nil {
@@ -61,18 +72,25 @@ func (r Reserver) giveUp(ctx context.Context, device string, own provisioner.Res
 	if err != nil || state.Type == provisioner.NoReservation {
 		return err
 	}
-	return provisioner.Errorf(provisioner.FailedPrecondition, "refusing to use %s without a reservation: the disk has %s, and does not do what would end it: %s",
+	return provisioner.Errorf(provisioner.FailedPrecondition,
+		"refusing to use %s without a reservation: the disk has %s, and does not do what would end it: %s",
 		device, state, failure.Error())
 }
 
-// Leave ends the registration of this node with the key own, and the reservation that it holds with it.
+// Leave ends the registration of this node with the key own, and the reservation that it holds with
+// it.
 func (r Reserver) Leave(ctx context.Context, device string, own provisioner.ReservationKey) error {
-	c := &conversation{disk: r.Disk, device: device, own: own}
+	c := &conversation{
+		disk:   r.Disk,
+		device: device,
+		own:    own,
+	}
 	_, err := c.follow(ctx, func() (plan.Step, error) { return plan.AtUnstage(c.state, own, c.Call), nil })
 	return err
 }
 
-// Clear ends a reservation and all registrations. Only a node that alone has the disk may do that: it registers with the key own for it.
+// Clear ends a reservation and all registrations. Only a node that alone has the disk may do that:
+// it registers with the key own for it.
 func (r Reserver) Clear(ctx context.Context, device string, own provisioner.ReservationKey) error {
 	if err := r.Disk.Register(ctx, device, own); err != nil {
 		return err
@@ -80,19 +98,31 @@ func (r Reserver) Clear(ctx context.Context, device string, own provisioner.Rese
 	return r.Disk.Clear(ctx, device, own)
 }
 
-// Keep lets this node keep the reservation that it holds with the key own, with the fence-only key keep. It does nothing if no node is
-// registered with own.
+// Keep lets this node keep the reservation that it holds with the key own, with the fence-only key
+// keep. It does nothing if no node is registered with own.
 func (r Reserver) Keep(ctx context.Context, device string, own, keep provisioner.ReservationKey) error {
-	c := &conversation{disk: r.Disk, device: device, own: keep}
+	c := &conversation{
+		disk:   r.Disk,
+		device: device,
+		own:    keep,
+	}
 	_, err := c.follow(ctx, func() (plan.Step, error) { return plan.AtKeep(c.state, own, keep, c.Call), nil })
 	return err
 }
 
-// Fence takes the reservation from the lost node, which holds it with the key victim. own is a fence-only key. It returns the state that
-// proves it. recorded reports whether record has succeeded for these keys before. changed reports whether Fence may have sent a command,
-// also if it fails: the key may be registered then. Errors: FailedPrecondition if there is no proof (plan.AtFence).
-func (r Reserver) Fence(ctx context.Context, device string, own, victim provisioner.ReservationKey, recorded bool, record func() error) (proof provisioner.ReservationState, changed bool, err error) {
-	c := &conversation{disk: r.Disk, device: device, own: own, record: record}
+// Fence takes the reservation from the lost node, which holds it with the key victim. own is a
+// fence-only key. It returns the state that proves it. recorded reports whether record has
+// succeeded for these keys before. changed reports whether Fence may have sent a command, also if
+// it fails: the key may be registered then. Errors: FailedPrecondition if there is no proof
+// (plan.AtFence).
+func (r Reserver) Fence(ctx context.Context, device string, own, victim provisioner.ReservationKey, recorded bool,
+	record func() error) (proof provisioner.ReservationState, changed bool, err error) {
+	c := &conversation{
+		disk:   r.Disk,
+		device: device,
+		own:    own,
+		record: record,
+	}
 	c.Recorded = recorded
 	_, err = c.follow(ctx, func() (plan.Step, error) { return plan.AtFence(c.state, own, victim, c.Call) })
 	return c.state, c.changed, err
@@ -132,7 +162,8 @@ func (c *conversation) follow(ctx context.Context, decide func() (plan.Step, err
 			return step, err
 		}
 	}
-	return plan.Step{}, provisioner.Errorf(provisioner.Unavailable, "reserve %s with key %s: %d commands have not led to the wanted state; the disk has %s",
+	return plan.Step{}, provisioner.Errorf(provisioner.Unavailable,
+		"reserve %s with key %s: %d commands have not led to the wanted state; the disk has %s",
 		c.device, c.own, maxCommands, c.state)
 }
 

@@ -1,4 +1,5 @@
-// Package usage reads what the calls of the kubelet ask for: which disk, which path, and how the volume is used.
+// Package usage reads what the calls of the kubelet ask for: which disk, which path, and how the
+// volume is used.
 package usage
 
 import (
@@ -15,11 +16,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// fsTypeKey is a key of the volume context, in upper or lower case. Its value overrides the capability's type, as in
-// the V1 driver.
+// fsTypeKey is a key of the volume context, in upper or lower case. Its value overrides the
+// capability's type, as in the V1 driver.
 const fsTypeKey = "fstype"
 
-// partitionKey is a key of the volume context, in upper or lower case. Its value is the partition that is the volume.
+// partitionKey is a key of the volume context, in upper or lower case. Its value is the partition
+// that is the volume.
 const partitionKey = "partition"
 
 // Usage is how a caller wants to use a volume.
@@ -34,7 +36,8 @@ type Usage struct {
 	// multiNode says that several nodes may use the volume at the same time.
 	multiNode bool
 	ReadOnly  bool
-	// Sealed says that the volume was published to the node read-only: nothing on the node may write to it.
+	// Sealed says that the volume was published to the node read-only: nothing on the node may
+	// write to it.
 	Sealed bool
 	// Exclusive says that the volume may have only one target path.
 	Exclusive bool
@@ -65,7 +68,8 @@ func Read(volumeID string, capability *csi.VolumeCapability, volumeContext map[s
 			return u, provisioner.Errorf(provisioner.InvalidArgument, "%w", err)
 		}
 	default:
-		return u, provisioner.Errorf(provisioner.InvalidArgument, "the volume capability has neither mount nor block: one of them is required")
+		return u, provisioner.Errorf(provisioner.InvalidArgument,
+			"the volume capability has neither mount nor block: one of them is required")
 	}
 	for key, value := range volumeContext {
 		if strings.EqualFold(key, fsTypeKey) && value != "" {
@@ -73,11 +77,13 @@ func Read(volumeID string, capability *csi.VolumeCapability, volumeContext map[s
 		}
 	}
 	if !u.Block && u.fsType != "" && !slices.Contains(volumeparams.FSTypes, u.fsType) {
-		return u, provisioner.Errorf(provisioner.InvalidArgument, "filesystem type (fsType) %q is not supported: must be one of %s", u.fsType, strings.Join(volumeparams.FSTypes, ", "))
+		return u, provisioner.Errorf(provisioner.InvalidArgument,
+			"filesystem type (fsType) %q is not supported: must be one of %s", u.fsType, strings.Join(volumeparams.FSTypes, ", "))
 	}
 	if !u.Block && u.multiNode {
-		return u, provisioner.Errorf(provisioner.InvalidArgument, "a volume that several nodes use must be a raw block volume (volumeMode: Block): "+
-			"no supported filesystem can be mounted on two nodes at the same time")
+		return u, provisioner.Errorf(provisioner.InvalidArgument,
+			"a volume that several nodes use must be a raw block volume (volumeMode: Block): "+
+				"no supported filesystem can be mounted on two nodes at the same time")
 	}
 	if err := u.readAttributes(volumeContext); err != nil {
 		return u, err
@@ -110,18 +116,21 @@ func (u *Usage) readMode(mode csi.VolumeCapability_AccessMode_Mode) error {
 	case csi.VolumeCapability_AccessMode_MULTI_NODE_SINGLE_WRITER, csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER:
 		u.multiNode = true
 	default:
-		return provisioner.Errorf(provisioner.InvalidArgument, "the volume capability has access mode %v, which is not supported", mode)
+		return provisioner.Errorf(provisioner.InvalidArgument, "the volume capability has access mode %v, which is not supported",
+			mode)
 	}
 	return nil
 }
 
-// CheckPath refuses a path that is not clean and absolute, because mounts are found by comparing paths.
+// CheckPath refuses a path that is not clean and absolute, because mounts are found by comparing
+// paths.
 func CheckPath(name, path string) error {
 	switch {
 	case path == "":
 		return provisioner.Errorf(provisioner.InvalidArgument, "%s is missing", name)
 	case !filepath.IsAbs(path) || filepath.Clean(path) != path:
-		return provisioner.Errorf(provisioner.InvalidArgument, "%s %q: must be an absolute path without \".\", \"..\" or double slashes", name, path)
+		return provisioner.Errorf(provisioner.InvalidArgument,
+			"%s %q: must be an absolute path without \".\", \"..\" or double slashes", name, path)
 	}
 	return nil
 }
@@ -135,7 +144,8 @@ func ParseID(id string) (volumehandle.Handle, error) {
 	return disk, nil
 }
 
-// Wanted is the type of filesystem that the caller or the volume's parameters request; "" if they request none.
+// Wanted is the type of filesystem that the caller or the volume's parameters request; "" if they
+// request none.
 func (u Usage) Wanted(volume *apiv1.AzVolume) string {
 	if u.fsType != "" {
 		return u.fsType
@@ -143,8 +153,8 @@ func (u Usage) Wanted(volume *apiv1.AzVolume) string {
 	return volume.Spec.Disk.FSType
 }
 
-// MountOptions are the caller's options and the required ones. Two disks that were created from one snapshot have the
-// same UUID; xfs mounts both on one node only with the option nouuid.
+// MountOptions are the caller's options and the required ones. Two disks that were created from one
+// snapshot have the same UUID; xfs mounts both on one node only with the option nouuid.
 func (u Usage) MountOptions(fsType string) []string {
 	options := u.options
 	if u.Sealed {
@@ -159,5 +169,6 @@ func (u Usage) MountOptions(fsType string) []string {
 // MountsReadOnly reports whether the filesystem is mounted read-only.
 func (u Usage) MountsReadOnly() bool { return u.Sealed || mountoptions.ReadOnly(u.options) }
 
-// Label is the SELinux label of all files on the volume. The kubelet passes it as a mount option; "" for none.
+// Label is the SELinux label of all files on the volume. The kubelet passes it as a mount option;
+// "" for none.
 func (u Usage) Label() string { return mountoptions.Label(u.options) }
