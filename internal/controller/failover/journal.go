@@ -288,6 +288,20 @@ func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
 	}
 }
 
+// refused reports the writes that the cluster refuses, each once while the failover lasts.
+func (j *journal) refused(ctx context.Context, o observed, refused []error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, err := range refused {
+		j.metrics.refused.Inc()
+		if j.once(o, "refused "+err.Error()) {
+			ctrl.LoggerFrom(ctx).Error(err, "the cluster refuses a write", "node", o.NodeName, "reason", failover.ReasonWriteRefused)
+			j.onNode(o, corev1.EventTypeWarning, failover.ReasonWriteRefused,
+				"the cluster refuses a write of the driver, which tries again and goes on with what needs no such write: "+err.Error())
+		}
+	}
+}
+
 // say reports something about a volume: in the log, and as event of volume, PersistentVolumeClaim
 // and Node.
 func (j *journal) say(ctx context.Context, o observed, v failover.Volume, reason, message string) {

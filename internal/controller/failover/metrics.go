@@ -28,7 +28,7 @@ const (
 
 type metrics struct {
 	failovers, fences, heldBack *prometheus.CounterVec
-	podsDeleted                 prometheus.Counter
+	podsDeleted, refused        prometheus.Counter
 	phases                      *prometheus.HistogramVec
 }
 
@@ -48,11 +48,16 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_failover_pods_deleted_total",
 			Help: "Pods that were deleted because their volumes were taken from their node.",
 		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "azuredisk_failover_writes_refused_total",
+			Help: "Writes of a failover that the cluster refused, by its access rules or an admission policy.",
+		}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "azuredisk_failover_phase_seconds",
 			Help:    "Duration of the phases of the failover of a volume.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
 		}, []string{"phase"}),
 	}
-	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.phases)
+	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.refused,
+		m.phases)
 }

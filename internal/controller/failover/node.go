@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -34,10 +35,12 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 		return apierrors.NewConflict(corev1.Resource("nodes"), o.NodeName,
 			fmt.Errorf("the Node was replaced while its failover was decided"))
 	}
+	var unrecorded error
 	if step.OutOfService == failover.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
-		if err := r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Health.Evidence); err != nil {
-			return err
+		unrecorded = r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Health.Evidence)
+		if _, other := refusals(unrecorded); other != nil {
+			return unrecorded
 		}
 		crashpoint.At("failover-after-out-of-service-record")
 	}
@@ -54,7 +57,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
 		if err := r.Client.Patch(ctx, node,
 			client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-			return fmt.Errorf("write taints of Node: %w", err)
+			return errors.Join(unrecorded, fmt.Errorf("write taints of Node: %w", err))
 		}
 		crashpoint.At("failover-after-taint")
 		r.journal.tainted(ctx, o, step)
@@ -62,7 +65,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 	if step.OutOfService == failover.TaintRemove {
 		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.OutOfServiceNodeBack, "")
 	}
-	return nil
+	return unrecorded
 }
 
 // change adds or removes one taint.

@@ -12,4 +12,5 @@ const (
 	ReasonFailoverPruned     = "FailoverPruned"
 	ReasonFailoverUnblocked  = "FailoverUnblocked"
 	ReasonNodeBack           = "NodeBack"
+	ReasonWriteRefused       = "WriteRefused"
 )
