@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -213,6 +214,35 @@ func TestSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
 				func(o *unstructured.Unstructured) bool { return o.GetKind() == "VolumeSnapshotClass" })
 			if sidecar != c.want || class != c.want {
 				t.Errorf("sidecar %t, class %t, want %t", sidecar, class, c.want)
+			}
+		})
+	}
+}
+
+func TestGroupsOfSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
+	t.Parallel()
+	const crds, groups = "--api-versions=snapshot.storage.k8s.io/v1", "--api-versions=groupsnapshot.storage.k8s.io/v1"
+	cases := map[string]struct {
+		args []string
+		want bool
+	}{
+		"auto, in a cluster without the CRDs":           {[]string{crds}, false},
+		"auto, in a cluster with the CRDs":              {[]string{crds, groups}, true},
+		"true, in a cluster without the CRDs":           {[]string{crds, "--set=snapshot.groups=true"}, true},
+		"false, in a cluster that has the CRDs":         {[]string{crds, groups, "--set=snapshot.groups=false"}, false},
+		"CRDs of an older version, which is not served": {[]string{crds, "--api-versions=groupsnapshot.storage.k8s.io/v1beta1"}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list := objects(t, render(t, append(c.args, "--set=crds.install=false")...))
+			args := containers(t, find(t, list, "Deployment", release+"-controller"))["csi-snapshotter"]
+			if gate := fmt.Sprintf("--feature-gates=CSIVolumeGroupSnapshot=%t", c.want); !slices.Contains(args, gate) {
+				t.Errorf("got arguments %v, want %s", args, gate)
+			}
+			right := boundRights(t, list)["azuredisk-csi-snapshotter: update volumegroupsnapshotcontents, cluster"]
+			if right != c.want {
+				t.Errorf("right to change contents of groups: %t, want %t", right, c.want)
 			}
 		})
 	}
