@@ -337,6 +337,7 @@ func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controll
 		Namespace:         settings.Namespace,
 		Clock:             clock.RealClock{},
 		StaleAfter:        settings.HeartbeatStaleAfter,
+		Patience:          settings.FailoverPatience,
 		MassLossThreshold: settings.FailoverMassLossThreshold,
 		Enabled:           settings.FailoverEnabled,
 		Metrics:           ctrlmetrics.Registry,

@@ -152,10 +152,12 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 	l.back(a, l.Eventually)
 	l.expectEvents("FailoverStarted AzVolume", "FailoverStarted PersistentVolumeClaim", "FailoverStarted Pod",
 		"NodeQuarantined Node",
-		"FailoverProven AzVolume", "FailoverPodDeleted Pod", "FailoverPodDeleted Node", "FailoverPruned Node", "NodeBack Node")
+		"FailoverProven AzVolume", "FailoverPodDeleted Pod", "FailoverPodDeleted Node", "FailoverPruned Node", "NodeBack Node",
+		"FalseAlarm Node")
 	l.expectMetrics(map[string]float64{
 		"azuredisk_failovers_total unblocked": 1, "azuredisk_fences_total Detached": 1,
 		"azuredisk_failover_pods_deleted_total ":  1,
+		"azuredisk_failover_false_alarms_total ":  1,
 		"azuredisk_failover_phase_seconds detect": 1, "azuredisk_failover_phase_seconds fence": 1,
 		"azuredisk_failover_phase_seconds unblock": 1, "azuredisk_failover_phase_seconds total": 1,
 	})
