@@ -40,7 +40,10 @@ func TestJudgeNode(t *testing.T) {
 			func(s *nodehealth.Signs) { unreachable(s); s.Silence, s.Unanswered = 6*time.Second, 4*time.Second }),
 			nodehealth.Healthy, "fresh"},
 		"a node that has not answered a request for longer is lost": {with(
-			func(s *nodehealth.Signs) { unreachable(s); s.Silence, s.Unanswered = 6*time.Second, 4001*time.Millisecond }),
+			func(s *nodehealth.Signs) {
+				unreachable(s)
+				s.Silence, s.Unanswered = 6*time.Second, 4001*time.Millisecond
+			}),
 			nodehealth.Lost, "not within 4s of a request"},
 		"a stale heartbeat alone makes a node suspect": {with(
 			func(s *nodehealth.Signs) { s.Confirmed = true }), nodehealth.Suspect, "probes never reached"},
