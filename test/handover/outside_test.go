@@ -114,6 +114,32 @@ func TestARepeatedPublishOfADiskThatAzureRefusesAcquiresNothing(t *testing.T) {
 	must(t, p.Publish(t.Context(), handle, "re-b"))
 }
 
+// Each repetition acquired the ownership and released it again, as on a full node, although no
+// other node can have the disk either.
+func TestARepeatedPublishOfADiskWhoseSharesOtherVMsHaveAcquiresNothing(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("rs-a", "1", size)
+	handle := p.Create("vol", nil)
+	changeOutside(t, p, "vol", func(d *provisioner.Disk) { d.MaxShares = 2 })
+	for _, vm := range []string{"rs-x", "rs-y"} {
+		p.Cloud.AddVM(provisioner.Instance{
+			ID:       controlplane.VMID(vm),
+			Size:     size,
+			Location: region,
+			Zone:     "1",
+		})
+		hang(t, p, "vol", vm)
+	}
+	for range 5 {
+		expectCode(t, p.Publish(t.Context(), handle, "rs-a"), codes.ResourceExhausted)
+	}
+	unhang(t, p, "vol", "rs-x")
+	p.Eventually("attached", attachedTo(p, "vol", "rs-a", "rs-y"))
+	if epoch := p.Volume("vol").Status.Primary.Epoch; epoch != 1 {
+		t.Errorf("got epoch %d, want 1", epoch)
+	}
+}
+
 // A disk that a VM of the cluster has without the knowledge of Kubernetes kept its pod waiting for
 // the next look at that VM, for up to five minutes.
 func TestADiskThatHangsOnAnotherNodeIsMovedByOneDetachAndOneAttach(t *testing.T) {
