@@ -26,7 +26,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
@@ -323,7 +322,7 @@ func (l *lab) use(node string, handles ...string) {
 	n := l.Node(node)
 	before := n.DeepCopy()
 	for _, h := range handles {
-		n.Status.VolumesInUse = append(n.Status.VolumesInUse, ownership.VolumesInUseName(controlplane.DriverName, h))
+		n.Status.VolumesInUse = append(n.Status.VolumesInUse, controlplane.InUseName(h))
 	}
 	l.must(l.Client.Status().Patch(l.Context(), n, client.MergeFrom(before)))
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // taint adds the taints to the Node that a step wants, and removes those that it no longer wants.
@@ -108,18 +109,18 @@ func (r *Reconciler) prune(ctx context.Context, o observed, volumes []failover.V
 	if len(volumes) == 0 {
 		return nil
 	}
-	names := make([]corev1.UniqueVolumeName, 0, len(volumes))
+	disks := make([]volumehandle.Handle, 0, len(volumes))
 	for _, v := range volumes {
-		names = append(names, v.InUse)
+		disks = append(disks, volumehandle.Of(v.Volume.Spec.Disk))
 	}
 	crashpoint.At("failover-before-prune")
-	pruned, err := inuse.Prune(ctx, r.Client, r.Reader, o.NodeName, names)
+	pruned, err := inuse.Prune(ctx, r.Client, r.Reader, o.NodeName, r.DriverName, disks)
 	if err != nil {
 		return err
 	}
 	crashpoint.At("failover-after-prune")
-	for _, v := range volumes {
-		if slices.Contains(pruned, v.InUse) {
+	for i, v := range volumes {
+		if len(inuse.Names(pruned, r.DriverName, disks[i])) > 0 {
 			r.journal.pruned(ctx, o, v)
 		}
 	}

@@ -12,10 +12,12 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // observe reads a node and what is on it from the cache.
@@ -83,15 +85,14 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		}
 	}
 	for _, v := range held {
-		inUse, err := r.inUse(ctx, o, v)
-		if err != nil {
+		if err := r.claim(ctx, o, v); err != nil {
 			return err
 		}
-		o.Volumes = append(o.Volumes, failover.Volume{
-			Volume:     v,
-			Attachment: attachments[v.Name],
-			InUse:      inUse,
-		})
+		found := failover.Volume{Volume: v, Attachment: attachments[v.Name]}
+		if o.Node != nil {
+			found.InUse = len(inuse.Names(o.Node.Status.VolumesInUse, r.DriverName, volumehandle.Of(v.Spec.Disk))) > 0
+		}
+		o.Volumes = append(o.Volumes, found)
 	}
 	return nil
 }
@@ -137,35 +138,30 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 	return v, nil
 }
 
-// inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes
-// note of its claim with the annotation that opts out.
-func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
+// claim takes note of the claim of a volume, with the annotation that opts out.
+func (r *Reconciler) claim(ctx context.Context, o *observed, v *apiv1.AzVolume) error {
 	pv, err := index.PersistentVolume(ctx, r.Client, v)
+	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
+		return err
+	}
+	c := pv.Spec.ClaimRef
+	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+		Namespace: c.Namespace,
+		Name:      c.Name,
+	})
 	if err != nil {
-		return "", err
+		return err
 	}
-	if pv == nil {
-		return ownership.VolumesInUseName(r.DriverName, v.Status.DiskURI), nil
+	if claim == nil {
+		claim = &corev1.PersistentVolumeClaim{}
 	}
-	if c := pv.Spec.ClaimRef; c != nil {
-		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
-			Namespace: c.Namespace,
-			Name:      c.Name,
-		})
-		if err != nil {
-			return "", err
-		}
-		if claim == nil {
-			claim = &corev1.PersistentVolumeClaim{}
-		}
-		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-			Namespace:   c.Namespace,
-			Name:        c.Name,
-			UID:         c.UID,
-			Annotations: claim.Annotations,
-		}}
-	}
-	return ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle), nil
+	o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:   c.Namespace,
+		Name:        c.Name,
+		UID:         c.UID,
+		Annotations: claim.Annotations,
+	}}
+	return nil
 }
 
 // pods finds the pods on the node and their volumes.

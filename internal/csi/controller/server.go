@@ -102,6 +102,7 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	publisher.ByVolumeAttachments = !o.PublishedByPods
 	return &Server{
 		Publisher: publisher,
 		Provisioner: &disks.Provisioner{

@@ -45,8 +45,8 @@ type Volume struct {
 	Volume *apiv1.AzVolume
 	// Attachment to the node; nil if there is none.
 	Attachment *apiv1.AzVolumeAttachment
-	// InUse is Kubernetes' name for it in the Node's status.volumesInUse.
-	InUse corev1.UniqueVolumeName
+	// InUse says that the Node's status.volumesInUse lists it.
+	InUse bool
 }
 
 // Epoch is the epoch that the node holds.
@@ -228,10 +228,9 @@ func (f *decision) volumes() {
 			continue
 		}
 		f.step.Proven = append(f.step.Proven, v)
-		inUse := f.in.Node != nil && slices.Contains(f.in.Node.Status.VolumesInUse, v.InUse)
 		switch {
 		case f.users[name] > 0 || v.misfit():
-		case inUse:
+		case v.InUse:
 			f.step.Prune = append(f.step.Prune, v)
 		default:
 			f.step.Unblocked = append(f.step.Unblocked, v)

@@ -30,6 +30,8 @@ type Publisher struct {
 	platform             provisioner.Attachments
 	clock                clock.PassiveClock
 	promotions, releases *prometheus.CounterVec
+	// ByVolumeAttachments says that Kubernetes makes the calls, one for each VolumeAttachment.
+	ByVolumeAttachments bool
 }
 
 // New makes a Publisher. It announces to the platform the attaches and detaches that its calls lead

@@ -8,9 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -19,6 +21,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -70,6 +73,10 @@ func attachmentOf(v *apiv1.AzVolume, node string, epoch int64) *apiv1.AzVolumeAt
 func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	return fakeapi.With(objects...).
+		WithIndex(&corev1.PersistentVolume{}, "azVolume", func(o client.Object) []string {
+			handle, _ := volumehandle.Parse(o.(*corev1.PersistentVolume).Spec.CSI.VolumeHandle)
+			return []string{handle.VolumeName()}
+		}).
 		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM,
 		nodeidentity.Keys).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
@@ -373,5 +380,56 @@ func TestAnUnpublishDeletesTheAttachmentOfAPreemptedNodeAndKeepsItsProof(t *test
 					a.Status.Proof, a.DeletionTimestamp)
 			}
 		})
+	}
+}
+
+// The unpublish of one spelling released the volume that a pod of the other one was about to stage,
+// and Kubernetes did not publish it again.
+func TestAVolumeStaysWithItsNodeForAnotherSpellingOfItsHandle(t *testing.T) {
+	t.Parallel()
+	v, handle := volumeOf(t, &apiv1.Ownership{
+		NodeName: "a",
+		Epoch:    1,
+		State:    apiv1.OwnershipHeld,
+	})
+	id, other := handle.String(), strings.ToLower(handle.String())
+	needs := &storagev1.VolumeAttachment{
+		// sha256 of handle, driver and node, as Kubernetes names it.
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       "csi-73554204ec6b212e8ea348be7cbb243a58b9d81aeda1554a476d13d6bc25edb3",
+			Finalizers: []string{"external-attacher/disk-csi-azure-com"},
+		},
+	}
+	report := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+		Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: time.Unix(1, 0)}},
+	}
+	there := []client.Object{v, attachmentOf(v, "a", 1), report, needs}
+	for name, spelled := range map[string]string{"one": id, "two": other} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: spelled}
+		there = append(there, pv)
+	}
+	api := storeOf(t, there...)
+	s := publisherOf(t, api, cloudfake.New(cloudfake.Options{}).Disks())
+	s.ByVolumeAttachments, s.Calls = true, call.New(s.clock, time.Minute)
+	unpublish := func() {
+		t.Helper()
+		_, err := s.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: "a"})
+		if err == nil {
+			err = api.Get(t.Context(), client.ObjectKeyFromObject(v), v)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if unpublish(); v.Status.Primary.State != apiv1.OwnershipHeld {
+		t.Errorf("a VolumeAttachment of another spelling is there: got ownership %s, want Held", v.Status.Primary.State)
+	}
+	if err := api.Delete(t.Context(), needs); err != nil {
+		t.Fatal(err)
+	}
+	if unpublish(); v.Status.Primary.State != apiv1.OwnershipReleased {
+		t.Errorf("the VolumeAttachment is being deleted: got ownership %s, want Released", v.Status.Primary.State)
 	}
 }
