@@ -447,6 +447,39 @@ func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
 	}
 }
 
+// A path or a LUN names another disk if the volume's disk was detached and another one was
+// attached. Only 15 bits of a key tell disks apart, so that another node's key of that disk can be
+// the same.
+func TestTheReservationOfAnotherDiskIsNotEnded(t *testing.T) {
+	t.Parallel()
+	own := keyOf(t, thisNode, 7)
+	for name, staged := range map[string]bool{
+		"the path of a staged volume names another disk":        true,
+		"the LUN of a volume without a record has another disk": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			s := m.start()
+			if staged {
+				expect.Must(t, m.stage(s, mountCapability("ext4")))
+				expect.Must(t, host.onNode(thisNode).Clear(t.Context(), memoryDevice, own))
+			} else {
+				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { recordFilesystem(v) })
+			}
+			host.content = content{fs: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
+			host.hold(t, "node-x", own)
+			expect.Must(t, m.unstage(s))
+			m.assertClean()
+			if !host.shared.Allows("node-x", true) || host.shared.Allows(thisNode, true) {
+				t.Errorf("the disk has %s, want the reservation of the other node", host.shared.State())
+			}
+		})
+	}
+}
+
 func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
