@@ -131,9 +131,9 @@ func (t tampered) List(ctx context.Context, list client.ObjectList, options ...c
 	})
 }
 
-// hideFenced shows a node that was fenced by a pre-emption as one whose disk is detached, to those
-// who list the attachments of a volume. The reconciler of the attachment reads it by its name, and
-// continues to detach the disk.
+// hideFenced shows a node that was fenced by a pre-emption as one whose disk is detached, in lists
+// of a volume's attachments. The reconciler of the attachment reads it by its name, and continues
+// to detach the disk.
 func (t tampered) hideFenced(o runtime.Object) {
 	if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.w.options.Mutant == NoHolder && t.node == "" && ownership.Preempted(a) {
 		a.Status.Proof.Kind = apiv1.ProofDetached
