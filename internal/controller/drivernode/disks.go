@@ -86,9 +86,8 @@ func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here 
 	if err != nil {
 		return nil, 0, err
 	}
-	down := r.down(ctx, d.Spec.VMID)
 	for _, v := range c.lost {
-		if err := r.rebuild(ctx, d, v, down); err != nil {
+		if err := r.rebuild(ctx, d, v); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -220,29 +219,10 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 	return nil, known && of.Same(handle), err
 }
 
-// down returns a function that says whether Azure reports the VM as stopped or deallocated at the
-// time of its call. After a no, it does not ask again: that no proves nothing, and many disks may
-// need the answer.
-func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
-	runs := false
-	return func() bool {
-		if runs {
-			return false
-		}
-		vm, err := r.Cloud.Instances().Get(ctx, vmID)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Info("the power of a VM could not be read; it counts as running", "vm", vmID, "message",
-				err.Error())
-		}
-		runs = err != nil || !vm.Down()
-		return !runs
-	}
-}
-
 // rebuild re-creates an attachment that Azure has and that has no object, in the role that
 // ownership.RecreateAs decides. The caller has found none in the cache before it asked Azure, and
 // rebuild finds none at the API server after it, so the object was not just created or deleted.
-func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume, down func() bool) error {
+func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume) error {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
 	err := r.Reader.Get(ctx, key, &apiv1.AzVolumeAttachment{})
 	if err == nil {
@@ -260,7 +240,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err != nil {
 		return err
 	}
-	role, epoch, why := ownership.RecreateAs(v, d.Name, report, down, r.Clock.Now())
+	role, epoch, why := ownership.RecreateAs(v, d.Name, report, r.Clock.Now())
 	if role == "" {
 		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and remains so", "volume", v.Name, "node", d.Name,
 			"message", why)

@@ -32,6 +32,16 @@ func (s *Publisher) disk(ctx context.Context, v *apiv1.AzVolume) diskRead {
 	}
 }
 
+// notForeign is the check of a volume that several nodes may use, before a node gets an attachment:
+// the volume has no ownership that could be acquired.
+func (s *Publisher) notForeign(ctx context.Context, v *apiv1.AzVolume, node string) error {
+	attachments, err := s.Attachments(ctx, s.Client, v.Name)
+	if err == nil {
+		_, err = s.custody(ctx, v, node, attachments, s.disk(ctx, v))
+	}
+	return err
+}
+
 // custody asks Azure if the AzVolume does not confirm that this cluster uses the disk. A planned
 // move costs no call. Azure is asked again when the disk has been attached, because another cluster
 // may do the same at the same time (internal/controller/attachment).

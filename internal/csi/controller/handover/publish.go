@@ -70,6 +70,12 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return err
 	}
 	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
+	if asked := attached != nil && attached.Status.VMID != "" &&
+		!ownership.Copied(attached); v.Spec.Access == apiv1.AccessMultiNode && !asked {
+		if err := s.notForeign(ctx, v, node.Name); err != nil {
+			return err
+		}
+	}
 	if v.Spec.Access == apiv1.AccessSingleNode {
 		if err := s.completeRelease(ctx, v, node.Name); err != nil {
 			return err
