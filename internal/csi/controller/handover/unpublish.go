@@ -73,13 +73,6 @@ func (s *Publisher) unpublishLocked(ctx context.Context, handle volumehandle.Han
 		return err
 	}
 	defer unlock()
-	a, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node)
-	if err != nil {
-		return err
-	}
-	if a != nil && a.Status.VMID != "" {
-		defer s.platform.Expect(a.Status.VMID, handle.String())()
-	}
 	return s.unpublish(ctx, handle, node)
 }
 

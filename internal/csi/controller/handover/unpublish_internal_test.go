@@ -87,7 +87,7 @@ func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publ
 	s, err := New(&adoption.Adopter{
 		Records: stored,
 		Disks:   disks,
-	}, nil, cloudfake.New(cloudfake.Options{}).Attachments(), clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
+	}, nil, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
