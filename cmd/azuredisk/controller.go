@@ -384,7 +384,6 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		Reader:          mgr.GetAPIReader(),
 		Watch:           watch,
 		Disks:           cloud.Disks(),
-		Attachments:     cloud.Attachments(),
 		Snapshots:       cloud.Snapshots(),
 		SKUs:            cloud.SKUs(),
 		Clock:           clock.RealClock{},

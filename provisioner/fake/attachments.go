@@ -53,9 +53,6 @@ func (a attachments) ForceDetach(ctx context.Context, vmID, diskID string) (prov
 	})
 }
 
-// Expect implements provisioner.Attachments: no call waits for another one.
-func (attachments) Expect(string, string) (done func()) { return func() {} }
-
 // Waiting implements provisioner.Attachments: it says nothing.
 func (attachments) Waiting(string, string) provisioner.Waiting { return provisioner.Waiting{} }
 

@@ -36,11 +36,30 @@ func valueFiles(t *testing.T) []string {
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	for _, values := range valueFiles(t) {
-		t.Run(filepath.Base(values), func(t *testing.T) {
+	for _, name := range []string{"default.yaml", "everything.yaml"} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compareOrUpdate(t, filepath.Join("golden", filepath.Base(values)), render(t, "-f", values))
+			compareOrUpdate(t, filepath.Join("golden", name), render(t, "-f", filepath.Join("values", name)))
 		})
+	}
+}
+
+func TestTheWebhookHasItsCertificateFromCertManager(t *testing.T) {
+	t.Parallel()
+	list := objects(t, render(t, "-f", filepath.Join("values", "webhook-cert-manager.yaml")))
+	const want = "map[dnsNames:[azuredisk-scheduler.azure-disk-csi.svc] " +
+		"issuerRef:map[group:cert-manager.io kind:ClusterIssuer name:cluster-ca] " +
+		"privateKey:map[algorithm:ECDSA rotationPolicy:Always size:256] secretName:azuredisk-scheduler-tls]"
+	if got := fmt.Sprint(find(t, list, "Certificate", release+"-scheduler").Object["spec"]); got != want {
+		t.Errorf("got certificate %s, want %s", got, want)
+	}
+	webhook := find(t, list, "MutatingWebhookConfiguration", release+"-scheduler")
+	if got, want := webhook.GetAnnotations()["cert-manager.io/inject-ca-from"], namespace+"/"+release+"-scheduler"; got != want {
+		t.Errorf("got authorities from %q, want %q", got, want)
+	}
+	volumes := nested(t, find(t, list, "Deployment", release+"-scheduler"), "spec", "template", "spec", "volumes")
+	if got, want := fmt.Sprint(volumes), "[map[name:tls secret:map[defaultMode:288 secretName:azuredisk-scheduler-tls]]]"; got != want {
+		t.Errorf("got volumes %s, want %s", got, want)
 	}
 }
 

@@ -64,7 +64,7 @@ type batch struct {
 	began     time.Time
 	filled    time.Time // when its requests were chosen
 	quotaAt   time.Time // when the VM's quota allows the call; zero if it allowed it when the batch began
-	// changed tells that requests have arrived, or are no longer expected.
+	// changed tells a forced batch that requests have arrived.
 	changed chan struct{}
 }
 
@@ -72,13 +72,6 @@ func (b *batch) wake() {
 	select {
 	case b.changed <- struct{}{}:
 	default: // woken already
-	}
-}
-
-// wakeGathering tells a batch that may wait for more requests that it has to decide again.
-func (q *queues) wakeGathering(vm string) {
-	if v, ok := q.vms[vm]; ok && v.ordinary.batch != nil {
-		v.ordinary.batch.wake()
 	}
 }
 

@@ -58,13 +58,6 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return grpcstatus.Errorf(codes.Unavailable, "publish to node %s: the VM of the node is not known: %s", node.Name,
 			node.Message)
 	}
-	attached, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node.Name)
-	if err != nil {
-		return err
-	}
-	if attached == nil || attached.Status.State != apiv1.AttachmentAttached {
-		defer s.platform.Expect(node.VMID, handle.String())()
-	}
 	v, err := s.usable(ctx, handle, request)
 	if err != nil {
 		return err

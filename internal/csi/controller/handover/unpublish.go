@@ -81,13 +81,6 @@ func (s *Publisher) unpublishLocked(ctx context.Context, id string, handle volum
 			"volume", handle.VolumeName(), "node", node, "volumeAttachment", by)
 		return nil
 	}
-	a, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node)
-	if err != nil {
-		return err
-	}
-	if a != nil && a.Status.VMID != "" {
-		defer s.platform.Expect(a.Status.VMID, handle.String())()
-	}
 	return s.unpublish(ctx, handle, node)
 }
 

@@ -94,7 +94,7 @@ func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publ
 	s, err := New(&adoption.Adopter{
 		Records: stored,
 		Disks:   disks,
-	}, nil, cloudfake.New(cloudfake.Options{}).Attachments(), clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
+	}, nil, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,6 +135,32 @@ func TestUnpublishReleasesTheOwnershipOfItsAttachment(t *testing.T) {
 	}
 	if o := v.Status.Primary; o == nil || o.State != apiv1.OwnershipReleasing || o.Epoch != 2 {
 		t.Errorf("got ownership %+v, want epoch 2 to be Releasing before the report is read", o)
+	}
+}
+
+// A multi-node volume has no ownership: after the deletion of its attachment the node may not stage
+// it any more, so that a report that is read after it is a proof.
+func TestLaw3TheReportIsReadAfterTheDeletionOfTheAttachment(t *testing.T) {
+	t.Parallel()
+	v, handle := volumeOf(t, nil)
+	v.Spec.Access = apiv1.AccessMultiNode
+	a := attachmentOf(v, "a", ownership.MultiNodeEpoch)
+	base := storeOf(t, v, a)
+	reads := 0
+	api := interceptor.NewClient(base, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey,
+		o client.Object, options ...client.GetOption) error {
+		if _, report := o.(*apiv1.AzDriverNode); report {
+			reads++
+			if err := c.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil || a.DeletionTimestamp == nil {
+				t.Errorf("got attachment %+v, error %v when the report is read; want it to be deleted", a, err)
+			}
+		}
+		return c.Get(ctx, key, o, options...)
+	}})
+	ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
+	defer cancel()
+	if err := publisherOf(t, api, nil).unpublish(ctx, handle, "a"); status.Code(err) != codes.Aborted || reads == 0 {
+		t.Errorf("got error %v after %d reads of the report, want Aborted after at least one", err, reads)
 	}
 }
 
