@@ -45,6 +45,22 @@ func TestLinksToDeclarationsLeadThere(t *testing.T) {
 	}
 }
 
+var protocolWrite = regexp.MustCompile(`(?m)^\d+\. (?:.+\n)(?:   .+\n)*`)
+
+// TestEveryWriteOfTheProtocolNamesItsFunction: codeLinks finds out that the function exists.
+func TestEveryWriteOfTheProtocolNamesItsFunction(t *testing.T) {
+	const page = "docs/explanation/protocol.md"
+	writes := protocolWrite.FindAllString(read(t, page), -1)
+	for _, w := range writes {
+		if _, by, _ := strings.Cut(w, "By"); !codeLink.MatchString(by) || !strings.Contains(strings.Join(strings.Fields(by), " "), "*Dies after it:*") {
+			t.Errorf("%s: got %q, want the function that makes the write, and what is true after it", page, w)
+		}
+	}
+	if len(writes) < 20 {
+		t.Errorf("%s: got %d writes, want at least 20", page, len(writes))
+	}
+}
+
 // TestEveryWriterOfAStatusIsInTheTable finds the functions that write the status of an object (law
 // 6).
 func TestEveryWriterOfAStatusIsInTheTable(t *testing.T) {
