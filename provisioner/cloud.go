@@ -348,8 +348,8 @@ type VMLimits struct {
 	// PremiumIO says that disks of the Premium SKUs can be attached.
 	PremiumIO bool
 	// UltraZones are the zones in which Ultra disks can be attached to the size, and UltraRegional
-	// says whether they can be outside of the zones. The VM has to have been made with Ultra disks
-	// enabled besides.
+	// reports whether they can be outside of the zones. The VM has to have been made with Ultra
+	// disks enabled besides.
 	UltraZones    []string
 	UltraRegional bool
 }

@@ -87,7 +87,7 @@ func (c DiskChange) Apply(is DiskSettings) DiskSettings {
 	return is
 }
 
-// HasTag says whether names have the name of a tag. A platform compares them without regard to
+// HasTag reports whether names have the name of a tag. A platform compares them without regard to
 // case.
 func HasTag(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })

@@ -38,8 +38,8 @@ func (r Role) Validate() error {
 	return nil
 }
 
-// allows says whether the role grants an action at a resource. A star stands for any text, and case
-// does not count.
+// allows reports whether the role grants an action at a resource. A star stands for any text, and
+// case does not count.
 func (r Role) allows(action, resource string) bool {
 	within := len(r.Scopes) == 0
 	for _, scope := range r.Scopes {
@@ -60,8 +60,8 @@ func anyOf(patterns []string, action string) bool {
 	return false
 }
 
-// Allows says whether a client may do an action at a resource. Every client may do everything while
-// no client is assigned a role.
+// Allows reports whether a client may do an action at a resource. Every client may do everything
+// while no client is assigned a role.
 func (d *Directory) Allows(client, action, resource string) bool {
 	if !d.Enforces() {
 		return true

@@ -28,7 +28,7 @@ type Key[P any] struct {
 	Allowed string
 	// Default says which value counts if the parameter is not given.
 	Default string
-	// Check says whether a value is allowed; nil allows all.
+	// Check reports whether a value is allowed; nil allows all.
 	Check func(string) bool
 	// Set stores an allowed value; nil for a parameter that is accepted and has no effect.
 	Set func(*P, string)
@@ -125,7 +125,7 @@ func (t Table[P]) Canonical(name string) string {
 	return strings.ToLower(name)
 }
 
-// Known says whether the table has a parameter with that name or alias.
+// Known reports whether the table has a parameter with that name or alias.
 func (t Table[P]) Known(name string) bool {
 	_, ok := t.lookup(name)
 	return ok

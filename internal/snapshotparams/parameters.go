@@ -152,7 +152,7 @@ func (p *Parameters) Check(source provisioner.Disk) error {
 	return paramtable.Invalid(faults)
 }
 
-// InAnotherRegion says whether the snapshot is created in another region than its source.
+// InAnotherRegion reports whether the snapshot is created in another region than its source.
 func (p *Parameters) InAnotherRegion(source provisioner.Disk) bool {
 	return p.Location != "" && p.Location != paramtable.Location(source.Location)
 }

@@ -85,7 +85,7 @@ func ParseChange(raw map[string]string) (Change, error) {
 	return c, paramtable.Invalid(faults)
 }
 
-// names says whether the change names a parameter.
+// names reports whether the change names a parameter.
 func (c Change) names(parameter string) bool { return c.given[parameter] != "" }
 
 func changeable() string {

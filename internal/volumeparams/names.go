@@ -73,7 +73,7 @@ func (p *Parameters) ownTags() map[string]string {
 	return tags
 }
 
-// WriteAccelerator says whether the tags of a disk request the write accelerator. Azure compares
+// WriteAccelerator reports whether the tags of a disk request the write accelerator. Azure compares
 // their names without regard to case.
 func WriteAccelerator(tags map[string]string) bool {
 	for name, value := range tags {

@@ -63,7 +63,8 @@ func rankOfSize(sizeBytes int64) int {
 // requested.
 func BaselineTier(sizeBytes int64) string { return "P" + tiers[rankOfSize(sizeBytes)].number }
 
-// HasTiers says whether disks of a SKU can have another performance tier than that of their size.
+// HasTiers reports whether disks of a SKU can have another performance tier than that of their
+// size.
 func HasTiers(skuName string) bool { return premium(skuName) }
 
 // checkTier returns a fault for a tier that a disk of the size cannot have.

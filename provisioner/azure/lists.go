@@ -76,7 +76,7 @@ func (l *vmLists) ListMany(ctx context.Context, vmIDs []string) (map[string][]pr
 	return found, err
 }
 
-// worthAList says whether a list needs fewer requests than one for each VM. The pages of a list
+// worthAList reports whether a list needs fewer requests than one for each VM. The pages of a list
 // that was never read are taken for one.
 func worthAList(vms, pages int) bool { return vms > max(pages, 1) }
 

@@ -138,8 +138,8 @@ func (p *platform) ahead(call vmCall, arrived *int) *operation {
 	return v.lane.inFlight[0]
 }
 
-// arrivedBefore says whether call may share the departure in flight: not if that is still at work
-// on the same disk.
+// arrivedBefore reports whether call may share the departure in flight: not if that is still at
+// work on the same disk.
 func arrivedBefore(call vmCall, v *vm) bool {
 	s := v.slot(call.diskID)
 	return s == nil || (s.attaching == nil && s.detaching == nil)

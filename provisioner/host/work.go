@@ -181,9 +181,9 @@ func (h *Host) runToEnd(ctx context.Context, device, command string, args ...str
 	return h.runOK(context.WithoutCancel(ctx), command, args...)
 }
 
-// isQuick says whether a check needs neither much time nor much memory. It guards the hand-over of
-// a volume: a check of a few milliseconds must not wait for checks of hours. What cannot be read is
-// not quick.
+// isQuick reports whether a check needs neither much time nor much memory. It guards the hand-over
+// of a volume: a check of a few milliseconds must not wait for checks of hours. What cannot be read
+// is not quick.
 func (f filesystems) isQuick(ctx context.Context, device string, flags []string) bool {
 	if f.slots == nil || slices.Contains(flags, "-f") {
 		return false

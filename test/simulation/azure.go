@@ -60,7 +60,7 @@ func (p *platform) state() fake.State {
 	return p.last
 }
 
-// holds says whether the platform has the disk at the VM, and at which LUN.
+// holds reports whether the platform has the disk at the VM, and at which LUN.
 func (p *platform) holds(vm, disk string) (int32, bool) {
 	for _, i := range p.state().Instances {
 		if !strings.EqualFold(i.ID, vm) {

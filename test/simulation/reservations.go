@@ -216,12 +216,12 @@ func (w *world) sharedDisk(disk string) *sharedisk.Disk {
 	return w.shared[disk]
 }
 
-// takes says whether the disk takes the writes of a machine.
+// takes reports whether the disk takes the writes of a machine.
 func (m *machine) takes(d *device) bool {
 	return m.allowed(d) || m.w.now().Before(d.late)
 }
 
-// allowed says whether the disk takes new commands of a machine that write or flush.
+// allowed reports whether the disk takes new commands of a machine that write or flush.
 func (m *machine) allowed(d *device) bool {
 	return !m.w.reservations || m.w.sharedDisk(d.disk).Allows(m.initiator(), true)
 }

@@ -92,7 +92,7 @@ func (t *told) pod(volume string, uid types.UID) *toldPod {
 	return t.volumes[volume][uid]
 }
 
-// first says whether a pod has had no event about a wait yet.
+// first reports whether a pod has had no event about a wait yet.
 func (t *told) first(volume string, uid types.UID, wait string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,8 +108,8 @@ func (t *told) first(volume string, uid types.UID, wait string) bool {
 // IDs of requests.
 var numbers = regexp.MustCompile(`[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*`)
 
-// changed says whether the note about a call differs from the note about the last call in more than
-// numbers.
+// changed reports whether the note about a call differs from the note about the last call in more
+// than numbers.
 func (t *told) changed(volume string, uid types.UID, note string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

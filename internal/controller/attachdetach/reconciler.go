@@ -237,7 +237,7 @@ func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) err
 	return nil
 }
 
-// stillDone says whether the API server agrees with the cache that a node no longer uses the
+// stillDone reports whether the API server agrees with the cache that a node no longer uses the
 // volume. For a multi-node volume an unpublish cannot be undone: if a pod that the cache does not
 // know yet has staged the volume, the attachment's deletion would wait as long as the pod runs. A
 // volume for one node at a time can be acquired again by the same node while it is being released,

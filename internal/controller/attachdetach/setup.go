@@ -93,7 +93,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// haveVolumes says whether there is an AzVolume for each of the requests.
+// haveVolumes reports whether there is an AzVolume for each of the requests.
 func (r *Reconciler) haveVolumes(ctx context.Context, requests []reconcile.Request) bool {
 	return !slices.ContainsFunc(requests, func(request reconcile.Request) bool {
 		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)

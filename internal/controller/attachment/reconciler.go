@@ -315,7 +315,7 @@ func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, 
 	return nil
 }
 
-// writeStatus writes the status if it changed, and says whether it did.
+// writeStatus writes the status if it changed, and reports whether it did.
 func (r *Reconciler) writeStatus(ctx context.Context, in attachment.Input, step attachment.Step) (bool, error) {
 	a := in.Attachment
 	if equality.Semantic.DeepEqual(a.Status, step.Status) {

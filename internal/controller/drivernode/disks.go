@@ -204,9 +204,9 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 	return time.Time{}
 }
 
-// owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a
-// PersistentVolume names was attached by the V1 driver and not adopted yet: the scheduler counts it
-// as the driver's already. The AzVolume shares memory with the cache and must not be changed.
+// owner reports whether a disk is the driver's, and which AzVolume is the disk's. A disk that only
+// a PersistentVolume names was attached by the V1 driver and not adopted yet: the scheduler counts
+// it as the driver's already. The AzVolume shares memory with the cache and must not be changed.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool,
 	err error) {
 	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
@@ -220,9 +220,9 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 	return nil, known && of.Same(handle), err
 }
 
-// down returns a function that says whether Azure reports the VM as stopped or deallocated at the
-// time of its call. After a no, it does not ask again: that no proves nothing, and many disks may
-// need the answer.
+// down returns a function that reports whether Azure reports the VM as stopped or deallocated at
+// the time of its call. After a no, it does not ask again: that no proves nothing, and many disks
+// may need the answer.
 func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
 	runs := false
 	return func() bool {

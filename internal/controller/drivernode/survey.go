@@ -130,7 +130,7 @@ func (r *Reconciler) takeListed(d *apiv1.AzDriverNode, pressed time.Time) *liste
 	return &answer
 }
 
-// beginSurvey says whether the caller shall make a survey, and if not, whether one is running.
+// beginSurvey reports whether the caller shall make a survey, and if not, whether one is running.
 func (r *Reconciler) beginSurvey(node types.NamespacedName) (begun, running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

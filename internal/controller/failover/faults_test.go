@@ -38,7 +38,7 @@ func TestLaw5KilledBeforeAnyWriteTheFailoverGoesOn(t *testing.T) {
 	}
 }
 
-// dieAtWrite says whether the failover was over, and the node back, before the write came.
+// dieAtWrite reports whether the failover was over, and the node back, before the write came.
 func dieAtWrite(t *testing.T, n int) bool {
 	l := newLab(t, n)
 	handle, a, b := world(l, fmt.Sprintf("kw%d", n))

@@ -138,7 +138,7 @@ func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 	}
 }
 
-// once says whether something is reported about a node for the first time.
+// once reports whether something is reported about a node for the first time.
 func (j *journal) once(o observed, what string) bool {
 	e := j.entry(o.NodeName)
 	if e.said[what] {

@@ -172,8 +172,8 @@ func each[T any](ctx context.Context, things []T, do func(T) error) error {
 	return errors.Join(failures...)
 }
 
-// onlyConflicts says whether an error consists only of writes to objects that had changed or were
-// deleted.
+// onlyConflicts reports whether an error consists only of writes to objects that had changed or
+// were deleted.
 func onlyConflicts(err error) bool {
 	if err == nil {
 		return false
@@ -205,7 +205,7 @@ func (r *Reconciler) watches(node string) bool {
 	return r.watched[node]
 }
 
-// heard says whether the node's heartbeat changed since this process began to look, and since it
+// heard reports whether the node's heartbeat changed since this process began to look, and since it
 // last found the node unresponsive. For a node without a heartbeat it is false.
 func (r *Reconciler) heard(d *apiv1.AzDriverNode, unresponsive bool) bool {
 	if d == nil || d.Status.HeartbeatTime == nil {

@@ -129,12 +129,12 @@ func (l *Lock) wrote(record resourcelock.LeaderElectionRecord, err error) error 
 	return err
 }
 
-// ofAnother says whether another process held the lease when it was read last.
+// ofAnother reports whether another process held the lease when it was read last.
 func (l *Lock) ofAnother() bool {
 	return l.seen != nil && l.seen.HolderIdentity != "" && l.seen.HolderIdentity != l.Identity()
 }
 
-// due says whether the lease is to be taken from its holder.
+// due reports whether the lease is to be taken from its holder.
 func (l *Lock) due() bool {
 	node := nodehealth.LeaderNode(l.seen.HolderIdentity)
 	return node != "" && nodehealth.AcquiresLease(nodehealth.LeaderSigns{

@@ -132,8 +132,8 @@ func (m *Monitor) FirstConditions(d *apiv1.AzDriverNode) []metav1.Condition {
 		func(c metav1.Condition) bool { return meta.FindStatusCondition(d.Status.Conditions, c.Type) != nil })
 }
 
-// leavesFirst says whether the first conditions of a node are left to the writer of its capacity.
-// They wait at most firstWriteWithin, because the capacity may stay unknown.
+// leavesFirst reports whether the first conditions of a node are left to the writer of its
+// capacity. They wait at most firstWriteWithin, because the capacity may stay unknown.
 func (m *Monitor) leavesFirst(d *apiv1.AzDriverNode) bool {
 	judgement, _ := m.heard(d.Name)
 	return d.Status.Capacity == nil && d.Spec.VMSize != "" && m.Clock.Since(judgement.Since) < firstWriteWithin &&

@@ -73,7 +73,7 @@ func (m *Monitor) judge(now time.Time) {
 	m.metrics.show(gone, guarded)
 }
 
-// guarded says whether the guard holds fencing back. It counts the lost nodes and those that may
+// guarded reports whether the guard holds fencing back. It counts the lost nodes and those that may
 // turn out to be lost. undecided says that it would if it counted those as well that have not been
 // probed since the alarm, about which nothing better is known. It does not count nodes that are
 // failed over.

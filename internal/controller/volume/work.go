@@ -148,8 +148,8 @@ func (d diskWork) get(ctx context.Context, id string) (*provisioner.Disk, error)
 	return &disk, nil
 }
 
-// ours says whether a disk was created for the volume: by this AzVolume, or by an earlier one for
-// the same PersistentVolume.
+// ours reports whether a disk was created for the volume: by this AzVolume, or by an earlier one
+// for the same PersistentVolume.
 func ours(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 	if v.Spec.Origin == apiv1.OriginAdopted {
 		return false

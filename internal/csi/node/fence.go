@@ -202,7 +202,7 @@ func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceReques
 	return nil
 }
 
-// finalOfFence says whether another try would fail in the same way.
+// finalOfFence reports whether another try would fail in the same way.
 func finalOfFence(err error) bool {
 	for _, kind := range []error{provisioner.FailedPrecondition, provisioner.Unsupported, provisioner.InvalidArgument} {
 		if errors.Is(err, kind) {

@@ -101,7 +101,7 @@ func networkFailed(err error) bool {
 		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
 }
 
-// Final says whether a caller may treat a code as final: it forgets the object of the call and
+// Final reports whether a caller may treat a code as final: it forgets the object of the call and
 // never calls for its removal. The four codes that are not final are those after which the kubelet,
 // csi-attacher, csi-provisioner, csi-resizer and csi-snapshotter all call again
 // (docs/reference/final-codes.md). ResourceExhausted is final for csi-provisioner.

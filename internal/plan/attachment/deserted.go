@@ -52,7 +52,7 @@ func leavingSince(in Input) (since time.Time, leaving bool) {
 	return a.DeletionTimestamp.Time, true
 }
 
-// MayBeDeserted says whether it matters if a pod uses the volume on the attachment's node.
+// MayBeDeserted reports whether it matters if a pod uses the volume on the attachment's node.
 func MayBeDeserted(in Input) bool {
 	_, leaving := leavingSince(in)
 	return leaving && !in.NotReadySince.IsZero() && !in.NodeLost && !fenceBegun(in.Attachment)

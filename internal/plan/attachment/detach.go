@@ -115,11 +115,11 @@ func (s *Step) detach(in Input) {
 	}
 }
 
-// attachMayArrive says whether a former leader may still send an attach that it began, and sets the
-// time at which that ends: the disk would stay attached without an object. It is not so of a disk
-// that has been attached for some time, nor of one whose detach has begun, because that has waited.
-// A fence does not wait: a pod waits for the proof, and no node mounts the disk again without the
-// present epoch.
+// attachMayArrive reports whether a former leader may still send an attach that it began, and sets
+// the time at which that ends: the disk would stay attached without an object. It is not so of a
+// disk that has been attached for some time, nor of one whose detach has begun, because that has
+// waited. A fence does not wait: a pod waits for the proof, and no node mounts the disk again
+// without the present epoch.
 func (s *Step) attachMayArrive(in Input) bool {
 	a := in.Attachment
 	left := operation.Remaining(in.Overlap, in.LeadingSince, in.Now)

@@ -32,7 +32,8 @@ type SlotInput struct {
 	Kept func(replica *apiv1.AzVolumeAttachment) bool
 }
 
-// SlotDecision says whether there is a slot for an attachment. The zero value says that there is.
+// SlotDecision reports whether there is a slot for an attachment. The zero value says that there
+// is.
 type SlotDecision struct {
 	// GiveWay names the replica to delete so that its slot becomes free.
 	GiveWay string

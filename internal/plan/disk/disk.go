@@ -277,8 +277,8 @@ func (s *Step) failed(in Input, state apiv1.VolumeState, reason string, err erro
 	s.RequeueAfter = operation.FirstRetry
 }
 
-// mustWait says whether the retry of a failed state of this generation is not due yet, and sets the
-// time of the retry.
+// mustWait reports whether the retry of a failed state of this generation is not due yet, and sets
+// the time of the retry.
 func (s *Step) mustWait(in Input) bool {
 	v := in.Volume
 	if v.Status.Error == nil || v.Status.ObservedGeneration != v.Generation {
@@ -353,7 +353,7 @@ func stagedByPrimary(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.
 	return nil
 }
 
-// DiskIsOlder says whether the disk of a volume was created before its AzVolume: a
+// DiskIsOlder reports whether the disk of a volume was created before its AzVolume: a
 // PersistentVolume, which is created after the disk, names it. Such a disk is never created again:
 // a blank disk would replace one whose data is lost.
 func DiskIsOlder(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {

@@ -16,8 +16,8 @@ import (
 // Input is what the next step of a node's failover is decided from.
 type Input struct {
 	NodeName string
-	// Judgement says whether new decisions to fence may be taken. Those that were taken are carried
-	// through without it.
+	// Judgement reports whether new decisions to fence may be taken. Those that were taken are
+	// carried through without it.
 	Health nodehealth.Judgement
 	// Heard says that this process itself has heard of the node: a new process takes every node for
 	// alive at first.
@@ -57,9 +57,9 @@ func (v Volume) Epoch() int64 {
 	return v.Volume.Status.Primary.Epoch
 }
 
-// Decided says whether the decision to fence the node from the volume, because the node was lost,
-// is written down. For a multi-node volume the finalizer says so: the deletion that follows is part
-// of what is carried out.
+// Decided reports whether the decision to fence the node from the volume, because the node was
+// lost, is written down. For a multi-node volume the finalizer says so: the deletion that follows
+// is part of what is carried out.
 func (v Volume) Decided(node string) bool {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return v.Attachment != nil && ownership.FenceDecided(v.Attachment)
@@ -75,8 +75,8 @@ func (v Volume) Proof() *apiv1.ReleaseProof {
 	return v.Attachment.Status.Proof
 }
 
-// misfit says whether the attachment of a volume that is being fenced is not in the state that the
-// fence needs, because the process that wrote the decision died before it could correct it: the
+// misfit reports whether the attachment of a volume that is being fenced is not in the state that
+// the fence needs, because the process that wrote the decision died before it could correct it: the
 // attachment is not the primary of the current epoch, or, for a multi-node volume, is not being
 // deleted. Then no component would establish a proof.
 func (v Volume) misfit() bool {
@@ -288,7 +288,7 @@ func (f *decision) provedDown() bool {
 	return slices.ContainsFunc(f.step.Proven, func(v Volume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
 }
 
-// AdvisesScheduler says whether a pod is one of the driver's that advise kube-scheduler, by the
+// AdvisesScheduler reports whether a pod is one of the driver's that advise kube-scheduler, by the
 // labels of the chart.
 func AdvisesScheduler(pod *corev1.Pod) bool {
 	return pod.Labels["app.kubernetes.io/name"] == "azuredisk" && pod.Labels["app.kubernetes.io/component"] == "scheduler"
@@ -298,8 +298,8 @@ func AdvisesScheduler(pod *corev1.Pod) bool {
 // the key alone, so the value may name the driver.
 const OutOfServiceValue = apiv1.GroupName
 
-// OurOutOfServiceTaint says whether the Node has an out-of-service taint that the driver has set,
-// even if the AzDriverNode that recorded it is lost.
+// OurOutOfServiceTaint reports whether the Node has an out-of-service taint that the driver has
+// set, even if the AzDriverNode that recorded it is lost.
 func OurOutOfServiceTaint(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == corev1.TaintNodeOutOfService && t.Value == OutOfServiceValue

@@ -141,7 +141,7 @@ func controllerOf(p *corev1.Pod) string {
 	return ""
 }
 
-// optedOut says whether anything on the node opted out.
+// optedOut reports whether anything on the node opted out.
 func (f *decision) optedOut() bool {
 	return slices.ContainsFunc(f.in.Pods, func(p Pod) bool {
 		reason, _ := p.hold(true)

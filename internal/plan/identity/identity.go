@@ -35,9 +35,9 @@ type Identity struct {
 	said string
 }
 
-// Another says whether an attachment is to another VM than the one that the node is, or says to be.
-// If so, the node may not use the disk, and its report says nothing about the other VM, which may
-// still run. A node that its Node contradicts speaks for no VM.
+// Another reports whether an attachment is to another VM than the one that the node is, or says to
+// be. If so, the node may not use the disk, and its report says nothing about the other VM, which
+// may still run. A node that its Node contradicts speaks for no VM.
 func (i Identity) Another(a *apiv1.AzVolumeAttachment) bool {
 	return ownership.AttachedToAnotherVM(a, i.said)
 }
@@ -124,8 +124,8 @@ func rival(node Node, proven bool, others []Node) string {
 	return found
 }
 
-// IsVM says whether a text is the resource ID of a VM or of an instance of a scale set, in its only
-// spelling except for the case: two texts that differ otherwise are two VMs, at Azure too. A
+// IsVM reports whether a text is the resource ID of a VM or of an instance of a scale set, in its
+// only spelling except for the case: two texts that differ otherwise are two VMs, at Azure too. A
 // trailing slash, an escaped character or a dot segment would be a second name of one VM. It is
 // asked for each node whenever one of its volumes is looked at, so it is no regular expression.
 func IsVM(id string) bool {
@@ -144,8 +144,8 @@ func IsVM(id string) bool {
 	return is(7, "virtualMachineScaleSets") && vm(8) && is(9, "virtualMachines") && vm(10)
 }
 
-// consists says whether a name consists of characters that may be anywhere in it, and of those that
-// may be anywhere but at its beginning.
+// consists reports whether a name consists of characters that may be anywhere in it, and of those
+// that may be anywhere but at its beginning.
 func consists(name string, anywhere func(rune) bool, later string) bool {
 	for i, r := range name {
 		if !anywhere(r) && (i == 0 || !strings.ContainsRune(later, r)) {

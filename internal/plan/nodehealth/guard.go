@@ -22,7 +22,7 @@ func FailedOver(node *corev1.Node, attachments []*apiv1.AzVolumeAttachment) bool
 		})
 }
 
-// MassGuard says whether so many nodes seem lost at once that the fault is more likely with the
+// MassGuard reports whether so many nodes seem lost at once that the fault is more likely with the
 // observer: at least two, and more than threshold percent of all. Neither number includes the nodes
 // that are FailedOver.
 func MassGuard(lost, total, threshold int) (held bool, why string) {

@@ -34,7 +34,7 @@ const (
 	Down State = "Down"
 )
 
-// LostOrDown says whether a node is lost by two signals or by what Azure says.
+// LostOrDown reports whether a node is lost by two signals or by what Azure says.
 func (s State) LostOrDown() bool { return s == Lost || s == Down }
 
 // Judgement is a node's health, with the evidence for it.
@@ -54,7 +54,7 @@ type Judgement struct {
 	MassLoss bool
 }
 
-// Fence says whether a fence of the node may begin.
+// Fence reports whether a fence of the node may begin.
 func (j Judgement) Fence() bool { return j.State.LostOrDown() && j.HeldBack == "" }
 
 // Guarded says that only the guard against mass false alarms keeps the node from being fenced.
@@ -124,7 +124,7 @@ func Judge(s Signs) (state State, evidence string) {
 	return Lost, since + "; " + why
 }
 
-// secondSignal says whether a stale heartbeat is confirmed by another sign, and why.
+// secondSignal reports whether a stale heartbeat is confirmed by another sign, and why.
 func secondSignal(s Signs) (second bool, why string) {
 	switch {
 	case s.ProbeWorks && s.ProbeFailures >= FailedProbes:

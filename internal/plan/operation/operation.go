@@ -94,15 +94,15 @@ type Truth struct {
 	Foreign bool
 }
 
-// Running says whether the job has begun and not ended.
+// Running reports whether the job has begun and not ended.
 func (j Job) Running() bool { return j.Phase == PhaseBegun || j.Phase == PhaseAccepted }
 
-// EndedAs says whether a job of this work has ended.
+// EndedAs reports whether a job of this work has ended.
 func (j Job) EndedAs(work Work) bool { return j.Phase == PhaseEnded && j.Work == work }
 
-// IsRecorded says whether a status, whose operation is op, still records the job. If not, another
-// process has recorded an operation or a result since, for example the leader that follows this
-// one: what the job found is older than the status.
+// IsRecorded reports whether a status, whose operation is op, still records the job. If not,
+// another process has recorded an operation or a result since, for example the leader that follows
+// this one: what the job found is older than the status.
 func (j Job) IsRecorded(op *apiv1.Operation) bool {
 	switch {
 	case op == nil || op.Kind != string(j.Work):

@@ -13,7 +13,7 @@ func VolumesInUseName(driverName, volumeHandle string) corev1.UniqueVolumeName {
 	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driverName + "^" + volumeHandle)
 }
 
-// NoLongerUsed says whether a node no longer uses a volume for which it is still primary: the
+// NoLongerUsed reports whether a node no longer uses a volume for which it is still primary: the
 // node's report, written after a scan, does not name the volume, and no pod on the node is going to
 // use it. pods are the pods that use the volume's PersistentVolumeClaim, on any node.
 func NoLongerUsed(volume, node string, report *apiv1.AzDriverNode, pods []*corev1.Pod) bool {

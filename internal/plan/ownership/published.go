@@ -8,7 +8,7 @@ import (
 
 // PublishedTo returns the nodes to which a volume is published, sorted: those for which a publish
 // has succeeded, and no unpublish has succeeded since. Nodes with replicas are not among them.
-// attachments are those of the volume. back says whether a node that was lost is Ready again.
+// attachments are those of the volume. back reports whether a node that was lost is Ready again.
 //
 // Kubernetes compares the list with its VolumeAttachments and publishes again where they differ, so
 // the list follows Kubernetes' side of a hand-over, and not the disk's:

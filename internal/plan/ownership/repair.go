@@ -12,7 +12,7 @@ import (
 // RecreateAs decides the role and the epoch with which an attachment is created again that Azure
 // has and that has no object. A primary is detached only with a proof, a replica without one; why
 // says why it is neither. report is the node's, read from the API server after the volume; nil if
-// there is none. down says whether Azure has the VM as stopped or deallocated now; it is called
+// there is none. down reports whether Azure has the VM as stopped or deallocated now; it is called
 // only where it matters.
 //
 //	the node owns the volume                                         primary of that epoch
@@ -49,7 +49,7 @@ func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode,
 	}
 }
 
-// Reports says whether a node's report names a volume.
+// Reports reports whether a node's report names a volume.
 func Reports(report *apiv1.AzDriverNode, volume string) bool {
 	return report != nil && slices.ContainsFunc(report.Status.StagedVolumes,
 		func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })

@@ -52,13 +52,13 @@ type PodView struct {
 	selectors []selector
 }
 
-// selector says whether a node is one of those that a rule names.
+// selector reports whether a node is one of those that a rule names.
 type selector interface {
 	Match(node *corev1.Node) (bool, error)
 }
 
-// belongs says whether a pod could ever run on a node: it uses the selectors of the pod and of its
-// volumes, and not taints and other pods, which change.
+// belongs reports whether a pod could ever run on a node: it uses the selectors of the pod and of
+// its volumes, and not taints and other pods, which change.
 func (p *PodView) belongs(node *corev1.Node) bool {
 	if p.selectors == nil {
 		p.selectors = append(p.selectors, nodeaffinity.GetRequiredNodeAffinity(p.Pod))
@@ -74,7 +74,7 @@ func (p *PodView) belongs(node *corev1.Node) bool {
 	})
 }
 
-// belongs says whether all pods could ever run on a node.
+// belongs reports whether all pods could ever run on a node.
 func belongs(pods []PodView, node *corev1.Node) bool {
 	for i := range pods {
 		if !pods[i].belongs(node) {
@@ -210,7 +210,7 @@ func why(in Input, around *surroundings, n *NodeView) string {
 	return around.forbids(n.Node)
 }
 
-// reachable says whether the disk can be attached to VMs of the node's zone.
+// reachable reports whether the disk can be attached to VMs of the node's zone.
 func reachable(in Input, n *NodeView) bool {
 	disk := in.Volume.Spec.Disk
 	if disk.Location != "" && n.Location != "" && !strings.EqualFold(disk.Location, n.Location) {

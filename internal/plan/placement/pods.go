@@ -21,7 +21,7 @@ type Cluster struct {
 	Namespaces map[string]labels.Set
 }
 
-// SelectsNamespaces says whether a rule of one of the pods chooses namespaces by their labels.
+// SelectsNamespaces reports whether a rule of one of the pods chooses namespaces by their labels.
 func SelectsNamespaces(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool {
@@ -31,15 +31,15 @@ func SelectsNamespaces(pods []*corev1.Pod) bool {
 	})
 }
 
-// SelectsOtherNamespaces says whether a rule of one of the pods names pods of other namespaces than
-// its own.
+// SelectsOtherNamespaces reports whether a rule of one of the pods names pods of other namespaces
+// than its own.
 func SelectsOtherNamespaces(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
 	})
 }
 
-// HasRules says whether a pod has any rule about other pods, by which it may keep them away.
+// HasRules reports whether a pod has any rule about other pods, by which it may keep them away.
 func HasRules(p *corev1.Pod) bool {
 	return anyTerm(p, func(*corev1.PodAffinityTerm) bool { return true })
 }

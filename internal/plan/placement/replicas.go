@@ -63,8 +63,8 @@ type standing struct {
 	in time.Duration
 }
 
-// MissesReplicas says whether Next would look for a place. It may be called with the nodes of the
-// attachments alone.
+// MissesReplicas reports whether Next would look for a place. It may be called with the nodes of
+// the attachments alone.
 func MissesReplicas(in Input) bool {
 	s := stand(in)
 	return len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
@@ -133,8 +133,8 @@ func next(in Input) Step {
 	return step
 }
 
-// canTakeMore says whether the disk exists, and is not about to be detached from all nodes so that
-// it can be changed.
+// canTakeMore reports whether the disk exists, and is not about to be detached from all nodes so
+// that it can be changed.
 func canTakeMore(in Input) bool {
 	return in.Volume.Status.DiskURI != "" && !disk.ChangesAlone(in.Volume)
 }
@@ -217,7 +217,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	}
 }
 
-// drained says whether a node has been closed to the volume's pods for so long that it is no
+// drained reports whether a node has been closed to the volume's pods for so long that it is no
 // planned move, which cordons for seconds. wait is when that may be so; 0 for never. The time is
 // that of the taint, which Kubernetes sets.
 func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {

@@ -112,7 +112,7 @@ func (r Reserved) Unfenced() bool {
 	}
 }
 
-// Unproved says whether a node that was lost under an epoch has not been proved to have released
+// Unproved reports whether a node that was lost under an epoch has not been proved to have released
 // the volume. A fence may become its proof then, also if the request for that fence is gone.
 func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {
 	for _, a := range attachments {
@@ -131,16 +131,16 @@ func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
 		result.Epoch == request.Epoch && result.RequestTime.Equal(&request.Time)
 }
 
-// Unanswered says whether a node was asked to fence another one from a volume and has not answered
-// yet.
+// Unanswered reports whether a node was asked to fence another one from a volume and has not
+// answered yet.
 func Unanswered(node *apiv1.AzDriverNode, volume string) bool {
 	return slices.ContainsFunc(node.Status.FenceRequests, func(request apiv1.FenceRequest) bool {
 		return request.VolumeName == volume && !answered(node, request)
 	})
 }
 
-// Unresponsive says whether a node has not answered a request within AnswerTimeout. If it may still
-// answer in time, left is until when; 0 if nothing is asked of it.
+// Unresponsive reports whether a node has not answered a request within AnswerTimeout. If it may
+// still answer in time, left is until when; 0 if nothing is asked of it.
 func Unresponsive(node *apiv1.AzDriverNode, now time.Time) (unresponsive bool, left time.Duration) {
 	for _, request := range node.Status.FenceRequests {
 		if answered(node, request) {

@@ -40,7 +40,7 @@ func shallow(o client.Object) client.Object {
 	return same
 }
 
-// specChanged says whether anything but metadata and status differs.
+// specChanged reports whether anything but metadata and status differs.
 func specChanged(a, b client.Object) bool {
 	x, y := structOf(a), structOf(b)
 	for i := range x.NumField() {
@@ -55,7 +55,7 @@ func specChanged(a, b client.Object) bool {
 	return false
 }
 
-// same says whether two values, in the form in which a server returns them, are equal.
+// same reports whether two values, in the form in which a server returns them, are equal.
 func same(a, b reflect.Value) bool {
 	x, y := a.Addr().Interface(), b.Addr().Interface()
 	return reflect.DeepEqual(x, y) || equality.Semantic.DeepEqual(x, y) // the first is so nearly always, and much cheaper

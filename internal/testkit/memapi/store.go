@@ -45,7 +45,7 @@ type Call struct {
 // String returns the call for people.
 func (c Call) String() string { return c.Verb + " " + c.Kind + " " + c.Name }
 
-// Writes says whether the call may change something.
+// Writes reports whether the call may change something.
 func (c Call) Writes() bool { return c.Verb != "get" && c.Verb != "list" && c.Verb != "watch" }
 
 // Gate decides about a call: it calls do, or does not, and returns the caller's error.

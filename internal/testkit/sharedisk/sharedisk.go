@@ -22,7 +22,7 @@ type Disk struct {
 	state reservations.State
 }
 
-// Allows says whether the disk takes the reads, or the writes, of a node.
+// Allows reports whether the disk takes the reads, or the writes, of a node.
 func (d *Disk) Allows(node string, write bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -27,7 +27,7 @@ const attacherLease = "external-attacher-leader-disk-csi-azure-com"
 // controllers are the driver's controllers, which can be told where to die.
 type controllers struct{ env *scenario.Environment }
 
-// attach says whether the controllers have an attacher beside them.
+// attach reports whether the controllers have an attacher beside them.
 func (c *controllers) attach() bool {
 	return slices.ContainsFunc(c.env.View.Controllers(), func(pod *corev1.Pod) bool {
 		return slices.ContainsFunc(pod.Spec.Containers,

@@ -182,7 +182,7 @@ const (
 	TypeScaleSetVM = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines"
 )
 
-// Is says whether the resource is of a type.
+// Is reports whether the resource is of a type.
 func (r Resource) Is(resourceType string) bool {
 	return strings.EqualFold(r.ResourceType.String(), resourceType)
 }

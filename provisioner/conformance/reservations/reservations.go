@@ -172,7 +172,7 @@ func (r *run) mayWrite(host int, want bool) {
 	}
 }
 
-// isFenced says whether a write ended as those of a fenced node do.
+// isFenced reports whether a write ended as those of a fenced node do.
 func isFenced(err error) bool { return errors.Is(err, unix.EBADE) || errors.Is(err, unix.EIO) }
 
 func (r *run) blank() {

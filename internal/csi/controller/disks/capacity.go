@@ -91,8 +91,8 @@ func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequ
 	return room(ctx, p, o.limits.MaxSizeBytes, left)
 }
 
-// nodesSupport says whether a node in a place has a VM that can have disks of the SKU, or whether
-// no such node is known yet.
+// nodesSupport reports whether a node in a place has a VM that can have disks of the SKU, or
+// whether no such node is known yet.
 func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuName string) (bool, error) {
 	var nodes apiv1.AzDriverNodeList
 	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {

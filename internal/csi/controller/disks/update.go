@@ -186,7 +186,7 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 	return response, err
 }
 
-// inUse says whether a node may be using the volume.
+// inUse reports whether a node may be using the volume.
 func (s *Provisioner) inUse(ctx context.Context, handle volumehandle.Handle) (bool, error) {
 	v, err := s.Volume(ctx, handle)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// promote gives the node's attachment the wanted spec of a primary, and says whether it did not
+// promote gives the node's attachment the wanted spec of a primary, and reports whether it did not
 // have it. The first try reads the cache, and counts only if it writes: its write succeeds only if
 // the cache is current.
 func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identity.Identity,
@@ -127,9 +127,9 @@ func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec
 		a.Spec.VolumeName, a.Spec.NodeName, a.Spec.ReadOnly, wanted.ReadOnly)
 }
 
-// makePrimary gives an attachment the role primary and the epoch of an ownership, and says whether
-// it did not have them. If another call acquired ownership while this call waited, the error is
-// Aborted: the attachment belongs to the later epoch.
+// makePrimary gives an attachment the role primary and the epoch of an ownership, and reports
+// whether it did not have them. If another call acquired ownership while this call waited, the
+// error is Aborted: the attachment belongs to the later epoch.
 func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment,
 	wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
 	if a.Spec.Epoch > wanted.Epoch {

@@ -22,7 +22,7 @@ import (
 // The V1 driver attaches a volume without custom resources, so that only Azure has a record of it.
 // An unpublish by this driver has to detach it.
 
-// foreign says whether another driver may have published the volume to the node. Then the volume
+// foreign reports whether another driver may have published the volume to the node. Then the volume
 // has no AzVolume, or one that was adopted, that is not owned by another node, and that has no
 // attachment to the node about which Azure was asked. The last also holds after an interrupted
 // recordForeign.
@@ -140,7 +140,7 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 	return nil, nil
 }
 
-// established says whether a node is known to be a VM.
+// established reports whether a node is known to be a VM.
 func (s *Publisher) established(ctx context.Context, vm string) (bool, error) {
 	nodes, err := nodeidentity.OfVM(ctx, s.Client, s.Namespace, vm)
 	if err != nil {
@@ -152,7 +152,7 @@ func (s *Publisher) established(ctx context.Context, vm string) (bool, error) {
 	}), nil
 }
 
-// nodeExists says whether Kubernetes has the node, or may have it.
+// nodeExists reports whether Kubernetes has the node, or may have it.
 func (s *Publisher) nodeExists(ctx context.Context, node string) bool {
 	return !apierrors.IsNotFound(s.Reader.Get(ctx, client.ObjectKey{Name: node}, &corev1.Node{}))
 }

@@ -127,7 +127,7 @@ func (s *Publisher) write(ctx context.Context, v *apiv1.AzVolume, edit func()) e
 	return nil
 }
 
-// startRelease writes the node's ownership as Releasing, and says whether the node has the
+// startRelease writes the node's ownership as Releasing, and reports whether the node has the
 // ownership.
 func (s *Publisher) startRelease(ctx context.Context, v *apiv1.AzVolume, node string) (holder bool, err error) {
 	err = s.onCurrent(ctx, v, func() error {

@@ -144,7 +144,7 @@ func (s *Lister) newLook(ctx context.Context) (*look, error) {
 	return l, nil
 }
 
-// reachable returns a function that says whether a node that was lost is reachable again.
+// reachable returns a function that reports whether a node that was lost is reachable again.
 func (s *Lister) reachable(ctx context.Context) func(node string) bool {
 	return func(node string) bool {
 		d := &apiv1.AzDriverNode{}

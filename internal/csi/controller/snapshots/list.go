@@ -84,8 +84,8 @@ func sourceOf(found provisioner.Snapshot) string {
 	return found.SourceID
 }
 
-// listable says whether a list may contain a snapshot, and whether it is of the requested source,
-// if the request names one.
+// listable reports whether a list may contain a snapshot, and whether it is of the requested
+// source, if the request names one.
 func listable(found provisioner.Snapshot, source string) bool {
 	return found.Cut && found.Tags[tagCopyOf] == "" && found.Tags[tagSealOf] == "" &&
 		(source == "" || strings.EqualFold(sourceOf(found), source))

@@ -110,7 +110,7 @@ func usedByAnother(volume string, disk provisioner.Device, owner string) error {
 			"The recorded LUN of one of them is out of date; the controller corrects it within minutes", disk.Path, volume, owner)
 }
 
-// names says whether a record names the disk or a partition of it.
+// names reports whether a record names the disk or a partition of it.
 func (f *Finder) names(ctx context.Context, record nodereport.Record, disk provisioner.Device) bool {
 	device, err := f.Part(ctx, disk, record.Partition)
 	return err == nil && device.Path == record.Device

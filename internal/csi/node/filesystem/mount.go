@@ -109,8 +109,8 @@ type stagingMount struct {
 	elsewhere string
 }
 
-// keep says whether the mount is the one that is wanted. If it is not, the caller must unmount it
-// before it mounts the device; an error says why neither is possible. The mounts of pods always
+// keep reports whether the mount is the one that is wanted. If it is not, the caller must unmount
+// it before it mounts the device; an error says why neither is possible. The mounts of pods always
 // remain. A mount of a device that was removed never works again, because the kernel creates a new
 // device for a new attachment.
 func (m stagingMount) keep() (bool, error) {
