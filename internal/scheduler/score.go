@@ -4,10 +4,10 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// Presence is how near a volume's disk is to a node.
+// DiskState is how near a volume's disk is to a node.
 type DiskState int
 
-// The presences, from far to near.
+// The states, from far to near.
 const (
 	// Absent: nothing of the disk is on the node.
 	Absent DiskState = iota

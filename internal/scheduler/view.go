@@ -138,7 +138,8 @@ func (v *View) attachedTo(volume string) map[string]DiskState {
 	return nodes
 }
 
-// presence reads an attachment. One that is on its way out, or has failed, is no help to a pod.
+// diskState returns the state of an attachment. One that is being deleted or has failed counts as
+// Absent.
 func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	if a.DeletionTimestamp != nil {
 		return Absent

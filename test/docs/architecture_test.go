@@ -52,7 +52,8 @@ func TestEveryWriteOfTheProtocolNamesItsFunction(t *testing.T) {
 	const page = "docs/explanation/protocol.md"
 	writes := protocolWrite.FindAllString(read(t, page), -1)
 	for _, w := range writes {
-		if _, by, _ := strings.Cut(w, "By"); !codeLink.MatchString(by) || !strings.Contains(strings.Join(strings.Fields(by), " "), "*Dies after it:*") {
+		_, by, _ := strings.Cut(strings.Join(strings.Fields(w), " "), " By ")
+		if !codeLink.MatchString(by) || !strings.Contains(by, "*Dies after it:*") {
 			t.Errorf("%s: got %q, want the function that makes the write, and what is true after it", page, w)
 		}
 	}

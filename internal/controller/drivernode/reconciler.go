@@ -70,8 +70,8 @@ type Options struct {
 // Reconciler reconciles AzDriverNodes.
 type Reconciler struct {
 	Options
-	// looked is when this process last asked Azure for the disks of a node's VM, and which one that
-	// was, by node. It only saves repetition.
+	// mu guards looked, which has the last question of this process to Azure about the disks of each
+	// node's VM. It only saves repetition.
 	mu     sync.Mutex
 	looked map[types.NamespacedName]looked
 	survey survey

@@ -39,7 +39,7 @@ const (
 	long = time.Minute
 )
 
-// A kind of work, each with its own bound.
+// kind is a kind of work. Each has its own bound.
 type kind int
 
 const (

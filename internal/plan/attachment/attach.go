@@ -50,7 +50,7 @@ type Input struct {
 	ReportProof *apiv1.ReleaseProof
 	// HasFinalizer says that the driver's finalizer is on the attachment.
 	HasFinalizer bool
-	// SlotDecision on the node and the disk; used only before an attach.
+	// Room is the decision about a slot on the node and at the disk; used only before an attach.
 	Room SlotDecision
 	// Helpers are the nodes that can take the reservation of the disk from the attachment's node,
 	// in the order in which they are asked; nil unless MayPreempt.

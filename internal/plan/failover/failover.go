@@ -16,8 +16,8 @@ import (
 // Input is what the next step of a node's failover is decided from.
 type Input struct {
 	NodeName string
-	// Judgement reports whether new decisions to fence may be taken. Those that were taken are
-	// carried through without it.
+	// Health is the judgement of the node, which decides whether new decisions to fence may be made.
+	// Earlier decisions are carried out without it.
 	Health nodehealth.Judgement
 	// Heard says that this process itself has heard of the node: a new process takes every node for
 	// alive at first.
@@ -107,7 +107,7 @@ type Step struct {
 	// Repair are volumes whose attachment must become the primary of the current epoch, or must be
 	// deleted, so that there can be a proof.
 	Repair []Volume
-	// KeptPod are the pods whose volumes stay with the node, and why.
+	// LeftAlone are the pods that keep their volumes, with the reason.
 	LeftAlone []KeptPod
 	// Quarantine and Unresponsive are about the taints that keep new pods away, OutOfService about
 	// Kubernetes' own.

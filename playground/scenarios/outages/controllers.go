@@ -18,8 +18,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// attacherLease is the lease of the sidecar attacher, which passes Kubernetes' wishes on to
-// the controller beside it. A driver without VolumeAttachments has none.
+// attacher is the sidecar that passes Kubernetes' wishes on to the controller beside it. A driver
+// without VolumeAttachments has none.
 const attacher = "csi-attacher"
 
 const attacherLease = "external-attacher-leader-disk-csi-azure-com"
