@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -39,8 +40,8 @@ func TestACommentBeginsWithTheNameItDocuments(t *testing.T) {
 				comments++
 				if !d.fits(declared) {
 					at := set.Position(d.doc.Pos())
-					t.Errorf("%s:%d: got a comment that begins with %q, want the name that it documents: %s", at.Filename, at.Line,
-						d.first(), strings.Join(d.names, ", "))
+					t.Errorf("%s:%d: got a comment that begins with %q, want the name that it documents: %q", at.Filename, at.Line,
+						d.first(), d.names)
 				}
 			}
 		}
@@ -156,4 +157,26 @@ func declaredNames(files []*ast.File) map[string]bool {
 		}
 	}
 	return names
+}
+
+var testName = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz|Benchmark)\w+)\(`)
+
+// TestNamesOfTestsAreShort: what a test shows in a sentence belongs into its table or its comment.
+func TestNamesOfTestsAreShort(t *testing.T) {
+	const most = 60
+	names := 0
+	for _, file := range goFiles(t) {
+		if !strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, m := range testName.FindAllStringSubmatch(read(t, file), -1) {
+			names++
+			if len(m[1]) > most {
+				t.Errorf("%s: got the name %s of %d characters, want at most %d", file, m[1], len(m[1]), most)
+			}
+		}
+	}
+	if names < 1000 {
+		t.Errorf("names of tests: got %d, want at least 1000", names)
+	}
 }

@@ -144,7 +144,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 
 // An opt-out concerns what the driver decides by itself. That a pod is deleted by force is a
 // person's decision.
-func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *testing.T) {
+func TestAVolumeThatOptedOutMovesWhenItsPodIsDeletedByForce(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
 	a := "oo-a"
@@ -317,7 +317,7 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 	}
 }
 
-func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.T) {
+func TestAnotherProcessCompletesTheFailoverThoughTheNodeIsBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
 	handle, a, b := world(l, "cb")

@@ -34,7 +34,7 @@ func TestCreateSnapshotHasNoFinalCodeWhileTheSnapshotExists(t *testing.T) {
 }
 
 // The same holds for a group, whose members are cut before its seal.
-func TestCreateVolumeGroupSnapshotHasNoFinalCodeWhileAMemberExists(t *testing.T) {
+func TestGroupSnapshotHasNoFinalCodeWhileAMemberExists(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	p.AddNode("group-a", "1", "Standard_D4s_v5")
 	a, b := p.Create("a", nil), p.Create("b", nil)
