@@ -34,7 +34,7 @@ type Feasibility struct {
 	Message string
 }
 
-// Feasible says that nothing is known against the node.
+// Feasible reports whether nothing is known against the node.
 func (h Feasibility) Feasible() bool { return h.Fault == FaultNone }
 
 // Filter splits the nodes into those that can mount the pod's volumes, in their order, and those

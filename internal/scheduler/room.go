@@ -50,8 +50,8 @@ func unsupported(sku string) Feasibility {
 	return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", sku)}
 }
 
-// givesWay says that the slot of an attachment can be had by a primary: it is a replica's, it is
-// being freed, or Azure never gave it. One that Azure failed to free stays taken.
+// givesWay reports whether the slot of an attachment can be had by a primary: it is a replica's, it
+// is being freed, or Azure never gave it. One that Azure failed to free stays taken.
 func givesWay(a *apiv1.AzVolumeAttachment) bool {
 	switch a.Status.State {
 	case apiv1.AttachmentDetachFail:

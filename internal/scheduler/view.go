@@ -171,7 +171,7 @@ func (v *View) takenAt(nodes map[string]bool) map[string][]string {
 	return taken
 }
 
-// servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.
+// servesInTree reports whether this is the driver that Kubernetes translates in-tree volumes to.
 func (v *View) servesInTree() bool { return v.DriverName == apiv1.GroupName }
 
 // volumeName returns the name of the AzVolume for a volume handle; "" for what is not the ID of a

@@ -98,8 +98,8 @@ func changeable() string {
 	return strings.Join(names, ", ")
 }
 
-// reserved says that the driver uses the tag to recognise its disks, or to store for which volume
-// the disk was created.
+// reserved reports whether the driver uses the tag to recognise its disks, or to store for which
+// volume the disk was created.
 func reserved(tag string) bool {
 	own := []string{TagCreatedBy, TagClaimName, TagClaimNamespace, TagVolumeName, TagWriteAccelerator}
 	return paramtable.IsOwnTag(tag) || slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, tag) })

@@ -77,7 +77,7 @@ func (p pair) load(names []string, now time.Time) (*tls.Certificate, error) {
 	return &loaded, nil
 }
 
-// isDue says that a certificate should be replaced: a third of its life, or less, is left.
+// isDue reports whether a certificate should be replaced: a third of its life, or less, is left.
 func isDue(leaf *x509.Certificate, now time.Time) bool {
 	return now.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 3).After(leaf.NotAfter)
 }

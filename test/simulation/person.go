@@ -136,7 +136,7 @@ func (w *world) deadOfV1(v *volumeModel, m *machine) bool {
 	return found && record.Epoch == 0
 }
 
-// unusedOn says that no pod wants a volume on a machine, and that the machine does not have it.
+// unusedOn reports whether no pod wants a volume on a machine and the machine does not have it.
 func (w *world) unusedOn(v *volumeModel, m *machine) bool {
 	return v.want != m.name && !slices.Contains(v.wants, m.name) && !m.mounted(v.name) &&
 		!slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })

@@ -88,7 +88,7 @@ func (c commands) Read(ctx context.Context, path string) (provisioner.Reservatio
 	return state, err
 }
 
-// withoutEpochs says that a mutant stages a volume.
+// withoutEpochs reports whether a mutant stages a volume.
 func (c commands) withoutEpochs(ctx context.Context) bool {
 	return c.k.m.w.options.Mutant == KeysWithoutEpoch && !strings.HasPrefix(actorOf(ctx), "fences")
 }

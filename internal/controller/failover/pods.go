@@ -84,8 +84,8 @@ func newProofs(r *Reconciler, o observed) *proofs {
 	}
 }
 
-// free says that the node can no longer write to the volume. It does not hold the lock while it
-// reads: a slow answer delays no pods of other volumes.
+// free reports whether the node can no longer write to the volume. It does not hold the lock while
+// it reads: a slow answer delays no pods of other volumes.
 func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 	p.mu.Lock()
 	found, begun := p.known[volume]

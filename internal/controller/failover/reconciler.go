@@ -237,7 +237,8 @@ type observed struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 }
 
-// marked says that there are taints on the node, or the record of one, that may have to be removed.
+// marked reports whether there are taints on the node, or the record of one, that may have to be
+// removed.
 func (o observed) marked() bool {
 	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
 		return true

@@ -115,9 +115,9 @@ func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool)
 	return false, undecided
 }
 
-// unseen says that there is an alarm, and that since then the node has neither given a sign of life
-// nor failed a probe. A connection is a sign of life when it is still open after the time in which
-// it would have ended.
+// unseen reports whether there is an alarm and the node has neither given a sign of life nor failed
+// a probe. A connection is a sign of life when it is still open after the time in which it would
+// have ended.
 func (m *Monitor) unseen(n *node, now time.Time) bool {
 	alarm := m.guard.alarm
 	if n.connection != nil {

@@ -90,7 +90,7 @@ func apiServerUnavailable(err error) bool {
 		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
 }
 
-// networkFailed says that a request got no answer, so it is not known whether the server has
+// networkFailed reports whether a request got no answer, so it is not known whether the server has
 // carried it out. net/http returns each such failure as a *url.Error, whatever its cause: a lost
 // HTTP/2 connection has no type of its own. The interface net.Error is not sufficient: every
 // syscall.Errno has its methods, also that of a full disk.

@@ -129,16 +129,16 @@ func (s *Step) discardCopy(in Input) {
 	s.pending(in, ReasonStatusRestored, "the status was recorded for another object, and is discarded: the attachment was restored from a backup")
 }
 
-// fenced says that the node was lost and the proof exists, and that the release of the ownership is
-// not recorded yet.
+// fenced reports whether the node was lost and the proof exists, and the release of the ownership
+// is not recorded yet.
 func fenced(in Input) bool {
 	a := in.Attachment
 	return a.Spec.Role == apiv1.RolePrimary && ownership.BeingFenced(in.Volume, a.Spec.NodeName) &&
 		ownership.ProvedReleased(in.Volume, a)
 }
 
-// wantsFence says that the ownership is being released for a node that will not answer, or for one
-// whose fence has begun and that may be Ready again since: that decision is carried out.
+// wantsFence reports whether the ownership is being released for a node that will not answer, or
+// for one whose fence has begun and that may be Ready again since: that decision is carried out.
 func wantsFence(in Input) bool {
 	a := in.Attachment
 	if a.Spec.Role != apiv1.RolePrimary || !ownership.OwnedBy(in.Volume, a.Spec.NodeName) {

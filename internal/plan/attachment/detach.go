@@ -54,8 +54,8 @@ func held(in Input) bool {
 	return ownership.OwnedBy(in.Volume, in.Attachment.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.OwnershipHeld
 }
 
-// replicaOfAnotherVM says that the attachment is a replica to a VM that the node is no longer. The
-// node's ownership does not rest on it, and its report says nothing about that VM.
+// replicaOfAnotherVM reports whether the attachment is a replica to a VM that the node is no
+// longer. The node's ownership does not rest on it, and its report says nothing about that VM.
 func replicaOfAnotherVM(in Input) bool {
 	return in.Attachment.Spec.Epoch == 0 && in.VMID != "" && ownership.AttachedToAnotherVM(in.Attachment, in.VMID)
 }

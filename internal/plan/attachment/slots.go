@@ -95,7 +95,8 @@ func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolume
 	return found
 }
 
-// DueForSlot says that an attachment is a primary that will use a slot at Azure and has none yet.
+// DueForSlot reports whether an attachment is a primary that will use a slot at Azure and has none
+// yet.
 func DueForSlot(a *apiv1.AzVolumeAttachment) bool {
 	return a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil &&
 		(a.Status.State == "" || a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentFailed)
@@ -111,8 +112,8 @@ func due(all []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
 	return found
 }
 
-// WaitsForSlot says that an attachment is a primary that waits for a slot or a share, or found
-// none: replicas that were deleted for it must not be created again before it has its slot.
+// WaitsForSlot reports whether an attachment is a primary that waits for a slot or a share, or
+// found none: replicas that were deleted for it must not be created again before it has its slot.
 func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 	if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || a.Status.State == apiv1.AttachmentAttached {
 		return false

@@ -207,8 +207,8 @@ func (s *Step) removeDisk(in Input) {
 	}
 }
 
-// neverBegun says that Azure was never asked to create the disk: the state Creating is written
-// before that.
+// neverBegun reports whether Azure was never asked to create the disk: the state Creating is
+// written before that.
 func neverBegun(v *apiv1.AzVolume) bool {
 	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
 }

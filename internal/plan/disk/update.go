@@ -67,8 +67,8 @@ func Caching(v *apiv1.AzVolume) string {
 	return v.Spec.Disk.CachingMode
 }
 
-// UpdateUncertain says that Azure may have made a change of the disk, or may be making one, that
-// Applied does not contain: a process ended while the request was in flight, or the answer was
+// UpdateUncertain reports whether Azure may have made a change of the disk, or may be making one,
+// that Applied does not contain: a process ended while the request was in flight, or the answer was
 // lost. The next job starts from what the disk is. A failure counts until a job has read the disk,
 // also while the next job waits for more changes or for the replicas.
 func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
@@ -159,9 +159,9 @@ func (s *Step) requestMayArrive(in Input) bool {
 	return true
 }
 
-// arrivedLate says that a job of this process ended after another process had recorded another
-// result, and found another disk than that. Its request reached Azure later than lateRequest: the
-// process may have been paused while it sent it.
+// arrivedLate reports whether a job of this process ended after another process had recorded
+// another result, and found another disk than that. Its request reached Azure later than
+// lateRequest: the process may have been paused while it sent it.
 func arrivedLate(in Input) bool {
 	u, disk := in.Job.Truth.Update, in.Job.Truth.Disk
 	return in.Job.EndedAs(operation.WorkUpdateDisk) && u != nil && u.Applied != nil && disk != nil &&

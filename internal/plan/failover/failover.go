@@ -204,8 +204,8 @@ func newFailover(in Input) *decision {
 	return f
 }
 
-// free says that the node can no longer write to the volume, or does not hold it. A volume that the
-// node does not hold because this driver never published it is handled by Pod.hold.
+// free reports whether the node can no longer write to the volume, or does not hold it. A volume
+// that the node does not hold because this driver never published it is handled by Pod.hold.
 func (f *decision) free(volume string) bool {
 	_, held := f.held[volume]
 	return !held || f.proven[volume]
@@ -279,8 +279,8 @@ func (f *decision) unresponsive(back bool) TaintChange {
 	return TaintAsIs
 }
 
-// provedDown says that Azure reports the VM as down: as the state of the VM, or as the proof of a
-// volume of a node that is still lost.
+// provedDown reports whether Azure reports the VM as down: as the state of the VM, or as the proof
+// of a volume of a node that is still lost.
 func (f *decision) provedDown() bool {
 	if f.in.Health.State != nodehealth.Lost {
 		return f.in.Health.State == nodehealth.Down

@@ -127,7 +127,7 @@ func (p Pod) hold(down bool) (HoldReason, string) {
 	return "", ""
 }
 
-// OptedOut says that the annotations of a pod or a PersistentVolumeClaim opt out of failover.
+// OptedOut reports whether the annotations of a pod or a PersistentVolumeClaim opt out of failover.
 func OptedOut(annotations map[string]string) bool {
 	return annotations[apiv1.AnnotationFailover] == apiv1.FailoverDisabled
 }
@@ -217,8 +217,8 @@ func (f *decision) keptOf(p Pod) []string {
 	return slices.DeleteFunc(p.ours(), func(name string) bool { return !f.kept[name] })
 }
 
-// concerned says that the failover is about the pod: it uses a volume that is being fenced, or the
-// node is lost now.
+// concerned reports whether the failover is about the pod: it uses a volume that is being fenced,
+// or the node is lost now.
 func (f *decision) concerned(p Pod) bool {
 	ours := p.ours()
 	return len(ours) > 0 && (f.begins || slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] }))

@@ -57,7 +57,8 @@ type Judgement struct {
 // Fence reports whether a fence of the node may begin.
 func (j Judgement) Fence() bool { return j.State.LostOrDown() && j.HeldBack == "" }
 
-// Guarded says that only the guard against mass false alarms keeps the node from being fenced.
+// Guarded reports whether only the guard against mass false alarms keeps the node from being
+// fenced.
 func (j Judgement) Guarded() bool { return j.State == Lost && j.MassLoss && j.HeldBack != "" }
 
 // Signs are the signs of life of one node.

@@ -69,8 +69,8 @@ func publishedMultiNode(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, bac
 	}
 }
 
-// AttachAccepted says that a primary is attached or that Azure has accepted to attach it, which is
-// when a publish succeeds.
+// AttachAccepted reports whether a primary is attached or that Azure has accepted to attach it,
+// which is when a publish succeeds.
 func AttachAccepted(a *apiv1.AzVolumeAttachment) bool {
 	switch a.Status.State {
 	case apiv1.AttachmentAttached:

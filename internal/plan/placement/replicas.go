@@ -245,8 +245,8 @@ func leavingTaint(t *corev1.Taint) bool {
 	return hard(t) && (t.Key == corev1.TaintNodeUnschedulable || !strings.Contains(t.Key, "kubernetes.io/"))
 }
 
-// autoscaled says that an autoscaler is about to remove the node; there is no grace for a node that
-// will not return.
+// autoscaled reports whether an autoscaler is about to remove the node; there is no grace for a
+// node that will not return.
 func autoscaled(t *corev1.Taint) bool {
 	return t.Key == "ToBeDeletedByClusterAutoscaler" || t.Key == "karpenter.sh/disrupted"
 }

@@ -85,8 +85,8 @@ type Reserved struct {
 	LastRelease *apiv1.ReleaseRecord
 }
 
-// Unfenced says that the reservation keeps no fenced node from writing. Then it may end without a
-// look at the other attachments (StillFenced).
+// Unfenced reports whether the reservation keeps no fenced node from writing. Then it may end
+// without a look at the other attachments (StillFenced).
 //
 // That is so if the disk was free before. From a pre-emption until the disk is detached from the
 // fenced node, the disk is never free: the node that fenced holds the reservation with its

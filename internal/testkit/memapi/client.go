@@ -288,8 +288,8 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	return nil
 }
 
-// ours says that caches hold the whole of such objects, so that a copy with the same version is the
-// same.
+// ours reports whether caches hold the whole of such objects, so that a copy with the same version
+// is the same.
 func ours(o client.Object) bool {
 	switch o.(type) {
 	case *apiv1.AzVolume, *apiv1.AzVolumeAttachment, *apiv1.AzDriverNode:

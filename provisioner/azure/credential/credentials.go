@@ -175,7 +175,7 @@ func (c *Credentials) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection says that every replica follows changes.
+// NeedLeaderElection reports whether every replica follows changes.
 func (c *Credentials) NeedLeaderElection() bool { return false }
 
 // Check reads the source and takes a change. Start calls it at each interval.
@@ -199,7 +199,7 @@ func (c *Credentials) Check(ctx context.Context) {
 	c.settled()
 }
 
-// triedLately says that Azure refused the same content within retryAfter.
+// triedLately reports whether Azure refused the same content within retryAfter.
 func (c *Credentials) triedLately(print [32]byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

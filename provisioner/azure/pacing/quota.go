@@ -227,7 +227,7 @@ func (p *Pacer) Delay(now time.Time, s Scope) time.Duration {
 // scarce is how many tokens are few.
 const scarce = 20
 
-// Scarce says that few tokens are left in the scope.
+// Scarce reports whether few tokens are left in the scope.
 func (p *Pacer) Scarce(now time.Time, s Scope) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,7 +273,7 @@ func (p *Pacer) SetAnswered(s Scope, ok bool) {
 	p.failed[s] = true
 }
 
-// Failing says that Azure did not answer the latest request in the scope.
+// Failing reports whether Azure did not answer the latest request in the scope.
 func (p *Pacer) Failing(s Scope) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
