@@ -29,7 +29,8 @@ type findings struct {
 	unrecorded []Record
 }
 
-// addUnrecorded adds the missing record of a staging mount. A volume can have several such mounts.
+// addUnrecorded adds the missing record of a staging mount. A volume can have several staging
+// mounts.
 func (f *findings) addUnrecorded(staged Record) {
 	i := slices.IndexFunc(f.unrecorded, func(r Record) bool { return r.VolumeName == staged.VolumeName })
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Key is one parameter of a class; P is what the parameters become.
+// Key is one parameter of a class; P is the type of the parsed parameters.
 type Key[P any] struct {
 	// Name in its usual spelling.
 	Name string
@@ -100,8 +100,8 @@ func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []str
 	return faults, withoutEffect
 }
 
-// Overlay returns the parameters of under, overridden by those of over. It compares names without
-// regard to case and treats aliases as the same parameter.
+// Overlay returns the parameters of under, overridden by the parameters of over. It compares names
+// without regard to case and treats aliases as the same parameter.
 func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
 	merged := make(map[string]string, len(under)+len(over))
 	for name, value := range under {

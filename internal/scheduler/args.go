@@ -18,11 +18,11 @@ var (
 	errNoNodes = badRequest{errors.New("the request has neither Nodes nor NodeNames")}
 )
 
-// arguments are those of a request.
+// arguments are the arguments of a request.
 type arguments struct {
 	extenderv1.ExtenderArgs
-	// plain says that NodeNames have no character but those of the names of nodes. They are in the
-	// workspace then, and valid until the request has been answered.
+	// plain says that NodeNames have only characters that names of nodes may have. The names are in
+	// the workspace then, and valid until the request has been answered.
 	plain bool
 }
 
@@ -95,8 +95,7 @@ func endingNames(body []byte, names []string) (_ []string, begin int) {
 		if list == "" || list[0] != '"' {
 			return nil, 0
 		}
-		// Names do not need to be unquoted if they have no character but those of the names of
-		// nodes.
+		// Names need not be unquoted if they have only characters that names of nodes may have.
 		end := 1
 		for end < len(list) && inNames[list[end]] {
 			end++

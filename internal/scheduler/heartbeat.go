@@ -59,7 +59,7 @@ func NewHeartbeats(o HeartbeatOptions) *Heartbeats {
 	}
 }
 
-// observe records the current state of a node, and returns what is known of its heartbeat.
+// observe records the current state of a node, and returns the state of its heartbeat.
 func (h *Heartbeats) observe(node *apiv1.AzDriverNode) beat {
 	h.mu.Lock()
 	defer h.mu.Unlock()

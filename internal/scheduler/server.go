@@ -14,7 +14,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// Observer is what the decisions rest on; *View is one.
+// Observer has the inputs of the decisions; *View implements it.
 type Observer interface {
 	// Volumes returns the pod's volumes that are the driver's.
 	Volumes(pod *corev1.Pod) []Volume
@@ -166,8 +166,8 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// nodeNames returns the names of the nodes asked about. The scheduler gives names
-// only where it was told that the extender keeps a cache, else whole nodes.
+// nodeNames returns the names of the nodes asked about. The scheduler sends names only if its
+// configuration has nodeCacheCapable, and whole nodes otherwise.
 func nodeNames(args *arguments) []string {
 	if args.NodeNames != nil {
 		return *args.NodeNames

@@ -8,7 +8,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Tag keys that the driver sets on the disks that it creates, in addition to those of the
+// Tag keys that the driver sets on the disks that it creates, in addition to the tags of the
 // StorageClass.
 const (
 	TagCreatedBy      = "k8s-azure-created-by"

@@ -16,7 +16,8 @@ type pair struct {
 	// certificate and key are the serving certificate, followed by its authority, and its key, as
 	// PEM.
 	certificate, key []byte
-	// bundle has the authority of the certificate first, and then that of the one before, as PEM.
+	// bundle has the authority of the certificate first, and then the authority of the former
+	// certificate, as PEM.
 	bundle []byte
 }
 

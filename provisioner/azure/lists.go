@@ -25,7 +25,7 @@ type vmLists struct {
 	cloud *Cloud
 
 	mu sync.Mutex
-	// pages are those that a list had when it was last read, by its ID.
+	// pages are the pages of the last read of a list, by its ID.
 	pages map[string]int
 }
 

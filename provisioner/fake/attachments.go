@@ -218,8 +218,8 @@ func (p *platform) attachable(request provisioner.AttachRequest) (*vm, *disk, er
 	return v, d, nil
 }
 
-// AttachedAs returns the request by which a disk was attached to a VM; ok is false for one that is
-// not.
+// AttachedAs returns the request by which a disk was attached to a VM; ok is false if it is not
+// attached.
 func (c *Cloud) AttachedAs(vmID, diskID string) (request provisioner.AttachRequest, ok bool) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()

@@ -29,7 +29,7 @@ type work struct {
 	waits   bool
 	// done describes how far the command has come; "" while it has not said so.
 	done string
-	// stop ends the command; nil for one that must not be cut short.
+	// stop ends the command; nil if the command must not be interrupted.
 	stop func()
 }
 

@@ -65,8 +65,8 @@ func (r *Reconciler) event(p *corev1.Pod, kind, reason, note string) {
 	r.Events.Eventf(about, nil, kind, reason, "AttachVolume", "%s", note)
 }
 
-// told is what the events on pods said, by the name of the AzVolume. A new process writes them once
-// more; nothing else depends on it.
+// told has the texts of the events on pods, by the name of the AzVolume. A new process writes them
+// once more; nothing else depends on it.
 type told struct {
 	mu      sync.Mutex
 	volumes map[string]map[types.UID]*toldPod

@@ -28,7 +28,7 @@ type journal struct {
 	nodes map[string]*entry
 }
 
-// entry is what is remembered about a node.
+// entry is the journal's memory of a node.
 type entry struct {
 	volumes map[hold]*mark
 	said    map[string]bool
@@ -74,8 +74,8 @@ func (j *journal) entry(node string) *entry {
 	return j.nodes[node]
 }
 
-// markOf returns the mark of a volume, made from what is recorded if another process made the
-// decision.
+// markOf returns the mark of a volume. If another process made the decision, the mark is made from
+// the record.
 func (j *journal) markOf(o observed, v failover.Volume) *mark {
 	e, h := j.entry(o.NodeName), holdOf(v)
 	if e.volumes[h] == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 )
 
-// observe reads a node and what is on it from the cache.
+// observe reads a node, its pods and its volumes from the cache.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{namespace: request.Namespace, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint

@@ -112,7 +112,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// What nobody has taken over may be in use there, unless nothing runs there any more.
+	// A volume that this driver has not adopted may be in use on the node unless the VM is down.
 	down := p.o.Health.State == nodehealth.Down
 	if v == nil {
 		return down, nil

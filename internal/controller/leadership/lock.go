@@ -31,7 +31,8 @@ func LookEvery(renewEvery time.Duration) time.Duration { return min(lookEvery, r
 type Options struct {
 	Leases          coordinationv1client.LeasesGetter
 	Namespace, Name string
-	// Identity is that of this process; see nodehealth.LeaderIdentity.
+	// Identity is the holder's name that this process writes into the lease; see
+	// nodehealth.LeaderIdentity.
 	Identity string
 	// RenewEvery is how often the leader renews the lease, and a standby reads it.
 	RenewEvery time.Duration

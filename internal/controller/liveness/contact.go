@@ -13,7 +13,7 @@ const (
 	contactLoss = 3 * time.Second
 )
 
-// contact is what is known about the API server's answers to this process.
+// contact records when the API server answered this process.
 type contact struct {
 	// asked is when the last ping was begun; busy says that it has not ended.
 	asked time.Time

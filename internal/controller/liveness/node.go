@@ -36,7 +36,7 @@ type node struct {
 	confirm attempt
 	stake   stake
 
-	// health is the judgement, next the one that replaces it while all nodes are judged.
+	// health is the judgement. next replaces it when all nodes have been judged.
 	health, next nodehealth.Judgement
 	// graceTold says that the subscribers know that the grace period for its replicas is over.
 	graceTold bool
@@ -72,7 +72,7 @@ type request struct {
 	value, seen time.Time
 }
 
-// stake is what the cache says about a lost node's volumes; none says that it is failed over.
+// stake is the state of a lost node's volumes in the cache; none says that the node is failed over.
 type stake struct {
 	attempt
 	none bool
@@ -205,8 +205,8 @@ func (n *node) late(c contact, staleAfter time.Duration) bool {
 	return n.failing() || silence > nodehealth.Lateness(staleAfter, n.promise)
 }
 
-// overdue is for how long the heartbeat has been stale, or a request for one has gone without an
-// answer; 0 or less if neither is so.
+// overdue is for how long the heartbeat has been stale or a request for one unanswered; 0 or less
+// if the node is on time.
 func (n *node) overdue(c contact, staleAfter time.Duration) time.Duration {
 	_, silence := c.silence(n.changed)
 	return max(silence-nodehealth.Patience(staleAfter, n.promise), n.unanswered(c)-nodehealth.AnswerTimeout)

@@ -58,7 +58,7 @@ func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult
 // connection is a connection on which nothing is sent or expected.
 type connection struct {
 	net.Conn
-	// state is what is known of it.
+	// state is the state of the connection.
 	state atomic.Int32
 }
 

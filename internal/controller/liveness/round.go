@@ -183,8 +183,8 @@ func (m *Monitor) undecided(now time.Time) bool {
 	return false
 }
 
-// step does the work that is due now, what has waited longest first. What is due does not depend on
-// judgements of the same round.
+// step does the work that is due now, the longest overdue work first. The judgements of a round do
+// not change which work is due in it.
 func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	var work []func()
 	m.mu.Lock()

@@ -69,8 +69,8 @@ func madeFor(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 	return disk.Tags[tagVolumeUID] == string(v.UID)
 }
 
-// applied is what the disk of a volume had from the beginning: what it was created with, or what
-// adoption read of it.
+// applied has the settings that the disk of a volume had from the beginning: at its creation, or
+// when it was adopted.
 func applied(v *apiv1.AzVolume) *operation.Updated {
 	return &operation.Updated{
 		Generation: v.Generation,

@@ -13,8 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Input is what the next step of one volume is decided from if the CSIDriver's attachRequired is
-// false: then no VolumeAttachments say to which nodes it is to be published, and the pods do.
+// Input is the input of Next, which decides where one volume is published if the CSIDriver's
+// attachRequired is false. Then the pods determine the nodes, and not VolumeAttachments.
 type Input struct {
 	// Volume is nil if it has not been adopted yet.
 	Volume *apiv1.AzVolume
@@ -180,8 +180,8 @@ func wanting(pods []*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
-// wantedBy returns the nodes with pods that use a volume and are not being deleted, those of the
-// oldest pods first.
+// wantedBy returns the nodes with pods that use a volume and are not being deleted, the nodes of
+// the oldest pods first.
 func wantedBy(pods []*corev1.Pod) []string {
 	var nodes []string
 	for _, p := range wanting(pods) {

@@ -18,7 +18,7 @@ import (
 const ReasonDetachedOutside = "DetachedOutside"
 
 // believedAfter is how long an attachment must have been attached before a contradiction by Azure
-// counts: what Azure lists may lag behind what it has done.
+// counts: Azure's lists may be out of date.
 const believedAfter = 30 * time.Second
 
 // ContradictedByAzure reports whether an attachment is recorded as attached to the node's VM, and

@@ -66,8 +66,8 @@ func FenceRequestOver(request apiv1.FenceRequest, attachment *apiv1.AzVolumeAtta
 	return attachment == nil || attachment.Spec.Epoch != request.Epoch
 }
 
-// preempt adds to the step of a fence what the helpers do beside Azure: the first proof counts.
-// Helpers are asked one after the other. No helper is asked twice.
+// preempt adds a request to the helpers to the step of a fence. The first proof counts, Azure's or
+// a helper's. Helpers are asked one after the other. No helper is asked twice.
 func (s *Step) preempt(in Input) {
 	if p := s.Status.Proof; p != nil && p.Epoch >= in.Attachment.Spec.Epoch {
 		return

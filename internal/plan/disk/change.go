@@ -89,7 +89,7 @@ func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 	return learnt
 }
 
-// seen is what the disk has of the settings that the spec names. It replaces a missing record of
+// seen has the disk's values of the settings that the spec names. It replaces a missing record of
 // the applied settings.
 func seen(named apiv1.DiskSettings, disk *provisioner.Disk) apiv1.DiskSettings {
 	return apiv1.DiskSettings(disk.Named(provisioner.DiskSettings(named)))

@@ -19,7 +19,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Input is what the next step of a volume's disk is decided from.
+// Input is the input of Next, the decision about a volume's disk.
 type Input struct {
 	Now          time.Time
 	Volume       *apiv1.AzVolume
@@ -40,8 +40,8 @@ type Step struct {
 	DetachAll string
 	Start     operation.Work
 	Resume    string
-	// Uncertain says that a job that changes the disk starts from what the disk is, and not from
-	// the record of it.
+	// Uncertain says that a job that changes the disk starts from the disk itself, and not from its
+	// record.
 	Uncertain bool
 	Status    apiv1.AzVolumeStatus
 	// Spec is to be written after the status, to revert what was refused; nil leaves the spec
@@ -316,7 +316,7 @@ func FilesystemRecord(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1
 }
 
 // Fencing is how the node that holds the ownership is fenced if it is lost, according to its
-// report; what is recorded while that node does not report the volume as staged.
+// report; the recorded value while that node does not report the volume as staged.
 func Fencing(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) apiv1.FencingMethod {
 	staged := stagedByPrimary(volume, report)
 	switch {

@@ -13,7 +13,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Input is what the next step of a node's failover is decided from.
+// Input is the input of Next, the decision about a node's failover.
 type Input struct {
 	NodeName string
 	// Health is the judgement of the node, which decides whether new decisions to fence may be made.
@@ -169,7 +169,7 @@ type decision struct {
 	decided, proven map[string]bool
 	// leave says why each pod must be left alone, in the order of in.Pods; "" for the other pods.
 	leave []HoldReason
-	// kept are volumes that remain with the node because of such a pod.
+	// kept are volumes that remain with the node because of a pod that must be left alone.
 	kept map[string]bool
 	// users counts the pods on the node that use a volume.
 	users map[string]int

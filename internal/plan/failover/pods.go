@@ -149,8 +149,8 @@ func (f *decision) optedOut() bool {
 	})
 }
 
-// judgePods finds the pods that must be left alone. The volumes of such a pod remain with the node;
-// then the other pods that use these volumes must be left alone too, with their volumes, and so on.
+// judgePods finds the pods that must be left alone. Their volumes remain with the node. Then other
+// pods that use these volumes must be left alone too, with all of their volumes, and so on.
 func (f *decision) judgePods() {
 	f.leave = make([]HoldReason, len(f.in.Pods))
 	messages := make([]string, len(f.in.Pods))

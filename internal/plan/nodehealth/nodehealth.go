@@ -79,8 +79,8 @@ type Signs struct {
 	// Confirmed says that the API server itself, and not a cache, still showed the old heartbeat
 	// when it was stale.
 	Confirmed bool
-	// ProbeWorks says that probes have reached this node before. ProbeFailures counts those in a
-	// row that failed since the last heartbeat.
+	// ProbeWorks says that probes have reached this node before. ProbeFailures counts the probes in
+	// a row that failed since the last heartbeat.
 	ProbeWorks    bool
 	ProbeFailures int
 	// LeaseDuration of the kubelet's lease, and for how long it was not renewed; 0 if that is not

@@ -30,10 +30,9 @@ type ReplicaSigns struct {
 }
 
 // ForReplicas derives the health of a node for replicas from its judgement. A Healthy node may get
-// replicas; a Suspect one keeps those that it has and gets no new ones; those of a Lost one are
+// replicas; a Suspect one keeps its replicas and gets no new ones; the replicas of a Lost one are
 // replaced. A node that is lost, down or not ready remains Suspect for a grace period, because a
-// reboot takes no longer; and while so many nodes seem lost at once that the fault may be
-// elsewhere.
+// reboot takes no longer; and while the guard against mass loss is active.
 func ForReplicas(s ReplicaSigns) State {
 	switch {
 	case s.Judgement.State == Healthy && s.Usable && KubeletReady(s.Node):

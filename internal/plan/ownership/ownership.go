@@ -21,10 +21,10 @@ import (
 // MultiNodeEpoch is the epoch of every attachment of a multi-node volume.
 const MultiNodeEpoch = 1
 
-// Acquire decides what a node's request to be primary makes of the current ownership. It returns
-// the ownership to write with a compare-and-swap; changed is false if the node holds it already. If
-// another node holds an ownership that is not released, the error is a FailedPrecondition (law 1).
-// The epoch grows beyond that of the current ownership, and beyond last; see LastEpoch.
+// Acquire decides about a node's request to be primary. It returns the ownership to write with a
+// compare-and-swap; changed is false if the node holds it already. If another node holds an
+// ownership that is not released, the error is a FailedPrecondition (law 1). The new epoch is above
+// the current ownership's, and above last; see LastEpoch.
 func Acquire(current *apiv1.Ownership, node string, last int64, now time.Time) (primary apiv1.Ownership, changed bool,
 	err error) {
 	epoch := int64(0)

@@ -72,7 +72,7 @@ type Repair struct {
 	In time.Duration
 }
 
-// Repairs decides what is left to do of a hand-over whose process was killed.
+// Repairs decides how to complete a hand-over whose process was killed.
 func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Repair {
 	primary := volume.Status.Primary
 	if primary == nil || volume.Spec.Access == apiv1.AccessMultiNode || volume.DeletionTimestamp != nil {

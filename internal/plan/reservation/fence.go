@@ -49,7 +49,7 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 // StillFenced returns another node that only a reservation keeps from writing to a volume, "" if
 // there is none: the node was proved to be fenced by a pre-emption, and its attachment still
 // exists, so that the disk may still be attached to it. While there is one, this node must not end
-// the reservation. attachments are those of the volume, read at the API server.
+// the reservation. attachments are the volume's, read at the API server.
 func StillFenced(attachments []*apiv1.AzVolumeAttachment, node string) string {
 	for _, a := range attachments {
 		if a.Spec.NodeName != node && ownership.Preempted(a) {
@@ -88,16 +88,16 @@ type Reserved struct {
 // Unfenced reports whether the reservation keeps no fenced node from writing. Then it may end
 // without a look at the other attachments (StillFenced).
 //
-// That is so if the disk was free before. From a pre-emption until the disk is detached from the
+// It is true if the disk was free before. From a pre-emption until the disk is detached from the
 // fenced node, the disk is never free: the node that fenced holds the reservation with its
 // fence-only key, and each later owner takes it over. None of them is unfenced, because each has
-// found a key. A key that is not fence-only may be that of an owner that was lost while an earlier
+// found a key. A key that is not fence-only may belong to an owner that was lost while an earlier
 // fence was in force. Once a key is unfenced, it stays so: only the node that holds the reservation
 // can be fenced.
 //
 // A reservation can also be lost: a person clears it, or Azure ends it when it detaches a disk,
-// which Azure does not document. Therefore the answer is no, too, if the record or the last release
-// says that a node was fenced. It is wrong only if the reservation was lost, and the node that was
+// which Azure does not document. Therefore the answer is also no if the record or the last release
+// shows that a node was fenced. It is wrong only if the reservation was lost, and the node that was
 // fenced is an owner before the last one. The disk took that node's writes before the staging then.
 func (r Reserved) Unfenced() bool {
 	switch {

@@ -101,7 +101,7 @@ func (c *Client) LendBy(example client.Object, namespace, field, value string) (
 // fieldValues returns the values of a field of an object, and whether the field can be selected by.
 type fieldValues func(o client.Object, field string) ([]string, bool)
 
-// selector returns what the options of a list select.
+// selector returns the selection by the options of a list.
 func selector(all client.ListOptions, values fieldValues) func(client.Object) bool {
 	var requirements fields.Requirements
 	if all.FieldSelector != nil {

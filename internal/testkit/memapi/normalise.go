@@ -33,7 +33,7 @@ func onlyStatus(o client.Object) client.Object {
 	return only.DeepCopyObject().(client.Object)
 }
 
-// shallow returns an object that shares what the fields of another point to.
+// shallow returns a shallow copy of an object.
 func shallow(o client.Object) client.Object {
 	same := reflect.New(typeOf(o)).Interface().(client.Object)
 	structOf(same).Set(structOf(o))
@@ -67,8 +67,8 @@ var (
 	quantityType  = reflect.TypeFor[resource.Quantity]()
 )
 
-// normalise makes an object what it would be after its way over the wire: times lose what JSON does
-// not carry, and what is empty becomes nil.
+// normalise changes an object as its way over the wire would: times lose precision, and empty
+// values become nil.
 func normalise(o client.Object) { wire(structOf(o)) }
 
 func wire(v reflect.Value) {

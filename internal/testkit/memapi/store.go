@@ -217,8 +217,8 @@ func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) erro
 	return nil
 }
 
-// next returns what stored becomes if wanted is written, and whether that is something else. It
-// shares with stored what the write does not reach.
+// next returns the result of writing wanted over stored, and whether it differs. It shares
+// unchanged parts with stored.
 func (s *Store) next(stored, wanted client.Object, status bool) (next client.Object, changed bool) {
 	if status {
 		written := onlyStatus(wanted)
@@ -316,7 +316,7 @@ type watcher struct {
 	result  chan watch.Event
 }
 
-// watcherBuffer holds what a watcher has not read; one that reads nothing for so long loses its
+// watcherBuffer is the number of events that a watcher may have unread. A slower watcher loses its
 // watch.
 const watcherBuffer = 256
 

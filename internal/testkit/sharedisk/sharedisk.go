@@ -37,7 +37,7 @@ func (d *Disk) Lose(node string) {
 	d.state = d.state.Lose(node)
 }
 
-// State is what the disk says about its reservations.
+// State is the state of the disk's reservations.
 func (d *Disk) State() provisioner.ReservationState {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -58,7 +58,7 @@ type Options struct {
 // Client is a client of Azure Resource Manager. All methods may be called concurrently.
 type Client struct {
 	*operation.Follower
-	// Clock, Logger, SubscriptionID and EdgeZone are those of the Options.
+	// Clock, Logger, SubscriptionID and EdgeZone come from the Options.
 	Clock                    *pacing.Clock
 	Logger                   logr.Logger
 	SubscriptionID, EdgeZone string

@@ -46,7 +46,7 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Change is what became of a changed configuration.
+// Change is the outcome of a reload.
 type Change struct {
 	// Refused says that the change was refused, and that the previous credential stays in use.
 	Refused bool

@@ -36,7 +36,7 @@ type Poller interface {
 
 // Answer is Azure's answer to a poll.
 type Answer struct {
-	// Status, Start and End are those of the operation; zero where Azure does not say.
+	// Status, Start and End come from the operation; zero if Azure does not say.
 	Status     string
 	Start, End time.Time
 	// Date is Azure's clock; zero where Azure does not say.
@@ -256,7 +256,7 @@ func (w *watch) pollFailed(err error) error {
 	return nil
 }
 
-// note keeps what a poll said. For a resumed operation the answer tells its age.
+// note records the answer of a poll, which has the age of a resumed operation.
 func (w *watch) note(answer Answer) {
 	w.last = answer
 	if !w.operation.resumed || answer.Start.IsZero() {
@@ -272,8 +272,8 @@ func (w *watch) note(answer Answer) {
 	}
 }
 
-// took is how long the operation took, by Azure's clock if the answers tell; ok is false if it is
-// not known.
+// took is how long the operation took, by Azure's clock if the answers have it; ok is false if it
+// is not known.
 func (w *watch) took() (d time.Duration, ok bool) {
 	seen := w.follower.clock.Since(w.began)
 	if own := w.last.End.Sub(w.last.Start); !w.last.Start.IsZero() && own > 0 && own <= seen {

@@ -88,7 +88,7 @@ type Token struct {
 	// SDK is the token of the SDK's poller; "" for an operation that is followed by reading the
 	// resource.
 	SDK string `json:"t,omitempty"`
-	// DiskID and Shared are those of an attachment.
+	// DiskID and Shared describe an attachment.
 	DiskID string `json:"disk,omitempty"`
 	Shared bool   `json:"shared,omitempty"`
 	// Together is how many disks were in the batch of an attachment.

@@ -37,8 +37,8 @@ const (
 	// perDiskGuess is what each further disk may add to an update of a VM, as long as no update of
 	// several has been seen.
 	perDiskGuess = 200 * time.Millisecond
-	// several disks are so many that an update of them tells what each adds, and fewer tell how
-	// long an update of one takes.
+	// several is the number of disks from which on an update shows how long each further disk
+	// takes. Fewer disks show how long an update of one takes.
 	several = 4
 )
 

@@ -73,8 +73,7 @@ const margin = 10
 // reads the VM before and after the forced detach, and polls it a few times.
 const Reserve = 150
 
-// bucket estimates what is left of a budget. The number of tokens is negative while requests wait
-// for theirs.
+// bucket estimates the remaining budget. The number of tokens is negative while requests wait.
 type bucket struct {
 	budget
 	tokens float64

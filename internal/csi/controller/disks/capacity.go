@@ -116,8 +116,8 @@ func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuNam
 	return !known, nil
 }
 
-// withoutReserved returns the parameters of a StorageClass without those that csi-provisioner reads
-// itself.
+// withoutReserved returns the parameters of a StorageClass without the parameters that
+// csi-provisioner reads itself.
 func withoutReserved(parameters map[string]string) map[string]string {
 	kept := maps.Clone(parameters)
 	maps.DeleteFunc(kept, func(key, _ string) bool { return strings.HasPrefix(key, "csi.storage.k8s.io/") })

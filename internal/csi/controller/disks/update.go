@@ -212,7 +212,7 @@ func (s *Provisioner) ControllerModifyVolume(ctx context.Context,
 	if err != nil {
 		return nil, status.From(err)
 	}
-	// The key is not that of ControllerExpandVolume: both at once become one call to Azure.
+	// ControllerExpandVolume has another key, so that both calls at once become one call to Azure.
 	return &csi.ControllerModifyVolumeResponse{},
 		s.Do(ctx, "the modification of "+handle.VolumeName(),
 			func(ctx context.Context) error { return s.modify(ctx, handle, change) })

@@ -23,9 +23,8 @@ import (
 // An unpublish by this driver has to detach it.
 
 // foreign reports whether another driver may have published the volume to the node. Then the volume
-// has no AzVolume, or one that was adopted, that is not owned by another node, and that has no
-// attachment to the node about which Azure was asked. The last also holds after an interrupted
-// recordForeign.
+// has no AzVolume; or the AzVolume was adopted, another node does not own it, and Azure was not
+// asked about an attachment to the node. The last also holds after an interrupted recordForeign.
 func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
 	if v == nil {
 		return true, nil
@@ -41,8 +40,8 @@ func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string)
 }
 
 // recordForeign writes the records of a volume that another driver published to the node, as a
-// publish would, so that it can be unpublished as one that this driver published. It returns nil if
-// the disk is not attached to the node's VM.
+// publish would, so that it can be unpublished like a volume of this driver. It returns nil if the
+// disk is not attached to the node's VM.
 func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
 	d, err := s.attachedByOthers(ctx, handle, node)
 	if err != nil || d == nil {
@@ -95,8 +94,8 @@ func (s *Publisher) unpublishUnrecorded(ctx context.Context, handle volumehandle
 }
 
 // attachedByOthers returns the node's identity if Azure says that the disk is attached to its VM,
-// and nil if Azure says that it is not. It is Aborted if the node's VM is not known, and may be one
-// that Azure names.
+// and nil if Azure says that it is not. The error is Aborted if the node's VM is not known and may
+// be a VM that Azure names.
 func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*identity.Identity, error) {
 	disk, err := s.Disk(ctx, handle)
 	if err != nil || len(disk.AttachedTo) == 0 {

@@ -58,7 +58,7 @@ func isLocalOf(found provisioner.Snapshot, target volumehandle.Snapshot) bool {
 	return strings.EqualFold(found.Tags[tagCopyOf], target.Name)
 }
 
-// copyToRegion takes the next steps of a snapshot in another region. location is that of the disk.
+// copyToRegion takes the next steps of a snapshot in another region. location is the disk's.
 func (s *Snapshotter) copyToRegion(ctx context.Context, w wantedSnapshot, location string) (provisioner.Snapshot, error) {
 	v1metrics.VariantOf(ctx, v1metrics.CrossRegion)
 	found, err := s.read(ctx, w.target.String())

@@ -88,9 +88,9 @@ func (f *Finder) lost(ctx context.Context, record nodereport.Record) bool {
 }
 
 // granted finds the device at the granted LUN, and then reads the grant again: as long as the
-// report does not say that the volume is staged, the controller attaches a disk again that is not
-// where it is recorded, possibly at another LUN. While the device does not appear, granted reads
-// the grant again every RereadInterval.
+// report does not say that the volume is staged, the controller attaches a disk that is not at its
+// recorded LUN again, possibly at another LUN. While the device does not appear, granted reads the
+// grant again every RereadInterval.
 func (f *Finder) granted(ctx context.Context, volume *apiv1.AzVolume, grant ownership.StageDecision) (provisioner.Device,
 	ownership.StageDecision, error) {
 	for round := 0; ; round++ {

@@ -72,7 +72,7 @@ func (f *Finder) checkNotAnothers(ctx context.Context, volume string, disk provi
 		if name == volume || record.BootID != f.BootID || !f.names(ctx, record, disk) {
 			continue
 		}
-		// If the volume itself was staged with the device, the mounts are those of its own pods.
+		// If the volume itself was staged with the device, the mounts belong to its own pods.
 		ours := own.Device == record.Device && own.BootID == record.BootID
 		if !ours && slices.ContainsFunc(mounts, func(m provisioner.MountPoint) bool { return m.Source == record.Device }) {
 			return usedByAnother(volume, disk, name)
