@@ -26,7 +26,8 @@ const (
 	FaultNoRoom Fault = "no-room"
 )
 
-// Feasibility says whether a node can mount the driver's volumes, and if not, why.
+// Feasibility is the answer whether a node can mount the driver's volumes, with the reason if it
+// cannot.
 type Feasibility struct {
 	// Fault is FaultNone for a node that can mount.
 	Fault Fault
