@@ -86,8 +86,7 @@ var (
 	_ policy.Transporter     = (*Credentials)(nil)
 )
 
-// Open reads the configuration, and asks an unknown cloud for its endpoints. It does not ask for a
-// token yet. The error lists all faults.
+// Open reads the configuration. It does not ask for a token yet. The error lists all faults.
 func Open(ctx context.Context, options Options) (*Credentials, error) {
 	if options.Interval <= 0 {
 		options.Interval = DefaultReloadInterval
