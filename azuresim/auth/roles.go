@@ -63,8 +63,8 @@ func anyOf(patterns []string, action string) bool {
 	return false
 }
 
-// Allows says whether a client may do an action at a resource. Every client may do everything while
-// no client is assigned a role.
+// Allows reports whether a client may do an action at a resource. Every client may do everything
+// while no client is assigned a role.
 func (d *Directory) Allows(client, action, resource string) bool {
 	if !d.Enforces() {
 		return true

@@ -81,7 +81,7 @@ type Controller struct {
 const controllerQPS = 200
 
 // controllerBurst is the default of kube-api-burst: forty volumes that are unpublished at once cost
-// about 500 calls, and those that wait for their turn miss the update of the VM that detaches the
+// about 500 calls, and a call that waits for its turn misses the update of the VM that detaches the
 // others.
 const controllerBurst = 1000
 
@@ -170,7 +170,7 @@ func (c *Controller) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Tags are those of all disks and snapshots that the driver creates.
+// Tags are the tags of all disks and snapshots that the driver creates.
 func (c *Controller) Tags() map[string]string {
 	tags := maps.Clone(c.ExtraTags)
 	if c.ClusterID != "" {

@@ -82,8 +82,7 @@ func endingNames(body []byte, names []string) (_ []string, begin int) {
 		if list == "" || list[0] != '"' {
 			return nil, 0
 		}
-		// Names do not need to be unquoted if they have no character but those of the names of
-		// nodes.
+		// Names need not be unquoted if they have only characters that names of nodes may have.
 		end := 1
 		for end < len(list) && inNames[list[end]] {
 			end++

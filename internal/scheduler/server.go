@@ -14,7 +14,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// Observer is what the decisions rest on; *View is one.
+// Observer has the inputs of the decisions; *View implements it.
 type Observer interface {
 	// Volumes returns the pod's volumes that are the driver's.
 	Volumes(pod *corev1.Pod) []Volume

@@ -48,7 +48,7 @@ func (c *Cloud) begun(k operation.Kind, id string, p client.SDKPoller, err error
 func (o resourceOperation) Token() string { return o.text }
 
 // Wait implements provisioner.Operation. If Azure does not know any more how an old operation
-// ended, the state of the resource tells.
+// ended, the state of the resource shows it.
 func (o resourceOperation) Wait(ctx context.Context) error {
 	err := o.Operation.Wait(ctx)
 	if operation.CodeOf(err) == operation.CodeForgotten {

@@ -135,8 +135,8 @@ func (p *platform) ahead(call vmCall, arrived *int) *operation {
 	return v.lane.inFlight[0]
 }
 
-// arrivedBefore says whether call may share the departure in flight: not if that is still at work
-// on the same disk.
+// arrivedBefore reports whether call may share the departure in flight: not if that is still at
+// work on the same disk.
 func arrivedBefore(call vmCall, v *vm) bool {
 	s := v.slot(call.diskID)
 	return s == nil || (s.attaching == nil && s.detaching == nil)
@@ -215,8 +215,8 @@ func (p *platform) attachable(request provisioner.AttachRequest) (*vm, *disk, er
 	return v, d, nil
 }
 
-// AttachedAs returns the request by which a disk was attached to a VM; ok is false for one that is
-// not.
+// AttachedAs returns the request by which a disk was attached to a VM; ok is false if it is not
+// attached.
 func (c *Cloud) AttachedAs(vmID, diskID string) (request provisioner.AttachRequest, ok bool) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()

@@ -31,7 +31,7 @@ import (
 // The chart's configuration, a real kube-scheduler and the extender put a pod on the node with the
 // replica of its disk, one among several equal nodes, and never on one without a node plug-in, that
 // is lost, or without room.
-func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testing.T) {
+func TestARealKubeSchedulerOfTheChartPrefersTheReplica(t *testing.T) {
 	kube, objectNamespace := apiserver.Client(t), apiserver.Namespace(t)
 	extender := startExtender(t, objectNamespace)
 	create := func(objects ...client.Object) { createWithStatus(t, kube, objects...) }

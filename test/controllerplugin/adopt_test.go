@@ -233,7 +233,7 @@ func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit fun
 	})
 }
 
-func TestAnExpansionThatComesFirstAdoptsWhatThePersistentVolumeSays(t *testing.T) {
+func TestAnExpansionThatComesFirstAdoptsTheDisk(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("xf-a", "1", size)
 	block := corev1.PersistentVolumeBlock

@@ -126,7 +126,7 @@ func TestUnpublishOfAVolumeOfV1WaitsUntilTheVMOfTheNodeIsKnown(t *testing.T) {
 	must(t, p.Unpublish(t.Context(), disk.ID, "fp-a"))
 }
 
-func TestUnpublishOfALostAzVolumeTakesTheVMOfTheNodeFromTheAttachment(t *testing.T) {
+func TestUnpublishOfALostAzVolumeReadsTheVMOfTheAttachment(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.AddNode("fv-a", "1", size)
 	disk := v1Disk("fv-lost")

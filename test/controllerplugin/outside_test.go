@@ -141,7 +141,7 @@ func TestARepeatedPublishOfADiskWhoseSharesOtherVMsHaveAcquiresNothing(t *testin
 
 // A disk that a VM of the cluster has without the knowledge of Kubernetes kept its pod waiting for
 // the next look at that VM, for up to five minutes.
-func TestADiskThatHangsOnAnotherNodeIsMovedByOneDetachAndOneAttach(t *testing.T) {
+func TestADanglingDiskIsMovedByOneDetachAndOneAttach(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(*controlplane.ControlPlane)
 		moves   bool

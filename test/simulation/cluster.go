@@ -19,7 +19,7 @@ type cluster struct {
 	next  map[string]time.Time
 }
 
-// over says that no call of that key is in progress, and that the next one is due.
+// over reports whether no call of that key is in progress and the next one is due.
 func (c *cluster) over(key string) bool {
 	if last := c.calls[key]; last != nil && !last.done {
 		return false

@@ -103,7 +103,7 @@ func (m *machine) deviceOf(disk string, lun int32) *device {
 	}
 }
 
-// holds says whether a mount holds the device, be it in another namespace.
+// holds reports whether a mount holds the device, be it in another namespace.
 func (m *machine) holds(path string) bool {
 	for _, mount := range m.mounts {
 		if mount.Source == path {

@@ -16,7 +16,7 @@ import (
 // intervention is what a person does in a situation that the driver cannot resolve. Each one is
 // documented, and a test compares the table with the documentation.
 type intervention struct {
-	// when says whether a volume on a machine is in the situation.
+	// when reports whether a volume on a machine is in the situation.
 	when func(w *world, v *volumeModel, m *machine) bool
 	// pods is what the person does to the pods that use the volume on the machine; zero for
 	// nothing.
@@ -79,7 +79,7 @@ var interventions = []intervention{
 		file: "guides/restore.md", section: "From a backup of etcd", words: "Ask for the disk's present size through the claim."},
 }
 
-// personDoes says whether a person does this to the pods of a volume on a machine.
+// personDoes reports whether a person does this to the pods of a volume on a machine.
 func (w *world) personDoes(action podAction, v *volumeModel, m *machine) bool {
 	return slices.ContainsFunc(interventions, func(i intervention) bool { return i.pods == action && i.when(w, v, m) })
 }
@@ -136,7 +136,7 @@ func (w *world) deadOfV1(v *volumeModel, m *machine) bool {
 	return found && record.Epoch == 0
 }
 
-// unusedOn says that no pod wants a volume on a machine, and that the machine does not have it.
+// unusedOn reports whether no pod wants a volume on a machine and the machine does not have it.
 func (w *world) unusedOn(v *volumeModel, m *machine) bool {
 	return v.want != m.name && !slices.Contains(v.wants, m.name) && !m.mounted(v.name) &&
 		!slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })

@@ -92,7 +92,7 @@ func (c commands) Read(ctx context.Context, path string) (provisioner.Reservatio
 	return state, err
 }
 
-// withoutEpochs says that a mutant stages a volume.
+// withoutEpochs reports whether a mutant stages a volume.
 func (c commands) withoutEpochs(ctx context.Context) bool {
 	return c.k.m.w.options.Mutant == KeysWithoutEpoch && !strings.HasPrefix(actorOf(ctx), "fences")
 }
@@ -251,12 +251,12 @@ func (w *world) sharedDisk(disk string) *sharedisk.Disk {
 	return w.shared[disk]
 }
 
-// takes says whether the disk takes the writes of a machine.
+// takes reports whether the disk takes the writes of a machine.
 func (m *machine) takes(d *device) bool {
 	return m.allowed(d) || m.w.now().Before(d.late)
 }
 
-// allowed says whether the disk takes new commands of a machine that write or flush.
+// allowed reports whether the disk takes new commands of a machine that write or flush.
 func (m *machine) allowed(d *device) bool {
 	return !m.w.reservations || m.w.sharedDisk(d.disk).Allows(m.initiator(), true)
 }

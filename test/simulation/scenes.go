@@ -85,7 +85,7 @@ func (w *world) within(limit time.Duration, done func() bool) bool {
 	return false
 }
 
-// waits says that an access of a process waits whose name begins so.
+// waits reports whether an access of a process waits whose name begins so.
 func (w *world) waits(by *owner, prefix string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

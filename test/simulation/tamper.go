@@ -190,7 +190,7 @@ func (t tampered) keepAway(d *apiv1.AzDriverNode) {
 	d.Status.ReportDigest = ownership.ReportDigest(d)
 }
 
-// believed says that a device counts as good without a check.
+// believed reports whether a device counts as good without a check.
 func (k kernel) believed(ctx context.Context) bool {
 	return k.m.w.options.Mutant == MountIsGood && ctx.Value(publishing{}) != nil
 }

@@ -19,7 +19,7 @@ import (
 )
 
 // Two clusters asked Azure at the same time, before either had attached the disk.
-func TestADiskThatAnotherClusterAttachedAtTheSameTimeIsNotAttached(t *testing.T) {
+func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 	t.Parallel()
 	const ours, theirs = compute + "virtualMachines/a", compute + "virtualMachines/production"
 	several := func(v *apiv1.AzVolume) { v.Spec.Access, v.Status.Primary = apiv1.AccessMultiNode, nil }

@@ -143,7 +143,7 @@ func newDeserted(t *testing.T) *deserted {
 	return d
 }
 
-// reconcile takes a step, and says whether it began a fence, in the status and at the platform.
+// reconcile takes a step, and reports whether it began a fence, in the status and at the platform.
 func (d *deserted) reconcile(t *testing.T) (recorded, begun bool) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}

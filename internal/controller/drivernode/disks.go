@@ -27,8 +27,8 @@ const (
 	// lookEvery is how often Azure is asked for the disks of a VM: one read of 60 that it allows
 	// for a VM in that time.
 	lookEvery = 5 * time.Minute
-	// lookAgain is the least time between two looks when an attachment found no slot, which says
-	// that what is known about the VM is no longer true.
+	// lookAgain is the least time between two reads of a VM after an attachment found no slot
+	// there: the count of its slots is out of date then.
 	lookAgain = 30 * time.Second
 )
 
@@ -109,7 +109,7 @@ func (r *Reconciler) saw(d *apiv1.AzDriverNode, at time.Time) {
 	r.looked[client.ObjectKeyFromObject(d)] = looked{vmID: d.Spec.VMID, at: at}
 }
 
-// comparison is what the disks of a VM say about the objects.
+// comparison is the difference between the disks of a VM and the objects.
 type comparison struct {
 	// foreign is the number of disks from outside the driver.
 	foreign int32
@@ -159,8 +159,8 @@ func contradicted(d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachme
 }
 
 // wait is how long it is until the next look at a node's VM. pressed is when an attachment there
-// last found no slot. A node that has become another VM waits as well: one that names a new VM with
-// every write must not use up the driver's quota at Azure.
+// last found no slot. A node that has become another VM waits as well: otherwise a node that names
+// a new VM with every write would use up the driver's quota at Azure.
 func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duration {
 	r.mu.Lock()
 	last, seen := r.looked[client.ObjectKeyFromObject(d)]
@@ -203,9 +203,9 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 	return time.Time{}
 }
 
-// owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a
-// PersistentVolume names was attached by the V1 driver and not adopted yet: the scheduler counts it
-// as the driver's already. The AzVolume shares memory with the cache and must not be changed.
+// owner reports whether a disk is the driver's, and which AzVolume is the disk's. A disk that only
+// a PersistentVolume names was attached by the V1 driver and not adopted yet: the scheduler counts
+// it as the driver's already. The AzVolume shares memory with the cache and must not be changed.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool,
 	err error) {
 	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
@@ -293,10 +293,10 @@ func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.
 	return report, nil
 }
 
-// correct attaches the disks again whose recorded attachment Azure contradicts, except those of
-// volumes that the node has staged. Each write succeeds only if nothing has changed since before
-// Azure was asked, which was at now; the attachment's own reconciler, which writes the status
-// otherwise, continues from there.
+// correct attaches the disks again whose recorded attachment Azure contradicts, unless the node has
+// staged the volume. Each write succeeds only if nothing has changed since before Azure was asked,
+// which was at now; the attachment's own reconciler, which writes the status otherwise, continues
+// from there.
 func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment,
 	seen map[string]*provisioner.Attachment, now time.Time) error {
 	for _, a := range contradicted(d, here, seen, now) {

@@ -39,7 +39,7 @@ func TestLaw5KilledBeforeAnyWriteTheFailoverGoesOn(t *testing.T) {
 	}
 }
 
-// dieAtWrite says whether the failover was over, and the node back, before the write came.
+// dieAtWrite reports whether the failover was over, and the node back, before the write came.
 func dieAtWrite(t *testing.T, n int) bool {
 	l := newLab(t, n)
 	handle, a, b := world(l, fmt.Sprintf("kw%d", n))
@@ -181,7 +181,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 
 // An opt-out concerns what the driver decides by itself. That a pod is deleted by force is a
 // person's decision.
-func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *testing.T) {
+func TestAVolumeThatOptedOutMovesWhenItsPodIsDeletedByForce(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
 	a := "oo-a"
@@ -354,7 +354,7 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 	}
 }
 
-func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.T) {
+func TestAnotherProcessCompletesTheFailoverThoughTheNodeIsBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
 	handle, a, b := world(l, "cb")

@@ -28,7 +28,7 @@ type journal struct {
 	nodes map[string]*entry
 }
 
-// entry is what is remembered about a node.
+// entry is the journal's memory of a node.
 type entry struct {
 	// decided is when this process last decided to take a volume from the node because it was
 	// silent.
@@ -77,8 +77,8 @@ func (j *journal) entry(node string) *entry {
 	return j.nodes[node]
 }
 
-// markOf returns the mark of a volume, made from what is recorded if another process made the
-// decision.
+// markOf returns the mark of a volume. If another process made the decision, the mark is made from
+// the record.
 func (j *journal) markOf(o observed, v failover.Volume) *mark {
 	e, h := j.entry(o.NodeName), holdOf(v)
 	if e.volumes[h] == nil {
@@ -142,7 +142,7 @@ func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 	}
 }
 
-// once says whether something is reported about a node for the first time.
+// once reports whether something is reported about a node for the first time.
 func (j *journal) once(o observed, what string) bool {
 	e := j.entry(o.NodeName)
 	if e.said[what] {

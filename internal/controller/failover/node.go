@@ -20,7 +20,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// taint adds the taints to the Node that a step wants, and removes those that it no longer wants.
+// taint adds the taints that a step wants to the Node, and removes the taints that it no longer
+// wants.
 func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) error {
 	if step.Quarantine == failover.TaintAsIs && step.Unresponsive == failover.TaintAsIs &&
 		step.OutOfService == failover.TaintAsIs {

@@ -20,7 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// observe reads a node and what is on it from the cache.
+// observe reads a node, its pods and its volumes from the cache.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{namespace: request.Namespace, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
@@ -47,8 +47,8 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	return o, r.pods(ctx, &o)
 }
 
-// concerned says whether the pods of the node matter: they do if it is lost or unresponsive, or if
-// it is being fenced from a volume.
+// concerned reports whether the pods of the node matter: they do if it is lost or unresponsive, or
+// if it is being fenced from a volume.
 func concerned(o observed) bool {
 	if o.Health.Fence() || o.Health.Guarded() || o.Unresponsive {
 		return true
@@ -224,9 +224,9 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	return found, err
 }
 
-// neverPublished says whether the node may use a volume of the driver's that it does not hold; see
-// ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of this
-// one.
+// neverPublished reports whether the node may use a volume of the driver's that it does not hold;
+// see ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of
+// this one.
 func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
 	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {
 		return false, nil
@@ -241,7 +241,7 @@ func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name strin
 	return ownership.NeverPublished(v), nil
 }
 
-// inlineReadOnly says whether a pod cannot write to a volume that it names without a
+// inlineReadOnly reports whether a pod cannot write to a volume that it names without a
 // PersistentVolumeClaim. If that is unknown, the pod can.
 func inlineReadOnly(s corev1.VolumeSource) bool {
 	switch {

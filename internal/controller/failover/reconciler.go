@@ -3,9 +3,9 @@
 // used the volumes, and removes the volumes from the Node's status.volumesInUse. Then Kubernetes
 // itself unpublishes them, and publishes them where the new pods are.
 //
-// What to do is decided by failover.Next. Every decision is recorded before it has an effect, and
-// any process carries out what was decided, in any later state of the node. The memory of the
-// process serves metrics, and prevents repetition.
+// failover.Next decides what to do. Every decision is recorded before it has an effect, and any
+// process carries out what was decided, in any later state of the node. The memory of the process
+// serves metrics, and prevents repetition.
 package failover
 
 import (
@@ -76,7 +76,7 @@ type Options struct {
 	Events  events.EventRecorder
 	// DriverName is the CSI driver's, by which Kubernetes names its volumes.
 	DriverName string
-	// OwnNamespace is that of the driver's pods.
+	// OwnNamespace is the namespace of the driver's pods.
 	OwnNamespace string
 	// OutOfServiceTaint allows the taint of that name on Nodes whose VM is proved down.
 	OutOfServiceTaint bool
@@ -129,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	r.watch(request.Name, open)
 	switch {
 	case onlyConflicts(err):
-		// The cache was behind. What is right follows from what is there by then.
+		// The cache was behind. The next reconciliation decides from the newer state.
 		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
@@ -228,7 +228,7 @@ func (r *Reconciler) watches(node string) bool {
 	return r.watched[node]
 }
 
-// heard says whether the node's heartbeat changed since this process began to look, and since it
+// heard reports whether the node's heartbeat changed since this process began to look, and since it
 // last found the node unresponsive. For a node without a heartbeat it is false.
 func (r *Reconciler) heard(d *apiv1.AzDriverNode, unresponsive bool) bool {
 	if d == nil || d.Status.HeartbeatTime == nil {
@@ -249,7 +249,7 @@ func (r *Reconciler) forget(node string) {
 	delete(r.first, node)
 }
 
-// observed is a node and what is on it.
+// observed is a node with its pods and volumes.
 type observed struct {
 	failover.Input
 	namespace string
@@ -260,7 +260,8 @@ type observed struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 }
 
-// marked says that there are taints on the node, or the record of one, that may have to be removed.
+// marked reports whether there are taints on the node, or the record of one, that may have to be
+// removed.
 func (o observed) marked() bool {
 	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
 		return true

@@ -16,7 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testing.T) {
+func TestTheBoundPersistentVolumeStandsForTheVolume(t *testing.T) {
 	const driver = "disk.csi.azure.com"
 	const group = "/subscriptions/s/resourceGroups/rg"
 	of := func(group, name string, phase corev1.PersistentVolumePhase) client.Object {

@@ -178,7 +178,7 @@ func Prune(
 	return pruned, nil
 }
 
-// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+// SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onPod := func(_ context.Context, o client.Object) []reconcile.Request {
 		if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName != "" {

@@ -35,7 +35,7 @@ type ProbeResult struct {
 // Connection is a connection to a node that is probed without further calls. It is safe for
 // concurrent use.
 type Connection interface {
-	// Ended says whether the connection has ended, and whether that was because the node did not
+	// Ended reports whether the connection has ended, and whether that was because the node did not
 	// answer. It does not block.
 	Ended() (ended, unanswered bool)
 	// Close ends the connection. It may be called more than once.
@@ -216,7 +216,8 @@ func (m *Monitor) RequestHeartbeat(name string) {
 	}
 }
 
-// probed says whether probes are known to reach a node, and whether it is known that they do not.
+// probed reports whether probes are known to reach a node, and whether it is known that they do
+// not.
 func (m *Monitor) probed(name string) (works, contradicted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

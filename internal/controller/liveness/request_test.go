@@ -29,7 +29,7 @@ func (w *world) addProbed(n int) []string {
 	return nodes
 }
 
-func TestAPowerCutBetweenTwoRareHeartbeatsIsDetectedWithinFourSeconds(t *testing.T) {
+func TestAPowerCutBetweenTwoHeartbeatsIsDetectedWithinFourSeconds(t *testing.T) {
 	w := newWorld(t)
 	nodes := w.addProbed(5)
 	victim, start := nodes[0], w.clock.Now()
@@ -151,7 +151,7 @@ func TestNoRequestIsLostOverAnOutageOfTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestAPartitionOfTheControllerDoesNotFloodTheAPIServerWithRequests(t *testing.T) {
+func TestAPartitionOfTheControllerDoesNotFloodTheAPIServer(t *testing.T) {
 	w := newWorld(t)
 	nodes := w.addProbed(300)
 	for _, n := range nodes {

@@ -39,7 +39,7 @@ const (
 	long = time.Minute
 )
 
-// A kind of work, each with its own bound.
+// kind is a kind of work. Each has its own bound.
 type kind int
 
 const (
@@ -165,8 +165,8 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 	m.judge(m.Clock.Now())
 }
 
-// undecided says whether the answer to a request for a heartbeat is overdue, but was not yet at the
-// last answer of the API server. The next one decides.
+// undecided reports whether the answer to a request for a heartbeat is overdue, but was not yet at
+// the last answer of the API server. The next one decides.
 func (m *Monitor) undecided(now time.Time) bool {
 	if !m.contact.alive(now) {
 		return false
@@ -183,8 +183,8 @@ func (m *Monitor) undecided(now time.Time) bool {
 	return false
 }
 
-// step does the work that is due now, what has waited longest first. What is due does not depend on
-// judgements of the same round.
+// step does the work that is due now, the longest overdue work first. The judgements of a round do
+// not change which work is due in it.
 func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	var work []func()
 	m.mu.Lock()
@@ -255,7 +255,7 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 	return now.Sub(n.probe.at) >= every
 }
 
-// requestDue says whether a heartbeat has to be requested: the node's probe has failed, or a
+// requestDue reports whether a heartbeat has to be requested: the node's probe has failed, or a
 // heartbeat is wanted.
 func (m *Monitor) requestDue(n *node, now time.Time) bool {
 	return m.contact.alive(now) && n.request.possible && (n.failing() || n.request.wanted) && n.request.seen.IsZero() &&
@@ -297,7 +297,7 @@ func (m *Monitor) patient(n *node) time.Duration {
 	return askEvery
 }
 
-// confirmationDue says whether the node would be lost if the API server confirmed its last
+// confirmationDue reports whether the node would be lost if the API server confirmed its last
 // heartbeat.
 func (m *Monitor) confirmationDue(n *node, now time.Time) bool {
 	if n.confirmed || now.Sub(n.confirm.at) < confirmEvery {

@@ -54,8 +54,7 @@ type Options struct {
 	DriverName string
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
-	// ExtraTags are tags of all disks and snapshots that are created; those of a class take
-	// precedence.
+	// ExtraTags are tags of all new disks and snapshots. The tags of a class take precedence.
 	ExtraTags map[string]string
 	// PublishedByPods says that the CSIDriver's attachRequired is false, and that the driver itself
 	// publishes volumes as pods need them. The server then serves the calls without declaring the

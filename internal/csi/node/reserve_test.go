@@ -617,7 +617,7 @@ func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 // The node that was fenced has the disk attached until Azure has detached it, which takes hours if
 // its host is dead: if the reservation ended, it could write again, and if the unstage waited, no
 // node could have the volume.
-func TestAVolumeIsReleasedAndItsReservationKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
+func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	t.Parallel()
 	fencedUnder5 := func(m *machine, host *memoryHost) { host.hold(m.t, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
 	for name, test := range map[string]struct {

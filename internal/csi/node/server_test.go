@@ -182,7 +182,7 @@ func TestTheReportSaysTheEpochThatWasGranted(t *testing.T) {
 	}
 }
 
-func TestAReportThatCannotBeCorrectedMakesTheFailureOneThatIsTriedAgain(t *testing.T) {
+func TestAReportThatCannotBeCorrectedIsTriedAgain(t *testing.T) {
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 5 })
 	writes := 0
@@ -319,7 +319,7 @@ func TestNodeGetInfo(t *testing.T) {
 	}
 }
 
-func TestTheVolumeLimitIsWhatTheControllerFoundOutLessWhatOthersTake(t *testing.T) {
+func TestTheVolumeLimitIsTheControllersLessWhatOthersTake(t *testing.T) {
 	const size = "Standard_D4s_v5"
 	for name, test := range map[string]struct {
 		capacity *apiv1.NodeCapacity

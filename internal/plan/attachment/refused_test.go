@@ -16,7 +16,7 @@ import (
 
 // An attach that has failed for minutes is repeated once in a minute, also after a user has
 // repaired the disk.
-func TestAnAttachIsRepeatedSoonIfTheDiskIsAnotherThanTheOneThatAzureRefused(t *testing.T) {
+func TestAnAttachIsRepeatedSoonIfTheDiskHasChanged(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		changed *metav1.Time

@@ -435,7 +435,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-func TestPodsThatAdviseTheSchedulerLeaveALostOrUnresponsiveNodeOnly(t *testing.T) {
+func TestSchedulerPodsLeaveALostOrUnresponsiveNodeOnly(t *testing.T) {
 	t.Parallel()
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "scheduler"}}}
 	for state, want := range map[nodehealth.State]int{

@@ -7,7 +7,7 @@ const (
 	// Suspect: two heartbeats are missing then, and the third is late. The number may be small,
 	// because a stale heartbeat alone leads to no fence.
 	MissedIntervals = 2.5
-	// MissedIntervalsAlone is that number for an observer that has no second signal, such as the
+	// MissedIntervalsAlone is the number for an observer without a second signal, such as the
 	// scheduler extender.
 	MissedIntervalsAlone = 3
 	// LateIntervals is how many promised intervals may pass before other signs of life are looked

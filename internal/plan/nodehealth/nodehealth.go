@@ -34,7 +34,7 @@ const (
 	Down State = "Down"
 )
 
-// LostOrDown says whether a node is lost by two signals or by what Azure says.
+// LostOrDown reports whether a node is lost by two signals or by what Azure says.
 func (s State) LostOrDown() bool { return s == Lost || s == Down }
 
 // Judgement is a node's health, with the evidence for it.
@@ -54,10 +54,11 @@ type Judgement struct {
 	MassLoss bool
 }
 
-// Fence says whether a fence of the node may begin.
+// Fence reports whether a fence of the node may begin.
 func (j Judgement) Fence() bool { return j.State.LostOrDown() && j.HeldBack == "" }
 
-// Guarded says that only the guard against mass false alarms keeps the node from being fenced.
+// Guarded reports whether only the guard against mass false alarms keeps the node from being
+// fenced.
 func (j Judgement) Guarded() bool { return j.State == Lost && j.MassLoss && j.HeldBack != "" }
 
 // Signs are the signs of life of one node.
@@ -80,8 +81,8 @@ type Signs struct {
 	// Confirmed says that the API server itself, and not a cache, still showed the old heartbeat
 	// when it was stale.
 	Confirmed bool
-	// ProbeWorks says that probes have reached this node before. ProbeFailures counts those in a
-	// row that failed since the last heartbeat.
+	// ProbeWorks says that probes have reached this node before. ProbeFailures counts the probes in
+	// a row that failed since the last heartbeat.
 	ProbeWorks    bool
 	ProbeFailures int
 	// LeaseDuration of the kubelet's lease, and for how long it was not renewed; 0 if that is not
@@ -126,7 +127,7 @@ func Judge(s Signs) (state State, evidence string) {
 	return Lost, since + "; " + why
 }
 
-// secondSignal says whether a stale heartbeat is confirmed by another sign, and why.
+// secondSignal reports whether a stale heartbeat is confirmed by another sign, and why.
 func secondSignal(s Signs) (second bool, why string) {
 	switch {
 	case s.ProbeWorks && s.ProbeFailures >= FailedProbes:

@@ -393,7 +393,7 @@ func stripped(c apiv1.Ownership) apiv1.Ownership {
 	return c
 }
 
-func TestAReleasedEpochIsProvenAlsoForTheNodeThatAcquiresTheVolumeAgain(t *testing.T) {
+func TestAReleasedEpochIsProvenForTheNodeThatAcquiresAgain(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld))
 	// made after the proof, which it does not carry

@@ -47,7 +47,7 @@ func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode,
 	}
 }
 
-// Reports says whether a node's report names a volume.
+// Reports reports whether a node's report names a volume.
 func Reports(report *apiv1.AzDriverNode, volume string) bool {
 	return report != nil && slices.ContainsFunc(report.Status.StagedVolumes,
 		func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })
@@ -70,7 +70,7 @@ type Repair struct {
 	In time.Duration
 }
 
-// Repairs decides what is left to do of a hand-over whose process was killed.
+// Repairs decides how to complete a hand-over whose process was killed.
 func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Repair {
 	primary := volume.Status.Primary
 	if primary == nil || volume.Spec.Access == apiv1.AccessMultiNode || volume.DeletionTimestamp != nil {

@@ -86,7 +86,7 @@ func (p *preemptedPoller) Outcome(context.Context) (outcome, err error) {
 }
 
 // The engine used to lock its mutex twice here, after which no attach or detach of any VM went on.
-func TestAForcedDetachThatAnotherProcessPreemptsGoesOnWhileTheDiskIsBeingDetached(t *testing.T) {
+func TestAPreemptedForcedDetachGoesOnWhileTheDiskIsDetached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()

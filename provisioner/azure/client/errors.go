@@ -39,7 +39,7 @@ type detail struct{ Code, Target string }
 // answered. Nor does SubscriptionNotFound, which credentials of another tenant get as well.
 func kindOf(v refusal) provisioner.Kind {
 	for i, d := range append([]detail{{v.code, v.target}}, v.details...) {
-		// A detail may be about another resource than the one that was asked for.
+		// A detail may be about another resource than the requested one.
 		if k, ok := kindOfCode(d.Code, d.Target); ok && (i == 0 || k != provisioner.NotFound) {
 			return k
 		}

@@ -158,7 +158,7 @@ func (p *poller) Outcome(ctx context.Context) (outcome, err error) {
 	return nil, e
 }
 
-// canceled says whether the document of an operation's state says so.
+// canceled reports whether the document of an operation's state says so.
 func canceled(refused *azcore.ResponseError) bool {
 	if refused.RawResponse == nil {
 		return false

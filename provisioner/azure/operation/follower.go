@@ -249,7 +249,7 @@ func (w *watch) pollFailed(err error) error {
 	return nil
 }
 
-// note keeps what a poll said. For a resumed operation the answer tells its age.
+// note records the answer of a poll, which has the age of a resumed operation.
 func (w *watch) note(answer Answer) {
 	w.last = answer
 	if !w.operation.resumed || answer.Start.IsZero() {

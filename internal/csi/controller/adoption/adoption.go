@@ -1,5 +1,5 @@
-// Package adoption creates AzVolumes for disks that the driver did not create: those of
-// PersistentVolumes that a user, the V1 driver or Kubernetes' in-tree plug-in created.
+// Package adoption creates AzVolumes for disks that the driver did not create: a user, the V1
+// driver or Kubernetes' in-tree plug-in created their PersistentVolumes.
 package adoption
 
 import (
@@ -191,8 +191,8 @@ func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a
 	return nil, a, nil
 }
 
-// describe returns the handle and the attributes of a PersistentVolume; those of an in-tree one as
-// Kubernetes translates them.
+// describe returns the handle and the attributes of a PersistentVolume. An in-tree PersistentVolume
+// is translated as Kubernetes does it.
 func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string]string) {
 	switch source := pv.Spec.PersistentVolumeSource; {
 	case source.CSI != nil:
@@ -212,7 +212,8 @@ func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string
 	return "", nil
 }
 
-// usedAs returns what the access modes and the volume mode of a PersistentVolume mean for it.
+// usedAs returns the access pattern that follows from the access modes and the volume mode of a
+// PersistentVolume.
 func usedAs(pv *corev1.PersistentVolume) call.Access {
 	a := call.Access{
 		Pattern: apiv1.AccessSingleNode,

@@ -186,7 +186,7 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 	return response, err
 }
 
-// inUse says whether a node may be using the volume.
+// inUse reports whether a node may be using the volume.
 func (s *Provisioner) inUse(ctx context.Context, handle volumehandle.Handle) (bool, error) {
 	v, err := s.Volume(ctx, handle)
 	if err != nil {
@@ -212,7 +212,7 @@ func (s *Provisioner) ControllerModifyVolume(ctx context.Context,
 	if err != nil {
 		return nil, status.From(err)
 	}
-	// The key is not that of ControllerExpandVolume: both at once become one call to Azure.
+	// ControllerExpandVolume has another key, so that both calls at once become one call to Azure.
 	return &csi.ControllerModifyVolumeResponse{},
 		s.Do(ctx, "the modification of "+handle.VolumeName(),
 			func(ctx context.Context) error { return s.modify(ctx, handle, change) })

@@ -10,8 +10,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// custodyCheck returns what is known of who uses a volume's disk before a node acquires the
-// ownership. The error is a FailedPrecondition if a VM outside of this cluster has the disk.
+// custodyCheck finds out which cluster uses a volume's disk before a node acquires the ownership.
+// The error is a FailedPrecondition if a VM outside of this cluster has the disk.
 type custodyCheck func(
 	ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, read diskRead,
 ) (ownership.Custody, error)

@@ -271,7 +271,7 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 // The attachment is the only record of a multi-node volume at a node. It was lost while the node
 // staged the volume, and the unpublish succeeded: an attachment that was re-created later was never
 // deleted.
-func TestUnpublishOfAMultiNodeVolumeWithALostAttachmentWaitsForTheNode(t *testing.T) {
+func TestUnpublishWithALostAttachmentWaitsForTheNode(t *testing.T) {
 	t.Parallel()
 	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/a"
 	for name, test := range map[string]struct {
@@ -365,7 +365,7 @@ func TestAPublishThatWaitsSaysWhatFor(t *testing.T) {
 // The publish to the fenced node acquired the ownership and was killed before it deleted the
 // attachment that is pre-empted. Its epoch is not raised: with another epoch it would not say any
 // more that only a reservation keeps the node from writing, and the reservation would end.
-func TestAnUnpublishDeletesTheAttachmentOfAPreemptedNodeAndKeepsItsProof(t *testing.T) {
+func TestAnUnpublishKeepsTheProofOfAPreemptedNode(t *testing.T) {
 	t.Parallel()
 	for name, reported := range map[string]bool{
 		"the node reports the volume of the former epoch": true,
