@@ -70,17 +70,16 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		For(&apiv1.AzVolume{}).
 		Watches(&apiv1.AzVolumeAttachment{}, mapped(ofAttachment)).
 		Watches(&corev1.PersistentVolume{}, mapped(r.ofPersistentVolume)).
-		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim), builder.WithPredicates(index.SinceStart)).
+		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim)).
 		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(index.Changed(whereabouts))).
 		Watches(&apiv1.AzDriverNode{}, mapped(r.ofReport),
-			builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
+			builder.WithPredicates(index.Changed(index.StagedVolumes))).
 		// A report that a node has begun to stand by, and the lack of one, say something of each
 		// volume that it does not name.
 		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)),
-			builder.WithPredicates(index.SinceStart, index.Changed(index.Scanned))).
+			builder.WithPredicates(index.Changed(index.Scanned))).
 		Watches(&corev1.Node{}, mapped(r.onNode(namespace)),
-			builder.WithPredicates(index.SinceStart,
-				index.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
+			builder.WithPredicates(index.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry,

@@ -29,15 +29,15 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Named("azvolumeattachment").
 		For(&apiv1.AzVolumeAttachment{}).
 		Watches(&apiv1.AzVolumeAttachment{}, r.roomMade()).
-		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume), builder.WithPredicates(index.SinceStart)).
+		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume)).
 		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode),
-			builder.WithPredicates(index.SinceStart, index.Changed(whichVM))).
+			builder.WithPredicates(index.Changed(whichVM))).
 		Watches(&apiv1.AzDriverNode{}, r.capacityKnown(),
 			builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Capacity == nil }))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(answered),
 			builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
 		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode),
-			builder.WithPredicates(index.SinceStart, nodeChanged())).
+			builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WatchesRawSource(source.Func(r.lead)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).

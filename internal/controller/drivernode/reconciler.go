@@ -250,17 +250,17 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			return []any{d.Spec, d.Status.FenceRequests}
 		}))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals),
-			builder.WithPredicates(index.SinceStart, index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
+			builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(index.SinceStart, index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
+		}), builder.WithPredicates(index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
 		Watches(&apiv1.AzVolumeAttachment{},
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 				if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
 					return toNode(a.Spec.NodeName)
 				}
 				return nil
-			}), builder.WithPredicates(index.SinceStart, r.goneOrWithoutRoom())).
+			}), builder.WithPredicates(r.goneOrWithoutRoom())).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(r.asked), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false },
 			UpdateFunc: func(event.UpdateEvent) bool { return false },

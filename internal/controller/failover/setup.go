@@ -55,7 +55,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(onAttachment)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(onNode),
-			builder.WithPredicates(index.SinceStart, r.nodeChanged())).
+			builder.WithPredicates(r.nodeChanged())).
 		WatchesRawSource(r.Monitor.Subscribe()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)

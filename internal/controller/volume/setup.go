@@ -39,11 +39,11 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 					return toVolume(a.Spec.VolumeName)
 				}
 				return nil
-			}), builder.WithPredicates(index.SinceStart)).
+			})).
 		Watches(&corev1.PersistentVolume{},
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 				return toVolume(index.VolumeOf(o, r.DriverName))
-			}), builder.WithPredicates(index.SinceStart)).
+			})).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(
 			func(ctx context.Context, o client.Object) []reconcile.Request {
 				d, ok := o.(*apiv1.AzDriverNode)
@@ -59,7 +59,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 					requests = append(requests, toVolume(name)...)
 				}
 				return requests
-			}), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
+			}), builder.WithPredicates(index.Changed(index.StagedVolumes))).
 		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(index.Changed(impaired))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas),
 			builder.WithPredicates(onlySuitabilityChanged)).
