@@ -102,7 +102,6 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 		MapperProvider:                      kubeapi.NewMapper,
 		Cache:                               index.CacheOptions(settings.Namespace),
 		NewCache:                            index.NewCache(settings.Namespace, settings.DriverName),
-		NewClient:                           index.NewClient,
 		Controller:                          index.ControllerOptions(),
 		Logger:                              ctrl.Log,
 		Metrics:                             metrics,

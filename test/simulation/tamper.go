@@ -112,9 +112,11 @@ func (t tampered) asRecorded(o client.Object) {
 	}
 }
 
-// copied has the objects of a list copied, whatever the caller allows: what is changed must not be
-// the cache's.
+// copied has objects copied, whatever the caller allows: what is changed must not be the cache's.
 type copied struct{}
+
+// ApplyToGet implements client.GetOption.
+func (copied) ApplyToGet(o *client.GetOptions) { o.UnsafeDisableDeepCopy = nil }
 
 // ApplyToList implements client.ListOption.
 func (copied) ApplyToList(o *client.ListOptions) { o.UnsafeDisableDeepCopy = nil }

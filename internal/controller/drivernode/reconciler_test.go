@@ -90,7 +90,7 @@ func (w *world) startCache() {
 			w.t.Error(err)
 		}
 	})
-	w.cached, err = index.NewClient(apiserver.Config(w.t), client.Options{
+	w.cached, err = client.New(apiserver.Config(w.t), client.Options{
 		Scheme: apiserver.Scheme(w.t), Cache: &client.CacheOptions{Reader: objects},
 	})
 	w.must(err)

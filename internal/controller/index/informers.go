@@ -25,7 +25,7 @@ import (
 
 // NewCache makes the controller's cache, which lists the kinds that its options name with
 // kubeapi.Lists, the custom resources in a namespace. Each object is trimmed once, when it is read.
-// AddIndexes adds the indexes, and NewClient makes a client that lends the objects.
+// AddIndexes adds the indexes.
 func NewCache(namespace, driverName string) cache.NewCacheFunc {
 	indexes := fieldIndexes(driverName)
 	return func(config *rest.Config, options cache.Options) (cache.Cache, error) {
@@ -40,7 +40,7 @@ func NewCache(namespace, driverName string) cache.NewCacheFunc {
 				return nil, fmt.Errorf("make a mapper of kinds: %w", err)
 			}
 		}
-		sources, own := map[reflect.Type]source{}, &lender{informers: map[reflect.Type]bucketed{}}
+		sources := map[reflect.Type]source{}
 		options.ByObject = maps.Clone(options.ByObject)
 		for object, by := range options.ByObject {
 			s, err := newSource(object, by.Transform, by.Field, config, options)
@@ -59,12 +59,9 @@ func NewCache(namespace, driverName string) cache.NewCacheFunc {
 			if s, known := sources[reflect.TypeOf(kind)]; known {
 				watches = s.from(watches)
 			}
-			informer := inBuckets(fanOut(toolscache.NewSharedIndexInformer(watches, kind, resync, indexers)), kind, indexes)
-			own.add(kind, informer)
-			return informer
+			return inBuckets(fanOut(toolscache.NewSharedIndexInformer(watches, kind, resync, indexers)), kind, indexes)
 		}
-		objects, err := cache.New(config, options)
-		return lendingCache{objects, own}, err
+		return cache.New(config, options)
 	}
 }
 
