@@ -59,7 +59,7 @@ func NewCache(namespace, driverName string) cache.NewCacheFunc {
 			if s, known := sources[reflect.TypeOf(kind)]; known {
 				watches = s.from(watches)
 			}
-			return inBuckets(fanOut(toolscache.NewSharedIndexInformer(watches, kind, resync, indexers)), kind, indexes)
+			return inBuckets(toolscache.NewSharedIndexInformer(watches, kind, resync, indexers), kind, indexes)
 		}
 		return cache.New(config, options)
 	}
