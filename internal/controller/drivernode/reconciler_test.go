@@ -78,7 +78,7 @@ func (w *world) startCache() {
 	w.t.Helper()
 	options := index.CacheOptions(w.namespace)
 	options.Scheme = apiserver.Scheme(w.t)
-	objects, err := index.NewCache(w.namespace, driverName)(apiserver.Config(w.t), options)
+	objects, err := index.NewCache(w.namespace)(apiserver.Config(w.t), options)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.must(index.AddIndexes(ctx, objects, driverName))

@@ -31,7 +31,7 @@ func BenchmarkFill(b *testing.B) {
 	const attachments = 60000
 	log.SetLogger(logr.Discard())
 	config := attachmentServer(b, attachments)
-	for name, newCache := range map[string]cache.NewCacheFunc{"watch": cache.New, "list": NewCache(apiv1.DefaultNamespace, "")} {
+	for name, newCache := range map[string]cache.NewCacheFunc{"watch": cache.New, "list": NewCache(apiv1.DefaultNamespace)} {
 		b.Run(name, func(b *testing.B) {
 			var cpu time.Duration
 			var kept, allocated uint64

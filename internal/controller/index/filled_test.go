@@ -25,7 +25,7 @@ func cached(t *testing.T, namespace string) client.Client {
 	t.Helper()
 	config, options := apiserver.Config(t), index.CacheOptions(namespace)
 	options.Scheme = apiserver.Scheme(t)
-	cache, err := index.NewCache(namespace, "driver")(config, options)
+	cache, err := index.NewCache(namespace)(config, options)
 	expect.Must(t, err)
 	expect.Must(t, index.AddIndexes(t.Context(), cache, "driver"))
 	c, err := client.New(config, client.Options{Scheme: options.Scheme, Cache: &client.CacheOptions{Reader: cache}})

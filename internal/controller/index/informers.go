@@ -26,8 +26,7 @@ import (
 // NewCache makes the controller's cache, which lists the kinds that its options name with
 // kubeapi.Lists, the custom resources in a namespace. Each object is trimmed once, when it is read.
 // AddIndexes adds the indexes.
-func NewCache(namespace, driverName string) cache.NewCacheFunc {
-	indexes := fieldIndexes(driverName)
+func NewCache(namespace string) cache.NewCacheFunc {
 	return func(config *rest.Config, options cache.Options) (cache.Cache, error) {
 		var err error
 		if options.HTTPClient == nil {
@@ -59,7 +58,7 @@ func NewCache(namespace, driverName string) cache.NewCacheFunc {
 			if s, known := sources[reflect.TypeOf(kind)]; known {
 				watches = s.from(watches)
 			}
-			return inBuckets(toolscache.NewSharedIndexInformer(watches, kind, resync, indexers), kind, indexes)
+			return toolscache.NewSharedIndexInformer(watches, kind, resync, indexers)
 		}
 		return cache.New(config, options)
 	}
