@@ -101,7 +101,6 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 		Scheme:                              newScheme(),
 		MapperProvider:                      kubeapi.NewMapper,
 		Cache:                               index.CacheOptions(settings.Namespace),
-		NewCache:                            index.NewCache(settings.Namespace),
 		Controller:                          index.ControllerOptions(),
 		Logger:                              ctrl.Log,
 		Metrics:                             metrics,

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -78,7 +79,7 @@ func (w *world) startCache() {
 	w.t.Helper()
 	options := index.CacheOptions(w.namespace)
 	options.Scheme = apiserver.Scheme(w.t)
-	objects, err := index.NewCache(w.namespace)(apiserver.Config(w.t), options)
+	objects, err := cache.New(apiserver.Config(w.t), options)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.must(index.AddIndexes(ctx, objects, driverName))

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -25,19 +26,19 @@ func cached(t *testing.T, namespace string) client.Client {
 	t.Helper()
 	config, options := apiserver.Config(t), index.CacheOptions(namespace)
 	options.Scheme = apiserver.Scheme(t)
-	cache, err := index.NewCache(namespace)(config, options)
+	objects, err := cache.New(config, options)
 	expect.Must(t, err)
-	expect.Must(t, index.AddIndexes(t.Context(), cache, "driver"))
-	c, err := client.New(config, client.Options{Scheme: options.Scheme, Cache: &client.CacheOptions{Reader: cache}})
+	expect.Must(t, index.AddIndexes(t.Context(), objects, "driver"))
+	c, err := client.New(config, client.Options{Scheme: options.Scheme, Cache: &client.CacheOptions{Reader: objects}})
 	expect.Must(t, err)
 	ended := make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
-	go func() { ended <- cache.Start(ctx) }()
+	go func() { ended <- objects.Start(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		expect.Must(t, <-ended)
 	})
-	if !cache.WaitForCacheSync(ctx) {
+	if !objects.WaitForCacheSync(ctx) {
 		t.Fatal("the cache is not filled")
 	}
 	return c

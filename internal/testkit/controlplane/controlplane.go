@@ -204,7 +204,7 @@ func (p *ControlPlane) start() *process {
 }
 
 func (p *ControlPlane) newCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
-	objects, err := index.NewCache(p.Namespace)(config, options)
+	objects, err := cache.New(config, options)
 	if p.options.BeforeWatch == nil {
 		return objects, err
 	}
