@@ -99,7 +99,6 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                              newScheme(),
-		MapperProvider:                      kubeapi.NewMapper,
 		Cache:                               index.CacheOptions(settings.Namespace),
 		Controller:                          index.ControllerOptions(),
 		Logger:                              ctrl.Log,
