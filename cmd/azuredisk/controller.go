@@ -24,6 +24,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
@@ -42,7 +43,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
@@ -143,7 +143,7 @@ func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.
 		return nil, fmt.Errorf("read the name of the pod: %w", err)
 	}
 	node, _ := config.Environment("NODE_NAME")
-	own := rest.AddUserAgent(kubeapi.ForLeader(kube), "leader-election")
+	own := rest.AddUserAgent(cluster.ForLeader(kube), "leader-election")
 	own.Timeout = max(settings.RenewDeadline/2, time.Second) // one call that hangs must not cost the lease
 	leases, err := coordinationv1client.NewForConfig(own)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -64,7 +64,7 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 // named returns the Nodes whose providerID names a VM, in the order of their names.
 func named(ctx context.Context, cache client.Reader, vm string) ([]*corev1.Node, error) {
 	var list corev1.NodeList
-	nodes, err := kubeapi.FindBy(ctx, cache, &list, &list.Items, "", VM, strings.ToLower(vm))
+	nodes, err := cluster.FindBy(ctx, cache, &list, &list.Items, "", VM, strings.ToLower(vm))
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes, err
 }
@@ -72,7 +72,7 @@ func named(ctx context.Context, cache client.Reader, vm string) ([]*corev1.Node,
 // NamingVM returns the AzDriverNodes that name a VM. They are the cache's own, and only to be read.
 func NamingVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]*apiv1.AzDriverNode, error) {
 	var list apiv1.AzDriverNodeList
-	return kubeapi.FindBy(ctx, cache, &list, &list.Items, namespace, VM, strings.ToLower(vm))
+	return cluster.FindBy(ctx, cache, &list, &list.Items, namespace, VM, strings.ToLower(vm))
 }
 
 // OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what
@@ -126,14 +126,14 @@ func complete(ctx context.Context, cache client.Reader, namespace, vm, name stri
 	var err error
 	if n.Node != nil {
 		if n.DriverNode == nil {
-			n.DriverNode, err = kubeapi.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{
+			n.DriverNode, err = cluster.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{
 				Namespace: namespace,
 				Name:      name,
 			}, client.UnsafeDisableDeepCopy)
 		}
 		return n, err
 	}
-	node, err := kubeapi.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := cluster.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node == nil {
 		return identity.Node{}, err
 	}

@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
@@ -166,7 +166,7 @@ func together(calls []call) error {
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
 	var err error
-	if o.Volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName,
+	if o.Volume, err = cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName,
 		client.UnsafeDisableDeepCopy); err != nil {
 		return o, err
 	}
@@ -186,13 +186,13 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
 		var err error
-		if reports[name], err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+		if reports[name], err = cluster.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
 			Namespace: namespace,
 			Name:      name,
 		}, client.UnsafeDisableDeepCopy); err != nil {
 			return err
 		}
-		n, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+		n, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return err
 		}

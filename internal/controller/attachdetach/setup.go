@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -95,7 +95,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 // haveVolumes says whether there is an AzVolume for each of the requests.
 func (r *Reconciler) haveVolumes(ctx context.Context, requests []reconcile.Request) bool {
 	return !slices.ContainsFunc(requests, func(request reconcile.Request) bool {
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 		return err != nil || v == nil
 	})
 }
@@ -147,7 +147,7 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, erro
 // deleted.
 func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error) {
 	var list corev1.PersistentVolumeList
-	pvs, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, "", index.PersistentVolumeClaim, claim)
+	pvs, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, "", index.PersistentVolumeClaim, claim)
 	var names []string
 	for _, pv := range pvs {
 		names = append(names, index.VolumeOf(pv, r.DriverName))

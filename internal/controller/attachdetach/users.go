@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -81,7 +81,7 @@ func (r *Reconciler) bound(ctx context.Context, pv *corev1.PersistentVolume) (bo
 		return false, nil
 	}
 	key := client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
-	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, key, client.UnsafeDisableDeepCopy)
+	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, key, client.UnsafeDisableDeepCopy)
 	if err != nil || claim == nil {
 		return false, err
 	}

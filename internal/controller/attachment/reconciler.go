@@ -22,11 +22,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -92,7 +92,7 @@ func New(options Options) (*Reconciler, error) {
 
 // Reconcile takes the next step of one attachment.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	a, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -133,7 +133,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)
 	if err == nil && volume != nil && ownership.OlderThan(volume, a) {
 		// A node that the old copy says to fence may hold the volume under the attachment's epoch.
-		volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Reader, client.ObjectKeyFromObject(volume))
+		volume, err = cluster.Find[apiv1.AzVolume](ctx, r.Reader, client.ObjectKeyFromObject(volume))
 	}
 	if err != nil {
 		return in, err
@@ -193,7 +193,7 @@ func (r *Reconciler) reportProof(ctx context.Context, a *apiv1.AzVolumeAttachmen
 }
 
 func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1.AzVolume, error) {
-	return kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+	return cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 		Namespace: namespace,
 		Name:      name,
 	}, client.UnsafeDisableDeepCopy)

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -209,7 +209,7 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 // as the driver's already. The AzVolume shares memory with the cache and must not be changed.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool,
 	err error) {
-	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+	v, err = cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 		Namespace: namespace,
 		Name:      handle.VolumeName(),
 	}, client.UnsafeDisableDeepCopy)
@@ -306,7 +306,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 // report reads the node's report from the API server. It returns nil if there is none, or if the
 // node is another VM by now: then the report does not speak for the VM whose disks were read.
 func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.AzDriverNode, error) {
-	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
+	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
 	if err != nil || report == nil || !strings.EqualFold(report.Spec.VMID, d.Spec.VMID) {
 		return nil, err
 	}

@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -92,7 +92,7 @@ func New(options Options) *Reconciler {
 
 // Reconcile takes the next step of one node.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
+	d, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
 	if err != nil || d == nil || d.DeletionTimestamp != nil {
 		return reconcile.Result{}, err
 	}
@@ -145,11 +145,11 @@ func (r *Reconciler) forget(node types.NamespacedName) {
 // nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache
 // may not know a new Node yet. The Node may share memory with the cache and must not be changed.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
-	node, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node != nil {
 		return node, err
 	}
-	return kubeapi.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: name})
+	return cluster.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: name})
 }
 
 // remove deletes the AzDriverNode of a node that does not exist, once nothing is attached there any

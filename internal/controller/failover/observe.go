@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
@@ -24,10 +24,10 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
 	o.Health = r.Monitor.Health(request.Name)
 	var err error
-	if o.Node, err = kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name}); err != nil {
+	if o.Node, err = cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name}); err != nil {
 		return o, err
 	}
-	if o.DriverNode, err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName); err != nil {
+	if o.DriverNode, err = cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName); err != nil {
 		return o, err
 	}
 	if o.DriverNode == nil {
@@ -103,7 +103,7 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []*apiv1.AzVolum
 		if a.Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
 		if err != nil {
 			return nil, err
 		}
@@ -148,7 +148,7 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 		return ownership.VolumesInUseName(r.DriverName, v.Status.DiskURI), nil
 	}
 	if c := pv.Spec.ClaimRef; c != nil {
-		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+		claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 			Namespace: c.Namespace,
 			Name:      c.Name,
 		})
@@ -204,7 +204,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 		ReadOnly: v.PersistentVolumeClaim.ReadOnly,
 	}
 	found.Unknown = true
-	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 		Namespace: pod.Namespace,
 		Name:      v.PersistentVolumeClaim.ClaimName,
 	})
@@ -215,7 +215,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	if claim.Spec.VolumeName == "" {
 		return found, nil
 	}
-	pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName})
+	pv, err := cluster.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName})
 	if err != nil || pv == nil {
 		return found, err
 	}
@@ -235,7 +235,7 @@ func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name strin
 	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {
 		return false, nil
 	}
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
+	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
 	if err != nil {
 		return false, err
 	}

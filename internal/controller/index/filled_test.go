@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -58,7 +58,7 @@ func TestTheCacheFindsTrimmedObjects(t *testing.T) {
 	}
 	find := func(name string) *apiv1.AzVolumeAttachment {
 		key := client.ObjectKey{Namespace: namespace, Name: name}
-		found, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
+		found, err := cluster.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
 		expect.Must(t, err)
 		return found
 	}

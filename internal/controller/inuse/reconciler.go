@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -88,7 +88,7 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 			Namespace: report.Namespace,
 			Name:      here[i].Spec.VolumeName,
 		})
@@ -140,7 +140,7 @@ func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Po
 // missing Node is no error.
 func Prune(ctx context.Context, writer client.Client, reader client.Reader, node string,
 	volumes []corev1.UniqueVolumeName) ([]corev1.UniqueVolumeName, error) {
-	n, err := kubeapi.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
+	n, err := cluster.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
 	if err != nil || n == nil {
 		return nil, err
 	}

@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -87,14 +87,14 @@ func slots(d *apiv1.AzDriverNode) int32 {
 
 // read reads the objects of a node. They share memory with the cache and must not be changed.
 func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *corev1.Node, error) {
-	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
+	d, err := cluster.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
 		Namespace: n.namespace,
 		Name:      name,
 	}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, nil, err
 	}
-	node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := cluster.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	return d, node, err
 }
 
@@ -118,7 +118,7 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	}
 	views := make([]placement.NodeView, 0, len(all.Items))
 	for i := range all.Items {
-		node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
+		node, err := cluster.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
 			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, err

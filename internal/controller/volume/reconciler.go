@@ -23,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -101,7 +101,7 @@ type observed struct {
 
 // Reconcile takes the next step of one volume.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -196,7 +196,7 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) er
 	if primary == nil || primary.NodeName == "" {
 		return nil
 	}
-	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
 		Namespace: o.volume.Namespace,
 		Name:      primary.NodeName,
 	}, client.UnsafeDisableDeepCopy)

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
 // SetUp adds the reconciler to a manager. namespace is that of the custom resources.
@@ -111,7 +111,7 @@ func (r *Reconciler) lackingReplicas(ctx context.Context, o client.Object) []rec
 
 func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.Request {
 	var list apiv1.AzVolumeList
-	lacking, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, namespace, index.VolumeReplicas,
+	lacking, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, namespace, index.VolumeReplicas,
 		index.VolumeReplicasMissing)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "volumes that lack replicas not found")

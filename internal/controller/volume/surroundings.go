@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -64,7 +64,7 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 	for _, pod := range pods {
 		if len(index.PodClaimKeys(pod)) == 0 {
 			// The cache does not keep where a pod without claims may run.
-			current, err := kubeapi.Find[corev1.Pod](ctx, r.Reader, client.ObjectKeyFromObject(pod))
+			current, err := cluster.Find[corev1.Pod](ctx, r.Reader, client.ObjectKeyFromObject(pod))
 			if err != nil {
 				return err
 			}
@@ -92,7 +92,7 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 // replicated sets those of a pod's volumes that want replicas.
 func (r *Reconciler) replicated(ctx context.Context, namespace string, p *placement.PodView) error {
 	for _, name := range p.Volumes {
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 			Namespace: namespace,
 			Name:      name,
 		}, client.UnsafeDisableDeepCopy)
@@ -114,7 +114,7 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
-		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+		claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 			Namespace: pod.Namespace,
 			Name:      v.PersistentVolumeClaim.ClaimName,
 		}, client.UnsafeDisableDeepCopy)
@@ -124,7 +124,7 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 		if claim == nil || claim.Spec.VolumeName == "" {
 			continue
 		}
-		pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName},
+		pv, err := cluster.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName},
 			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return p, err

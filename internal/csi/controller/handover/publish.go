@@ -15,10 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
@@ -133,13 +133,13 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 	var d *apiv1.AzDriverNode
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		var err error
-		if d, err = kubeapi.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(name)); err == nil && d == nil {
-			d, err = kubeapi.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(name))
+		if d, err = cluster.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(name)); err == nil && d == nil {
+			d, err = cluster.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(name))
 		}
 		if err != nil || d != nil {
 			return err == nil, err
 		}
-		node, err := kubeapi.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
+		node, err := cluster.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
 		if err == nil && node == nil {
 			err = grpcstatus.Errorf(codes.NotFound, "publish to node %s: Kubernetes has no such Node", name)
 		}
@@ -157,9 +157,9 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 
 // identity returns which VM a node is; d is nil if it has no AzDriverNode.
 func (s *Publisher) identity(ctx context.Context, name string, d *apiv1.AzDriverNode) (identity.Identity, error) {
-	node, err := kubeapi.Find[corev1.Node](ctx, s.Client, client.ObjectKey{Name: name})
+	node, err := cluster.Find[corev1.Node](ctx, s.Client, client.ObjectKey{Name: name})
 	if err == nil && node == nil {
-		node, err = kubeapi.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
+		node, err = cluster.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
 	}
 	if err != nil {
 		return identity.Identity{}, err
@@ -232,7 +232,7 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 			if a.Status.ObservedGeneration < written.Generation || a.Status.Error == nil {
 				break
 			}
-			v, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Client, s.Key(a.Spec.VolumeName), client.UnsafeDisableDeepCopy)
+			v, err := cluster.Find[apiv1.AzVolume](ctx, s.Client, s.Key(a.Spec.VolumeName), client.UnsafeDisableDeepCopy)
 			if err != nil {
 				return false, err
 			}

@@ -1,4 +1,4 @@
-package kubeapi
+package cluster
 
 import (
 	"context"
