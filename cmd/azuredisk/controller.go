@@ -30,7 +30,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
@@ -99,8 +98,8 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                              newScheme(),
-		Cache:                               index.CacheOptions(settings.Namespace),
-		Controller:                          index.ControllerOptions(),
+		Cache:                               cluster.CacheOptions(settings.Namespace),
+		Controller:                          cluster.ControllerOptions(),
 		Logger:                              ctrl.Log,
 		Metrics:                             metrics,
 		HealthProbeBindAddress:              settings.HealthAddress,
@@ -173,7 +172,7 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err := checkAttachRequired(ctx, mgr.GetAPIReader(), settings); err != nil {
 		return err
 	}
-	if err := index.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
+	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err
 	}
 	// No reconciler watches PersistentVolumeClaims. Without this the first that reads one would

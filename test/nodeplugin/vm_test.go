@@ -200,7 +200,7 @@ func (f *failover) expectHolder(node string, epoch int64) {
 	expect.Must(f.T, err)
 	uid, err := cluster.UID(f.Context(), f.nodes[0].api)
 	expect.Must(f.T, err)
-	want, err := provisioner.NewReservationKey(provisioner.NewClusterIdentity(cluster), epoch, node, disk.String())
+	want, err := provisioner.NewReservationKey(provisioner.NewClusterIdentity(uid), epoch, node, disk.String())
 	expect.Must(f.T, err)
 	if state.Type != provisioner.WriteExclusive || state.Holder != want || len(state.Keys) != 1 {
 		f.Errorf("the disk has %v, want it held for writing with %v alone", state, want)

@@ -31,8 +31,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -173,7 +171,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	if err := r.users(ctx, request.Name, &o); err != nil {
 		return o, err
 	}
-	if o.Attachments, err = index.Attachments(ctx, r.Client, request.Namespace, index.AttachmentVolume,
+	if o.Attachments, err = cluster.Attachments(ctx, r.Client, request.Namespace, cluster.AttachmentVolume,
 		request.Name); err != nil {
 		return o, err
 	}
@@ -197,7 +195,7 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 			return err
 		}
 		silent[name] = n == nil || !nodehealth.KubeletReady(n)
-		if identities[name], err = nodeidentity.Of(ctx, r.Client, n, reports[name]); err != nil {
+		if identities[name], err = cluster.IdentityOf(ctx, r.Client, n, reports[name]); err != nil {
 			return err
 		}
 	}

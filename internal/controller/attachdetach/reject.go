@@ -12,7 +12,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 )
@@ -49,7 +48,7 @@ func (r *Reconciler) slots(ctx context.Context, o observed, node string) (attach
 			}
 		}
 	}
-	here, err := index.Attachments(ctx, r.Client, o.Volume.Namespace, index.AttachmentNode, node)
+	here, err := cluster.Attachments(ctx, r.Client, o.Volume.Namespace, cluster.AttachmentNode, node)
 	slots.Occupied = attachment.Occupied(here, apiv1.AttachmentName(o.name, node))
 	return slots, err
 }

@@ -10,7 +10,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -25,7 +24,7 @@ func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error 
 		return err
 	}
 	in.NotReadySince = nodehealth.NotReadySince(node)
-	in.UsedByPod, err = index.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
+	in.UsedByPod, err = cluster.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
 	return err
 }
 
@@ -66,7 +65,7 @@ func (r *Reconciler) claim(ctx context.Context, volume *apiv1.AzVolume) (*corev1
 	if volume == nil {
 		return nil, nil
 	}
-	pv, err := index.PersistentVolume(ctx, r.Client, volume)
+	pv, err := cluster.PersistentVolume(ctx, r.Client, volume)
 	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
 		return nil, err
 	}

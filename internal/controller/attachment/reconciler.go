@@ -23,7 +23,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
@@ -114,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. What is right follows from what is there by then.
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	}
 	return result, err
 }
@@ -156,12 +155,12 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	}
 	in.NodeLost, in.NotReadySince = facts.NoReport || facts.Identity.Another(a), facts.NotReadySince
 	if attachment.MayBeDeserted(in) {
-		if in.UsedByPod, err = index.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
+		if in.UsedByPod, err = cluster.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
 			return in, err
 		}
 	}
 	if a.DeletionTimestamp != nil || ownership.OwnedBy(volume, a.Spec.NodeName) {
-		all, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+		all, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 		if err != nil {
 			return in, err
 		}
@@ -201,11 +200,11 @@ func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1
 
 func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks int32) (attachment.SlotDecision, error) {
 	a := in.Attachment
-	ofVolume, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+	ofVolume, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return attachment.SlotDecision{}, err
 	}
-	onNode, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentNode, a.Spec.NodeName)
+	onNode, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentNode, a.Spec.NodeName)
 	if err != nil {
 		return attachment.SlotDecision{}, err
 	}
@@ -394,7 +393,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 // detached that another attachment has.
 func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step attachment.Step) error {
 	a := in.Attachment
-	all, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+	all, err := cluster.Attachments(ctx, r.Reader, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return err
 	}
@@ -435,7 +434,7 @@ func (r *Reconciler) kept(ctx context.Context, replica *apiv1.AzVolumeAttachment
 	if err != nil {
 		return true
 	}
-	all, err := index.Attachments(ctx, r.Client, replica.Namespace, index.AttachmentVolume, replica.Spec.VolumeName)
+	all, err := cluster.Attachments(ctx, r.Client, replica.Namespace, cluster.AttachmentVolume, replica.Spec.VolumeName)
 	return err != nil || ownership.HoldsOff(volume, replica, all) != ""
 }
 

@@ -16,7 +16,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -94,7 +93,7 @@ func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here 
 	}
 	if !gone { // without a VM there is nothing to attach to
 		if err := r.correct(ctx, d, here, c.seen, now); apierrors.IsConflict(err) {
-			return &c.foreign, index.ConflictRetry, nil // what Azure said is too old for what is there now
+			return &c.foreign, cluster.ConflictRetry, nil // what Azure said is too old for what is there now
 		} else if err != nil {
 			return nil, 0, err
 		}
@@ -181,7 +180,7 @@ func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duratio
 // one of them last found no slot.
 func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment,
 	pressed time.Time, err error) {
-	here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, node)
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, node)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -216,7 +215,7 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 	if err != nil || v != nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
 		return v, err == nil, err
 	}
-	of, known, err := index.Disk(ctx, r.Client, handle.VolumeName())
+	of, known, err := cluster.Disk(ctx, r.Client, handle.VolumeName())
 	return nil, known && of.Same(handle), err
 }
 
@@ -266,7 +265,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 			"message", why)
 		return nil
 	}
-	pv, err := index.PersistentVolume(ctx, r.Client, v)
+	pv, err := cluster.PersistentVolume(ctx, r.Client, v)
 	if err != nil {
 		return err
 	}
@@ -281,7 +280,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 			NodeName:   d.Name,
 			Role:       role,
 			Epoch:      epoch,
-			ReadOnly:   role == apiv1.RolePrimary && index.ReadOnly(pv),
+			ReadOnly:   role == apiv1.RolePrimary && cluster.ReadOnly(pv),
 		},
 	}
 	if err := r.Client.Create(ctx, a); apierrors.IsAlreadyExists(err) {

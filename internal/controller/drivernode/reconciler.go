@@ -32,8 +32,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -106,12 +104,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.withdraw(ctx, d); err != nil {
 		return reconcile.Result{}, err
 	}
-	identity, err := nodeidentity.Of(ctx, r.Client, node, d)
+	identity, err := cluster.IdentityOf(ctx, r.Client, node, d)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := r.tellIdentity(ctx, d, identity); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil // a heartbeat came first
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil // a heartbeat came first
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -246,14 +244,14 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azdrivernode").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
 			return []any{d.Spec, d.Status.FenceRequests}
 		}))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals),
-			builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
+			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
+		}), builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
 		Watches(&apiv1.AzVolumeAttachment{},
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 				if a, ok := o.(*apiv1.AzVolumeAttachment); ok {

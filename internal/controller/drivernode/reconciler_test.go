@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -77,12 +77,12 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) startCache() {
 	w.t.Helper()
-	options := index.CacheOptions(w.namespace)
+	options := cluster.CacheOptions(w.namespace)
 	options.Scheme = apiserver.Scheme(w.t)
 	objects, err := cache.New(apiserver.Config(w.t), options)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
-	w.must(index.AddIndexes(ctx, objects, driverName))
+	w.must(cluster.AddIndexes(ctx, objects, driverName))
 	ended := make(chan error, 1)
 	go func() { ended <- objects.Start(ctx) }()
 	w.t.Cleanup(func() {

@@ -11,7 +11,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 )
 
@@ -55,7 +54,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 // asked requests the nodes that were asked to fence the node of an attachment.
 func (r *Reconciler) asked(ctx context.Context, o client.Object) []reconcile.Request {
 	var list apiv1.AzDriverNodeList
-	nodes, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, o.GetNamespace(), index.NodeFence, o.GetName())
+	nodes, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, o.GetNamespace(), cluster.NodeFence, o.GetName())
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "nodes that were asked to fence not found", "attachment", o.GetName())
 		return nil

@@ -12,7 +12,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
@@ -61,7 +60,7 @@ func concerned(o observed) bool {
 
 // volumes finds the volumes that the node holds.
 func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
-	here, err := index.AttachmentsOfNode(ctx, r.Client, o.namespace, o.NodeName)
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, o.namespace, o.NodeName)
 	if err != nil {
 		return err
 	}
@@ -69,7 +68,7 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 	for _, a := range here {
 		attachments[a.Spec.VolumeName] = a
 	}
-	owned, err := index.Held(ctx, r.Client, o.namespace, o.NodeName)
+	owned, err := cluster.Held(ctx, r.Client, o.namespace, o.NodeName)
 	if err != nil {
 		return err
 	}
@@ -129,7 +128,7 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 			Name:      a.Spec.VolumeName,
 		}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode},
 	}
-	handle, _, err := index.Disk(ctx, r.Client, v.Name)
+	handle, _, err := cluster.Disk(ctx, r.Client, v.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +139,7 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 // inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes
 // note of its claim with the annotation that opts out.
 func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
-	pv, err := index.PersistentVolume(ctx, r.Client, v)
+	pv, err := cluster.PersistentVolume(ctx, r.Client, v)
 	if err != nil {
 		return "", err
 	}
@@ -171,7 +170,7 @@ func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 // pods finds the pods on the node and their volumes.
 func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 	var list corev1.PodList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{index.PodNode: o.NodeName}); err != nil {
+	if err := r.Client.List(ctx, &list, client.MatchingFields{cluster.PodNode: o.NodeName}); err != nil {
 		return fmt.Errorf("list pods of node: %w", err)
 	}
 	for i := range list.Items {
@@ -220,8 +219,8 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 		return found, err
 	}
 	found.Unknown = false
-	found.Volume = index.VolumeOf(pv, r.DriverName)
-	found.ReadOnly = found.ReadOnly || index.ReadOnly(pv)
+	found.Volume = cluster.VolumeOf(pv, r.DriverName)
+	found.ReadOnly = found.ReadOnly || cluster.ReadOnly(pv)
 	if found.Volume != "" {
 		found.NeverPublished, err = r.neverPublished(ctx, o, found.Volume, pv)
 	}
@@ -232,14 +231,14 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 // ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of this
 // one.
 func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
-	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {
+	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && cluster.IsOf(v.Volume, pv) }) {
 		return false, nil
 	}
 	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
 	if err != nil {
 		return false, err
 	}
-	if v != nil && !index.IsOf(v, pv) {
+	if v != nil && !cluster.IsOf(v, pv) {
 		v = nil
 	}
 	return ownership.NeverPublished(v), nil

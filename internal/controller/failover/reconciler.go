@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -129,7 +129,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case onlyConflicts(err):
 		// The cache was behind. What is right follows from what is there by then.
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case o.marked() && o.Health.State == nodehealth.Healthy && !o.Heard:

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -48,7 +48,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onNode := func(_ context.Context, o client.Object) []reconcile.Request { return request(o.GetName(), true) }
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("failover").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
 			return []any{d.Status.Conditions, d.Status.FenceRequests, d.Status.FenceResults}
 		}))).
 		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(onVolume)).
@@ -67,7 +67,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 
 // nodeChanged passes what decides on taints, and, of nodes that are watched, the volumes in use.
 func (r *Reconciler) nodeChanged() predicate.Predicate {
-	return index.Changed(func(n *corev1.Node) any {
+	return cluster.Changed(func(n *corev1.Node) any {
 		inUse := n.Status.VolumesInUse
 		if !r.watches(n.Name) {
 			inUse = nil

@@ -28,7 +28,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -67,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, names)
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case len(pruned) > 0:
@@ -79,7 +78,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // unused returns the volumes, by Kubernetes' names, that the node no longer uses and still is
 // primary for.
 func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]corev1.UniqueVolumeName, error) {
-	here, err := index.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -112,17 +111,17 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 // users returns the pods that use a volume by any PersistentVolume of its disk, and Kubernetes'
 // names of the volume: one for each spelling of the handle.
 func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Pod, []corev1.UniqueVolumeName, error) {
-	pvs, err := index.PersistentVolumes(ctx, r.Client, v.Name)
+	pvs, err := cluster.PersistentVolumes(ctx, r.Client, v.Name)
 	if err != nil {
 		return nil, nil, err
 	}
 	var pods []*corev1.Pod
 	var names []corev1.UniqueVolumeName
 	for _, pv := range pvs {
-		if !index.IsOf(v, pv) {
+		if !cluster.IsOf(v, pv) {
 			continue
 		}
-		of, err := index.PodsOf(ctx, r.Client, pv)
+		of, err := cluster.PodsOf(ctx, r.Client, pv)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -173,7 +172,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("volumesinuse").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(index.StagedVolumes))).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(cluster.StagedVolumes))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod), builder.WithPredicates(deletions())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -187,7 +186,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 func deletions() predicate.Predicate {
 	uses := func(o client.Object) bool {
 		p, ok := o.(*corev1.Pod)
-		return ok && len(index.PodClaimKeys(p)) > 0
+		return ok && len(cluster.PodClaimKeys(p)) > 0
 	}
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },

@@ -14,7 +14,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -255,7 +254,7 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 		settled[a.Spec.NodeName] = settled[a.Spec.NodeName] || ownership.HasProof(a)
 	}
 	for _, vm := range disk.AttachedTo {
-		nodes, err := nodeidentity.OfVM(ctx, s.Client, s.Namespace, vm)
+		nodes, err := cluster.NodesOfVM(ctx, s.Client, s.Namespace, vm)
 		if err != nil {
 			return err
 		}

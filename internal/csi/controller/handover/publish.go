@@ -19,7 +19,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -164,7 +163,7 @@ func (s *Publisher) identity(ctx context.Context, name string, d *apiv1.AzDriver
 	if err != nil {
 		return identity.Identity{}, err
 	}
-	return nodeidentity.Of(ctx, s.Client, node, d)
+	return cluster.IdentityOf(ctx, s.Client, node, d)
 }
 
 // usable returns the AzVolume if it can be used as the request asks. It adopts a disk that has

@@ -1,4 +1,4 @@
-package index
+package cluster
 
 import (
 	"k8s.io/apimachinery/pkg/api/equality"

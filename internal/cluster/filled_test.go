@@ -1,4 +1,4 @@
-package index_test
+package cluster_test
 
 import (
 	"context"
@@ -13,7 +13,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -24,11 +23,11 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 // cached returns a client that reads from the controller's cache, which runs until the test ends.
 func cached(t *testing.T, namespace string) client.Client {
 	t.Helper()
-	config, options := apiserver.Config(t), index.CacheOptions(namespace)
+	config, options := apiserver.Config(t), cluster.CacheOptions(namespace)
 	options.Scheme = apiserver.Scheme(t)
 	objects, err := cache.New(config, options)
 	expect.Must(t, err)
-	expect.Must(t, index.AddIndexes(t.Context(), objects, "driver"))
+	expect.Must(t, cluster.AddIndexes(t.Context(), objects, "driver"))
 	c, err := client.New(config, client.Options{Scheme: options.Scheme, Cache: &client.CacheOptions{Reader: objects}})
 	expect.Must(t, err)
 	ended := make(chan error, 1)
@@ -52,7 +51,7 @@ func TestTheCacheFindsTrimmedObjects(t *testing.T) {
 	expect.Must(t, api.Create(t.Context(), made))
 	c := cached(t, namespace)
 	for where, want := range map[string]int{namespace: 1, "": 1} {
-		if of, err := index.AttachmentsOfNode(t.Context(), c, where, "node"); err != nil || len(of) != want {
+		if of, err := cluster.AttachmentsOfNode(t.Context(), c, where, "node"); err != nil || len(of) != want {
 			t.Errorf("namespace %q: got %v, %v, want %d attachments", where, of, err, want)
 		}
 	}
@@ -93,7 +92,7 @@ func TestTheCacheHasNoPodsThatHaveEnded(t *testing.T) {
 	c := cached(t, namespace)
 	var all corev1.PodList
 	expect.Must(t, c.List(t.Context(), &all, client.InNamespace(namespace)))
-	on, err := index.PodsOn(t.Context(), c, "node")
+	on, err := cluster.PodsOn(t.Context(), c, "node")
 	expect.Must(t, err)
 	if len(all.Items) != 1 || len(on) == 0 || all.Items[0].Status.Phase != corev1.PodRunning ||
 		all.Items[0].Spec.Containers != nil {
