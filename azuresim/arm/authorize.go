@@ -37,7 +37,8 @@ func (s *Server) authorize(c *call) *armerror.Error {
 		if deny := s.Directory.Denied(c.claims.Client, action, c.URL.Path); deny != nil {
 			return armerror.New(http.StatusForbidden, "DenyAssignmentAuthorizationFailed",
 				"The client '%s' with object id '%s' has permission to perform action '%s' on scope '%s'; however, the access is denied because of the deny assignment with name '%s' and Id '%s' at scope '%s'.",
-				c.claims.Client, c.claims.Object, action, c.URL.Path, deny.Name, uuid.NewSHA1(uuid.NameSpaceURL, []byte(deny.Name)),
+				c.claims.Client, c.claims.Object, action, c.URL.Path, deny.Name,
+				uuid.NewSHA1(uuid.NameSpaceURL, []byte(deny.Name)),
 				strings.Join(deny.Scopes, ","))
 		}
 		return nil

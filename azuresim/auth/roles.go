@@ -41,8 +41,8 @@ func (r Role) Validate() error {
 	return nil
 }
 
-// covers reports whether the role is about an action at a resource. A star stands for any text, and case
-// does not count.
+// covers reports whether the role is about an action at a resource. A star stands for any text, and
+// case does not count.
 func (r Role) covers(action, resource string) bool {
 	within := len(r.Scopes) == 0
 	for _, scope := range r.Scopes {

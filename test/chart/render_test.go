@@ -245,11 +245,12 @@ func TestGroupsOfSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
 		args []string
 		want bool
 	}{
-		"auto, in a cluster without the CRDs":           {[]string{crds}, false},
-		"auto, in a cluster with the CRDs":              {[]string{crds, groups}, true},
-		"true, in a cluster without the CRDs":           {[]string{crds, "--set=snapshot.groups=true"}, true},
-		"false, in a cluster that has the CRDs":         {[]string{crds, groups, "--set=snapshot.groups=false"}, false},
-		"CRDs of an older version, which is not served": {[]string{crds, "--api-versions=groupsnapshot.storage.k8s.io/v1beta1"}, false},
+		"auto, in a cluster without the CRDs":   {[]string{crds}, false},
+		"auto, in a cluster with the CRDs":      {[]string{crds, groups}, true},
+		"true, in a cluster without the CRDs":   {[]string{crds, "--set=snapshot.groups=true"}, true},
+		"false, in a cluster that has the CRDs": {[]string{crds, groups, "--set=snapshot.groups=false"}, false},
+		"CRDs of an older version, which is not served": {[]string{crds, "--api-versions=groupsnapshot.storage.k8s.io/v1beta1"},
+			false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -125,8 +125,8 @@ func common(a, b []string) []string {
 	return both
 }
 
-// taken are host ports that AKS's add-ons, and drivers of the same family, have on every node. Where
-// a chart is named, the ports are its defaults.
+// taken are host ports that AKS's add-ons, and drivers of the same family, have on every node.
+// Where a chart is named, the ports are its defaults.
 var taken = map[string]string{
 	"29603": "azuredisk: health, charts/latest in kubernetes-sigs/azuredisk-csi-driver",
 	"29605": "azuredisk: metrics, the same",
@@ -184,7 +184,8 @@ func TestATrialSharesNothingWithV1NorWithAnotherRelease(t *testing.T) {
 	}
 	// The replacement does share them: the check sees what it is to see.
 	full := exclusive(t, render(t), namespace)
-	want := []string{"CSIDriver disk.csi.azure.com", "socket plugins/disk.csi.azure.com", "taint disk.csi.azure.com/agent-not-ready"}
+	want := []string{"CSIDriver disk.csi.azure.com", "socket plugins/disk.csi.azure.com",
+		"taint disk.csi.azure.com/agent-not-ready"}
 	if both := common(v1Has, full); !slices.Equal(both, want) {
 		t.Errorf("V1 and a release of its name share %v, want %v", both, want)
 	}

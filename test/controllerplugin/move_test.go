@@ -1,5 +1,5 @@
-// Package controllerplugin runs the whole controller plug-in over a real API server and a platform in
-// memory, and checks the hand-over protocol and the laws from the outside.
+// Package controllerplugin runs the whole controller plug-in over a real API server and a platform
+// in memory, and checks the hand-over protocol and the laws from the outside.
 package controllerplugin
 
 import (

@@ -15,7 +15,7 @@ import (
 // in a world that has settled, and the world has to settle again after each.
 
 // playUsed plays the scenes of volumes that are in use.
-func (w *world) playUsed(cluster *cluster) {
+func (w *world) playUsed(cluster *kubernetes) {
 	w.playHibernation(cluster)
 	if !w.scenes {
 		return
@@ -43,7 +43,7 @@ func (w *world) playUsed(cluster *cluster) {
 }
 
 // playUnused plays the scenes of volumes that nothing uses.
-func (w *world) playUnused(cluster *cluster) {
+func (w *world) playUnused(cluster *kubernetes) {
 	if !w.scenes {
 		return
 	}
@@ -66,7 +66,7 @@ func (w *world) playUnused(cluster *cluster) {
 }
 
 // playDirect plays a scene whose calls a model of a kubelet does not make.
-func (w *world) playDirect(cluster *cluster) {
+func (w *world) playDirect(cluster *kubernetes) {
 	for _, v := range w.volumes {
 		if !v.several && v.replicas > 0 && w.reservations && !w.byPods {
 			w.reserveLate(v)
@@ -98,7 +98,7 @@ const readOrReserve = "reservation of"
 // preemptWithoutDetach cuts off a machine that stages its volume once more, and whose device is
 // slow, while Azure answers no forced detach. So the machine is fenced by a pre-emption, and has
 // the disk attached while other machines use the volume and leave it.
-func (w *world) preemptWithoutDetach(c *cluster, v *volumeModel, m *machine) {
+func (w *world) preemptWithoutDetach(c *kubernetes, v *volumeModel, m *machine) {
 	w.note("%s is to be fenced from %s while it has the disk attached", m.name, v.name)
 	w.azure.forceWaits, m.slow = true, readOrReserve
 	again := false
@@ -124,7 +124,7 @@ func (w *world) preemptWithoutDetach(c *cluster, v *volumeModel, m *machine) {
 
 // useBesideFenced makes other machines use a volume one after the other. One of them may be stopped
 // at Azure while it holds the reservation, or its node plug-in killed.
-func (w *world) useBesideFenced(c *cluster, v *volumeModel, fenced *machine) {
+func (w *world) useBesideFenced(c *kubernetes, v *volumeModel, fenced *machine) {
 	stopped := fenced
 	for _, next := range w.hosts() {
 		if next == fenced || !next.well() {
@@ -273,7 +273,7 @@ func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 
 // lateCall sends a node plug-in a call to stage a volume of several nodes after the proof that it
 // is unused there, once for each volume and node.
-func (c *cluster) lateCall(v *volumeModel, m *machine) {
+func (c *kubernetes) lateCall(v *volumeModel, m *machine) {
 	key := v.name + " late on " + m.name
 	a := c.w.attachment(v.name, m.name)
 	if !c.w.scenes || !m.on || a == nil || !ownership.HasProof(a) || c.calls[key] != nil {

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -108,9 +108,11 @@ func (t tampered) asRecorded(o client.Object) {
 	}
 }
 
-// copied has the objects of a list copied, whatever the caller allows: what is changed must not be
-// the cache's.
+// copied has objects copied, whatever the caller allows: what is changed must not be the cache's.
 type copied struct{}
+
+// ApplyToGet implements client.GetOption.
+func (copied) ApplyToGet(o *client.GetOptions) { o.UnsafeDisableDeepCopy = nil }
 
 // ApplyToList implements client.ListOption.
 func (copied) ApplyToList(o *client.ListOptions) { o.UnsafeDisableDeepCopy = nil }
@@ -147,7 +149,7 @@ func (t tampered) listNodes(ctx context.Context, nodes *corev1.NodeList, options
 	asked.ApplyOptions(options)
 	vm, byVM := "", false
 	if asked.FieldSelector != nil {
-		vm, byVM = asked.FieldSelector.RequiresExactMatch(nodeidentity.VM)
+		vm, byVM = asked.FieldSelector.RequiresExactMatch(cluster.NodeVM)
 	}
 	if byVM {
 		options = []client.ListOption{copied{}}
@@ -159,7 +161,7 @@ func (t tampered) listNodes(ctx context.Context, nodes *corev1.NodeList, options
 		t.tamper(ctx, &nodes.Items[i])
 	}
 	nodes.Items = slices.DeleteFunc(nodes.Items,
-		func(n corev1.Node) bool { return byVM && !slices.Contains(nodeidentity.Keys(&n), vm) })
+		func(n corev1.Node) bool { return byVM && !slices.Contains(cluster.NodeVMKeys(&n), vm) })
 	return nil
 }
 

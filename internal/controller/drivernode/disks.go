@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -93,7 +92,7 @@ func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here 
 	}
 	if !gone { // without a VM there is nothing to attach to
 		if err := r.correct(ctx, d, here, c.seen, now); apierrors.IsConflict(err) {
-			return &c.foreign, index.ConflictRetry, nil // what Azure said is too old for what is there now
+			return &c.foreign, cluster.ConflictRetry, nil // what Azure said is too old for what is there now
 		} else if err != nil {
 			return nil, 0, err
 		}
@@ -180,7 +179,7 @@ func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duratio
 // one of them last found no slot.
 func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment,
 	pressed time.Time, err error) {
-	here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, node)
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, node)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -208,14 +207,14 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 // it as the driver's already. The AzVolume shares memory with the cache and must not be changed.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool,
 	err error) {
-	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+	v, err = cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 		Namespace: namespace,
 		Name:      handle.VolumeName(),
 	}, client.UnsafeDisableDeepCopy)
 	if err != nil || v != nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
 		return v, err == nil, err
 	}
-	of, known, err := index.Disk(ctx, r.Client, handle.VolumeName())
+	of, known, err := cluster.Disk(ctx, r.Client, handle.VolumeName())
 	return nil, known && of.Same(handle), err
 }
 
@@ -246,7 +245,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 			"message", why)
 		return nil
 	}
-	pv, err := index.PersistentVolume(ctx, r.Client, v)
+	pv, err := cluster.PersistentVolume(ctx, r.Client, v)
 	if err != nil {
 		return err
 	}
@@ -261,7 +260,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 			NodeName:   d.Name,
 			Role:       role,
 			Epoch:      epoch,
-			ReadOnly:   role == apiv1.RolePrimary && index.ReadOnly(pv),
+			ReadOnly:   role == apiv1.RolePrimary && cluster.ReadOnly(pv),
 		},
 	}
 	if err := r.Client.Create(ctx, a); apierrors.IsAlreadyExists(err) {
@@ -286,7 +285,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 // report reads the node's report from the API server. It returns nil if there is none, or if the
 // node is another VM by now: then the report does not speak for the VM whose disks were read.
 func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.AzDriverNode, error) {
-	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
+	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
 	if err != nil || report == nil || !strings.EqualFold(report.Spec.VMID, d.Spec.VMID) {
 		return nil, err
 	}

@@ -170,8 +170,8 @@ func (j *journal) leftAlone(ctx context.Context, o observed, p failover.KeptPod)
 	}
 }
 
-// soonBack is how soon after the decision a sign of life shows that the node was alive all the time:
-// a machine that lost its power is not back by then.
+// soonBack is how soon after the decision a sign of life shows that the node was alive all the
+// time: a machine that lost its power is not back by then.
 const soonBack = time.Minute
 
 // falseAlarm reports a node that was alive when a volume was taken from it.
@@ -325,9 +325,11 @@ func (j *journal) refused(ctx context.Context, o observed, refused []error) {
 	for _, err := range refused {
 		j.metrics.refused.Inc()
 		if j.once(o, "refused "+err.Error()) {
-			ctrl.LoggerFrom(ctx).Error(err, "the cluster refuses a write", "node", o.NodeName, "reason", failover.ReasonWriteRefused)
+			ctrl.LoggerFrom(ctx).Error(err, "the cluster refuses a write", "node", o.NodeName, "reason",
+				failover.ReasonWriteRefused)
 			j.onNode(o, corev1.EventTypeWarning, failover.ReasonWriteRefused,
-				"the cluster refuses a write of the driver, which tries again and goes on with what needs no such write: "+err.Error())
+				"the cluster refuses a write of the driver, which tries again and goes on with what needs no such write: "+
+					err.Error())
 		}
 	}
 }

@@ -180,7 +180,8 @@ func (l *lab) written() []string {
 	return slices.Clone(l.wrote)
 }
 
-// refuseWrites makes the cluster refuse all writes of one kind, as written names them, and no others.
+// refuseWrites makes the cluster refuse all writes of one kind, as written names them, and no
+// others.
 func (l *lab) refuseWrites(refuse string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

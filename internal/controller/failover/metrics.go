@@ -62,6 +62,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
 		}, []string{"phase"}),
 	}
-	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.refused, m.falseAlarms,
+	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.refused,
+		m.falseAlarms,
 		m.phases)
 }

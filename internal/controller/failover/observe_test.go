@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -25,8 +25,8 @@ func TestAFenceIsCarriedThroughWithoutTheAzVolume(t *testing.T) {
 	}
 	name := apiv1.VolumeName("s", "g", "shared")
 	c := fakeapi.With(pv).
-		WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume,
-			index.PersistentVolumeKeys("disk.csi.azure.com")).Build()
+		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
+			cluster.PersistentVolumeKeys("disk.csi.azure.com")).Build()
 	r := &Reconciler{Options: Options{
 		Client:     c,
 		Reader:     c,

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -130,7 +130,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case onlyConflicts(err):
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case o.marked() && o.Health.State == nodehealth.Healthy && !o.Heard:
@@ -178,8 +178,8 @@ func each[T any](ctx context.Context, things []T, do func(T) error) error {
 }
 
 // refusals separates the writes that the cluster refuses, by its access rules or an admission
-// policy, from other failures. A refused write is refused again until a person changes the rules, so
-// nothing else may wait for it.
+// policy, from other failures. A refused write is refused again until a person changes the rules,
+// so nothing else may wait for it.
 func refusals(err error) (refused []error, other error) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		var others []error

@@ -28,8 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -69,7 +68,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, r.DriverName, disks)
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case len(pruned) > 0:
@@ -80,7 +79,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // unused returns the disks of the volumes that the node no longer uses and still is primary for.
 func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]volumehandle.Handle, error) {
-	here, err := index.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -89,7 +88,7 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 			Namespace: report.Namespace,
 			Name:      here[i].Spec.VolumeName,
 		})
@@ -113,19 +112,19 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 // users returns the pods that use a volume by any PersistentVolume of its disk, or name its disk
 // themselves.
 func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Pod, error) {
-	pvs, err := index.PersistentVolumes(ctx, r.Client, v.Name)
+	pvs, err := cluster.PersistentVolumes(ctx, r.Client, v.Name)
 	if err != nil {
 		return nil, err
 	}
-	pods, err := index.PodsNaming(ctx, r.Client, v.Name)
+	pods, err := cluster.PodsNaming(ctx, r.Client, v.Name)
 	if err != nil {
 		return nil, err
 	}
 	for _, pv := range pvs {
-		if !index.IsOf(v, pv) {
+		if !cluster.IsOf(v, pv) {
 			continue
 		}
-		of, err := index.PodsOf(ctx, r.Client, pv)
+		of, err := cluster.PodsOf(ctx, r.Client, pv)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +155,7 @@ func Names(inUse []corev1.UniqueVolumeName, driverName string, disk volumehandle
 func Prune(
 	ctx context.Context, writer client.Client, reader client.Reader, node, driverName string, disks []volumehandle.Handle,
 ) ([]corev1.UniqueVolumeName, error) {
-	n, err := kubeapi.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
+	n, err := cluster.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
 	if err != nil || n == nil {
 		return nil, err
 	}
@@ -188,7 +187,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("volumesinuse").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(index.StagedVolumes))).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(cluster.StagedVolumes))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod), builder.WithPredicates(deletions())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -202,7 +201,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 func deletions() predicate.Predicate {
 	uses := func(o client.Object) bool {
 		p, ok := o.(*corev1.Pod)
-		return ok && len(index.PodClaimKeys(p)) > 0
+		return ok && len(cluster.PodClaimKeys(p)) > 0
 	}
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },

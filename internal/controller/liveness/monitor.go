@@ -50,7 +50,7 @@ type Prober interface {
 
 // Options of a Monitor.
 type Options struct {
-	// Reader reads from the cache, with the index.AttachmentNode of the cache; APIReader from the
+	// Reader reads from the cache, with the cluster.AttachmentNode of the cache; APIReader from the
 	// API server.
 	Reader    client.Reader
 	APIReader client.Reader

@@ -77,7 +77,8 @@ func TestTheTimeUntilALossIsKnownDoesNotDependOnThePings(t *testing.T) {
 	}
 }
 
-// A machine that stands still for less than the patience is not lost, and one that does not go on is.
+// A machine that stands still for less than the patience is not lost, and one that does not go on
+// is.
 func TestAPauseThatIsShorterThanThePatienceIsNoLoss(t *testing.T) {
 	for _, patience := range []time.Duration{2 * time.Second, 8 * time.Second} {
 		w := newWorld(t, func(o *liveness.Options) { o.Patience = patience })
@@ -91,7 +92,8 @@ func TestAPauseThatIsShorterThanThePatienceIsNoLoss(t *testing.T) {
 		w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Healthy })
 		w.cut(victim)
 		if took, lost := w.pass(time.Minute, w.is(victim, nodehealth.Lost)); !lost || took > patience+500*time.Millisecond {
-			t.Errorf("patience %s: got %+v after %s, want it lost soon after the patience", patience, w.monitor.Health(victim), took)
+			t.Errorf("patience %s: got %+v after %s, want it lost soon after the patience", patience, w.monitor.Health(victim),
+				took)
 		}
 	}
 }

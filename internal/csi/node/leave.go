@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
@@ -156,7 +156,7 @@ func (s *Server) leaveAttached(ctx context.Context, name string,
 // replicaOf reads a volume and this node's attachment at the API server; each is nil if there is
 // none.
 func (s *Server) replicaOf(ctx context.Context, name string) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
-	volume, err := kubeapi.Find[apiv1.AzVolume](ctx, s.options.Client, client.ObjectKey{
+	volume, err := cluster.Find[apiv1.AzVolume](ctx, s.options.Client, client.ObjectKey{
 		Namespace: s.options.Namespace,
 		Name:      name,
 	})
@@ -174,5 +174,5 @@ func (s *Server) attachments(ctx context.Context, volume string) ([]*apiv1.AzVol
 		client.MatchingFields{"spec.volumeName": volume}); err != nil {
 		return nil, fmt.Errorf("list the attachments of volume %s: %w", volume, err)
 	}
-	return kubeapi.Pointers(list.Items), nil
+	return cluster.Pointers(list.Items), nil
 }

@@ -16,8 +16,8 @@ import (
 // Input is the input of Next, the decision about a node's failover.
 type Input struct {
 	NodeName string
-	// Health is the judgement of the node, which decides whether new decisions to fence may be made.
-	// Earlier decisions are carried out without it.
+	// Health is the judgement of the node, which decides whether new decisions to fence may be
+	// made. Earlier decisions are carried out without it.
 	Health nodehealth.Judgement
 	// Heard says that this process itself has heard of the node: a new process takes every node for
 	// alive at first.

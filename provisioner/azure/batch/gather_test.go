@@ -110,7 +110,10 @@ func TestABurstIsOneUpdate(t *testing.T) {
 				for i := range test.n {
 					all.Go(func() {
 						time.Sleep(time.Duration(i) * test.every)
-						if _, err := e.Attach(ctx, provisioner.AttachRequest{VMID: "vm", DiskID: fmt.Sprint("disk", i)}); err != nil {
+						if _, err := e.Attach(ctx, provisioner.AttachRequest{
+							VMID:   "vm",
+							DiskID: fmt.Sprint("disk", i),
+						}); err != nil {
 							t.Error(err)
 						}
 					})

@@ -30,7 +30,11 @@ func Usual(k Kind, disks int) Span {
 	case Attach:
 		return Span{From: 10 * time.Second, To: 13*time.Second + further}
 	case Detach:
-		return Span{From: 10*time.Second + further, To: 13*time.Second + further, Patient: true}
+		return Span{
+			From:    10*time.Second + further,
+			To:      13*time.Second + further,
+			Patient: true,
+		}
 	case ForceDetach:
 		return Span{From: 10 * time.Second, To: 14*time.Second + further}
 	default:

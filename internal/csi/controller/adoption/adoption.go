@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -175,7 +175,7 @@ func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a
 	}
 	for i := range cached {
 		// The cache does not hold the attributes.
-		pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(&cached[i]))
+		pv, err := cluster.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(&cached[i]))
 		if err != nil {
 			return nil, a, err
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -56,7 +56,7 @@ func (s *Publisher) custody(
 	if err != nil {
 		return known, err
 	}
-	vm, err := nodeidentity.Foreign(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
+	vm, err := cluster.ForeignVM(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
 	if err == nil && vm != "" {
 		err = provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: %s",
 			v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))

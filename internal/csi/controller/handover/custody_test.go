@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	cloudfake "github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -35,8 +35,8 @@ func clusterWithout(objects ...client.Object) client.WithWatch {
 			Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned},
 		})
 	return fakeapi.With(objects...).
-		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM,
-		nodeidentity.Keys).
+		WithIndex(&corev1.Node{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM,
+		cluster.NodeVMKeys).
 		WithIndex(&apiv1.AzDriverNode{}, nodeVolume, func(client.Object) []string { return nil }).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
 			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()

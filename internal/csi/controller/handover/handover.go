@@ -33,7 +33,8 @@ type Publisher struct {
 }
 
 // New makes a Publisher. registerer may be nil.
-func New(adopter *adoption.Adopter, calls *call.Calls, c clock.PassiveClock, registerer prometheus.Registerer) (*Publisher, error) {
+func New(adopter *adoption.Adopter, calls *call.Calls, c clock.PassiveClock, registerer prometheus.Registerer) (*Publisher,
+	error) {
 	s := &Publisher{
 		Adopter: adopter,
 		Calls:   calls,

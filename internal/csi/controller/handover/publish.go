@@ -15,11 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -63,10 +62,15 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return err
 	}
 	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
-	if asked := attached != nil && attached.Status.VMID != "" &&
-		!ownership.Copied(attached); v.Spec.Access == apiv1.AccessMultiNode && !asked {
-		if err := s.notForeign(ctx, v, node.Name); err != nil {
+	if v.Spec.Access == apiv1.AccessMultiNode {
+		attached, err := s.Attachment(ctx, s.Client, v.Name, node.Name)
+		if err != nil {
 			return err
+		}
+		if asked := attached != nil && attached.Status.VMID != "" && !ownership.Copied(attached); !asked {
+			if err := s.notForeign(ctx, v, node.Name); err != nil {
+				return err
+			}
 		}
 	}
 	if v.Spec.Access == apiv1.AccessSingleNode {
@@ -112,7 +116,7 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 // repeats the attach at its own pace, and a repeated publish acquires nothing, asks Azure for
 // nothing, and returns what Azure answered last.
 func (s *Publisher) withdraw(ctx context.Context, handle volumehandle.Handle, node string, refused error) error {
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Client, s.Key(handle.VolumeName()))
+	v, err := cluster.Find[apiv1.AzVolume](ctx, s.Client, s.Key(handle.VolumeName()))
 	if err != nil {
 		return err
 	}
@@ -143,13 +147,13 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 	var d *apiv1.AzDriverNode
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		var err error
-		if d, err = kubeapi.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(name)); err == nil && d == nil {
-			d, err = kubeapi.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(name))
+		if d, err = cluster.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(name)); err == nil && d == nil {
+			d, err = cluster.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(name))
 		}
 		if err != nil || d != nil {
 			return err == nil, err
 		}
-		node, err := kubeapi.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
+		node, err := cluster.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
 		if err == nil && node == nil {
 			err = grpcstatus.Errorf(codes.NotFound, "publish to node %s: Kubernetes has no such Node", name)
 		}
@@ -167,14 +171,14 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 
 // identity returns which VM a node is; d is nil if it has no AzDriverNode.
 func (s *Publisher) identity(ctx context.Context, name string, d *apiv1.AzDriverNode) (identity.Identity, error) {
-	node, err := kubeapi.Find[corev1.Node](ctx, s.Client, client.ObjectKey{Name: name})
+	node, err := cluster.Find[corev1.Node](ctx, s.Client, client.ObjectKey{Name: name})
 	if err == nil && node == nil {
-		node, err = kubeapi.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
+		node, err = cluster.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
 	}
 	if err != nil {
 		return identity.Identity{}, err
 	}
-	return nodeidentity.Of(ctx, s.Client, node, d)
+	return cluster.IdentityOf(ctx, s.Client, node, d)
 }
 
 // usable returns the AzVolume if it can be used as the request asks. It adopts a disk that has
@@ -242,7 +246,7 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 			if a.Status.ObservedGeneration < written.Generation || a.Status.Error == nil {
 				break
 			}
-			v, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Client, s.Key(a.Spec.VolumeName), client.UnsafeDisableDeepCopy)
+			v, err := cluster.Find[apiv1.AzVolume](ctx, s.Client, s.Key(a.Spec.VolumeName), client.UnsafeDisableDeepCopy)
 			if err != nil {
 				return false, err
 			}

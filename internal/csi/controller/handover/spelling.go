@@ -8,7 +8,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -36,7 +36,7 @@ func (s *Publisher) neededBy(ctx context.Context, id string, handle volumehandle
 			continue
 		}
 		key := client.ObjectKey{Name: volumeAttachmentName(source.VolumeHandle, source.Driver, node)}
-		a, err := kubeapi.Find[storagev1.VolumeAttachment](ctx, s.Reader, key)
+		a, err := cluster.Find[storagev1.VolumeAttachment](ctx, s.Reader, key)
 		if err != nil {
 			return "", err
 		}

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -77,8 +77,8 @@ func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 			handle, _ := volumehandle.Parse(o.(*corev1.PersistentVolume).Spec.CSI.VolumeHandle)
 			return []string{handle.VolumeName()}
 		}).
-		WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM,
-		nodeidentity.Keys).
+		WithIndex(&corev1.Node{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM,
+		cluster.NodeVMKeys).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
 			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
 }

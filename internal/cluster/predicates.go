@@ -1,4 +1,4 @@
-package index
+package cluster
 
 import (
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,12 +19,6 @@ func Changed[T client.Object](part func(T) any) predicate.Predicate {
 		return ok && isT && !equality.Semantic.DeepEqual(part(before), part(after))
 	}}
 }
-
-// SinceStart leaves out the objects that are there when the watch begins. It is for objects of
-// other kinds than the controller's own: each object of its own kind is requested at the start, and
-// none is reconciled before the cache has what is left out. It must not be used for the
-// controller's own kind.
-var SinceStart = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
 
 // StagedVolumes is the part of an AzDriverNode that is its report.
 func StagedVolumes(d *apiv1.AzDriverNode) any { return d.Status.StagedVolumes }

@@ -1,4 +1,4 @@
-package kubeapi
+package cluster
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// ClusterUID returns the UID of the namespace kube-system. It identifies the cluster: the namespace
+// UID returns the UID of the namespace kube-system. It identifies the cluster: the namespace
 // exists as long as the cluster, and a restore into another cluster makes an object with another
 // UID.
-func ClusterUID(ctx context.Context, reader client.Reader) (string, error) {
+func UID(ctx context.Context, reader client.Reader) (string, error) {
 	namespace, err := Find[corev1.Namespace](ctx, reader, client.ObjectKey{Name: metav1.NamespaceSystem})
 	switch {
 	case err != nil:

@@ -1,4 +1,4 @@
-package index
+package cluster
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -76,8 +75,8 @@ func fieldIndexes(driverName string) []fieldIndex {
 		{&apiv1.AzVolume{}, VolumeReplicas, VolumeReplicasKeys},
 		{&apiv1.AzDriverNode{}, NodeVolume, NodeVolumeKeys},
 		{&apiv1.AzDriverNode{}, NodeFence, NodeFenceKeys},
-		{&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys},
-		{&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys},
+		{&apiv1.AzDriverNode{}, NodeVM, NodeVMKeys},
+		{&corev1.Node{}, NodeVM, NodeVMKeys},
 	}
 }
 

@@ -1,4 +1,4 @@
-package index_test
+package cluster_test
 
 import (
 	"slices"
@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -60,8 +60,9 @@ func TestTheBoundPersistentVolumeStandsForTheVolume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fakeapi.With(test.pvs...).
-				WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys(driver)).Build()
-			got, err := index.PersistentVolume(t.Context(), c, volume)
+				WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
+					cluster.PersistentVolumeKeys(driver)).Build()
+			got, err := cluster.PersistentVolume(t.Context(), c, volume)
 			if err != nil || (got == nil) != (test.want == "") || got != nil && got.Name != test.want {
 				t.Errorf("got %v, %v, want %q", got, err, test.want)
 			}
@@ -93,13 +94,13 @@ func TestAReportLeadsToTheNodesOwnVolumesAlone(t *testing.T) {
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "attached", NodeName: "a"},
 	}
 	c := fakeapi.With(held, others, attached).
-		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
-		WithIndex(&apiv1.AzVolume{}, index.VolumePrimary, index.VolumePrimaryKeys).Build()
+		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).
+		WithIndex(&apiv1.AzVolume{}, cluster.VolumePrimary, cluster.VolumePrimaryKeys).Build()
 	d := &apiv1.AzDriverNode{ObjectMeta: at("a")}
 	for _, name := range []string{"held", "others", "attached", "nobodys"} {
 		d.Status.StagedVolumes = append(d.Status.StagedVolumes, apiv1.StagedVolume{VolumeName: name})
 	}
-	got, err := index.Reported(t.Context(), c, d)
+	got, err := cluster.Reported(t.Context(), c, d)
 	if want := []string{"held", "attached"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %q, %v; want %q", got, err, want)
 	}
@@ -110,7 +111,7 @@ func TestAScanIsAChangeOfAReportAndAHeartbeatIsNot(t *testing.T) {
 	node := func(scanned, heartbeat *metav1.MicroTime) *apiv1.AzDriverNode {
 		return &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{MountsScannedTime: scanned, HeartbeatTime: heartbeat}}
 	}
-	changed := index.Changed(index.Scanned)
+	changed := cluster.Changed(cluster.Scanned)
 	for name, test := range map[string]struct {
 		before, after *apiv1.AzDriverNode
 		want          bool

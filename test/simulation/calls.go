@@ -11,23 +11,23 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// cluster does what Kubernetes does with the driver, one call for each volume and node at a time,
-// until it succeeds.
-type cluster struct {
+// kubernetes does what Kubernetes does with the driver, one call for each volume and node at a
+// time, until it succeeds.
+type kubernetes struct {
 	w     *world
 	calls map[string]*call
 	next  map[string]time.Time
 }
 
 // over reports whether no call of that key is in progress and the next one is due.
-func (c *cluster) over(key string) bool {
+func (c *kubernetes) over(key string) bool {
 	if last := c.calls[key]; last != nil && !last.done {
 		return false
 	}
 	return !c.next[key].After(c.w.now())
 }
 
-func (c *cluster) do(key string, begin func() *call) {
+func (c *kubernetes) do(key string, begin func() *call) {
 	if !c.over(key) {
 		return
 	}
@@ -38,7 +38,7 @@ func (c *cluster) do(key string, begin func() *call) {
 const callTimeout = 15 * time.Second
 
 // place publishes each volume where it is wanted, and says what is missing.
-func (c *cluster) place() string {
+func (c *kubernetes) place() string {
 	var missing []string
 	for _, v := range c.w.volumes {
 		if why := c.placeVolume(v); why != "" {
@@ -56,7 +56,7 @@ func (c *cluster) place() string {
 	return strings.Join(missing, "; ")
 }
 
-func (c *cluster) placeVolume(v *volumeModel) string {
+func (c *kubernetes) placeVolume(v *volumeModel) string {
 	c.intervene(v)
 	switch {
 	case c.w.kubelets:
@@ -72,7 +72,7 @@ func (c *cluster) placeVolume(v *volumeModel) string {
 }
 
 // placeCalls makes the calls of a history without kubelets for a volume.
-func (c *cluster) placeCalls(v *volumeModel) string {
+func (c *kubernetes) placeCalls(v *volumeModel) string {
 	if v.several {
 		return c.placeSeveral(v)
 	}
@@ -104,7 +104,7 @@ func (c *cluster) placeCalls(v *volumeModel) string {
 }
 
 // stage stages a volume on the node to which it is published.
-func (c *cluster) stage(v *volumeModel, m *machine) string {
+func (c *kubernetes) stage(v *volumeModel, m *machine) string {
 	if m.writes(v.name) && c.w.entry(m, v.name) == apiv1.PhaseStaged {
 		return ""
 	}
@@ -113,7 +113,7 @@ func (c *cluster) stage(v *volumeModel, m *machine) string {
 	return "not staged on " + m.name
 }
 
-func (c *cluster) takeFromAll(v *volumeModel) string {
+func (c *kubernetes) takeFromAll(v *volumeModel) string {
 	for _, m := range c.w.machines {
 		if why := c.takeFrom(v, m); why != "" {
 			return why
@@ -124,7 +124,7 @@ func (c *cluster) takeFromAll(v *volumeModel) string {
 
 // takeFrom unpublishes a volume from a node where it is not wanted, or where it cannot be used any
 // more.
-func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
+func (c *kubernetes) takeFrom(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	mounted := m.mounted(v.name)
 	object := c.w.record(v)
@@ -164,7 +164,7 @@ func (c *cluster) takeFrom(v *volumeModel, m *machine) string {
 	return ""
 }
 
-func (c *cluster) isPrimary(v *apiv1.AzVolume, node string) bool {
+func (c *kubernetes) isPrimary(v *apiv1.AzVolume, node string) bool {
 	p := v.Status.Primary
 	return p != nil && p.State != apiv1.OwnershipReleased && p.NodeName == node
 }

@@ -1,5 +1,4 @@
-// Package kubeapi limits how often a program calls the API server.
-package kubeapi
+package cluster
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package index
+package cluster
 
 import (
 	"reflect"
@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
@@ -125,46 +124,6 @@ func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
-	}
-}
-
-func TestCustomResourcesAreKeptButForTheirManagedFields(t *testing.T) {
-	t.Parallel()
-	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:  "n",
-			Name:       "v-node",
-			UID:        "u",
-			Finalizers: []string{apiv1.Finalizer},
-		},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: "v",
-			NodeName:   "node",
-			Role:       apiv1.RoleReplica,
-			Epoch:      2,
-		},
-		Status: apiv1.AzVolumeAttachmentStatus{
-			State:      apiv1.AttachmentAttached,
-			VMID:       "/vm",
-			LUN:        ptr.To(int32(3)),
-			Conditions: []metav1.Condition{{Type: "Attached", Status: metav1.ConditionTrue, Reason: "Attached", Message: "m"}},
-		},
-	}
-	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "v"},
-		Status:     apiv1.AzVolumeStatus{Conditions: a.Status.Conditions, State: apiv1.VolumeCreated},
-	}
-	d := &apiv1.AzDriverNode{
-		ObjectMeta: metav1.ObjectMeta{Name: "node"},
-		Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm"},
-		Status:     apiv1.AzDriverNodeStatus{Conditions: a.Status.Conditions},
-	}
-	for _, want := range []client.Object{a, v, d} {
-		read := want.DeepCopyObject().(client.Object)
-		read.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}})
-		if got, err := trimOwn(read); err != nil || !reflect.DeepEqual(got, want) {
-			t.Errorf("got %+v, %v, want %+v", got, err, want)
-		}
 	}
 }
 

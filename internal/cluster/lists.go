@@ -1,4 +1,4 @@
-package index
+package cluster
 
 import (
 	"cmp"
@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -21,7 +20,7 @@ const ConflictRetry = 25 * time.Millisecond
 // They are the cache's own, and only to be read.
 func Attachments(ctx context.Context, reader client.Reader, namespace, field, value string) ([]*apiv1.AzVolumeAttachment, error) {
 	var list apiv1.AzVolumeAttachmentList
-	return kubeapi.FindBy(ctx, reader, &list, &list.Items, namespace, field, value)
+	return FindBy(ctx, reader, &list, &list.Items, namespace, field, value)
 }
 
 // AttachmentsOfNode returns the attachments to a node. They are the cache's own, and only to be
@@ -34,7 +33,7 @@ func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, nod
 // read.
 func Held(ctx context.Context, reader client.Reader, namespace, node string) ([]*apiv1.AzVolume, error) {
 	var list apiv1.AzVolumeList
-	return kubeapi.FindBy(ctx, reader, &list, &list.Items, namespace, VolumePrimary, node)
+	return FindBy(ctx, reader, &list, &list.Items, namespace, VolumePrimary, node)
 }
 
 // Reported returns those volumes of a node's report for which the node has an attachment or holds
@@ -89,7 +88,7 @@ func Disk(ctx context.Context, reader client.Reader, volume string) (handle volu
 // read.
 func PersistentVolumes(ctx context.Context, reader client.Reader, volume string) ([]*corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
-	pvs, err := kubeapi.FindBy(ctx, reader, &list, &list.Items, "", PersistentVolumeVolume, volume)
+	pvs, err := FindBy(ctx, reader, &list, &list.Items, "", PersistentVolumeVolume, volume)
 	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
 	return pvs, err
 }
@@ -176,5 +175,5 @@ func PodsOn(ctx context.Context, reader client.Reader, node string) ([]*corev1.P
 
 func podsBy(ctx context.Context, reader client.Reader, field, value string) ([]*corev1.Pod, error) {
 	var list corev1.PodList
-	return kubeapi.FindBy(ctx, reader, &list, &list.Items, "", field, value)
+	return FindBy(ctx, reader, &list, &list.Items, "", field, value)
 }

@@ -1,4 +1,4 @@
-package kubeapi
+package cluster
 
 // tries bounds the rounds of a compare-and-swap. Each lost round is another writer's success.
 const tries = 10

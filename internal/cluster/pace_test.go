@@ -1,4 +1,4 @@
-package kubeapi_test
+package cluster_test
 
 import (
 	"context"
@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
@@ -25,7 +25,7 @@ func TestACallWhoseTurnWouldComeTooLateIsADeadlineExceeded(t *testing.T) {
 	}))
 	defer server.Close()
 	cfg := &rest.Config{Host: server.URL}
-	kubeapi.Pace(cfg, 0.001, 1)
+	cluster.Pace(cfg, 0.001, 1)
 	client, err := kubernetes.NewForConfig(cfg)
 	expect.Must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

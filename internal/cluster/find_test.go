@@ -1,4 +1,4 @@
-package kubeapi_test
+package cluster_test
 
 import (
 	"context"
@@ -12,17 +12,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 )
 
 func TestFind(t *testing.T) {
 	t.Parallel()
 	there := fake.NewClientBuilder().WithObjects(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}).Build()
-	if node, err := kubeapi.Find[corev1.Node](t.Context(), there, client.ObjectKey{Name: "n"}); err != nil || node == nil ||
+	if node, err := cluster.Find[corev1.Node](t.Context(), there, client.ObjectKey{Name: "n"}); err != nil || node == nil ||
 		node.Name != "n" {
 		t.Errorf("got %v, %v, want node n", node, err)
 	}
-	if node, err := kubeapi.Find[corev1.Node](t.Context(), there, client.ObjectKey{Name: "other"}); err != nil || node != nil {
+	if node, err := cluster.Find[corev1.Node](t.Context(), there, client.ObjectKey{Name: "other"}); err != nil || node != nil {
 		t.Errorf("got %v, %v for a node that does not exist, want nil", node, err)
 	}
 	away := interceptor.NewClient(there, interceptor.Funcs{
@@ -30,7 +30,7 @@ func TestFind(t *testing.T) {
 			return apierrors.NewServiceUnavailable("down")
 		},
 	})
-	node, err := kubeapi.Find[corev1.Node](t.Context(), away, client.ObjectKey{Name: "n"})
+	node, err := cluster.Find[corev1.Node](t.Context(), away, client.ObjectKey{Name: "n"})
 	if node != nil || !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "read Node n: ") {
 		t.Errorf("got %v, %v, want no node and the server's error", node, err)
 	}

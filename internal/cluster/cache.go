@@ -1,8 +1,6 @@
-package index
+package cluster
 
 import (
-	"sync"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -12,7 +10,6 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
 // ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a
@@ -26,7 +23,7 @@ func ControllerOptions() ctrlconfig.Controller {
 // CacheOptions are the options of the controller's cache: the custom resources of one namespace,
 // and only those fields of Kubernetes' own objects that the controller reads.
 func CacheOptions(namespace string) cache.Options {
-	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}, Transform: trimOwn}
+	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
@@ -45,50 +42,10 @@ func CacheOptions(namespace string) cache.Options {
 	}
 }
 
-// trimOwn removes what nothing reads from a custom resource, and lets equal strings share memory:
-// an attachment has about a kilobyte of names, IDs and reasons, and only its own name occurs once.
-func trimOwn(object any) (any, error) {
-	o, ok := object.(client.Object)
-	if !ok {
-		return object, nil
-	}
-	o.SetManagedFields(nil)
-	o.SetNamespace(kubeapi.Shared(o.GetNamespace()))
-	finalizers := o.GetFinalizers()
-	for i := range finalizers {
-		finalizers[i] = kubeapi.Shared(finalizers[i])
-	}
-	switch o := object.(type) {
-	case *apiv1.AzVolumeAttachment:
-		o.Kind, o.APIVersion = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion)
-		o.Spec.VolumeName, o.Spec.NodeName, o.Spec.Role = kubeapi.Shared(o.Spec.VolumeName), kubeapi.Shared(
-			o.Spec.NodeName), kubeapi.Shared(o.Spec.Role)
-		o.Status.VMID, o.Status.State, o.Status.Role = kubeapi.Shared(o.Status.VMID), kubeapi.Shared(
-			o.Status.State), kubeapi.Shared(o.Status.Role)
-		shareConditions(o.Status.Conditions)
-	case *apiv1.AzVolume:
-		o.Kind, o.APIVersion, o.Name = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion), kubeapi.Shared(o.Name)
-		shareConditions(o.Status.Conditions)
-	case *apiv1.AzDriverNode:
-		o.Kind, o.APIVersion, o.Name, o.Spec.VMID = kubeapi.Shared(o.Kind), kubeapi.Shared(o.APIVersion), kubeapi.Shared(
-			o.Name), kubeapi.Shared(o.Spec.VMID)
-		shareConditions(o.Status.Conditions)
-	}
-	return object, nil
-}
-
-func shareConditions(conditions []metav1.Condition) {
-	for i := range conditions {
-		c := &conditions[i]
-		c.Type, c.Status, c.Reason, c.Message = kubeapi.Shared(c.Type), kubeapi.Shared(c.Status), kubeapi.Shared(
-			c.Reason), kubeapi.Shared(c.Message)
-	}
-}
-
 func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
 		Name:              o.Name,
-		Namespace:         kubeapi.Shared(o.Namespace),
+		Namespace:         o.Namespace,
 		UID:               o.UID,
 		ResourceVersion:   o.ResourceVersion,
 		CreationTimestamp: o.CreationTimestamp,
@@ -219,16 +176,16 @@ func trimPersistentVolume(object any) (any, error) {
 	trimmed := &corev1.PersistentVolume{ObjectMeta: trimMeta(pv.ObjectMeta, false)}
 	if claim := pv.Spec.ClaimRef; claim != nil {
 		trimmed.Spec.ClaimRef = &corev1.ObjectReference{
-			Namespace: kubeapi.Shared(claim.Namespace),
+			Namespace: claim.Namespace,
 			Name:      claim.Name,
 			UID:       claim.UID,
 		}
 	}
-	trimmed.Spec.NodeAffinity = topologies.share(pv.Spec.NodeAffinity)
+	trimmed.Spec.NodeAffinity = pv.Spec.NodeAffinity
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
 		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{
-			Driver:       kubeapi.Shared(pv.Spec.CSI.Driver),
+			Driver:       pv.Spec.CSI.Driver,
 			VolumeHandle: pv.Spec.CSI.VolumeHandle,
 			ReadOnly:     pv.Spec.CSI.ReadOnly,
 		}
@@ -244,36 +201,6 @@ func trimPersistentVolume(object any) (any, error) {
 	}
 	trimmed.Status.Phase = pv.Status.Phase
 	return trimmed, nil
-}
-
-// topologies are the node affinities of PersistentVolumes. Most name one of a few zones. Equal ones
-// share memory, as long as they are few: those of local disks each name a node.
-var topologies = &sharedTopologies{known: map[string]*corev1.VolumeNodeAffinity{}}
-
-const mostTopologies = 1000
-
-type sharedTopologies struct {
-	mu    sync.Mutex
-	known map[string]*corev1.VolumeNodeAffinity
-}
-
-func (t *sharedTopologies) share(a *corev1.VolumeNodeAffinity) *corev1.VolumeNodeAffinity {
-	if a == nil {
-		return nil
-	}
-	text, err := a.Marshal()
-	if err != nil {
-		return a
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if same, known := t.known[string(text)]; known {
-		return same
-	}
-	if len(t.known) < mostTopologies {
-		t.known[string(text)] = a
-	}
-	return a
 }
 
 func trimPersistentVolumeClaim(object any) (any, error) {

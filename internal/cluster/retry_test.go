@@ -1,4 +1,4 @@
-package kubeapi_test
+package cluster_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 )
 
 func TestRetry(t *testing.T) {
@@ -28,7 +28,7 @@ func TestRetry(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			calls := 0
-			err := kubeapi.Retry(apierrors.IsConflict, func() error {
+			err := cluster.Retry(apierrors.IsConflict, func() error {
 				calls++
 				return test.errs[min(calls, len(test.errs))-1]
 			})

@@ -1,7 +1,4 @@
-// Package nodeidentity reads what identity.Identify decides from: which VM each node is, as far as
-// the controller believes it (ADR 0013). Reconcilers and the CSI controller server get the VM, the
-// region and the zone of a node only here.
-package nodeidentity
+package cluster
 
 import (
 	"context"
@@ -14,17 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// VM indexes AzDriverNodes by the VM that they name, and Nodes by that of their providerID, in
+// NodeVM indexes AzDriverNodes by the VM that they name, and Nodes by that of their providerID, in
 // lower case.
-const VM = "vm"
+const NodeVM = "vm"
 
-// Keys are the keys of the index VM, of both kinds.
-func Keys(o client.Object) []string {
+// NodeVMKeys are the keys of the index NodeVM, of both kinds.
+func NodeVMKeys(o client.Object) []string {
 	id := ""
 	switch o := o.(type) {
 	case *apiv1.AzDriverNode:
@@ -38,8 +34,10 @@ func Keys(o client.Object) []string {
 	return []string{strings.ToLower(id)}
 }
 
-// Of returns the identity of a node. cache has the index VM. Either object may be nil.
-func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.AzDriverNode) (identity.Identity, error) {
+// IdentityOf returns the identity of a node, as far as the controller believes it (ADR 0013).
+// Reconcilers and CSI calls get the VM, the region and the zone of a node only here. cache has the
+// index NodeVM. Either object may be nil.
+func IdentityOf(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.AzDriverNode) (identity.Identity, error) {
 	self := identity.Node{Node: node, DriverNode: d}
 	if node == nil || d == nil || d.Spec.VMID == "" { // then the other nodes do not matter
 		return identity.Identify(self, nil), nil
@@ -47,7 +45,7 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 	var others []identity.Node
 	var err error
 	if identity.ProviderVM(node) == "" {
-		others, err = OfVM(ctx, cache, d.Namespace, d.Spec.VMID)
+		others, err = NodesOfVM(ctx, cache, d.Namespace, d.Spec.VMID)
 	} else { // what other nodes say about themselves does not count against it
 		var nodes []*corev1.Node
 		nodes, err = named(ctx, cache, d.Spec.VMID)
@@ -64,27 +62,28 @@ func Of(ctx context.Context, cache client.Reader, node *corev1.Node, d *apiv1.Az
 // named returns the Nodes whose providerID names a VM, in the order of their names.
 func named(ctx context.Context, cache client.Reader, vm string) ([]*corev1.Node, error) {
 	var list corev1.NodeList
-	nodes, err := kubeapi.FindBy(ctx, cache, &list, &list.Items, "", VM, strings.ToLower(vm))
+	nodes, err := FindBy(ctx, cache, &list, &list.Items, "", NodeVM, strings.ToLower(vm))
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes, err
 }
 
-// NamingVM returns the AzDriverNodes that name a VM. They are the cache's own, and only to be read.
-func NamingVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]*apiv1.AzDriverNode, error) {
+// NodesNamingVM returns the AzDriverNodes that name a VM. They are the cache's own, and only to be
+// read.
+func NodesNamingVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]*apiv1.AzDriverNode, error) {
 	var list apiv1.AzDriverNodeList
-	return kubeapi.FindBy(ctx, cache, &list, &list.Items, namespace, VM, strings.ToLower(vm))
+	return FindBy(ctx, cache, &list, &list.Items, namespace, NodeVM, strings.ToLower(vm))
 }
 
-// OfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what
-// their AzDriverNode says, in the order of their names. Each has a Node. cache has the index VM, so
-// that the cost does not depend on the number of nodes. The objects share memory with the cache and
-// must not be changed.
-func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]identity.Node, error) {
+// NodesOfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by
+// what their AzDriverNode says, in the order of their names. Each has a Node. cache has the index
+// NodeVM, so that the cost does not depend on the number of nodes. The objects share memory with
+// the cache and must not be changed.
+func NodesOfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]identity.Node, error) {
 	nodes, err := named(ctx, cache, vm)
 	if err != nil {
 		return nil, err
 	}
-	driverNodes, err := NamingVM(ctx, cache, namespace, vm)
+	driverNodes, err := NodesNamingVM(ctx, cache, namespace, vm)
 	if err != nil {
 		return nil, err
 	}
@@ -108,14 +107,14 @@ func OfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]ide
 	return found, nil
 }
 
-// Foreign returns a VM that has the disk of a volume and that is outside of this cluster, "" if
+// ForeignVM returns a VM that has the disk of a volume and that is outside of this cluster, "" if
 // there is none; see ownership.ForeignVM. attachedTo are the VMs that Azure lists for the disk, and
-// attachments those of the volume. cache has the index VM.
-func Foreign(
+// attachments those of the volume. cache has the index NodeVM.
+func ForeignVM(
 	ctx context.Context, cache client.Reader, namespace string, attachedTo []string, attachments []*apiv1.AzVolumeAttachment,
 ) (string, error) {
 	return ownership.ForeignVM(attachedTo, attachments, func(vm string) (bool, error) {
-		nodes, err := OfVM(ctx, cache, namespace, vm)
+		nodes, err := NodesOfVM(ctx, cache, namespace, vm)
 		return len(nodes) > 0, err
 	})
 }
@@ -126,14 +125,14 @@ func complete(ctx context.Context, cache client.Reader, namespace, vm, name stri
 	var err error
 	if n.Node != nil {
 		if n.DriverNode == nil {
-			n.DriverNode, err = kubeapi.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{
+			n.DriverNode, err = Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{
 				Namespace: namespace,
 				Name:      name,
 			}, client.UnsafeDisableDeepCopy)
 		}
 		return n, err
 	}
-	node, err := kubeapi.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node == nil {
 		return identity.Node{}, err
 	}
@@ -143,9 +142,9 @@ func complete(ctx context.Context, cache client.Reader, namespace, vm, name stri
 	return identity.Node{Node: node, DriverNode: n.DriverNode}, nil
 }
 
-// All returns the identities of all nodes that have an AzDriverNode, by name. It needs no index, so
-// it may read from the API server.
-func All(ctx context.Context, reader client.Reader, namespace string) (map[string]identity.Identity, error) {
+// Identities returns the identities of all nodes that have an AzDriverNode, by name. It needs no
+// index, so it may read from the API server.
+func Identities(ctx context.Context, reader client.Reader, namespace string) (map[string]identity.Identity, error) {
 	var driverNodes apiv1.AzDriverNodeList
 	if err := reader.List(ctx, &driverNodes, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list AzDriverNodes: %w", err)
@@ -157,14 +156,14 @@ func All(ctx context.Context, reader client.Reader, namespace string) (map[strin
 	byName, byVM := map[string]identity.Node{}, map[string][]identity.Node{}
 	for i := range nodes.Items {
 		byName[nodes.Items[i].Name] = identity.Node{Node: &nodes.Items[i]}
-		for _, vm := range Keys(&nodes.Items[i]) {
+		for _, vm := range NodeVMKeys(&nodes.Items[i]) {
 			byVM[vm] = append(byVM[vm], identity.Node{Node: &nodes.Items[i]})
 		}
 	}
 	for i := range driverNodes.Items {
 		d := &driverNodes.Items[i]
 		byName[d.Name] = identity.Node{Node: byName[d.Name].Node, DriverNode: d}
-		for _, vm := range Keys(d) {
+		for _, vm := range NodeVMKeys(d) {
 			byVM[vm] = append(byVM[vm], byName[d.Name])
 		}
 	}

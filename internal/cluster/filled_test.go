@@ -1,4 +1,4 @@
-package index_test
+package cluster_test
 
 import (
 	"context"
@@ -8,11 +8,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -23,65 +23,57 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 // cached returns a client that reads from the controller's cache, which runs until the test ends.
 func cached(t *testing.T, namespace string) client.Client {
 	t.Helper()
-	config, options := apiserver.Config(t), index.CacheOptions(namespace)
+	config, options := apiserver.Config(t), cluster.CacheOptions(namespace)
 	options.Scheme = apiserver.Scheme(t)
-	cache, err := index.NewCache(namespace, "driver")(config, options)
+	objects, err := cache.New(config, options)
 	expect.Must(t, err)
-	expect.Must(t, index.AddIndexes(t.Context(), cache, "driver"))
-	c, err := index.NewClient(config, client.Options{Scheme: options.Scheme, Cache: &client.CacheOptions{Reader: cache}})
+	expect.Must(t, cluster.AddIndexes(t.Context(), objects, "driver"))
+	c, err := client.New(config, client.Options{Scheme: options.Scheme, Cache: &client.CacheOptions{Reader: objects}})
 	expect.Must(t, err)
 	ended := make(chan error, 1)
 	ctx, stop := context.WithCancel(t.Context())
-	go func() { ended <- cache.Start(ctx) }()
+	go func() { ended <- objects.Start(ctx) }()
 	t.Cleanup(func() {
 		stop()
 		expect.Must(t, <-ended)
 	})
-	if !cache.WaitForCacheSync(ctx) {
+	if !objects.WaitForCacheSync(ctx) {
 		t.Fatal("the cache is not filled")
 	}
 	return c
 }
 
-func TestTheCacheLendsTrimmedObjects(t *testing.T) {
+func TestTheCacheFindsTrimmedObjects(t *testing.T) {
 	t.Parallel()
 	namespace, api := apiserver.Namespace(t), apiserver.Client(t)
 	made := objects.NewAttachment("node", apiv1.RoleReplica, 0, "")
 	made.Namespace = namespace
 	expect.Must(t, api.Create(t.Context(), made))
 	c := cached(t, namespace)
-	key := client.ObjectKeyFromObject(made)
-
-	copied, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, key)
-	expect.Must(t, err)
-	lent, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
-	expect.Must(t, err)
-	of, err := index.AttachmentsOfNode(t.Context(), c, namespace, "node")
-	expect.Must(t, err)
-	if len(of) != 1 || of[0] != lent || lent == copied || lent.Name != made.Name {
-		t.Errorf("got %p and %v, want one object of the cache, which is no copy", lent, of)
-	}
-	for where, want := range map[string]int{"": 1, "elsewhere": 0} {
-		if of, err = index.AttachmentsOfNode(t.Context(), c, where, "node"); err != nil || len(of) != want {
+	for where, want := range map[string]int{namespace: 1, "": 1} {
+		if of, err := cluster.AttachmentsOfNode(t.Context(), c, where, "node"); err != nil || len(of) != want {
 			t.Errorf("namespace %q: got %v, %v, want %d attachments", where, of, err, want)
 		}
 	}
-	if none, err := kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, client.ObjectKey{
-		Namespace: namespace,
-		Name:      "none",
-	}, client.UnsafeDisableDeepCopy); none != nil || err != nil {
-		t.Errorf("got %v, %v for a name that no object has", none, err)
+	find := func(name string) *apiv1.AzVolumeAttachment {
+		key := client.ObjectKey{Namespace: namespace, Name: name}
+		found, err := cluster.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
+		expect.Must(t, err)
+		return found
 	}
-
-	before := lent.ResourceVersion
+	if none := find("none"); none != nil {
+		t.Errorf("got %v for a name that no object has", none)
+	}
+	before := find(made.Name)
 	made.Labels = map[string]string{"changed": "yes"}
 	expect.Must(t, api.Update(t.Context(), made))
-	expect.Eventually(t, "the cache lends the object as it was changed", func() bool {
-		lent, err = kubeapi.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
-		return err == nil && lent.ResourceVersion == made.ResourceVersion
+	var after *apiv1.AzVolumeAttachment
+	expect.Eventually(t, "the cache has the object as it was changed", func() bool {
+		after = find(made.Name)
+		return after.ResourceVersion == made.ResourceVersion
 	})
-	if copied.ResourceVersion != before || copied.ManagedFields != nil || lent.ManagedFields != nil {
-		t.Errorf("got %+v from the list and %+v from the watch, want both without managed fields", copied, lent)
+	if before.ManagedFields != nil || after.ManagedFields != nil {
+		t.Errorf("got %+v from the list and %+v from the watch, want both without managed fields", before, after)
 	}
 }
 
@@ -100,7 +92,7 @@ func TestTheCacheHasNoPodsThatHaveEnded(t *testing.T) {
 	c := cached(t, namespace)
 	var all corev1.PodList
 	expect.Must(t, c.List(t.Context(), &all, client.InNamespace(namespace)))
-	on, err := index.PodsOn(t.Context(), c, "node")
+	on, err := cluster.PodsOn(t.Context(), c, "node")
 	expect.Must(t, err)
 	if len(all.Items) != 1 || len(on) == 0 || all.Items[0].Status.Phase != corev1.PodRunning ||
 		all.Items[0].Spec.Containers != nil {
