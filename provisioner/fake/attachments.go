@@ -153,6 +153,9 @@ func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*oper
 			return nil, provisioner.Errorf(provisioner.Conflict, "disk %s is being detached from %s", d.ID, v.ID)
 		case s.attaching != nil:
 			return s.attaching, nil
+		case s.unlisted:
+			return nil, provisioner.Errorf(provisioner.Conflict,
+				"the last detach of disk %s from %s has failed: detach it again", d.ID, v.ID)
 		}
 		return p.ended(), nil
 	}

@@ -115,7 +115,7 @@ func TestARepeatedPublishOfADiskThatAzureRefusesAcquiresNothing(t *testing.T) {
 
 // Each repetition acquired the ownership and released it again, as on a full node, although no
 // other node can have the disk either.
-func TestARepeatedPublishOfADiskWhoseSharesOtherVMsHaveAcquiresNothing(t *testing.T) {
+func TestARepeatedPublishAcquiresNothingIfNoShareIsFree(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	p.AddNode("rs-a", "1", size)
 	handle := p.Create("vol", nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,6 +70,9 @@ var interventions = []intervention{
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Set the field back"},
 	{when: (*world).diskAttachedUnrecorded, do: (*kubernetes).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
+	{when: (*world).lastDetachFailed, do: (*kubernetes).detachManually,
+		file: "guides/restore.md", section: "If the records of one volume were lost",
+		words: "is refused because its last detach failed. Detach it again in the same way"},
 	{when: (*world).reservedUnrecorded, do: (*kubernetes).removeReservation,
 		file: "guides/reservations.md", section: "Remove a reservation manually",
 		words: "Do this only if no node uses the disk:"},
@@ -215,6 +219,14 @@ func (w *world) contested(v *volumeModel) bool {
 }
 
 func (c *kubernetes) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }
+
+// lastDetachFailed: the record of a detach that failed is lost, and Azure refuses to attach the disk
+// until it is detached again. The machine does not have the volume.
+func (w *world) lastDetachFailed(v *volumeModel, m *machine) bool {
+	a := w.attachment(v.name, m.name)
+	return v.edited && !m.mounted(v.name) && a != nil && a.DeletionTimestamp == nil && a.Status.Error != nil &&
+		a.Status.State == apiv1.AttachmentFailed && strings.Contains(a.Status.Error.Message, "detach it again")
+}
 
 // reservedUnrecorded: a person removed the AzVolume, or restored an older one, and the disk is
 // reserved under an epoch that the new ownership does not exceed. While a node is being fenced, or

@@ -137,7 +137,7 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 	return v, nil
 }
 
-// claim takes note of the claim of a volume, with the annotation that opts out.
+// claim takes note of the PersistentVolumeClaim of a volume, with the annotation that opts out.
 func (r *Reconciler) claim(ctx context.Context, o *observed, v *apiv1.AzVolume) error {
 	pv, err := cluster.PersistentVolume(ctx, r.Client, v)
 	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {

@@ -195,7 +195,7 @@ func refusals(err error) (refused []error, other error) {
 	return nil, err
 }
 
-// onlyConflicts says whether an error consists only of writes to objects that had changed or were
+// onlyConflicts reports whether an error consists only of writes to objects that had changed or were
 // deleted.
 func onlyConflicts(err error) bool {
 	if err == nil {

@@ -158,7 +158,7 @@ func (r *run) watchDetaching(requests []*request, vm VM) ([]*request, VM, error)
 	return requests, vm, nil
 }
 
-// changes says whether an ordinary call of this process for the same disk is in flight.
+// changes reports whether an ordinary call of this process for the same disk is in flight.
 func (e *Engine) changes(r *request) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -128,7 +128,7 @@ func (q *queues) split(requests ...*request) {
 	q.putBack(requests...)
 }
 
-// withdraw removes a queued request; it says whether it did.
+// withdraw removes a queued request; it reports whether it did.
 func (q *queues) withdraw(r *request) bool {
 	if r.state != queued {
 		return false
@@ -163,7 +163,7 @@ func (q *queues) start() []*batch {
 	return started
 }
 
-// mayUpdate says whether ordinary calls may be made.
+// mayUpdate reports whether ordinary calls may be made.
 func (v *vmQueue) mayUpdate() bool { return v.forced.batch == nil && v.resumed == 0 }
 
 // sendable returns the ordinary requests that could be sent together now.

@@ -14,7 +14,7 @@ import (
 
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=volumeattachments,verbs=get
 
-// neededBy returns the VolumeAttachment because of which the node still needs the disk, "" if there
+// neededBy returns the VolumeAttachment for which the node still needs the disk, "" if there
 // is none. Two PersistentVolumes whose handles spell one disk in two ways have two
 // VolumeAttachments on a node, and one ownership. The unpublish of the first one releases nothing:
 // Kubernetes would not publish for the second one again. id is the handle of the unpublish. A

@@ -15,7 +15,7 @@ import (
 
 // csi-snapshotter does not ask for the deletion of a group whose creation ended with a final code.
 // Its members are cut before its seal.
-func TestCreateVolumeGroupSnapshotHasNoFinalCodeWhileAMemberExists(t *testing.T) {
+func TestGroupSnapshotHasNoFinalCodeWhileAMemberExists(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	p.AddNode("group-a", "1", "Standard_D4s_v5")
 	a, b := p.Create("a", nil), p.Create("b", nil)
