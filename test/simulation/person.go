@@ -198,12 +198,14 @@ func (c *kubernetes) makeWritable(v *volumeModel, m *machine) {
 // diskAttachedUnrecorded: a person removed the AzVolume, or its status, and the attachment, and
 // Azure has the disk attached to a machine that does not use it. The V1 driver may have attached
 // it. The attachment is the only record of a multi-node volume on a machine. Also with an owner, if
-// the disk keeps another node from being fenced.
+// the disk keeps another node from being fenced; and at a machine that has no power and no
+// AzDriverNode, whose VM the driver cannot know.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
 	o := w.volume(v.name)
 	owned := o != nil && o.Status.Primary != nil && !ownership.NeverPublished(o)
-	if !v.edited && !(w.edits && v.several) || w.attachment(v.name, m.name) != nil ||
-		!(!owned && w.unusedOn(v, m) || w.contested(v) && !m.mounted(v.name)) {
+	unknown := !m.on && w.report(m) == nil
+	if !v.edited && !(w.edits && (v.several || unknown)) || w.attachment(v.name, m.name) != nil && !unknown ||
+		!(!owned && w.unusedOn(v, m) || w.contested(v) && !m.mounted(v.name) || unknown) {
 		return false
 	}
 	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))
