@@ -160,6 +160,25 @@ func (s *Server) hold(ctx context.Context, use usage.Usage, volume *apiv1.AzVolu
 	return own, nil
 }
 
+// holdRecorded returns a function that makes this node's present path hold the reservation of a
+// record.
+func (s *Server) holdRecorded(record nodereport.Record) func(ctx context.Context, device string) error {
+	return func(ctx context.Context, device string) error {
+		if record.ReservationKey == "" {
+			return nil
+		}
+		key, err := provisioner.ParseReservationKey(record.ReservationKey)
+		if err != nil {
+			return err
+		}
+		state, why, err := s.readReservation(ctx, device, true)
+		if why == nil && err == nil {
+			_, _, err = s.reserver.Hold(ctx, device, state, plan.Owner{Key: key})
+		}
+		return err
+	}
+}
+
 // key is this node's key of a disk under an epoch.
 func (s *Server) key(disk volumehandle.Handle, epoch int64) (provisioner.ReservationKey, error) {
 	return provisioner.NewReservationKey(s.options.Cluster, epoch, s.options.NodeName, disk.String())
