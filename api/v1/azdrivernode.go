@@ -245,4 +245,8 @@ type StagedVolume struct {
 	// in "0xad1d540000070a2c"; unset if the disk is not reserved.
 	// +optional
 	ReservationKey string `json:"reservationKey,omitempty"`
+	// UnreservedReason is why the volume was staged without a reservation although its disk may
+	// have them: the disk did not answer when it was asked. Unset otherwise.
+	// +optional
+	UnreservedReason string `json:"unreservedReason,omitempty"`
 }

@@ -151,13 +151,17 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	if err := r.record(ctx, o, &step); err != nil {
+	notReserved, err := r.record(ctx, o, &step)
+	if err != nil {
 		return 0, err
 	}
 	replicas.status(o, &step.Status)
 	written, err := r.writeStatus(ctx, o, step)
 	if err != nil {
 		return 0, err
+	}
+	if notReserved != "" {
+		r.event(o.volume, true, disk.ReasonNotReserved, notReserved)
 	}
 	if !written && o.job.Phase == operation.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
@@ -189,25 +193,25 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 }
 
 // record records the filesystem that the primary's node reports, how that node is fenced, and that
-// the node uses the disk.
-func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) error {
+// the node uses the disk. It returns the message of an event; see disk.NotReserved.
+func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) (notReserved string, err error) {
 	primary := o.volume.Status.Primary
 	if primary == nil || primary.NodeName == "" {
-		return nil
+		return "", nil
 	}
 	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
 		Namespace: o.volume.Namespace,
 		Name:      primary.NodeName,
 	}, client.UnsafeDisableDeepCopy)
 	if err != nil || report == nil {
-		return err
+		return "", err
 	}
 	if found := disk.FilesystemRecord(o.volume, report); found != nil {
 		step.Status.Filesystem = found
 	}
 	step.Status.Fencing = disk.Fencing(o.volume, report)
 	step.Status.ConfirmedUID = disk.ConfirmedUID(o.volume, report)
-	return nil
+	return disk.NotReserved(o.volume, report), nil
 }
 
 func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step disk.Step) error {

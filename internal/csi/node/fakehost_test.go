@@ -198,6 +198,9 @@ func (h memoryFilesystems) Make(_ context.Context, _ string, fs provisioner.File
 }
 
 func (h memoryFilesystems) Unmake(_ context.Context, _ string, fs provisioner.Filesystem) error {
+	if !h.shared.Allows(thisNode, true) {
+		return provisioner.Errorf(provisioner.Unavailable, "input/output error")
+	}
 	if h.content.fs != (provisioner.Filesystem{}) && h.content.fs != fs {
 		return provisioner.Errorf(provisioner.FailedPrecondition, "something else is there")
 	}

@@ -62,7 +62,7 @@ func (s *Server) leaveRecorded(ctx context.Context, record nodereport.Record) er
 	}
 	err = s.namesItsDisk(ctx, record)
 	if err == nil {
-		err = s.leave(ctx, disk, record.Device, held{own, record.Unfenced})
+		err = s.leave(ctx, disk, record.Device, held{key: own, unfenced: record.Unfenced})
 	}
 	switch {
 	case err == nil:

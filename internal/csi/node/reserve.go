@@ -23,6 +23,8 @@ type held struct {
 	key provisioner.ReservationKey
 	// unfenced is as in nodereport.Record.
 	unfenced bool
+	// unreserved is as in StagedVolume.UnreservedReason.
+	unreserved string
 }
 
 // reserve makes this node hold the persistent reservation of a volume's disk, before anything but
@@ -49,9 +51,13 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 		return held{}, fmt.Errorf("read the reservation of volume %s: %w", use.Volume, err)
 	case !wanted && !state.Holder.IsDrivers():
 		return held{}, nil
-	case why != "":
-		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason", why)
-		return held{}, nil
+	case why != nil:
+		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason",
+			why.Error())
+		if errors.Is(why, provisioner.Unsupported) {
+			return held{}, nil
+		}
+		return held{unreserved: why.Error()}, nil
 	}
 	// The LUN may have another volume's disk. Its reservation must neither end nor be taken, so
 	// this comes before every command.
@@ -95,23 +101,23 @@ const (
 // disk can be used without one: it has no reservations, or it does not answer and was never
 // reserved. If another node has reserved it nevertheless, the disk refuses the writes of this one.
 func (s *Server) readReservation(ctx context.Context, device string, everReserved bool) (state provisioner.ReservationState,
-	why string, err error) {
+	why, err error) {
 	for try := 1; ; try++ {
 		state, err = s.reserver.Disk.Read(ctx, device)
 		switch {
 		case errors.Is(err, provisioner.Unsupported):
-			return state, err.Error(), nil
+			return state, err, nil
 		case err == nil, ctx.Err() != nil, errors.Is(err, provisioner.NotFound):
-			return state, "", err
+			return state, nil, err
 		case try == readTries && everReserved:
-			return state, "", err
+			return state, nil, err
 		case try == readTries:
-			return state, err.Error(), nil
+			return state, err, nil
 		}
 		select {
 		case <-s.options.Clock.After(readRetry):
 		case <-ctx.Done():
-			return state, "", err
+			return state, nil, err
 		}
 	}
 }
@@ -152,6 +158,25 @@ func (s *Server) hold(ctx context.Context, use usage.Usage, volume *apiv1.AzVolu
 			grant.Epoch)
 	}
 	return own, nil
+}
+
+// holdRecorded returns a function that makes this node's present path hold the reservation of a
+// record.
+func (s *Server) holdRecorded(record nodereport.Record) func(ctx context.Context, device string) error {
+	return func(ctx context.Context, device string) error {
+		if record.ReservationKey == "" {
+			return nil
+		}
+		key, err := provisioner.ParseReservationKey(record.ReservationKey)
+		if err != nil {
+			return err
+		}
+		state, why, err := s.readReservation(ctx, device, true)
+		if why == nil && err == nil {
+			_, _, err = s.reserver.Hold(ctx, device, state, plan.Owner{Key: key})
+		}
+		return err
+	}
 }
 
 // key is this node's key of a disk under an epoch.

@@ -525,6 +525,9 @@ func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 			if got := host.shared.State().Holder; got != test.want {
 				t.Errorf("the disk is held by %s, want %s", got, test.want)
 			}
+			if entry := m.entry(); test.failure == codes.OK && (entry.UnreservedReason == "") != (test.want != 0) {
+				t.Errorf("got reason %q in the report, want one only of a disk without a reservation", entry.UnreservedReason)
+			}
 		})
 	}
 }

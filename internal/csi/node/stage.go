@@ -196,11 +196,12 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 		return fmt.Errorf("set write protection: %w", err)
 	}
 	staged := apiv1.StagedVolume{
-		VolumeName:  use.Volume,
-		Epoch:       grant.Epoch,
-		Device:      device.Path,
-		SizeBytes:   device.SizeBytes,
-		StagingPath: path,
+		VolumeName:       use.Volume,
+		Epoch:            grant.Epoch,
+		Device:           device.Path,
+		SizeBytes:        device.SizeBytes,
+		StagingPath:      path,
+		UnreservedReason: reserved.unreserved,
 	}
 	if reserved.key != 0 {
 		record.ReservationKey, staged.ReservationKey = reserved.key.String(), reserved.key.String()

@@ -52,6 +52,24 @@ func TestAFormatThatWasCutShortIsClearedWithoutACallOfTheKubelet(t *testing.T) {
 	}
 }
 
+// After the restart of the node its path to the disk may be another one, whose writes the disk
+// refuses.
+func TestAFormatIsClearedAlthoughAFormerPathHoldsTheReservation(t *testing.T) {
+	m, host := interrupted(t)
+	record, _, err := m.records.Get(volume)
+	m.must(err)
+	own := keyOf(t, thisNode, record.Epoch)
+	record.ReservationKey = own.String()
+	m.must(m.records.Put(record))
+	host.hold(t, "former path", own)
+	m.bootID = "boot-2"
+	m.start().EndUnfinished(t.Context())
+	m.assertClean()
+	if !host.content.blank() {
+		t.Errorf("the disk carries %+v, want nothing", host.content)
+	}
+}
+
 func TestAFormatIsNotClearedWhileACallForTheVolumeIsAtWork(t *testing.T) {
 	m, host, _ := bench(t)
 	m.publish(nil)

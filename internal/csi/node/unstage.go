@@ -115,7 +115,7 @@ func (s *Server) forget(ctx context.Context, volume string, record nodereport.Re
 		}
 	}
 	if recorded {
-		if err := s.filesystems.UndoFormat(ctx, volume, record); err != nil {
+		if err := s.filesystems.UndoFormat(ctx, volume, record, s.holdRecorded(record)); err != nil {
 			return err
 		}
 		if err := s.leaveRecorded(ctx, record); err != nil {

@@ -329,6 +329,18 @@ func Fencing(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) apiv1.FencingMe
 	}
 }
 
+// NotReserved returns the message for a volume that the node which holds the ownership has staged
+// without a reservation, because the disk did not answer. It is "" otherwise, and if that is
+// recorded.
+func NotReserved(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) string {
+	staged := stagedByPrimary(volume, report)
+	if staged == nil || staged.UnreservedReason == "" || Fencing(volume, report) == volume.Status.Fencing {
+		return ""
+	}
+	return fmt.Sprintf("node %s has staged the volume without a reservation of its disk, and is fenced by a forced detach if it is lost: %s",
+		report.Name, staged.UnreservedReason)
+}
+
 // ConfirmedUID is the UID that confirms that this cluster uses the disk, once the node that holds
 // the ownership reports the volume as staged; what is recorded before that.
 func ConfirmedUID(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) types.UID {

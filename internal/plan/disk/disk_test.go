@@ -1,6 +1,7 @@
 package disk_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -274,18 +275,26 @@ func TestFencingIsWhatThePrimaryReports(t *testing.T) {
 	report.Name = "a"
 	entry := &report.Status.StagedVolumes[0]
 	for _, test := range []struct {
-		phase apiv1.StagePhase
-		epoch int64
-		key   string
-		want  apiv1.FencingMethod
+		phase      apiv1.StagePhase
+		epoch      int64
+		key        string
+		unreserved string
+		want       apiv1.FencingMethod
+		says       string
 	}{
-		{apiv1.PhaseStaging, 2, "0xad1d540000020002", ""},
-		{apiv1.PhaseStaged, 1, "0xad1d540000010002", ""},
-		{apiv1.PhaseStaged, 2, "0xad1d540000020002", apiv1.FencingPreemption},
-		{apiv1.PhaseUnstaging, 2, "", apiv1.FencingPreemption}, // it stays until the next one stages
-		{apiv1.PhaseStaged, 2, "", apiv1.FencingForcedDetach},
+		{apiv1.PhaseStaging, 2, "0xad1d540000020002", "", "", ""},
+		{apiv1.PhaseStaged, 1, "0xad1d540000010002", "", "", ""},
+		{apiv1.PhaseStaged, 1, "", "another epoch's", "", ""},
+		{apiv1.PhaseStaged, 2, "0xad1d540000020002", "", apiv1.FencingPreemption, ""},
+		{apiv1.PhaseUnstaging, 2, "", "", apiv1.FencingPreemption, ""}, // it stays until the next one stages
+		{apiv1.PhaseStaged, 2, "", "no answer", apiv1.FencingForcedDetach, "by a forced detach if it is lost: no answer"},
+		{apiv1.PhaseStaged, 2, "", "no answer", apiv1.FencingForcedDetach, ""}, // it is recorded
+		{apiv1.PhaseStaged, 2, "", "", apiv1.FencingForcedDetach, ""},
 	} {
-		entry.Phase, entry.Epoch, entry.ReservationKey = test.phase, test.epoch, test.key
+		entry.Phase, entry.Epoch, entry.ReservationKey, entry.UnreservedReason = test.phase, test.epoch, test.key, test.unreserved
+		if got := disk.NotReserved(v, report); !strings.HasSuffix(got, test.says) || (got == "") != (test.says == "") {
+			t.Errorf("%+v: got event %q, want %q", *entry, got, test.says)
+		}
 		if v.Status.Fencing = disk.Fencing(v, report); v.Status.Fencing != test.want {
 			t.Errorf("%+v: got fencing %q, want %q", *entry, v.Status.Fencing, test.want)
 		}

@@ -20,6 +20,7 @@ const (
 	ReasonVolumeUpdates  = "VolumeUpdates"
 	ReasonDiskChanged    = "DiskChanged"
 	ReasonDiskAsRecorded = "DiskAsRecorded"
+	ReasonNotReserved    = "NotReserved"
 )
 
 // Condition types of AzVolume that speak of the disk.

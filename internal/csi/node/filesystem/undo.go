@@ -17,7 +17,11 @@ import (
 // UndoFormat clears a device on which this node was making a filesystem when it was interrupted, so
 // that another node finds it blank. It does so only while the node still has the ownership with the
 // same epoch; otherwise other nodes may have used the device since.
-func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.Record) error {
+//
+// Before it writes, it calls hold with the whole disk. The reservation under which the filesystem
+// was being made may be that of a former path of this node, and the disk would refuse the writes.
+func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.Record,
+	hold func(ctx context.Context, device string) error) error {
 	if record.Formatting == nil {
 		return nil
 	}
@@ -58,6 +62,12 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 			*attachment.Status.LUN)
 	}
 	if err == nil {
+		err = s.checkFormatting(ctx, device.Path, record)
+	}
+	if err == nil {
+		err = hold(ctx, device.Path)
+	}
+	if err == nil {
 		device, err = s.Part(ctx, device, record.Partition)
 	}
 	if err == nil {
@@ -66,6 +76,19 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 	if errors.Is(err, provisioner.FailedPrecondition) {
 		log.Error(err, "not clearing an interrupted format: the device holds other content")
 		return nil
+	}
+	return err
+}
+
+// checkFormatting refuses a disk with another filesystem than the one that was being made: the LUN
+// may have another volume's disk.
+func (s *Stager) checkFormatting(ctx context.Context, device string, record nodereport.Record) error {
+	if record.Partition != 0 {
+		return nil // such a disk is not reserved
+	}
+	found, _, err := s.Host.Filesystems().Probe(ctx, device)
+	if err == nil && found != (provisioner.Filesystem{}) && found != *record.Formatting {
+		return provisioner.Errorf(provisioner.FailedPrecondition, "%s carries the filesystem %q", device, found.UUID)
 	}
 	return err
 }
