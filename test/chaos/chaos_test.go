@@ -1,5 +1,5 @@
 // Package chaos kills the driver's processes at random while volumes are created,
-// used, moved and deleted, and checks that every volume ends in its desired
+// used, moved, changed and deleted, and checks that every volume ends in its desired
 // state, that what was written is there after each move, and that nothing is left over.
 package chaos
 
@@ -19,19 +19,23 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/azuredisk-csi/azuredisk/test/stack"
 )
 
 var (
 	seed       = flag.Uint64("seed", 0, "seed of the run; 0 takes one from the clock. A failing run prints its seed")
-	operations = flag.Int64("operations", 200, "creates, moves and deletes to do at least")
+	operations = flag.Int64("operations", 200, "creates, moves, changes and deletes to do at least")
 )
 
 const (
 	gib         = 1 << 30
 	actors      = 6
 	movesAtMost = 4
+	// changesAtMost are requested of a disk while it moves.
+	changesAtMost = 6
 )
 
 // storm is one run: actors that use volumes, and a killer.
@@ -105,6 +109,27 @@ func (s *storm) life(ctx context.Context, name string, random *rand.Rand) error 
 		return err
 	}
 	s.finished()
+	moved, changed := make(chan struct{}), make(chan error, 1)
+	changing := rand.New(rand.NewPCG(random.Uint64(), 0))
+	go func() { changed <- s.change(ctx, volume.VolumeId, changing, moved) }()
+	err = s.move(ctx, name, volume, random)
+	close(moved)
+	if err := errors.Join(err, <-changed); err != nil {
+		return err
+	}
+	if err := s.settle(ctx, name, volume.VolumeId); err != nil {
+		return err
+	}
+	s.finished()
+	if err := s.stack.DeleteVolume(ctx, volume.VolumeId); err != nil {
+		return err
+	}
+	s.finished()
+	return nil
+}
+
+// move uses a volume on some nodes, one after the other.
+func (s *storm) move(ctx context.Context, name string, volume *csi.Volume, random *rand.Rand) error {
 	var written []byte
 	for move := range 1 + random.IntN(movesAtMost) {
 		node := s.stack.Nodes[random.IntN(len(s.stack.Nodes))]
@@ -115,11 +140,52 @@ func (s *storm) life(ctx context.Context, name string, random *rand.Rand) error 
 		written = append(written, record...)
 		s.finished()
 	}
-	if err := s.stack.DeleteVolume(ctx, volume.VolumeId); err != nil {
+	return nil
+}
+
+// change requests a few changes of a disk, one after the other, while the volume moves. Azure may refuse them, because
+// the volume is in use.
+func (s *storm) change(ctx context.Context, id string, random *rand.Rand, moved <-chan struct{}) error {
+	for n := range changesAtMost {
+		select {
+		case <-moved:
+			return nil
+		default:
+		}
+		var err error
+		switch random.IntN(4) {
+		case 0:
+			err = s.stack.Expand(ctx, id, int64(2+n)*gib)
+		case 1:
+			err = s.stack.Modify(ctx, id, map[string]string{"skuName": "StandardSSD_LRS"})
+		case 2:
+			err = s.stack.Modify(ctx, id, map[string]string{"skuName": "Premium_LRS"})
+		default:
+			err = s.stack.Modify(ctx, id, map[string]string{"tags": fmt.Sprintf("turn=%d", n)})
+		}
+		if err != nil && status.Code(err) != codes.FailedPrecondition {
+			return fmt.Errorf("change %d: %w", n, err)
+		}
+		s.finished()
+	}
+	return nil
+}
+
+// settle changes a disk that no node uses, and takes a snapshot of it in a group. All of it must succeed now.
+func (s *storm) settle(ctx context.Context, name, id string) error {
+	const size = 100 * gib
+	if err := errors.Join(
+		s.stack.Modify(ctx, id, map[string]string{"skuName": "StandardSSD_LRS", "tags": "last=1"}),
+		s.stack.Expand(ctx, id, size),
+		s.stack.SnapshotGroup(ctx, "group-"+name, id),
+	); err != nil {
 		return err
 	}
-	s.finished()
-	return nil
+	disk, err := s.stack.Disk(ctx, id)
+	if err == nil && (disk.SKU.Name != "StandardSSD_LRS" || disk.Tags["last"] != "1" || disk.Properties.SizeGB != size/gib) {
+		err = fmt.Errorf("got disk %+v, want 100 GiB of StandardSSD_LRS with the tag last=1", disk)
+	}
+	return err
 }
 
 // useOnce brings the volume to a node, checks what was written before, appends a record and

@@ -148,6 +148,31 @@ func (s *Stack) AssertNothingLeft(t testing.TB) {
 	}
 }
 
+// Disk is a disk at Azure.
+type Disk struct {
+	SKU struct {
+		Name string `json:"name"`
+	} `json:"sku"`
+	Tags       map[string]string `json:"tags"`
+	Properties struct {
+		SizeGB int64 `json:"diskSizeGB"`
+	} `json:"properties"`
+}
+
+// Disk reads a disk.
+func (s *Stack) Disk(ctx context.Context, id string) (disk Disk, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.arm+id+"?api-version="+disksV, nil)
+	if err != nil {
+		return disk, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return disk, err
+	}
+	defer response.Body.Close()
+	return disk, json.NewDecoder(response.Body).Decode(&disk)
+}
+
 // atAzure lists the names of disks or snapshots.
 func (s *Stack) atAzure(t testing.TB, kind string) []string {
 	t.Helper()

@@ -101,6 +101,50 @@ func (s *Stack) DeleteVolume(ctx context.Context, id string) error {
 	}, codes.InvalidArgument)
 }
 
+// Modify changes a disk by the parameters of a VolumeAttributesClass.
+func (s *Stack) Modify(ctx context.Context, id string, class map[string]string) error {
+	return persistently(ctx, "modify "+id, func(ctx context.Context) error {
+		request := &csi.ControllerModifyVolumeRequest{VolumeId: id, MutableParameters: class}
+		_, err := s.controller.ControllerModifyVolume(ctx, request)
+		return err
+	}, codes.InvalidArgument, codes.FailedPrecondition)
+}
+
+// Expand grows a disk.
+func (s *Stack) Expand(ctx context.Context, id string, sizeBytes int64) error {
+	return persistently(ctx, "expand "+id, func(ctx context.Context) error {
+		_, err := s.controller.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
+			VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: sizeBytes}, VolumeCapability: MountCapability(""),
+		})
+		return err
+	}, codes.InvalidArgument, codes.FailedPrecondition)
+}
+
+// SnapshotGroup takes snapshots of volumes at one time and deletes them.
+func (s *Stack) SnapshotGroup(ctx context.Context, name string, ids ...string) error {
+	var group *csi.VolumeGroupSnapshot
+	err := persistently(ctx, "snapshot group "+name, func(ctx context.Context) error {
+		request := &csi.CreateVolumeGroupSnapshotRequest{Name: name, SourceVolumeIds: ids}
+		response, err := s.groups.CreateVolumeGroupSnapshot(ctx, request)
+		group = response.GetGroupSnapshot()
+		return err
+	}, codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists)
+	if err != nil {
+		return err
+	}
+	if len(group.GetSnapshots()) != len(ids) {
+		return fmt.Errorf("snapshot group %s: got %d snapshots, want %d", name, len(group.GetSnapshots()), len(ids))
+	}
+	request := &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: group.GetGroupSnapshotId()}
+	for _, snapshot := range group.GetSnapshots() {
+		request.SnapshotIds = append(request.SnapshotIds, snapshot.GetSnapshotId())
+	}
+	return persistently(ctx, "delete snapshot group "+name, func(ctx context.Context) error {
+		_, err := s.groups.DeleteVolumeGroupSnapshot(ctx, request)
+		return err
+	}, codes.InvalidArgument)
+}
+
 // Use publishes, stages and publishes a volume on a node, as Kubernetes does for
 // a pod, and returns the directory in which the pod would see it.
 func (s *Stack) Use(ctx context.Context, volume *csi.Volume, node *Node) (string, error) {

@@ -75,6 +75,7 @@ type Stack struct {
 	Admin string
 
 	controller csi.ControllerClient
+	groups     csi.GroupControllerClient
 	arm        string
 	bin        string
 	logs       string
@@ -159,6 +160,7 @@ func Start(t testing.TB, options Options) *Stack {
 	expect.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	s.controller = csi.NewControllerClient(conn)
+	s.groups = csi.NewGroupControllerClient(conn)
 	return s
 }
 

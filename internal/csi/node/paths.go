@@ -88,3 +88,33 @@ func (s *Server) unstagePath(ctx context.Context, record nodereport.Record, path
 	}
 	return s.removePath(ctx, path)
 }
+
+// keepOnePath unmounts the staging paths of a volume but for one, if no pod uses the volume any
+// more. The kubelet calls NodeUnstageVolume for a path only if the device is mounted nowhere else:
+// with two mounted paths it waits for ever, at each of them for the other. If it publishes the
+// volume from a path without a mount, the volume is staged there in place.
+func (s *Server) keepOnePath(ctx context.Context, volume string) error {
+	record, recorded, err := s.options.Records.Get(volume)
+	if err != nil || !recorded || len(record.OtherPaths) == 0 || record.BootID != s.options.BootID {
+		return err
+	}
+	mounts, err := s.options.Host.Mounts().List(ctx)
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	mounts = slices.DeleteFunc(mounts, func(m provisioner.MountPoint) bool { return m.Source != record.Device })
+	used := func(m provisioner.MountPoint) bool { return !record.StagedAt(m.Target) }
+	kept := func(m provisioner.MountPoint) bool { return m.Target == record.StagingPath }
+	if slices.ContainsFunc(mounts, used) || !slices.ContainsFunc(mounts, kept) {
+		return nil
+	}
+	for _, m := range mounts {
+		if kept(m) {
+			continue
+		}
+		if err := s.options.Host.Mounts().Unmount(ctx, m.Target); err != nil {
+			return fmt.Errorf("unmount a staging path beside another: %w", err)
+		}
+	}
+	return nil
+}

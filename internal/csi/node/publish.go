@@ -133,7 +133,7 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 	if err := s.options.Host.Mounts().Unmount(ctx, request.GetTargetPath()); err != nil {
 		return fmt.Errorf("unpublish volume: %w", err)
 	}
-	return nil
+	return s.keepOnePath(ctx, lockKey(request.GetVolumeId()))
 }
 
 // lockKey is the volume's name, or the ID itself if it is not a disk's.

@@ -3,6 +3,7 @@ package node_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,6 +115,44 @@ func TestTwoHandlesOfOneDiskOnARealDevice(t *testing.T) {
 			m.assertClean()
 		})
 	}
+}
+
+// The kubelet does not unstage a path whose device is mounted at another path, and waited at each
+// of two for the other.
+func TestOneStagingPathStaysMountedWhenNoPodUsesTheVolume(t *testing.T) {
+	m, _ := newRealMachine(t)
+	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = diskSize })
+	s := m.start()
+	one, two := m.twoUsers(mountCapability("ext4"), mountCapability("ext4"))
+	mounted := func(when string, want ...string) {
+		t.Helper()
+		content, err := os.ReadFile("/proc/self/mounts")
+		m.must(err)
+		var got []string
+		for _, u := range []user{one, two} {
+			if strings.Contains(string(content), " "+u.staging+" ") {
+				got = append(got, u.staging)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got mounts at %v, want %v", when, got, want)
+		}
+	}
+	m.must(one.start(s))
+	m.must(two.start(s))
+	one.unpublish(s)
+	mounted("one pod uses the volume", one.staging, two.staging)
+	two.unpublish(s)
+	kept := m.entry().StagingPath
+	mounted("no pod uses the volume", kept)
+	m.must(one.publish(s)) // the next pod, at a path that the kubelet holds as staged
+	m.must(two.publish(s))
+	one.unpublish(s)
+	two.unpublish(s)
+	mounted("no pod uses the volume again", m.entry().StagingPath)
+	m.must(one.unstage(s))
+	m.must(two.unstage(s))
+	m.assertClean()
 }
 
 func TestTwoHandlesOfOneRawBlockDisk(t *testing.T) {
