@@ -44,15 +44,23 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 			"node":       "--metrics-address=127.0.0.1:29605 --health-address=127.0.0.1:29603",
 			"extender":   "--metrics-address=127.0.0.1:29607 --address=:29606 --webhook-address=:29608",
 		}, 0},
-		"metrics for the network, and the controller in the host's": {[]string{"metrics.listen=network,controller.hostNetwork=true"}, map[string]string{
-			"controller": "--metrics-address=:29604 --metrics-secure --health-address=127.0.0.1:29602",
-			"node":       "--metrics-address=:29605 --metrics-secure --health-address=127.0.0.1:29603",
-			"extender":   "--metrics-address=:29607 --metrics-secure --address=:29606 --webhook-address=:29608",
-		}, 3},
-		"a certificate, which nodes do not get": {[]string{"metrics.listen=network,metrics.tlsSecretName=tls,node.metricsPort=0,scheduler.mode=off"}, map[string]string{
-			"controller": "--metrics-address=:29604 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29602",
-			"node":       "--metrics-address=0 --health-address=127.0.0.1:29603",
-		}, 1},
+		"metrics for the network, and the controller in the host's": {
+			[]string{"metrics.listen=network,controller.hostNetwork=true"},
+			map[string]string{
+				"controller": "--metrics-address=:29604 --metrics-secure --health-address=127.0.0.1:29602",
+				"node":       "--metrics-address=:29605 --metrics-secure --health-address=127.0.0.1:29603",
+				"extender":   "--metrics-address=:29607 --metrics-secure --address=:29606 --webhook-address=:29608",
+			},
+			3,
+		},
+		"a certificate, which nodes do not get": {
+			[]string{"metrics.listen=network,metrics.tlsSecretName=tls,node.metricsPort=0,scheduler.mode=off"},
+			map[string]string{
+				"controller": "--metrics-address=:29604 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29602",
+				"node":       "--metrics-address=0 --health-address=127.0.0.1:29603",
+			},
+			1,
+		},
 		"plain HTTP": {[]string{"metrics.listen=network,metrics.secure=false,scheduler.mode=off"}, map[string]string{
 			"controller": "--metrics-address=:29604 --health-address=:29602",
 			"node":       "--metrics-address=:29605 --health-address=127.0.0.1:29603",
@@ -100,10 +108,15 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 // A node runs one node plug-in, that of its pool. A node without disks runs none.
 func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 	t.Parallel()
-	list := objects(t, render(t, "--set-json",
+	list := objects(t, render(
+		t,
+		"--set-json",
 		`node.pools={"large":{"nodeSelector":{"pool":"large"}},"arm":{"nodeSelector":{"kubernetes.io/arch":"arm64"}},"none":null}`,
-		"--set-json", `node.affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
-			{"matchExpressions":[{"key":"disks","operator":"NotIn","values":["no"]}]},{"matchExpressions":[{"key":"always","operator":"Exists"}]}]}}}`))
+		"--set-json",
+		`node.affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+			{"matchExpressions":[{"key":"disks","operator":"NotIn","values":["no"]}]},
+			{"matchExpressions":[{"key":"always","operator":"Exists"}]}]}}}`,
+	))
 	linux := map[string]string{"kubernetes.io/os": "linux"}
 	cases := map[string]struct {
 		labels map[string]string

@@ -111,7 +111,8 @@ func TestAnIndexFindsTheObjectsOfItsKeyOnly(t *testing.T) {
 			len(bucketNames))
 	}
 	const one = 4321
-	volume, node := client.MatchingFields{AttachmentVolume: all[one].Spec.VolumeName}, client.MatchingFields{AttachmentNode: all[one].Spec.NodeName}
+	volume := client.MatchingFields{AttachmentVolume: all[one].Spec.VolumeName}
+	node := client.MatchingFields{AttachmentNode: all[one].Spec.NodeName}
 	here, elsewhere := client.InNamespace(all[one].Namespace), client.InNamespace(all[one+1].Namespace)
 	for name, test := range map[string]struct {
 		options []client.ListOption

@@ -172,9 +172,15 @@ func TestABurstIsOneUpdate(t *testing.T) {
 			false, 1, 1, 80 * ms, []int{1}},
 		"a single attach that was announced leaves as early": {func(int) time.Duration { return 0 },
 			true, 1, 1, 80 * ms, []int{1}},
-		"two attaches without an announcement are in one update":                           {func(i int) time.Duration { return time.Duration(i) * 60 * ms }, false, 2, 2, 240 * ms, []int{2}},
-		"attaches at the pace of Kubernetes are in one update":                             {func(i int) time.Duration { return time.Duration(i) * 50 * ms }, false, 12, 2, 730 * ms, []int{12}},
-		"announced attaches leave when the last has arrived":                               {func(i int) time.Duration { return time.Duration(i) * 15 * ms }, true, 20, 1, 465 * ms, []int{20}},
+		"two attaches without an announcement are in one update": {
+			func(i int) time.Duration { return time.Duration(i) * 60 * ms }, false, 2, 2, 240 * ms, []int{2},
+		},
+		"attaches at the pace of Kubernetes are in one update": {
+			func(i int) time.Duration { return time.Duration(i) * 50 * ms }, false, 12, 2, 730 * ms, []int{12},
+		},
+		"announced attaches leave when the last has arrived": {
+			func(i int) time.Duration { return time.Duration(i) * 15 * ms }, true, 20, 1, 465 * ms, []int{20},
+		},
 		"attaches that keep on arriving do not hold the first ones for more than a second": {func(i int) time.Duration { return time.Duration(i) * 47 * ms }, false, 40, 3, 1080 * ms, []int{23, 17}},
 	} {
 		t.Run(name, func(t *testing.T) {
