@@ -126,10 +126,6 @@ type Attachments interface {
 	// Resume returns the operation for a token from an earlier Attach, Detach or
 	// ForceDetach. Errors: InvalidArgument for a token that cannot be read.
 	Resume(ctx context.Context, token string) (Operation, error)
-	// Expect announces an Attach or a Detach that is about to be made. A call for the
-	// VM that could begin waits a short time for announced requests, so that one call
-	// serves all. The request ends its announcement, and so does done.
-	Expect(vmID, diskID string) (done func())
 	// Waiting says what a request of this process that the platform has not accepted
 	// yet waits for. It does no I/O.
 	Waiting(vmID, diskID string) Waiting

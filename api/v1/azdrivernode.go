@@ -103,6 +103,10 @@ const (
 // absent until it was False. Only the controller writes it.
 const NodeConditionVMKnown = "VMKnown"
 
+// NodeConditionReservationsKept says that the node is registered with disks of volumes that it has
+// not staged, because other nodes are fenced from them. It is True or absent.
+const NodeConditionReservationsKept = "ReservationsKept"
+
 // AzDriverNodeStatus is what the node plug-in reports of its node.
 type AzDriverNodeStatus struct {
 	// HeartbeatTime is the node's clock at its last report. Observers judge staleness
@@ -159,8 +163,8 @@ type AzDriverNodeStatus struct {
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable,
-	// Probeable, OutOfService, VMKnown.
+	// Conditions of the node plug-in: Ready, ReservationsKept, and of the node as the controller
+	// sees it: Reachable, Probeable, OutOfService, VMKnown.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -24,12 +24,12 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
@@ -42,7 +42,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
@@ -99,11 +98,8 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                              newScheme(),
-		MapperProvider:                      kubeapi.NewMapper,
-		Cache:                               index.CacheOptions(settings.Namespace),
-		NewCache:                            index.NewCache(settings.Namespace, settings.DriverName),
-		NewClient:                           index.NewClient,
-		Controller:                          index.ControllerOptions(),
+		Cache:                               cluster.CacheOptions(settings.Namespace),
+		Controller:                          cluster.ControllerOptions(),
 		Logger:                              ctrl.Log,
 		Metrics:                             metrics,
 		HealthProbeBindAddress:              settings.HealthAddress,
@@ -146,7 +142,7 @@ func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.
 		return nil, fmt.Errorf("read the name of the pod: %w", err)
 	}
 	node, _ := config.Environment("NODE_NAME")
-	own := rest.AddUserAgent(kubeapi.ForLeader(kube), "leader-election")
+	own := rest.AddUserAgent(cluster.ForLeader(kube), "leader-election")
 	own.Timeout = max(settings.RenewDeadline/2, time.Second) // one call that hangs must not cost the lease
 	leases, err := coordinationv1client.NewForConfig(own)
 	if err != nil {
@@ -176,7 +172,7 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	if err := checkAttachRequired(ctx, mgr.GetAPIReader(), settings); err != nil {
 		return err
 	}
-	if err := index.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
+	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err
 	}
 	// No reconciler watches PersistentVolumeClaims. Without this the first that reads one would
@@ -337,6 +333,7 @@ func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controll
 		Namespace:         settings.Namespace,
 		Clock:             clock.RealClock{},
 		StaleAfter:        settings.HeartbeatStaleAfter,
+		Patience:          settings.FailoverPatience,
 		MassLossThreshold: settings.FailoverMassLossThreshold,
 		Enabled:           settings.FailoverEnabled,
 		Metrics:           ctrlmetrics.Registry,
@@ -383,7 +380,6 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		Reader:          mgr.GetAPIReader(),
 		Watch:           watch,
 		Disks:           cloud.Disks(),
-		Attachments:     cloud.Attachments(),
 		Snapshots:       cloud.Snapshots(),
 		SKUs:            cloud.SKUs(),
 		Clock:           clock.RealClock{},

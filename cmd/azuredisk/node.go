@@ -25,13 +25,13 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/departure"
 	"github.com/azuredisk-csi/azuredisk/internal/imds"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/registrar"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
@@ -312,7 +312,7 @@ func identify(ctx context.Context, settings *config.Node, api client.Client) (ap
 func identifyCluster(ctx context.Context, api client.Reader) (provisioner.ClusterIdentity, error) {
 	var uid string
 	err := untilKnown(ctx, "which cluster this is cannot be found out yet", func(ctx context.Context) (err error) {
-		uid, err = kubeapi.ClusterUID(ctx, api)
+		uid, err = cluster.UID(ctx, api)
 		return err
 	})
 	return provisioner.NewClusterIdentity(uid), err

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/tracing"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
@@ -67,6 +67,6 @@ func restConfig(common *config.Common) (*rest.Config, error) {
 	// The API server takes longer to compress a large list than the network to send it, as in
 	// kube-scheduler and kube-controller-manager.
 	cfg.DisableCompression = true
-	kubeapi.Pace(cfg, common.KubeAPIQPS, common.KubeAPIBurst)
+	cluster.Pace(cfg, common.KubeAPIQPS, common.KubeAPIBurst)
 	return cfg, nil
 }

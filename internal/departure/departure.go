@@ -18,7 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 )
 
 // lookTimeout limits the read of the Node.
@@ -97,7 +97,7 @@ func Await(ctx context.Context, options Options) {
 func look(ctx context.Context, options Options) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	node, err := kubeapi.Find[corev1.Node](ctx, options.Client, client.ObjectKey{Name: options.NodeName})
+	node, err := cluster.Find[corev1.Node](ctx, options.Client, client.ObjectKey{Name: options.NodeName})
 	if err != nil {
 		return "", err
 	}

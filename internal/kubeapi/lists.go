@@ -1,3 +1,4 @@
+// Package kubeapi reads lists page by page.
 package kubeapi
 
 import (

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -308,5 +310,25 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 	status.MountsScannedTime = &scanned
 	status.BootID = r.options.Scanner.BootID
 	status.DriverVersion = r.options.DriverVersion
-	return scanned, nil
+	return scanned, r.reportKept(status)
+}
+
+// reportKept sets the condition ReservationsKept. A volume leaves the report after its Kept was
+// stored, so that the report always shows the one or the other.
+func (r *Reporter) reportKept(status *apiv1.AzDriverNodeStatus) error {
+	volumes, err := r.options.Scanner.Records.AllKept()
+	switch {
+	case err != nil:
+		return err
+	case len(volumes) == 0:
+		meta.RemoveStatusCondition(&status.Conditions, apiv1.NodeConditionReservationsKept)
+	default:
+		meta.SetStatusCondition(&status.Conditions, r.stamped(metav1.Condition{
+			Type:    apiv1.NodeConditionReservationsKept,
+			Status:  metav1.ConditionTrue,
+			Reason:  "NodeFenced",
+			Message: "the reservation of this node keeps fenced nodes from writing to " + strings.Join(volumes, ", "),
+		}))
+	}
+	return nil
 }

@@ -89,7 +89,7 @@ func (e *Extender) filter(space *workspace, r *http.Request) error {
 		return err
 	}
 	if len(volumes) == 0 {
-		return space.writeResult(result, args.plain)
+		return space.write(result)
 	}
 	names := nodeNames(args)
 	var passed []string
@@ -107,7 +107,7 @@ func (e *Extender) filter(space *workspace, r *http.Request) error {
 		result.Nodes = withoutFailed(args.Nodes, failed)
 	}
 	log.V(1).Info("filtered nodes", "volumes", len(volumes), "nodes", len(names), "passed", len(passed), "failed", failed)
-	return space.writeResult(result, args.plain)
+	return space.write(result)
 }
 
 func (e *Extender) prioritize(space *workspace, r *http.Request) error {
@@ -166,9 +166,9 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// nodeNames returns the names of the nodes asked about. The scheduler sends names only if its
-// configuration has nodeCacheCapable, and whole nodes otherwise.
-func nodeNames(args *arguments) []string {
+// nodeNames returns the names of the nodes asked about. The scheduler gives names
+// only where it was told that the extender keeps a cache, else whole nodes.
+func nodeNames(args *extenderv1.ExtenderArgs) []string {
 	if args.NodeNames != nil {
 		return *args.NodeNames
 	}

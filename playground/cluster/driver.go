@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	extenderPort   = 29606
+	extenderPort   = 29706
 	installTimeout = 3 * time.Minute
 )
 

@@ -103,7 +103,7 @@ func (o observation) Wait(ctx context.Context) error {
 			return nil
 		}
 		if err := o.cloud.api.Clock.Pause(ctx,
-			o.cloud.api.Usual(o.kind, 1).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
+			operation.Usual(o.kind, 1).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
 			return err
 		}
 	}

@@ -53,9 +53,6 @@ func (a attachments) ForceDetach(ctx context.Context, vmID, diskID string) (prov
 	})
 }
 
-// Expect implements provisioner.Attachments: no call waits for another one.
-func (attachments) Expect(string, string) (done func()) { return func() {} }
-
 // Waiting implements provisioner.Attachments: it says nothing.
 func (attachments) Waiting(string, string) provisioner.Waiting { return provisioner.Waiting{} }
 
@@ -156,6 +153,9 @@ func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*oper
 			return nil, provisioner.Errorf(provisioner.Conflict, "disk %s is being detached from %s", d.ID, v.ID)
 		case s.attaching != nil:
 			return s.attaching, nil
+		case s.unlisted:
+			return nil, provisioner.Errorf(provisioner.Conflict,
+				"the last detach of disk %s from %s has failed: detach it again", d.ID, v.ID)
 		}
 		return p.ended(), nil
 	}

@@ -40,7 +40,8 @@ func TestACommentBeginsWithTheNameItDocuments(t *testing.T) {
 				comments++
 				if !d.fits(declared) {
 					at := set.Position(d.doc.Pos())
-					t.Errorf("%s:%d: got a comment that begins with %q, want the name that it documents: %q", at.Filename, at.Line,
+					t.Errorf("%s:%d: got a comment that begins with %q, want the name that it documents: %q", at.Filename,
+						at.Line,
 						d.first(), d.names)
 				}
 			}
@@ -84,7 +85,11 @@ func documented(file *ast.File) []documentation {
 		if doc == nil || len(names) == 0 {
 			return
 		}
-		d := documentation{doc: doc, field: field, kind: kind}
+		d := documentation{
+			doc:   doc,
+			field: field,
+			kind:  kind,
+		}
 		for _, name := range names {
 			d.names = append(d.names, name.Name)
 		}

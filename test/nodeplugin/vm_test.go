@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -198,9 +198,9 @@ func (f *failover) expectHolder(node string, epoch int64) {
 	}
 	disk, err := volumehandle.Parse(volumeID)
 	expect.Must(f.T, err)
-	cluster, err := kubeapi.ClusterUID(f.Context(), f.nodes[0].api)
+	uid, err := cluster.UID(f.Context(), f.nodes[0].api)
 	expect.Must(f.T, err)
-	want, err := provisioner.NewReservationKey(provisioner.NewClusterIdentity(cluster), epoch, node, disk.String())
+	want, err := provisioner.NewReservationKey(provisioner.NewClusterIdentity(uid), epoch, node, disk.String())
 	expect.Must(f.T, err)
 	if state.Type != provisioner.WriteExclusive || state.Holder != want || len(state.Keys) != 1 {
 		f.Errorf("the disk has %v, want it held for writing with %v alone", state, want)

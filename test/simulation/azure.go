@@ -342,8 +342,6 @@ func (a azureAttachments) Resume(ctx context.Context, token string) (provisioner
 	return a.resume(ctx, fake.AttachmentsResume, token, a.Cloud.Attachments().Resume)
 }
 
-func (azureAttachments) Expect(string, string) (done func()) { return func() {} }
-
 func (azureAttachments) Waiting(string, string) provisioner.Waiting { return provisioner.Waiting{} }
 
 func (i azureInstances) Get(ctx context.Context, vm string) (provisioner.Instance, error) {

@@ -33,7 +33,7 @@ const (
 type elsewhere struct{ volume string }
 
 // playClusters plays the scene of two clusters and one disk.
-func (w *world) playClusters(c *cluster) {
+func (w *world) playClusters(c *kubernetes) {
 	if !w.clusters {
 		return
 	}

@@ -56,7 +56,7 @@ func (m *machine) wake() {
 
 // playHibernation hibernates the machine of each volume in a world that has settled, for long
 // enough that another machine uses the volume if the driver lets it, and wakes it.
-func (w *world) playHibernation(c *cluster) {
+func (w *world) playHibernation(c *kubernetes) {
 	if !w.hibernates {
 		return
 	}

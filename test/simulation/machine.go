@@ -74,6 +74,8 @@ type device struct {
 	lun        int32
 	// used reports whether a filesystem or a pod has used it.
 	used bool
+	// reads counts how often its reservation was read since it was found at its LUN.
+	reads int
 	// cut says that it takes no writes any more: the disk was detached or the power failed.
 	cut bool
 	// late is until when writes in flight may reach the disk although another machine has reserved

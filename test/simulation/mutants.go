@@ -61,15 +61,9 @@ func (w *world) tamper(c *memapi.Client, node string) client.WithWatch {
 	return tampered{c, w, node}
 }
 
-// Lend implements kubeapi.Lender: what is tampered with is a copy.
-func (tampered) Lend(client.Object, client.ObjectKey) (client.Object, bool) { return nil, false }
-
-// LendBy implements kubeapi.Lender.
-func (tampered) LendBy(client.Object, string, string, string) ([]any, bool) { return nil, false }
-
 // Get implements client.Reader.
 func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
-	if err := t.Client.Get(ctx, key, into, options...); err != nil {
+	if err := t.Client.Get(ctx, key, into, append(options, copied{})...); err != nil {
 		return err
 	}
 	t.tamper(ctx, into)

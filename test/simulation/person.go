@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,7 +23,7 @@ type intervention struct {
 	// nothing.
 	pods podAction
 	// do is what else the person does; nil for nothing.
-	do func(c *cluster, v *volumeModel, m *machine)
+	do func(c *kubernetes, v *volumeModel, m *machine)
 	// file below docs and section tell the person to do it, in these words.
 	file, section, words string
 }
@@ -56,26 +57,29 @@ var interventions = []intervention{
 	{when: (*world).deadOfV1, pods: endPods,
 		file: "guides/migrate-from-v1.md", section: "What changes",
 		words: "end all pods that use it there. Start the next one when the node's report does not name the volume any more"},
-	{when: (*world).attachmentOfNoVolume, do: (*cluster).deleteAttachment,
+	{when: (*world).attachmentOfNoVolume, do: (*kubernetes).deleteAttachment,
 		file: "guides/restore.md", section: "If the records of one volume were lost",
 		words: "delete its AzVolumeAttachments as well"},
-	{when: (*world).primaryWithoutOwnership, do: (*cluster).deleteAttachment,
+	{when: (*world).primaryWithoutOwnership, do: (*kubernetes).deleteAttachment,
 		file: "guides/restore.md", section: "If the records of one volume were lost",
 		words: "If no pod uses the volume, delete that AzVolumeAttachment"},
-	{when: (*world).primaryOfAnothersEpoch, do: (*cluster).deleteAttachment,
+	{when: (*world).primaryOfAnothersEpoch, do: (*kubernetes).deleteAttachment,
 		file: "guides/restore.md", section: "If the records of one volume were lost",
 		words: "name, delete that AzVolumeAttachment. The driver does not make it a replica without a proof of its epoch."},
-	{when: (*world).readOnlyEdited, do: (*cluster).makeWritable,
+	{when: (*world).readOnlyEdited, do: (*kubernetes).makeWritable,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Set the field back"},
-	{when: (*world).diskAttachedUnrecorded, do: (*cluster).detachManually,
+	{when: (*world).diskAttachedUnrecorded, do: (*kubernetes).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
-	{when: (*world).reservedUnrecorded, do: (*cluster).removeReservation,
+	{when: (*world).lastDetachFailed, do: (*kubernetes).detachManually,
+		file: "guides/restore.md", section: "If the records of one volume were lost",
+		words: "is refused because its last detach failed. Detach it again in the same way"},
+	{when: (*world).reservedUnrecorded, do: (*kubernetes).removeReservation,
 		file: "guides/reservations.md", section: "Remove a reservation manually",
 		words: "Do this only if no node uses the disk:"},
 	{when: (*world).sharedDiskLargerThanRecorded, pods: endPods,
 		file: "guides/restore.md", section: "From a backup of etcd",
 		words: "If the disk is shared, end all pods that use the volume first:"},
-	{when: (*world).diskLargerThanRecorded, do: (*cluster).expandToDisk,
+	{when: (*world).diskLargerThanRecorded, do: (*kubernetes).expandToDisk,
 		file: "guides/restore.md", section: "From a backup of etcd", words: "Ask for the disk's present size through the claim."},
 }
 
@@ -85,7 +89,7 @@ func (w *world) personDoes(action podAction, v *volumeModel, m *machine) bool {
 }
 
 // intervene does what a person does to a volume besides ending its pods.
-func (c *cluster) intervene(v *volumeModel) {
+func (c *kubernetes) intervene(v *volumeModel) {
 	for _, m := range c.w.machines {
 		for _, i := range interventions {
 			if i.do != nil && i.when(c.w, v, m) {
@@ -170,7 +174,7 @@ func (w *world) primaryOfAnothersEpoch(v *volumeModel, m *machine) bool {
 		a != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == o.Status.Primary.Epoch && a.DeletionTimestamp == nil
 }
 
-func (c *cluster) deleteAttachment(v *volumeModel, m *machine) {
+func (c *kubernetes) deleteAttachment(v *volumeModel, m *machine) {
 	a := c.w.attachment(v.name, m.name)
 	c.w.note("a person deletes %s", a.Name)
 	c.w.must(c.w.store.Delete(a, client.DeleteOptions{}))
@@ -184,7 +188,7 @@ func (w *world) readOnlyEdited(v *volumeModel, m *machine) bool {
 		a != nil && a.Spec.Role == apiv1.RolePrimary && a.Spec.ReadOnly && a.DeletionTimestamp == nil
 }
 
-func (c *cluster) makeWritable(v *volumeModel, m *machine) {
+func (c *kubernetes) makeWritable(v *volumeModel, m *machine) {
 	a := c.w.attachment(v.name, m.name).DeepCopy()
 	a.Spec.ReadOnly = false
 	c.w.note("a person makes the attachment %s writable", a.Name)
@@ -214,7 +218,15 @@ func (w *world) contested(v *volumeModel) bool {
 	})
 }
 
-func (c *cluster) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }
+func (c *kubernetes) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }
+
+// lastDetachFailed: the record of a detach that failed is lost, and Azure refuses to attach the disk
+// until it is detached again. The machine does not have the volume.
+func (w *world) lastDetachFailed(v *volumeModel, m *machine) bool {
+	a := w.attachment(v.name, m.name)
+	return v.edited && !m.mounted(v.name) && a != nil && a.DeletionTimestamp == nil && a.Status.Error != nil &&
+		a.Status.State == apiv1.AttachmentFailed && strings.Contains(a.Status.Error.Message, "detach it again")
+}
 
 // reservedUnrecorded: a person removed the AzVolume, or restored an older one, and the disk is
 // reserved under an epoch that the new ownership does not exceed. While a node is being fenced, or
@@ -232,7 +244,7 @@ func (w *world) reservedUnrecorded(v *volumeModel, m *machine) bool {
 	return holder.IsDrivers() && holder.Epoch() >= epoch && holder != own
 }
 
-func (c *cluster) removeReservation(v *volumeModel, _ *machine) {
+func (c *kubernetes) removeReservation(v *volumeModel, _ *machine) {
 	c.w.note("a person removes the reservation of %s", v.name)
 	delete(c.w.shared, diskOf(v.name))
 }
@@ -249,7 +261,7 @@ func (w *world) sharedDiskLargerThanRecorded(v *volumeModel, m *machine) bool {
 	return v.shares > 1 && w.diskLargerThanRecorded(v, m)
 }
 
-func (c *cluster) expandToDisk(v *volumeModel, _ *machine) {
+func (c *kubernetes) expandToDisk(v *volumeModel, _ *machine) {
 	p, size := c.w.alive(), c.w.azure.sizeOf(diskOf(v.name))
 	c.do(v.name+" size", func() *call {
 		return c.w.begin(p.owner, fmt.Sprintf("Expand %s to the disk's %d GiB", v.name, size/gib), callTimeout,

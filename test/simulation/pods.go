@@ -172,7 +172,7 @@ const afterAWhile = 20 * time.Second
 
 // placePods creates and deletes pods until the wanted ones run, as a controller of pods, a
 // scheduler and an attentive person do, and says what is missing.
-func (c *cluster) placePods(v *volumeModel) string {
+func (c *kubernetes) placePods(v *volumeModel) string {
 	w := c.w
 	wants := v.wants
 	if !v.several {
@@ -205,7 +205,7 @@ func (c *cluster) placePods(v *volumeModel) string {
 
 // tend deletes a pod that is not wanted, or that has had a dead mount for a while, and by force one
 // of a kubelet that does not end it.
-func (c *cluster) tend(p *podModel, wanted bool) string {
+func (c *kubernetes) tend(p *podModel, wanted bool) string {
 	l := p.local()
 	dead := l != nil && l.mount == mounted && !p.m.live(p.target())
 	waited := c.w.now().Sub(p.since) > afterAWhile
@@ -227,7 +227,7 @@ func (c *cluster) tend(p *podModel, wanted bool) string {
 }
 
 // podRuns creates a pod on a node, and says why it does not run yet.
-func (c *cluster) podRuns(v *volumeModel, m *machine) string {
+func (c *kubernetes) podRuns(v *volumeModel, m *machine) string {
 	for _, p := range c.w.podsOf(v) {
 		if p.m != m || p.deleting {
 			continue

@@ -21,11 +21,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
@@ -73,11 +73,11 @@ func (p *process) start() error {
 	p.serial++
 	p.owner = &owner{name: fmt.Sprintf("controller-%s%d", p.id, p.serial)}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
-	p.cache = memapi.NewCache(w.store, index.CacheOptions(namespace))
+	p.cache = memapi.NewCache(w.store, cluster.CacheOptions(namespace))
 	p.client = w.tamper(memapi.NewClient(w.store, w.gate(p.owner), p.cache), "")
 	p.leads, p.running, p.deposed = false, nil, time.Time{}
 	reader := w.tamper(memapi.NewClient(w.store, w.gate(p.owner), nil), "")
-	err := index.AddIndexes(p.ctx, p.cache, driverName)
+	err := cluster.AddIndexes(p.ctx, p.cache, driverName)
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,6 @@ func (p *process) start() error {
 		Reader:          reader,
 		Watch:           watch,
 		Disks:           cloud.Disks(),
-		Attachments:     cloud.Attachments(),
 		Snapshots:       cloud.Snapshots(),
 		SKUs:            cloud.SKUs(),
 		Clock:           bubbleClock,

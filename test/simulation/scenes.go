@@ -15,7 +15,7 @@ import (
 // in a world that has settled, and the world has to settle again after each.
 
 // playUsed plays the scenes of volumes that are in use.
-func (w *world) playUsed(cluster *cluster) {
+func (w *world) playUsed(cluster *kubernetes) {
 	w.playHibernation(cluster)
 	if !w.scenes {
 		return
@@ -32,12 +32,18 @@ func (w *world) playUsed(cluster *cluster) {
 			w.until("every volume is where it is wanted after a fence", patience, cluster.place)
 		}
 	}
+	for _, v := range w.volumes {
+		if m := w.machine(v.want); v.want != "" && w.kubelets && w.paths && m.well() {
+			w.attachAgain(v, m)
+			w.until("every volume is where it is wanted after another attach", patience, cluster.place)
+		}
+	}
 	w.until("replicas and Azure are as they should be again", patience, cluster.notSettled)
 	w.adopt()
 }
 
 // playUnused plays the scenes of volumes that nothing uses.
-func (w *world) playUnused(cluster *cluster) {
+func (w *world) playUnused(cluster *kubernetes) {
 	if !w.scenes {
 		return
 	}
@@ -60,7 +66,7 @@ func (w *world) playUnused(cluster *cluster) {
 }
 
 // playDirect plays a scene whose calls a model of a kubelet does not make.
-func (w *world) playDirect(cluster *cluster) {
+func (w *world) playDirect(cluster *kubernetes) {
 	for _, v := range w.volumes {
 		if !v.several && v.replicas > 0 && w.reservations && !w.byPods {
 			w.reserveLate(v)
@@ -92,7 +98,7 @@ const readOrReserve = "reservation of"
 // preemptWithoutDetach cuts off a machine that stages its volume once more, and whose device is
 // slow, while Azure answers no forced detach. So the machine is fenced by a pre-emption, and has
 // the disk attached while other machines use the volume and leave it.
-func (w *world) preemptWithoutDetach(c *cluster, v *volumeModel, m *machine) {
+func (w *world) preemptWithoutDetach(c *kubernetes, v *volumeModel, m *machine) {
 	w.note("%s is to be fenced from %s while it has the disk attached", m.name, v.name)
 	w.azure.forceWaits, m.slow = true, readOrReserve
 	again := false
@@ -118,7 +124,7 @@ func (w *world) preemptWithoutDetach(c *cluster, v *volumeModel, m *machine) {
 
 // useBesideFenced makes other machines use a volume one after the other. One of them may be stopped
 // at Azure while it holds the reservation, or its node plug-in killed.
-func (w *world) useBesideFenced(c *cluster, v *volumeModel, fenced *machine) {
+func (w *world) useBesideFenced(c *kubernetes, v *volumeModel, fenced *machine) {
 	stopped := fenced
 	for _, next := range w.hosts() {
 		if next == fenced || !next.well() {
@@ -212,6 +218,16 @@ func (w *world) cutOffAndBack(v *volumeModel, m *machine) {
 	w.nextPodOn(v, m)
 }
 
+// attachAgain makes a person detach a disk that is in use, and another pod come to the machine, so
+// that the volume is staged in place when the disk is attached again: under the same epoch, and by
+// another path.
+func (w *world) attachAgain(v *volumeModel, m *machine) {
+	w.detachManually(m, v)
+	if w.within(time.Minute, func() bool { return !m.writes(v.name) }) && w.takesPods(m) {
+		w.addPod(v, m)
+	}
+}
+
 // giveUpPod makes a pod start while many requests to the API server and to Azure fail, and deletes
 // it as soon as its volume is mounted and a call has failed.
 func (w *world) giveUpPod(v *volumeModel, m *machine) {
@@ -257,7 +273,7 @@ func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 
 // lateCall sends a node plug-in a call to stage a volume of several nodes after the proof that it
 // is unused there, once for each volume and node.
-func (c *cluster) lateCall(v *volumeModel, m *machine) {
+func (c *kubernetes) lateCall(v *volumeModel, m *machine) {
 	key := v.name + " late on " + m.name
 	a := c.w.attachment(v.name, m.name)
 	if !c.w.scenes || !m.on || a == nil || !ownership.HasProof(a) || c.calls[key] != nil {

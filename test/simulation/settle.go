@@ -44,7 +44,7 @@ func (w *world) settle() {
 		}
 		w.note("%s is wanted on %q %q", v.name, v.want, v.wants)
 	}
-	cluster := &cluster{
+	cluster := &kubernetes{
 		w:     w,
 		calls: map[string]*call{},
 		next:  map[string]time.Time{},
@@ -104,7 +104,7 @@ func (m *machine) well() bool { return m.on && m.unheard().IsZero() }
 
 // notSettled says what is missing until every volume is where it is wanted and all objects are
 // correct: the end of a manual detach can come late.
-func (c *cluster) notSettled() string {
+func (c *kubernetes) notSettled() string {
 	return cmp.Or(c.place(), c.w.notSettled())
 }
 
@@ -216,7 +216,7 @@ func (w *world) replicasLeft() string {
 }
 
 // remove deletes the volumes.
-func (c *cluster) remove() string {
+func (c *kubernetes) remove() string {
 	var left []string
 	for _, v := range c.w.volumes {
 		if c.w.volume(v.name) == nil && !c.w.diskThere(v) {

@@ -88,7 +88,7 @@ func (w *world) someNodes(v *volumeModel) []string {
 }
 
 // placeSeveral brings a volume of several nodes to those that want it.
-func (c *cluster) placeSeveral(v *volumeModel) string {
+func (c *kubernetes) placeSeveral(v *volumeModel) string {
 	for _, m := range c.w.machines {
 		if why := c.clear(v, m); why != "" {
 			return why
@@ -107,7 +107,7 @@ func (c *cluster) placeSeveral(v *volumeModel) string {
 
 // clear takes a volume of several nodes from one where it is not wanted, or where it is of no use
 // any more.
-func (c *cluster) clear(v *volumeModel, m *machine) string {
+func (c *kubernetes) clear(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	a := c.w.attachment(v.name, m.name)
 	used := m.mounted(v.name)
@@ -143,7 +143,7 @@ func (c *cluster) clear(v *volumeModel, m *machine) string {
 }
 
 // give brings a volume of several nodes to one of them.
-func (c *cluster) give(v *volumeModel, m *machine) string {
+func (c *kubernetes) give(v *volumeModel, m *machine) string {
 	key := v.name + " on " + m.name
 	a := c.w.attachment(v.name, m.name)
 	there := a != nil && a.DeletionTimestamp == nil

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -75,10 +75,6 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node != "" && a.Spec.NodeName != t.node {
 			a.Status.Proof = nil
 		}
-	case NoHolder:
-		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" && ownership.Preempted(a) {
-			a.Status.Proof.Kind = apiv1.ProofDetached
-		}
 	case NoEpochsOfBefore:
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" {
 			if v := t.w.volume(a.Spec.VolumeName); v != nil && v.Status.Primary == nil {
@@ -112,9 +108,11 @@ func (t tampered) asRecorded(o client.Object) {
 	}
 }
 
-// copied has the objects of a list copied, whatever the caller allows: what is changed must not be
-// the cache's.
+// copied has objects copied, whatever the caller allows: what is changed must not be the cache's.
 type copied struct{}
+
+// ApplyToGet implements client.GetOption.
+func (copied) ApplyToGet(o *client.GetOptions) { o.UnsafeDisableDeepCopy = nil }
 
 // ApplyToList implements client.ListOption.
 func (copied) ApplyToList(o *client.ListOptions) { o.UnsafeDisableDeepCopy = nil }
@@ -130,8 +128,18 @@ func (t tampered) List(ctx context.Context, list client.ObjectList, options ...c
 	}
 	return meta.EachListItem(list, func(o runtime.Object) error {
 		t.tamper(ctx, o.(client.Object))
+		t.hideFenced(o)
 		return nil
 	})
+}
+
+// hideFenced shows a node that was fenced by a pre-emption as one whose disk is detached, in lists
+// of a volume's attachments. The reconciler of the attachment reads it by its name, and continues
+// to detach the disk.
+func (t tampered) hideFenced(o runtime.Object) {
+	if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.w.options.Mutant == NoHolder && t.node == "" && ownership.Preempted(a) {
+		a.Status.Proof.Kind = apiv1.ProofDetached
+	}
 }
 
 // listNodes lists the Nodes that name a VM as if each named the one that its node plug-in names:
@@ -141,7 +149,7 @@ func (t tampered) listNodes(ctx context.Context, nodes *corev1.NodeList, options
 	asked.ApplyOptions(options)
 	vm, byVM := "", false
 	if asked.FieldSelector != nil {
-		vm, byVM = asked.FieldSelector.RequiresExactMatch(nodeidentity.VM)
+		vm, byVM = asked.FieldSelector.RequiresExactMatch(cluster.NodeVM)
 	}
 	if byVM {
 		options = []client.ListOption{copied{}}
@@ -153,7 +161,7 @@ func (t tampered) listNodes(ctx context.Context, nodes *corev1.NodeList, options
 		t.tamper(ctx, &nodes.Items[i])
 	}
 	nodes.Items = slices.DeleteFunc(nodes.Items,
-		func(n corev1.Node) bool { return byVM && !slices.Contains(nodeidentity.Keys(&n), vm) })
+		func(n corev1.Node) bool { return byVM && !slices.Contains(cluster.NodeVMKeys(&n), vm) })
 	return nil
 }
 

@@ -30,9 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -166,14 +164,14 @@ func together(calls []call) error {
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
 	var err error
-	if o.Volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName,
+	if o.Volume, err = cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName,
 		client.UnsafeDisableDeepCopy); err != nil {
 		return o, err
 	}
 	if err := r.users(ctx, request.Name, &o); err != nil {
 		return o, err
 	}
-	if o.Attachments, err = index.Attachments(ctx, r.Client, request.Namespace, index.AttachmentVolume,
+	if o.Attachments, err = cluster.Attachments(ctx, r.Client, request.Namespace, cluster.AttachmentVolume,
 		request.Name); err != nil {
 		return o, err
 	}
@@ -186,18 +184,18 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
 		var err error
-		if reports[name], err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+		if reports[name], err = cluster.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
 			Namespace: namespace,
 			Name:      name,
 		}, client.UnsafeDisableDeepCopy); err != nil {
 			return err
 		}
-		n, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+		n, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return err
 		}
 		silent[name] = n == nil || !nodehealth.KubeletReady(n)
-		if identities[name], err = nodeidentity.Of(ctx, r.Client, n, reports[name]); err != nil {
+		if identities[name], err = cluster.IdentityOf(ctx, r.Client, n, reports[name]); err != nil {
 			return err
 		}
 	}

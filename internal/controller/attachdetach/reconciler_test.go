@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
@@ -73,14 +73,14 @@ func (p *publisher) ControllerUnpublishVolume(ctx context.Context,
 func setUp(t *testing.T, driverName string, objects ...client.Object) (*Reconciler, *publisher) {
 	t.Helper()
 	c := fakeapi.With(objects...).
-		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).
-		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).
-		WithIndex(&apiv1.AzVolume{}, index.VolumePrimary, index.VolumePrimaryKeys).
-		WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume, index.PersistentVolumeKeys(driverName)).
-		WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeClaim, index.PersistentVolumeClaimKeys).
-		WithIndex(&corev1.Pod{}, index.PodClaim, index.PodClaimKeys).
-		WithIndex(&corev1.Pod{}, index.PodDisk, index.PodDiskKeys(driverName)).
-		WithIndex(&corev1.Pod{}, index.PodNode, index.PodNodeKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).
+		WithIndex(&apiv1.AzVolume{}, cluster.VolumePrimary, cluster.VolumePrimaryKeys).
+		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, cluster.PersistentVolumeKeys(driverName)).
+		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeClaim, cluster.PersistentVolumeClaimKeys).
+		WithIndex(&corev1.Pod{}, cluster.PodClaim, cluster.PodClaimKeys).
+		WithIndex(&corev1.Pod{}, cluster.PodDisk, cluster.PodDiskKeys(driverName)).
+		WithIndex(&corev1.Pod{}, cluster.PodNode, cluster.PodNodeKeys).
 		Build()
 	p := &publisher{}
 	return New(Options{

@@ -11,8 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 )
@@ -38,7 +37,7 @@ func (r *Reconciler) reject(ctx context.Context, o observed, node, message strin
 // slots reads how many disks the scheduler places on a node, and how many others are there.
 func (r *Reconciler) slots(ctx context.Context, o observed, node string) (attachdetach.Slots, error) {
 	slots := attachdetach.Slots{}
-	n, err := kubeapi.Find[storagev1.CSINode](ctx, r.Client, client.ObjectKey{Name: node})
+	n, err := cluster.Find[storagev1.CSINode](ctx, r.Client, client.ObjectKey{Name: node})
 	if err != nil {
 		return slots, err
 	}
@@ -49,7 +48,7 @@ func (r *Reconciler) slots(ctx context.Context, o observed, node string) (attach
 			}
 		}
 	}
-	here, err := index.Attachments(ctx, r.Client, o.Volume.Namespace, index.AttachmentNode, node)
+	here, err := cluster.Attachments(ctx, r.Client, o.Volume.Namespace, cluster.AttachmentNode, node)
 	slots.Occupied = attachment.Occupied(here, apiv1.AttachmentName(o.name, node))
 	return slots, err
 }

@@ -17,8 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -70,17 +69,16 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		For(&apiv1.AzVolume{}).
 		Watches(&apiv1.AzVolumeAttachment{}, mapped(ofAttachment)).
 		Watches(&corev1.PersistentVolume{}, mapped(r.ofPersistentVolume)).
-		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim), builder.WithPredicates(index.SinceStart)).
-		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(index.Changed(whereabouts))).
+		Watches(&corev1.PersistentVolumeClaim{}, mapped(r.ofClaim)).
+		Watches(&corev1.Pod{}, mapped(r.ofPod), builder.WithPredicates(cluster.Changed(whereabouts))).
 		Watches(&apiv1.AzDriverNode{}, mapped(r.ofReport),
-			builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
+			builder.WithPredicates(cluster.Changed(cluster.StagedVolumes))).
 		// A report that a node has begun to stand by, and the lack of one, say something of each
 		// volume that it does not name.
 		Watches(&apiv1.AzDriverNode{}, mapped(r.onNode(namespace)),
-			builder.WithPredicates(index.SinceStart, index.Changed(index.Scanned))).
+			builder.WithPredicates(cluster.Changed(cluster.Scanned))).
 		Watches(&corev1.Node{}, mapped(r.onNode(namespace)),
-			builder.WithPredicates(index.SinceStart,
-				index.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
+			builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any { return nodehealth.KubeletReady(n) }))).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: workers,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry,
@@ -96,7 +94,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 // haveVolumes reports whether there is an AzVolume for each of the requests.
 func (r *Reconciler) haveVolumes(ctx context.Context, requests []reconcile.Request) bool {
 	return !slices.ContainsFunc(requests, func(request reconcile.Request) bool {
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 		return err != nil || v == nil
 	})
 }
@@ -110,11 +108,11 @@ func whereabouts(p *corev1.Pod) any {
 }
 
 func ofAttachment(_ context.Context, o client.Object) ([]string, error) {
-	return index.AttachmentVolumeKeys(o), nil
+	return cluster.AttachmentVolumeKeys(o), nil
 }
 
 func (r *Reconciler) ofPersistentVolume(_ context.Context, o client.Object) ([]string, error) {
-	return []string{index.VolumeOf(o, r.DriverName)}, nil
+	return []string{cluster.VolumeOf(o, r.DriverName)}, nil
 }
 
 // ofReport returns the node's own volumes that a report names. For an update the old report counts
@@ -124,7 +122,7 @@ func (r *Reconciler) ofReport(ctx context.Context, o client.Object) ([]string, e
 	if !ok {
 		return nil, nil
 	}
-	return index.Reported(ctx, r.Client, d)
+	return cluster.Reported(ctx, r.Client, d)
 }
 
 func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) ([]string, error) {
@@ -132,8 +130,8 @@ func (r *Reconciler) ofClaim(ctx context.Context, o client.Object) ([]string, er
 }
 
 func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, error) {
-	names := index.PodDiskKeys(r.DriverName)(o)
-	for _, claim := range index.PodClaimKeys(o) {
+	names := cluster.PodDiskKeys(r.DriverName)(o)
+	for _, claim := range cluster.PodClaimKeys(o) {
 		found, err := r.boundTo(ctx, claim)
 		if err != nil {
 			return names, err
@@ -148,10 +146,10 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, erro
 // deleted.
 func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error) {
 	var list corev1.PersistentVolumeList
-	pvs, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, "", index.PersistentVolumeClaim, claim)
+	pvs, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, "", cluster.PersistentVolumeClaim, claim)
 	var names []string
 	for _, pv := range pvs {
-		names = append(names, index.VolumeOf(pv, r.DriverName))
+		names = append(names, cluster.VolumeOf(pv, r.DriverName))
 	}
 	return names, err
 }
@@ -159,7 +157,7 @@ func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error
 // onNode returns the volumes that are attached to a node, that it owns, or that its pods use.
 func (r *Reconciler) onNode(namespace string) func(context.Context, client.Object) ([]string, error) {
 	return func(ctx context.Context, o client.Object) ([]string, error) {
-		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
+		here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			return nil, err
 		}
@@ -168,14 +166,14 @@ func (r *Reconciler) onNode(namespace string) func(context.Context, client.Objec
 			names = append(names, a.Spec.VolumeName)
 		}
 		// A publish that was cut short leaves a claim without an attachment.
-		held, err := index.Held(ctx, r.Client, namespace, o.GetName())
+		held, err := cluster.Held(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			return names, err
 		}
 		for _, v := range held {
 			names = append(names, v.Name)
 		}
-		pods, err := index.PodsOn(ctx, r.Client, o.GetName())
+		pods, err := cluster.PodsOn(ctx, r.Client, o.GetName())
 		if err != nil {
 			return names, err
 		}

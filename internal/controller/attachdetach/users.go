@@ -6,8 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -21,7 +20,7 @@ type source struct {
 // users finds the pods that use the volume by any PersistentVolume of its disk, or name its disk
 // themselves.
 func (r *Reconciler) users(ctx context.Context, volume string, o *observed) error {
-	pvs, err := index.PersistentVolumes(ctx, r.Client, volume)
+	pvs, err := cluster.PersistentVolumes(ctx, r.Client, volume)
 	if err != nil {
 		return err
 	}
@@ -36,7 +35,7 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 		if !bound {
 			continue // it was released, for example: a pod with a PersistentVolumeClaim of that name now uses another volume
 		}
-		pods, err := index.PodsOf(ctx, r.Client, pv)
+		pods, err := cluster.PodsOf(ctx, r.Client, pv)
 		if err != nil {
 			return err
 		}
@@ -44,13 +43,13 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 			o.use(p, source{pv: pv})
 		}
 	}
-	pods, err := index.PodsNaming(ctx, r.Client, volume)
+	pods, err := cluster.PodsNaming(ctx, r.Client, volume)
 	if err != nil {
 		return err
 	}
 	for _, p := range pods {
 		for i := range p.Spec.Volumes {
-			handle, ok := index.DiskOf(&p.Spec.Volumes[i])
+			handle, ok := cluster.DiskOf(&p.Spec.Volumes[i])
 			if ok && handle.VolumeName() == volume && o.isOf(handle) {
 				o.use(p, source{inline: &p.Spec.Volumes[i]})
 			}
@@ -81,7 +80,7 @@ func (r *Reconciler) bound(ctx context.Context, pv *corev1.PersistentVolume) (bo
 		return false, nil
 	}
 	key := client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
-	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, key, client.UnsafeDisableDeepCopy)
+	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, key, client.UnsafeDisableDeepCopy)
 	if err != nil || claim == nil {
 		return false, err
 	}

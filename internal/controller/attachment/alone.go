@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -20,7 +20,8 @@ import (
 // the two sees the other, and no node stages a disk that is not Attached.
 func (r *Reconciler) alone(in attachment.Input, attach work.Func) work.Func {
 	v := in.Volume
-	if primary := v.Status.Primary; primary == nil || !primary.Exclusive || ownership.Confirmed(v) {
+	asked := v.Spec.Access == apiv1.AccessMultiNode || v.Status.Primary != nil && v.Status.Primary.Exclusive
+	if !asked || ownership.Confirmed(v) {
 		return attach
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
@@ -32,11 +33,11 @@ func (r *Reconciler) alone(in attachment.Input, attach work.Func) work.Func {
 		if err != nil {
 			return operation.Truth{}, fmt.Errorf("read disk after its attach: %w", err)
 		}
-		attachments, err := index.Attachments(ctx, r.Reader, v.Namespace, index.AttachmentVolume, v.Name)
+		attachments, err := cluster.Attachments(ctx, r.Reader, v.Namespace, cluster.AttachmentVolume, v.Name)
 		if err != nil {
 			return operation.Truth{}, err
 		}
-		foreign, err := nodeidentity.Foreign(ctx, r.Client, v.Namespace, disk.AttachedTo, attachments)
+		foreign, err := cluster.ForeignVM(ctx, r.Client, v.Namespace, disk.AttachedTo, attachments)
 		if err == nil && foreign != "" {
 			err = provisioner.Errorf(provisioner.FailedPrecondition,
 				"attach disk: it was attached elsewhere at the same time: %s",

@@ -9,8 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
@@ -22,6 +21,7 @@ import (
 func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 	t.Parallel()
 	const ours, theirs = compute + "virtualMachines/a", compute + "virtualMachines/production"
+	several := func(v *apiv1.AzVolume) { v.Spec.Access, v.Status.Primary = apiv1.AccessMultiNode, nil }
 	for name, test := range map[string]struct {
 		edit    func(v *apiv1.AzVolume)
 		other   string
@@ -33,6 +33,7 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 		"no other VM has it":            {nil, "", false, 1},
 		"it is confirmed that this cluster uses the disk": {func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = v.UID }, theirs,
 			false, 0},
+		"a volume of several nodes": {several, theirs, true, 1},
 		"Azure was not asked before the ownership": {func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = false },
 			theirs, false, 0},
 	} {
@@ -81,9 +82,9 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "b"},
 				Spec:       corev1.NodeSpec{ProviderID: "azure://" + compute + "virtualMachines/b"},
 			}).
-				WithIndex(&corev1.Node{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM,
-				nodeidentity.Keys).
-				WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentVolume, index.AttachmentVolumeKeys).Build()
+				WithIndex(&corev1.Node{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM,
+				cluster.NodeVMKeys).
+				WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys).Build()
 			r := &Reconciler{Options: Options{
 				Client: api,
 				Reader: api,

@@ -9,8 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -20,12 +19,12 @@ import (
 // be behind, and a pod that it does not show yet would lose its disk.
 func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error {
 	a := in.Attachment
-	node, err := kubeapi.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: a.Spec.NodeName})
+	node, err := cluster.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: a.Spec.NodeName})
 	if err != nil {
 		return err
 	}
 	in.NotReadySince = nodehealth.NotReadySince(node)
-	in.UsedByPod, err = index.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
+	in.UsedByPod, err = cluster.UsedOn(ctx, r.Reader, r.Client, a.Spec.VolumeName, a.Spec.NodeName)
 	return err
 }
 
@@ -66,11 +65,11 @@ func (r *Reconciler) claim(ctx context.Context, volume *apiv1.AzVolume) (*corev1
 	if volume == nil {
 		return nil, nil
 	}
-	pv, err := index.PersistentVolume(ctx, r.Client, volume)
+	pv, err := cluster.PersistentVolume(ctx, r.Client, volume)
 	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
 		return nil, err
 	}
-	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 		Namespace: pv.Spec.ClaimRef.Namespace,
 		Name:      pv.Spec.ClaimRef.Name,
 	})

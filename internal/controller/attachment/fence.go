@@ -9,9 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -48,11 +47,11 @@ func (r *Reconciler) fenceBy(in attachment.Input, diskID, vmID, token string) wo
 func (r *Reconciler) suspects(
 	ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, attachedTo []string,
 ) ([]string, error) {
-	attachments, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+	attachments, err := cluster.Attachments(ctx, r.Reader, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := nodeidentity.All(ctx, r.Reader, a.Namespace)
+	nodes, err := cluster.Identities(ctx, r.Reader, a.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +84,7 @@ func (r *Reconciler) diskID(ctx context.Context, in attachment.Input) (string, e
 	if in.Volume != nil {
 		return cmp.Or(in.Volume.Status.DiskURI, volumehandle.Of(in.Volume.Spec.Disk).String()), nil
 	}
-	handle, ok, err := index.Disk(ctx, r.Client, in.Attachment.Spec.VolumeName)
+	handle, ok, err := cluster.Disk(ctx, r.Client, in.Attachment.Spec.VolumeName)
 	if err != nil || !ok {
 		return "", err
 	}

@@ -16,8 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -34,7 +33,7 @@ func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *api
 	if err != nil || !attachment.MayPreempt(volume, a, report) {
 		return nil, err
 	}
-	all, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+	all, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +61,7 @@ func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *api
 }
 
 func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, namespace, name string) (*apiv1.AzDriverNode, error) {
-	return kubeapi.Find[apiv1.AzDriverNode](ctx, reader, client.ObjectKey{Namespace: namespace, Name: name})
+	return cluster.Find[apiv1.AzDriverNode](ctx, reader, client.ObjectKey{Namespace: namespace, Name: name})
 }
 
 // ask writes the request to take the reservation from the attachment's node into the AzDriverNode

@@ -21,11 +21,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -91,7 +90,7 @@ func New(options Options) (*Reconciler, error) {
 
 // Reconcile takes the next step of one attachment.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	a, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -113,7 +112,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	}
 	return result, err
 }
@@ -132,7 +131,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)
 	if err == nil && volume != nil && ownership.OlderThan(volume, a) {
 		// A node that the old copy says to fence may hold the volume under the attachment's epoch.
-		volume, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Reader, client.ObjectKeyFromObject(volume))
+		volume, err = cluster.Find[apiv1.AzVolume](ctx, r.Reader, client.ObjectKeyFromObject(volume))
 	}
 	if err != nil {
 		return in, err
@@ -155,12 +154,12 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	}
 	in.NodeLost, in.NotReadySince = facts.NoReport || facts.Identity.Another(a), facts.NotReadySince
 	if attachment.MayBeDeserted(in) {
-		if in.UsedByPod, err = index.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
+		if in.UsedByPod, err = cluster.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
 			return in, err
 		}
 	}
 	if a.DeletionTimestamp != nil || ownership.OwnedBy(volume, a.Spec.NodeName) {
-		all, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+		all, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 		if err != nil {
 			return in, err
 		}
@@ -192,7 +191,7 @@ func (r *Reconciler) reportProof(ctx context.Context, a *apiv1.AzVolumeAttachmen
 }
 
 func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1.AzVolume, error) {
-	return kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+	return cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 		Namespace: namespace,
 		Name:      name,
 	}, client.UnsafeDisableDeepCopy)
@@ -200,11 +199,11 @@ func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1
 
 func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks int32) (attachment.SlotDecision, error) {
 	a := in.Attachment
-	ofVolume, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+	ofVolume, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return attachment.SlotDecision{}, err
 	}
-	onNode, err := index.Attachments(ctx, r.Client, a.Namespace, index.AttachmentNode, a.Spec.NodeName)
+	onNode, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentNode, a.Spec.NodeName)
 	if err != nil {
 		return attachment.SlotDecision{}, err
 	}
@@ -393,7 +392,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 // detached that another attachment has.
 func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step attachment.Step) error {
 	a := in.Attachment
-	all, err := index.Attachments(ctx, r.Reader, a.Namespace, index.AttachmentVolume, a.Spec.VolumeName)
+	all, err := cluster.Attachments(ctx, r.Reader, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return err
 	}
@@ -434,7 +433,7 @@ func (r *Reconciler) kept(ctx context.Context, replica *apiv1.AzVolumeAttachment
 	if err != nil {
 		return true
 	}
-	all, err := index.Attachments(ctx, r.Client, replica.Namespace, index.AttachmentVolume, replica.Spec.VolumeName)
+	all, err := cluster.Attachments(ctx, r.Client, replica.Namespace, cluster.AttachmentVolume, replica.Spec.VolumeName)
 	return err != nil || ownership.HoldsOff(volume, replica, all) != ""
 }
 

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
@@ -29,15 +29,15 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		Named("azvolumeattachment").
 		For(&apiv1.AzVolumeAttachment{}).
 		Watches(&apiv1.AzVolumeAttachment{}, r.roomMade()).
-		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, index.AttachmentVolume), builder.WithPredicates(index.SinceStart)).
-		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, index.AttachmentNode),
-			builder.WithPredicates(index.SinceStart, index.Changed(whichVM))).
+		Watches(&apiv1.AzVolume{}, r.enqueue(namespace, cluster.AttachmentVolume)).
+		Watches(&apiv1.AzDriverNode{}, r.enqueue(namespace, cluster.AttachmentNode),
+			builder.WithPredicates(cluster.Changed(whichVM))).
 		Watches(&apiv1.AzDriverNode{}, r.capacityKnown(),
-			builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Capacity == nil }))).
+			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.Capacity == nil }))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(answered),
-			builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
-		Watches(&corev1.Node{}, r.enqueue(namespace, index.AttachmentNode),
-			builder.WithPredicates(index.SinceStart, nodeChanged())).
+			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.FenceResults }))).
+		Watches(&corev1.Node{}, r.enqueue(namespace, cluster.AttachmentNode),
+			builder.WithPredicates(nodeChanged())).
 		WatchesRawSource(r.Jobs.Source()).
 		WatchesRawSource(source.Func(r.lead)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
@@ -57,7 +57,7 @@ func (r *Reconciler) lead(context.Context, workqueue.TypedRateLimitingInterface[
 // enqueue requests the attachments that an object's name leads to.
 func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		all, err := index.Attachments(ctx, r.Client, namespace, field, o.GetName())
+		all, err := cluster.Attachments(ctx, r.Client, namespace, field, o.GetName())
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "of", o.GetName())
 			return nil
@@ -104,15 +104,15 @@ func due(o client.Object) bool {
 // wake requests the attachments of the same node and of the same volume that are not attached.
 func (r *Reconciler) wake(ctx context.Context, o client.Object, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	if gone, ok := o.(*apiv1.AzVolumeAttachment); ok {
-		r.wakeBy(ctx, gone.Namespace, index.AttachmentVolume, gone.Spec.VolumeName, queue)
-		r.wakeBy(ctx, gone.Namespace, index.AttachmentNode, gone.Spec.NodeName, queue)
+		r.wakeBy(ctx, gone.Namespace, cluster.AttachmentVolume, gone.Spec.VolumeName, queue)
+		r.wakeBy(ctx, gone.Namespace, cluster.AttachmentNode, gone.Spec.NodeName, queue)
 	}
 }
 
 // wakeBy requests the attachments that a key of an index names and that are not attached.
 func (r *Reconciler) wakeBy(ctx context.Context, namespace, field, key string,
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-	all, err := index.Attachments(ctx, r.Client, namespace, field, key)
+	all, err := cluster.Attachments(ctx, r.Client, namespace, field, key)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "attachments not found", field, key)
 	}
@@ -129,10 +129,10 @@ func (r *Reconciler) wakeBy(ctx context.Context, namespace, field, key string,
 func (r *Reconciler) capacityKnown() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent,
 		queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-		if index.Changed(whichVM).Update(e) {
+		if cluster.Changed(whichVM).Update(e) {
 			return
 		}
-		r.wakeBy(ctx, e.ObjectNew.GetNamespace(), index.AttachmentNode, e.ObjectNew.GetName(), queue)
+		r.wakeBy(ctx, e.ObjectNew.GetNamespace(), cluster.AttachmentNode, e.ObjectNew.GetName(), queue)
 	}}
 }
 
@@ -146,5 +146,5 @@ func whichVM(d *apiv1.AzDriverNode) any {
 // for which the release of a volume may wait; see attachment.DesertedGrace. A providerID that
 // becomes known may establish which VM the node is.
 func nodeChanged() predicate.Predicate {
-	return index.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
+	return cluster.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })
 }

@@ -15,8 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -86,15 +85,14 @@ func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here 
 	if err != nil {
 		return nil, 0, err
 	}
-	down := r.down(ctx, d.Spec.VMID)
 	for _, v := range c.lost {
-		if err := r.rebuild(ctx, d, v, down); err != nil {
+		if err := r.rebuild(ctx, d, v); err != nil {
 			return nil, 0, err
 		}
 	}
 	if !gone { // without a VM there is nothing to attach to
 		if err := r.correct(ctx, d, here, c.seen, now); apierrors.IsConflict(err) {
-			return &c.foreign, index.ConflictRetry, nil // what Azure said is too old for what is there now
+			return &c.foreign, cluster.ConflictRetry, nil // what Azure said is too old for what is there now
 		} else if err != nil {
 			return nil, 0, err
 		}
@@ -181,7 +179,7 @@ func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duratio
 // one of them last found no slot.
 func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment,
 	pressed time.Time, err error) {
-	here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, node)
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, node)
 	if err != nil {
 		return nil, time.Time{}, err
 	}
@@ -209,40 +207,21 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 // it as the driver's already. The AzVolume shares memory with the cache and must not be changed.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool,
 	err error) {
-	v, err = kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+	v, err = cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 		Namespace: namespace,
 		Name:      handle.VolumeName(),
 	}, client.UnsafeDisableDeepCopy)
 	if err != nil || v != nil && volumehandle.Of(v.Spec.Disk).Same(handle) {
 		return v, err == nil, err
 	}
-	of, known, err := index.Disk(ctx, r.Client, handle.VolumeName())
+	of, known, err := cluster.Disk(ctx, r.Client, handle.VolumeName())
 	return nil, known && of.Same(handle), err
-}
-
-// down returns a function that reports whether Azure reports the VM as stopped or deallocated at
-// the time of its call. After a no, it does not ask again: that no proves nothing, and many disks
-// may need the answer.
-func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
-	runs := false
-	return func() bool {
-		if runs {
-			return false
-		}
-		vm, err := r.Cloud.Instances().Get(ctx, vmID)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Info("the power of a VM could not be read; it counts as running", "vm", vmID, "message",
-				err.Error())
-		}
-		runs = err != nil || !vm.Down()
-		return !runs
-	}
 }
 
 // rebuild re-creates an attachment that Azure has and that has no object, in the role that
 // ownership.RecreateAs decides. The caller has found none in the cache before it asked Azure, and
 // rebuild finds none at the API server after it, so the object was not just created or deleted.
-func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume, down func() bool) error {
+func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume) error {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
 	err := r.Reader.Get(ctx, key, &apiv1.AzVolumeAttachment{})
 	if err == nil {
@@ -260,13 +239,13 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err != nil {
 		return err
 	}
-	role, epoch, why := ownership.RecreateAs(v, d.Name, report, down, r.Clock.Now())
+	role, epoch, why := ownership.RecreateAs(v, d.Name, report, r.Clock.Now())
 	if role == "" {
 		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and remains so", "volume", v.Name, "node", d.Name,
 			"message", why)
 		return nil
 	}
-	pv, err := index.PersistentVolume(ctx, r.Client, v)
+	pv, err := cluster.PersistentVolume(ctx, r.Client, v)
 	if err != nil {
 		return err
 	}
@@ -281,7 +260,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 			NodeName:   d.Name,
 			Role:       role,
 			Epoch:      epoch,
-			ReadOnly:   role == apiv1.RolePrimary && index.ReadOnly(pv),
+			ReadOnly:   role == apiv1.RolePrimary && cluster.ReadOnly(pv),
 		},
 	}
 	if err := r.Client.Create(ctx, a); apierrors.IsAlreadyExists(err) {
@@ -306,7 +285,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 // report reads the node's report from the API server. It returns nil if there is none, or if the
 // node is another VM by now: then the report does not speak for the VM whose disks were read.
 func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.AzDriverNode, error) {
-	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
+	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
 	if err != nil || report == nil || !strings.EqualFold(report.Spec.VMID, d.Spec.VMID) {
 		return nil, err
 	}

@@ -31,9 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -70,8 +68,8 @@ type Options struct {
 // Reconciler reconciles AzDriverNodes.
 type Reconciler struct {
 	Options
-	// mu guards looked, which has the last question of this process to Azure about the disks of each
-	// node's VM. It only saves repetition.
+	// mu guards looked, which has the last question of this process to Azure about the disks of
+	// each node's VM. It only saves repetition.
 	mu     sync.Mutex
 	looked map[types.NamespacedName]looked
 	survey survey
@@ -92,7 +90,7 @@ func New(options Options) *Reconciler {
 
 // Reconcile takes the next step of one node.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
+	d, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
 	if err != nil || d == nil || d.DeletionTimestamp != nil {
 		return reconcile.Result{}, err
 	}
@@ -106,12 +104,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.withdraw(ctx, d); err != nil {
 		return reconcile.Result{}, err
 	}
-	identity, err := nodeidentity.Of(ctx, r.Client, node, d)
+	identity, err := cluster.IdentityOf(ctx, r.Client, node, d)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if err := r.tellIdentity(ctx, d, identity); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil // a heartbeat came first
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil // a heartbeat came first
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -145,11 +143,11 @@ func (r *Reconciler) forget(node types.NamespacedName) {
 // nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache
 // may not know a new Node yet. The Node may share memory with the cache and must not be changed.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
-	node, err := kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node != nil {
 		return node, err
 	}
-	return kubeapi.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: name})
+	return cluster.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: name})
 }
 
 // remove deletes the AzDriverNode of a node that does not exist, once nothing is attached there any
@@ -246,21 +244,21 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azdrivernode").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
 			return []any{d.Spec, d.Status.FenceRequests}
 		}))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals),
-			builder.WithPredicates(index.SinceStart, index.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
+			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(index.SinceStart, index.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
+		}), builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
 		Watches(&apiv1.AzVolumeAttachment{},
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 				if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
 					return toNode(a.Spec.NodeName)
 				}
 				return nil
-			}), builder.WithPredicates(index.SinceStart, r.goneOrWithoutRoom())).
+			}), builder.WithPredicates(r.goneOrWithoutRoom())).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(r.asked), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false },
 			UpdateFunc: func(event.UpdateEvent) bool { return false },

@@ -13,12 +13,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -76,12 +77,12 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) startCache() {
 	w.t.Helper()
-	options := index.CacheOptions(w.namespace)
+	options := cluster.CacheOptions(w.namespace)
 	options.Scheme = apiserver.Scheme(w.t)
-	objects, err := index.NewCache(w.namespace, driverName)(apiserver.Config(w.t), options)
+	objects, err := cache.New(apiserver.Config(w.t), options)
 	w.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
-	w.must(index.AddIndexes(ctx, objects, driverName))
+	w.must(cluster.AddIndexes(ctx, objects, driverName))
 	ended := make(chan error, 1)
 	go func() { ended <- objects.Start(ctx) }()
 	w.t.Cleanup(func() {
@@ -90,7 +91,7 @@ func (w *world) startCache() {
 			w.t.Error(err)
 		}
 	})
-	w.cached, err = index.NewClient(apiserver.Config(w.t), client.Options{
+	w.cached, err = client.New(apiserver.Config(w.t), client.Options{
 		Scheme: apiserver.Scheme(w.t), Cache: &client.CacheOptions{Reader: objects},
 	})
 	w.must(err)

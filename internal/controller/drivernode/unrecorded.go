@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
@@ -26,7 +26,7 @@ func (r *Reconciler) unrecorded(ctx context.Context, o client.Object) []reconcil
 	}
 	var requests []reconcile.Request
 	for _, vm := range v.Status.Disk.UnrecordedVMs {
-		nodes, err := nodeidentity.OfVM(ctx, r.Client, v.Namespace, vm)
+		nodes, err := cluster.NodesOfVM(ctx, r.Client, v.Namespace, vm)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "node of a VM that has a disk without an attachment not found", "volume", v.Name,
 				"vm", vm)

@@ -10,8 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 )
 
@@ -22,7 +21,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 		return nil
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		current, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
+		current, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
 		if err != nil || current == nil {
 			return err
 		}
@@ -30,7 +29,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 		changed.Status.FenceRequests = nil
 		for _, request := range current.Status.FenceRequests {
 			key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(request.VolumeName, request.NodeName)}
-			lost, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Reader, key)
+			lost, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, r.Reader, key)
 			if err != nil {
 				return err
 			}
@@ -55,7 +54,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 // asked requests the nodes that were asked to fence the node of an attachment.
 func (r *Reconciler) asked(ctx context.Context, o client.Object) []reconcile.Request {
 	var list apiv1.AzDriverNodeList
-	nodes, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, o.GetNamespace(), index.NodeFence, o.GetName())
+	nodes, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, o.GetNamespace(), cluster.NodeFence, o.GetName())
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "nodes that were asked to fence not found", "attachment", o.GetName())
 		return nil

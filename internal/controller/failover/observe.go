@@ -11,11 +11,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // observe reads a node, its pods and its volumes from the cache.
@@ -24,10 +25,10 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
 	o.Health = r.Monitor.Health(request.Name)
 	var err error
-	if o.Node, err = kubeapi.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name}); err != nil {
+	if o.Node, err = cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name}); err != nil {
 		return o, err
 	}
-	if o.DriverNode, err = kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName); err != nil {
+	if o.DriverNode, err = cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName); err != nil {
 		return o, err
 	}
 	if o.DriverNode == nil {
@@ -61,7 +62,7 @@ func concerned(o observed) bool {
 
 // volumes finds the volumes that the node holds.
 func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
-	here, err := index.AttachmentsOfNode(ctx, r.Client, o.namespace, o.NodeName)
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, o.namespace, o.NodeName)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 	for _, a := range here {
 		attachments[a.Spec.VolumeName] = a
 	}
-	owned, err := index.Held(ctx, r.Client, o.namespace, o.NodeName)
+	owned, err := cluster.Held(ctx, r.Client, o.namespace, o.NodeName)
 	if err != nil {
 		return err
 	}
@@ -83,15 +84,14 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		}
 	}
 	for _, v := range held {
-		inUse, err := r.inUse(ctx, o, v)
-		if err != nil {
+		if err := r.claim(ctx, o, v); err != nil {
 			return err
 		}
-		o.Volumes = append(o.Volumes, failover.Volume{
-			Volume:     v,
-			Attachment: attachments[v.Name],
-			InUse:      inUse,
-		})
+		found := failover.Volume{Volume: v, Attachment: attachments[v.Name]}
+		if o.Node != nil {
+			found.InUse = len(inuse.Names(o.Node.Status.VolumesInUse, r.DriverName, volumehandle.Of(v.Spec.Disk))) > 0
+		}
+		o.Volumes = append(o.Volumes, found)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []*apiv1.AzVolum
 		if a.Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
 		if err != nil {
 			return nil, err
 		}
@@ -129,7 +129,7 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 			Name:      a.Spec.VolumeName,
 		}, Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessMultiNode},
 	}
-	handle, _, err := index.Disk(ctx, r.Client, v.Name)
+	handle, _, err := cluster.Disk(ctx, r.Client, v.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -139,41 +139,36 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 	return v, nil
 }
 
-// inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes
-// note of its claim with the annotation that opts out.
-func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
-	pv, err := index.PersistentVolume(ctx, r.Client, v)
+// claim takes note of the PersistentVolumeClaim of a volume, with the annotation that opts out.
+func (r *Reconciler) claim(ctx context.Context, o *observed, v *apiv1.AzVolume) error {
+	pv, err := cluster.PersistentVolume(ctx, r.Client, v)
+	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
+		return err
+	}
+	c := pv.Spec.ClaimRef
+	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+		Namespace: c.Namespace,
+		Name:      c.Name,
+	})
 	if err != nil {
-		return "", err
+		return err
 	}
-	if pv == nil {
-		return ownership.VolumesInUseName(r.DriverName, v.Status.DiskURI), nil
+	if claim == nil {
+		claim = &corev1.PersistentVolumeClaim{}
 	}
-	if c := pv.Spec.ClaimRef; c != nil {
-		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
-			Namespace: c.Namespace,
-			Name:      c.Name,
-		})
-		if err != nil {
-			return "", err
-		}
-		if claim == nil {
-			claim = &corev1.PersistentVolumeClaim{}
-		}
-		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-			Namespace:   c.Namespace,
-			Name:        c.Name,
-			UID:         c.UID,
-			Annotations: claim.Annotations,
-		}}
-	}
-	return ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle), nil
+	o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:   c.Namespace,
+		Name:        c.Name,
+		UID:         c.UID,
+		Annotations: claim.Annotations,
+	}}
+	return nil
 }
 
 // pods finds the pods on the node and their volumes.
 func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 	var list corev1.PodList
-	if err := r.Client.List(ctx, &list, client.MatchingFields{index.PodNode: o.NodeName}); err != nil {
+	if err := r.Client.List(ctx, &list, client.MatchingFields{cluster.PodNode: o.NodeName}); err != nil {
 		return fmt.Errorf("list pods of node: %w", err)
 	}
 	for i := range list.Items {
@@ -206,7 +201,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 		ReadOnly: v.PersistentVolumeClaim.ReadOnly,
 	}
 	found.Unknown = true
-	claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 		Namespace: pod.Namespace,
 		Name:      v.PersistentVolumeClaim.ClaimName,
 	})
@@ -217,13 +212,13 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	if claim.Spec.VolumeName == "" {
 		return found, nil
 	}
-	pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName})
+	pv, err := cluster.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName})
 	if err != nil || pv == nil {
 		return found, err
 	}
 	found.Unknown = false
-	found.Volume = index.VolumeOf(pv, r.DriverName)
-	found.ReadOnly = found.ReadOnly || index.ReadOnly(pv)
+	found.Volume = cluster.VolumeOf(pv, r.DriverName)
+	found.ReadOnly = found.ReadOnly || cluster.ReadOnly(pv)
 	if found.Volume != "" {
 		found.NeverPublished, err = r.neverPublished(ctx, o, found.Volume, pv)
 	}
@@ -234,14 +229,17 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 // see ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of
 // this one.
 func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
-	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && index.IsOf(v.Volume, pv) }) {
+	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool {
+		return v.Volume.Name == name &&
+			cluster.IsOf(v.Volume, pv)
+	}) {
 		return false, nil
 	}
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
+	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
 	if err != nil {
 		return false, err
 	}
-	if v != nil && !index.IsOf(v, pv) {
+	if v != nil && !cluster.IsOf(v, pv) {
 		v = nil
 	}
 	return ownership.NeverPublished(v), nil

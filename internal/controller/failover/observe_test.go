@@ -7,8 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // The finalizer that records the fence kept the attachment for ever, because the failover saw no
@@ -24,8 +25,8 @@ func TestAFenceIsCarriedThroughWithoutTheAzVolume(t *testing.T) {
 	}
 	name := apiv1.VolumeName("s", "g", "shared")
 	c := fakeapi.With(pv).
-		WithIndex(&corev1.PersistentVolume{}, index.PersistentVolumeVolume,
-			index.PersistentVolumeKeys("disk.csi.azure.com")).Build()
+		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
+			cluster.PersistentVolumeKeys("disk.csi.azure.com")).Build()
 	r := &Reconciler{Options: Options{
 		Client:     c,
 		Reader:     c,
@@ -51,9 +52,8 @@ func TestAFenceIsCarriedThroughWithoutTheAzVolume(t *testing.T) {
 		if want == 0 {
 			continue
 		}
-		inUse, err := r.inUse(t.Context(), &observed{}, found[0])
-		if wanted := corev1.UniqueVolumeName("kubernetes.io/csi/disk.csi.azure.com^" + disk); err != nil || inUse != wanted {
-			t.Errorf("got the volume in use as %q, %v; want %q", inUse, err, wanted)
+		if got := volumehandle.Of(found[0].Spec.Disk).String(); got != disk {
+			t.Errorf("got a volume of disk %q, want %q", got, disk)
 		}
 	}
 }

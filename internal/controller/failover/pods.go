@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -108,7 +108,7 @@ func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 }
 
 func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, p.r.Reader, client.ObjectKey{Namespace: p.o.namespace, Name: volume})
+	v, err := cluster.Find[apiv1.AzVolume](ctx, p.r.Reader, client.ObjectKey{Namespace: p.o.namespace, Name: volume})
 	if err != nil {
 		return false, err
 	}
@@ -121,7 +121,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	if !multiNode && !ownership.OwnedBy(v, p.o.NodeName) {
 		return down || !ownership.NeverPublished(v), nil
 	}
-	a, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{
+	a, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{
 		Namespace: p.o.namespace,
 		Name:      apiv1.AttachmentName(volume, p.o.NodeName),
 	})

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -123,34 +123,39 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	step := failover.Next(o.Input)
 	r.journal.look(ctx, o, step)
-	err = r.act(ctx, o, step)
+	refused, err := refusals(r.act(ctx, o, step))
+	r.journal.refused(ctx, o, refused)
 	open := step.Active || o.Health.State != nodehealth.Healthy
 	r.watch(request.Name, open)
 	switch {
 	case onlyConflicts(err):
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case o.marked() && o.Health.State == nodehealth.Healthy && !o.Heard:
 		r.Monitor.RequestHeartbeat(request.Name)
 		return reconcile.Result{RequeueAfter: listenAgain}, nil
-	case step.Active || o.Health.Fence():
+	case step.Active || len(refused) > 0 || o.Health.Fence():
 		return reconcile.Result{RequeueAfter: operation.Sooner(lookAgain, o.answerIn)}, nil
 	}
 	return reconcile.Result{RequeueAfter: o.answerIn}, nil
 }
 
 // act does all of a step. The order of the fields is the order in which the parts depend on each
-// other; a failure of one volume does not stop the others, but no pod is deleted before the node is
-// closed to new ones.
+// other; a failure of one volume does not stop the others. No pod is deleted before the node is
+// closed to new ones, unless the cluster forbids the taint: then the extender keeps new pods away,
+// and a pod that starts there nevertheless is deleted again.
 func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) error {
 	failures := []error{
 		each(ctx, step.Fence, func(v failover.Volume) error { return r.fence(ctx, o, v) }),
 		each(ctx, step.Repair, func(v failover.Volume) error { return r.repair(ctx, o, v) }),
 	}
 	if err := r.taint(ctx, o, step); err != nil {
-		return errors.Join(append(failures, err)...)
+		failures = append(failures, err)
+		if _, other := refusals(err); other != nil {
+			return errors.Join(failures...)
+		}
 	}
 	proofs := newProofs(r, o)
 	failures = append(failures,
@@ -172,8 +177,26 @@ func each[T any](ctx context.Context, things []T, do func(T) error) error {
 	return errors.Join(failures...)
 }
 
-// onlyConflicts reports whether an error consists only of writes to objects that had changed or
-// were deleted.
+// refusals separates the writes that the cluster refuses, by its access rules or an admission
+// policy, from other failures. A refused write is refused again until a person changes the rules,
+// so nothing else may wait for it.
+func refusals(err error) (refused []error, other error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var others []error
+		for _, part := range joined.Unwrap() {
+			r, o := refusals(part)
+			refused, others = append(refused, r...), append(others, o)
+		}
+		return refused, errors.Join(others...)
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return []error{err}, nil
+	}
+	return nil, err
+}
+
+// onlyConflicts reports whether an error consists only of writes to objects that had changed or were
+// deleted.
 func onlyConflicts(err error) bool {
 	if err == nil {
 		return false

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -48,14 +48,14 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onNode := func(_ context.Context, o client.Object) []reconcile.Request { return request(o.GetName(), true) }
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("failover").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
 			return []any{d.Status.Conditions, d.Status.FenceRequests, d.Status.FenceResults}
 		}))).
 		Watches(&apiv1.AzVolume{}, handler.EnqueueRequestsFromMapFunc(onVolume)).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(onAttachment)).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(onNode),
-			builder.WithPredicates(index.SinceStart, r.nodeChanged())).
+			builder.WithPredicates(r.nodeChanged())).
 		WatchesRawSource(r.Monitor.Subscribe()).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -67,7 +67,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 
 // nodeChanged passes what decides on taints, and, of nodes that are watched, the volumes in use.
 func (r *Reconciler) nodeChanged() predicate.Predicate {
-	return index.Changed(func(n *corev1.Node) any {
+	return cluster.Changed(func(n *corev1.Node) any {
 		inUse := n.Status.VolumesInUse
 		if !r.watches(n.Name) {
 			inUse = nil

@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,9 +28,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
@@ -60,14 +61,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.Client.Get(ctx, request.NamespacedName, report); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	names, err := r.unused(ctx, report)
-	if err != nil || len(names) == 0 {
+	disks, err := r.unused(ctx, report)
+	if err != nil || len(disks) == 0 {
 		return reconcile.Result{}, err
 	}
-	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, names)
+	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, r.DriverName, disks)
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case len(pruned) > 0:
@@ -76,19 +77,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// unused returns the volumes, by Kubernetes' names, that the node no longer uses and still is
-// primary for.
-func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]corev1.UniqueVolumeName, error) {
-	here, err := index.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
+// unused returns the disks of the volumes that the node no longer uses and still is primary for.
+func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]volumehandle.Handle, error) {
+	here, err := cluster.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
 	if err != nil {
 		return nil, err
 	}
-	var names []corev1.UniqueVolumeName
+	var disks []volumehandle.Handle
 	for i := range here {
 		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 			Namespace: report.Namespace,
 			Name:      here[i].Spec.VolumeName,
 		})
@@ -98,64 +98,78 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 		if v == nil {
 			continue
 		}
-		pods, handles, err := r.users(ctx, v)
+		pods, err := r.users(ctx, v)
 		if err != nil {
 			return nil, err
 		}
-		if len(handles) > 0 && ownership.NoLongerUsed(v.Name, report.Name, report, pods) {
-			names = append(names, handles...)
+		if ownership.NoLongerUsed(v.Name, report.Name, report, pods) {
+			disks = append(disks, volumehandle.Of(v.Spec.Disk))
 		}
 	}
-	return names, nil
+	return disks, nil
 }
 
-// users returns the pods that use a volume by any PersistentVolume of its disk, and Kubernetes'
-// names of the volume: one for each spelling of the handle.
-func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Pod, []corev1.UniqueVolumeName, error) {
-	pvs, err := index.PersistentVolumes(ctx, r.Client, v.Name)
+// users returns the pods that use a volume by any PersistentVolume of its disk, or name its disk
+// themselves.
+func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Pod, error) {
+	pvs, err := cluster.PersistentVolumes(ctx, r.Client, v.Name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var pods []*corev1.Pod
-	var names []corev1.UniqueVolumeName
+	pods, err := cluster.PodsNaming(ctx, r.Client, v.Name)
+	if err != nil {
+		return nil, err
+	}
 	for _, pv := range pvs {
-		if !index.IsOf(v, pv) {
+		if !cluster.IsOf(v, pv) {
 			continue
 		}
-		of, err := index.PodsOf(ctx, r.Client, pv)
+		of, err := cluster.PodsOf(ctx, r.Client, pv)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		pods = append(pods, of...)
-		if name := ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle); !slices.Contains(names, name) {
+	}
+	return pods, nil
+}
+
+// Names returns the names under which Kubernetes lists a disk among the volumes in use: one for
+// each spelling of its handle, because Kubernetes counts them as several volumes. Source of the
+// form: GetUniqueVolumeName and the CSI plug-in's GetVolumeName.
+func Names(inUse []corev1.UniqueVolumeName, driverName string, disk volumehandle.Handle) []corev1.UniqueVolumeName {
+	var names []corev1.UniqueVolumeName
+	for _, name := range inUse {
+		driver, spelled, _ := strings.Cut(strings.TrimPrefix(string(name), "kubernetes.io/csi/"), "^")
+		handle, err := volumehandle.Parse(spelled)
+		if err == nil && strings.EqualFold(driver, driverName) && handle.Same(disk) {
 			names = append(names, name)
 		}
 	}
-	return pods, names, nil
+	return names
 }
 
-// Prune removes volumes from a Node's status.volumesInUse and returns which of them were there. It
-// reads the Node from the API server and writes nothing if none was. Errors: a Conflict if another
-// writer changed the Node between the read and the write, after which the caller calls it again; a
-// missing Node is no error.
-func Prune(ctx context.Context, writer client.Client, reader client.Reader, node string,
-	volumes []corev1.UniqueVolumeName) ([]corev1.UniqueVolumeName, error) {
-	n, err := kubeapi.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
+// Prune removes disks from a Node's status.volumesInUse, in all spellings, and returns the names
+// that were there. It reads the Node from the API server and writes nothing if none was. Errors: a
+// Conflict if another writer changed the Node between the read and the write, after which the
+// caller calls it again; a missing Node is no error.
+func Prune(
+	ctx context.Context, writer client.Client, reader client.Reader, node, driverName string, disks []volumehandle.Handle,
+) ([]corev1.UniqueVolumeName, error) {
+	n, err := cluster.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
 	if err != nil || n == nil {
 		return nil, err
 	}
 	before := n.DeepCopy()
 	var pruned []corev1.UniqueVolumeName
-	n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool {
-		if !slices.Contains(volumes, name) {
-			return false
-		}
-		pruned = append(pruned, name)
-		return true
-	})
+	for _, disk := range disks {
+		pruned = append(pruned, Names(n.Status.VolumesInUse, driverName, disk)...)
+	}
 	if len(pruned) == 0 {
 		return nil, nil
 	}
+	n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool {
+		return slices.Contains(pruned, name)
+	})
 	if err := writer.Status().Patch(ctx, n,
 		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return nil, client.IgnoreNotFound(fmt.Errorf("remove volumes from the Node's volumesInUse: %w", err))
@@ -173,7 +187,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("volumesinuse").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(index.Changed(index.StagedVolumes))).
+		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(cluster.StagedVolumes))).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(onPod), builder.WithPredicates(deletions())).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
@@ -187,7 +201,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 func deletions() predicate.Predicate {
 	uses := func(o client.Object) bool {
 		p, ok := o.(*corev1.Pod)
-		return ok && len(index.PodClaimKeys(p)) > 0
+		return ok && len(cluster.PodClaimKeys(p)) > 0
 	}
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },

@@ -33,7 +33,7 @@ func (m *Monitor) judge(now time.Time) {
 	// which the guard does not count.
 	gone, lost, suspect, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
-		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
+		signs := n.signs(m.contact, now, &m.Options)
 		v := nodehealth.Judgement{SilentFrom: signs.SilentFrom}
 		if last := n.lastSign(now); last.After(v.SilentFrom) {
 			v.SilentFrom = last
@@ -92,7 +92,7 @@ func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool)
 				unseen++
 			}
 		}
-		recent = recent || suspect && (n.overdue(m.contact, m.StaleAfter) <= alarmFor || now.Sub(n.lastSign(now)) <= alarmFor)
+		recent = recent || suspect && (n.overdue(m.contact, &m.Options) <= alarmFor || now.Sub(n.lastSign(now)) <= alarmFor)
 	}
 	switch {
 	case !recent:

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -123,7 +123,7 @@ func (m *Monitor) believes(ctx context.Context, name, vmID string) bool {
 }
 
 func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {
-	here, err := index.AttachmentsOfNode(ctx, m.Reader, m.Namespace, name)
+	here, err := cluster.AttachmentsOfNode(ctx, m.Reader, m.Namespace, name)
 	if err != nil {
 		return false, err
 	}
@@ -137,7 +137,7 @@ func (m *Monitor) readStake(ctx context.Context, n *node, beats uint64) {
 	err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode)
 	var here []*apiv1.AzVolumeAttachment
 	if err == nil {
-		here, err = index.AttachmentsOfNode(ctx, m.Reader, m.Namespace, n.name)
+		here, err = cluster.AttachmentsOfNode(ctx, m.Reader, m.Namespace, n.name)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

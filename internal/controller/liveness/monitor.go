@@ -50,7 +50,7 @@ type Prober interface {
 
 // Options of a Monitor.
 type Options struct {
-	// Reader reads from the cache, with the index.AttachmentNode of the cache; APIReader from the
+	// Reader reads from the cache, with the cluster.AttachmentNode of the cache; APIReader from the
 	// API server.
 	Reader    client.Reader
 	APIReader client.Reader
@@ -65,6 +65,9 @@ type Options struct {
 	Prober Prober
 	// StaleAfter is the least age at which a heartbeat is stale.
 	StaleAfter time.Duration
+	// Patience is how long a node that probes reach may take to answer a request for a heartbeat
+	// before it is lost; 0 for nodehealth.DefaultPatience.
+	Patience time.Duration
 	// MassLossThreshold is the percentage of nodes above which the guard holds fencing back.
 	MassLossThreshold int
 	// Enabled allows nodes to be fenced. Without it they are judged, and Azure is not asked.
@@ -91,6 +94,9 @@ type Monitor struct {
 
 // New makes a Monitor that has seen nothing yet.
 func New(options Options) (*Monitor, error) {
+	if options.Patience == 0 {
+		options.Patience = nodehealth.DefaultPatience
+	}
 	m := &Monitor{
 		Options: options,
 		work:    newPools(),

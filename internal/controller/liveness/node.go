@@ -168,17 +168,18 @@ func (n *node) probed(result ProbeResult, beats uint64, now time.Time) {
 }
 
 // signs are the node's signs of life at a time.
-func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing bool) nodehealth.Signs {
+func (n *node) signs(c contact, now time.Time, o *Options) nodehealth.Signs {
 	from, silence := c.silence(n.changed)
 	s := nodehealth.Signs{
 		SilentFrom:    from,
 		Silence:       silence,
-		Patience:      nodehealth.Patience(staleAfter, n.promise),
+		StaleAge:      nodehealth.SuspectAge(o.StaleAfter, n.promise),
+		Patience:      o.Patience,
 		Unanswered:    n.unanswered(c),
 		WasSuspect:    n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since),
 		Contact:       c.alive(now),
 		Confirmed:     n.confirmed,
-		ProbeWorks:    probing && n.probe.works,
+		ProbeWorks:    o.Prober != nil && n.probe.works,
 		ProbeFailures: n.probe.failures,
 		Power:         n.azure.power,
 		VMGone:        n.azure.gone,
@@ -205,11 +206,11 @@ func (n *node) late(c contact, staleAfter time.Duration) bool {
 	return n.failing() || silence > nodehealth.Lateness(staleAfter, n.promise)
 }
 
-// overdue is for how long the heartbeat has been stale or a request for one unanswered; 0 or less
-// if the node is on time.
-func (n *node) overdue(c contact, staleAfter time.Duration) time.Duration {
+// overdue is for how long the heartbeat has been stale, or a request for one has gone without an
+// answer; 0 or less if neither is so.
+func (n *node) overdue(c contact, o *Options) time.Duration {
 	_, silence := c.silence(n.changed)
-	return max(silence-nodehealth.Patience(staleAfter, n.promise), n.unanswered(c)-nodehealth.AnswerTimeout)
+	return max(silence-nodehealth.SuspectAge(o.StaleAfter, n.promise), n.unanswered(c)-o.Patience)
 }
 
 // over reports whether a node with this health is failed over; see nodehealth.FailedOver.

@@ -32,7 +32,7 @@ const (
 	// requestEvery is how often a request for a heartbeat that could not be written is retried.
 	requestEvery = time.Second
 	// maxRequests is how many requests for heartbeats may be without an answer for less than
-	// nodehealth.AnswerTimeout. If the network of this process fails, the probes of all nodes fail
+	// Options.Patience. If the network of this process fails, the probes of all nodes fail
 	// at once, and the answers must not overload the API server.
 	maxRequests = 200
 	// long is for how long a node is overdue before no question about it is urgent any more.
@@ -175,8 +175,8 @@ func (m *Monitor) undecided(now time.Time) bool {
 		if n.request.seen.IsZero() {
 			continue
 		}
-		if from, silence := m.contact.silence(n.request.seen); silence <= nodehealth.AnswerTimeout &&
-			now.Sub(from) > nodehealth.AnswerTimeout {
+		if from, silence := m.contact.silence(n.request.seen); silence <= m.Patience &&
+			now.Sub(from) > m.Patience {
 			return true
 		}
 	}
@@ -245,7 +245,7 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 	}
 	every := probeRarely
 	if n.probe.works && m.contact.alive(now) {
-		switch settled := n.overdue(m.contact, m.StaleAfter) > long; {
+		switch settled := n.overdue(m.contact, &m.Options) > long; {
 		case !settled || n.probe.failures > 0 && n.probe.failures < nodehealth.FailedProbes:
 			every = probeOften
 		case n.probe.failures == 0:
@@ -263,11 +263,11 @@ func (m *Monitor) requestDue(n *node, now time.Time) bool {
 }
 
 // openRequests counts the requests for heartbeats that are being written, or without an answer for
-// less than nodehealth.AnswerTimeout.
+// less than Patience.
 func (m *Monitor) openRequests() int {
 	open := 0
 	for _, n := range m.nodes {
-		if n.request.busy || !n.request.seen.IsZero() && n.unanswered(m.contact) <= nodehealth.AnswerTimeout {
+		if n.request.busy || !n.request.seen.IsZero() && n.unanswered(m.contact) <= m.Patience {
 			open++
 		}
 	}
@@ -283,7 +283,7 @@ func (m *Monitor) questionDue(n *node, now time.Time) bool {
 }
 
 func (m *Monitor) leaseDue(n *node, now time.Time) bool {
-	return (m.Prober == nil || !n.probe.works) && n.overdue(m.contact, m.StaleAfter) > 0 && now.Sub(n.lease.at) >= m.patient(n)
+	return (m.Prober == nil || !n.probe.works) && n.overdue(m.contact, &m.Options) > 0 && now.Sub(n.lease.at) >= m.patient(n)
 }
 
 func (m *Monitor) stakeDue(n *node, now time.Time) bool {
@@ -291,7 +291,7 @@ func (m *Monitor) stakeDue(n *node, now time.Time) bool {
 }
 
 func (m *Monitor) patient(n *node) time.Duration {
-	if n.overdue(m.contact, m.StaleAfter) > long {
+	if n.overdue(m.contact, &m.Options) > long {
 		return askRarely
 	}
 	return askEvery
@@ -303,7 +303,7 @@ func (m *Monitor) confirmationDue(n *node, now time.Time) bool {
 	if n.confirmed || now.Sub(n.confirm.at) < confirmEvery {
 		return false
 	}
-	signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
+	signs := n.signs(m.contact, now, &m.Options)
 	signs.Confirmed = true
 	state, _ := nodehealth.Judge(signs)
 	return state == nodehealth.Lost

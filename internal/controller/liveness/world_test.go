@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
@@ -69,7 +69,7 @@ func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 		questions: map[string]int{},
 		registry:  prometheus.NewRegistry(),
 		client: fake.NewClientBuilder().WithScheme(fakeapi.Scheme()).
-			WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).Build(),
+			WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).Build(),
 	}
 	w.options = liveness.Options{
 		Reader:            w.client,

@@ -12,9 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -71,7 +69,7 @@ func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
 	case node != nil:
 		facts.ProviderVM = identity.ProviderVM(node)
 	}
-	facts.Identity, err = nodeidentity.Of(ctx, n.reader, node, d)
+	facts.Identity, err = cluster.IdentityOf(ctx, n.reader, node, d)
 	return facts, err
 }
 
@@ -87,14 +85,14 @@ func slots(d *apiv1.AzDriverNode) int32 {
 
 // read reads the objects of a node. They share memory with the cache and must not be changed.
 func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *corev1.Node, error) {
-	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
+	d, err := cluster.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
 		Namespace: n.namespace,
 		Name:      name,
 	}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, nil, err
 	}
-	node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := cluster.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	return d, node, err
 }
 
@@ -118,7 +116,7 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	}
 	views := make([]placement.NodeView, 0, len(all.Items))
 	for i := range all.Items {
-		node, err := kubeapi.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
+		node, err := cluster.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
 			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, err
@@ -139,7 +137,7 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 }
 
 func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.Node) (*placement.NodeView, error) {
-	identity, err := nodeidentity.Of(ctx, n.reader, node, d)
+	identity, err := cluster.IdentityOf(ctx, n.reader, node, d)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +152,7 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 
 // addSlots adds to a view what decides whether the node may get another attachment.
 func (n *Nodes) addSlots(ctx context.Context, v *placement.NodeView, d *apiv1.AzDriverNode) error {
-	here, err := index.AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
+	here, err := cluster.AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
 	if err != nil {
 		return err
 	}

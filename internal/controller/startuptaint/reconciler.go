@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -88,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case err != nil:
@@ -149,7 +149,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			return ok && r.tainted(node)
 		}))).
 		Watches(&storagev1.CSINode{}, sameName).
-		Watches(&apiv1.AzDriverNode{}, sameName, builder.WithPredicates(index.Changed(func(d *apiv1.AzDriverNode) any {
+		Watches(&apiv1.AzDriverNode{}, sameName, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
 			return meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionReady)
 		}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).

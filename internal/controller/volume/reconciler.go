@@ -23,10 +23,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -101,7 +100,7 @@ type observed struct {
 
 // Reconcile takes the next step of one volume.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -117,7 +116,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	after, err := r.step(ctx, o)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: index.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
@@ -129,10 +128,10 @@ func (r *Reconciler) observe(ctx context.Context, v *apiv1.AzVolume) (observed, 
 		now:    r.Clock.Now(),
 	}
 	var err error
-	if o.attachments, err = index.Attachments(ctx, r.Client, v.Namespace, index.AttachmentVolume, v.Name); err != nil {
+	if o.attachments, err = cluster.Attachments(ctx, r.Client, v.Namespace, cluster.AttachmentVolume, v.Name); err != nil {
 		return o, err
 	}
-	o.pv, err = index.PersistentVolume(ctx, r.Client, v)
+	o.pv, err = cluster.PersistentVolume(ctx, r.Client, v)
 	return o, err
 }
 
@@ -164,7 +163,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
 		// What was asked for while the job ran has not been looked at, and no event will say so
 		// again.
-		step.RequeueAfter = operation.Sooner(step.RequeueAfter, index.ConflictRetry)
+		step.RequeueAfter = operation.Sooner(step.RequeueAfter, cluster.ConflictRetry)
 	}
 	if step.Spec != nil {
 		return step.RequeueAfter, r.writeSpec(ctx, o.volume, *step.Spec)
@@ -196,7 +195,7 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) er
 	if primary == nil || primary.NodeName == "" {
 		return nil
 	}
-	report, err := kubeapi.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
 		Namespace: o.volume.Namespace,
 		Name:      primary.NodeName,
 	}, client.UnsafeDisableDeepCopy)
@@ -236,7 +235,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) error {
 	pv := &corev1.PersistentVolume{}
 	switch err := r.Reader.Get(ctx, client.ObjectKey{Name: v.Status.PersistentVolume}, pv); {
-	case err == nil && (pv.Spec.AzureDisk != nil || pv.Spec.CSI != nil && index.IsOf(v, pv)):
+	case err == nil && (pv.Spec.AzureDisk != nil || pv.Spec.CSI != nil && cluster.IsOf(v, pv)):
 		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name,
 			fmt.Errorf("PersistentVolume %s is there", pv.Name))
 	case client.IgnoreNotFound(err) != nil:

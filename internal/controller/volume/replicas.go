@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -161,7 +161,7 @@ func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) e
 // may be the replica that the last step has created, and another one in its place would cost Azure
 // an attach and a detach.
 func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
-	current, err := index.Attachments(ctx, r.Reader, o.volume.Namespace, index.AttachmentVolume, o.volume.Name)
+	current, err := cluster.Attachments(ctx, r.Reader, o.volume.Namespace, cluster.AttachmentVolume, o.volume.Name)
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		spec := a.Spec
 		spec.Role = apiv1.RolePrimary
 		if o.pv != nil { // the edit may have changed readOnly, which means nothing for a replica
-			spec.ReadOnly = index.ReadOnly(o.pv)
+			spec.ReadOnly = cluster.ReadOnly(o.pv)
 		}
 		if err := r.setSpec(ctx, a, spec); err != nil {
 			return err
@@ -240,7 +240,7 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 			NodeName: repair.Primary,
 			Role:     apiv1.RolePrimary,
 			Epoch:    o.volume.Status.Primary.Epoch,
-			ReadOnly: index.ReadOnly(o.pv),
+			ReadOnly: cluster.ReadOnly(o.pv),
 		}
 		if err := r.create(ctx, o.volume, spec); err != nil {
 			return err

@@ -18,8 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 )
 
 // SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
@@ -39,18 +38,18 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 					return toVolume(a.Spec.VolumeName)
 				}
 				return nil
-			}), builder.WithPredicates(index.SinceStart)).
+			})).
 		Watches(&corev1.PersistentVolume{},
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-				return toVolume(index.VolumeOf(o, r.DriverName))
-			}), builder.WithPredicates(index.SinceStart)).
+				return toVolume(cluster.VolumeOf(o, r.DriverName))
+			})).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(
 			func(ctx context.Context, o client.Object) []reconcile.Request {
 				d, ok := o.(*apiv1.AzDriverNode)
 				if !ok {
 					return nil
 				}
-				names, err := index.Reported(ctx, r.Client, d)
+				names, err := cluster.Reported(ctx, r.Client, d)
 				if err != nil {
 					ctrl.LoggerFrom(ctx).Error(err, "volumes of a report not found", "node", d.Name)
 				}
@@ -59,8 +58,8 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 					requests = append(requests, toVolume(name)...)
 				}
 				return requests
-			}), builder.WithPredicates(index.SinceStart, index.Changed(index.StagedVolumes))).
-		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(index.Changed(impaired))).
+			}), builder.WithPredicates(cluster.Changed(cluster.StagedVolumes))).
+		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(cluster.Changed(impaired))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas),
 			builder.WithPredicates(onlySuitabilityChanged)).
 		Watches(&corev1.Node{}, r.onNode(namespace), builder.WithPredicates(nodeChanged())).
@@ -79,7 +78,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 // all nodes. A search of all volumes for each node would take quadratic time.
 func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
-		here, err := index.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
+		here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "attachments not found", "node", o.GetName())
 		}
@@ -111,8 +110,8 @@ func (r *Reconciler) lackingReplicas(ctx context.Context, o client.Object) []rec
 
 func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.Request {
 	var list apiv1.AzVolumeList
-	lacking, err := kubeapi.FindBy(ctx, r.Client, &list, &list.Items, namespace, index.VolumeReplicas,
-		index.VolumeReplicasMissing)
+	lacking, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, namespace, cluster.VolumeReplicas,
+		cluster.VolumeReplicasMissing)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "volumes that lack replicas not found")
 	}
@@ -139,7 +138,7 @@ func impaired(d *apiv1.AzDriverNode) any {
 var onlySuitabilityChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: func(e event.UpdateEvent) bool {
-		return index.Changed(suitability).Update(e) && !index.Changed(impaired).Update(e)
+		return cluster.Changed(suitability).Update(e) && !cluster.Changed(impaired).Update(e)
 	},
 	DeleteFunc: func(event.DeleteEvent) bool { return false },
 }
@@ -166,5 +165,5 @@ func nodeChanged() predicate.Predicate {
 		}
 		return corev1.ConditionUnknown
 	}
-	return index.Changed(func(n *corev1.Node) any { return []any{ready(n), n.Spec.Unschedulable, n.Spec.Taints, n.Labels} })
+	return cluster.Changed(func(n *corev1.Node) any { return []any{ready(n), n.Spec.Unschedulable, n.Spec.Taints, n.Labels} })
 }

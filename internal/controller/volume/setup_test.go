@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
@@ -28,8 +28,8 @@ func TestANodeThatComesCompleteLeadsToVolumesThatLackReplicas(t *testing.T) {
 		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "here", NodeName: "node"},
 	}
 	r := &Reconciler{Options: Options{Client: fakeapi.With(lacking, &apiv1.AzVolume{ObjectMeta: object("content")}, here).
-		WithIndex(&apiv1.AzVolume{}, index.VolumeReplicas, index.VolumeReplicasKeys).
-		WithIndex(&apiv1.AzVolumeAttachment{}, index.AttachmentNode, index.AttachmentNodeKeys).Build()}}
+		WithIndex(&apiv1.AzVolume{}, cluster.VolumeReplicas, cluster.VolumeReplicasKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).Build()}}
 	for name, test := range map[string]struct {
 		initial bool
 		want    []string

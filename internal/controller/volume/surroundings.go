@@ -12,8 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -23,7 +22,7 @@ const namespacesTimeout = 10 * time.Second
 // see adds the nodes and pods that the replicas depend on. It reads the whole cluster only when a
 // place is searched.
 func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) error {
-	users, err := index.PodsOf(ctx, r.Client, o.pv)
+	users, err := cluster.PodsOf(ctx, r.Client, o.pv)
 	if err != nil {
 		return err
 	}
@@ -62,9 +61,9 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 		return nil
 	}
 	for _, pod := range pods {
-		if len(index.PodClaimKeys(pod)) == 0 {
+		if len(cluster.PodClaimKeys(pod)) == 0 {
 			// The cache does not keep where a pod without claims may run.
-			current, err := kubeapi.Find[corev1.Pod](ctx, r.Reader, client.ObjectKeyFromObject(pod))
+			current, err := cluster.Find[corev1.Pod](ctx, r.Reader, client.ObjectKeyFromObject(pod))
 			if err != nil {
 				return err
 			}
@@ -92,7 +91,7 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 // replicated sets which of a pod's volumes want replicas.
 func (r *Reconciler) replicated(ctx context.Context, namespace string, p *placement.PodView) error {
 	for _, name := range p.Volumes {
-		v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 			Namespace: namespace,
 			Name:      name,
 		}, client.UnsafeDisableDeepCopy)
@@ -114,7 +113,7 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
-		claim, err := kubeapi.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+		claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 			Namespace: pod.Namespace,
 			Name:      v.PersistentVolumeClaim.ClaimName,
 		}, client.UnsafeDisableDeepCopy)
@@ -124,7 +123,7 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 		if claim == nil || claim.Spec.VolumeName == "" {
 			continue
 		}
-		pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName},
+		pv, err := cluster.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName},
 			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return p, err
@@ -133,7 +132,7 @@ func (r *Reconciler) pod(ctx context.Context, pod *corev1.Pod, self string) (pla
 			continue
 		}
 		p.PersistentVolumes = append(p.PersistentVolumes, pv)
-		if name := index.VolumeOf(pv, r.DriverName); name != "" && name != self {
+		if name := cluster.VolumeOf(pv, r.DriverName); name != "" && name != self {
 			p.Volumes = append(p.Volumes, name)
 		}
 	}
@@ -156,7 +155,7 @@ func (r *Reconciler) nodesOf(ctx context.Context, attachments []*apiv1.AzVolumeA
 
 // tellCrowded adds where primaries wait for a slot.
 func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []placement.NodeView) error {
-	waiting, err := index.Attachments(ctx, r.Client, namespace, index.AttachmentSlot, index.AttachmentSlotAwaited)
+	waiting, err := cluster.Attachments(ctx, r.Client, namespace, cluster.AttachmentSlot, cluster.AttachmentSlotAwaited)
 	if err != nil {
 		return err
 	}
@@ -181,7 +180,7 @@ func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placemen
 	queries := [][]client.ListOption{nil}
 	if namespace := users[0].Namespace; !placement.SelectsOtherNamespaces(users) {
 		queries = [][]client.ListOption{{client.InNamespace(namespace)},
-			{client.MatchingFields{index.PodRules: index.PodRulesKey}}}
+			{client.MatchingFields{cluster.PodRules: cluster.PodRulesKey}}}
 	}
 	for _, q := range queries {
 		var pods corev1.PodList

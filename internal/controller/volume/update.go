@@ -8,10 +8,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -73,11 +72,11 @@ func (d diskWork) notForeign(ctx context.Context, v *apiv1.AzVolume, found *prov
 	if ownership.Confirmed(v) || len(found.AttachedTo) == 0 {
 		return nil
 	}
-	attachments, err := index.Attachments(ctx, d.reader, v.Namespace, index.AttachmentVolume, v.Name)
+	attachments, err := cluster.Attachments(ctx, d.reader, v.Namespace, cluster.AttachmentVolume, v.Name)
 	if err != nil {
 		return err
 	}
-	foreign, err := nodeidentity.Foreign(ctx, d.cache, v.Namespace, found.AttachedTo, attachments)
+	foreign, err := cluster.ForeignVM(ctx, d.cache, v.Namespace, found.AttachedTo, attachments)
 	if err == nil && foreign != "" {
 		err = provisioner.Errorf(provisioner.Conflict, "change disk: %s", ownership.ForeignUse(foreign, v.Spec.Disk.Name))
 	}

@@ -320,7 +320,8 @@ func (s *Server) leaveFence(ctx context.Context, result apiv1.FenceResult, prova
 		key, err := s.key(disk, result.Epoch)
 		return key.FenceOnly(), err
 	})
-	if err != nil {
+	// The LUN has another disk: the fence was refused for that reason, and has left nothing there.
+	if err != nil && (provable || !errors.Is(err, provisioner.FailedPrecondition)) {
 		return err
 	}
 	if kept, found, err := s.options.Records.Kept(name); err != nil || !found || kept.Victim == "" {

@@ -22,35 +22,6 @@ import (
 
 func quiet(string) {}
 
-// csi-sanity and test/errorcodes have what is missing.
-func TestArgumentsThatAreWrong(t *testing.T) {
-	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
-	s := m.start()
-	mount, multi, noMode := mountCapability("ext4"), mountCapability("ext4"), mountCapability("ext4")
-	multi.AccessMode.Mode, noMode.AccessMode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, nil
-	for name, request := range map[string]*csi.NodeStageVolumeRequest{
-		"stage to a relative path":     {VolumeId: volumeID, StagingTargetPath: "s", VolumeCapability: mount},
-		"stage to a path with detours": {VolumeId: volumeID, StagingTargetPath: "/a/../s", VolumeCapability: mount},
-		"stage without an access type": {
-			VolumeId:          volumeID,
-			StagingTargetPath: "/s",
-			VolumeCapability:  &csi.VolumeCapability{AccessMode: mount.GetAccessMode()},
-		},
-		"stage without an access mode":     {VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: noMode},
-		"stage a filesystem on many nodes": {VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: multi},
-		"stage an unknown filesystem": {
-			VolumeId:          volumeID,
-			StagingTargetPath: "/s",
-			VolumeCapability:  mountCapability("ntfs"),
-		},
-	} {
-		if _, err := s.NodeStageVolume(t.Context(), request); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: %v, want InvalidArgument", name, err)
-		}
-	}
-	m.assertClean()
-}
-
 func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
 	tests := map[string]struct {
 		edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)

@@ -44,3 +44,12 @@ func DiskDiffers(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	}
 	return !v.Status.Disk.ChangedTime.Time.Before(at)
 }
+
+// DiskFull reports whether all shares of the disk are in use, some of them by VMs that no
+// attachment names: no other node can attach it either.
+func DiskFull(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) bool {
+	if v == nil || v.Status.Disk == nil || len(v.Status.Disk.UnrecordedVMs) == 0 {
+		return false
+	}
+	return len(v.Status.Disk.UnrecordedVMs)+Occupied(attachments, "") >= int(v.Shares())
+}

@@ -16,8 +16,8 @@ import (
 // Input is the input of Next, the decision about a node's failover.
 type Input struct {
 	NodeName string
-	// Health is the judgement of the node, which decides whether new decisions to fence may be made.
-	// Earlier decisions are carried out without it.
+	// Health is the judgement of the node, which decides whether new decisions to fence may be
+	// made. Earlier decisions are carried out without it.
 	Health nodehealth.Judgement
 	// Heard says that this process itself has heard of the node: a new process takes every node for
 	// alive at first.
@@ -45,8 +45,8 @@ type Volume struct {
 	Volume *apiv1.AzVolume
 	// Attachment to the node; nil if there is none.
 	Attachment *apiv1.AzVolumeAttachment
-	// InUse is Kubernetes' name for it in the Node's status.volumesInUse.
-	InUse corev1.UniqueVolumeName
+	// InUse says that the Node's status.volumesInUse lists it.
+	InUse bool
 }
 
 // Epoch is the epoch that the node holds.
@@ -228,10 +228,9 @@ func (f *decision) volumes() {
 			continue
 		}
 		f.step.Proven = append(f.step.Proven, v)
-		inUse := f.in.Node != nil && slices.Contains(f.in.Node.Status.VolumesInUse, v.InUse)
 		switch {
 		case f.users[name] > 0 || v.misfit():
-		case inUse:
+		case v.InUse:
 			f.step.Prune = append(f.step.Prune, v)
 		default:
 			f.step.Unblocked = append(f.step.Unblocked, v)

@@ -67,7 +67,9 @@ type Signs struct {
 	SilentFrom time.Time
 	// Silence is for how long after that the API server answered without a new heartbeat.
 	Silence time.Duration
-	// Patience is the age at which the heartbeat is stale; see Patience.
+	// StaleAge is the age at which the heartbeat is stale; see SuspectAge.
+	StaleAge time.Duration
+	// Patience is how long the node may take to answer a request for a heartbeat.
 	Patience time.Duration
 	// Unanswered is for how long the API server has shown the node a request for a heartbeat, and
 	// answered this process without a new heartbeat; 0 if there is no such request.
@@ -97,13 +99,13 @@ type Signs struct {
 // kubelet's lease. If Azure says that the VM is down, no second signal is needed.
 func Judge(s Signs) (state State, evidence string) {
 	down := s.VMGone || s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated
-	stale := s.Silence > s.Patience || s.Unanswered > AnswerTimeout
+	stale := s.Silence > s.StaleAge || s.Unanswered > s.Patience
 	if !down && !s.WasSuspect && !stale {
 		return Healthy, "the heartbeat is fresh"
 	}
 	since := "no heartbeat since " + s.SilentFrom.UTC().Format(time.RFC3339)
-	if s.Unanswered > AnswerTimeout {
-		since += fmt.Sprintf(", also not within %s of a request for one", AnswerTimeout)
+	if s.Unanswered > s.Patience {
+		since += fmt.Sprintf(", also not within %s of a request for one", s.Patience)
 	}
 	switch {
 	case s.VMGone:

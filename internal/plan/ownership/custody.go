@@ -38,8 +38,8 @@ const custodyLasts = 5 * time.Minute
 func CustodyOf(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Custody {
 	released := volume.Status.LastReleasedTime
 	switch {
-	case !Confirmed(volume):
-		return CustodyUnknown
+	case !Confirmed(volume), volume.Spec.Access == apiv1.AccessMultiNode && len(attachments) == 0:
+		return CustodyUnknown // nothing records when the last node of several released the volume
 	case volume.Spec.Disk.MaxShares <= 1 || len(attachments) > 0 || released == nil || now.Sub(released.Time) < custodyLasts:
 		return CustodyOurs
 	case volume.Status.Fencing == apiv1.FencingPreemption:

@@ -22,10 +22,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
@@ -171,11 +171,11 @@ func (p *ControlPlane) start() *process {
 	if !p.options.Quiet {
 		log = testr.NewWithInterface(p.t, testr.Options{LogTimestamp: true})
 	}
-	controllers := index.ControllerOptions()
+	controllers := cluster.ControllerOptions()
 	controllers.SkipNameValidation = ptr(true) // every test has controllers of the same names
 	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
 		Scheme:                        apiserver.Scheme(p.t),
-		Cache:                         index.CacheOptions(p.Namespace),
+		Cache:                         cluster.CacheOptions(p.Namespace),
 		NewCache:                      p.newCache,
 		Controller:                    controllers,
 		Logger:                        log,
@@ -204,7 +204,7 @@ func (p *ControlPlane) start() *process {
 }
 
 func (p *ControlPlane) newCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
-	objects, err := index.NewCache(p.Namespace, DriverName)(config, options)
+	objects, err := cache.New(config, options)
 	if p.options.BeforeWatch == nil {
 		return objects, err
 	}
@@ -243,7 +243,7 @@ func (i watchedInformer) AddEventHandlerWithOptions(handler toolscache.ResourceE
 func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	now := clock.RealClock{}
 	cloud := p.Cloud.Reopen()
-	if err := index.AddIndexes(ctx, mgr.GetFieldIndexer(), DriverName); err != nil {
+	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer(), DriverName); err != nil {
 		return err
 	}
 	monitor, err := liveness.New(liveness.Options{
@@ -307,7 +307,6 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		Reader:          mgr.GetAPIReader(),
 		Watch:           watch,
 		Disks:           cloud.Disks(),
-		Attachments:     cloud.Attachments(),
 		Snapshots:       cloud.Snapshots(),
 		SKUs:            cloud.SKUs(),
 		Clock:           now,

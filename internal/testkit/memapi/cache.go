@@ -156,8 +156,8 @@ func (c *Cache) next(v *view) (Change, bool) {
 	return change, true
 }
 
-// unchanged returns an object of the cache, which is lent to readers. It panics if one of them has
-// changed it: stored is what it was made from.
+// unchanged returns an object of the cache, with which readers share memory. It panics if one of
+// them has changed it: stored is what it was made from.
 func (c *Cache) unchanged(o, stored client.Object) client.Object {
 	if o != nil && stored != nil && o.GetResourceVersion() == stored.GetResourceVersion() {
 		if want := c.transformed(stored); !reflect.DeepEqual(o, want) {
@@ -195,15 +195,22 @@ func (v *view) keysOf(o client.Object, field string, index client.IndexerFunc) [
 	return keys
 }
 
-// Get implements client.Reader.
-func (c *Cache) Get(_ context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+// Get implements client.Reader. As from a real cache, a copy shares memory with the object if
+// client.UnsafeDisableDeepCopy is among the options.
+func (c *Cache) Get(_ context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	var all client.GetOptions
+	all.ApplyOptions(options)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o, ok := c.kind(typeOf(into)).objects.byName[key]
 	if !ok {
 		return apierrors.NewNotFound(groupResource(typeOf(into)), key.Name)
 	}
-	copyInto(into, o)
+	if all.UnsafeDisableDeepCopy != nil && *all.UnsafeDisableDeepCopy {
+		reflect.ValueOf(into).Elem().Set(reflect.ValueOf(o).Elem())
+	} else {
+		copyInto(into, o)
+	}
 	return nil
 }
 
@@ -221,31 +228,6 @@ func (c *Cache) List(_ context.Context, list client.ObjectList, options ...clien
 		return v.keysOf(o, field, index), true
 	})
 	return nil
-}
-
-// Lend implements kubeapi.Lender.
-func (c *Cache) Lend(example client.Object, key client.ObjectKey) (client.Object, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.kind(typeOf(example)).objects.byName[key], true
-}
-
-// LendBy implements kubeapi.Lender.
-func (c *Cache) LendBy(example client.Object, namespace, field, value string) ([]any, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	of := typeOf(example)
-	v, index := c.kind(of), c.indexes[of][field]
-	if index == nil {
-		panic(fmt.Sprintf("%T is not indexed by %s", example, field))
-	}
-	var found []any
-	for _, o := range v.objects.sorted {
-		if (namespace == "" || o.GetNamespace() == namespace) && slices.Contains(v.keysOf(o, field, index), value) {
-			found = append(found, o)
-		}
-	}
-	return found, true
 }
 
 // IndexField implements client.FieldIndexer.

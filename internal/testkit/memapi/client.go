@@ -22,8 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 )
 
 // Client is a client.WithWatch of one process.
@@ -33,10 +31,7 @@ type Client struct {
 	cache *Cache
 }
 
-var (
-	_ client.WithWatch = (*Client)(nil)
-	_ kubeapi.Lender   = (*Client)(nil)
-)
+var _ client.WithWatch = (*Client)(nil)
 
 // NewClient makes a client whose accesses go through gate. Get and List read from cache, without
 // the gate, unless it is nil.
@@ -57,9 +52,10 @@ func (c *Client) call(ctx context.Context, verb string, o client.Object, do func
 }
 
 // Get implements client.Reader.
-func (c *Client) Get(ctx context.Context, key client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (c *Client) Get(ctx context.Context, key client.ObjectKey, into client.Object,
+	options ...client.GetOption) error {
 	if c.cache != nil {
-		return c.cache.Get(ctx, key, into)
+		return c.cache.Get(ctx, key, into, options...)
 	}
 	return c.gate(ctx, Call{
 		Verb: "get",
@@ -80,22 +76,6 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, options ...cl
 		fillList(list, &c.store.kindOf(of).objects, options, selectable)
 		return nil
 	})
-}
-
-// Lend implements kubeapi.Lender.
-func (c *Client) Lend(example client.Object, key client.ObjectKey) (client.Object, bool) {
-	if c.cache == nil {
-		return nil, false
-	}
-	return c.cache.Lend(example, key)
-}
-
-// LendBy implements kubeapi.Lender.
-func (c *Client) LendBy(example client.Object, namespace, field, value string) ([]any, bool) {
-	if c.cache == nil {
-		return nil, false
-	}
-	return c.cache.LendBy(example, namespace, field, value)
 }
 
 // fieldValues returns the values of a field of an object, and whether the field can be selected by.

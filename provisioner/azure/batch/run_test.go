@@ -42,8 +42,6 @@ func (p *oneVM) Disk(_ context.Context, id string) (Disk, error) {
 
 func (p *oneVM) UpdateDelay(string) time.Duration { return 0 }
 
-func (p *oneVM) Usual(k operation.Kind, disks int) operation.Span { return p.follower.Usual(k, disks) }
-
 func (p *oneVM) Resume(context.Context, operation.Token) (*operation.Operation, error) {
 	return nil, errors.New("not expected")
 }

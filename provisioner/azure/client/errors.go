@@ -63,6 +63,10 @@ func kindOf(v refusal) provisioner.Kind {
 	return provisioner.Unavailable
 }
 
+// denied is the code of a call that a deny assignment forbids
+// (https://learn.microsoft.com/azure/role-based-access-control/deny-assignments).
+const denied = "DenyAssignmentAuthorizationFailed"
+
 // kindOfCode maps the codes whose meaning does not depend on the HTTP status. Targets count where
 // Azure uses one code for several faults.
 func kindOfCode(code, target string) (provisioner.Kind, bool) {
@@ -95,7 +99,7 @@ func kindOfCode(code, target string) (provisioner.Kind, bool) {
 		return provisioner.InvalidArgument, true
 	case "BadRequest", "InvalidRequestFormat", "RequestDisallowedByPolicy", "PropertyChangeNotAllowed", "InvalidResourceType":
 		return provisioner.InvalidArgument, true
-	case "AuthorizationFailed", "LinkedAuthorizationFailed", "InvalidAuthenticationToken", "ExpiredAuthenticationToken",
+	case "AuthorizationFailed", "LinkedAuthorizationFailed", denied, "InvalidAuthenticationToken", "ExpiredAuthenticationToken",
 		"SubscriptionNotFound":
 		return provisioner.Unauthorized, true
 	}
@@ -141,6 +145,10 @@ func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *pr
 		message = http.StatusText(v.status)
 	}
 	e.Message = fmt.Sprintf("%s: Azure answered %d %s: %s", what, v.status, v.code, message)
+	if v.code == denied {
+		e.Message += " AKS puts such a deny assignment on the node resource group with node resource group lockdown, " +
+			"which AKS Automatic has always: this driver cannot attach disks there (docs/limitations.md#aks)."
+	}
 	return e
 }
 

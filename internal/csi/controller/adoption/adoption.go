@@ -18,10 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -156,17 +156,26 @@ func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskP
 	return p
 }
 
+// PersistentVolumes returns those of a disk from the cache.
+func (s *Adopter) PersistentVolumes(ctx context.Context, handle volumehandle.Handle) ([]corev1.PersistentVolume, error) {
+	var cached corev1.PersistentVolumeList
+	if err := s.Client.List(ctx, &cached, client.MatchingFields{persistentVolumeOf: handle.VolumeName()}); err != nil {
+		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	return cached.Items, nil
+}
+
 // describedBy returns the attributes and the use of the PersistentVolume of a disk, or a if there
 // is none.
 func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a call.Access) (map[string]string, call.Access,
 	error) {
-	var cached corev1.PersistentVolumeList
-	if err := s.Client.List(ctx, &cached, client.MatchingFields{persistentVolumeOf: handle.VolumeName()}); err != nil {
-		return nil, a, fmt.Errorf("list PersistentVolumes: %w", err)
+	cached, err := s.PersistentVolumes(ctx, handle)
+	if err != nil {
+		return nil, a, err
 	}
-	for i := range cached.Items {
+	for i := range cached {
 		// The cache does not hold the attributes.
-		pv, err := kubeapi.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(&cached.Items[i]))
+		pv, err := cluster.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(&cached[i]))
 		if err != nil {
 			return nil, a, err
 		}

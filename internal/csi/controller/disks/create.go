@@ -18,12 +18,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -345,7 +345,7 @@ func (s *Provisioner) leftOfVolume(ctx context.Context, request *csi.CreateVolum
 	p, _ := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
 	name := apiv1.VolumeName(cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup, s.ResourceGroup),
 		p.NameDisk(request.GetName()))
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Reader, s.Key(name))
+	v, err := cluster.Find[apiv1.AzVolume](ctx, s.Reader, s.Key(name))
 	if err != nil || v == nil || v.Spec.Origin != apiv1.OriginProvisioned {
 		return "", err
 	}

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -154,7 +154,7 @@ func (s *Provisioner) unused(ctx context.Context, v *apiv1.AzVolume) error {
 // uncached reports whether an AzVolume is gone from the cache too, so that the next list does not
 // contain it.
 func (s *Provisioner) uncached(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
-	cached, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Client, s.Key(v.Name))
+	cached, err := cluster.Find[apiv1.AzVolume](ctx, s.Client, s.Key(v.Name))
 	return err == nil && (cached == nil || cached.UID != v.UID), err
 }
 
@@ -163,7 +163,7 @@ func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) er
 	since := s.Clock.Now().Truncate(time.Second)
 	reason := ""
 	err := s.Watch.Until(ctx, func() (bool, error) {
-		current, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Reader, s.Key(v.Name))
+		current, err := cluster.Find[apiv1.AzVolume](ctx, s.Reader, s.Key(v.Name))
 		if err != nil {
 			return false, err
 		}

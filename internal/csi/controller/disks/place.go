@@ -16,9 +16,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -111,7 +111,7 @@ func (s *Provisioner) anywhere(ctx context.Context, location string, n need) (to
 
 // withNodes returns the zones that have nodes, or all zones if none has.
 func (s *Provisioner) withNodes(ctx context.Context, location string, zones []string) ([]string, error) {
-	nodes, err := nodeidentity.All(ctx, s.Client, s.Namespace)
+	nodes, err := cluster.Identities(ctx, s.Client, s.Namespace)
 	if err != nil {
 		return nil, err
 	}

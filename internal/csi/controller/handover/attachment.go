@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -244,7 +244,7 @@ func (s *Publisher) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAt
 	var failed *apiv1.Error
 	reason := ""
 	err := s.Watch.Until(ctx, func() (bool, error) {
-		current, err := kubeapi.Find[apiv1.AzVolumeAttachment](ctx, s.Reader, s.Key(a.Name))
+		current, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, s.Reader, s.Key(a.Name))
 		if err != nil || current == nil || current.UID != a.UID {
 			return err == nil, err
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -32,6 +32,16 @@ func (s *Publisher) disk(ctx context.Context, v *apiv1.AzVolume) diskRead {
 	}
 }
 
+// notForeign is the check of a volume that several nodes may use, before a node gets an attachment:
+// the volume has no ownership that could be acquired.
+func (s *Publisher) notForeign(ctx context.Context, v *apiv1.AzVolume, node string) error {
+	attachments, err := s.Attachments(ctx, s.Client, v.Name)
+	if err == nil {
+		_, err = s.custody(ctx, v, node, attachments, s.disk(ctx, v))
+	}
+	return err
+}
+
 // custody asks Azure if the AzVolume does not confirm that this cluster uses the disk. A planned
 // move costs no call. Azure is asked again when the disk has been attached, because another cluster
 // may do the same at the same time (internal/controller/attachment).
@@ -46,7 +56,7 @@ func (s *Publisher) custody(
 	if err != nil {
 		return known, err
 	}
-	vm, err := nodeidentity.Foreign(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
+	vm, err := cluster.ForeignVM(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
 	if err == nil && vm != "" {
 		err = provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: %s",
 			v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))

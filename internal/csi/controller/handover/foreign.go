@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -141,7 +141,7 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 
 // established reports whether a node is known to be a VM.
 func (s *Publisher) established(ctx context.Context, vm string) (bool, error) {
-	nodes, err := nodeidentity.OfVM(ctx, s.Client, s.Namespace, vm)
+	nodes, err := cluster.NodesOfVM(ctx, s.Client, s.Namespace, vm)
 	if err != nil {
 		return false, err
 	}

@@ -12,9 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -74,7 +73,7 @@ func (s *Publisher) findProof(ctx context.Context, v *apiv1.AzVolume, node strin
 
 // report reads the AzDriverNode of a node from the API server; nil if there is none.
 func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNode, error) {
-	return kubeapi.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(node))
+	return cluster.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(node))
 }
 
 // restoreAttachment restores an attachment that was lost or edited since the publish: it makes it
@@ -255,7 +254,7 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 		settled[a.Spec.NodeName] = settled[a.Spec.NodeName] || ownership.HasProof(a)
 	}
 	for _, vm := range disk.AttachedTo {
-		nodes, err := nodeidentity.OfVM(ctx, s.Client, s.Namespace, vm)
+		nodes, err := cluster.NodesOfVM(ctx, s.Client, s.Namespace, vm)
 		if err != nil {
 			return err
 		}
@@ -280,6 +279,6 @@ func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool,
 		return true, nil
 	}
 	var list apiv1.AzDriverNodeList
-	nodes, err := kubeapi.FindBy(ctx, s.Client, &list, &list.Items, s.Namespace, nodeVolume, v.Name)
+	nodes, err := cluster.FindBy(ctx, s.Client, &list, &list.Items, s.Namespace, nodeVolume, v.Name)
 	return slices.ContainsFunc(nodes, func(d *apiv1.AzDriverNode) bool { return ownership.ReportedUse(v, d) != "" }), err
 }

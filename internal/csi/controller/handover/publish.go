@@ -15,11 +15,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -58,18 +57,22 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return grpcstatus.Errorf(codes.Unavailable, "publish to node %s: the VM of the node is not known: %s", node.Name,
 			node.Message)
 	}
-	attached, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node.Name)
-	if err != nil {
-		return err
-	}
-	if attached == nil || attached.Status.State != apiv1.AttachmentAttached {
-		defer s.platform.Expect(node.VMID, handle.String())()
-	}
 	v, err := s.usable(ctx, handle, request)
 	if err != nil {
 		return err
 	}
 	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
+	if v.Spec.Access == apiv1.AccessMultiNode {
+		attached, err := s.Attachment(ctx, s.Client, v.Name, node.Name)
+		if err != nil {
+			return err
+		}
+		if asked := attached != nil && attached.Status.VMID != "" && !ownership.Copied(attached); !asked {
+			if err := s.notForeign(ctx, v, node.Name); err != nil {
+				return err
+			}
+		}
+	}
 	if v.Spec.Access == apiv1.AccessSingleNode {
 		if err := s.completeRelease(ctx, v, node.Name); err != nil {
 			return err
@@ -107,12 +110,23 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	return err
 }
 
-// withdraw releases the ownership that this call acquired, if the node or the disk is full: the
-// volume can then be published to another node at once. It returns refused. After another refusal,
-// which does not depend on the node, the ownership and the attachment remain until an unpublish.
-// The reconciler repeats the attach at its own pace, and a repeated publish acquires nothing, asks
-// Azure for nothing, and returns what Azure answered last.
+// withdraw releases the ownership that this call acquired, if the node is full: the volume can then
+// be published to another node at once. It returns refused. After another refusal, which does not
+// depend on the node, the ownership and the attachment remain until an unpublish. The reconciler
+// repeats the attach at its own pace, and a repeated publish acquires nothing, asks Azure for
+// nothing, and returns what Azure answered last.
 func (s *Publisher) withdraw(ctx context.Context, handle volumehandle.Handle, node string, refused error) error {
+	v, err := cluster.Find[apiv1.AzVolume](ctx, s.Client, s.Key(handle.VolumeName()))
+	if err != nil {
+		return err
+	}
+	attachments, err := s.Attachments(ctx, s.Client, handle.VolumeName())
+	if err != nil {
+		return err
+	}
+	if attachment.DiskFull(v, attachments) {
+		return refused
+	}
 	if err := s.unpublish(ctx, handle, node); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "cannot release the ownership after a refused publish", "volume",
 			handle.VolumeName(), "node", node)
@@ -133,13 +147,13 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 	var d *apiv1.AzDriverNode
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		var err error
-		if d, err = kubeapi.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(name)); err == nil && d == nil {
-			d, err = kubeapi.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(name))
+		if d, err = cluster.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(name)); err == nil && d == nil {
+			d, err = cluster.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(name))
 		}
 		if err != nil || d != nil {
 			return err == nil, err
 		}
-		node, err := kubeapi.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
+		node, err := cluster.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
 		if err == nil && node == nil {
 			err = grpcstatus.Errorf(codes.NotFound, "publish to node %s: Kubernetes has no such Node", name)
 		}
@@ -157,14 +171,14 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 
 // identity returns which VM a node is; d is nil if it has no AzDriverNode.
 func (s *Publisher) identity(ctx context.Context, name string, d *apiv1.AzDriverNode) (identity.Identity, error) {
-	node, err := kubeapi.Find[corev1.Node](ctx, s.Client, client.ObjectKey{Name: name})
+	node, err := cluster.Find[corev1.Node](ctx, s.Client, client.ObjectKey{Name: name})
 	if err == nil && node == nil {
-		node, err = kubeapi.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
+		node, err = cluster.Find[corev1.Node](ctx, s.Reader, client.ObjectKey{Name: name})
 	}
 	if err != nil {
 		return identity.Identity{}, err
 	}
-	return nodeidentity.Of(ctx, s.Client, node, d)
+	return cluster.IdentityOf(ctx, s.Client, node, d)
 }
 
 // usable returns the AzVolume if it can be used as the request asks. It adopts a disk that has
@@ -232,7 +246,7 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 			if a.Status.ObservedGeneration < written.Generation || a.Status.Error == nil {
 				break
 			}
-			v, err := kubeapi.Find[apiv1.AzVolume](ctx, s.Client, s.Key(a.Spec.VolumeName), client.UnsafeDisableDeepCopy)
+			v, err := cluster.Find[apiv1.AzVolume](ctx, s.Client, s.Key(a.Spec.VolumeName), client.UnsafeDisableDeepCopy)
 			if err != nil {
 				return false, err
 			}

@@ -18,11 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/index"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -140,9 +139,9 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 				Spec:       corev1.NodeSpec{ProviderID: "azure://" + vm + "b"},
 			}
 			cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, d, node).
-				WithIndex(&apiv1.AzDriverNode{}, nodeidentity.VM, nodeidentity.Keys).WithIndex(&corev1.Node{}, nodeidentity.VM,
-				nodeidentity.Keys).
-				WithIndex(&apiv1.AzDriverNode{}, nodeVolume, index.NodeVolumeKeys).
+				WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&corev1.Node{}, cluster.NodeVM,
+				cluster.NodeVMKeys).
+				WithIndex(&apiv1.AzDriverNode{}, nodeVolume, cluster.NodeVolumeKeys).
 				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 					options ...client.ListOption) error {
 					if o := (&client.ListOptions{}).ApplyOptions(options); o.FieldSelector == nil {
@@ -205,7 +204,7 @@ func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
 			}
 			report := d.DeepCopy()
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
-			err := errors.Join(cache.IndexField(t.Context(), &apiv1.AzDriverNode{}, nodeVolume, index.NodeVolumeKeys),
+			err := errors.Join(cache.IndexField(t.Context(), &apiv1.AzDriverNode{}, nodeVolume, cluster.NodeVolumeKeys),
 				api.Create(t.Context(), node), api.Create(t.Context(), d))
 			report.ResourceVersion = d.ResourceVersion
 			watch := records.NewWatch()

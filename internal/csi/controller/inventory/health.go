@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -177,7 +177,7 @@ func (s *Lister) primaryFault(ctx context.Context, a *apiv1.AzVolumeAttachment) 
 	if a.Status.State == apiv1.AttachmentFailed {
 		return reasonAttachmentFailed, fmt.Sprintf("node %s: %s", a.Spec.NodeName, messageOf(a.Status.Error)), nil
 	}
-	d, err := kubeapi.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(a.Spec.NodeName))
+	d, err := cluster.Find[apiv1.AzDriverNode](ctx, s.Client, s.Key(a.Spec.NodeName))
 	if err != nil || d == nil {
 		return "", "", err
 	}

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/nodeidentity"
 	"github.com/azuredisk-csi/azuredisk/internal/pagetoken"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -132,7 +132,7 @@ type look struct {
 
 func (s *Lister) newLook(ctx context.Context) (*look, error) {
 	l := &look{Lister: s, nodeOf: map[string]string{}}
-	identities, err := nodeidentity.All(ctx, s.Client, s.Namespace)
+	identities, err := cluster.Identities(ctx, s.Client, s.Namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -43,7 +43,7 @@ func (r *Records) Key(name string) client.ObjectKey {
 // FailedPrecondition if the AzVolume of that name, which a user may have created, is of another
 // disk.
 func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv1.AzVolume, error) {
-	v, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Reader, r.Key(handle.VolumeName()))
+	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Reader, r.Key(handle.VolumeName()))
 	if err != nil || v == nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv
 
 // Attachment returns an attachment, or nil if there is none.
 func (r *Records) Attachment(ctx context.Context, reader client.Reader, volume, node string) (*apiv1.AzVolumeAttachment, error) {
-	return kubeapi.Find[apiv1.AzVolumeAttachment](ctx, reader, r.Key(apiv1.AttachmentName(volume, node)))
+	return cluster.Find[apiv1.AzVolumeAttachment](ctx, reader, r.Key(apiv1.AttachmentName(volume, node)))
 }
 
 // Attachments returns the attachments of a volume.
@@ -67,7 +67,7 @@ func (r *Records) Attachments(ctx context.Context, reader client.Reader, volume 
 		client.MatchingFields{attachmentVolume: volume}); err != nil {
 		return nil, fmt.Errorf("list attachments: %w", err)
 	}
-	return kubeapi.Pointers(list.Items), nil
+	return cluster.Pointers(list.Items), nil
 }
 
 // EpochOf returns the epoch of a volume, 0 before a node first acquired ownership.
@@ -89,7 +89,7 @@ func Changed(err error) bool {
 // Retry calls try, which reads objects and writes one of them, until its error is not that the
 // object has changed. what names the object in the error after the last try, which is Aborted.
 func Retry(what string, try func() error) error {
-	err := kubeapi.Retry(Changed, try)
+	err := cluster.Retry(Changed, try)
 	if Changed(err) {
 		return grpcstatus.Errorf(codes.Aborted, "write %s: other clients change it too often: %v", what, err)
 	}

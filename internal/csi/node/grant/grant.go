@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -42,7 +42,7 @@ type Lookup func(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume
 // the volume does not exist, nodereport.ErrOtherDisk if it is another disk's.
 func (r *Reader) Read(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzVolume, *apiv1.AzVolumeAttachment, error) {
 	name := disk.VolumeName()
-	volume, err := kubeapi.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: r.Namespace, Name: name})
+	volume, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: r.Namespace, Name: name})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -73,7 +73,7 @@ func checkVolume(volume *apiv1.AzVolume, disk volumehandle.Handle) error {
 // Attachment reads a node's attachment of a volume at the API server. It returns nil if there is
 // none.
 func (r *Reader) Attachment(ctx context.Context, volume, node string) (*apiv1.AzVolumeAttachment, error) {
-	return kubeapi.Find[apiv1.AzVolumeAttachment](ctx, r.Client, client.ObjectKey{
+	return cluster.Find[apiv1.AzVolumeAttachment](ctx, r.Client, client.ObjectKey{
 		Namespace: r.Namespace,
 		Name:      apiv1.AttachmentName(volume, node),
 	})

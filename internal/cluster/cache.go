@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+// ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a
+// controller of controller-runtime 0.24.1 with the priority queue may not stop, and delays the
+// manager's end by its whole grace period, so that the next leader waits for the lease
+// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
+func ControllerOptions() ctrlconfig.Controller {
+	return ctrlconfig.Controller{UsePriorityQueue: ptr.To(false)}
+}
+
+// CacheOptions are the options of the controller's cache: the custom resources of one namespace,
+// and only those fields of Kubernetes' own objects that the controller reads.
+func CacheOptions(namespace string) cache.Options {
+	own := cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&apiv1.AzVolume{}:           own,
+			&apiv1.AzVolumeAttachment{}: own,
+			&apiv1.AzDriverNode{}:       own,
+			&corev1.Node{}:              {Transform: trimNode},
+			&corev1.Pod{}: {Transform: trimPod, Field: fields.AndSelectors(
+				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
+				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+			)},
+			&corev1.Namespace{}:             {Transform: trimNamespace},
+			&corev1.PersistentVolume{}:      {Transform: trimPersistentVolume},
+			&corev1.PersistentVolumeClaim{}: {Transform: trimPersistentVolumeClaim},
+		},
+	}
+}
+
+func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Name:              o.Name,
+		Namespace:         o.Namespace,
+		UID:               o.UID,
+		ResourceVersion:   o.ResourceVersion,
+		CreationTimestamp: o.CreationTimestamp,
+		DeletionTimestamp: o.DeletionTimestamp,
+	}
+	if labels {
+		m.Labels = o.Labels
+	}
+	return m
+}
+
+func trimNode(object any) (any, error) {
+	n, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta, true)}
+	trimmed.Spec = corev1.NodeSpec{
+		ProviderID:    n.Spec.ProviderID,
+		Taints:        n.Spec.Taints,
+		Unschedulable: n.Spec.Unschedulable,
+	}
+	trimmed.Status.VolumesInUse = n.Status.VolumesInUse
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			c.LastHeartbeatTime = metav1.Time{}
+			trimmed.Status.Conditions = append(trimmed.Status.Conditions, c)
+		}
+	}
+	// Where the node is probed.
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			trimmed.Status.Addresses = append(trimmed.Status.Addresses, a)
+		}
+	}
+	trimmed.Status.DaemonEndpoints = n.Status.DaemonEndpoints
+	return trimmed, nil
+}
+
+// trimNamespace keeps the fields that a namespaceSelector reads. Namespaces are cached only once a
+// pod uses one.
+func trimNamespace(object any) (any, error) {
+	n, ok := object.(*corev1.Namespace)
+	if !ok {
+		return object, nil
+	}
+	return &corev1.Namespace{ObjectMeta: trimMeta(n.ObjectMeta, true)}, nil
+}
+
+func trimPod(object any) (any, error) {
+	p, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta, true)}
+	trimmed.OwnerReferences = p.OwnerReferences
+	trimmed.Annotations = optOut(p.Annotations)
+	trimmed.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Affinity: podAffinity(p.Spec.Affinity)}
+	if len(PodClaimKeys(p)) > 0 { // where the pod may run matters only if it has a volume
+		trimmed.Spec.Affinity, trimmed.Spec.NodeSelector = p.Spec.Affinity, p.Spec.NodeSelector
+		trimmed.Spec.Tolerations, trimmed.Spec.TopologySpreadConstraints = p.Spec.Tolerations, p.Spec.TopologySpreadConstraints
+	}
+	for _, v := range p.Spec.Volumes {
+		if claim := claimOf(p, v); claim != "" {
+			trimmed.Spec.Volumes = append(trimmed.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: claimReadOnly(v)},
+			}})
+		} else if sharedOutside(v.VolumeSource) {
+			trimmed.Spec.Volumes = append(trimmed.Spec.Volumes, v)
+		}
+	}
+	trimmed.Status.Phase = p.Status.Phase
+	return trimmed, nil
+}
+
+// podAffinity keeps the part of a pod's affinity that concerns other pods, because it may keep them
+// off a node.
+func podAffinity(a *corev1.Affinity) *corev1.Affinity {
+	if a == nil || (a.PodAffinity == nil && a.PodAntiAffinity == nil) {
+		return nil
+	}
+	return &corev1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity}
+}
+
+func claimOf(p *corev1.Pod, v corev1.Volume) string {
+	switch {
+	case v.PersistentVolumeClaim != nil:
+		return v.PersistentVolumeClaim.ClaimName
+	case v.Ephemeral != nil:
+		return p.Name + "-" + v.Name
+	default:
+		return ""
+	}
+}
+
+func claimReadOnly(v corev1.Volume) bool {
+	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
+}
+
+// sharedOutside reports whether a volume that a pod names without a claim is storage outside of the
+// node, to which another node could write at the same time. What lives and dies with the pod or
+// with the node is not.
+func sharedOutside(s corev1.VolumeSource) bool {
+	return s.NFS != nil || s.AzureDisk != nil || s.AzureFile != nil || s.ISCSI != nil || s.FC != nil || s.CephFS != nil ||
+		s.RBD != nil ||
+		s.Glusterfs != nil || s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil ||
+		s.VsphereVolume != nil ||
+		s.FlexVolume != nil || s.PortworxVolume != nil || s.Quobyte != nil || s.ScaleIO != nil || s.StorageOS != nil
+}
+
+// optOut keeps of annotations the one by which a pod or a claim opts out of the failover.
+func optOut(annotations map[string]string) map[string]string {
+	if value, is := annotations[apiv1.AnnotationFailover]; is {
+		return map[string]string{apiv1.AnnotationFailover: value}
+	}
+	return nil
+}
+
+// inTreeDriver is the driver that Kubernetes has serve in-tree azureDisk volumes, whatever this one
+// is called.
+const inTreeDriver = "disk.csi.azure.com"
+
+func trimPersistentVolume(object any) (any, error) {
+	pv, ok := object.(*corev1.PersistentVolume)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.PersistentVolume{ObjectMeta: trimMeta(pv.ObjectMeta, false)}
+	if claim := pv.Spec.ClaimRef; claim != nil {
+		trimmed.Spec.ClaimRef = &corev1.ObjectReference{
+			Namespace: claim.Namespace,
+			Name:      claim.Name,
+			UID:       claim.UID,
+		}
+	}
+	trimmed.Spec.NodeAffinity = pv.Spec.NodeAffinity
+	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
+	if pv.Spec.CSI != nil {
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+			Driver:       pv.Spec.CSI.Driver,
+			VolumeHandle: pv.Spec.CSI.VolumeHandle,
+			ReadOnly:     pv.Spec.CSI.ReadOnly,
+		}
+	}
+	if disk := pv.Spec.AzureDisk; disk != nil {
+		// Kubernetes has this driver serve in-tree volumes, as CSI volumes with the disk's ID for a
+		// handle.
+		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+			Driver:       inTreeDriver,
+			VolumeHandle: disk.DataDiskURI,
+			ReadOnly:     disk.ReadOnly != nil && *disk.ReadOnly,
+		}
+	}
+	trimmed.Status.Phase = pv.Status.Phase
+	return trimmed, nil
+}
+
+func trimPersistentVolumeClaim(object any) (any, error) {
+	c, ok := object.(*corev1.PersistentVolumeClaim)
+	if !ok {
+		return object, nil
+	}
+	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: trimMeta(c.ObjectMeta, false)}
+	trimmed.Annotations = optOut(c.Annotations)
+	trimmed.Spec.VolumeName = c.Spec.VolumeName
+	return trimmed, nil
+}

@@ -1,0 +1,164 @@
+package cluster
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
+)
+
+func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
+	t.Parallel()
+	full := func(volumes ...corev1.Volume) *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        "p",
+				Namespace:   "n",
+				Labels:      map[string]string{"app": "a"},
+				Annotations: map[string]string{"long": "text"},
+			},
+			Spec: corev1.PodSpec{
+				NodeName:                  "node",
+				NodeSelector:              map[string]string{"disk": "fast"},
+				Tolerations:               []corev1.Toleration{{Key: "t"}},
+				Volumes:                   volumes,
+				Containers:                []corev1.Container{{Name: "c"}},
+				TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
+				Affinity: &corev1.Affinity{
+					NodeAffinity:    &corev1.NodeAffinity{},
+					PodAntiAffinity: &corev1.PodAntiAffinity{},
+				},
+			},
+		}
+	}
+	claim := corev1.Volume{
+		Name:         "data",
+		VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}},
+	}
+	caching, kind := corev1.AzureDataDiskCachingReadOnly, corev1.AzureManagedDisk
+	inline := corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{
+		DiskName:    "d",
+		DataDiskURI: diskURI("d"),
+		CachingMode: &caching,
+		FSType:      ptr.To("xfs"),
+		ReadOnly:    ptr.To(true),
+		Kind:        &kind,
+	}}}
+	for name, test := range map[string]struct {
+		pod  *corev1.Pod
+		want corev1.PodSpec
+	}{
+		"one with a volume, with all that says where it may go": {full(claim), corev1.PodSpec{
+			NodeName:                  "node",
+			NodeSelector:              map[string]string{"disk": "fast"},
+			Tolerations:               []corev1.Toleration{{Key: "t"}},
+			Volumes:                   []corev1.Volume{claim},
+			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
+			Affinity: &corev1.Affinity{
+				NodeAffinity:    &corev1.NodeAffinity{},
+				PodAntiAffinity: &corev1.PodAntiAffinity{},
+			},
+		}},
+		"one that names a disk itself, with all by which that is published": {full(inline), corev1.PodSpec{
+			NodeName: "node",
+			Volumes:  []corev1.Volume{inline},
+			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
+		}},
+		"one without, with what it wants of others": {full(), corev1.PodSpec{
+			NodeName: "node",
+			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			trimmed, err := trimPod(test.pod)
+			got, ok := trimmed.(*corev1.Pod)
+			if err != nil || !ok {
+				t.Fatal(trimmed, err)
+			}
+			if !reflect.DeepEqual(got.Spec, test.want) || got.Labels["app"] != "a" || len(got.Annotations) > 0 {
+				t.Fatalf("kept %+v", got)
+			}
+		})
+	}
+}
+
+func diskURI(name string) string {
+	return "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/" + name
+}
+
+func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
+	t.Parallel()
+	names := func(uris ...string) *corev1.Pod {
+		p := &corev1.Pod{}
+		for _, uri := range uris {
+			p.Spec.Volumes = append(p.Spec.Volumes,
+				corev1.Volume{VolumeSource: corev1.VolumeSource{AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: uri}}})
+		}
+		return p
+	}
+	for name, test := range map[string]struct {
+		driver string
+		pod    *corev1.Pod
+		want   []string
+	}{
+		"each disk once, however it is spelled": {inTreeDriver,
+			names(diskURI("one"), diskURI("Two"), diskURI("two")),
+			[]string{apiv1.VolumeName("s", "rg", "one"), apiv1.VolumeName("s", "rg", "two")}},
+		"a blob is none": {inTreeDriver,
+			names("https://account.blob.core.windows.net/vhds/x.vhd"), nil},
+		"nor is a volume of another kind": {inTreeDriver,
+			&corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "empty"}}}}, nil},
+		"Kubernetes has no driver of another name serve them": {"disk.example.com", names(diskURI("one")), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := PodDiskKeys(test.driver)(test.pod); !slices.Equal(got, test.want) {
+				t.Errorf("got %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
+	t.Parallel()
+	volume := func(reason string) *apiv1.AzVolume {
+		return &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{{
+			Type:   placement.ConditionReplicasAttached,
+			Reason: reason,
+		}}}}
+	}
+	if got := VolumeReplicasKeys(volume(placement.ReasonReplicasMissing)); !slices.Equal(got, []string{VolumeReplicasMissing}) {
+		t.Errorf("a volume that lacks replicas has the keys %v", got)
+	}
+	for _, v := range []*apiv1.AzVolume{{}, volume(placement.ReasonReplicasAttached), volume(placement.ReasonReplicasNotWanted)} {
+		if got := VolumeReplicasKeys(v); got != nil {
+			t.Errorf("a volume that lacks no replicas has the keys %v: %+v", got, v.Status)
+		}
+	}
+	waiting := &apiv1.AzVolumeAttachment{
+		Spec: apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary},
+		Status: apiv1.AzVolumeAttachmentStatus{
+			Conditions: []metav1.Condition{{
+				Type:   attachment.ConditionAttached,
+				Status: metav1.ConditionFalse,
+				Reason: attachment.ReasonWaitingForSlot,
+			}},
+		},
+	}
+	if got := AttachmentSlotKeys(waiting); !slices.Equal(got, []string{AttachmentSlotAwaited}) {
+		t.Errorf("a primary that waits for a slot has the keys %v", got)
+	}
+	attached := waiting.DeepCopy()
+	attached.Status.State = apiv1.AttachmentAttached
+	if got := AttachmentSlotKeys(attached); got != nil {
+		t.Errorf("an attached primary has the keys %v", got)
+	}
+}

@@ -1,0 +1,179 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+// ConflictRetry is how soon to retry after another writer changed the object.
+const ConflictRetry = 25 * time.Millisecond
+
+// Attachments returns the attachments whose field AttachmentVolume or AttachmentNode has a value.
+// They are the cache's own, and only to be read.
+func Attachments(ctx context.Context, reader client.Reader, namespace, field, value string) ([]*apiv1.AzVolumeAttachment, error) {
+	var list apiv1.AzVolumeAttachmentList
+	return FindBy(ctx, reader, &list, &list.Items, namespace, field, value)
+}
+
+// AttachmentsOfNode returns the attachments to a node. They are the cache's own, and only to be
+// read.
+func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, node string) ([]*apiv1.AzVolumeAttachment, error) {
+	return Attachments(ctx, reader, namespace, AttachmentNode, node)
+}
+
+// Held returns the volumes whose ownership a node holds. They are the cache's own, and only to be
+// read.
+func Held(ctx context.Context, reader client.Reader, namespace, node string) ([]*apiv1.AzVolume, error) {
+	var list apiv1.AzVolumeList
+	return FindBy(ctx, reader, &list, &list.Items, namespace, VolumePrimary, node)
+}
+
+// Reported returns those volumes of a node's report for which the node has an attachment or holds
+// the ownership. It ignores other volumes in the report, so that a node cannot cause reconciles of
+// volumes that are not its own.
+func Reported(ctx context.Context, reader client.Reader, d *apiv1.AzDriverNode) ([]string, error) {
+	if len(d.Status.StagedVolumes) == 0 {
+		return nil, nil
+	}
+	own := map[string]bool{}
+	here, err := AttachmentsOfNode(ctx, reader, d.Namespace, d.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range here {
+		own[a.Spec.VolumeName] = true
+	}
+	held, err := Held(ctx, reader, d.Namespace, d.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range held {
+		own[v.Name] = true
+	}
+	var names []string
+	for _, s := range d.Status.StagedVolumes {
+		if own[s.VolumeName] {
+			names = append(names, s.VolumeName)
+		}
+	}
+	return names, nil
+}
+
+// Disk returns the disk that a PersistentVolume of a volume names, for a volume whose AzVolume is
+// lost. ok is false if none names one.
+func Disk(ctx context.Context, reader client.Reader, volume string) (handle volumehandle.Handle, ok bool, err error) {
+	pvs, err := PersistentVolumes(ctx, reader, volume)
+	if err != nil {
+		return volumehandle.Handle{}, false, err
+	}
+	for _, pv := range pvs {
+		if handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle); err == nil {
+			return handle, true, nil
+		}
+	}
+	return volumehandle.Handle{}, false, nil
+}
+
+// PersistentVolumes returns the PersistentVolumes of an AzVolume, by name. There can be several of
+// one disk: one that was released and is kept, and another that a user created for the next claim;
+// or one for each of the namespaces that share the disk. They are the cache's own, and only to be
+// read.
+func PersistentVolumes(ctx context.Context, reader client.Reader, volume string) ([]*corev1.PersistentVolume, error) {
+	var list corev1.PersistentVolumeList
+	pvs, err := FindBy(ctx, reader, &list, &list.Items, "", PersistentVolumeVolume, volume)
+	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
+	return pvs, err
+}
+
+// PersistentVolume returns the PersistentVolume of the disk of an AzVolume, nil if there is none:
+// of several the first that is bound to a claim, or else the first by name. It is the cache's own,
+// and only to be read.
+func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolume) (*corev1.PersistentVolume, error) {
+	pvs, err := PersistentVolumes(ctx, reader, v.Name)
+	if err != nil {
+		return nil, err
+	}
+	pvs = slices.DeleteFunc(pvs, func(pv *corev1.PersistentVolume) bool { return !IsOf(v, pv) })
+	if len(pvs) == 0 {
+		return nil, nil
+	}
+	bound := slices.IndexFunc(pvs, func(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeBound })
+	return pvs[max(bound, 0)], nil
+}
+
+// ReadOnly reports whether the volume of a PersistentVolume is published for reading only: Kubernetes
+// passes this field to ControllerPublishVolume. pv is nil if there is none.
+func ReadOnly(pv *corev1.PersistentVolume) bool {
+	return pv != nil && pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly
+}
+
+// IsOf reports whether an AzVolume is that of the disk of a PersistentVolume of the driver.
+func IsOf(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
+	disk, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle)
+	return err == nil && volumehandle.Of(v.Spec.Disk).Same(disk)
+}
+
+// PodsOf returns the pods that use the claim to which a PersistentVolume is bound. They are the
+// cache's own, and only to be read.
+func PodsOf(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolume) ([]*corev1.Pod, error) {
+	if pv == nil || pv.Spec.ClaimRef == nil {
+		return nil, nil
+	}
+	claim := pv.Spec.ClaimRef
+	return podsBy(ctx, reader, PodClaim, claim.Namespace+"/"+claim.Name)
+}
+
+// PodsNaming returns the pods that name the disk of an AzVolume without a claim. They are the
+// cache's own, and only to be read.
+func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*corev1.Pod, error) {
+	return podsBy(ctx, reader, PodDisk, volume)
+}
+
+// UsedOn reports whether a pod on a node uses a volume: also one that is being deleted, but not one
+// that has ended. pods reads the pods, from the cache or from the API server, and reader the
+// PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume
+// for long.
+func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string) (bool, error) {
+	pvs, err := PersistentVolumes(ctx, reader, volume)
+	if err != nil {
+		return false, err
+	}
+	claims := map[string]bool{}
+	for _, pv := range pvs {
+		for _, claim := range PersistentVolumeClaimKeys(pv) {
+			claims[claim] = true
+		}
+	}
+	here, err := PodsOn(ctx, pods, node)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(here, func(p *corev1.Pod) bool {
+		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			return false
+		}
+		return slices.ContainsFunc(PodClaimKeys(p), func(claim string) bool { return claims[claim] }) ||
+			slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+				disk, is := DiskOf(&v)
+				return is && disk.VolumeName() == volume
+			})
+	}), nil
+}
+
+// PodsOn returns the pods on a node. They are the cache's own, and only to be read.
+func PodsOn(ctx context.Context, reader client.Reader, node string) ([]*corev1.Pod, error) {
+	return podsBy(ctx, reader, PodNode, node)
+}
+
+func podsBy(ctx context.Context, reader client.Reader, field, value string) ([]*corev1.Pod, error) {
+	var list corev1.PodList
+	return FindBy(ctx, reader, &list, &list.Items, "", field, value)
+}

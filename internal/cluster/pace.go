@@ -1,0 +1,41 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Pace limits all clients that are made from cfg together to qps calls per second, and to bursts of
+// burst calls. A call that cannot be made before its context's deadline fails immediately with a
+// context.DeadlineExceeded: client-go's own limiter returns an untyped error, which looks like a
+// fault of the program.
+func Pace(cfg *rest.Config, qps float32, burst int) {
+	cfg.QPS, cfg.Burst = qps, burst
+	cfg.RateLimiter = limiter{flowcontrol.NewTokenBucketRateLimiter(qps, burst)}
+}
+
+// leaderQPS and leaderBurst are sufficient for renewing a lease.
+const leaderQPS, leaderBurst = 5, 10
+
+// ForLeader returns a copy of cfg for leader election, with a limit of its own: other calls must
+// not delay the renewal of a lease.
+func ForLeader(cfg *rest.Config) *rest.Config {
+	own := rest.CopyConfig(cfg)
+	Pace(own, leaderQPS, leaderBurst)
+	return own
+}
+
+type limiter struct{ flowcontrol.RateLimiter }
+
+// Wait returns nil when a call may be made. It fails only if the context has ended, or would end
+// before the call may be made.
+func (l limiter) Wait(ctx context.Context) error {
+	err := l.RateLimiter.Wait(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+}
