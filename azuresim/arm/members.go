@@ -17,16 +17,18 @@ import (
 // from Azure's REST specification, so a member that they do not have is one that Azure does not
 // know.
 var models = map[string]func() any{
-	"Disks.CreateOrUpdate":                            func() any { return &armcompute.Disk{} },
-	"Disks.Update":                                    func() any { return &armcompute.DiskUpdate{} },
-	"Snapshots.CreateOrUpdate":                        func() any { return &armcompute.Snapshot{} },
-	"Snapshots.Update":                                func() any { return &armcompute.SnapshotUpdate{} },
-	"VirtualMachines.CreateOrUpdate":                  func() any { return &armcompute.VirtualMachine{} },
-	"VirtualMachines.Update":                          func() any { return &armcompute.VirtualMachineUpdate{} },
-	"VirtualMachines.AttachDetachDataDisks":           func() any { return &armcompute.AttachDetachDataDisksRequest{} },
-	"VirtualMachineScaleSets.CreateOrUpdate":          func() any { return &armcompute.VirtualMachineScaleSet{} },
-	"VirtualMachineScaleSets.Update":                  func() any { return &armcompute.VirtualMachineScaleSetUpdate{} },
-	"VirtualMachineScaleSets.DeleteInstances":         func() any { return &armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{} },
+	"Disks.CreateOrUpdate":                   func() any { return &armcompute.Disk{} },
+	"Disks.Update":                           func() any { return &armcompute.DiskUpdate{} },
+	"Snapshots.CreateOrUpdate":               func() any { return &armcompute.Snapshot{} },
+	"Snapshots.Update":                       func() any { return &armcompute.SnapshotUpdate{} },
+	"VirtualMachines.CreateOrUpdate":         func() any { return &armcompute.VirtualMachine{} },
+	"VirtualMachines.Update":                 func() any { return &armcompute.VirtualMachineUpdate{} },
+	"VirtualMachines.AttachDetachDataDisks":  func() any { return &armcompute.AttachDetachDataDisksRequest{} },
+	"VirtualMachineScaleSets.CreateOrUpdate": func() any { return &armcompute.VirtualMachineScaleSet{} },
+	"VirtualMachineScaleSets.Update":         func() any { return &armcompute.VirtualMachineScaleSetUpdate{} },
+	"VirtualMachineScaleSets.DeleteInstances": func() any {
+		return &armcompute.VirtualMachineScaleSetVMInstanceRequiredIDs{}
+	},
 	"VirtualMachineScaleSetVMs.Update":                func() any { return &armcompute.VirtualMachineScaleSetVM{} },
 	"VirtualMachineScaleSetVMs.Patch":                 func() any { return &armcompute.VirtualMachineScaleSetVM{} },
 	"VirtualMachineScaleSetVMs.AttachDetachDataDisks": func() any { return &armcompute.AttachDetachDataDisksRequest{} },

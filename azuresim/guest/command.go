@@ -95,7 +95,8 @@ func Run(ctx context.Context, socket string, args []string) error {
 	if err := errors.Join(connection.Close(), listener.Close()); err != nil {
 		return err
 	}
-	if err := unix.Exec(program, args, os.Environ()); err != nil { //nolint:forbidigo // it is the program's, and nothing is read here
+	//nolint:forbidigo // the environment is the program's, and nothing is read here
+	if err := unix.Exec(program, args, os.Environ()); err != nil {
 		return fmt.Errorf("run %s: %w", program, err)
 	}
 	return nil

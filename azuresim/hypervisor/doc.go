@@ -30,12 +30,15 @@
 // Detach, power-off and the end of the process cut attachments. What that means is exact, since the
 // driver's promise to never have two writers rests on it:
 //
-//   - When Detach or PowerOff returns, no read, write, flush or discard of that attachment reaches the disk any more. They fail with EIO: those that start later, those
-//     that the kernel had queued, and those that a fault held back.
-//   - A write that the VM was told is done is on the disk, if it was a direct or flushed one. One that was in flight at the cut is either done before Detach
-//     returns, or failed and not on the disk; there is nothing in between and nothing afterwards.
-//   - What was only in the VM's cache is lost. An unmount or a sync afterwards, or the kernel's own write-back, gets EIO. So
-//     a power cut is one: first PowerOff, then kill the VM's processes; the other way round the kernel would write the cache back while it tidies up.
+//   - When Detach or PowerOff returns, no read, write, flush or discard of that attachment reaches
+//     the disk any more. They fail with EIO: those that start later, those that the kernel had
+//     queued, and those that a fault held back.
+//   - A write that the VM was told is done is on the disk, if it was a direct or flushed one. One
+//     that was in flight at the cut is either done before Detach returns, or failed and not on the
+//     disk; there is nothing in between and nothing afterwards.
+//   - What was only in the VM's cache is lost. An unmount or a sync afterwards, or the kernel's own
+//     write-back, gets EIO. So a power cut is one: first PowerOff, then kill the VM's processes;
+//     the other way round the kernel would write the cache back while it tidies up.
 //   - PowerOff bars all of a VM's disks before it waits for any.
 //
 // The mechanism is one reader-writer lock per attachment (cutFile): an operation holds it for

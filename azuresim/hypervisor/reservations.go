@@ -26,10 +26,12 @@ const (
 // A write looks at the reservation when it arrives, and is in flight from then on. A command that
 // excludes its VM does one of two things with it:
 //
-//   - PREEMPT AND ABORT counts up aborts after it has changed the state, and takes cutFile.mu for writing. A write that has
-//     reached the file is complete then. Any other one sees the count, looks at the reservation again, and is refused.
-//   - Any other command lets it continue. SPC-4 does not say when such a write is complete, so for a command that finds writes in flight, some
-//     of them are kept back and complete only lateWrites after the answer. So a program that takes such an answer for a fence is found.
+//   - PREEMPT AND ABORT counts up aborts after it has changed the state, and takes cutFile.mu for
+//     writing. A write that has reached the file is complete then. Any other one sees the count,
+//     looks at the reservation again, and is refused.
+//   - Any other command lets it continue. SPC-4 does not say when such a write is complete, so for
+//     a command that finds writes in flight, some of them are kept back and complete only
+//     lateWrites after the answer. So a program that takes such an answer for a fence is found.
 type exclusion struct {
 	inFlight atomic.Int64
 	aborts   atomic.Uint64

@@ -293,7 +293,10 @@ func detachments(names ...string) armcompute.AttachDetachDataDisksRequest {
 }
 
 // begin sends attachDetachDataDisks.
-func (s *simulator) begin(vm string, r armcompute.AttachDetachDataDisksRequest) (*runtime.Poller[armcompute.VirtualMachinesClientAttachDetachDataDisksResponse], error) {
+func (s *simulator) begin(
+	vm string,
+	r armcompute.AttachDetachDataDisksRequest,
+) (*runtime.Poller[armcompute.VirtualMachinesClientAttachDetachDataDisksResponse], error) {
 	return s.vms.BeginAttachDetachDataDisks(s.t.Context(), group, vm, r, nil)
 }
 

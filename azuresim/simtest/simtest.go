@@ -28,7 +28,8 @@ type Simulator struct {
 func Start(t testing.TB, change ...func(*server.Options)) Simulator {
 	t.Helper()
 	o := server.Defaults()
-	o.Listen, o.AdminListen, o.StateDir, o.Latency, o.Throttle, o.LogLevel = "127.0.0.1:0", "127.0.0.1:0", t.TempDir(), "fast", "off", "error"
+	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
+	o.Latency, o.Throttle, o.LogLevel = "fast", "off", "error"
 	for _, c := range change {
 		c(&o)
 	}

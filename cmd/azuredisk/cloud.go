@@ -85,7 +85,9 @@ func cloudSource(settings *config.Controller) (credential.Source, error) {
 		source = credential.FileSource(settings.CloudConfig, config.Environment)
 	}
 	source.Env, source.CAFile = config.Environment, settings.CloudCAFile
-	source.SubscriptionID, source.ResourceGroup, source.Location = settings.SubscriptionID, settings.ResourceGroup, settings.Location
+	source.SubscriptionID = settings.SubscriptionID
+	source.ResourceGroup = settings.ResourceGroup
+	source.Location = settings.Location
 	if settings.CloudConfigSecretName == "" {
 		return source, nil
 	}

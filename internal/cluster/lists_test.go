@@ -23,9 +23,11 @@ func TestTheBoundPersistentVolumeStandsForTheVolume(t *testing.T) {
 		return &corev1.PersistentVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Status:     corev1.PersistentVolumeStatus{Phase: phase},
-			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
-				Driver: driver, VolumeHandle: group + "/providers/Microsoft.Compute/disks/vol",
-			}}},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{
+					Driver: driver, VolumeHandle: group + "/providers/Microsoft.Compute/disks/vol",
+				},
+			}},
 		}
 	}
 	pv := func(name string, phase corev1.PersistentVolumePhase) client.Object { return of(group, name, phase) }

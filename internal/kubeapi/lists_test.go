@@ -51,7 +51,8 @@ func TestAListIsReadPageByPageAndObjectByObject(t *testing.T) {
 			return `{"items":[{"kind":"Thing","metadata":{"name":"c"}}],"metadata":{"resourceVersion":"7"}}`
 		}
 		return `{"apiVersion":"v1","kind":"ThingList","later":[{"a":[1,"]"]}],"items":[
-			{"kind":"Thing","metadata":{"name":"a","managedFields":[{"fieldsV1":{"f:metadata":{}}}],"labels":{"l":"x"}},"spec":{"any":1}},
+			{"kind":"Thing","metadata":{"name":"a","managedFields":[{"fieldsV1":{"f:metadata":{}}}],"labels":{"l":"x"}},
+				"spec":{"any":1}},
 			{"kind":"Thing","metadata":{"name":"b"}}],"metadata":{"resourceVersion":"7","continue":"more"}}`
 	})
 	list, err := lists.ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "0", Limit: 500})

@@ -7,13 +7,15 @@
 // and therefore an entry must never be missing:
 //
 //   - Only this package writes the report, one write at a time, each a compare-and-swap.
-//   - The first write of a process always has the result of a scan of the node's mounts, and only such a write sets
-//     status.mountsScannedTime.
-//   - From then on the process's own entries are right, not the object's: every write replaces the entries that were
-//     read, so that the next write corrects an entry that was removed by an edit, or an object that was deleted or
-//     restored. For this, only one process writes at a time (Records.Lock).
-//   - The report has a digest of what it proves, so that the controller recognises a report that the node did not
-//     write (ownership.ReportProvesAbsence, docs/adr/0018-the-node-owns-its-report.md).
+//   - The first write of a process always has the result of a scan of the node's mounts, and only
+//     such a write sets status.mountsScannedTime.
+//   - From then on the process's own entries are right, not the object's: every write replaces the
+//     entries that were read, so that the next write corrects an entry that was removed by an edit,
+//     or an object that was deleted or restored. For this, only one process writes at a time
+//     (Records.Lock).
+//   - The report has a digest of what it proves, so that the controller recognises a report that
+//     the node did not write (ownership.ReportProvesAbsence,
+//     docs/adr/0018-the-node-owns-its-report.md).
 //
 // The mounts do not show raw block volumes and interrupted formats. For these the
 // node keeps one small file for each volume (Records).

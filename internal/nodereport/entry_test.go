@@ -27,7 +27,8 @@ func TestLaw3AnEntryWhoseWriteSeemedToFailIsKnown(t *testing.T) {
 	must(r.Announce(t.Context(), "w", 1, "/q"))
 	entries, err := r.Entries(t.Context())
 	must(err)
-	if got := describe(&apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{StagedVolumes: entries}}); got != "v:1:Staging w:1:Staging" {
+	got := describe(&apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{StagedVolumes: entries}})
+	if got != "v:1:Staging w:1:Staging" {
 		t.Errorf("the process knows %q, want both entries", got)
 	}
 	must(base.Delete(t.Context(), get(t, base)))

@@ -184,7 +184,8 @@ func mountable(t *testing.T, v *View, node string) (h Feasibility) {
 func TestHealthOfANode(t *testing.T) {
 	t.Parallel()
 	notReady := node("not-ready")
-	notReady.Status.Conditions[0].Status, notReady.Status.Conditions[0].Reason, notReady.Status.Conditions[0].Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
+	ready := &notReady.Status.Conditions[0]
+	ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
 	stub, config := startAPI(t, node("good"), notReady,
 		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
 		// The controller's condition also counts while every heartbeat looks new, as after a

@@ -151,10 +151,12 @@ func TestWhatADiskCanBecome(t *testing.T) {
 		"closed, which takes the access away": {private, map[string]string{"networkAccessPolicy": "DenyAll"}, "",
 			func(p volumeparams.Parameters) bool { return p.DiskAccessID == "" }},
 		"what it is already": {v2, map[string]string{"skuName": "PremiumV2_LRS"}, "", nil},
-		"other, though its tier is below now": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
-			SKUName: "Premium_LRS",
-			Tier:    "P10",
-		}}}, map[string]string{"publicNetworkAccess": "Enabled"}, "",
+		"other, though its tier is below now": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
+			DiskSettings: apiv1.DiskSettings{
+				SKUName: "Premium_LRS",
+				Tier:    "P10",
+			},
+		}}, map[string]string{"publicNetworkAccess": "Enabled"}, "",
 			func(p volumeparams.Parameters) bool { return p.PublicNetworkAccess == "Enabled" }},
 		"tagged, with the claim's name in them": {volumeparams.Parameters{
 			ClaimName: "data",

@@ -337,13 +337,17 @@ func TestSize(t *testing.T) {
 		"the least is above the limit":     {limit: gib - 1, outOfRange: true},
 		"more than any disk has":           {required: 32768 * gib, outOfRange: true},
 		"which an Ultra disk has": {
-			p:        volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: volumeparams.UltraSSDLRS}}},
+			p: volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
+				DiskSettings: apiv1.DiskSettings{SKUName: volumeparams.UltraSSDLRS},
+			}},
 			required: 32768 * gib,
 			want:     32768 * gib,
 		},
 		"the limit below what is required": {required: 2 * gib, limit: gib, kind: provisioner.InvalidArgument},
 		"performance plus starts at 513 GiB": {
-			p:        volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{ImmutableDiskSettings: apiv1.ImmutableDiskSettings{EnablePerformancePlus: true}}},
+			p: volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
+				ImmutableDiskSettings: apiv1.ImmutableDiskSettings{EnablePerformancePlus: true},
+			}},
 			required: gib,
 			want:     513 * gib,
 		},

@@ -150,10 +150,12 @@ func TestPerformanceOfADisk(t *testing.T) {
 			SKUName: "Premium_LRS",
 			Tier:    "P30",
 		}}}, 4, volumeparams.Performance{IOPS: 5000, MBps: 200}},
-		"a tier that the size outgrew": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
-			SKUName: "Premium_LRS",
-			Tier:    "P30",
-		}}}, 16384, volumeparams.Performance{IOPS: 18000, MBps: 750}},
+		"a tier that the size outgrew": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
+			DiskSettings: apiv1.DiskSettings{
+				SKUName: "Premium_LRS",
+				Tier:    "P30",
+			},
+		}}, 16384, volumeparams.Performance{IOPS: 18000, MBps: 750}},
 		"Standard SSD": {volumeparams.Parameters{}, 10, volumeparams.Performance{IOPS: 500, MBps: 100}},
 		"Standard HDD": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Standard_LRS"}}}, 8192, volumeparams.Performance{
 			IOPS: 1300,

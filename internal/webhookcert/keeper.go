@@ -5,9 +5,11 @@
 // configuration.
 //
 // Invariants:
-//   - What a replica serves is trusted, also while the others serve another certificate: a new one is served after it is
-//     in the Secret, and its authority is trusted together with that of the certificate before.
-//   - A write that races with that of another replica fails, and the loser reads the winner's certificate.
+//   - What a replica serves is trusted, also while the others serve another certificate: a new one
+//     is served after it is in the Secret, and its authority is trusted together with that of the
+//     certificate before.
+//   - A write that races with that of another replica fails, and the loser reads the winner's
+//     certificate.
 //   - Only the Secret and the configuration of that name are read and written.
 package webhookcert
 

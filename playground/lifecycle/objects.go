@@ -71,7 +71,9 @@ func (t *bench) claim(ctx context.Context, name, class, size string, change ...f
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: &class,
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}},
+			Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
+			},
 		},
 	}
 	for _, c := range change {
@@ -194,11 +196,13 @@ func filePath(claim, name string) string { return path.Join(dataDir, claim, name
 
 // apart keeps pods off the node on which the disturbing tests are.
 func (t *bench) apart() *corev1.Affinity {
-	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-			{Key: hostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{t.disturbed}},
-		}}},
-	}}}
+	return &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+				{Key: hostname, Operator: corev1.NodeSelectorOpNotIn, Values: []string{t.disturbed}},
+			}}},
+		}},
+	}
 }
 
 // awaitRunning waits until the pod's container runs.

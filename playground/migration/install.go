@@ -241,7 +241,8 @@ const azureCLI = `case "$*" in
   "aks show "*"--query oidcIssuerProfile.issuerUrl "*) echo https://issuer.example.com/ ;;
   "identity show "*"--query "*) echo 00000000-0000-0000-0000-0000000000c1 ;;
   "role definition create --role-definition @"*) file=${!#}; [ -s "${file#@}" ] ;;
-  "group create "*|"acr "*|"aks create "*|"aks get-credentials "*|"identity create "*|"identity federated-credential create "*|"role assignment create "*) ;;
+  "group create "*|"acr "*|"aks create "*|"aks get-credentials "*) ;;
+  "identity create "*|"identity federated-credential create "*|"role assignment create "*) ;;
   *) echo "this az does not know: $*" >&2; exit 1 ;;
 esac
 `

@@ -64,8 +64,12 @@ func startSimulator(t *testing.T) *simulator {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.usages, s.encryption, s.accesses = factory.NewUsageClient(), factory.NewDiskEncryptionSetsClient(), factory.NewDiskAccessesClient()
-	s.vms, s.sets, s.instances = factory.NewVirtualMachinesClient(), factory.NewVirtualMachineScaleSetsClient(), factory.NewVirtualMachineScaleSetVMsClient()
+	s.usages = factory.NewUsageClient()
+	s.encryption = factory.NewDiskEncryptionSetsClient()
+	s.accesses = factory.NewDiskAccessesClient()
+	s.vms = factory.NewVirtualMachinesClient()
+	s.sets = factory.NewVirtualMachineScaleSetsClient()
+	s.instances = factory.NewVirtualMachineScaleSetVMsClient()
 	return s
 }
 

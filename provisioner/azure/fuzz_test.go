@@ -22,8 +22,11 @@ import (
 func FuzzResource(f *testing.F) {
 	for _, seed := range []string{
 		`{"id":"/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/d","location":"eastus","zones":["1"],"sku":{"name":"Premium_LRS"},"tags":{"a":"b"},"managedBy":"/vm",
-		"managedByExtended":["/vm","/vm2"],"properties":{"diskSizeGB":4,"diskSizeBytes":4294967296,"maxShares":2,"provisioningState":"Succeeded","shareInfo":[{"vmUri":"/vm3"}],"completionPercent":50,
-		"creationData":{"createOption":"Copy","sourceResourceId":"/snap"},"encryption":{"diskEncryptionSetId":"/des","type":"EncryptionAtRestWithCustomerKey"},"timeCreated":"2026-01-01T00:00:00Z"}}`,
+		"managedByExtended":["/vm","/vm2"],"properties":{"diskSizeGB":4,"diskSizeBytes":4294967296,"maxShares":2,
+		"provisioningState":"Succeeded","shareInfo":[{"vmUri":"/vm3"}],"completionPercent":50,
+		"creationData":{"createOption":"Copy","sourceResourceId":"/snap"},
+		"encryption":{"diskEncryptionSetId":"/des","type":"EncryptionAtRestWithCustomerKey"},
+		"timeCreated":"2026-01-01T00:00:00Z"}}`,
 		`{"properties":{"diskSizeGB":8,"snapshotAccessState":"InstantAccess","completionPercent":10,"incremental":true,"provisioningState":"Succeeded","creationData":{}}}`,
 		`{"zones":[null],"managedByExtended":[null],"tags":{"a":null},"properties":{"shareInfo":[null,{}],"creationData":null}}`,
 		`{"name":"Standard_D4s_v5","properties":{"storageProfile":{"dataDisks":[{"lun":0,"managedDisk":{"id":"/d"},"toBeDetached":true},null,{}]},"instanceView":{"statuses":[{"code":"PowerState/running"},null,{"code":""}]}}}`,

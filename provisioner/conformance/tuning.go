@@ -14,7 +14,8 @@ func (r *run) readsBackTuning() {
 	set, access := r.linked("diskEncryptionSets"), r.linked("diskAccesses")
 	for what, change := range map[string]func(*provisioner.DiskSpec){
 		"a tier, bursting and frequent attach": func(s *provisioner.DiskSpec) {
-			s.SKUName, s.SizeBytes, s.Tier, s.EnableBursting, s.OptimizedForFrequentAttach = "Premium_LRS", 1024*GiB, "P40", true, true
+			s.SKUName, s.SizeBytes, s.Tier = "Premium_LRS", 1024*GiB, "P40"
+			s.EnableBursting, s.OptimizedForFrequentAttach = true, true
 		},
 		"performance of a disk of its own": func(s *provisioner.DiskSpec) {
 			s.SKUName, s.Zone, s.SizeBytes, s.MaxShares, s.LogicalSectorSize = "UltraSSD_LRS", "1", 64*GiB, 2, &size

@@ -7,7 +7,8 @@
 // Invariants:
 //   - Nothing is ever written to a device that does not read blank, but by Unmake, whose caller
 //     vouches for what is on it (law 4).
-//   - Commands that change something are waited for also when their context has ended, after they were
-//     killed: when a method returns, nothing that it started still runs. Only pure reads are left behind.
+//   - Commands that change something are waited for also when their context has ended, after they
+//     were killed: when a method returns, nothing that it started still runs. Only pure reads are
+//     left behind.
 //   - Nothing is remembered between calls.
 package host

@@ -230,8 +230,10 @@ func (l *lab) publish(ctx context.Context, v volume) error {
 				Image: "image",
 			}},
 			Volumes: []corev1.Volume{{
-				Name:         "data",
-				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name}},
+				Name: "data",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.name},
+				},
 			}},
 		},
 	})

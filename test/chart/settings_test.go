@@ -44,11 +44,13 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 			"node":       "--metrics-address=127.0.0.1:29705 --health-address=127.0.0.1:29703",
 			"extender":   "--metrics-address=127.0.0.1:29707 --address=:29706 --webhook-address=:29708",
 		}, 0},
-		"metrics for the network, and the controller in the host's": {[]string{"metrics.listen=network,controller.hostNetwork=true"}, map[string]string{
-			"controller": "--metrics-address=:29704 --metrics-secure --health-address=127.0.0.1:29702",
-			"node":       "--metrics-address=:29705 --metrics-secure --health-address=127.0.0.1:29703",
-			"extender":   "--metrics-address=:29707 --metrics-secure --address=:29706 --webhook-address=:29708",
-		}, 3},
+		"metrics for the network, and the controller in the host's": {
+			[]string{"metrics.listen=network,controller.hostNetwork=true"},
+			map[string]string{
+				"controller": "--metrics-address=:29704 --metrics-secure --health-address=127.0.0.1:29702",
+				"node":       "--metrics-address=:29705 --metrics-secure --health-address=127.0.0.1:29703",
+				"extender":   "--metrics-address=:29707 --metrics-secure --address=:29706 --webhook-address=:29708",
+			}, 3},
 		"a certificate, which nodes do not get": {[]string{"metrics.listen=network,metrics.tlsSecretName=tls,node.metricsPort=0,scheduler.mode=off"}, map[string]string{
 			"controller": "--metrics-address=:29704 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29702",
 			"node":       "--metrics-address=0 --health-address=127.0.0.1:29703",
@@ -100,10 +102,15 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 // A node runs one node plug-in, that of its pool. A node without disks runs none.
 func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 	t.Parallel()
-	list := objects(t, render(t, "--set-json",
+	list := objects(t, render(
+		t,
+		"--set-json",
 		`node.pools={"large":{"nodeSelector":{"pool":"large"}},"arm":{"nodeSelector":{"kubernetes.io/arch":"arm64"}},"none":null}`,
-		"--set-json", `node.affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
-			{"matchExpressions":[{"key":"disks","operator":"NotIn","values":["no"]}]},{"matchExpressions":[{"key":"always","operator":"Exists"}]}]}}}`))
+		"--set-json",
+		`node.affinity={"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[
+			{"matchExpressions":[{"key":"disks","operator":"NotIn","values":["no"]}]},
+			{"matchExpressions":[{"key":"always","operator":"Exists"}]}]}}}`,
+	))
 	linux := map[string]string{"kubernetes.io/os": "linux"}
 	cases := map[string]struct {
 		labels map[string]string

@@ -243,7 +243,9 @@ func TestAnotherNameOfTheDriverHasATopologyKeyOfItsOwn(t *testing.T) {
 	})
 	must(t, err)
 	request := controlplane.CreateRequest("vol", nil)
-	request.AccessibilityRequirements.Requisite = []*csi.Topology{{Segments: map[string]string{"topology.disk.example.com/zone": region + "-1"}}}
+	request.AccessibilityRequirements.Requisite = []*csi.Topology{
+		{Segments: map[string]string{"topology.disk.example.com/zone": region + "-1"}},
+	}
 	response, err := other.CreateVolume(t.Context(), request)
 	must(t, err)
 	if got := response.GetVolume().GetAccessibleTopology()[0].GetSegments()["topology.disk.example.com/zone"]; got != region+

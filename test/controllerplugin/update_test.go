@@ -116,7 +116,9 @@ func TestModify(t *testing.T) {
 func TestModifyChangesWhatTheDiskHasAndNotWhatItsRecordSays(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{})
 	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "tags": "team=db"})
-	changeOutside(t, p, "vol", func(d *provisioner.Disk) { d.SKUName, d.Tags["team"], d.Tags["owner"] = "StandardSSD_LRS", "web", "me" })
+	changeOutside(t, p, "vol", func(d *provisioner.Disk) {
+		d.SKUName, d.Tags["team"], d.Tags["owner"] = "StandardSSD_LRS", "web", "me"
+	})
 	must(t, modify(t.Context(), p, handle, map[string]string{"skuName": "Premium_LRS"}))
 	if d := diskAt(t, p, "vol"); d.SKUName != "Premium_LRS" || d.Tags["team"] != "web" || d.Tags["owner"] != "me" {
 		t.Errorf("got SKU %s and tags %v; want the SKU of the class, and the tags as they were changed", d.SKUName, d.Tags)

@@ -43,15 +43,20 @@ func snapshotRows() []row[controllerWorld] {
 				w.must(take(w, w.Context(), "snap-"+w.name, handle, nil))
 				return take(w, w.Context(), "snap-"+w.name, handle, nil)
 			}},
-		{"CreateSnapshot", "name or source are missing; a parameter is unknown, has a value that is not allowed, or does not go with the disk", codes.InvalidArgument, func(w controllerWorld) error {
-			disk := w.volume(nil)
-			return alike(
-				take(w, w.Context(), "", disk, nil),
-				take(w, w.Context(), "snap-"+w.name, "", nil),
-				take(w, w.Context(), "snap-"+w.name, disk, map[string]string{"incremental": "maybe"}),
-				take(w, w.Context(), "snap-"+w.name, disk, map[string]string{"instantAccessDurationMinutes": "60"}),
-			)
-		}},
+		{
+			"CreateSnapshot",
+			"name or source are missing; a parameter is unknown, has a value that is not allowed, or does not go with the disk",
+			codes.InvalidArgument,
+			func(w controllerWorld) error {
+				disk := w.volume(nil)
+				return alike(
+					take(w, w.Context(), "", disk, nil),
+					take(w, w.Context(), "snap-"+w.name, "", nil),
+					take(w, w.Context(), "snap-"+w.name, disk, map[string]string{"incremental": "maybe"}),
+					take(w, w.Context(), "snap-"+w.name, disk, map[string]string{"instantAccessDurationMinutes": "60"}),
+				)
+			},
+		},
 		{"CreateSnapshot", "the disk does not exist, or the ID is no disk's", codes.NotFound, func(w controllerWorld) error {
 			return alike(take(w, w.Context(), "snap-"+w.name, w.missing(), nil),
 				take(w, w.Context(), "snap-"+w.name, "nonsense", nil))
@@ -68,9 +73,13 @@ func snapshotRows() []row[controllerWorld] {
 		{"CreateSnapshot", "it would not be usable from any place that the requirement names", codes.ResourceExhausted,
 			func(w controllerWorld) error {
 				_, err := w.csi().CreateSnapshot(w.Context(), &csi.CreateSnapshotRequest{
-					Name:                      "snap-" + w.name,
-					SourceVolumeId:            w.volume(nil),
-					AccessibilityRequirements: &csi.TopologyRequirement{Requisite: []*csi.Topology{{Segments: map[string]string{"topology.disk.csi.azure.com/zone": "westus2-1"}}}},
+					Name:           "snap-" + w.name,
+					SourceVolumeId: w.volume(nil),
+					AccessibilityRequirements: &csi.TopologyRequirement{
+						Requisite: []*csi.Topology{
+							{Segments: map[string]string{"topology.disk.csi.azure.com/zone": "westus2-1"}},
+						},
+					},
 				})
 				return err
 			}},
@@ -213,7 +222,10 @@ func changeRows() []row[controllerWorld] {
 
 		{"ControllerModifyVolume", "the disk is as asked for", codes.OK,
 			func(w controllerWorld) error { return modify(w, w.Context(), w.volume(nil), tags) }},
-		{"ControllerModifyVolume", "the volume ID is missing; a parameter is unknown or cannot be changed, has a value that is not allowed, or does not go with the disk", codes.InvalidArgument,
+		{
+			"ControllerModifyVolume",
+			"the volume ID is missing; a parameter is unknown or cannot be changed, has a value that is not allowed, or does not go with the disk",
+			codes.InvalidArgument,
 			func(w controllerWorld) error {
 				disk := w.volume(nil)
 				return alike(
@@ -221,7 +233,8 @@ func changeRows() []row[controllerWorld] {
 					modify(w, w.Context(), disk, map[string]string{"cachingMode": "None"}),
 					modify(w, w.Context(), disk, map[string]string{"diskIOPSReadWrite": "5000"}),
 				)
-			}},
+			},
+		},
 		{"ControllerModifyVolume", "the disk does not exist, or the ID is no disk's", codes.NotFound,
 			func(w controllerWorld) error {
 				return alike(modify(w, w.Context(), w.missing(), tags), modify(w, w.Context(), "nonsense", tags))

@@ -139,7 +139,9 @@ func createRows() []row[controllerWorld] {
 }
 
 func clone(handle string) *csi.VolumeContentSource {
-	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: handle}}}
+	return &csi.VolumeContentSource{
+		Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: handle}},
+	}
 }
 
 func deleteRows() []row[controllerWorld] {
@@ -280,12 +282,17 @@ func unpublishRows() []row[controllerWorld] {
 			}},
 		{rpc, "the volume ID is missing", codes.InvalidArgument,
 			func(w controllerWorld) error { return w.plane.Unpublish(w.Context(), "", nodeA) }},
-		{rpc, "there is no proof yet that the node has released the volume, another call is running, or Azure is still detaching when the time is up", codes.Aborted, func(w controllerWorld) error {
-			handle := w.used(nil)
-			w.plane.AwaitStaged(w.name, nodeA)
-			w.Cleanup(func() { w.plane.Unstage(w.name, nodeA) })
-			return w.plane.Unpublish(w.shortly(), handle, nodeA)
-		}},
+		{
+			rpc,
+			"there is no proof yet that the node has released the volume, another call is running, or Azure is still detaching when the time is up",
+			codes.Aborted,
+			func(w controllerWorld) error {
+				handle := w.used(nil)
+				w.plane.AwaitStaged(w.name, nodeA)
+				w.Cleanup(func() { w.plane.Unstage(w.name, nodeA) })
+				return w.plane.Unpublish(w.shortly(), handle, nodeA)
+			},
+		},
 		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, func(w controllerWorld) error {
 			return w.plane.Unpublish(w.Context(), w.ofAnother(), nodeA)
 		}},

@@ -142,7 +142,9 @@ func useRows() []row[nodeWorld] {
 		{"NodePublishVolume", "the claim under which it was staged has ended, and the volume cannot be staged again in place yet",
 			codes.Unavailable, func(w nodeWorld) error {
 				w.must(w.stage(w.Context(), nil))
-				w.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.OwnershipReleased })
+				w.change(
+					func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.OwnershipReleased },
+				)
 				return w.publish(nil)
 			}},
 		{"NodePublishVolume", "another call for the volume is running", codes.Aborted,

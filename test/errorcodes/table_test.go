@@ -128,8 +128,8 @@ func render() []byte {
 Every code with which the driver's CSI calls end, and when. Each row is made to happen by a test (` + "`test/errorcodes`" +
 		`), which also writes this page.
 
-Kubernetes' sidecars and the kubelet repeat every call that failed, with a growing delay. [Final codes](final-codes.md) says after which codes they forget what
-the call was about, and how the driver keeps such a code from leaving something behind.
+Kubernetes' sidecars and the kubelet repeat every call that failed, with a growing delay. [Final codes](final-codes.md)
+says after which codes they forget the call, and how the driver keeps such a code from leaving something behind.
 
 Any call can also end with ` + "`Unavailable`" + ` if the API server cannot be reached, ` + "`Canceled`" +
 		` if the caller cancels it,

@@ -278,10 +278,14 @@ func (c *cluster) persistentVolume(v int, claim *corev1.PersistentVolumeClaim) *
 					"storage.kubernetes.io/csiProvisionerIdentity": "1700000000000-1234-" + driverName,
 				},
 			}},
-			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
-				Key: "topology.disk.csi.azure.com/zone", Operator: corev1.NodeSelectorOpIn,
-				Values: []string{location + "-" + zone},
-			}}}}}},
+			NodeAffinity: &corev1.VolumeNodeAffinity{
+				Required: &corev1.NodeSelector{
+					NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+						Key: "topology.disk.csi.azure.com/zone", Operator: corev1.NodeSelectorOpIn,
+						Values: []string{location + "-" + zone},
+					}}}},
+				},
+			},
 		},
 		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeBound},
 	}

@@ -88,7 +88,10 @@ func (m *machine) boot() {
 	m.boots++
 	m.asleep = nil
 	m.on, m.cutOff, m.silentSince = true, false, time.Time{}
-	m.mounts, m.devices, m.leaks, m.pretended = map[string]mount{}, map[string]*device{}, nil, map[string]provisioner.ReservationKey{}
+	m.mounts = map[string]mount{}
+	m.devices = map[string]*device{}
+	m.leaks = nil
+	m.pretended = map[string]provisioner.ReservationKey{}
 	m.w.note("%s boots (%d)", m.name, m.boots)
 	m.w.azure.changed = true
 	if m.kubelet != nil {

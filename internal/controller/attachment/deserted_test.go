@@ -159,8 +159,10 @@ func podOn(node string, change ...func(*corev1.Pod)) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "p"},
 		Spec: corev1.PodSpec{NodeName: node, Volumes: []corev1.Volume{
 			{
-				Name:         "data",
-				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "cart"}},
+				Name: "data",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "cart"},
+				},
 			},
 		}},
 	}
@@ -290,7 +292,8 @@ func TestEventsOfADesertedVolumeSayOnceWhyItIsFenced(t *testing.T) {
 			last := started[2]
 			if !strings.Contains(last, "node a is not Ready since") ||
 				strings.Contains(last, failover.OptOutEnds) != test.optOut {
-				t.Errorf("got event on the PersistentVolumeClaim %q; want it to say that the node is not Ready, and that the opt-out has ended: %t", last, test.optOut)
+				t.Errorf("got event on the PersistentVolumeClaim %q; want it to say that the node is not Ready, and that the opt-out has ended: %t",
+					last, test.optOut)
 			}
 		})
 	}

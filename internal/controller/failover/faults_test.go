@@ -131,8 +131,10 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 		"claim-opted": func(*corev1.Pod) {},
 		"foreign": func(p *corev1.Pod) {
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
-				Name:         "nfs",
-				VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nfs"}},
+				Name: "nfs",
+				VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "nfs"},
+				},
 			})
 		},
 		"free": func(*corev1.Pod) {},

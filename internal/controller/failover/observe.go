@@ -133,7 +133,9 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 	if err != nil {
 		return nil, err
 	}
-	v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name = handle.SubscriptionID, handle.ResourceGroup, handle.DiskName
+	v.Spec.Disk.SubscriptionID = handle.SubscriptionID
+	v.Spec.Disk.ResourceGroup = handle.ResourceGroup
+	v.Spec.Disk.Name = handle.DiskName
 	return v, nil
 }
 

@@ -189,9 +189,11 @@ func (m *Monitor) probeable(node string) []metav1.Condition {
 	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
 	switch {
 	case m.Prober == nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ProbeableDisabled, "the controller is configured not to probe nodes"
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ProbeableDisabled
+		c.Message = "the controller is configured not to probe nodes"
 	case works:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, apiv1.ProbeableAnswered, "the node has answered a probe of the controller"
+		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ProbeableAnswered
+		c.Message = "the node has answered a probe of the controller"
 	case contradicted:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ProbeableContradicted, "heartbeats came while probes failed; the kubelet's lease takes their place"
 	default:

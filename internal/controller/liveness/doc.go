@@ -4,7 +4,8 @@
 // already. It writes nothing, and it judges by its own clock:
 //
 //   - the heartbeat on the AzDriverNode, from when this process saw it change;
-//   - a probe of the node from here. While the node is healthy it is probed now and then, which shows that probes reach it;
+//   - a probe of the node from here. While the node is healthy it is probed now and then, which
+//     shows that probes reach it;
 //   - if probes never reached the node, the kubelet's lease;
 //   - Azure's answer about the VM, once a heartbeat is late.
 //

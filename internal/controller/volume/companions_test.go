@@ -34,14 +34,16 @@ func TestThePodsThatLeaveTogetherComeWithTheirVolumes(t *testing.T) {
 		return p
 	}
 	app, db, web, other := pod("app"), pod("db", "data", "logs"), pod("web"), pod("other")
-	app.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-		TopologyKey: corev1.LabelHostname,
-		LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-			Key:      "app",
-			Operator: metav1.LabelSelectorOpIn,
-			Values:   []string{"db", "web"},
+	app.Spec.Affinity = &corev1.Affinity{
+		PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+			TopologyKey: corev1.LabelHostname,
+			LabelSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+				Key:      "app",
+				Operator: metav1.LabelSelectorOpIn,
+				Values:   []string{"db", "web"},
+			}}},
 		}}},
-	}}}}
+	}
 	cache, api := fakeapi.With(), fakeapi.With()
 	names := map[string]string{}
 	for claim, replicas := range map[string]int32{"data": 1, "logs": 0} {

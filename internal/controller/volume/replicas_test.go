@@ -83,7 +83,11 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 func TestThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing.T) {
 	t.Parallel()
 	pv := func(readOnly bool) *corev1.PersistentVolume {
-		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{ReadOnly: readOnly}}}}
+		return &corev1.PersistentVolume{
+			Spec: corev1.PersistentVolumeSpec{
+				PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{ReadOnly: readOnly}},
+			},
+		}
 	}
 	edited := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: apiv1.AttachmentName("v", "a")},

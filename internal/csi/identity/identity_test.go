@@ -26,7 +26,9 @@ func TestPluginInfo(t *testing.T) {
 }
 
 func TestPluginCapabilities(t *testing.T) {
-	server := identity.New(identity.Options{Expansion: []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE}})
+	server := identity.New(
+		identity.Options{Expansion: []csi.PluginCapability_VolumeExpansion_Type{csi.PluginCapability_VolumeExpansion_OFFLINE}},
+	)
 	got, err := server.GetPluginCapabilities(t.Context(), &csi.GetPluginCapabilitiesRequest{})
 	if err != nil {
 		t.Fatal(err)

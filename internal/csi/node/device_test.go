@@ -206,7 +206,9 @@ func TestLaw4ARealDeviceWithTheWrongContentIsNotTouched(t *testing.T) {
 		prepare func(*testing.T, *hosttest.Disk)
 		edit    func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)
 	}{
-		"blank, with a filesystem on record": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Filesystem = record }},
+		"blank, with a filesystem on record": {
+			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Filesystem = record },
+		},
 		"blank, with a source": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Spec.Source = &apiv1.VolumeSource{DiskURI: "d"}
 		}},
@@ -222,7 +224,9 @@ func TestLaw4ARealDeviceWithTheWrongContentIsNotTouched(t *testing.T) {
 			d *hosttest.Disk) {
 			d.WriteAt(t, []byte("data"), 512)
 		}},
-		"a size that the volume does not have": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = diskSize + 1 }},
+		"a size that the volume does not have": {
+			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = diskSize + 1 },
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -45,7 +45,10 @@ func lost(t *testing.T) (*machine, *memoryHost, *apiv1.AzVolumeAttachment) {
 		v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: recorded}
 		a.Spec.Role, a.Spec.Epoch = apiv1.RoleReplica, 0
 	})
-	other := m.addAttachment(lostNode, func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch })
+	other := m.addAttachment(
+		lostNode,
+		func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch },
+	)
 	host.hold(t, lostNode, keyOf(t, lostNode, lostEpoch))
 	if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace,

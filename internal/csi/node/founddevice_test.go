@@ -84,7 +84,9 @@ func TestADeviceWithWhichAnotherVolumeIsStagedIsNotUsed(t *testing.T) {
 		}{
 			"the other volume is staged": {func(*machine) {}, codes.Unavailable},
 			"the other volume's epoch is over, and the device has come to this one": {func(m *machine) {
-				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.OwnershipReleased })
+				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+					v.Status.Primary.State = apiv1.OwnershipReleased
+				})
 				clear(m.host.(*memoryHost).mounts)
 			}, codes.OK},
 		} {

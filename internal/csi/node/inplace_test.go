@@ -103,9 +103,13 @@ func conditionOf(stats *csi.NodeGetVolumeStatsResponse) string { return fmt.Spri
 func TestThePodAfterAFenceWaitsForTheClaim(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
 		for name, edit := range map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
-			"released":              func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.State = apiv1.OwnershipReleased },
-			"another node's":        func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-c" },
-			"proved by Azure":       func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.Proof = &apiv1.ReleaseProof{Epoch: 1} },
+			"released": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+				v.Status.Primary.State = apiv1.OwnershipReleased
+			},
+			"another node's": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-c" },
+			"proved by Azure": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+				a.Status.Proof = &apiv1.ReleaseProof{Epoch: 1}
+			},
 			"the disk of an old VM": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.VMID = "old" },
 		} {
 			t.Run(kind+", "+name, func(t *testing.T) {

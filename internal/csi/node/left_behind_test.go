@@ -48,7 +48,8 @@ func acquireElsewhere(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 // After a final code the kubelet forgets a volume, and does not call NodeUnstageVolume when the pod
 // is deleted.
 func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
-	const label, other = `context="system_u:object_r:container_file_t:s0:c1"`, `context="system_u:object_r:container_file_t:s0:c2"`
+	const label = `context="system_u:object_r:container_file_t:s0:c1"`
+	const other = `context="system_u:object_r:container_file_t:s0:c2"`
 	filesystem, block := mountCapability("ext4", label), blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)
 	tests := map[string]struct {
 		capability, second *csi.VolumeCapability

@@ -202,7 +202,9 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 			want:    foreign,
 			failure: codes.FailedPrecondition,
 		},
-		"off for the volume, and never reserved": {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+		"off for the volume, and never reserved": {
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff },
+		},
 		"off for the volume, and reserved under the epoch before": {
 			holder: before,
 			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff },

@@ -246,7 +246,8 @@ func TestMountOptionsReachTheMountAndBadOnesEndInItsWords(t *testing.T) {
 // The kubelet gives the label of the pods with the mount options. All pods on the node see files of
 // that label.
 func TestAVolumeIsMountedUnderOneSELinuxLabel(t *testing.T) {
-	const label, other = `context="system_u:object_r:container_file_t:s0:c1,c2"`, `context="system_u:object_r:container_file_t:s0:c3,c4"`
+	const label = `context="system_u:object_r:container_file_t:s0:c1,c2"`
+	const other = `context="system_u:object_r:container_file_t:s0:c3,c4"`
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)

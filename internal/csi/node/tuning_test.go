@@ -62,7 +62,9 @@ func TestTheBasicProfileFollowsFromTheDisk(t *testing.T) {
 			m := newMachine(t, memory, t.TempDir(), quiet)
 			m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				disk := test.disk
-				disk.SubscriptionID, disk.ResourceGroup, disk.Name = v.Spec.Disk.SubscriptionID, v.Spec.Disk.ResourceGroup, v.Spec.Disk.Name
+				disk.SubscriptionID = v.Spec.Disk.SubscriptionID
+				disk.ResourceGroup = v.Spec.Disk.ResourceGroup
+				disk.Name = v.Spec.Disk.Name
 				v.Spec.Disk, v.Spec.CapacityBytes = disk, test.gib<<30
 			})
 			if err := m.stageWith(m.start(), mountCapability("ext4"), map[string]string{"PerfProfile": "Basic"}); err != nil {

@@ -42,17 +42,18 @@ type Step struct {
 // Next decides to which nodes a volume is to be published, as Kubernetes' attach/detach controller
 // decides which VolumeAttachments there should be. It differs where that controller has to guess:
 //
-//   - If no pod on a node keeps the volume there any more, Next waits until the node's report says that the node no
-//     longer uses it, and not for a time.
-//   - If no report of a node is to be expected, the volume is not unpublished there while a pod on it uses the volume,
-//     even a pod that is being deleted. The node may have lost only its path to the API server: then the kubelet does
-//     not know of the deletion yet, and the pod continues to write. If the node may be fenced, the failover establishes
-//     the proof and deletes the pod.
-//   - A volume for one node at a time is published to a second node only when all pods of the first node are being
-//     deleted, so that pods of two nodes that contend for a volume do not take it from each other.
+//   - If no pod on a node keeps the volume there any more, Next waits until the node's report says
+//     that the node no longer uses it, and not for a time.
+//   - If no report of a node is to be expected, the volume is not unpublished there while a pod on
+//     it uses the volume, even a pod that is being deleted. The node may have lost only its path to
+//     the API server: then the kubelet does not know of the deletion yet, and the pod continues to
+//     write. If the node may be fenced, the failover establishes the proof and deletes the pod.
+//   - A volume for one node at a time is published to a second node only when all pods of the first
+//     node are being deleted, so that pods of two nodes that contend for a volume do not take it
+//     from each other.
 //   - Nothing new is published to a node that Kubernetes has lost.
-//   - If a multi-node volume is being unpublished from a node, it is published there again only when that is complete:
-//     there is no ownership that could be acquired again before.
+//   - If a multi-node volume is being unpublished from a node, it is published there again only
+//     when that is complete: there is no ownership that could be acquired again before.
 //
 // A wrong decision here is safe: a publish acquires ownership (law 1), and an unpublish waits for a
 // proof (law 3).

@@ -157,7 +157,10 @@ func TestMayPreempt(t *testing.T) {
 		"a node that is not given up": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) {
 			v.Status.Primary.Cause = apiv1.CauseUnpublished
 		}, false},
-		"an attachment of an earlier epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) { a.Spec.Epoch = 1 }, false},
+		"an attachment of an earlier epoch": {
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) { a.Spec.Epoch = 1 },
+			false,
+		},
 		"a reservation of another epoch": {func(_ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment, d *apiv1.AzDriverNode) {
 			d.Status.StagedVolumes[0].Epoch = 1
 		}, false},

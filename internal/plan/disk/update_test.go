@@ -491,7 +491,8 @@ func TestOutcomeOfAChange(t *testing.T) {
 			v := objects.NewVolume(notShared, asked(larger), asked(otherSKU),
 				func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 2 << 30 }, gathered)
 			begun(v)
-			test.job.Work, test.job.Phase, test.job.Ended, test.job.Begun = operation.WorkUpdateDisk, operation.PhaseEnded, objects.Now, v.Status.Operation
+			test.job.Work, test.job.Phase = operation.WorkUpdateDisk, operation.PhaseEnded
+			test.job.Ended, test.job.Begun = objects.Now, v.Status.Operation
 			step := disk.Next(disk.Input{
 				Now:          objects.Now,
 				HasFinalizer: true,

@@ -327,7 +327,9 @@ func (p protocol) nodeSteps(i int, next map[string]protocol) {
 		next["acquire "+name] = p.with(func(q *protocol) { q.owned, q.primary = true, stripped(c) })
 	}
 	// A plug-in that starts finds its mounts, and reports them, before it says that it has scanned.
-	next["node dies "+name] = p.with(func(q *protocol) { q.nodes[i].announced, q.nodes[i].maySee, q.nodes[i].scanned = 0, false, false })
+	next["node dies "+name] = p.with(
+		func(q *protocol) { q.nodes[i].announced, q.nodes[i].maySee, q.nodes[i].scanned = 0, false, false },
+	)
 	next["node dies and its object is lost "+name] = p.with(func(q *protocol) { q.nodes[i] = nodeState{using: n.using} })
 	if !n.scanned {
 		next["node scans "+name] = p.with(func(q *protocol) {

@@ -47,13 +47,34 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		"a failed attach, which is retried": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{Message: "no slot"}}
 		}, ownership.StageMustWait},
-		"being detached":                                    {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching }, ownership.StageRefused},
-		"a detach that failed":                              {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetachFail }, ownership.StageRefused},
-		"the attachment is being deleted":                   {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.DeletionTimestamp = ptr.To(metav1.Now()) }, ownership.StageRefused},
-		"a replica":                                         {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }, ownership.StageRefused},
-		"an attachment of an older epoch":                   {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 6 }, ownership.StageRefused},
-		"an attachment of a newer epoch than the ownership": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 8 }, ownership.StageRefused},
-		"another node holds the volume":                     {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, ownership.StageRefused},
+		"being detached": {
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching },
+			ownership.StageRefused,
+		},
+		"a detach that failed": {
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetachFail },
+			ownership.StageRefused,
+		},
+		"the attachment is being deleted": {
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.DeletionTimestamp = ptr.To(metav1.Now()) },
+			ownership.StageRefused,
+		},
+		"a replica": {
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
+			ownership.StageRefused,
+		},
+		"an attachment of an older epoch": {
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 6 },
+			ownership.StageRefused,
+		},
+		"an attachment of a newer epoch than the ownership": {
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 8 },
+			ownership.StageRefused,
+		},
+		"another node holds the volume": {
+			func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" },
+			ownership.StageRefused,
+		},
 		"an ownership that is being released": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Status.Primary.State = apiv1.OwnershipReleasing
 		}, ownership.StageRefused},

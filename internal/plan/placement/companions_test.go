@@ -74,7 +74,9 @@ func (c *together) input(volume string) placement.Input {
 
 // claims gives a pod a claim.
 func claims(p *corev1.Pod) {
-	p.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}}}
+	p.Spec.Volumes = []corev1.Volume{
+		{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}},
+	}
 }
 
 // place decides once about a volume, carries that out, and reports whether anything was decided.
@@ -92,11 +94,13 @@ func (c *together) place(volume string) (placement.Step, bool) {
 
 // avoids keeps a pod off the nodes that together.cannot names for it.
 func avoids(p *corev1.Pod) {
-	affinityOf(p).NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchExpressions: []corev1.NodeSelectorRequirement{{
-			Key:      "not-" + p.Name,
-			Operator: corev1.NodeSelectorOpDoesNotExist,
-		}}}}}}
+	affinityOf(p).NodeAffinity = &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key:      "not-" + p.Name,
+				Operator: corev1.NodeSelectorOpDoesNotExist,
+			}}}}},
+	}
 }
 
 // TestReplicasGoWhereThePodsWillGo has node a with the pods, and nodes b to e. The volumes are

@@ -155,7 +155,9 @@ func randomCluster(t *rapid.T) placement.Input {
 		view := placement.PodView{Pod: p, Volumes: []string{"x", "y"}[:rapid.IntRange(0, 2).Draw(t, "other volumes")]}
 		view.Replicated = view.Volumes[rapid.IntRange(0, len(view.Volumes)).Draw(t, "without replicas"):]
 		if rapid.IntRange(0, 5).Draw(t, "other driver's volume") == 0 {
-			view.PersistentVolumes = []*corev1.PersistentVolume{{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: randomNodeSelector(t)}}}}
+			view.PersistentVolumes = []*corev1.PersistentVolume{
+				{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: randomNodeSelector(t)}}},
+			}
 		}
 		in.Pods = append(in.Pods, view)
 	}

@@ -69,10 +69,12 @@ func termsOf(p *corev1.Pod) (affinity, anti []corev1.PodAffinityTerm, preferred,
 		return nil, nil, nil, nil
 	}
 	if a.PodAffinity != nil {
-		affinity, preferred = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		affinity = a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		preferred = a.PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	}
 	if a.PodAntiAffinity != nil {
-		anti, preferredAnti = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution, a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+		anti = a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+		preferredAnti = a.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 	}
 	return affinity, anti, preferred, preferredAnti
 }

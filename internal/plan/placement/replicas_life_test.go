@@ -207,7 +207,9 @@ func TestReplicaLife(t *testing.T) {
 				Volume:      objects.NewVolume(held),
 				Attachments: objects.Attachments(primary, replica("b", attached)),
 				Nodes:       withB(cordonedFor(time.Hour)),
-				Pods:        []placement.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}}}},
+				Pods: []placement.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{
+					Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+				}}}},
 			}, want{}},
 		"a taint that drains counts like a cordon": {
 			placement.Input{
@@ -355,7 +357,8 @@ func TestAReplicaOnALostNodeGoesOnlyForAnother(t *testing.T) {
 			}
 		}
 		if needed := min(wanted-usable, free) - shares; deletes > 0 && usable < wanted && deletes > needed {
-			rt.Errorf("got %d replicas on lost nodes deleted, want at most %d: %d of %d are usable, %d nodes and %d shares are free", deletes, needed, usable, wanted, free, shares)
+			rt.Errorf("got %d replicas on lost nodes deleted, want at most %d: %d of %d are usable, %d nodes and %d shares are free",
+				deletes, needed, usable, wanted, free, shares)
 		}
 	})
 }

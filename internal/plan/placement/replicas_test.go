@@ -40,7 +40,9 @@ func TestReplicas(t *testing.T) {
 	three := []placement.NodeView{newNode("a", "1"), newNode("b", "1"), newNode("c", "1")}
 	suspectB := []placement.NodeView{three[0], newNode("b", "1", suspect), three[2]}
 	selects := func(node string) []placement.PodView {
-		return []placement.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"kubernetes.io/hostname": node}}}}}
+		return []placement.PodView{
+			{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"kubernetes.io/hostname": node}}}},
+		}
 	}
 	releasedPV := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased}}
 	for name, test := range map[string]struct {

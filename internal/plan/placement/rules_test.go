@@ -271,22 +271,28 @@ func TestWherePodsCouldRun(t *testing.T) {
 }
 
 func inZone(zone string) *corev1.PersistentVolume {
-	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-		{MatchExpressions: []corev1.NodeSelectorRequirement{{
-			Key:      corev1.LabelTopologyZone,
-			Operator: corev1.NodeSelectorOpIn,
-			Values:   []string{zone},
-		}}}}}}}}
+	return &corev1.PersistentVolume{
+		Spec: corev1.PersistentVolumeSpec{
+			NodeAffinity: &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{
+					Key:      corev1.LabelTopologyZone,
+					Operator: corev1.NodeSelectorOpIn,
+					Values:   []string{zone},
+				}}}}}},
+		},
+	}
 }
 
 func onNode(name string) podChange {
 	return func(p *corev1.Pod) {
-		affinityOf(p).NodeAffinity = &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
-			{MatchFields: []corev1.NodeSelectorRequirement{{
-				Key:      "metadata.name",
-				Operator: corev1.NodeSelectorOpIn,
-				Values:   []string{name},
-			}}}}}}
+		affinityOf(p).NodeAffinity = &corev1.NodeAffinity{
+			RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchFields: []corev1.NodeSelectorRequirement{{
+					Key:      "metadata.name",
+					Operator: corev1.NodeSelectorOpIn,
+					Values:   []string{name},
+				}}}}},
+		}
 	}
 }
 

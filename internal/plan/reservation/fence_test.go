@@ -31,7 +31,10 @@ func TestMayFence(t *testing.T) {
 		"the volume is used by several nodes": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Spec.Access = apiv1.AccessMultiNode
 		}, false},
-		"the volume was never owned": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil }, false},
+		"the volume was never owned": {
+			func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil },
+			false,
+		},
 		"another node owns the volume": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Status.Primary.NodeName = "node-3"
 		}, false},
@@ -53,7 +56,10 @@ func TestMayFence(t *testing.T) {
 		"this node's disk is being attached": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status.State = apiv1.AttachmentAttaching
 		}, false},
-		"this node's attachment has no LUN": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }, false},
+		"this node's attachment has no LUN": {
+			func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil },
+			false,
+		},
 		"this node was another VM when it was attached": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume,
 			a *apiv1.AzVolumeAttachment) {
 			a.Status.VMID = "vm-before"

@@ -122,8 +122,12 @@ func (c *Catalog) list(ctx context.Context, location string) (offers, error) {
 	}
 	filter := "location eq '" + strings.ReplaceAll(location, "'", "''") + "'"
 	pager := in.SKUs.NewListPager(&armcompute.ResourceSKUsClientListOptions{Filter: &filter})
-	err = client.Each(ctx, pager, func(page armcompute.ResourceSKUsClientListResponse) []*armcompute.ResourceSKU { return page.Value },
-		func(sku *armcompute.ResourceSKU) { all.add(sku, location) })
+	err = client.Each(
+		ctx,
+		pager,
+		func(page armcompute.ResourceSKUsClientListResponse) []*armcompute.ResourceSKU { return page.Value },
+		func(sku *armcompute.ResourceSKU) { all.add(sku, location) },
+	)
 	return all, c.client.Translate(err, "list the SKUs of %s", location)
 }
 

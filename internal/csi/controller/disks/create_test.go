@@ -23,7 +23,9 @@ func TestAccessModes(t *testing.T) {
 			for _, shares := range []int32{1, 2} {
 				name := strings.ToLower(strings.ReplaceAll(fmt.Sprintf("%s-%v-%d", mode, block, shares), "_", "-"))
 				t.Run(name, func(t *testing.T) {
-					capability := &csi.VolumeCapability{AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_Mode(number)}}
+					capability := &csi.VolumeCapability{
+						AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_Mode(number)},
+					}
 					capability.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}}
 					if block {
 						capability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}

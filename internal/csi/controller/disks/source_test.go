@@ -29,11 +29,15 @@ func snapshotOf(t *testing.T, p *controlplane.ControlPlane, name, source string)
 }
 
 func fromSnapshot(id string) *csi.VolumeContentSource {
-	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}}}
+	return &csi.VolumeContentSource{
+		Type: &csi.VolumeContentSource_Snapshot{Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: id}},
+	}
 }
 
 func fromVolume(id string) *csi.VolumeContentSource {
-	return &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}}}
+	return &csi.VolumeContentSource{
+		Type: &csi.VolumeContentSource_Volume{Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: id}},
+	}
 }
 
 // copyRequest asks for a volume of a source, of its size.
