@@ -2,10 +2,7 @@ package lifecycle
 
 import (
 	"errors"
-	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -60,20 +57,5 @@ func TestTestsOfWhatIsNotServedAreLeftOut(t *testing.T) {
 	if _, _, err := leaveOut(tests, func(schema.GroupVersionResource) (bool, error) { return false, unreachable }); !errors.Is(
 		err, unreachable) {
 		t.Errorf("if the API server cannot be asked: got %v, want its error", err)
-	}
-}
-
-func TestAReportCountsAndSaysWhy(t *testing.T) {
-	var lines strings.Builder
-	print := func(format string, _ ...any) { lines.WriteString(format[:4]) }
-	r := &Report{}
-	r.Add("topic", "holds", time.Now(), nil, print)
-	r.Add("topic", "does not", time.Now(), errors.New("reason"), print)
-	if r.Passed != 1 || r.Failed != 1 || r.Tests[1].Error != "reason" || lines.String() != "ok  FAIL" {
-		t.Errorf("got %+v, printed %q, want one passed and one failed with its reason", r, lines.String())
-	}
-	path, err := r.Write(t.TempDir(), "report.json")
-	if err != nil || filepath.Base(path) != "report.json" {
-		t.Errorf("written to %q, %v, want report.json", path, err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/azuredisk-csi/azuredisk/playground/lifecycle"
 	"github.com/azuredisk-csi/azuredisk/playground/source"
+	"github.com/azuredisk-csi/azuredisk/playground/steps"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
@@ -42,7 +42,7 @@ func Guides() []string { return slices.Sorted(maps.Keys(guides)) }
 // command line, a registry or a cloud provider acts, programs of the same name stand in: az answers
 // with what this playground has, make gives the image to the nodes under the name that it would
 // have in the registry, and helm gets the images of the sidecars and, for AKS, another credential.
-func Follow(ctx context.Context, o Options, name string) (*lifecycle.Report, error) {
+func Follow(ctx context.Context, o Options, name string) (*steps.Report, error) {
 	j, err := prepare(ctx, o, name+".md")
 	if err != nil {
 		return nil, fmt.Errorf("prepare to follow the guide %s: %w", name, err)
@@ -56,16 +56,18 @@ func Follow(ctx context.Context, o Options, name string) (*lifecycle.Report, err
 
 // installationSteps are the sections of the guide. While the driver is upgraded, a pod uses a
 // volume.
-func (j *journey) installationSteps(name string) []step {
-	var steps []step
+func (j *journey) installationSteps(name string) []steps.Step {
+	var sections []steps.Step
 	for _, section := range guides[name] {
-		steps = append(steps, step{section, func(ctx context.Context) error { return j.followBlocks(ctx, section) }})
+		sections = append(sections, steps.Step{Name: section, Run: func(ctx context.Context) error {
+			return j.followBlocks(ctx, section)
+		}})
 	}
 	if name != "upgrade" {
-		return steps
+		return sections
 	}
 	var before string
-	first := step{"a pod uses a volume", func(ctx context.Context) (err error) {
+	first := steps.Step{Name: "a pod uses a volume", Run: func(ctx context.Context) (err error) {
 		if err := j.apply(ctx, userManifest); err != nil {
 			return err
 		}
@@ -75,7 +77,7 @@ func (j *journey) installationSteps(name string) []step {
 		before, err = j.kubectl(ctx, userState...)
 		return err
 	}}
-	last := step{"the pod has run throughout", func(ctx context.Context) error {
+	last := steps.Step{Name: "the pod has run throughout", Run: func(ctx context.Context) error {
 		after, err := j.kubectl(ctx, userState...)
 		if err != nil || after != before {
 			return errors.Join(fmt.Errorf("the pod's UID, restarts and condition: got %q, want %q as before", after, before), err)
@@ -83,7 +85,7 @@ func (j *journey) installationSteps(name string) []step {
 		_, err = j.kubectl(ctx, "delete", "pod/user", "persistentvolumeclaim/user", "--timeout=2m")
 		return err
 	}}
-	return slices.Concat([]step{first}, steps, []step{last})
+	return slices.Concat([]steps.Step{first}, sections, []steps.Step{last})
 }
 
 var userState = []string{"get", "pod", "user", "--output",

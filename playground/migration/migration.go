@@ -22,8 +22,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 	"github.com/azuredisk-csi/azuredisk/playground/images"
-	"github.com/azuredisk-csi/azuredisk/playground/lifecycle"
 	"github.com/azuredisk-csi/azuredisk/playground/source"
+	"github.com/azuredisk-csi/azuredisk/playground/steps"
 )
 
 // The sections of the guide that are followed.
@@ -59,14 +59,9 @@ type journey struct {
 	pods map[string]string
 }
 
-type step struct {
-	name string
-	run  func(context.Context) error
-}
-
 // Run follows the guide and returns a report with a result for each step. It stops at the first
 // that fails. An error means that it could not begin.
-func Run(ctx context.Context, o Options) (report *lifecycle.Report, err error) {
+func Run(ctx context.Context, o Options) (report *steps.Report, err error) {
 	latency := o.Cluster.Options.Latency
 	if err := o.Cluster.SetLatency(ctx, "fast"); err != nil {
 		return nil, err
@@ -81,40 +76,30 @@ func Run(ctx context.Context, o Options) (report *lifecycle.Report, err error) {
 }
 
 // report runs the steps up to the first that fails.
-func (j *journey) report(ctx context.Context, topic string, steps []step) (*lifecycle.Report, error) {
-	report := &lifecycle.Report{Started: time.Now()}
-	for _, s := range steps {
-		start := time.Now()
-		bounded, cancel := context.WithTimeout(ctx, stepTimeout)
-		err := s.run(bounded)
-		cancel()
-		report.Add(topic, s.name, start, err, j.Print)
-		if err != nil {
-			break
-		}
-	}
-	report.Seconds = time.Since(report.Started).Seconds()
+func (j *journey) report(ctx context.Context, topic string, list []steps.Step) (*steps.Report, error) {
+	report := steps.NewReport(stepTimeout, j.Print)
+	report.Run(ctx, topic, list...)
 	return report, ctx.Err()
 }
 
-func (j *journey) steps() []step {
+func (j *journey) steps() []steps.Step {
 	follow := func(heading string) func(context.Context) error {
 		return func(ctx context.Context) error { return j.follow(ctx, heading) }
 	}
-	return []step{
-		{"the cluster has V1's objects, and its disks have data", j.layOut},
-		{"there: " + switchOver, follow(switchOver)},
-		{"a volume that V1 left attached is detached with its VolumeAttachment", j.detachLeft},
-		{"pods find their data on V1's, static and in-tree volumes", j.startPods},
-		{"a claim of V1's StorageClass gets a disk", j.provision},
-		{"back: " + switchBack, follow(switchBack)},
-		{"the pods kept running, the disks are unchanged and not reserved, and nothing of this driver is left", j.checkBack},
-		{"there again, while pods use the volumes: " + switchOver, follow(switchOver)},
-		{"the pods have not noticed", j.checkPods},
-		{"the pods move to another node and find there what they wrote", j.movePods},
-		{removeV1, follow(removeV1)},
-		{"a claim that V1 made is deleted with its disk, and the others keep theirs", j.deleteClaims},
-		{"what was laid out is taken away", j.cleanUp},
+	return []steps.Step{
+		{Name: "the cluster has V1's objects, and its disks have data", Run: j.layOut},
+		{Name: "there: " + switchOver, Run: follow(switchOver)},
+		{Name: "a volume that V1 left attached is detached with its VolumeAttachment", Run: j.detachLeft},
+		{Name: "pods find their data on V1's, static and in-tree volumes", Run: j.startPods},
+		{Name: "a claim of V1's StorageClass gets a disk", Run: j.provision},
+		{Name: "back: " + switchBack, Run: follow(switchBack)},
+		{Name: "the pods kept running, the disks are unchanged and not reserved, and nothing of this driver is left", Run: j.checkBack},
+		{Name: "there again, while pods use the volumes: " + switchOver, Run: follow(switchOver)},
+		{Name: "the pods have not noticed", Run: j.checkPods},
+		{Name: "the pods move to another node and find there what they wrote", Run: j.movePods},
+		{Name: removeV1, Run: follow(removeV1)},
+		{Name: "a claim that V1 made is deleted with its disk, and the others keep theirs", Run: j.deleteClaims},
+		{Name: "what was laid out is taken away", Run: j.cleanUp},
 	}
 }
 

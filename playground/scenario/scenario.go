@@ -19,34 +19,69 @@ import (
 
 // Cluster is what a scenario needs of a playground; *cluster.Cluster is one.
 type Cluster interface {
-	// RESTConfig is the configuration of a client with the administrator's rights.
-	RESTConfig() (*rest.Config, error)
-	// LoadImage gives an image tar to every node.
-	LoadImage(ctx context.Context, path string) error
+	Power
+	Network
+	Processes
+	Driver
+	Azure
+}
+
+// Power is the power of the nodes. Both methods are idempotent.
+type Power interface {
+	// PowerOff cuts the power of a node: its disks fail first, then its processes are
+	// gone. Azure still says that its VM runs. PowerOn boots it again.
+	PowerOff(ctx context.Context, node string) error
+	PowerOn(ctx context.Context, node string) error
+}
+
+// Network is the network of the nodes and pods.
+type Network interface {
 	// Expose makes a loopback address of the host reachable for pods, at the address
 	// that it returns.
 	Expose(ctx context.Context, hostAddress string) (string, error)
-	// AzureAdmin is a client of azuresim's admin API on the host.
-	AzureAdmin(ctx context.Context) (azure.Admin, error)
-
-	// PowerOff cuts the power of a node: its disks fail first, then its processes are
-	// gone. Azure still says that its VM runs. PowerOn boots it again. Both are
-	// idempotent.
-	PowerOff(ctx context.Context, node string) error
-	PowerOn(ctx context.Context, node string) error
 	// Partition pulls the network cable of a node, whose pods continue to run, and Heal plugs it
 	// in again. Both are idempotent.
 	Partition(ctx context.Context, node string) error
 	Heal(ctx context.Context, node string) error
-	// StopKubelet halts a node's kubelet: its pods continue to run, and no volume is mounted or
-	// unmounted there. resume lets the kubelet continue.
-	StopKubelet(ctx context.Context, node string) (resume func() error, err error)
-	// StopNodePlugin halts the driver's node plug-in there: the kubelet and the pods continue to
-	// run, and the plug-in answers nothing. resume lets the plug-in continue.
-	StopNodePlugin(ctx context.Context, node string) (resume func() error, err error)
 	// CutFromAPIServer drops all packets between the node and the API server; the rest of the
 	// network works. restore lets them pass again.
 	CutFromAPIServer(ctx context.Context, node string) (restore func(context.Context) error, err error)
+}
+
+// Processes are those of the nodes and of the control plane. resume lets a halted one continue.
+type Processes interface {
+	// Process is the folder of the node's first process in the host's /proc: what is
+	// mounted on the node is in its file mounts, and the node's files are below root. It
+	// needs no network. It fails for a node without power.
+	Process(ctx context.Context, node string) (string, error)
+	// StopKubelet halts a node's kubelet: its pods continue to run, and no volume is mounted or
+	// unmounted there.
+	StopKubelet(ctx context.Context, node string) (resume func() error, err error)
+	// StopNodePlugin halts the driver's node plug-in there: the kubelet and the pods continue to
+	// run, and the plug-in answers nothing.
+	StopNodePlugin(ctx context.Context, node string) (resume func() error, err error)
+	// StopAPIServer halts the API server: connections stay open and no request is answered.
+	StopAPIServer(ctx context.Context) (resume func() error, err error)
+}
+
+// Driver is the driver, and how a client reaches the API server beside it.
+type Driver interface {
+	// RESTConfig is the configuration of a client with the administrator's rights.
+	RESTConfig() (*rest.Config, error)
+	// LoadImage gives an image tar to every node.
+	LoadImage(ctx context.Context, path string) error
+	// ChangeDriver upgrades the driver with these Helm values over those that it has, and
+	// returns what takes that back. Both wait until the driver is ready.
+	ChangeDriver(ctx context.Context, values map[string]any) (restore func(context.Context) error, err error)
+	// CrashpointDriver makes a driver that can be told where to die, gives its image to all
+	// nodes, and returns the Helm values with which the chart takes it.
+	CrashpointDriver(ctx context.Context, progress func(format string, args ...any)) (map[string]any, error)
+}
+
+// Azure is the platform.
+type Azure interface {
+	// AzureAdmin is a client of azuresim's admin API on the host.
+	AzureAdmin(ctx context.Context) (azure.Admin, error)
 	// DeallocateVM and StartVM ask Azure for it, as an operator would, and return when it
 	// is done.
 	DeallocateVM(ctx context.Context, node string) error
@@ -57,19 +92,6 @@ type Cluster interface {
 	// AttachElsewhere attaches a disk to a new VM that is no node, in the zone of a node.
 	AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) (has func(context.Context) (bool, error),
 		remove func(context.Context) error, err error)
-	// Process is the folder of the node's first process in the host's /proc: what is
-	// mounted on the node is in its file mounts, and the node's files are below root. It
-	// needs no network. It fails for a node without power.
-	Process(ctx context.Context, node string) (string, error)
-	// ChangeDriver upgrades the driver with these Helm values over those that it has, and
-	// returns what takes that back. Both wait until the driver is ready.
-	ChangeDriver(ctx context.Context, values map[string]any) (restore func(context.Context) error, err error)
-	// CrashpointDriver makes a driver that can be told where to die, gives its image to all
-	// nodes, and returns the Helm values with which the chart takes it.
-	CrashpointDriver(ctx context.Context, progress func(format string, args ...any)) (map[string]any, error)
-	// StopAPIServer halts the API server: connections stay open and no request is answered.
-	// resume lets the server continue.
-	StopAPIServer(ctx context.Context) (resume func() error, err error)
 }
 
 // Scenario is something that happens to workloads on a playground, and how its outcome is judged.

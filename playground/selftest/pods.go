@@ -9,10 +9,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
+
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 )
 
 const (
@@ -50,8 +50,15 @@ func (t *test) try(ctx context.Context, pod *corev1.Pod) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	pod, err = t.waitForPod(ctx, pod.Name, func(p *corev1.Pod) bool {
-		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	err = poll.Until(ctx, podTimeout, pollEvery, "pod "+pod.Name+" has ended", func(ctx context.Context) error {
+		now, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if pod = now; pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			return fmt.Errorf("it is %+v", pod.Status.ContainerStatuses)
+		}
+		return nil
 	})
 	if err != nil {
 		return "", err
@@ -105,51 +112,20 @@ func (e *probeError) Error() string {
 	return fmt.Sprintf("%v on %s: %s", e.pod.Spec.Containers[0].Args, e.pod.Spec.NodeName, e.output)
 }
 
-func (t *test) waitForPod(ctx context.Context, name string, reached func(*corev1.Pod) bool) (*corev1.Pod, error) {
-	var last *corev1.Pod
-	err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
-		pod, err := t.kube.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, err
-		}
-		if err != nil {
-			return false, nil
-		}
-		last = pod
-		return reached(pod), nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("wait for pod %s: %w; it is %+v", name, err, statusOf(last))
-	}
-	return last, nil
-}
-
-func statusOf(pod *corev1.Pod) any {
-	if pod == nil {
-		return "unknown"
-	}
-	return pod.Status.ContainerStatuses
-}
-
-// waitForNode waits until the node's condition Ready is so, as judged after the time.
-func (t *test) waitForNode(ctx context.Context, name string, after time.Time, status corev1.ConditionStatus) error {
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
-	defer cancel()
-	err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
+// awaitReady waits until the node is Ready, as judged after the time.
+func (t *test) awaitReady(ctx context.Context, name string, after time.Time) error {
+	return poll.Until(ctx, nodeTimeout, pollEvery, name+" is Ready", func(ctx context.Context) error {
 		node, err := t.kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
-			return false, nil
+			return err
 		}
 		for _, c := range node.Status.Conditions {
 			// The API has whole seconds.
-			if c.Type == corev1.NodeReady && c.Status == status && !c.LastHeartbeatTime.Time.Before(after.Truncate(time.Second)) {
-				return true, nil
+			if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue &&
+				!c.LastHeartbeatTime.Time.Before(after.Truncate(time.Second)) {
+				return nil
 			}
 		}
-		return false, nil
+		return fmt.Errorf("its conditions are %+v", node.Status.Conditions)
 	})
-	if err != nil {
-		return fmt.Errorf("wait for %s to be Ready=%s: %w", name, status, err)
-	}
-	return nil
 }

@@ -19,60 +19,60 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/process"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
+	"github.com/azuredisk-csi/azuredisk/playground/steps"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
+// stepTimeout covers the building of all programs of a playground.
+const stepTimeout = time.Hour
+
 // Run runs the test with that minor version of Kubernetes in the state folder, in which no
-// playground may be up. It returns what failed.
-func Run(ctx context.Context, dir state.Dir, kubernetes string, progress cluster.Progress) error {
+// playground may be up.
+func Run(ctx context.Context, dir state.Dir, kubernetes string, progress cluster.Progress) (*steps.Report, error) {
 	before, err := host.LookForTraces(string(dir))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	report := steps.NewReport(stepTimeout, progress)
 	for _, round := range []struct {
 		name  string
-		steps func(*test) []step
+		steps func(*test) []steps.Step
 	}{
-		{"a playground that is taken down leaves nothing", (*test).usualSteps},
-		{"a playground whose supervisor is killed leaves nothing either", (*test).killSteps},
+		{"a playground that is taken down", (*test).usualSteps},
+		{"a playground whose supervisor is killed", (*test).killSteps},
 	} {
-		if err := play(ctx, dir, kubernetes, before, round.steps, progress); err != nil {
-			progress("FAILED: %v", err)
-			return fmt.Errorf("%s: %w", round.name, err)
+		t := &test{progress: progress}
+		up := steps.Step{Name: "it comes up", Run: func(ctx context.Context) error { return t.up(ctx, dir, kubernetes) }}
+		passed := report.Run(ctx, round.name, append([]steps.Step{up}, round.steps(t)...)...)
+		down := steps.Step{Name: "it leaves nothing", Run: func(ctx context.Context) error { return t.down(ctx, dir, before) }}
+		if !report.Run(context.WithoutCancel(ctx), round.name, down) || !passed {
+			break
 		}
-		progress("ok: %s", round.name)
 	}
-	return nil
+	return report, ctx.Err()
 }
 
-// play brings a playground up, runs the steps, takes it down and compares the machine
-// with what it was before.
-func play(ctx context.Context, dir state.Dir, kubernetes string, before host.Traces, steps func(*test) []step,
-	progress cluster.Progress) error {
-	t := &test{progress: progress}
-	failure := t.up(ctx, dir, kubernetes)
-	if failure == nil {
-		failure = t.run(ctx, steps(t))
-	}
-	if err := cluster.Down(context.WithoutCancel(ctx), dir, progress); err != nil {
-		return errors.Join(failure, err)
+// down takes the playground down and compares the machine with what it was before.
+func (t *test) down(ctx context.Context, dir state.Dir, before host.Traces) error {
+	if err := cluster.Down(ctx, dir, t.progress); err != nil {
+		return err
 	}
 	after, err := host.LookForTraces(string(dir), t.loops)
 	if err != nil {
-		return errors.Join(failure, err)
+		return err
 	}
 	for _, id := range t.processes {
 		if id.Alive() {
-			failure = errors.Join(failure, fmt.Errorf("left behind: process %d", id.PID))
+			err = errors.Join(err, fmt.Errorf("left behind: process %d", id.PID))
 		}
 	}
 	for _, trace := range after.Since(before) {
-		failure = errors.Join(failure, fmt.Errorf("left behind: %s", trace))
+		err = errors.Join(err, fmt.Errorf("left behind: %s", trace))
 	}
 	for _, trace := range before.Since(after) {
-		failure = errors.Join(failure, fmt.Errorf("gone from the machine: %s", trace))
+		err = errors.Join(err, fmt.Errorf("gone from the machine: %s", trace))
 	}
-	return failure
+	return err
 }
 
 // test is one run.
@@ -85,12 +85,6 @@ type test struct {
 	progress cluster.Progress
 	// processes are those that ran before the playground's end.
 	processes []process.Identity
-}
-
-// step is one thing that is tested.
-type step struct {
-	name string
-	run  func(context.Context) error
 }
 
 func (t *test) up(ctx context.Context, dir state.Dir, kubernetes string) error {
@@ -113,38 +107,27 @@ func (t *test) up(ctx context.Context, dir state.Dir, kubernetes string) error {
 	return err
 }
 
-func (t *test) usualSteps() []step {
-	return []step{
-		{"a stranger's image is loaded to all nodes", t.loadImage},
-		{"pods reach a Service by its name, from every node", t.service},
-		{"pods reach the API server, azuresim and the host's collector", t.endpoints},
-		{"a node finds the metadata of its VM", t.metadata},
-		{"a disk appears in its VM only, is written there, and disappears", t.disk},
-		{"a pod reserves a shared disk, and another node's pod takes the reservation", t.reservations},
-		{"a node without power has no processes, and boots again", t.power},
-		{"a partitioned node is not reached, and is again when healed", t.network},
-		{"a VM that is deallocated takes its node with it", t.deallocate},
-		{"the playground has the processes that it should", t.count},
+func (t *test) usualSteps() []steps.Step {
+	return []steps.Step{
+		{Name: "a stranger's image is loaded to all nodes", Run: t.loadImage},
+		{Name: "pods reach a Service by its name, from every node", Run: t.service},
+		{Name: "pods reach the API server, azuresim and the host's collector", Run: t.endpoints},
+		{Name: "a node finds the metadata of its VM", Run: t.metadata},
+		{Name: "a disk appears in its VM only, is written there, and disappears", Run: t.disk},
+		{Name: "a pod reserves a shared disk, and another node's pod takes the reservation", Run: t.reservations},
+		{Name: "a node without power has no processes, and boots again", Run: t.power},
+		{Name: "a partitioned node is not reached, and is again when healed", Run: t.network},
+		{Name: "a VM that is deallocated takes its node with it", Run: t.deallocate},
+		{Name: "the playground has the processes that it should", Run: t.count},
 	}
 }
 
-func (t *test) killSteps() []step {
-	return []step{
-		{"a disk is attached", t.attachDisk},
-		{"the playground has the processes that it should", t.count},
-		{"the supervisor is killed, and everything with it", t.kill},
+func (t *test) killSteps() []steps.Step {
+	return []steps.Step{
+		{Name: "a disk is attached", Run: t.attachDisk},
+		{Name: "the playground has the processes that it should", Run: t.count},
+		{Name: "the supervisor is killed, and everything with it", Run: t.kill},
 	}
-}
-
-func (t *test) run(ctx context.Context, steps []step) error {
-	for _, step := range steps {
-		start := time.Now()
-		if err := step.run(ctx); err != nil {
-			return fmt.Errorf("%s: %w", step.name, err)
-		}
-		t.progress("ok (%.1f s): %s", time.Since(start).Seconds(), step.name)
-	}
-	return nil
 }
 
 func (t *test) loadImage(ctx context.Context) error {

@@ -14,10 +14,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
 	"github.com/azuredisk-csi/azuredisk/playground/host"
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
@@ -273,7 +273,7 @@ func (t *test) power(ctx context.Context) error {
 	if err := t.PowerOn(ctx, name); err != nil {
 		return err
 	}
-	if err := t.waitForNode(ctx, name, again, corev1.ConditionTrue); err != nil {
+	if err := t.awaitReady(ctx, name, again); err != nil {
 		return err
 	}
 	// Its images were on its disk, its network is there again.
@@ -294,17 +294,10 @@ func (t *test) network(ctx context.Context) error {
 	if err := t.Heal(ctx, name); err != nil {
 		return err
 	}
-	healing, cancel := context.WithTimeout(ctx, podTimeout)
-	defer cancel()
-	var last error
-	err := wait.PollUntilContextCancel(healing, pollEvery, true, func(ctx context.Context) (bool, error) {
-		_, last = t.kube.CoreV1().Pods(namespace).GetLogs("server-"+name, &corev1.PodLogOptions{}).DoRaw(ctx)
-		return last == nil, nil
+	return poll.Until(ctx, podTimeout, pollEvery, "its kubelet is reached again", func(ctx context.Context) error {
+		_, err := t.kube.CoreV1().Pods(namespace).GetLogs("server-"+name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("reach its kubelet again: %w: %w", err, last)
-	}
-	return nil
 }
 
 func (t *test) deallocate(ctx context.Context) error {
@@ -330,14 +323,14 @@ func (t *test) deallocate(ctx context.Context) error {
 }
 
 func (t *test) waitForPower(ctx context.Context, name string, on bool) error {
-	ctx, cancel := context.WithTimeout(ctx, podTimeout)
-	defer cancel()
-	err := wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
-		_, err := t.NodePID(ctx, name)
-		return (err == nil) == on, nil
+	return poll.Until(ctx, podTimeout, pollEvery, fmt.Sprintf("%s has power: %t", name, on), func(ctx context.Context) error {
+		pid, err := t.NodePID(ctx, name)
+		switch {
+		case on:
+			return err
+		case err == nil:
+			return fmt.Errorf("its first process is %d", pid)
+		}
+		return nil
 	})
-	if err != nil {
-		return fmt.Errorf("wait for the power of %s: %w", name, err)
-	}
-	return nil
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func newSelftestCommand(dir *string) *cobra.Command {
-	var kubernetes string
+	var kubernetes, out string
 	cmd := &cobra.Command{
 		Use:   "selftest",
 		Short: "Bring a playground up without the driver, test it from inside and outside, and take it down",
@@ -16,9 +16,14 @@ func newSelftestCommand(dir *string) *cobra.Command {
 			"Every difference on the machine afterwards is an error, so no other playground may come up or go down while it runs.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return selftest.Run(cmd.Context(), state.Dir(*dir), kubernetes, newProgress())
+			report, err := selftest.Run(cmd.Context(), state.Dir(*dir), kubernetes, newProgress())
+			if err != nil {
+				return err
+			}
+			return conclude(cmd.OutOrStdout(), report, out, "selftest.json")
 		},
 	}
+	cmd.Flags().StringVar(&out, "out", "out", "`folder` for selftest.json")
 	kubernetesFlag(cmd.Flags(), &kubernetes)
 	return cmd
 }

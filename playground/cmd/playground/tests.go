@@ -12,6 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/lifecycle"
 	"github.com/azuredisk-csi/azuredisk/playground/migration"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
+	"github.com/azuredisk-csi/azuredisk/playground/steps"
 )
 
 func newLatencyCommand(dir *string) *cobra.Command {
@@ -80,7 +81,7 @@ func runLifecycle(ctx context.Context, w io.Writer, dir state.Dir, tests []lifec
 }
 
 // conclude writes the report, prints the count, and fails if a test did.
-func conclude(w io.Writer, report *lifecycle.Report, out, name string) error {
+func conclude(w io.Writer, report *steps.Report, out, name string) error {
 	path, err := report.Write(out, name)
 	if err != nil {
 		return err

@@ -95,10 +95,10 @@ func TestABurstIsOneUpdate(t *testing.T) {
 		first time.Duration // when the first update is sent
 		disks []int         // in each update
 	}{
-		"a single attach leaves after the quiet time and the read of the VM": {0, 1, 180 * ms, []int{1}},
-		"attaches at once are in one update":                                 {0, 40, 180 * ms, []int{40}},
-		"attaches at the pace of Kubernetes are in one update":               {50 * ms, 12, 730 * ms, []int{12}},
-		"an attach during the read of the VM is in the update":               {150 * ms, 2, 180 * ms, []int{2}},
+		"a single attach leaves after the quiet time and the read of the VM": {0, 1, 380 * ms, []int{1}},
+		"attaches at once are in one update":                                 {0, 40, 380 * ms, []int{40}},
+		"attaches at the pace of Kubernetes are in one update":               {50 * ms, 12, 930 * ms, []int{12}},
+		"an attach during the read of the VM is in the update":               {350 * ms, 2, 380 * ms, []int{2}},
 		"attaches that keep on arriving hold the first for a second":         {47 * ms, 40, 1080 * ms, []int{23, 17}},
 	} {
 		t.Run(name, func(t *testing.T) {

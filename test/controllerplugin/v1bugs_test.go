@@ -1,4 +1,4 @@
-package controller_test
+package controllerplugin
 
 import (
 	"context"
@@ -12,20 +12,15 @@ import (
 
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
-
-const vmSize = "Standard_D4s_v5"
-
-var must, expectCode = expect.Must, expect.Code
 
 // In V1 the attribute of one volume became the delay of every later attach of the driver. Here it
 // delays nothing, not even its own.
 func TestV1BugAttachDiskInitialDelayIsOfAllVolumes(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("ad-a", "1", vmSize)
+	p.AddNode("ad-a", "1", size)
 	first := p.Create("first", map[string]string{"attachDiskInitialDelay": "600000"})
 	second := p.Create("second", nil)
 	began := time.Now()
@@ -41,7 +36,7 @@ func TestV1BugAttachDiskInitialDelayIsOfAllVolumes(t *testing.T) {
 // deletes such a disk.
 func TestV1BugADiskThatIsBeingAttachedIsDeleted(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("da-a", "1", vmSize)
+	p.AddNode("da-a", "1", size)
 	handle := p.Create("vol", nil)
 	release := p.Cloud.HoldAll(fake.AttachmentsAttach)
 	must(t, p.Publish(t.Context(), handle, "da-a")) // accepted, and not done
@@ -63,7 +58,7 @@ func TestV1BugADiskThatIsBeingAttachedIsDeleted(t *testing.T) {
 // refuses.
 func TestV1BugUltraAndSharedDisksAreCached(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("uc-a", "1", vmSize)
+	p.AddNode("uc-a", "1", size)
 	for name, parameters := range map[string]map[string]string{
 		"ultra": {"skuName": "UltraSSD_LRS"}, "premium-v2": {"skuName": "PremiumV2_LRS"}, "shared": {
 			"skuName":              "Premium_LRS",
@@ -135,8 +130,8 @@ func TestV1BugADiskThatCannotBeReadIsNotFound(t *testing.T) {
 // any call.
 func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("gm-a", "1", vmSize)
-	p.AddNode("gm-b", "1", vmSize)
+	p.AddNode("gm-a", "1", size)
+	p.AddNode("gm-b", "1", size)
 	other, err := csicontroller.New(p.CSI.Options)
 	must(t, err)
 	handle := p.Create("vol", nil)
@@ -163,7 +158,7 @@ func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
 // volume.
 func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("tc-a", "1", vmSize)
+	p.AddNode("tc-a", "1", size)
 	published := func(name string) string {
 		handle := p.Create(name, nil)
 		must(t, p.Publish(t.Context(), handle, "tc-a"))
