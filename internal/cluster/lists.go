@@ -109,8 +109,8 @@ func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolu
 	return pvs[max(bound, 0)], nil
 }
 
-// ReadOnly reports whether the volume of a PersistentVolume is published for reading only: Kubernetes
-// passes this field to ControllerPublishVolume. pv is nil if there is none.
+// ReadOnly reports whether the volume of a PersistentVolume is published for reading only:
+// Kubernetes passes this field to ControllerPublishVolume. pv is nil if there is none.
 func ReadOnly(pv *corev1.PersistentVolume) bool {
 	return pv != nil && pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly
 }

@@ -119,8 +119,8 @@ func (o *observation) isFull() bool {
 	}
 }
 
-// await returns a function that reports whether the view is full. During the time start from now on,
-// the function waits until it is or patience has ended.
+// await returns a function that reports whether the view is full. During the time start from now
+// on, the function waits until it is or patience has ended.
 func (o *observation) await(c clock.Clock, start, patience time.Duration) func(context.Context) bool {
 	begun := c.Now()
 	return func(ctx context.Context) bool {

@@ -93,7 +93,10 @@ func (j *journey) steps() []steps.Step {
 		{Name: "pods find their data on V1's, static and in-tree volumes", Run: j.startPods},
 		{Name: "a claim of V1's StorageClass gets a disk", Run: j.provision},
 		{Name: "back: " + switchBack, Run: follow(switchBack)},
-		{Name: "the pods kept running, the disks are unchanged and not reserved, and nothing of this driver is left", Run: j.checkBack},
+		{
+			Name: "the pods kept running, the disks are unchanged and not reserved, and nothing of this driver is left",
+			Run:  j.checkBack,
+		},
 		{Name: "there again, while pods use the volumes: " + switchOver, Run: follow(switchOver)},
 		{Name: "the pods have not noticed", Run: j.checkPods},
 		{Name: "the pods move to another node and find there what they wrote", Run: j.movePods},

@@ -143,8 +143,8 @@ func (s *storm) move(ctx context.Context, name string, volume *csi.Volume, rando
 	return nil
 }
 
-// change requests a few changes of a disk, one after the other, while the volume moves. Azure may refuse them, because
-// the volume is in use.
+// change requests a few changes of a disk, one after the other, while the volume moves. Azure may
+// refuse them, because the volume is in use.
 func (s *storm) change(ctx context.Context, id string, random *rand.Rand, moved <-chan struct{}) error {
 	for n := range changesAtMost {
 		select {
@@ -171,7 +171,8 @@ func (s *storm) change(ctx context.Context, id string, random *rand.Rand, moved 
 	return nil
 }
 
-// settle changes a disk that no node uses, and takes a snapshot of it in a group. All of it must succeed now.
+// settle changes a disk that no node uses, and takes a snapshot of it in a group. All of it must
+// succeed now.
 func (s *storm) settle(ctx context.Context, name, id string) error {
 	const size = 100 * gib
 	if err := errors.Join(

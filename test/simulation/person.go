@@ -222,8 +222,8 @@ func (w *world) contested(v *volumeModel) bool {
 
 func (c *kubernetes) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }
 
-// lastDetachFailed: the record of a detach that failed is lost, and Azure refuses to attach the disk
-// until it is detached again. The machine does not have the volume.
+// lastDetachFailed: the record of a detach that failed is lost, and Azure refuses to attach the
+// disk until it is detached again. The machine does not have the volume.
 func (w *world) lastDetachFailed(v *volumeModel, m *machine) bool {
 	a := w.attachment(v.name, m.name)
 	return v.edited && !m.mounted(v.name) && a != nil && a.DeletionTimestamp == nil && a.Status.Error != nil &&

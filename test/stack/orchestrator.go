@@ -114,7 +114,9 @@ func (s *Stack) Modify(ctx context.Context, id string, class map[string]string) 
 func (s *Stack) Expand(ctx context.Context, id string, sizeBytes int64) error {
 	return persistently(ctx, "expand "+id, func(ctx context.Context) error {
 		_, err := s.controller.ControllerExpandVolume(ctx, &csi.ControllerExpandVolumeRequest{
-			VolumeId: id, CapacityRange: &csi.CapacityRange{RequiredBytes: sizeBytes}, VolumeCapability: MountCapability(""),
+			VolumeId:         id,
+			CapacityRange:    &csi.CapacityRange{RequiredBytes: sizeBytes},
+			VolumeCapability: MountCapability(""),
 		})
 		return err
 	}, codes.InvalidArgument, codes.FailedPrecondition)

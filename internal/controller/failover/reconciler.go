@@ -195,8 +195,8 @@ func refusals(err error) (refused []error, other error) {
 	return nil, err
 }
 
-// onlyConflicts reports whether an error consists only of writes to objects that had changed or were
-// deleted.
+// onlyConflicts reports whether an error consists only of writes to objects that had changed or
+// were deleted.
 func onlyConflicts(err error) bool {
 	if err == nil {
 		return false

@@ -60,8 +60,8 @@ func (w *Watch) Register(ctx context.Context, informers cache.Informers) error {
 	return err
 }
 
-// AnySilent reports whether there may be a node whose report does not say which volumes it uses, from
-// the cache.
+// AnySilent reports whether there may be a node whose report does not say which volumes it uses,
+// from the cache.
 func (w *Watch) AnySilent() bool { return w.silent.any() }
 
 func (w *Watch) handler(kind string) toolscache.ResourceEventHandler {
