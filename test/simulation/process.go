@@ -271,11 +271,28 @@ func (p *process) lead() error {
 		Client:    p.client,
 		Monitor:   p.monitor,
 		Namespace: namespace,
-		Clock:     unevenClock{bubbleClock},
 		Events:    silence{},
 	}
-	p.beside("conditions", writer.Start)
+	p.beside("conditions", func(ctx context.Context) error { return writeConditions(ctx, writer) })
 	return nil
+}
+
+// writeConditions does what ConditionWriter.Start does, at moments at which nothing else happens.
+// Start is woken by the monitor as well. Whether it begins before or after a second judgement of the
+// same moment depends on Go's scheduler, and with it the history of a seed.
+func writeConditions(ctx context.Context, writer *liveness.ConditionWriter) error {
+	ticker := bubbleClock.NewTicker(250*time.Millisecond + 137*time.Nanosecond)
+	defer ticker.Stop()
+	for {
+		if err := writer.Tick(ctx); err != nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "conditions not written") // the next tick tries again
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		}
+	}
 }
 
 // stop kills the process.

@@ -382,13 +382,3 @@ func actorOf(ctx context.Context) string {
 }
 
 var bubbleClock = clock.RealClock{} // inside a bubble the real clock is the bubble's
-
-// unevenClock ticks when nothing else happens. Otherwise the order of two timers of one moment
-// would be undefined: the conditions would be compared with the monitor's result sometimes before
-// it judges, and sometimes after.
-type unevenClock struct{ clock.WithTicker }
-
-// NewTicker implements clock.WithTicker.
-func (c unevenClock) NewTicker(d time.Duration) clock.Ticker {
-	return c.WithTicker.NewTicker(d + 137*time.Nanosecond)
-}
