@@ -33,7 +33,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -222,7 +221,7 @@ type reconciler interface {
 func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud,
 	monitor *liveness.Monitor) ([]reconciler, error) {
 	now := clock.RealClock{}
-	nodes := nodefacts.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
+	nodes := cluster.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
 	volumes, err := volume.New(volume.Options{
 		Client:        mgr.GetClient(),
 		Reader:        mgr.GetAPIReader(),

@@ -28,7 +28,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
@@ -97,7 +96,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	nodes := nodefacts.NewNodes(p.client, namespace, bubbleClock, p.monitor)
+	nodes := cluster.NewNodes(p.client, namespace, bubbleClock, p.monitor)
 	informer, err := p.cache.GetInformer(p.ctx, &apiv1.AzDriverNode{})
 	if err != nil {
 		return err

@@ -28,7 +28,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
@@ -260,7 +259,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	if err := mgr.Add(monitor); err != nil {
 		return err
 	}
-	nodes := nodefacts.NewNodes(mgr.GetClient(), p.Namespace, now, monitor)
+	nodes := cluster.NewNodes(mgr.GetClient(), p.Namespace, now, monitor)
 	informer, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
 	if err != nil {
 		return err
