@@ -38,7 +38,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
@@ -369,7 +368,7 @@ func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controll
 // use within the process.
 func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config.Controller,
 	cloud provisioner.Cloud) (attachdetach.Publisher, error) {
-	watch := records.NewWatch()
+	watch := cluster.NewWatch()
 	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
 		return nil, err
 	}

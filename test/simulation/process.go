@@ -31,7 +31,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
@@ -104,7 +103,7 @@ func (p *process) start() error {
 	if _, err := informer.AddEventHandler(p.monitor.Handler()); err != nil {
 		return err
 	}
-	watch := records.NewWatch()
+	watch := cluster.NewWatch()
 	if err := watch.Register(p.ctx, p.cache); err != nil {
 		return err
 	}

@@ -31,7 +31,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -297,7 +296,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	watch := records.NewWatch()
+	watch := cluster.NewWatch()
 	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}
