@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -182,12 +184,16 @@ func trimPersistentVolume(object any) (any, error) {
 		}
 	}
 	trimmed.Spec.NodeAffinity = pv.Spec.NodeAffinity
+	trimmed.Spec.VolumeAttributesClassName = pv.Spec.VolumeAttributesClassName
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
 		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{
 			Driver:       pv.Spec.CSI.Driver,
 			VolumeHandle: pv.Spec.CSI.VolumeHandle,
 			ReadOnly:     pv.Spec.CSI.ReadOnly,
+		}
+		if sku := SKU(pv.Spec.CSI.VolumeAttributes); sku != "" {
+			trimmed.Spec.CSI.VolumeAttributes = map[string]string{"skuName": sku}
 		}
 	}
 	if disk := pv.Spec.AzureDisk; disk != nil {
@@ -203,6 +209,17 @@ func trimPersistentVolume(object any) (any, error) {
 	return trimmed, nil
 }
 
+// SKU returns the SKU among the parameters of a StorageClass, or the attributes of a
+// PersistentVolume; "" if they do not name it.
+func SKU(parameters map[string]string) string {
+	for key, value := range parameters {
+		if strings.EqualFold(key, "skuName") || strings.EqualFold(key, "storageAccountType") {
+			return value
+		}
+	}
+	return ""
+}
+
 func trimPersistentVolumeClaim(object any) (any, error) {
 	c, ok := object.(*corev1.PersistentVolumeClaim)
 	if !ok {
@@ -210,6 +227,9 @@ func trimPersistentVolumeClaim(object any) (any, error) {
 	}
 	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: trimMeta(c.ObjectMeta, false)}
 	trimmed.Annotations = optOut(c.Annotations)
-	trimmed.Spec.VolumeName = c.Spec.VolumeName
+	trimmed.Spec.VolumeName, trimmed.Spec.StorageClassName = c.Spec.VolumeName, c.Spec.StorageClassName
+	if owner := metav1.GetControllerOf(c); owner != nil { // the pod of an ephemeral volume
+		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
 	return trimmed, nil
 }

@@ -4,8 +4,8 @@
 //
 // kube-scheduler calls it over HTTP for each pod: /filter with the nodes that passed the
 // scheduler's own filters, /prioritize with those that are left. The decisions are pure functions
-// (filter.go, score.go) of an observation (view.go) that has of each object the few fields that
-// they need (cache.go), so the work of a request grows with the pod's volumes and the nodes asked
+// (filter.go, score.go) of an observation (view.go) of the cache and of a table of nodes that events
+// keep (cache.go), so the work of a request grows with the pod's volumes and the nodes asked
 // about, never with the cluster.
 //
 // For a kube-scheduler that cannot be configured, a mutating admission webhook writes the same

@@ -1,12 +1,12 @@
 package scheduler
 
 import (
-	"errors"
 	"math"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -119,11 +119,12 @@ func TestNodesWhoseDeletionWasMissedAreForgotten(t *testing.T) {
 	t.Parallel()
 	h, _ := newHeartbeats()
 	view := &View{Heartbeats: h, DriverName: driver}
-	view.makeRecords()
-	if err := errors.Join(view.driverNodes.Replace([]any{node("a"), node("b"), node("c")}, "1"),
-		view.driverNodes.Delete(node("b")), view.driverNodes.Replace([]any{node("c")}, "3")); err != nil {
-		t.Fatal(err)
+	events := view.driverNodes()
+	for _, name := range []string{"a", "b", "c"} {
+		events.OnAdd(node(name), true)
 	}
+	events.OnDelete(node("b"))
+	events.OnDelete(toolscache.DeletedFinalStateUnknown{Key: "a", Obj: node("a")})
 	if len(h.beats) != 1 || len(view.table.nodes) != 1 {
 		t.Errorf("still known: %v, %v, want node c only", h.beats, view.table.nodes)
 	}

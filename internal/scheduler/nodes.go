@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"slices"
@@ -192,7 +193,7 @@ func (m *moment) room(name string, facts *nodeFacts) Feasibility {
 }
 
 // Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
-func (v *View) Nodes(volumes []Volume, use func(Nodes)) {
+func (v *View) Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) error {
 	now, blind := v.Heartbeats.now()
 	m := &moment{
 		now:        now,
@@ -200,7 +201,10 @@ func (v *View) Nodes(volumes []Volume, use func(Nodes)) {
 		driverName: v.DriverName,
 		demand:     demandOf(volumes),
 	}
-	m.taken = v.takenAt(m.demand.near)
+	var err error
+	if m.taken, err = v.takenAt(ctx, m.demand.near); err != nil {
+		return err
+	}
 	v.table.mu.RLock()
 	defer v.table.mu.RUnlock()
 	m.nodes = v.table.nodes
@@ -208,4 +212,5 @@ func (v *View) Nodes(volumes []Volume, use func(Nodes)) {
 		m.near = append(m.near, m.nodes[node])
 	}
 	use(m)
+	return nil
 }

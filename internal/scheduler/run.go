@@ -81,7 +81,7 @@ const (
 // Run serves until ctx is done, and then ends cleanly with nil.
 func Run(ctx context.Context, o Options) error {
 	log := logr.FromContextOrDiscard(ctx)
-	seen, err := observe(o.Config, &View{
+	seen, err := observe(ctx, o.Config, &View{
 		Heartbeats: NewHeartbeats(HeartbeatOptions{
 			Clock:    o.Clock,
 			Factor:   o.StaleFactor,

@@ -192,7 +192,7 @@ func TestRunDoesNotAnswerOutOfIgnorance(t *testing.T) {
 func TestARequestThatComesBeforeTheCachesAreFilledWaitsForThem(t *testing.T) {
 	t.Parallel()
 	_, config := startAPI(t, node("node-a"), claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")))
-	seen, err := observe(config, &View{
+	seen, err := observe(t.Context(), config, &View{
 		Heartbeats: quiet(),
 		Namespace:  apiv1.DefaultNamespace,
 		DriverName: driver,

@@ -33,14 +33,17 @@ var update = flag.Bool("update", false, "write the golden files")
 // plug-in.
 type knows struct{}
 
-func (knows) Volumes(p *corev1.Pod) []Volume {
+func (knows) Volumes(_ context.Context, p *corev1.Pod) ([]Volume, error) {
 	if len(p.Spec.Volumes) == 0 {
-		return nil
+		return nil, nil
 	}
-	return []Volume{{Name: "data", Nodes: map[string]DiskState{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}
+	return []Volume{{Name: "data", Nodes: map[string]DiskState{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}, nil
 }
 
-func (knows) Nodes(volumes []Volume, use func(Nodes)) { use(fewNodes{volumes}) }
+func (knows) Nodes(_ context.Context, volumes []Volume, use func(Nodes)) error {
+	use(fewNodes{volumes})
+	return nil
+}
 
 // fewNodes are those of knows; node-e is full.
 type fewNodes struct{ volumes []Volume }

@@ -22,7 +22,7 @@ import (
 func startView(t testing.TB, config *rest.Config) *observation {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	seen, err := observe(config, &View{
+	seen, err := observe(ctx, config, &View{
 		Heartbeats: NewHeartbeats(HeartbeatOptions{
 			Clock:    testingclock.NewFakePassiveClock(epoch),
 			Factor:   3,
@@ -156,11 +156,19 @@ func TestVolumesOfAPod(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := view.Volumes(c.pod); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %v\nwant %v", got, c.want)
+			if got, err := view.Volumes(t.Context(), c.pod); err != nil || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %v, %v\nwant %v", got, err, c.want)
 			}
 		})
 	}
+}
+
+// seenVolumes are the volumes of a pod, as a view has them.
+func seenVolumes(t *testing.T, o *observation, p *corev1.Pod) []Volume {
+	t.Helper()
+	volumes, err := o.Volumes(t.Context(), p)
+	expect.Must(t, err)
+	return volumes
 }
 
 func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
@@ -177,7 +185,7 @@ func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
 // mountable is the view's judgement of one node.
 func mountable(t *testing.T, v *View, node string) (h Feasibility) {
 	t.Helper()
-	v.Nodes(nil, func(nodes Nodes) { h = nodes.Mountable(node) })
+	expect.Must(t, v.Nodes(t.Context(), nil, func(nodes Nodes) { h = nodes.Mountable(node) }))
 	return h
 }
 
@@ -252,7 +260,7 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	}
 	objects = append(objects, attachment("logs", "silent", apiv1.RoleReplica, apiv1.AttachmentAttached))
 	_, config := startAPI(t, objects...)
-	volumes := startView(t, config).Volumes(pod("data", "logs"))
+	volumes := seenVolumes(t, startView(t, config), pod("data", "logs"))
 	want := []map[string]DiskState{
 		{
 			"silent":          Attaching,
@@ -278,7 +286,7 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	stub, config := startAPI(t, claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")), replica)
 	view := startView(t, config)
 	at := func() DiskState {
-		return view.Volumes(pod("data"))[0].Nodes["node-a"]
+		return seenVolumes(t, view, pod("data"))[0].Nodes["node-a"]
 	}
 	for _, step := range []struct {
 		next *apiv1.AzVolumeAttachment
