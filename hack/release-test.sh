@@ -10,7 +10,7 @@ mkdir -p "$repo/hack" "$repo/bin" "$repo/deploy/base"
 cp hack/release.sh "$repo/hack/"
 cp -r --parents charts/azuredisk "$repo/"
 cp "$dir/image" "$repo/bin/image"
-printf 'image: azuredisk-csi/azuredisk:1.2.3\n' >"$repo/deploy/base/azuredisk.yaml"
+printf 'image: set-image-repository.invalid/azuredisk:1.2.3\n' >"$repo/deploy/base/azuredisk.yaml"
 printf '/bin/\n/out/\n' >"$repo/.gitignore"
 printf '# Changelog\n\n## [Unreleased]\n\n### Added\n\n* A thing.\n\n## [1.0.0] - 2026-01-01\n\n* An old thing.\n' >"$repo/CHANGELOG.md"
 # In each test, an image that nothing reads.

@@ -11,7 +11,7 @@ VERSION=${VERSION-} REGISTRY=${REGISTRY-}
 tag=v$VERSION
 chart=charts/azuredisk
 # The name that the chart of the repository gives the image.
-unreleased=azuredisk-csi/azuredisk
+unreleased=set-image-repository.invalid/azuredisk
 out=out/release
 
 fail() { echo "release: $*" >&2; exit 1; }

@@ -48,9 +48,9 @@ type Disks interface {
 	Get(ctx context.Context, id string) (Disk, error)
 	// List reads all disks of a resource group.
 	List(ctx context.Context, scope Scope) ([]Disk, error)
-	// Update makes a change, all of it in one call to the platform or none. A size that the disk
-	// already has, or that is smaller, is left alone; so is everything else that the disk has
-	// already. The operation of a conversion to another SKU may end before the conversion does; see
+	// Update makes a change, all of it in one call to the platform or none. A size that is not
+	// larger than the disk's has no effect, nor has any other value that the disk already has. The
+	// operation of a conversion to another SKU may end before the conversion does; see
 	// Disk.CompletionPercent. Errors: NotFound, InvalidArgument (the platform never takes it for
 	// this disk), FailedPrecondition (not while the disk is attached, or not yet), Conflict.
 	Update(ctx context.Context, id string, change DiskChange) (Operation, error)
@@ -67,9 +67,9 @@ type Disks interface {
 // Snapshots creates, reads and deletes snapshots.
 type Snapshots interface {
 	// Create asks for a snapshot; idempotent by ID as Disks.Create is, AlreadyExists for another
-	// source. Its operation ends when the content is fixed; what is copied in the background shows
-	// in Get. Errors: NotFound (source), InvalidArgument, Conflict (a source that is not complete,
-	// or busy).
+	// source. Its operation ends when the content is fixed; Get shows the progress of a copy in the
+	// background. Errors: NotFound (source), InvalidArgument, Conflict (a source that is not
+	// complete, or busy).
 	Create(ctx context.Context, spec SnapshotSpec) (Operation, error)
 	// Get reads a snapshot. Errors: NotFound.
 	Get(ctx context.Context, id string) (Snapshot, error)
@@ -111,11 +111,10 @@ type Attachments interface {
 	// holds of an operation that is resumed. Errors: Conflict if there is no proof,
 	// FailedPrecondition if the VM's state forbids a detach, as when it is hibernated.
 	ForceDetach(ctx context.Context, vmID, diskID string) (Operation, error)
-	// List reads the data disks of a VM from the platform, not from a cache. They are what the VM
-	// is to have: the platform may list a disk from the moment at which an attach is accepted, and
-	// list it no more from the moment at which a detach is, also if the operation fails. So the
-	// answer proves neither that a VM has a disk nor that it has not. Errors: NotFound for a VM
-	// that does not exist.
+	// List reads the data disks of a VM from the platform, not from a cache. They are the VM's goal
+	// state: the platform may list a disk as soon as an attach is accepted, and stop listing it as
+	// soon as a detach is accepted, also if the operation fails. So the answer proves neither that
+	// a VM has a disk nor that it has not. Errors: NotFound for a VM that does not exist.
 	List(ctx context.Context, vmID string) ([]Attachment, error)
 	// ListMany reads the data disks of many VMs with few requests, if the platform has lists of
 	// VMs; such a read is Deferrable. The result is by lower-case VM ID. It leaves out VMs that the
@@ -127,10 +126,6 @@ type Attachments interface {
 	// Resume returns the operation for a token from an earlier Attach, Detach or
 	// ForceDetach. Errors: InvalidArgument for a token that cannot be read.
 	Resume(ctx context.Context, token string) (Operation, error)
-	// Expect announces an Attach or a Detach that is about to be made. A call for the
-	// VM that could begin waits a short time for announced requests, so that one call
-	// serves all. The request ends its announcement, and so does done.
-	Expect(vmID, diskID string) (done func())
 	// Waiting says what a request of this process that the platform has not accepted
 	// yet waits for. It does no I/O.
 	Waiting(vmID, diskID string) Waiting
@@ -138,7 +133,7 @@ type Attachments interface {
 
 // Waiting is what a request waits for before the platform accepts it.
 type Waiting struct {
-	// For is "" if there is no such request.
+	// For is "" if no request waits.
 	For WaitingFor
 	// Since is when it began to wait for that, and Until the expected end; zero if not known.
 	Since, Until time.Time
@@ -166,8 +161,8 @@ type Instances interface {
 	Get(ctx context.Context, vmID string) (Instance, error)
 }
 
-// SKUs reads what the platform offers in a region, and what of it the subscription may have.
-// Answers about offers may be cached for a day, those about quotas for a minute.
+// SKUs reads the offers of the platform in a region, and whether the subscription may use them.
+// Answers about offers may be cached for a day, answers about quotas for a minute.
 type SKUs interface {
 	// VM returns what a VM size can take. Errors: NotFound for a size that the region does not
 	// list.
@@ -223,7 +218,7 @@ type Disk struct {
 	Ready bool
 	// CompletionPercent of the background copy that fills the disk; 100 where there is none.
 	CompletionPercent float64
-	// DiskSettings and ImmutableDiskSettings are what the platform says of the rest.
+	// DiskSettings and ImmutableDiskSettings are the other settings of the disk at the platform.
 	DiskSettings
 	ImmutableDiskSettings
 }
@@ -245,7 +240,7 @@ type SnapshotSpec struct {
 	// DataAccessAuthMode is "None" or "AzureActiveDirectory"; "" for the platform's default.
 	DataAccessAuthMode string
 	// InstantAccessMinutes, from 60 to 300, makes a snapshot of an Ultra or Premium v2 disk usable
-	// before its background copy has ended, for so long; 0 for not.
+	// for this many minutes while its background copy runs; 0 turns it off.
 	InstantAccessMinutes int64
 	Tags                 map[string]string
 }
@@ -258,7 +253,7 @@ type Snapshot struct {
 	SizeBytes int64
 	Created   time.Time
 	Tags      map[string]string
-	// Incremental says that it holds what changed since the one before.
+	// Incremental says that it holds the changes since the former snapshot.
 	Incremental bool
 	// CompletionPercent of the background copy; 100 where there is none.
 	CompletionPercent float64
@@ -290,14 +285,14 @@ type AttachRequest struct {
 type Attachment struct {
 	DiskID string
 	LUN    int32
-	// Detaching says that the disk is on its way out and still attached.
+	// Detaching says that the disk is being detached and still attached.
 	Detaching bool
 }
 
 // PowerState is whether a VM can run code.
 type PowerState string
 
-// The power states that the driver tells apart.
+// The power states that the driver distinguishes.
 const (
 	// PowerRunning: the VM runs, or may run: also starting and stopping.
 	PowerRunning PowerState = "Running"
@@ -348,8 +343,8 @@ type VMLimits struct {
 	// PremiumIO says that disks of the Premium SKUs can be attached.
 	PremiumIO bool
 	// UltraZones are the zones in which Ultra disks can be attached to the size, and UltraRegional
-	// says whether they can be outside of the zones. The VM has to have been made with Ultra disks
-	// enabled besides.
+	// reports whether they can be outside of the zones. The VM has to have been made with Ultra
+	// disks enabled besides.
 	UltraZones    []string
 	UltraRegional bool
 }

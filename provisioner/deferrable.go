@@ -10,5 +10,5 @@ func Deferrable(ctx context.Context) context.Context {
 	return context.WithValue(ctx, deferrable{}, true)
 }
 
-// IsDeferrable says whether the reads of the context can wait.
+// IsDeferrable reports whether the reads of the context can wait.
 func IsDeferrable(ctx context.Context) bool { return ctx.Value(deferrable{}) != nil }

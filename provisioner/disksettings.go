@@ -15,11 +15,11 @@ type DiskSettings struct {
 	SKUName           string
 	DiskIOPSReadWrite *int64
 	DiskMBpsReadWrite *int64
-	// DiskIOPSReadOnly and DiskMBpsReadOnly are what the VMs that share a disk read-only have
-	// together.
+	// DiskIOPSReadOnly and DiskMBpsReadOnly are the limits of all VMs together that share a disk
+	// read-only.
 	DiskIOPSReadOnly *int64
 	DiskMBpsReadOnly *int64
-	// Tier is the performance tier, as in "P30"; "" for that of the size.
+	// Tier is the performance tier, as in "P30"; "" for the tier of the size.
 	Tier                string
 	EnableBursting      bool
 	NetworkAccessPolicy string
@@ -51,9 +51,10 @@ type DiskChange struct {
 	From, To  DiskSettings
 }
 
-// Apply returns the settings that a disk is to have after the change. It leaves alone what To does
-// not name, because a platform cannot unset it, except for bursting, the disk access and tags: it
-// removes those that only From has. Texts that differ only in case are the same to a platform.
+// Apply returns the settings that a disk is to have after the change. Settings that To does not
+// name stay, because a platform cannot unset them. Bursting, the disk access and tags are the
+// exception: it removes what only From has. Texts that differ only in case are the same to a
+// platform.
 func (c DiskChange) Apply(is DiskSettings) DiskSettings {
 	from, to, has := reflect.ValueOf(c.From), reflect.ValueOf(c.To), reflect.ValueOf(&is).Elem()
 	for i := range has.NumField() {
@@ -87,7 +88,7 @@ func (c DiskChange) Apply(is DiskSettings) DiskSettings {
 	return is
 }
 
-// HasTag says whether names have the name of a tag. A platform compares them without regard to
+// HasTag reports whether names have the name of a tag. A platform compares them without regard to
 // case.
 func HasTag(names []string, name string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
@@ -107,8 +108,8 @@ func SetTag(tags map[string]string, name, value string) {
 	tags[name] = value
 }
 
-// Named returns what the disk has of the settings that others name, tags in the spelling of others.
-// A switch always counts as named.
+// Named returns the disk's values of the settings that others name, with the tags in the spelling
+// of others. A switch always counts as named.
 func (s DiskSettings) Named(others DiskSettings) DiskSettings {
 	tags, named, has := s.Tags, reflect.ValueOf(others), reflect.ValueOf(&s).Elem()
 	for i := range has.NumField() {

@@ -1,5 +1,5 @@
-// Package provisioner is the Provisioner Library: what the driver needs of a
-// platform, in the driver's own words.
+// Package provisioner is the Provisioner Library: the contract between the driver and a platform,
+// in the driver's terms.
 //
 // The cloud side (Cloud) creates disks and attaches them to virtual machines.
 // The host side (Host) turns an attached disk into a mounted filesystem. Both

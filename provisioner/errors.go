@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Kind is the kind of an error: the closed set that callers tell apart. It is
-// an error itself, so that errors.Is(err, provisioner.NotFound) works.
+// Kind is the kind of an error: the closed set that callers distinguish. It is an error itself, so
+// that errors.Is(err, provisioner.NotFound) works.
 type Kind string
 
 // The error kinds.
 const (
 	// NotFound: the resource that the call is about does not exist.
 	NotFound Kind = "NotFound"
-	// AlreadyExists: a resource of that name exists and is not what was asked for.
+	// AlreadyExists: a resource of that name exists and differs from the requested one.
 	AlreadyExists Kind = "AlreadyExists"
 	// Conflict: another operation on the same resource is in flight or took its
 	// place; the same call may succeed later.

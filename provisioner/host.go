@@ -17,13 +17,13 @@ type Devices interface {
 	// waits for events, and rescans the bus. Errors: NotFound when ctx ended before the device
 	// came.
 	Find(ctx context.Context, lun int32) (Device, error)
-	// Rescan makes the kernel read the size of the device again and forget what it has
-	// cached of its content, which another node may have changed since, and returns the
-	// device as it is then. Errors: Unavailable when the device cannot be opened.
+	// Rescan makes the kernel read the size of the device again and drop its cache of the content,
+	// which another node may have changed since, and returns the device after that. Errors:
+	// Unavailable when the device cannot be opened.
 	Rescan(ctx context.Context, path string) (Device, error)
-	// Flush writes to the device what the kernel still holds of it. A device that is gone is a
-	// success. Errors: Conflict while anything on this node holds the device, also a mount in
-	// another mount namespace; Unavailable when the device does not take the data.
+	// Flush writes the kernel's dirty data to the device. A device that is gone is a success.
+	// Errors: Conflict while anything on this node holds the device, also a mount in another mount
+	// namespace; Unavailable when the device does not take the data.
 	Flush(ctx context.Context, path string) error
 	// SetReadOnly write-protects the device on this node, or takes the protection away. The
 	// protection is the kernel's and ends with the device. Errors: Unavailable when the device
@@ -38,13 +38,13 @@ type Devices interface {
 // Devices because most volumes need neither.
 type Tuner interface {
 	// Partition returns the partition of the disk with the number; the first is 1. Errors:
-	// FailedPrecondition for a disk that has none of that number; Unavailable when the disk cannot
-	// be opened.
+	// FailedPrecondition for a disk without that partition; Unavailable when the disk cannot be
+	// opened.
 	Partition(ctx context.Context, disk string, number int) (Device, error)
 	// Tune writes settings of the kernel for a disk, in their order, and stops at the first that
 	// fails. Repeating it changes nothing. Errors: InvalidArgument for a path that leads out of the
-	// disk's own settings, one that the disk does not have, and a value that the kernel refuses;
-	// Unavailable when it cannot be written for another reason.
+	// disk's own settings, for a setting that the disk does not have, and for a value that the
+	// kernel refuses; Unavailable when it cannot be written for another reason.
 	Tune(ctx context.Context, disk string, settings []DeviceSetting) error
 }
 
@@ -90,9 +90,9 @@ type FilesystemOptions struct {
 // end of ctx: a command that was killed and started over with each call would never finish. Errors
 // of these four: Conflict while another command works on the device.
 type Filesystems interface {
-	// Probe returns what the device carries and whether it is blank. Blank means
-	// that no signature of anything is found on it and that its first and last
-	// MiB read as zeroes. Errors: Unavailable when the device cannot be read.
+	// Probe returns the filesystem on the device and whether the device is blank. Blank means that
+	// no signature of anything is found on it and that its first and last MiB read as zeroes.
+	// Errors: Unavailable when the device cannot be read.
 	Probe(ctx context.Context, device string) (fs Filesystem, blank bool, err error)
 	// Make makes the filesystem fs, with the type and the UUID that the caller chose, on a device
 	// that Probe called blank. It probes again itself and refuses, with FailedPrecondition, a

@@ -21,7 +21,7 @@ import (
 // also if their hashes are the same.
 type ReservationKey uint64
 
-// ClusterIdentity tells the clusters apart whose drivers use one disk. 0 is none.
+// ClusterIdentity identifies the cluster among the clusters whose drivers use one disk. 0 is none.
 type ClusterIdentity uint16
 
 const (

@@ -114,7 +114,7 @@ func (s ReservationState) String() string {
 // NVMe.
 type ReservationType uint8
 
-// The types. The driver makes WriteExclusive only; the others are those of other programs.
+// The types. The driver makes WriteExclusive only; other programs make the others.
 const (
 	NoReservation ReservationType = iota
 	WriteExclusive

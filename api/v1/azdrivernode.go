@@ -58,10 +58,10 @@ type AzDriverNodeSpec struct {
 	Zone string `json:"zone,omitempty"`
 }
 
-// NodeConditionReady says whether the node plug-in can stage volumes.
+// NodeConditionReady reports whether the node plug-in can stage volumes.
 const NodeConditionReady = "Ready"
 
-// NodeConditionReachable says whether the node is there at all, as the controller sees it from
+// NodeConditionReachable reports whether the node is there at all, as the controller sees it from
 // outside. Only the controller writes it.
 const NodeConditionReachable = "Reachable"
 
@@ -81,9 +81,9 @@ const (
 	ReachableFencingHeldBack = "FencingHeldBack"
 )
 
-// NodeConditionProbeable says whether the controller's probes reach the node, so that a controller
-// that has just started knows what its predecessor had learnt. It is absent until a probe was
-// answered. Only the controller writes it.
+// NodeConditionProbeable reports whether the controller's probes reach the node, so that a
+// controller that has just started knows what its predecessor had learnt. It is absent until a
+// probe was answered. Only the controller writes it.
 const NodeConditionProbeable = "Probeable"
 
 // Reasons of the condition Probeable.
@@ -99,9 +99,13 @@ const (
 	ProbeableContradicted = "ProbesContradicted"
 )
 
-// NodeConditionVMKnown says whether the controller believes which VM the node says to be. It is
+// NodeConditionVMKnown reports whether the controller believes which VM the node says to be. It is
 // absent until it was False. Only the controller writes it.
 const NodeConditionVMKnown = "VMKnown"
+
+// NodeConditionReservationsKept says that the node is registered with disks of volumes that it has
+// not staged, because other nodes are fenced from them. It is True or absent.
+const NodeConditionReservationsKept = "ReservationsKept"
 
 // AzDriverNodeStatus is what the node plug-in reports of its node.
 type AzDriverNodeStatus struct {
@@ -159,8 +163,8 @@ type AzDriverNodeStatus struct {
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions of the node plug-in: Ready, and of the node as the controller sees it: Reachable,
-	// Probeable, OutOfService, VMKnown.
+	// Conditions of the node plug-in: Ready, ReservationsKept, and of the node as the controller
+	// sees it: Reachable, Probeable, OutOfService, VMKnown.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -190,7 +194,7 @@ type NodeCapacity struct {
 	LacksUltra bool `json:"lacksUltra,omitempty"`
 }
 
-// Takes says whether disks of a SKU can be attached to the VM, as far as that is known. A nil
+// Takes reports whether disks of a SKU can be attached to the VM, as far as that is known. A nil
 // capacity takes all.
 func (c *NodeCapacity) Takes(skuName string) bool {
 	switch {

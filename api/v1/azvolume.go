@@ -86,7 +86,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="self.maxMountReplicaCount <= self.disk.maxShares - 1",message="spec.maxMountReplicaCount must be at most spec.disk.maxShares - 1"
 // +kubebuilder:validation:XValidation:rule="self.access == 'SingleNode' || self.maxMountReplicaCount == 0",message="spec.maxMountReplicaCount must be 0 for a MultiNode volume"
 type AzVolumeSpec struct {
-	// Origin says whether the driver creates the disk or adopted it.
+	// Origin reports whether the driver creates the disk or adopted it.
 	Origin VolumeOrigin `json:"origin"`
 	// Access says how many nodes may use the volume at once.
 	Access AccessPattern `json:"access"`
@@ -160,7 +160,7 @@ type DiskParameters struct {
 	// WriteAcceleratorEnabled turns the write accelerator on.
 	// +optional
 	WriteAcceleratorEnabled bool `json:"writeAcceleratorEnabled,omitempty"`
-	// PersistentReservations says whether the nodes that use the volume reserve its disk; empty
+	// PersistentReservations reports whether the nodes that use the volume reserve its disk; empty
 	// means Auto. It takes effect when the volume is staged next.
 	// +optional
 	PersistentReservations ReservationMode `json:"persistentReservations,omitempty"`

@@ -143,9 +143,10 @@ type ProofKind string
 const (
 	// ProofUnstaged: the node plug-in reported the volume unstaged (law 3a).
 	ProofUnstaged ProofKind = "Unstaged"
-	// ProofDetached: Azure says that the disk is not attached to the VM (law 3b).
+	// ProofDetached: Azure has detached the disk from the VM (law 3b).
 	ProofDetached ProofKind = "Detached"
-	// ProofVMDown: Azure says that the VM is deallocated, stopped or deleted (law 3c).
+	// ProofVMDown: Azure has no such VM, or reports it as stopped or deallocated and has detached
+	// the disk (law 3c).
 	ProofVMDown ProofKind = "VMDown"
 	// ProofPreempted: another node took the persistent reservation of the disk from this node (law
 	// 3d). The disk may still be attached.

@@ -36,7 +36,7 @@ type DiskSettings struct {
 	// +kubebuilder:validation:Enum=AllowAll;DenyAll;AllowPrivate
 	// +optional
 	NetworkAccessPolicy string `json:"networkAccessPolicy,omitempty"`
-	// PublicNetworkAccess says whether the disk may be reached from the internet.
+	// PublicNetworkAccess reports whether the disk may be reached from the internet.
 	// +kubebuilder:validation:Enum=Enabled;Disabled
 	// +optional
 	PublicNetworkAccess string `json:"publicNetworkAccess,omitempty"`

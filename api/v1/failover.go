@@ -1,7 +1,8 @@
 package v1
 
-// NodeConditionOutOfService says whether the controller set Kubernetes' out-of-service taint on the
-// Node. It is written before the taint, so that the controller removes its own taint and no other.
+// NodeConditionOutOfService reports whether the controller set Kubernetes' out-of-service taint on
+// the Node. It is written before the taint, so that the controller removes its own taint and no
+// other.
 const NodeConditionOutOfService = "OutOfService"
 
 // Reasons of the condition OutOfService.

@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ReservationMode says whether the nodes that use a volume reserve its disk, so that a lost node is
-// fenced by the disk itself.
+// ReservationMode reports whether the nodes that use a volume reserve its disk, so that a lost node
+// is fenced by the disk itself.
 // +kubebuilder:validation:Enum=Auto;Off
 type ReservationMode string
 

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/google/uuid"
+
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
 )
 
@@ -32,6 +34,13 @@ func (r *route) permission() string {
 func (s *Server) authorize(c *call) *armerror.Error {
 	action := c.route.permission()
 	if s.Directory.Allows(c.claims.Client, action, c.URL.Path) {
+		if deny := s.Directory.Denied(c.claims.Client, action, c.URL.Path); deny != nil {
+			return armerror.New(http.StatusForbidden, "DenyAssignmentAuthorizationFailed",
+				"The client '%s' with object id '%s' has permission to perform action '%s' on scope '%s'; however, the access is denied because of the deny assignment with name '%s' and Id '%s' at scope '%s'.",
+				c.claims.Client, c.claims.Object, action, c.URL.Path, deny.Name,
+				uuid.NewSHA1(uuid.NameSpaceURL, []byte(deny.Name)),
+				strings.Join(deny.Scopes, ","))
+		}
 		return nil
 	}
 	return armerror.New(http.StatusForbidden, "AuthorizationFailed",

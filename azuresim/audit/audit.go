@@ -28,7 +28,7 @@ type Record struct {
 	Client    string    `json:"client,omitempty"` // whose token the call had; of a token request, who asked
 }
 
-// IsWrite says whether the call was meant to change something.
+// IsWrite reports whether the call was meant to change something.
 func (r Record) IsWrite() bool { return r.Method != "GET" && r.Method != "HEAD" }
 
 // Counter is how often an API was called.

@@ -227,7 +227,7 @@ func unsigned(t *testing.T, header map[string]any, claims jwt.MapClaims) string 
 	return text
 }
 
-func TestWithAnEmptyDirectoryEveryClientGetsTokensAndMayDoEverything(t *testing.T) {
+func TestWithAnEmptyDirectoryEveryClientMayDoEverything(t *testing.T) {
 	var none *auth.Directory
 	empty, err := auth.NewDirectory(nil, nil, nil)
 	must(t, err)
@@ -257,6 +257,16 @@ func TestRoles(t *testing.T) {
 			},
 			{Actions: []string{"Microsoft.Compute/skus/read"}, Scopes: []string{"/subscriptions/s"}},
 		},
+		"locked": {
+			{Actions: []string{"*"}},
+			{
+				Name:       "lockdown",
+				Deny:       true,
+				Actions:    []string{"*"},
+				NotActions: []string{"*/read"},
+				Scopes:     []string{"/subscriptions/s/resourceGroups/g"},
+			},
+		},
 		"wide": {{Actions: []string{"*"}}}, "reader": {{Actions: []string{"*/read"}}},
 	})
 	must(t, err)
@@ -281,9 +291,13 @@ func TestRoles(t *testing.T) {
 		"everything":                       {"wide", "Microsoft.Compute/virtualMachines/delete", "/", true},
 		"to read everything":               {"reader", "Microsoft.Compute/virtualMachines/instanceView/read", "/", true},
 		"to read everything, not to write": {"reader", "Microsoft.Compute/disks/write", "/", false},
+		"what is denied":                   {"locked", "Microsoft.Compute/virtualMachines/write", g, false},
+		"what is not, beside":              {"locked", "Microsoft.Compute/virtualMachines/read", g, true},
+		"what is denied, elsewhere":        {"locked", "Microsoft.Compute/virtualMachines/write", g + "2", true},
 		"without a role":                   {"stranger", "Microsoft.Compute/disks/read", g, false},
 	} {
-		if got := d.Allows(test.client, test.action, test.at); got != test.allowed {
+		got := d.Allows(test.client, test.action, test.at) && d.Denied(test.client, test.action, test.at) == nil
+		if got != test.allowed {
 			t.Errorf("%s: allowed is %t, want %t", name, got, test.allowed)
 		}
 	}

@@ -145,7 +145,7 @@ func (a Application) signingKey(header map[string]any, now time.Time) (crypto.Pu
 	return nil, refuse(700027, "The certificate with identifier used to sign the client assertion is not registered on application.")
 }
 
-// names says whether a header's thumbprint is the certificate's.
+// names reports whether a header's thumbprint is the certificate's.
 func names(header map[string]any, c *x509.Certificate) bool {
 	long, short := sha256.Sum256(c.Raw), sha1.Sum(c.Raw) //nolint:gosec // as above: a name of the certificate, not a signature
 	for field, sum := range map[string][]byte{"x5t#S256": long[:], "x5t": short[:]} {

@@ -15,6 +15,9 @@ type Role struct {
 	// Scopes are the resource IDs of the subscriptions, resource groups and resources where it is
 	// assigned; none for everywhere.
 	Scopes []string `json:"AssignableScopes,omitempty"`
+	// Deny makes it a deny assignment: it takes the actions away, whatever other roles grant. AKS
+	// locks its node resource group by one.
+	Deny bool `json:"Deny,omitempty"`
 }
 
 // Assignment is the roles that a client has.
@@ -38,9 +41,9 @@ func (r Role) Validate() error {
 	return nil
 }
 
-// allows says whether the role grants an action at a resource. A star stands for any text, and case
-// does not count.
-func (r Role) allows(action, resource string) bool {
+// covers reports whether the role is about an action at a resource. A star stands for any text, and
+// case does not count.
+func (r Role) covers(action, resource string) bool {
 	within := len(r.Scopes) == 0
 	for _, scope := range r.Scopes {
 		above := strings.ToLower(strings.TrimSuffix(scope, "/")) + "/"
@@ -60,8 +63,8 @@ func anyOf(patterns []string, action string) bool {
 	return false
 }
 
-// Allows says whether a client may do an action at a resource. Every client may do everything while
-// no client is assigned a role.
+// Allows reports whether a client may do an action at a resource. Every client may do everything
+// while no client is assigned a role.
 func (d *Directory) Allows(client, action, resource string) bool {
 	if !d.Enforces() {
 		return true
@@ -69,11 +72,26 @@ func (d *Directory) Allows(client, action, resource string) bool {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, r := range d.roles[strings.ToLower(client)] {
-		if r.allows(action, resource) {
+		if !r.Deny && r.covers(action, resource) {
 			return true
 		}
 	}
 	return false
+}
+
+// Denied returns the deny assignment that takes an action at a resource away from a client, or nil.
+func (d *Directory) Denied(client, action, resource string) *Role {
+	if d == nil {
+		return nil
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	for _, r := range d.roles[strings.ToLower(client)] {
+		if r.Deny && r.covers(action, resource) {
+			return &r
+		}
+	}
+	return nil
 }
 
 // Enforces reports whether any client is assigned a role.

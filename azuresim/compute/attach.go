@@ -220,7 +220,7 @@ func (d *DataDisk) leave(opID string) {
 	d.State, d.Operation = DiskDetaching, opID
 }
 
-// unfinished says whether the disk was never reported as attached, so that it is off the VM when
+// unfinished reports whether the disk was never reported as attached, so that it is off the VM when
 // the operation fails.
 func (d *DataDisk) unfinished() bool {
 	return d.State == DiskAttaching || d.State == DiskDetaching && d.Undone

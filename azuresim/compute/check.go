@@ -150,7 +150,7 @@ func (k *checker) checkDataDisks(key string, vm *VM) {
 }
 
 // CheckPlane reports every difference between the model and the data plane. That can be judged only
-// while no operation is under way: quiet says whether that was so from beginning to end.
+// while no operation is under way: quiet reports whether that was so from beginning to end.
 func (c *Cloud) CheckPlane(ctx context.Context) (quiet bool, err error) {
 	before, idle, err := c.accepted()
 	if err != nil || !idle {

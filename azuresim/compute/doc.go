@@ -4,7 +4,7 @@
 //
 // A request is judged and its intent recorded in one store transaction, together with the operation
 // that carries it out; the operation's effects on the data plane are made when it is due, and its
-// result is recorded in one transaction with its final state. Check says whether the whole is
+// result is recorded in one transaction with its final state. Check reports whether the whole is
 // consistent, which it is between any two transactions.
 //
 // The package speaks domain types. The HTTP front end (package arm) translates.

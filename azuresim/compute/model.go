@@ -158,7 +158,7 @@ type VM struct {
 	Storage      Properties        `json:"storage,omitempty"`    // of storageProfile, without dataDisks
 }
 
-// Off says whether the VM has no power, so that it holds no devices.
+// Off reports whether the VM has no power, so that it holds no devices.
 func (vm *VM) Off() bool {
 	return vm.PowerCut || vm.Power == PowerStopped || vm.Power == PowerDeallocated
 }

@@ -44,7 +44,7 @@ type DataPlane interface {
 	ResizeDisk(ctx context.Context, diskUID string, sizeBytes int64) error
 	// DeleteDisk removes the backing store. A UID that is not there is success.
 	DeleteDisk(ctx context.Context, diskUID string) error
-	// SetShared says whether the devices of the disk answer the commands of persistent
+	// SetShared reports whether the devices of the disk answer the commands of persistent
 	// reservations. A new disk's do not. The reservations themselves are the VMs' to make; they
 	// stay over detaches until LoseReservations, and end with the disk.
 	SetShared(ctx context.Context, diskUID string, shared bool) error

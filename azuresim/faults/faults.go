@@ -118,7 +118,7 @@ func (r *Rule) validate() error {
 	return errors.Join(faults...)
 }
 
-// Remove takes a rule out of force and says whether it was there.
+// Remove takes a rule out of force and reports whether it was there.
 func (s *Set) Remove(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The layout of linux/seccomp.h.
+// notification has the layout of linux/seccomp.h.
 type notification struct {
 	id    uint64
 	pid   uint32 // of the thread, as this process sees it

@@ -29,7 +29,8 @@ const (
 	agentRoot = 3 // the agent's descriptor of the FUSE file system; 4 is the state directory's lock
 )
 
-// The agent is the running program under another name, so it must be recognised before main.
+// init runs the agent, which is the running program under another name, so it must be recognised
+// before main.
 func init() {
 	if os.Args[0] != agentName {
 		return

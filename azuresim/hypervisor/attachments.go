@@ -89,7 +89,7 @@ func (h *Hypervisor) Attach(_ context.Context, vm string, lun int, uid string) e
 	return h.connect(slot{vm, lun}, uid)
 }
 
-// lookAt says whether the disk is recorded at that LUN, and whether the VM is off.
+// lookAt reports whether the disk is recorded at that LUN, and whether the VM is off.
 func (h *Hypervisor) lookAt(vm string, lun int, uid string) (at, off bool, err error) {
 	h.store.view(func(r *record) {
 		v := r.vm(vm)

@@ -99,7 +99,7 @@ func openLoop(device string, do func(fd int) error) error {
 	return do(fd)
 }
 
-// releaseLoop says whether it was the device's to clear. The kernel does it when the last
+// releaseLoop reports whether it was the device's to clear. The kernel does it when the last
 // descriptor is closed.
 func releaseLoop(device, prefix string) (cleared bool, err error) {
 	err = openLoop(device, func(fd int) error {

@@ -8,8 +8,8 @@ import (
 // maxLUN is the highest logical unit number that Azure gives to a data disk.
 const maxLUN = 63
 
-// Names become file names, in the state directory and in the FUSE file system; so neither a slash
-// nor a leading dot.
+// namePattern keeps slashes and leading dots out of names, because they become file names in the
+// state directory and in the FUSE file system.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
 func checkDisk(uid string) error {

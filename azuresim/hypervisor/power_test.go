@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestPowerOffLosesTheDirtyCacheOfEveryDiskAndPowerOnBringsTheDisksBack(t *testing.T) {
+func TestPowerOffLosesTheDirtyCacheOfEveryDisk(t *testing.T) {
 	requireMachine(t, "mkfs.ext4")
 	ctx, dir := t.Context(), stateDir(t)
 	h := start(t, dir)

@@ -112,7 +112,7 @@ func startHypervisor(t testing.TB, dir string) (*process, *hypervisor.Client) {
 	return p, client
 }
 
-func TestKilledHypervisorRestoresTheSameAttachmentsAndLeaksNothing(t *testing.T) {
+func TestAKilledHypervisorRestoresItsAttachments(t *testing.T) {
 	requireMachine(t, "mkfs.ext4")
 	ctx, dir := t.Context(), stateDir(t)
 	p, c := startHypervisor(t, dir)

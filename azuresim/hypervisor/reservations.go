@@ -58,13 +58,13 @@ func (c *cutFile) linger() {
 	}
 }
 
-// allows says whether the disk lets a VM read or write.
+// allows reports whether the disk lets a VM read or write.
 func (d *disk) allows(vm string, write bool) bool {
 	state := d.reserved.Load()
 	return state == nil || state.Allows(vm, write)
 }
 
-// SetShared says whether the devices of the disk have reservations.
+// SetShared reports whether the devices of the disk have reservations.
 func (h *Hypervisor) SetShared(_ context.Context, uid string, shared bool) error {
 	if err := checkDisk(uid); err != nil {
 		return err

@@ -51,8 +51,8 @@ func DialUnix(socket string) *http.Client {
 // Instance gets the VM. Errors: ErrARM for an answer that is not 200, else those of the network.
 func (a *ARM) Instance(ctx context.Context) (Instance, error) {
 	target := strings.TrimSuffix(a.Endpoint, "/") + a.ResourceID + "?" + url.Values{"api-version": {armVersion}}.Encode()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target,
-		nil) //nolint:gosec // the endpoint is a flag of the program
+	//nolint:gosec // the endpoint is a flag of the program
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return Instance{}, fmt.Errorf("make ARM request: %w", err)
 	}

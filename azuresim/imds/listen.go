@@ -60,7 +60,7 @@ func listen(ctx context.Context, address, path string) (net.Listener, error) {
 	return r.listener, r.err
 }
 
-// inNamespace runs do with the thread in the namespace. home says whether the thread is where it
+// inNamespace runs do with the thread in the namespace. home reports whether the thread is where it
 // was.
 func inNamespace(namespace int, do func()) (home bool, err error) {
 	here, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)

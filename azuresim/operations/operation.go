@@ -57,7 +57,7 @@ type Operation struct {
 	Error    *armerror.Error `json:"error,omitempty"`
 }
 
-// Done says whether the state is final.
+// Done reports whether the state is final.
 func (o *Operation) Done() bool { return o.State != Queued && o.State != Running }
 
 // ErrNotYet is what Apply returns while the operation waits for something else.

@@ -29,7 +29,7 @@ func (t Type) String() string { return typeNames[t] }
 
 func (t Type) known() bool { return typeNames[t] != "" }
 
-// allRegistrants says whether every registered initiator holds the reservation.
+// allRegistrants reports whether every registered initiator holds the reservation.
 func (t Type) allRegistrants() bool {
 	return t == WriteExclusiveAllRegistrants || t == ExclusiveAccessAllRegistrants
 }
@@ -56,7 +56,7 @@ type State struct {
 	Holder string `json:"holder,omitempty"`
 }
 
-// Allows says whether the disk lets an initiator read, or write.
+// Allows reports whether the disk lets an initiator read, or write.
 func (s State) Allows(initiator string, write bool) bool {
 	if s.Type == 0 || s.holds(initiator) || s.Type.writeExclusive() && !write {
 		return true
@@ -83,7 +83,7 @@ func (s State) holds(initiator string) bool {
 	return s.Type != 0 && s.Holder == initiator
 }
 
-// hasKey says whether an initiator is registered with the key.
+// hasKey reports whether an initiator is registered with the key.
 func (s State) hasKey(key uint64) bool {
 	return slices.ContainsFunc(s.Registrations, func(r Registration) bool { return r.Key == key })
 }

@@ -40,6 +40,8 @@ var All = []Rule{
 		docs + "active-directory/develop/v2-oauth2-client-creds-grant-flow", code("arm.Server.token")},
 	{"role", "A call that no role of the caller grants is 403 AuthorizationFailed.",
 		docs + "azure-resource-manager/troubleshooting/common-deployment-errors", code("arm.Server.authorize")},
+	{"role-deny", "A call that a deny assignment forbids is 403 DenyAssignmentAuthorizationFailed, whatever roles grant.",
+		docs + "role-based-access-control/deny-assignments", code("arm.Server.authorize")},
 	{"role-linked", "A reference to what the caller may not use is 403 LinkedAuthorizationFailed.",
 		github + "kubernetes-sigs/azuredisk-csi-driver/issues/2609", code("arm.Server.authorizeLinked")},
 	{"api-version-missing", "A call without an api-version is 400 MissingApiVersionParameter.", "", code("arm.checkVersion")},

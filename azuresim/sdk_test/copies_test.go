@@ -71,7 +71,7 @@ func TestInstantAccessSnapshotIsUsableAtOnceAndCannotBeCopiedYet(t *testing.T) {
 	expectCode(t, responseError(t, err), 409, "OperationNotAllowed")
 }
 
-func TestInstantAccessIsForProvisionedDisksAndBetweenOneAndFiveHours(t *testing.T) {
+func TestInstantAccessIsForProvisionedDisksForOneToFiveHours(t *testing.T) {
 	s := start(t)
 	premium, fast := s.disk("a"), s.disk("b", anUltraDisk)
 	for _, c := range []struct {
@@ -85,7 +85,7 @@ func TestInstantAccessIsForProvisionedDisksAndBetweenOneAndFiveHours(t *testing.
 	}
 }
 
-func TestSnapshotIsCopiedToAnotherRegionAndItsSourceStaysUntilThen(t *testing.T) {
+func TestSnapshotIsCopiedToAnotherRegion(t *testing.T) {
 	s := start(t)
 	local := s.snapshot("local", *s.disk("a").ID, armcompute.DiskCreateOptionCopy)
 	body := snapshotOf(*local.ID, armcompute.DiskCreateOptionCopyStart)

@@ -61,7 +61,7 @@ func NewCommand() *cobra.Command {
 	return c
 }
 
-// alive says whether the process of an owner runs: always, if it is on another host.
+// alive reports whether the process of an owner runs: always, if it is on another host.
 func alive(host, owner string) bool {
 	at, number, _ := strings.Cut(owner, "/")
 	pid, err := strconv.Atoi(number)

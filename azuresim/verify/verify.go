@@ -33,7 +33,7 @@ type Options struct {
 	Clock      clock.WithTicker
 	// Poll is the pause between two looks at an operation.
 	Poll time.Duration
-	// Owner is this process, by host and number, and Alive says whether another is running.
+	// Owner is this process, by host and number, and Alive reports whether another is running.
 	Owner string
 	Alive func(owner string) bool
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 )
 
-func TestAControllerWhoseAttachRequiredDiffersFromTheCSIDriversDoesNotStart(t *testing.T) {
+func TestAnotherAttachRequiredThanTheCSIDriversEndsTheStart(t *testing.T) {
 	kube := apiserver.Client(t)
 	settings := &config.Controller{}
 	settings.DriverName = "attachrequired.example.com"

@@ -90,7 +90,7 @@ func server(t *testing.T, files map[string]string) (url string, asked *[]string)
 	return s.URL, asked
 }
 
-func TestAPackageIsFetchedFromTheMirrorAndThenFromTheArchiveOfOldPackagesAndThenFromTheCache(t *testing.T) {
+func TestAPackageIsFetchedFromCacheMirrorOrArchive(t *testing.T) {
 	p := example("the package")
 	const onMirror, onSnapshot = "/debian/pool/main/d/dash/dash_0.5.12-2_amd64.deb", "/debian/20261121T021046Z/pool/main/d/dash/dash_0.5.12-2_amd64.deb"
 	for name, c := range map[string]struct {
@@ -128,7 +128,7 @@ func TestAPackageIsFetchedFromTheMirrorAndThenFromTheArchiveOfOldPackagesAndThen
 	}
 }
 
-func TestAPackageThatNoServerHasIsAnErrorWithBothAddressesAndTheSetting(t *testing.T) {
+func TestAPackageThatNoServerHasIsAnError(t *testing.T) {
 	mirror, _ := server(t, nil)
 	snapshot, _ := server(t, map[string]string{"/debian/T/pool/main/d/dash/dash_0.5.12-2_amd64.deb": "another"})
 	_, err := Fetcher{

@@ -117,7 +117,7 @@ func TestAProgramOfAnotherArchitectureIsRefused(t *testing.T) {
 	}
 }
 
-func TestTheSystemHasCertificatesLicencesUsersAndTheRecordOfThePackages(t *testing.T) {
+func TestTheSystemHasCertificatesLicencesAndUsers(t *testing.T) {
 	from := tree(t, map[string]string{
 		"usr/share/ca-certificates/mozilla/B.crt": "b\n\n", "usr/share/ca-certificates/mozilla/A.crt": "a",
 		"usr/share/ca-certificates/README": "no",

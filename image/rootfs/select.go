@@ -138,5 +138,5 @@ func elfNeeds(platform Platform, data []byte) ([]string, error) {
 	return needed, nil
 }
 
-// IsProgram says whether the content is that of a program or library, not of a script.
+// IsProgram reports whether the content is that of a program or library, not of a script.
 func IsProgram(data []byte) bool { return bytes.HasPrefix(data, []byte(elf.ELFMAG)) }

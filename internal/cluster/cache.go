@@ -147,7 +147,7 @@ func claimReadOnly(v corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 }
 
-// sharedOutside says whether a volume that a pod names without a claim is storage outside of the
+// sharedOutside reports whether a volume that a pod names without a claim is storage outside of the
 // node, to which another node could write at the same time. What lives and dies with the pod or
 // with the node is not.
 func sharedOutside(s corev1.VolumeSource) bool {

@@ -27,9 +27,10 @@ func Find[T any, Object interface {
 }
 
 // FindBy reads the objects that a field has a value for, which a cache has indexed: in all
-// namespaces if namespace is "". They share memory with the cache, and must not be changed. items is
-// a field of list.
-func FindBy[T any](ctx context.Context, reader client.Reader, list client.ObjectList, items *[]T, namespace, field, value string) ([]*T, error) {
+// namespaces if namespace is "". They share memory with the cache, and must not be changed. items
+// is a field of list.
+func FindBy[T any](ctx context.Context, reader client.Reader, list client.ObjectList, items *[]T,
+	namespace, field, value string) ([]*T, error) {
 	if err := reader.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{field: value},
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list each %s with %s %s: %w", reflect.TypeFor[T]().Name(), field, value, err)

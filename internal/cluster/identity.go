@@ -67,16 +67,17 @@ func named(ctx context.Context, cache client.Reader, vm string) ([]*corev1.Node,
 	return nodes, err
 }
 
-// NodesNamingVM returns the AzDriverNodes that name a VM. They are the cache's own, and only to be read.
+// NodesNamingVM returns the AzDriverNodes that name a VM. They are the cache's own, and only to be
+// read.
 func NodesNamingVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]*apiv1.AzDriverNode, error) {
 	var list apiv1.AzDriverNodeList
 	return FindBy(ctx, cache, &list, &list.Items, namespace, NodeVM, strings.ToLower(vm))
 }
 
-// NodesOfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by what
-// their AzDriverNode says, in the order of their names. Each has a Node. cache has the index NodeVM, so
-// that the cost does not depend on the number of nodes. The objects share memory with the cache and
-// must not be changed.
+// NodesOfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by
+// what their AzDriverNode says, in the order of their names. Each has a Node. cache has the index
+// NodeVM, so that the cost does not depend on the number of nodes. The objects share memory with
+// the cache and must not be changed.
 func NodesOfVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]identity.Node, error) {
 	nodes, err := named(ctx, cache, vm)
 	if err != nil {
@@ -141,8 +142,8 @@ func complete(ctx context.Context, cache client.Reader, namespace, vm, name stri
 	return identity.Node{Node: node, DriverNode: n.DriverNode}, nil
 }
 
-// Identities returns the identities of all nodes that have an AzDriverNode, by name. It needs no index, so
-// it may read from the API server.
+// Identities returns the identities of all nodes that have an AzDriverNode, by name. It needs no
+// index, so it may read from the API server.
 func Identities(ctx context.Context, reader client.Reader, namespace string) (map[string]identity.Identity, error) {
 	var driverNodes apiv1.AzDriverNodeList
 	if err := reader.List(ctx, &driverNodes, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {

@@ -109,13 +109,13 @@ func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolu
 	return pvs[max(bound, 0)], nil
 }
 
-// ReadOnly says whether the volume of a PersistentVolume is published for reading only: Kubernetes
+// ReadOnly reports whether the volume of a PersistentVolume is published for reading only: Kubernetes
 // passes this field to ControllerPublishVolume. pv is nil if there is none.
 func ReadOnly(pv *corev1.PersistentVolume) bool {
 	return pv != nil && pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly
 }
 
-// IsOf says whether an AzVolume is that of the disk of a PersistentVolume of the driver.
+// IsOf reports whether an AzVolume is that of the disk of a PersistentVolume of the driver.
 func IsOf(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
 	disk, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle)
 	return err == nil && volumehandle.Of(v.Spec.Disk).Same(disk)
@@ -137,7 +137,7 @@ func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*co
 	return podsBy(ctx, reader, PodDisk, volume)
 }
 
-// UsedOn says whether a pod on a node uses a volume: also one that is being deleted, but not one
+// UsedOn reports whether a pod on a node uses a volume: also one that is being deleted, but not one
 // that has ended. pods reads the pods, from the cache or from the API server, and reader the
 // PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume
 // for long.

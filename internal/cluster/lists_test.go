@@ -16,7 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testing.T) {
+func TestTheBoundPersistentVolumeStandsForTheVolume(t *testing.T) {
 	const driver = "disk.csi.azure.com"
 	const group = "/subscriptions/s/resourceGroups/rg"
 	of := func(group, name string, phase corev1.PersistentVolumePhase) client.Object {
@@ -60,7 +60,8 @@ func TestOfSeveralPersistentVolumesTheOneThatIsBoundStandsForTheVolume(t *testin
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := fakeapi.With(test.pvs...).
-				WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, cluster.PersistentVolumeKeys(driver)).Build()
+				WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
+					cluster.PersistentVolumeKeys(driver)).Build()
 			got, err := cluster.PersistentVolume(t.Context(), c, volume)
 			if err != nil || (got == nil) != (test.want == "") || got != nil && got.Name != test.want {
 				t.Errorf("got %v, %v, want %q", got, err, test.want)

@@ -83,7 +83,7 @@ func (s *silentNodes) handler(note func(f *facts, o client.Object, exists bool))
 	}
 }
 
-// any says whether there may be such a node. A nil silentNodes knows nothing.
+// any reports whether there may be such a node. A nil silentNodes knows nothing.
 func (s *silentNodes) any() bool {
 	if s == nil {
 		return true

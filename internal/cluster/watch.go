@@ -60,7 +60,7 @@ func (w *Watch) Register(ctx context.Context, informers cache.Informers) error {
 	return err
 }
 
-// AnySilent says whether there may be a node whose report does not say which volumes it uses, from
+// AnySilent reports whether there may be a node whose report does not say which volumes it uses, from
 // the cache.
 func (w *Watch) AnySilent() bool { return w.silent.any() }
 

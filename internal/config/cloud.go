@@ -24,12 +24,12 @@ type Cloud struct {
 	CloudConfigReloadInterval time.Duration
 	// CloudCAFile is the path of certificates that are trusted besides the system's; "" for none.
 	CloudCAFile string
-	// SubscriptionID, ResourceGroup and Location win over those of azure.json.
+	// SubscriptionID, ResourceGroup and Location take precedence over azure.json.
 	SubscriptionID string
 	ResourceGroup  string
 	Location       string
-	// CustomUserAgent and UserAgentSuffix go before and after what the driver says of itself to
-	// Azure.
+	// CustomUserAgent and UserAgentSuffix are put before and after the driver's own name in the
+	// User-Agent header.
 	CustomUserAgent, UserAgentSuffix string
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // TagClusterID is the tag with the name of the cluster.
@@ -49,6 +50,8 @@ type Controller struct {
 	CloudOperations int
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
+	// FailoverPatience is how long a node may take to answer a request for a heartbeat.
+	FailoverPatience time.Duration
 	// HeartbeatStaleAfter is the least age at which a node's heartbeat is stale.
 	HeartbeatStaleAfter time.Duration
 	// FailoverEnabled lets the controller fence nodes that are lost.
@@ -78,7 +81,7 @@ type Controller struct {
 const controllerQPS = 200
 
 // controllerBurst is the default of kube-api-burst: forty volumes that are unpublished at once cost
-// about 500 calls, and those that wait for their turn miss the update of the VM that detaches the
+// about 500 calls, and a call that waits for its turn misses the update of the VM that detaches the
 // others.
 const controllerBurst = 1000
 
@@ -114,6 +117,8 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"take volumes from nodes that are lost; without it only Kubernetes does")
 	flags.StringVar(&c.FailoverProbe, "failover-probe", ProbeKubelet,
 		"second sign that a node is lost: kubelet (its port does not answer) or off (its lease, 40 s by default, has to run out)")
+	flags.DurationVar(&c.FailoverPatience, "failover-patience", nodehealth.DefaultPatience,
+		"how long a node whose kubelet does not answer may take to answer a request for a heartbeat before it is lost; 1s to 1m")
 	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45,
 		"percentage of nodes; where more seem lost at once, and at least two, nothing new is fenced. 100 turns the guard off")
 	flags.BoolVar(&c.FailoverOutOfServiceTaint, "failover-out-of-service-taint", true,
@@ -135,6 +140,8 @@ func (c *Controller) Validate() error {
 		faultIf(c.CleanUpDelay < 0, "clean-up-delay: %s must not be negative", c.CleanUpDelay),
 		faultIf(c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff, "failover-probe: %q must be %s or %s",
 			c.FailoverProbe, ProbeKubelet, ProbeOff),
+		faultIf(c.FailoverPatience < time.Second || c.FailoverPatience > time.Minute,
+			"failover-patience: %s must be 1s to 1m", c.FailoverPatience),
 		faultIf(c.FailoverMassLossThreshold < 1 || c.FailoverMassLossThreshold > 100,
 			"failover-mass-loss-threshold: %d must be 1 to 100 percent", c.FailoverMassLossThreshold),
 		faultIf(c.ReplicaReservedSlots < 0, "replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots),
@@ -163,7 +170,7 @@ func (c *Controller) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Tags are those of all disks and snapshots that the driver creates.
+// Tags are the tags of all disks and snapshots that the driver creates.
 func (c *Controller) Tags() map[string]string {
 	tags := maps.Clone(c.ExtraTags)
 	if c.ClusterID != "" {

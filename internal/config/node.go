@@ -40,7 +40,7 @@ type Node struct {
 	MetadataSources []string
 	// IMDSEndpoint is the URL of the instance metadata service.
 	IMDSEndpoint string
-	// MaxVolumes is how many volumes the node takes; 0 for what the controller finds out.
+	// MaxVolumes is the number of volumes that the node takes; with 0 the controller finds it out.
 	MaxVolumes int64
 	// ReservedSlots are left to disks that are not the driver's.
 	ReservedSlots int64
@@ -57,7 +57,7 @@ type Node struct {
 	// DrainTimeout bounds how long a plug-in that is told to stop waits for the volumes of a node
 	// that is leaving.
 	DrainTimeout time.Duration
-	// DeviceLinks is where udev puts the links that tell the LUNs of disks.
+	// DeviceLinks is the directory of the links in which udev shows the LUNs of disks.
 	DeviceLinks string
 	// RescanInterval is how often the bus is rescanned while a device is awaited.
 	RescanInterval time.Duration

@@ -48,7 +48,7 @@ type Scheduler struct {
 // AddFlags registers the settings with their defaults.
 func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 	s.Common.AddFlags(flags)
-	flags.StringVar(&s.Address, "address", ":29606",
+	flags.StringVar(&s.Address, "address", ":29706",
 		"`address` that serves /filter, /prioritize, /healthz and /readyz to the scheduler")
 	flags.StringVar(&s.TLSCertFile, "tls-cert-file", "", "`path` of a certificate (PEM) for HTTPS; read again when it changes")
 	flags.StringVar(&s.TLSKeyFile, "tls-key-file", "", "`path` of the certificate's key (PEM)")

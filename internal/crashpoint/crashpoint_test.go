@@ -58,7 +58,7 @@ func run(t *testing.T, program string) *passes {
 	return p
 }
 
-// pass has the program pass the point, and says whether it lives on.
+// pass has the program pass the point, and reports whether it lives on.
 func (p *passes) pass() bool {
 	p.t.Helper()
 	if _, err := io.WriteString(p.in, "\n"); err != nil {

@@ -8,8 +8,8 @@ import (
 )
 
 // DiskAt returns the resource ID of the data disk that the instance metadata service has at a LUN
-// of this VM, or "" if it has none there. The service promises nothing about the age of what it
-// says, so a disk that was attached or detached a moment ago may be missing or still be there.
+// of this VM, or "" if it has none there. The service's data may be out of date, so a disk that was
+// attached or detached a moment ago may be missing or still be there.
 func DiskAt(ctx context.Context, endpoint string, lun int32) (string, error) {
 	body, err := get(ctx, endpoint, "/metadata/instance/compute/storageProfile/dataDisks")
 	if err != nil {

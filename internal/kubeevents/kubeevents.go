@@ -65,8 +65,8 @@ func newRecorders(ctx context.Context, sink record.EventSink, scheme *runtime.Sc
 		MaxEvents: distinct,
 		BurstSize: burst,
 		SpamKeyFunc: func(e *corev1.Event) string {
-			// Without the fields that a combined event lacks, so that it counts with those that it
-			// combines.
+			// Fields that a combined event does not have are left out, so that it is counted with
+			// its parts.
 			key, _ := record.EventAggregatorByReasonFunc(&corev1.Event{
 				Source:         e.Source,
 				InvolvedObject: e.InvolvedObject,

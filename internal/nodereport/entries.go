@@ -115,8 +115,8 @@ func (r *Reporter) setUnstaging(volume string, is bool) {
 }
 
 // Forget removes the entry of a volume, which proves that the node released the volume. It is
-// called after the last effect on the device. If it returns an error, the next write of the report
-// removes the entry, also that of a heartbeat: nothing else may call again.
+// called after the last effect on the device. If it returns an error, the next write of the report,
+// for example a heartbeat, removes the entry: the caller may not call again.
 func (r *Reporter) Forget(ctx context.Context, volume string) error {
 	r.mu.Lock()
 	r.forgotten[volume] = true

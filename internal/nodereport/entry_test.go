@@ -9,7 +9,7 @@ import (
 // The API server took the write and its answer was lost. The repetition finds nothing to write, and
 // the process must know the entry nevertheless: when the object is deleted by force afterwards, the
 // next write makes it again with the entries that the process knows.
-func TestLaw3AnEntryWhoseWriteSeemedToFailIsKnownAfterTheRepetition(t *testing.T) {
+func TestLaw3AnEntryWhoseWriteSeemedToFailIsKnown(t *testing.T) {
 	base := newAPI(t)
 	api, loseAnswer := losingAnswers(base)
 	r, _ := newReporter(t, api, newScanner(t, &mountList{}))

@@ -156,7 +156,7 @@ func (r *Reporter) interval(status *apiv1.AzDriverNodeStatus) (seconds int32, on
 			interval = r.options.FastInterval
 		}
 	}
-	// Another reason of the condition is that of a controller that requests nothing.
+	// A controller with another reason requests nothing.
 	probed := meta.FindStatusCondition(status.Conditions, apiv1.NodeConditionProbeable)
 	onRequest = r.watching && probed != nil && probed.Status == metav1.ConditionTrue && probed.Reason == apiv1.ProbeableAnswered
 	if onRequest {

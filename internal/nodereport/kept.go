@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Kept is what the node stores on its own disk about the reservation of a volume that it does not
-// use: a lost node's that it takes over, or one that it keeps after it has unstaged the volume,
+// Kept is the node's record, on its own disk, of the reservation of a volume that it does not use.
+// It has taken the reservation over from a lost node, or keeps it after it has unstaged the volume,
 // because a fenced node still has the disk.
 type Kept struct {
 	VolumeName string `json:"volumeName"`
@@ -24,7 +24,7 @@ type Kept struct {
 
 const keptSuffix = ".kept"
 
-// Kept returns what is stored about the reservation of a volume.
+// Kept returns the record of the reservation of a volume.
 func (r Records) Kept(volume string) (kept Kept, found bool, err error) {
 	return read[Kept](r.keptPath(volume))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// proves says whether a controller that reads the report now takes a volume for unstaged.
+// proves reports whether a controller that reads the report now takes a volume for unstaged.
 func proves(t *testing.T, api client.Client, volume string) bool {
 	t.Helper()
 	proof, _ := ownership.UnstagedProof(get(t, api), volume, 1, time.Time{})

@@ -14,8 +14,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Record is what the node stores on its own disk about a staged volume, because after a restart
-// neither the report nor the mounts show it.
+// Record is the node's record of a staged volume on its own disk. After a restart neither the
+// report nor the mounts show all of it.
 type Record struct {
 	VolumeName string `json:"volumeName"`
 	VolumeID   string `json:"volumeID"`
@@ -43,7 +43,7 @@ type Record struct {
 	// for none.
 	ReservationKey string `json:"reservationKey,omitempty"`
 	// Unfenced says that this reservation keeps no fenced node from writing
-	// (plan/reservation.Reserved). False if that is not known, as in the records of earlier
+	// (plan/reservation.Reserved). It is false if that is not known, as in records of earlier
 	// versions.
 	Unfenced bool `json:"unfenced,omitempty"`
 	// SELinuxLabel that the filesystem was mounted with, "" for none; nil in the records of earlier

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,13 +55,13 @@ type Reporter struct {
 	// scanned is when this process scanned the node's mounts; zero until the result is written.
 	scanned metav1.MicroTime
 	// staged are the entries, as this process last wrote them. From the first write on they replace
-	// those of the object, which others can change: by an edit, or by restoring an older version. A
-	// change needs writing and mu, a read needs one of them.
+	// the entries of the object, which other writers can change by an edit or by restoring an older
+	// version. A change needs writing and mu, a read needs one of them.
 	staged []apiv1.StagedVolume
 	// fenced are the results of fences, by the rules of staged.
 	fenced []apiv1.FenceResult
-	// removing are the volumes whose entries the write in progress removes, those of forgotten at
-	// its start. It needs writing.
+	// removing are the volumes whose entries the write in progress removes: the forgotten volumes
+	// at its start. It needs writing.
 	removing []string
 	// changed is closed by the next write, which replaces it by a new channel.
 	changed chan struct{}
@@ -266,9 +268,9 @@ func (r *Reporter) load(ctx context.Context) error {
 // merge writes this process's entries to a status that was read, and returns when the node's mounts
 // were scanned. The first write of the process scans them, and its entries are the result of the
 // scan. After that the process's own entries are newer than any scan, because calls may be running.
-// Other entries in the status are outdated, and a missing entry was removed by another writer. The
-// same holds for the results of fences, except that the first write keeps those of the process
-// before.
+// Other entries in the status are outdated, and a missing entry was removed by another writer.
+// Results of fences are handled in the same way, except that the first write keeps the results of
+// the former process.
 func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned metav1.MicroTime, err error) {
 	status := &node.Status
 	if scanned = r.scanned; scanned.IsZero() {
@@ -308,5 +310,25 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 	status.MountsScannedTime = &scanned
 	status.BootID = r.options.Scanner.BootID
 	status.DriverVersion = r.options.DriverVersion
-	return scanned, nil
+	return scanned, r.reportKept(status)
+}
+
+// reportKept sets the condition ReservationsKept. A volume leaves the report after its Kept was
+// stored, so that the report always shows the one or the other.
+func (r *Reporter) reportKept(status *apiv1.AzDriverNodeStatus) error {
+	volumes, err := r.options.Scanner.Records.AllKept()
+	switch {
+	case err != nil:
+		return err
+	case len(volumes) == 0:
+		meta.RemoveStatusCondition(&status.Conditions, apiv1.NodeConditionReservationsKept)
+	default:
+		meta.SetStatusCondition(&status.Conditions, r.stamped(metav1.Condition{
+			Type:    apiv1.NodeConditionReservationsKept,
+			Status:  metav1.ConditionTrue,
+			Reason:  "NodeFenced",
+			Message: "the reservation of this node keeps fenced nodes from writing to " + strings.Join(volumes, ", "),
+		}))
+	}
+	return nil
 }

@@ -250,7 +250,7 @@ func TestAWriteOfUnknownOutcomeIsReadBackBeforeTheNext(t *testing.T) {
 }
 
 // Nothing repeats the call that clears an interrupted format.
-func TestTheNextHeartbeatRemovesAnEntryThatTheCallHadNoTimeToRemove(t *testing.T) {
+func TestTheNextHeartbeatRemovesAnEntryThatTheCallLeft(t *testing.T) {
 	api := newAPI(t)
 	r, clock := newReporter(t, api, newScanner(t, &mountList{}))
 	if err := r.Announce(t.Context(), "v", 1, "/p"); err != nil {
@@ -272,7 +272,7 @@ func TestTheNextHeartbeatRemovesAnEntryThatTheCallHadNoTimeToRemove(t *testing.T
 
 // A stage gave up and its entry could not be removed; the next stage of the same epoch finds the
 // entry as it wants it and writes nothing.
-func TestAnEntryThatIsAnnouncedAgainIsNotRemovedByTheNextHeartbeat(t *testing.T) {
+func TestAnEntryThatIsAnnouncedAgainStaysAtTheNextHeartbeat(t *testing.T) {
 	base := newAPI(t)
 	refuse := false
 	r, clock := newReporter(t, interceptor.NewClient(base, interceptor.Funcs{

@@ -29,7 +29,8 @@ type findings struct {
 	unrecorded []Record
 }
 
-// addUnrecorded adds the missing record of a staging mount. A volume can have several such mounts.
+// addUnrecorded adds the missing record of a staging mount. A volume can have several staging
+// mounts.
 func (f *findings) addUnrecorded(staged Record) {
 	i := slices.IndexFunc(f.unrecorded, func(r Record) bool { return r.VolumeName == staged.VolumeName })
 	switch {
@@ -218,7 +219,7 @@ func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Recor
 	return staged, true, nil
 }
 
-// held says whether the device of a record is in use although nothing is mounted at its staging
+// held reports whether the device of a record is in use although nothing is mounted at its staging
 // path: by a command of a process that was killed, or by a mount in another container.
 func (s Scanner) held(ctx context.Context, name string, record Record, found findings) (bool, error) {
 	if record.BootID != s.BootID || record.Device == "" || record.Block {

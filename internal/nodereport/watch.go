@@ -71,7 +71,8 @@ func (r *Reporter) follow(ctx context.Context, watcher apiwatch.Interface) {
 	}
 }
 
-// needsHeartbeat says whether the state of the object that the watch shows needs a heartbeat now.
+// needsHeartbeat reports whether the state of the object that the watch shows needs a heartbeat
+// now.
 func (r *Reporter) needsHeartbeat(event apiwatch.EventType, d *apiv1.AzDriverNode) bool {
 	if event == apiwatch.Deleted {
 		return true

@@ -22,9 +22,9 @@ func Encode(of, after string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(version + of + "\x00" + after))
 }
 
-// Decode returns the key after which the list continues; "" for an empty token, which is the start
-// of the list. Errors: Conflict for a token that this package did not make, or made for another
-// list. CSI requires ABORTED for it, which tells the caller to start again without a token.
+// Decode returns the key after which the list continues; "" for an empty token, at the start of the
+// list. Errors: Conflict for a token that this package did not make, or made for another list. CSI
+// requires ABORTED for it, which tells the caller to start again without a token.
 func Decode(of, token string) (string, error) {
 	if token == "" {
 		return "", nil
@@ -71,8 +71,8 @@ type Page struct {
 const most = 2000
 
 // Cut returns the page's items in the order of their keys, and the token of the next page, "" if
-// there is none. Keys must be unique and not empty; items is not changed. Errors: those of Decode,
-// and InvalidArgument if MaxEntries is negative.
+// there is none. Keys must be unique and not empty; items is not changed. Errors: the errors of
+// Decode, and InvalidArgument if MaxEntries is negative.
 func Cut[T any](page Page, items []T, key func(T) string) (found []T, next string, err error) {
 	if page.MaxEntries < 0 {
 		return nil, "", provisioner.Errorf(provisioner.InvalidArgument,

@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Key is one parameter of a class; P is what the parameters become.
+// Key is one parameter of a class; P is the type of the parsed parameters.
 type Key[P any] struct {
 	// Name in its usual spelling.
 	Name string
@@ -28,7 +28,7 @@ type Key[P any] struct {
 	Allowed string
 	// Default says which value counts if the parameter is not given.
 	Default string
-	// Check says whether a value is allowed; nil allows all.
+	// Check reports whether a value is allowed; nil allows all.
 	Check func(string) bool
 	// Set stores an allowed value; nil for a parameter that is accepted and has no effect.
 	Set func(*P, string)
@@ -100,8 +100,8 @@ func (t Table[P]) Read(p *P, raw map[string]string) (faults, withoutEffect []str
 	return faults, withoutEffect
 }
 
-// Overlay returns the parameters of under, overridden by those of over. It compares names without
-// regard to case and treats aliases as the same parameter.
+// Overlay returns the parameters of under, overridden by the parameters of over. It compares names
+// without regard to case and treats aliases as the same parameter.
 func (t Table[P]) Overlay(under, over map[string]string) map[string]string {
 	merged := make(map[string]string, len(under)+len(over))
 	for name, value := range under {
@@ -125,7 +125,7 @@ func (t Table[P]) Canonical(name string) string {
 	return strings.ToLower(name)
 }
 
-// Known says whether the table has a parameter with that name or alias.
+// Known reports whether the table has a parameter with that name or alias.
 func (t Table[P]) Known(name string) bool {
 	_, ok := t.lookup(name)
 	return ok

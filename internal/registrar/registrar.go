@@ -27,7 +27,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/unixsocket"
 )
 
-// csiVersion is what the kubelet compares with the versions of CSI that it speaks.
+// csiVersion is the version of CSI, which the kubelet compares with its own versions.
 const csiVersion = "1.0.0"
 
 // checkInterval is how often the Registrar checks that the socket exists, even if no event says

@@ -29,7 +29,7 @@ const (
 	mostAvoided = 100
 )
 
-// Fitness is what is known of the nodes for one pod.
+// Fitness is the judgement of the nodes for one pod.
 type Fitness struct {
 	// Scores are the scores above 0 of the nodes that can mount the pod's volumes.
 	Scores map[string]int64

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"unsafe"
 
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
@@ -18,17 +17,9 @@ var (
 	errNoNodes = badRequest{errors.New("the request has neither Nodes nor NodeNames")}
 )
 
-// arguments are those of a request.
-type arguments struct {
-	extenderv1.ExtenderArgs
-	// plain says that NodeNames have no character but those of the names of nodes. They are in the
-	// workspace then, and valid until the request has been answered.
-	plain bool
-}
-
 // readArgs reads the arguments. Fields that it does not know are passed over, because the scheduler
 // may be newer.
-func (w *workspace) readArgs(r *http.Request) (*arguments, error) {
+func (w *workspace) readArgs(r *http.Request) (*extenderv1.ExtenderArgs, error) {
 	w.body.Reset()
 	if _, err := w.body.ReadFrom(r.Body); err != nil {
 		return nil, badRequest{fmt.Errorf("read the arguments: %w", err)}
@@ -47,21 +38,21 @@ func (w *workspace) readArgs(r *http.Request) (*arguments, error) {
 
 // parseArgs parses the arguments. Names at their end, where the scheduler writes them, are parsed
 // by endingNames.
-func (w *workspace) parseArgs(body []byte) (*arguments, error) {
-	text, args := io.Reader(bytes.NewReader(body)), &arguments{}
+func (w *workspace) parseArgs(body []byte) (*extenderv1.ExtenderArgs, error) {
+	text, args := io.Reader(bytes.NewReader(body)), &extenderv1.ExtenderArgs{}
 	names, begin := endingNames(body, w.names[:0])
 	if len(names) > 0 {
-		w.names, args.plain = names, true
+		w.names = names
 		text = io.MultiReader(bytes.NewReader(body[:begin]), strings.NewReader(withoutNames))
 	}
 	parser := json.NewDecoder(text)
-	if err := parser.Decode(&args.ExtenderArgs); err != nil {
+	if err := parser.Decode(args); err != nil {
 		return nil, badRequest{fmt.Errorf("read the arguments: %w", err)}
 	}
 	if _, err := parser.Token(); !errors.Is(err, io.EOF) {
 		return nil, badRequest{errors.Join(errors.New("the request has something after the arguments"), err)}
 	}
-	if args.plain {
+	if len(names) > 0 {
 		args.NodeNames = &names
 	}
 	return args, nil
@@ -78,8 +69,6 @@ const (
 // returns no names. encoding/json takes milliseconds for 5,000 names, most of the time of a
 // request.
 //
-// The names are no copies: they are valid as long as the body is unchanged.
-//
 // It is exact: the last byte of a correct body closes the arguments, so a list right before it is a
 // field of the arguments itself. A body is correct with the list exactly if it is with null in its
 // place.
@@ -88,15 +77,12 @@ func endingNames(body []byte, names []string) (_ []string, begin int) {
 	if begin < len(namesBegin) || !bytes.HasSuffix(body, []byte(namesEnd)) {
 		return nil, 0
 	}
-	// The list as a string that shares the body's memory.
-	list := unsafe.String(&body[begin], len(body)-begin-len(
-		`]}`)) //nolint:gosec // the body is not changed while the names are in use, see workspace
+	list := string(body[begin : len(body)-len(`]}`)])
 	for {
 		if list == "" || list[0] != '"' {
 			return nil, 0
 		}
-		// Names do not need to be unquoted if they have no character but those of the names of
-		// nodes.
+		// Names need not be unquoted if they have only characters that names of nodes may have.
 		end := 1
 		for end < len(list) && inNames[list[end]] {
 			end++

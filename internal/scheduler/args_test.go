@@ -43,7 +43,7 @@ func FuzzArgs(f *testing.F) {
 			return
 		}
 		// What follows correct arguments may be no token at all, which is an error as well.
-		if err == nil && !reflect.DeepEqual(got.ExtenderArgs, want) || err != nil && json.Valid(body) {
+		if err == nil && !reflect.DeepEqual(*got, want) || err != nil && json.Valid(body) {
 			t.Fatalf("%s: got %+v, %v, want %+v", body, got, err, want)
 		}
 	})

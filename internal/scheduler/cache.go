@@ -105,7 +105,7 @@ func (o *observation) isFull() bool {
 	}
 }
 
-// await returns a function that says whether the view is full. During the time start from now on,
+// await returns a function that reports whether the view is full. During the time start from now on,
 // the function waits until it is or patience has ended.
 func (o *observation) await(c clock.Clock, start, patience time.Duration) func(context.Context) bool {
 	begun := c.Now()

@@ -3,7 +3,7 @@
 // their volumes attached already.
 //
 // kube-scheduler calls it over HTTP for each pod: /filter with the nodes that passed the
-// scheduler's own filters, /prioritize with those that are left. The decisions are pure functions
+// scheduler's own filters, /prioritize with the remaining nodes. The decisions are pure functions
 // (filter.go, score.go) of an observation (view.go) of the cache and of a table of nodes that events
 // keep (cache.go), so the work of a request grows with the pod's volumes and the nodes asked
 // about, never with the cluster.

@@ -22,11 +22,12 @@ const (
 	FaultStale Fault = "stale-heartbeat"
 	// FaultUnsupported: disks of that SKU cannot be attached to the VM.
 	FaultUnsupported Fault = "unsupported-disk"
-	// FaultNoRoom: the VM cannot take the pod's disks besides those that cannot give way.
+	// FaultNoRoom: the VM cannot take the pod's disks beside the disks that cannot give way.
 	FaultNoRoom Fault = "no-room"
 )
 
-// Feasibility is what is known of a node's ability to mount the driver's volumes.
+// Feasibility is the answer whether a node can mount the driver's volumes, with the reason if it
+// cannot.
 type Feasibility struct {
 	// Fault is FaultNone for a node that can mount.
 	Fault Fault
@@ -34,15 +35,15 @@ type Feasibility struct {
 	Message string
 }
 
-// Feasible says that nothing is known against the node.
+// Feasible reports whether nothing is known against the node.
 func (h Feasibility) Feasible() bool { return h.Fault == FaultNone }
 
-// Filter splits the nodes into those that can mount the pod's volumes, in their order, and those
+// Filter splits the nodes into nodes that can mount the pod's volumes, in their order, and nodes
 // that cannot, with the reason. It counts the faults. passed takes the place of names.
 //
-// The scheduler is told that evicting other pods would not help the latter. For a node without room
-// that is not quite so, but the scheduler asks only about nodes where it sees room itself, and
-// would look there for pods to evict and find none.
+// The result says that evicting other pods does not make the unfit nodes fit. It may for a node
+// without room, but the scheduler asks only about nodes where it sees room itself, and would look
+// there for pods to evict and find none.
 func Filter(names []string, nodes Nodes) (passed []string, failed extenderv1.FailedNodesMap, faults map[Fault]int) {
 	passed = names[:0]
 	failed, faults = extenderv1.FailedNodesMap{}, map[Fault]int{}

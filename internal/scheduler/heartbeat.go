@@ -59,7 +59,7 @@ func NewHeartbeats(o HeartbeatOptions) *Heartbeats {
 	}
 }
 
-// observe records the current state of a node, and returns what is known of its heartbeat.
+// observe records the current state of a node, and returns the state of its heartbeat.
 func (h *Heartbeats) observe(node *apiv1.AzDriverNode) beat {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -84,7 +84,7 @@ func (h *Heartbeats) Forget(name string) {
 	delete(h.beats, name)
 }
 
-// stale says that a heartbeat is missing for longer than the node's promise allows.
+// stale reports whether a heartbeat is missing for longer than the node's promise allows.
 func (b beat) stale(now time.Time, blind bool) bool { return !blind && now.After(b.deadline) }
 
 // now returns the time by which heartbeats are judged, and whether this process is blind. While it
@@ -96,7 +96,7 @@ func (h *Heartbeats) now() (now time.Time, blind bool) {
 	return now, now.After(h.lastPromise)
 }
 
-// Blind says that heartbeats were promised and none arrives.
+// Blind reports whether heartbeats were promised and none arrives.
 func (h *Heartbeats) Blind() bool {
 	h.mu.RLock()
 	defer h.mu.RUnlock()

@@ -14,7 +14,7 @@ type Metrics struct {
 	steered  *prometheus.HistogramVec
 }
 
-// Freshness says whether the extender's information is current; *Heartbeats implements it.
+// Freshness reports whether the extender's information is current; *Heartbeats implements it.
 type Freshness interface {
 	Blind() bool
 	Silence() time.Duration

@@ -27,9 +27,9 @@ type Nodes interface {
 	Feasible(node string) Feasibility
 }
 
-// nodeTable has of each node what the decisions need. It is computed when one of the node's objects
-// changes, not when a request asks about thousands of nodes. The zero value is empty. It is safe
-// for concurrent use.
+// nodeTable has the facts of each node that the decisions need. It is computed when one of the
+// node's objects changes, not when a request asks about thousands of nodes. The zero value is
+// empty. It is safe for concurrent use.
 type nodeTable struct {
 	mu    sync.RWMutex
 	nodes map[string]*nodeFacts
@@ -101,7 +101,7 @@ func faultOf(d *apiv1.AzDriverNode, driverName string) Feasibility {
 	return Feasibility{}
 }
 
-// moment is what the judgement of nodes for a pod rests on.
+// moment has the inputs of the judgement of nodes for a pod.
 type moment struct {
 	nodes      map[string]*nodeFacts
 	now        time.Time
@@ -118,7 +118,7 @@ type moment struct {
 // demand is what a pod's volumes need.
 type demand struct {
 	volumes []Volume
-	// skus are those of the volumes, each once.
+	// skus are the SKUs of the volumes, each once.
 	skus []string
 	// near are the nodes that have a disk of the pod, or that one is on its way to.
 	near map[string]bool

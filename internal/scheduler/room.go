@@ -34,7 +34,7 @@ func Room(node string, capacity *apiv1.NodeCapacity, taken []string, volumes []V
 	return roomFor(capacity, others, len(volumes))
 }
 
-// roomFor judges whether a VM can have as many disks of a pod besides those of others that cannot
+// roomFor judges whether a VM can have so many disks of a pod beside the other disks that cannot
 // give way. If Azure does not list the VM's size, it decides itself.
 func roomFor(capacity *apiv1.NodeCapacity, others, disks int) Feasibility {
 	if capacity.MaxDataDisks <= 0 || others+int(capacity.ForeignDisks)+disks <= int(capacity.MaxDataDisks) {
@@ -50,7 +50,7 @@ func unsupported(sku string) Feasibility {
 	return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", sku)}
 }
 
-// givesWay says that the slot of an attachment can be had by a primary: it is a replica's, it is
+// givesWay reports whether a primary can get the slot of an attachment: it is a replica's, it is
 // being freed, or Azure never gave it. One that Azure failed to free stays taken.
 func givesWay(a *apiv1.AzVolumeAttachment) bool {
 	switch a.Status.State {

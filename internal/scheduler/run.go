@@ -37,7 +37,7 @@ type Options struct {
 	CertFile, KeyFile string
 	// WebhookListener accepts the API server's admission requests; nil for none. Run closes it.
 	WebhookListener net.Listener
-	// WebhookCertificate is the webhook's certificate; nil for that of CertFile.
+	// WebhookCertificate is the webhook's certificate; nil for the certificate in CertFile.
 	WebhookCertificate Certificate
 	// MaxRequestBytes limits a request's body.
 	MaxRequestBytes int64

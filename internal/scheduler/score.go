@@ -4,10 +4,10 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// Presence is how near a volume's disk is to a node.
+// DiskState is how near a volume's disk is to a node.
 type DiskState int
 
-// The presences, from far to near.
+// The states, from far to near.
 const (
 	// Absent: nothing of the disk is on the node.
 	Absent DiskState = iota
@@ -35,8 +35,8 @@ type Volume struct {
 	Nodes map[string]DiskState
 }
 
-// mostWithoutAll is the highest score of a node that lacks one of the pod's disks: a
-// move there waits for Azure, so a node with a replica of each, which scores more, beats it.
+// mostWithoutAll is the highest score of a node without one of the pod's disks: a move there waits
+// for Azure, so a node with a replica of each disk scores more.
 const mostWithoutAll = 7
 
 // Score rates a node for a pod by the share of all of the pod's volumes that are

@@ -95,7 +95,7 @@ func TestScoresStayInTheProtocolsRangeAndNeverFallWithCoverage(t *testing.T) {
 	})
 }
 
-func TestANodeWithAllOfThePodsVolumesBeatsEveryNodeThatWaitsForAzure(t *testing.T) {
+func TestANodeWithAllVolumesBeatsEachNodeThatWaitsForAzure(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		volumes := volumesOf(t, []string{"some"})

@@ -14,7 +14,7 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// Observer is what the decisions rest on; *View is one.
+// Observer has the inputs of the decisions; *View implements it.
 type Observer interface {
 	// Volumes returns the pod's volumes that are the driver's.
 	Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error)
@@ -89,7 +89,7 @@ func (e *Extender) filter(space *workspace, r *http.Request) error {
 		return err
 	}
 	if len(volumes) == 0 {
-		return space.writeResult(result, args.plain)
+		return space.write(result)
 	}
 	names := nodeNames(args)
 	var passed []string
@@ -109,7 +109,7 @@ func (e *Extender) filter(space *workspace, r *http.Request) error {
 		result.Nodes = withoutFailed(args.Nodes, failed)
 	}
 	log.V(1).Info("filtered nodes", "volumes", len(volumes), "nodes", len(names), "passed", len(passed), "failed", failed)
-	return space.writeResult(result, args.plain)
+	return space.write(result)
 }
 
 func (e *Extender) prioritize(space *workspace, r *http.Request) error {
@@ -173,7 +173,7 @@ func statusOf(err error) int {
 
 // nodeNames returns the names of the nodes asked about. The scheduler gives names
 // only where it was told that the extender keeps a cache, else whole nodes.
-func nodeNames(args *arguments) []string {
+func nodeNames(args *extenderv1.ExtenderArgs) []string {
 	if args.NodeNames != nil {
 		return *args.NodeNames
 	}

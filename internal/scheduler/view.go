@@ -15,8 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// View is what the extender decides upon. Each method costs a fixed number of look-ups for each
-// volume that it is asked about, and one for each node.
+// View has the state of the cluster from which the extender decides. Each method costs a fixed
+// number of look-ups for each volume that it is asked about, and one for each node.
 type View struct {
 	// Heartbeats of the nodes.
 	Heartbeats *Heartbeats
@@ -153,7 +153,8 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 	return nodes, nil
 }
 
-// diskState reads an attachment. One that is on its way out, or has failed, is no help to a pod.
+// diskState returns the state of an attachment. One that is being deleted or has failed counts as
+// Absent.
 func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	if a.DeletionTimestamp != nil {
 		return Absent
@@ -189,11 +190,11 @@ func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][
 	return taken, nil
 }
 
-// servesInTree says that this is the driver that Kubernetes translates in-tree volumes to.
+// servesInTree reports whether this is the driver that Kubernetes translates in-tree volumes to.
 func (v *View) servesInTree() bool { return v.DriverName == apiv1.GroupName }
 
-// volumeName returns the name of the AzVolume for a volume handle; "" for what is not the ID of a
-// disk.
+// volumeName returns the name of the AzVolume for a volume handle; "" if the handle is not the ID
+// of a disk.
 func volumeName(diskURI string) string {
 	disk, err := volumehandle.Parse(diskURI)
 	if err != nil {

@@ -101,8 +101,8 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 	return patch, resultSteered, nil
 }
 
-// Judge collects what is known of the nodes with a node plug-in. Other nodes cannot get the pod:
-// its PersistentVolumes require a label that the node plug-in registers.
+// Judge judges the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes
+// require a label that the node plug-in registers.
 func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, error) {
 	fitness := Fitness{Scores: map[string]int64{}, Unfit: map[string]Fault{}}
 	err := observer.Nodes(ctx, volumes, func(nodes Nodes) {

@@ -20,7 +20,7 @@ import (
 // Parameters are the parameters of a snapshot after Parse. A zero value means that the parameter
 // was not given.
 type Parameters struct {
-	// SnapshotSpec has the parameters of the snapshot, and its tags with those that the driver
+	// SnapshotSpec has the parameters of the snapshot, and its tags with the tags that the driver
 	// adds. The caller sets the ID, the source, and the location if it was not given.
 	provisioner.SnapshotSpec
 	// ResourceGroup and SubscriptionID of the snapshot.
@@ -33,7 +33,7 @@ type Parameters struct {
 	tags, tagDelimiter string
 }
 
-// Tag keys that the driver sets on the snapshots that it creates, in addition to those of the
+// Tag keys that the driver sets on the snapshots that it creates, in addition to the tags of the
 // class.
 const (
 	TagCreatedBy         = "k8s-azure-created-by"
@@ -152,7 +152,7 @@ func (p *Parameters) Check(source provisioner.Disk) error {
 	return paramtable.Invalid(faults)
 }
 
-// InAnotherRegion says whether the snapshot is created in another region than its source.
+// InAnotherRegion reports whether the snapshot is created in another region than its source.
 func (p *Parameters) InAnotherRegion(source provisioner.Disk) bool {
 	return p.Location != "" && p.Location != paramtable.Location(source.Location)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // An unknown parameter was INTERNAL in V1, which the snapshotter tries again for ever.
-func TestFaultsAreInvalidArgumentAndNameParameterValueAndWhatIsAllowed(t *testing.T) {
+func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		raw  map[string]string

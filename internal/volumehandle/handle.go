@@ -76,7 +76,7 @@ func (h Handle) String() string {
 		h.DiskName
 }
 
-// Same says whether two handles name one disk.
+// Same reports whether two handles name one disk.
 func (h Handle) Same(other Handle) bool { return strings.EqualFold(h.String(), other.String()) }
 
 // VolumeName returns the name of the disk's AzVolume.

@@ -12,11 +12,11 @@ import (
 const (
 	// defaultFSType is the filesystem that is made if none is named.
 	defaultFSType = "ext4"
-	// defaultBlockSize and defaultInodeSize are those of mkfs for disks of 1 GiB and more.
+	// defaultBlockSize and defaultInodeSize are mkfs's defaults for disks of 1 GiB and more.
 	defaultBlockSize = 4096
 	defaultInodeSize = 256
 	smallestExtInode = 128
-	// smallestXFSInode is that of xfs with checksums.
+	// smallestXFSInode is the smallest inode of xfs with checksums.
 	smallestXFSInode = 512
 	largestXFSInode  = 2048
 )

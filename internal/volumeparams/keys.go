@@ -239,8 +239,8 @@ func accessKeys() []key {
 	}
 }
 
-// otherKeys are the parameters that the provisioner sets, and those of the V1 driver that have no
-// effect in this driver.
+// otherKeys are the parameters that the provisioner sets, and parameters of the V1 driver that have
+// no effect here.
 func otherKeys() []key {
 	const forTag, fills = "Becomes a tag, and fills the templates.", "Fills the templates in tags."
 	return []key{

@@ -17,8 +17,8 @@ type Change struct {
 	given map[string]string
 }
 
-// changes has the rows of the StorageClass parameters that can be changed, with their effect on a
-// disk that exists, and those that only a disk that exists can have.
+// changes has the rows of the StorageClass parameters that can be changed, with their effect on an
+// existing disk, and the parameters that only an existing disk can have.
 var changes = append(table.Changeable(ignoredByV1),
 	paramtable.Text(removeTagsKey, "names of tags, separated by commas or tagValueDelimiter", "",
 		func(p *Parameters, v string) { p.removeTags = v }).
@@ -43,8 +43,8 @@ func ignoredByV1(k key) string {
 func MutableKeys() paramtable.Table[Parameters] { return changes }
 
 // ParseChange reads the parameters of a VolumeAttributesClass. An empty value counts as not given.
-// The error is an InvalidArgument that lists every fault: unknown parameters, those that cannot be
-// changed, and values that are not allowed.
+// The error is an InvalidArgument that lists every fault: unknown parameters, parameters that
+// cannot be changed, and values that are not allowed.
 func ParseChange(raw map[string]string) (Change, error) {
 	c := Change{given: map[string]string{}}
 	var faults []string
@@ -85,7 +85,7 @@ func ParseChange(raw map[string]string) (Change, error) {
 	return c, paramtable.Invalid(faults)
 }
 
-// names says whether the change names a parameter.
+// names reports whether the change names a parameter.
 func (c Change) names(parameter string) bool { return c.given[parameter] != "" }
 
 func changeable() string {
@@ -98,16 +98,16 @@ func changeable() string {
 	return strings.Join(names, ", ")
 }
 
-// reserved says that the driver uses the tag to recognise its disks, or to store for which volume
-// the disk was created.
+// reserved reports whether the driver uses the tag to recognise its disks, or to store for which
+// volume the disk was created.
 func reserved(tag string) bool {
 	own := []string{TagCreatedBy, TagClaimName, TagClaimNamespace, TagVolumeName, TagWriteAccelerator}
 	return paramtable.IsOwnTag(tag) || slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, tag) })
 }
 
-// ParseWith reads the parameters of a StorageClass overridden by those of a VolumeAttributesClass;
-// the tags of both are set. The error is an InvalidArgument that lists the faults of the
-// VolumeAttributesClass, or, if it has none, those of both together.
+// ParseWith reads the parameters of a StorageClass overridden by a VolumeAttributesClass; the tags
+// of both are set. The error is an InvalidArgument that lists the faults of the
+// VolumeAttributesClass, or, if it has none, the faults of both together.
 func ParseWith(class, attributes map[string]string) (Parameters, error) {
 	if len(attributes) == 0 {
 		return Parse(class)
@@ -127,8 +127,8 @@ func ParseWith(class, attributes map[string]string) (Parameters, error) {
 	return p, p.changeTags(change)
 }
 
-// changeTags adds the tags of a class to those of the disk, replaces those of the same name, and
-// removes those that the class removes.
+// changeTags adds the tags of a class to the disk's tags, replaces tags of the same name, and
+// removes the tags that the class removes.
 func (p *Parameters) changeTags(c Change) error {
 	class := *p
 	class.tags, class.removeTags, class.tagDelimiter = "", "", ","

@@ -8,7 +8,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Tag keys that the driver sets on the disks that it creates, in addition to those of the
+// Tag keys that the driver sets on the disks that it creates, in addition to the tags of the
 // StorageClass.
 const (
 	TagCreatedBy      = "k8s-azure-created-by"
@@ -73,7 +73,7 @@ func (p *Parameters) ownTags() map[string]string {
 	return tags
 }
 
-// WriteAccelerator says whether the tags of a disk request the write accelerator. Azure compares
+// WriteAccelerator reports whether the tags of a disk request the write accelerator. Azure compares
 // their names without regard to case.
 func WriteAccelerator(tags map[string]string) bool {
 	for name, value := range tags {

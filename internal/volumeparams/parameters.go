@@ -9,8 +9,8 @@ import (
 
 // Parameters are the parameters of a volume after Parse.
 type Parameters struct {
-	// DiskParameters are those of the disk. A zero value means that the parameter was not given;
-	// Disk adds the defaults. The name may have templates.
+	// DiskParameters are the parameters of the disk. A zero value means that the parameter was not
+	// given; Disk adds the defaults. The name may have templates.
 	apiv1.DiskParameters
 	// MaxMountReplicaCount is nil if it was not given.
 	MaxMountReplicaCount *int32
@@ -65,8 +65,8 @@ func Parse(raw map[string]string) (Parameters, error) {
 	return p, paramtable.Invalid(faults)
 }
 
-// Overlay returns the parameters of a StorageClass overridden by those of a VolumeAttributesClass.
-// It compares names without regard to case and treats aliases as the same parameter.
+// Overlay returns the parameters of a StorageClass overridden by a VolumeAttributesClass. It
+// compares names without regard to case and treats aliases as the same parameter.
 func Overlay(class, attributes map[string]string) map[string]string {
 	return table.Overlay(class, attributes)
 }

@@ -63,7 +63,7 @@ func rankOfSize(sizeBytes int64) int {
 // requested.
 func BaselineTier(sizeBytes int64) string { return "P" + tiers[rankOfSize(sizeBytes)].number }
 
-// HasTiers says whether disks of a SKU can have another performance tier than that of their size.
+// HasTiers reports whether disks of a SKU can have another performance tier than their size's.
 func HasTiers(skuName string) bool { return premium(skuName) }
 
 // checkTier returns a fault for a tier that a disk of the size cannot have.
@@ -82,8 +82,8 @@ func (p *Parameters) checkTier(sizeBytes int64) []string {
 	return nil
 }
 
-// Performance returns the limits of a disk with the parameters and the size: the provisioned ones,
-// or those of the SKU, the size and the tier. Bursts do not count.
+// Performance returns the limits of a disk with the parameters and the size: the provisioned
+// limits, or the limits of the SKU, the size and the tier. Bursts do not count.
 func (p *Parameters) Performance(sizeBytes int64) Performance {
 	rank := rankOfSize(sizeBytes)
 	switch p.SKU() {
@@ -142,7 +142,7 @@ func (p *Parameters) performanceLimits(sizeBytes, iops int64) bounds {
 	gib := sizeBytes / GiB
 	if p.SKU() == UltraSSDLRS {
 		// 256 kB for each IOPS was the documented limit before it became 0.25 MB. Azure decides
-		// about what is between.
+		// about values between.
 		low := Performance{IOPS: 100, MBps: 1}
 		return bounds{low, Performance{IOPS: min(400000, 1000*gib), MBps: min(10000, max(low.MBps, iops*256/1000))}}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 )
 
-// provisioned says whether IOPS and throughput of a SKU's disks can be set.
+// provisioned reports whether IOPS and throughput of a SKU's disks can be set.
 func provisioned(sku string) bool { return sku == UltraSSDLRS || sku == PremiumV2LRS }
 
 func premium(sku string) bool { return sku == PremiumLRS || sku == PremiumZRS }

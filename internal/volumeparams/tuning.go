@@ -95,7 +95,7 @@ func (t *Tuning) withoutEffect() (names []string) {
 	return names
 }
 
-// CheckSettingPath says whether a relative path, as it is written, remains below its directory.
+// CheckSettingPath reports whether a relative path, as it is written, remains below its directory.
 func CheckSettingPath(p string) bool {
 	return p != "" && p != "." && !strings.HasPrefix(p, "/") && path.Clean(p) == p && p != ".." && !strings.HasPrefix(p, "../") &&
 		!strings.ContainsRune(p, 0)

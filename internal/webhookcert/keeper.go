@@ -35,7 +35,7 @@ import (
 // +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=mutatingwebhookconfigurations,resourceNames=azuredisk-scheduler,verbs=get;patch
 
 const (
-	// bundleKey is the key of the authorities in the Secret. The others are those of the type
+	// bundleKey is the key of the authorities in the Secret. The others are the keys of the type
 	// kubernetes.io/tls.
 	bundleKey = "ca.crt"
 	// defaultLifetime of a certificate.

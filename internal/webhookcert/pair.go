@@ -16,7 +16,8 @@ type pair struct {
 	// certificate and key are the serving certificate, followed by its authority, and its key, as
 	// PEM.
 	certificate, key []byte
-	// bundle has the authority of the certificate first, and then that of the one before, as PEM.
+	// bundle has the authority of the certificate first, and then the authority of the former
+	// certificate, as PEM.
 	bundle []byte
 }
 
@@ -77,7 +78,7 @@ func (p pair) load(names []string, now time.Time) (*tls.Certificate, error) {
 	return &loaded, nil
 }
 
-// isDue says that a certificate should be replaced: a third of its life, or less, is left.
+// isDue reports whether a certificate should be replaced: a third of its life, or less, is left.
 func isDue(leaf *x509.Certificate, now time.Time) bool {
 	return now.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 3).After(leaf.NotAfter)
 }

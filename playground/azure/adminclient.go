@@ -52,7 +52,7 @@ type Reservation struct {
 	} `json:"registrations"`
 }
 
-// None says that nothing is left on the disk that could refuse a write.
+// None reports whether nothing is left on the disk that could refuse a write.
 func (r Reservation) None() bool { return r.Holder == "" && len(r.Registrations) == 0 }
 
 // Reservation returns the reservation of the disk with that resource ID, or one that is None.

@@ -27,7 +27,7 @@ const (
 )
 
 const (
-	extenderPort   = 29606
+	extenderPort   = 29706
 	installTimeout = 3 * time.Minute
 )
 
@@ -82,7 +82,7 @@ func (c *Cluster) DriverValues(ctx context.Context) (values, azureJSON map[strin
 	return values, azureJSON, nil
 }
 
-// DriverInstalled says whether the driver's release is there.
+// DriverInstalled reports whether the driver's release is there.
 func (c *Cluster) DriverInstalled(ctx context.Context) (bool, error) {
 	out, err := c.helmOutput(ctx, "list", "--namespace", DriverNamespace, "--all", "--short")
 	return slices.Contains(strings.Fields(string(out)), DriverRelease), err

@@ -45,8 +45,8 @@ func (c *Cluster) halt(ctx context.Context, node string, command ...string) (res
 	return nil, fmt.Errorf("halt %q of %s: no such process runs there", command, node)
 }
 
-// runs says whether a process of the host was started with these arguments, the program without its
-// folder. A process that has ended was not.
+// runs reports whether a process of the host was started with these arguments, the program without
+// its folder. A process that has ended was not.
 func runs(pid int, command []string) bool {
 	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	args := strings.Split(string(line), "\x00")

@@ -19,7 +19,7 @@ func TestSchedulerConfigNamesTheExtender(t *testing.T) {
 	}
 	with := base()
 	with["extenders"] = []any{object{
-		"urlPrefix":        "http://10.232.0.20:29606",
+		"urlPrefix":        "http://10.232.0.20:29706",
 		"filterVerb":       "filter",
 		"prioritizeVerb":   "prioritize",
 		"weight":           float64(10),
@@ -48,7 +48,7 @@ func TestSchedulerConfigNamesTheExtender(t *testing.T) {
 	}{
 		"without an extender": {nil, base()},
 		"with one": {&Extender{
-			URL:              "http://10.232.0.20:29606",
+			URL:              "http://10.232.0.20:29706",
 			FilterVerb:       "filter",
 			PrioritizeVerb:   "prioritize",
 			Weight:           10,

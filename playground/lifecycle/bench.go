@@ -154,7 +154,7 @@ type azureDisk struct {
 	} `json:"properties"`
 }
 
-// attachedTo says whether the disk is attached to the node's VM.
+// attachedTo reports whether the disk is attached to the node's VM.
 func (d azureDisk) attachedTo(node topology.Node) bool {
 	for _, vm := range append(d.ManagedByExtended, d.ManagedBy) {
 		if strings.EqualFold(vm, node.ResourceID()) {

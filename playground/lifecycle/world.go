@@ -103,7 +103,7 @@ func newWorld(ctx context.Context, o Options) (*world, error) {
 	return w, o.Cluster.LoadImage(ctx, o.Image.Tar)
 }
 
-// serves says whether the API server serves a resource.
+// serves reports whether the API server serves a resource.
 func (w *world) serves(resource schema.GroupVersionResource) (bool, error) {
 	list, err := w.kube.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
 	if apierrors.IsNotFound(err) {

@@ -26,7 +26,7 @@ type diskFacts struct {
 	AttachedTo string
 }
 
-// same says whether it is the same disk, unchanged.
+// same reports whether it is the same disk, unchanged.
 func (d diskFacts) same(other diskFacts) bool {
 	return d.Unique == other.Unique && d.SizeGB == other.SizeGB && d.SKU == other.SKU && slices.Equal(d.Zones, other.Zones) &&
 		maps.Equal(d.Tags, other.Tags)

@@ -104,7 +104,7 @@ func TestTheModulesPinTheVersionsOfKubernetes(t *testing.T) {
 	}
 }
 
-func TestAnUnknownVersionOfKubernetesIsAnErrorThatListsTheVersions(t *testing.T) {
+func TestAnUnknownVersionOfKubernetesIsAnError(t *testing.T) {
 	for _, minor := range []string{"", "1.32", "v1.36", "1.36.3", "newest"} {
 		_, err := FindKubernetes(minor)
 		if err == nil || !strings.Contains(err.Error(), strconv.Quote(minor)) ||

@@ -69,7 +69,7 @@ func TestAWriterNotesWhatBecameOfItsRecords(t *testing.T) {
 	}
 }
 
-func TestAWriterThatKeepsTryingNotesItsFailuresAndEndsWhenItIsTold(t *testing.T) {
+func TestAWriterThatKeepsTryingNotesItsFailures(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	log := &paper{}

@@ -191,7 +191,7 @@ func TestAWriterEndsCleanlyOnSIGTERM(t *testing.T) {
 	}
 }
 
-func TestAFailedWriteIsReportedAndTheNextWriterGoesOnAfterTheDamage(t *testing.T) {
+func TestAFailedWriteIsReportedAndTheNextWriterContinues(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	child := l.startChild(t, childLimit+"=1")

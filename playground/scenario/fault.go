@@ -42,7 +42,7 @@ func (e *Environment) Repaired(name string) {
 	e.repairs = slices.DeleteFunc(e.repairs, func(r repair) bool { return r.name == name })
 }
 
-// The names of the repairs of a node.
+// repairPower, repairNetwork and repairVM are the names of the repairs of a node.
 func repairPower(node string) string   { return "give " + node + " its power back" }
 func repairNetwork(node string) string { return "connect " + node + " again" }
 func repairVM(node string) string      { return "start the VM " + node }

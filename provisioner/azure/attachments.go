@@ -27,7 +27,7 @@ func (a attachments) List(ctx context.Context, vmID string) ([]provisioner.Attac
 
 // platform implements batch.Platform.
 type platform struct {
-	*client.Client // UpdateDelay and Usual
+	*client.Client // UpdateDelay
 	cloud          *Cloud
 }
 

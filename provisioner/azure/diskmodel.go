@@ -158,7 +158,7 @@ func immutableOf(p *armcompute.DiskProperties) provisioner.ImmutableDiskSettings
 	return t
 }
 
-// set sets what is requested of a disk to be created besides its size and place.
+// set sets the requested properties of a new disk, besides its size and place.
 func set(d *armcompute.Disk, s provisioner.DiskSettings, t provisioner.ImmutableDiskSettings) {
 	d.SKU, d.Tags = &armcompute.DiskSKU{Name: optional(armcompute.DiskStorageAccountTypes(s.SKUName))}, pointers(s.Tags)
 	p := d.Properties

@@ -103,7 +103,7 @@ func (l *lab) rule(r faults.Rule) {
 	}
 }
 
-func TestForcedDetachesOfALostNodeShareCallsThoughTheyArriveOneAfterAnother(t *testing.T) {
+func TestForcedDetachesOfALostNodeShareCalls(t *testing.T) {
 	for name, apart := range map[string]time.Duration{
 		"at once":          0,
 		"within 100 ms":    8 * time.Millisecond,
@@ -304,7 +304,7 @@ func TestAFenceDoesNotWaitForAnAttachThatIsPutBackInTheQueue(t *testing.T) {
 
 // The reads of the VM that failed had used up its quota: the forced detach began 37 seconds after
 // Azure answered again, and that of a second disk 12 seconds later.
-func TestAfterALongBrownoutTheDisksOfALostNodeAreDetachedSoonAndTogether(t *testing.T) {
+func TestAfterABrownoutALostNodesDisksAreDetachedTogether(t *testing.T) {
 	const brownout = 2 * time.Minute
 	for name, fault := range map[string]faults.Rule{
 		"every call is answered 503":             {Status: 503, Code: "ServerBusy"},

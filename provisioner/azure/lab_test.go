@@ -153,7 +153,7 @@ func (l *lab) Do(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// dropped says whether the handler closed the connection.
+// dropped reports whether the handler closed the connection.
 func dropped(handle func()) (aborted bool) {
 	defer func() {
 		e := recover()

@@ -25,7 +25,7 @@ type vmLists struct {
 	cloud *Cloud
 
 	mu sync.Mutex
-	// pages are those that a list had when it was last read, by its ID.
+	// pages are the pages of the last read of a list, by its ID.
 	pages map[string]int
 }
 
@@ -76,7 +76,7 @@ func (l *vmLists) ListMany(ctx context.Context, vmIDs []string) (map[string][]pr
 	return found, err
 }
 
-// worthAList says whether a list needs fewer requests than one for each VM. The pages of a list
+// worthAList reports whether a list needs fewer requests than one for each VM. The pages of a list
 // that was never read are taken for one.
 func worthAList(vms, pages int) bool { return vms > max(pages, 1) }
 

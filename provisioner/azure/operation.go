@@ -48,7 +48,7 @@ func (c *Cloud) begun(k operation.Kind, id string, p client.SDKPoller, err error
 func (o resourceOperation) Token() string { return o.text }
 
 // Wait implements provisioner.Operation. If Azure does not know any more how an old operation
-// ended, the state of the resource tells.
+// ended, the state of the resource shows it.
 func (o resourceOperation) Wait(ctx context.Context) error {
 	err := o.Operation.Wait(ctx)
 	if operation.CodeOf(err) == operation.CodeForgotten {
@@ -103,7 +103,7 @@ func (o observation) Wait(ctx context.Context) error {
 			return nil
 		}
 		if err := o.cloud.api.Clock.Pause(ctx,
-			o.cloud.api.Usual(o.kind, 1).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
+			operation.Usual(o.kind, 1).NextPoll(o.cloud.api.Clock.Since(began), false)); err != nil {
 			return err
 		}
 	}

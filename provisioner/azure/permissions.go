@@ -6,8 +6,8 @@ type Permission struct {
 	Action string
 	// Needed says what for.
 	Needed string
-	// Subscription says that it is asked for of the subscription itself: a role that is assigned in
-	// resource groups does not grant it.
+	// Subscription says that Azure checks the action in the subscription itself: a role that is
+	// assigned in resource groups does not grant it.
 	Subscription bool
 	// Optional is a feature without which the action need not be granted; "" where the driver does
 	// not work without it.

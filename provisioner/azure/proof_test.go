@@ -91,7 +91,7 @@ func TestOnlyACompleteAnswerOfAzureProvesThatAVMIsGone(t *testing.T) {
 
 // If a disk does not exist, no VM can write to it, an AzVolume may be removed, and a volume counts
 // as unpublished. If an answer names no VM of a disk, the disk may be attached elsewhere.
-func TestOnlyACompleteAnswerOfAzureProvesThatADiskOrSnapshotIsGone(t *testing.T) {
+func TestOnlyACompleteAnswerProvesThatADiskOrSnapshotIsGone(t *testing.T) {
 	const group = "/subscriptions/" + subscription + "/resourceGroups/default/providers/Microsoft.Compute/"
 	code := func(code string) string { return `{"error": {"code": "` + code + `", "message": "m"}}` }
 	for name, test := range map[string]struct {

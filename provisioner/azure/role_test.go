@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
@@ -31,6 +33,23 @@ func TestTheRoleHoldsNoActionThatIsNotNeeded(t *testing.T) {
 			t.Log(err)
 			s.refused(t, before)
 		})
+	}
+}
+
+// A cluster with node resource group lockdown, such as AKS Automatic, refuses what the role grants.
+// The error says what it is, because the role looks right.
+func TestALockedNodeResourceGroupIsNamed(t *testing.T) {
+	s := startSimulator(t)
+	vm, instance := s.newVM(t, "Standard_D4s_v3", ""), s.newScaleSetVM(t, "Standard_D4s_v3", "")
+	s.assign(t, "driver", append(driverRoles(""), auth.Role{
+		Name:    "lockdown",
+		Deny:    true,
+		Actions: []string{"Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"},
+		Scopes:  []string{"/subscriptions/" + subscription + "/resourceGroups/" + group},
+	})...)
+	err := s.liveALife(t, "locked", vm, instance)
+	if provisioner.KindOf(err) != provisioner.Unauthorized || !strings.Contains(err.Error(), "node resource group lockdown") {
+		t.Errorf("got %v, want what a locked group means", err)
 	}
 }
 

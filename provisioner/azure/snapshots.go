@@ -64,7 +64,8 @@ func viewOfSnapshot(s *armcompute.Snapshot) snapshotView {
 	return seen
 }
 
-// instant says that disks can be created from a snapshot whose background copy is not complete.
+// instant reports whether disks can be created from a snapshot whose background copy is not
+// complete.
 func instant(state *armcompute.SnapshotAccessState) bool {
 	return state != nil && (*state == armcompute.SnapshotAccessStateInstantAccess ||
 		*state == armcompute.SnapshotAccessStateAvailableWithInstantAccess)

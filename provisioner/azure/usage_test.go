@@ -81,7 +81,7 @@ func TestAQuotaThatCannotBeReadIsNotReadAgainAtOnce(t *testing.T) {
 	})
 }
 
-func TestARefusalForAnotherReasonThanTheQuotaIsNotInsufficientCapacity(t *testing.T) {
+func TestAnotherRefusalThanTheQuotasIsNotInsufficientCapacity(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
 		if _, err := l.faults.Add(faults.Rule{
 			Method: "PUT",

@@ -45,8 +45,8 @@ func (v vmClient) get(ctx context.Context, withPower bool) (batch.VM, error) {
 	return seen.view(), nil
 }
 
-// incomplete is the error of a read whose answer is about another resource, or leaves out what was
-// asked for.
+// incomplete is the error of a read whose answer is about another resource, or has not what was
+// requested.
 func incomplete(what, name string) error {
 	return provisioner.Errorf(provisioner.Unavailable, "read %s %s: the answer is incomplete or about another %s", what, name,
 		what)

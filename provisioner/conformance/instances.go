@@ -87,7 +87,7 @@ func instanceTests() []test {
 	}
 }
 
-// powerStates follows a VM through its life: what it says proves that a lost node cannot write.
+// powerStates follows a VM through its life: its power state proves that a lost node cannot write.
 func powerStates(newVM func(r *run) string) func(r *run) {
 	return func(r *run) {
 		vm, id := newVM(r), r.disk(nil)

@@ -53,9 +53,6 @@ func (a attachments) ForceDetach(ctx context.Context, vmID, diskID string) (prov
 	})
 }
 
-// Expect implements provisioner.Attachments: no call waits for another one.
-func (attachments) Expect(string, string) (done func()) { return func() {} }
-
 // Waiting implements provisioner.Attachments: it says nothing.
 func (attachments) Waiting(string, string) provisioner.Waiting { return provisioner.Waiting{} }
 
@@ -138,8 +135,8 @@ func (p *platform) ahead(call vmCall, arrived *int) *operation {
 	return v.lane.inFlight[0]
 }
 
-// arrivedBefore says whether call may share the departure in flight: not if that is still at work
-// on the same disk.
+// arrivedBefore reports whether call may share the departure in flight: not if that is still at
+// work on the same disk.
 func arrivedBefore(call vmCall, v *vm) bool {
 	s := v.slot(call.diskID)
 	return s == nil || (s.attaching == nil && s.detaching == nil)
@@ -156,6 +153,9 @@ func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*oper
 			return nil, provisioner.Errorf(provisioner.Conflict, "disk %s is being detached from %s", d.ID, v.ID)
 		case s.attaching != nil:
 			return s.attaching, nil
+		case s.unlisted:
+			return nil, provisioner.Errorf(provisioner.Conflict,
+				"the last detach of disk %s from %s has failed: detach it again", d.ID, v.ID)
 		}
 		return p.ended(), nil
 	}
@@ -218,8 +218,8 @@ func (p *platform) attachable(request provisioner.AttachRequest) (*vm, *disk, er
 	return v, d, nil
 }
 
-// AttachedAs returns the request by which a disk was attached to a VM; ok is false for one that is
-// not.
+// AttachedAs returns the request by which a disk was attached to a VM; ok is false if it is not
+// attached.
 func (c *Cloud) AttachedAs(vmID, diskID string) (request provisioner.AttachRequest, ok bool) {
 	c.p.mu.Lock()
 	defer c.p.mu.Unlock()

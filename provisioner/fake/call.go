@@ -42,7 +42,7 @@ func read[T any](ctx context.Context, p *platform, method Method, id string, do 
 	return found, nil
 }
 
-// list reads those of a kind of resource that are within the scope, in the order of their IDs.
+// list reads the resources of a kind within the scope, ordered by ID.
 func list[R interface{ seen() S }, S any](ctx context.Context, p *platform, method Method, all map[string]R,
 	scope provisioner.Scope) ([]S, error) {
 	return read(ctx, p, method, scope.ResourceGroup, func() ([]S, error) {

@@ -94,7 +94,7 @@ func (c *Cloud) Attachments() provisioner.Attachments { return attachments{c.p} 
 // Instances returns the VMs of the platform.
 func (c *Cloud) Instances() provisioner.Instances { return instances{c.p} }
 
-// SKUs returns what the platform offers.
+// SKUs returns the offers of the platform.
 func (c *Cloud) SKUs() provisioner.SKUs { return skus{c.p} }
 
 // platform is the state behind all clients. Everything in it is guarded by mu.

@@ -8,5 +8,5 @@
 // Operations end at once, or after the latencies of Options on the injected clock. No
 // goroutine runs without the test's knowledge: effects that are due happen at the next call.
 //
-// Faults are injected with Inject; Calls tells what was asked, State what there is.
+// Faults are injected with Inject; Calls returns the calls, and State the resources.
 package fake

@@ -43,9 +43,9 @@ type Fault struct {
 	ID string
 	// Times that the fault happens; 0 until it is removed.
 	Times int
-	// Err is what the call returns, before it has any effect.
+	// Err is the error that the call returns before it has any effect.
 	Err error
-	// OperationErr is what the operation ends with, without any effect.
+	// OperationErr is the error with which the operation ends, without any effect.
 	OperationErr error
 	// Delay before the call is looked at, on the platform's clock.
 	Delay time.Duration
@@ -139,7 +139,7 @@ type fault struct {
 	happened int
 }
 
-// effect is what the faults make of one call.
+// effect is the effect of the faults on one call.
 type effect struct {
 	err, operationErr error
 	hold              <-chan struct{}

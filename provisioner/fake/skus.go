@@ -45,7 +45,7 @@ func (o skuOffer) maxShares(sizeBytes int64) int32 {
 	}
 }
 
-// limits returns what a disk may have, or why there is no such disk.
+// limits returns the limits of a disk, or why the disk cannot exist.
 func limits(skuName string, sizeBytes int64) (provisioner.DiskLimits, error) {
 	offer, ok := offers()[skuName]
 	if !ok {

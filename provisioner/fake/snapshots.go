@@ -179,7 +179,7 @@ func (s *snapshot) seen() provisioner.Snapshot {
 	return seen
 }
 
-// instant says that disks can be made from the snapshot before it is complete.
+// instant reports whether disks can be made from the snapshot before it is complete.
 func (s *snapshot) instant() bool {
 	until := s.Created.Add(time.Duration(s.spec.InstantAccessMinutes) * time.Minute)
 	return s.spec.InstantAccessMinutes > 0 && s.clock.Now().Before(until)

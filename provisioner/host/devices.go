@@ -94,7 +94,7 @@ func (d devices) lookup(ctx context.Context, lun int32) (provisioner.Device, boo
 	return provisioner.Device{}, false
 }
 
-// open reads what the kernel now knows of a device.
+// open reads the kernel's present data about a device.
 func (d devices) open(ctx context.Context, path string) (provisioner.Device, error) {
 	return bounded(ctx, func() (provisioner.Device, error) {
 		file, err := openDevice(path, os.O_RDONLY)
@@ -226,7 +226,7 @@ func (d devices) Read(ctx context.Context, path string) error {
 	return err
 }
 
-// isGone tells a device that is no longer there from one that fails.
+// isGone distinguishes a device that does not exist any more from a device that fails.
 func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENXIO) || errors.Is(err, syscall.ENODEV) ||
 		errors.Is(err, errNotDevice)

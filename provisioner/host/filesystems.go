@@ -131,7 +131,7 @@ func (f filesystems) Check(ctx context.Context, device string, fs provisioner.Fi
 	return f.runE2fsck(ctx, device, fs, "-p")
 }
 
-// extIsClean says whether the superblock calls the filesystem clean, and free of errors. `e2fsck
+// extIsClean reports whether the superblock calls the filesystem clean, and free of errors. `e2fsck
 // -p` then replays the journal at most.
 func extIsClean(device string) (bool, error) {
 	file, err := openDevice(device, os.O_RDONLY)

@@ -105,8 +105,8 @@ const (
 	extIncompatible64Bit = 0x80
 )
 
-// extLeavesRoom says whether the device is larger than its ext filesystem by more than
-// a block group. A smaller remainder may be one that resize2fs cannot use.
+// extLeavesRoom reports whether the device is larger than its ext filesystem by more than a block
+// group. A smaller remainder may be one that resize2fs cannot use.
 func extLeavesRoom(device string) (bool, error) {
 	file, err := openDevice(device, os.O_RDONLY)
 	if err != nil {

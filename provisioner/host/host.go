@@ -21,7 +21,7 @@ const defaultRescanInterval = 2 * time.Second
 type Options struct {
 	// DevRoot is where the device nodes are: /dev.
 	DevRoot string
-	// Links is where udev puts the links that tell the LUNs: /dev/disk/azure.
+	// Links is the directory of udev's links with the LUNs: /dev/disk/azure.
 	Links string
 	// SysRoot is where sysfs is mounted: /sys.
 	SysRoot string
@@ -37,7 +37,7 @@ type Options struct {
 	// MaxFormatsAndChecks is how many filesystems are made or checked in full at once; 0 for any
 	// number. Each takes memory, which grows with the disk.
 	MaxFormatsAndChecks int
-	// NVMeReservations lets Reservations use those of NVMe namespaces.
+	// NVMeReservations lets Reservations use the reservations of NVMe namespaces.
 	NVMeReservations bool
 }
 

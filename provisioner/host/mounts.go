@@ -97,7 +97,7 @@ func (m mounts) Bind(ctx context.Context, source, target string, readOnly bool, 
 
 func readOnlyMount(mount mountutils.MountInfo) bool { return slices.Contains(mount.MountOptions, "ro") }
 
-// checkReadOnlySource says whether it is for its source that a bind mount is read-only.
+// checkReadOnlySource reports whether it is for its source that a bind mount is read-only.
 func (m mounts) checkReadOnlySource(ctx context.Context, source, target string) error {
 	from, found, err := m.topMount(ctx, source)
 	if err != nil || (found && readOnlyMount(from)) {

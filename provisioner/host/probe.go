@@ -20,7 +20,7 @@ const (
 	blkidAmbivalent = 8
 )
 
-// signature is what the low-level probing found on a device.
+// signature is the result of the low-level probing of a device.
 type signature struct {
 	fs provisioner.Filesystem
 	// other is a partition table, or several signatures that contradict each other.

@@ -104,7 +104,7 @@ func (d settingsDir) resolve(path string) (string, error) {
 		path, file)
 }
 
-// cut returns value, or what the ceiling says if that is less.
+// cut returns value, or the ceiling if it is less.
 func (d settingsDir) cut(value, ceiling string) string {
 	wanted, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
@@ -124,7 +124,7 @@ func (d settingsDir) cut(value, ceiling string) string {
 	return value
 }
 
-// isRefusal tells a value that the kernel does not take from a file that cannot be written.
+// isRefusal distinguishes a value that the kernel refuses from a file that cannot be written.
 func isRefusal(err error) bool {
 	for _, refusal := range []error{syscall.EINVAL, syscall.ERANGE, syscall.ENOTSUP, syscall.E2BIG, syscall.ENODEV,
 		syscall.EISDIR, syscall.EACCES, syscall.EPERM} {

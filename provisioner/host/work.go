@@ -29,7 +29,7 @@ type work struct {
 	waits   bool
 	// done describes how far the command has come; "" while it has not said so.
 	done string
-	// stop ends the command; nil for one that must not be cut short.
+	// stop ends the command; nil if the command must not be interrupted.
 	stop func()
 }
 
@@ -181,9 +181,9 @@ func (h *Host) runToEnd(ctx context.Context, device, command string, args ...str
 	return h.runOK(context.WithoutCancel(ctx), command, args...)
 }
 
-// isQuick says whether a check needs neither much time nor much memory. It guards the hand-over of
-// a volume: a check of a few milliseconds must not wait for checks of hours. What cannot be read is
-// not quick.
+// isQuick reports whether a check needs neither much time nor much memory. It guards the hand-over
+// of a volume: a check of a few milliseconds must not wait for checks of hours. What cannot be read
+// is not quick.
 func (f filesystems) isQuick(ctx context.Context, device string, flags []string) bool {
 	if f.slots == nil || slices.Contains(flags, "-f") {
 		return false

@@ -287,7 +287,7 @@ func TestACheckEndsWithTheProcess(t *testing.T) {
 	expect.Eventually(t, "the check has ended", func() bool { return !runs(t, pid) })
 }
 
-// runs says whether a process runs; one that is dead and not reaped does not.
+// runs reports whether a process runs; one that is dead and not reaped does not.
 func runs(t *testing.T, pid string) bool {
 	t.Helper()
 	file, err := os.Open(filepath.Join("/proc", pid, "status"))

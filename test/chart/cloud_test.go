@@ -178,6 +178,16 @@ func TestWorkloadIdentityIsAskedForOfItsWebhook(t *testing.T) {
 	if err != nil || labels["azure.workload.identity/use"] != "true" {
 		t.Errorf("labels %v: %v", labels, err)
 	}
+	deployment := find(t, list, "Deployment", release+"-controller")
+	skipped, _, err := unstructured.NestedString(deployment.Object, "spec", "template", "metadata", "annotations",
+		"azure.workload.identity/skip-containers")
+	must(t, err)
+	for name := range containers(t, deployment) {
+		// The separator is the webhook's: pkg/webhook in Azure/azure-workload-identity.
+		if sidecar := name != "controller"; slices.Contains(strings.Split(skipped, ";"), name) != sidecar {
+			t.Errorf("containers without Azure's token: %q; %s is a sidecar: %t", skipped, name, sidecar)
+		}
+	}
 	account := find(t, list, "ServiceAccount", release+"-controller").GetAnnotations()
 	if account["azure.workload.identity/client-id"] != "client" || account["azure.workload.identity/tenant-id"] != "tenant" {
 		t.Errorf("annotations %v", account)

@@ -24,6 +24,7 @@ var markers = map[string][]string{
 func TestEachPartHasTheRightsThatItsCodeAsksForAndNoOthers(t *testing.T) {
 	t.Parallel()
 	list := objects(t, render(t, "--set", "snapshot.enabled=true"))
+	list = append(list, objects(t, render(t, "--set", "snapshot.enabled=true,csiDriver.attachRequired=true"))...)
 	for component, paths := range markers {
 		wanted := markedRights(t, paths)
 		given := renderedRights(t, list, release+"-"+component)
@@ -104,6 +105,7 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 		failPods    = "cluster /pods/status patch"
 		taint       = "cluster /nodes patch"
 		prune       = "cluster /nodes/status patch"
+		needs       = "cluster storage.k8s.io/volumeattachments get"
 		snapshots   = "cluster snapshot.storage.k8s.io/volumesnapshotcontents list"
 		withoutFail = "controller.failover.enabled=false"
 	)
@@ -114,21 +116,21 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 		"failover, without VolumeAttachments": {"snapshot.enabled=true",
 			[]string{deletePods, failPods, taint, prune, snapshots}},
 		"failover, with VolumeAttachments and without snapshots": {"csiDriver.attachRequired=true",
-			[]string{deletePods, taint, prune}},
+			[]string{deletePods, taint, prune, needs}},
 		"no failover, without VolumeAttachments": {withoutFail, []string{failPods, taint}},
 		"no failover, with VolumeAttachments": {withoutFail + ",csiDriver.attachRequired=true",
-			[]string{taint, prune}},
+			[]string{taint, prune, needs}},
 		"no failover and no start-up taint": {withoutFail + ",node.removeNotReadyTaint=false",
 			[]string{failPods}},
 		"no failover and no start-up taint, with VolumeAttachments": {withoutFail +
-			",node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{prune}},
-		"failover without the start-up taint and with VolumeAttachments": {"node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{deletePods, taint, prune}},
+			",node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{prune, needs}},
+		"failover without the start-up taint and with VolumeAttachments": {"node.removeNotReadyTaint=false,csiDriver.attachRequired=true", []string{deletePods, taint, prune, needs}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			given := renderedRights(t, objects(t, render(t, "--set", c.set)), release+"-controller")
-			for _, right := range []string{deletePods, failPods, taint, prune, snapshots} {
+			for _, right := range []string{deletePods, failPods, taint, prune, needs, snapshots} {
 				if want := slices.Contains(c.want, right); given[right] != want {
 					t.Errorf("%s: %q: got %t, want %t", c.set, right, given[right], want)
 				}

@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -35,11 +36,30 @@ func valueFiles(t *testing.T) []string {
 
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	for _, values := range valueFiles(t) {
-		t.Run(filepath.Base(values), func(t *testing.T) {
+	for _, name := range []string{"default.yaml", "everything.yaml"} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			compareOrUpdate(t, filepath.Join("golden", filepath.Base(values)), render(t, "-f", values))
+			compareOrUpdate(t, filepath.Join("golden", name), render(t, "-f", filepath.Join("values", name)))
 		})
+	}
+}
+
+func TestTheWebhookHasItsCertificateFromCertManager(t *testing.T) {
+	t.Parallel()
+	list := objects(t, render(t, "-f", filepath.Join("values", "webhook-cert-manager.yaml")))
+	const want = "map[dnsNames:[azuredisk-scheduler.azure-disk-csi.svc] " +
+		"issuerRef:map[group:cert-manager.io kind:ClusterIssuer name:cluster-ca] " +
+		"privateKey:map[algorithm:ECDSA rotationPolicy:Always size:256] secretName:azuredisk-scheduler-tls]"
+	if got := fmt.Sprint(find(t, list, "Certificate", release+"-scheduler").Object["spec"]); got != want {
+		t.Errorf("got certificate %s, want %s", got, want)
+	}
+	webhook := find(t, list, "MutatingWebhookConfiguration", release+"-scheduler")
+	if got, want := webhook.GetAnnotations()["cert-manager.io/inject-ca-from"], namespace+"/"+release+"-scheduler"; got != want {
+		t.Errorf("got authorities from %q, want %q", got, want)
+	}
+	volumes := nested(t, find(t, list, "Deployment", release+"-scheduler"), "spec", "template", "spec", "volumes")
+	if got, want := fmt.Sprint(volumes), "[map[name:tls secret:map[defaultMode:288 secretName:azuredisk-scheduler-tls]]]"; got != want {
+		t.Errorf("got volumes %s, want %s", got, want)
 	}
 }
 
@@ -213,6 +233,36 @@ func TestSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
 				func(o *unstructured.Unstructured) bool { return o.GetKind() == "VolumeSnapshotClass" })
 			if sidecar != c.want || class != c.want {
 				t.Errorf("sidecar %t, class %t, want %t", sidecar, class, c.want)
+			}
+		})
+	}
+}
+
+func TestGroupsOfSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
+	t.Parallel()
+	const crds, groups = "--api-versions=snapshot.storage.k8s.io/v1", "--api-versions=groupsnapshot.storage.k8s.io/v1"
+	cases := map[string]struct {
+		args []string
+		want bool
+	}{
+		"auto, in a cluster without the CRDs":   {[]string{crds}, false},
+		"auto, in a cluster with the CRDs":      {[]string{crds, groups}, true},
+		"true, in a cluster without the CRDs":   {[]string{crds, "--set=snapshot.groups=true"}, true},
+		"false, in a cluster that has the CRDs": {[]string{crds, groups, "--set=snapshot.groups=false"}, false},
+		"CRDs of an older version, which is not served": {[]string{crds, "--api-versions=groupsnapshot.storage.k8s.io/v1beta1"},
+			false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list := objects(t, render(t, append(c.args, "--set=crds.install=false")...))
+			args := containers(t, find(t, list, "Deployment", release+"-controller"))["csi-snapshotter"]
+			if gate := fmt.Sprintf("--feature-gates=CSIVolumeGroupSnapshot=%t", c.want); !slices.Contains(args, gate) {
+				t.Errorf("got arguments %v, want %s", args, gate)
+			}
+			right := boundRights(t, list)["azuredisk-csi-snapshotter: update volumegroupsnapshotcontents, cluster"]
+			if right != c.want {
+				t.Errorf("right to change contents of groups: %t, want %t", right, c.want)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ import (
 // The chart's configuration, a real kube-scheduler and the extender put a pod on the node with the
 // replica of its disk, one among several equal nodes, and never on one without a node plug-in, that
 // is lost, or without room.
-func TestARealKubeSchedulerWithTheChartsConfigurationPrefersTheReplica(t *testing.T) {
+func TestARealKubeSchedulerOfTheChartPrefersTheReplica(t *testing.T) {
 	kube, objectNamespace := apiserver.Client(t), apiserver.Namespace(t)
 	extender := startExtender(t, objectNamespace)
 	create := func(objects ...client.Object) { createWithStatus(t, kube, objects...) }
@@ -224,10 +224,10 @@ func startKubeScheduler(t *testing.T, extender string) {
 	dir := t.TempDir()
 	configMap := find(t, objects(t, render(t, "--set", "scheduler.mode=second")), "ConfigMap", release+"-scheduler")
 	text, _, err := unstructured.NestedString(configMap.Object, "data", "scheduler.yaml")
-	if err != nil || !strings.Contains(text, "http://127.0.0.1:29606") {
+	if err != nil || !strings.Contains(text, "http://127.0.0.1:29706") {
 		t.Fatalf("the configuration does not name the extender: %v\n%s", err, text)
 	}
-	text = strings.ReplaceAll(text, "127.0.0.1:29606", extender)
+	text = strings.ReplaceAll(text, "127.0.0.1:29706", extender)
 	text = strings.ReplaceAll(text, "leaderElect: true", "leaderElect: false")
 	text += "\nclientConnection: {kubeconfig: " + apiserver.Kubeconfig(t) + "}\n"
 	file := filepath.Join(dir, "scheduler.yaml")

@@ -40,22 +40,22 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 		services int               // for metrics
 	}{
 		"nothing said": {nil, map[string]string{
-			"controller": "--metrics-address=127.0.0.1:29604 --health-address=:29602",
-			"node":       "--metrics-address=127.0.0.1:29605 --health-address=127.0.0.1:29603",
-			"extender":   "--metrics-address=127.0.0.1:29607 --address=:29606 --webhook-address=:29608",
+			"controller": "--metrics-address=127.0.0.1:29704 --health-address=:29702",
+			"node":       "--metrics-address=127.0.0.1:29705 --health-address=127.0.0.1:29703",
+			"extender":   "--metrics-address=127.0.0.1:29707 --address=:29706 --webhook-address=:29708",
 		}, 0},
 		"metrics for the network, and the controller in the host's": {[]string{"metrics.listen=network,controller.hostNetwork=true"}, map[string]string{
-			"controller": "--metrics-address=:29604 --metrics-secure --health-address=127.0.0.1:29602",
-			"node":       "--metrics-address=:29605 --metrics-secure --health-address=127.0.0.1:29603",
-			"extender":   "--metrics-address=:29607 --metrics-secure --address=:29606 --webhook-address=:29608",
+			"controller": "--metrics-address=:29704 --metrics-secure --health-address=127.0.0.1:29702",
+			"node":       "--metrics-address=:29705 --metrics-secure --health-address=127.0.0.1:29703",
+			"extender":   "--metrics-address=:29707 --metrics-secure --address=:29706 --webhook-address=:29708",
 		}, 3},
 		"a certificate, which nodes do not get": {[]string{"metrics.listen=network,metrics.tlsSecretName=tls,node.metricsPort=0,scheduler.mode=off"}, map[string]string{
-			"controller": "--metrics-address=:29604 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29602",
-			"node":       "--metrics-address=0 --health-address=127.0.0.1:29603",
+			"controller": "--metrics-address=:29704 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29702",
+			"node":       "--metrics-address=0 --health-address=127.0.0.1:29703",
 		}, 1},
 		"plain HTTP": {[]string{"metrics.listen=network,metrics.secure=false,scheduler.mode=off"}, map[string]string{
-			"controller": "--metrics-address=:29604 --health-address=:29602",
-			"node":       "--metrics-address=:29605 --health-address=127.0.0.1:29603",
+			"controller": "--metrics-address=:29704 --health-address=:29702",
+			"node":       "--metrics-address=:29705 --health-address=127.0.0.1:29703",
 		}, 2},
 	}
 	for name, c := range cases {

@@ -26,7 +26,7 @@ func TestEachRightHasAPlaceInTheThreatModel(t *testing.T) {
 		"csiDriver.attachRequired=true,cloud.secretNamespace=credentials",
 		"scheduler.mode=second",
 	} {
-		list := objects(t, render(t, "--set", "objectNamespace=objects,snapshot.enabled=true,"+set))
+		list := objects(t, render(t, "--set", "objectNamespace=objects,snapshot.enabled=true,snapshot.groups=true,"+set))
 		maps.Copy(given, boundRights(t, list))
 	}
 	named := namedRights(t)

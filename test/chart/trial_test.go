@@ -125,6 +125,56 @@ func common(a, b []string) []string {
 	return both
 }
 
+// taken are host ports that AKS's add-ons, and drivers of the same family, have on every node.
+// Where a chart is named, the ports are its defaults.
+var taken = map[string]string{
+	"29603": "azuredisk: health, charts/latest in kubernetes-sigs/azuredisk-csi-driver",
+	"29605": "azuredisk: metrics, the same",
+	"29607": "azuredisk: metrics since 1.33.9, the same",
+	"29613": "azurefile: health, charts/latest in kubernetes-sigs/azurefile-csi-driver",
+	"29615": "azurefile: metrics, the same, and issue 1078 there",
+	"29617": "azurefile: the same",
+	"29633": "blob: health, charts/latest in kubernetes-sigs/blob-csi-driver",
+	"29635": "blob: metrics, the same",
+	"29637": "blob: the same",
+	"29643": "smb: health, charts/latest in kubernetes-csi/csi-driver-smb",
+	"29653": "nfs: health, charts/latest in kubernetes-csi/csi-driver-nfs",
+	"19100": "node-exporter of the managed Prometheus; from experience",
+	"10249": "kube-proxy: metrics, --metrics-bind-address in kubernetes.io/docs/reference",
+	"10250": "kubelet, kubernetes.io/docs/reference/networking/ports-and-protocols",
+	"10256": "kube-proxy: health, the same",
+}
+
+// A second listener on a port of the host fails, and the plug-in with it.
+func TestNoHostPortIsTakenOnAKS(t *testing.T) {
+	t.Parallel()
+	for _, arguments := range append([][]string{nil}, files(t)...) {
+		found := 0
+		for _, thing := range exclusive(t, render(t, arguments...), namespace) {
+			port, is := strings.CutPrefix(thing, "host port ")
+			if !is {
+				continue
+			}
+			found++
+			if who := taken[port]; who != "" || strings.HasPrefix(port, "296") {
+				t.Errorf("%v: host port %s belongs to another driver: %s", arguments, port, who)
+			}
+		}
+		if found < 2 {
+			t.Errorf("%v: found %d host ports, want those of the node plug-in", arguments, found)
+		}
+	}
+}
+
+func files(t *testing.T) [][]string {
+	t.Helper()
+	var all [][]string
+	for _, file := range profiles(t) {
+		all = append(all, []string{"-f", file})
+	}
+	return all
+}
+
 func TestATrialSharesNothingWithV1NorWithAnotherRelease(t *testing.T) {
 	t.Parallel()
 	trialFile := filepath.Join(chartDir(), "values-aks-trial.yaml")
@@ -134,7 +184,7 @@ func TestATrialSharesNothingWithV1NorWithAnotherRelease(t *testing.T) {
 	}
 	// The replacement does share them: the check sees what it is to see.
 	full := exclusive(t, render(t), namespace)
-	want := []string{"CSIDriver disk.csi.azure.com", "socket plugins/disk.csi.azure.com", "host port 29603", "host port 29605",
+	want := []string{"CSIDriver disk.csi.azure.com", "socket plugins/disk.csi.azure.com",
 		"taint disk.csi.azure.com/agent-not-ready"}
 	if both := common(v1Has, full); !slices.Equal(both, want) {
 		t.Errorf("V1 and a release of its name share %v, want %v", both, want)

@@ -16,35 +16,6 @@ import (
 
 const architecture = "docs/explanation/architecture.md"
 
-var folderItem = regexp.MustCompile("(?m)^\\* `((?:internal|provisioner)[a-z0-9/]*)`: ")
-
-// TestThePageOnArchitectureHasEveryFolder compares its list with the folders of internal and
-// provisioner that hold Go files.
-func TestThePageOnArchitectureHasEveryFolder(t *testing.T) {
-	var listed, folders []string
-	for _, m := range folderItem.FindAllStringSubmatch(read(t, architecture), -1) {
-		listed = append(listed, m[1])
-	}
-	for _, file := range goFiles(t) {
-		folder := filepath.Dir(file)
-		of := strings.Split(folder, "/")[0]
-		if (of == "internal" || of == "provisioner") && !strings.Contains(folder, "testdata") &&
-			!slices.Contains(folders, folder) {
-			folders = append(folders, folder)
-		}
-	}
-	for _, folder := range folders {
-		if !slices.Contains(listed, folder) {
-			t.Errorf("%s: got no line about %s, want \"* `%s`: what it holds\"", architecture, folder, folder)
-		}
-	}
-	for _, folder := range listed {
-		if !slices.Contains(folders, folder) {
-			t.Errorf("%s: got a line about %s, want only folders that hold Go files", architecture, folder)
-		}
-	}
-}
-
 var codeLink = regexp.MustCompile("\\[`([A-Za-z]+)`\\]\\(([^)]+\\.go)\\)")
 
 // codeLinks are the links of a page to declarations, as the folder and the name of each.
@@ -71,6 +42,23 @@ func codeLinks(t *testing.T, page string) (links map[string]bool) {
 func TestLinksToDeclarationsLeadThere(t *testing.T) {
 	for _, page := range pages(t) {
 		codeLinks(t, page)
+	}
+}
+
+var protocolWrite = regexp.MustCompile(`(?m)^\d+\. (?:.+\n)(?:   .+\n)*`)
+
+// TestEveryWriteOfTheProtocolNamesItsFunction: codeLinks finds out that the function exists.
+func TestEveryWriteOfTheProtocolNamesItsFunction(t *testing.T) {
+	const page = "docs/explanation/protocol.md"
+	writes := protocolWrite.FindAllString(read(t, page), -1)
+	for _, w := range writes {
+		_, by, _ := strings.Cut(strings.Join(strings.Fields(w), " "), " By ")
+		if !codeLink.MatchString(by) || !strings.Contains(by, "*Dies after it:*") {
+			t.Errorf("%s: got %q, want the function that makes the write, and what is true after it", page, w)
+		}
+	}
+	if len(writes) < 20 {
+		t.Errorf("%s: got %d writes, want at least 20", page, len(writes))
 	}
 }
 

@@ -281,7 +281,7 @@ func checkStatement(t *testing.T, s statement) {
 	}
 }
 
-// exists says whether a folder's Go files define a test, or name one of the playground's.
+// exists reports whether a folder's Go files define a test, or name one of the playground's.
 func exists(t *testing.T, folder, test string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(tree.Root(), folder, "*.go"))

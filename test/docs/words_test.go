@@ -306,7 +306,7 @@ func wordByte(text []byte, at int) bool {
 
 var generatedPage = regexp.MustCompile(`(?m)^This page is generated|^# API Reference|also writes this page\.`)
 
-// generated says whether a page is generated, by the text of the page.
+// generated reports whether a page is generated, by the text of the page.
 func generated(t *testing.T, page string) bool {
 	t.Helper()
 	return strings.HasPrefix(page, "docs/reference/") && generatedPage.MatchString(read(t, page))

@@ -37,7 +37,7 @@ func snapshotRows() []row[controllerWorld] {
 		return strings.Replace(controlplane.DiskID("snap-"+w.name), "/disks/", "/snapshots/", 1)
 	}
 	return []row[controllerWorld]{
-		{"CreateSnapshot", "the content is fixed, or was by an earlier call; the answer says whether it can be restored yet",
+		{"CreateSnapshot", "the content is fixed, or was by an earlier call; the answer reports whether it can be restored yet",
 			codes.OK, func(w controllerWorld) error {
 				handle := w.volume(nil)
 				w.must(take(w, w.Context(), "snap-"+w.name, handle, nil))

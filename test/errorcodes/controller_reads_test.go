@@ -76,7 +76,7 @@ func readRows() []row[controllerWorld] {
 		}
 	}
 	return []row[controllerWorld]{
-		{"ValidateVolumeCapabilities", "the volume exists; the answer says whether it can be used so", codes.OK,
+		{"ValidateVolumeCapabilities", "the volume exists; the answer reports whether it can be used so", codes.OK,
 			func(w controllerWorld) error { return validate(w, w.volume(nil), controlplane.Shared()) }},
 		{"ValidateVolumeCapabilities", "volume ID or capabilities are missing, or a capability is none", codes.InvalidArgument,
 			func(w controllerWorld) error { return validate(w, w.volume(nil), &csi.VolumeCapability{}) }},

@@ -119,7 +119,12 @@ func createRows() []row[controllerWorld] {
 		{rpc, "it is refused for any reason but AlreadyExists, and the AzVolume of an earlier call exists", codes.Unavailable,
 			func(w controllerWorld) error {
 				w.volume(nil)
-				return w.create(w.Context(), map[string]string{"skuName": "Premium"}, nil)
+				return alike(
+					w.create(w.Context(), map[string]string{"skuName": "Premium"}, nil),
+					w.create(w.Context(), nil, func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 }),
+					w.create(w.Context(), nil,
+						func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = clone(controlplane.DiskID("no-such-disk")) }),
+				)
 			}},
 		{rpc, "Azure is still creating the disk when the time is up", codes.DeadlineExceeded, func(w controllerWorld) error {
 			w.Cleanup(w.plane.Cloud.HoldAll(fake.DisksCreate))

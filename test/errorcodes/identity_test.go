@@ -34,7 +34,7 @@ func identityRows() []row[identityWorld] {
 			_, err := w.server(named).GetPluginCapabilities(w, &csi.GetPluginCapabilitiesRequest{})
 			return err
 		}},
-		{"Probe", "at any time; the answer says whether the plug-in is ready", codes.OK, func(w identityWorld) error {
+		{"Probe", "at any time; the answer reports whether the plug-in is ready", codes.OK, func(w identityWorld) error {
 			unready := named
 			unready.Ready = func(context.Context) error { return errors.New("not yet") }
 			response, err := w.server(unready).Probe(w, &csi.ProbeRequest{})

@@ -38,11 +38,23 @@ func stageRows() []row[nodeWorld] {
 		{rpc, "the volume is mounted at the staging path, or its device is ready", codes.OK,
 			func(w nodeWorld) error { return w.inUse().stage(w.Context(), nil) }},
 		{rpc, "volume ID, staging path or capability are missing; the path is not absolute or has detours", codes.InvalidArgument,
-			asked(func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath = "a/../b" })},
+			func(w nodeWorld) error {
+				return alike(
+					w.stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath = "s" }),
+					w.stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath = "/a/../s" }),
+					w.stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability.AccessType = nil }),
+					w.stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability.AccessMode = nil }),
+				)
+			}},
 		{rpc, "the filesystem is not supported, or several nodes are to mount one", codes.InvalidArgument,
-			asked(func(r *csi.NodeStageVolumeRequest) {
-				r.VolumeCapability.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
-			})},
+			func(w nodeWorld) error {
+				return alike(
+					w.stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.VolumeCapability.GetMount().FsType = "ntfs" }),
+					w.stage(w.Context(), func(r *csi.NodeStageVolumeRequest) {
+						r.VolumeCapability.AccessMode.Mode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER
+					}),
+				)
+			}},
 		{rpc, "a volume attribute has a value that is not allowed", codes.InvalidArgument,
 			with(map[string]string{"perfProfile": "fast"})},
 		{rpc, "the kernel refuses a device setting, or the disk does not have it", codes.InvalidArgument, with(map[string]string{

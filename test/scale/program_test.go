@@ -149,7 +149,7 @@ func (p *program) said(t testing.TB, text string) bool {
 	return bytes.Contains(log, []byte(text))
 }
 
-// answers says whether an address answers a GET with 200.
+// answers reports whether an address answers a GET with 200.
 func answers(url string) bool {
 	response, err := http.Get(url)
 	if err != nil {

@@ -128,7 +128,7 @@ func (w *world) attachStep(v *volumeModel, m *machine, a *attaching, wanted bool
 	return nil
 }
 
-// listed says that the driver lists the node among those that the volume is published to.
+// listed reports whether the driver lists the node among those that the volume is published to.
 func (w *world) listed(v *volumeModel, m *machine) bool {
 	o := w.volume(v.name)
 	if o == nil {

@@ -60,7 +60,7 @@ func (p *platform) state() fake.State {
 	return p.last
 }
 
-// holds says whether the platform has the disk at the VM, and at which LUN.
+// holds reports whether the platform has the disk at the VM, and at which LUN.
 func (p *platform) holds(vm, disk string) (int32, bool) {
 	for _, i := range p.state().Instances {
 		if !strings.EqualFold(i.ID, vm) {
@@ -75,8 +75,8 @@ func (p *platform) holds(vm, disk string) (int32, bool) {
 	return 0, false
 }
 
-// free says that a call for the VM does not wait for another call inside the platform, where the
-// simulation cannot control the order.
+// free reports whether a call for the VM does not wait for another call inside the platform, where
+// the simulation cannot control the order.
 func (p *platform) free(vm, disk string, attach, shared bool) bool {
 	now := p.w.now()
 	for _, op := range p.operations {
@@ -341,8 +341,6 @@ func (a azureAttachments) ListMany(ctx context.Context, vms []string) (map[strin
 func (a azureAttachments) Resume(ctx context.Context, token string) (provisioner.Operation, error) {
 	return a.resume(ctx, fake.AttachmentsResume, token, a.Cloud.Attachments().Resume)
 }
-
-func (azureAttachments) Expect(string, string) (done func()) { return func() {} }
 
 func (azureAttachments) Waiting(string, string) provisioner.Waiting { return provisioner.Waiting{} }
 

@@ -11,15 +11,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// kubernetes does what Kubernetes does with the driver, one call for each volume and node at a time,
-// until it succeeds.
+// kubernetes does what Kubernetes does with the driver, one call for each volume and node at a
+// time, until it succeeds.
 type kubernetes struct {
 	w     *world
 	calls map[string]*call
 	next  map[string]time.Time
 }
 
-// over says that no call of that key is in progress, and that the next one is due.
+// over reports whether no call of that key is in progress and the next one is due.
 func (c *kubernetes) over(key string) bool {
 	if last := c.calls[key]; last != nil && !last.done {
 		return false

@@ -23,7 +23,8 @@
 //   - scenes: situations that need several faults in a certain order are played after the faults have stopped (scenes.go): the driver takes over what the V1
 //     driver staged while a mount namespace holds it, a machine that was fenced is reachable again without a reboot, a pod is deleted while its volume
 //     is being staged and requests fail, a call to stage a volume comes after the proof, a machine that was fenced by a pre-emption has the disk attached while
-//     others use the volume, a machine reserves a disk long after it was granted the volume;
+//     others use the volume, a machine reserves a disk long after it was granted the volume, a volume is staged in place when a person has
+//     detached its disk and it is attached again by another path;
 //   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
 //
 // # One seed, one history
@@ -50,7 +51,7 @@
 //   - replicas stay within their number, the disk's shares and the nodes' slots;
 //   - only DeleteVolume deletes a disk, even if other clients delete PersistentVolumes and AzVolumes at any time;
 //   - no disk ever shrinks, and at the end each disk is equal to the spec of its volume;
-//   - identity: no disk is mounted for another one's volume (mounts.sameDisk);
+//   - identity: no disk is mounted for another one's volume (mounts.sameDisk), and its reservations change only with keys of that disk (commands.ofItsDisk);
 //   - never format twice: no filesystem is created on a device that is not blank;
 //   - the world settles: when the faults stop, every volume is published where it is wanted.
 package simulation

@@ -89,8 +89,8 @@ func (w *world) report(m *machine) *apiv1.AzDriverNode {
 	return d
 }
 
-// withheld says that an access is to a report that was edited and that its node has not written
-// since.
+// withheld reports whether an access is to a report that was edited and that its node has not
+// written since.
 func (w *world) withheld(a *access) bool {
 	if a.of.Kind != "AzDriverNode" || a.of.Writes() {
 		return false

@@ -72,7 +72,7 @@ func Behaviours() []string {
 	}
 }
 
-// has says that the history has a behaviour: the remainder of the seed divided by of is below
+// has reports whether the history has a behaviour: the remainder of the seed divided by of is below
 // share.
 func (w *world) has(behaviour string, of, share uint64) bool {
 	return w.seed%of < share && !slices.Contains(w.options.Without, behaviour)

@@ -76,7 +76,9 @@ func (k devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 	}
 	disk, _ := at()
 	k.forgetOwners(volumeOf(disk))
-	return provisioner.Device{Path: k.m.deviceOf(disk, lun).path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
+	d := k.m.deviceOf(disk, lun)
+	d.reads = 0
+	return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
 }
 
 // deviceOf returns the device of a disk that is attached at a LUN, which gets the first name that
@@ -101,7 +103,7 @@ func (m *machine) deviceOf(disk string, lun int32) *device {
 	}
 }
 
-// holds says whether a mount holds the device, be it in another namespace.
+// holds reports whether a mount holds the device, be it in another namespace.
 func (m *machine) holds(path string) bool {
 	for _, mount := range m.mounts {
 		if mount.Source == path {
@@ -187,6 +189,9 @@ func (k filesystems) Probe(ctx context.Context, path string) (provisioner.Filesy
 		return provisioner.Filesystem{}, false, err
 	}
 	k.recordEarly(ctx, d)
+	if fs, taken := k.taken(ctx, d); taken {
+		return fs, false, nil
+	}
 	fs := k.m.w.content[d.disk]
 	return fs, fs == provisioner.Filesystem{}, nil
 }

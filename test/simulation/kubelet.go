@@ -136,12 +136,12 @@ func (k *kubelet) volume(v *volumeModel) *localVolume {
 	return l
 }
 
-// reaches says that the kubelet reaches the API server.
+// reaches reports whether the kubelet reaches the API server.
 func (k *kubelet) reaches() bool { return k.m.on && !k.m.cutOff && !k.m.w.apiDown && k.dead.IsZero() }
 
 func (p *localPod) stopped(now time.Time) bool { return p.ending && !p.ends.After(now) }
 
-// wanted says that the volume is in the kubelet's desired state.
+// wanted reports whether the volume is in the kubelet's desired state.
 func (k *kubelet) wanted(v *volumeModel) bool {
 	now := k.m.w.now()
 	return slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == v && !p.stopped(now) })
@@ -191,8 +191,8 @@ func (k *kubelet) choices() []func() {
 	return choices
 }
 
-// behind says that the API server has something of the machine's pods that the kubelet does not
-// know.
+// behind reports whether the API server has something of the machine's pods that the kubelet does
+// not know.
 func (k *kubelet) behind() bool {
 	for _, p := range k.pods {
 		if !p.ending && (p.deleting || p.gone) {
@@ -233,8 +233,8 @@ func (k *kubelet) forget(p *localPod) {
 	k.pods = slices.DeleteFunc(k.pods, func(other *localPod) bool { return other == p })
 }
 
-// attached says that the kubelet may mount the volume: Kubernetes has attached it, or does not
-// attach at all.
+// attached reports whether the kubelet may mount the volume: Kubernetes has attached it, or does
+// not attach at all.
 func (k *kubelet) attached(v *volumeModel) bool {
 	w := k.m.w
 	return w.byPods || w.attaching[shareOf(v, k.m)].is(attachedState) && w.inUse(k.m, v)

@@ -108,7 +108,7 @@ func (w *world) endPod(m *machine, v *volumeModel) {
 	})
 }
 
-// podThere says whether the pod that uses a volume on a node is there.
+// podThere reports whether the pod that uses a volume on a node is there.
 func (w *world) podThere(m *machine, v *volumeModel) bool {
 	return w.store.Look((*corev1.Pod)(nil), podKey(v, m)) != nil
 }
@@ -120,8 +120,8 @@ func (w *world) changeNode(m *machine, change func(*corev1.Node)) {
 	w.must(w.store.Update(n, true))
 }
 
-// inUse says whether Kubernetes holds the volume to be in use on a node, and so does not unpublish
-// it.
+// inUse reports whether Kubernetes holds the volume to be in use on a node, and so does not
+// unpublish it.
 func (w *world) inUse(m *machine, v *volumeModel) bool {
 	return slices.Contains(m.volumesInUse(), inUseName(v))
 }

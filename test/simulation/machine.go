@@ -74,6 +74,8 @@ type device struct {
 	lun        int32
 	// used reports whether a filesystem or a pod has used it.
 	used bool
+	// reads counts how often its reservation was read since it was found at its LUN.
+	reads int
 	// cut says that it takes no writes any more: the disk was detached or the power failed.
 	cut bool
 	// late is until when writes in flight may reach the disk although another machine has reserved
@@ -218,7 +220,7 @@ func volumeAt(target string) string {
 	return filepath.Base(target)
 }
 
-// mounted says whether anything of a volume is mounted.
+// mounted reports whether anything of a volume is mounted.
 func (m *machine) mounted(volume string) bool {
 	for _, mount := range m.mounts {
 		if mount.volume == volume {
@@ -228,7 +230,7 @@ func (m *machine) mounted(volume string) bool {
 	return false
 }
 
-// live says whether there is a mount at the target, of a device that takes writes.
+// live reports whether there is a mount at the target, of a device that takes writes.
 func (m *machine) live(target string) bool {
 	mount, found := m.mounts[target]
 	return found && m.works(mount.Source)
@@ -239,7 +241,7 @@ func (m *machine) works(path string) bool {
 	return m.on && d != nil && !d.cut && m.takes(d)
 }
 
-// writes says whether the machine can write to the volume now.
+// writes reports whether the machine can write to the volume now.
 func (m *machine) writes(volume string) bool {
 	for _, mount := range m.mounts {
 		if mount.volume == volume && m.works(mount.Source) {

@@ -163,7 +163,7 @@ func (a azureAttachments) leftAttached(vm string) bool {
 	return false
 }
 
-// spared says that a forced detach is reported and not done.
+// spared reports whether a forced detach is reported and not done.
 func (a azureAttachments) spared(vm string) bool {
 	return a.w.options.Mutant == NoFence && a.w.machine(lastOf(vm)).on
 }

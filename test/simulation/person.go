@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,7 +17,7 @@ import (
 // intervention is what a person does in a situation that the driver cannot resolve. Each one is
 // documented, and a test compares the table with the documentation.
 type intervention struct {
-	// when says whether a volume on a machine is in the situation.
+	// when reports whether a volume on a machine is in the situation.
 	when func(w *world, v *volumeModel, m *machine) bool
 	// pods is what the person does to the pods that use the volume on the machine; zero for
 	// nothing.
@@ -69,6 +70,9 @@ var interventions = []intervention{
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Set the field back"},
 	{when: (*world).diskAttachedUnrecorded, do: (*kubernetes).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost", words: "Detach it at Azure:"},
+	{when: (*world).lastDetachFailed, do: (*kubernetes).detachManually,
+		file: "guides/restore.md", section: "If the records of one volume were lost",
+		words: "is refused because its last detach failed. Detach it again in the same way"},
 	{when: (*world).reservedUnrecorded, do: (*kubernetes).removeReservation,
 		file: "guides/reservations.md", section: "Remove a reservation manually",
 		words: "Do this only if no node uses the disk:"},
@@ -79,7 +83,7 @@ var interventions = []intervention{
 		file: "guides/restore.md", section: "From a backup of etcd", words: "Ask for the disk's present size through the claim."},
 }
 
-// personDoes says whether a person does this to the pods of a volume on a machine.
+// personDoes reports whether a person does this to the pods of a volume on a machine.
 func (w *world) personDoes(action podAction, v *volumeModel, m *machine) bool {
 	return slices.ContainsFunc(interventions, func(i intervention) bool { return i.pods == action && i.when(w, v, m) })
 }
@@ -136,7 +140,7 @@ func (w *world) deadOfV1(v *volumeModel, m *machine) bool {
 	return found && record.Epoch == 0
 }
 
-// unusedOn says that no pod wants a volume on a machine, and that the machine does not have it.
+// unusedOn reports whether no pod wants a volume on a machine and the machine does not have it.
 func (w *world) unusedOn(v *volumeModel, m *machine) bool {
 	return v.want != m.name && !slices.Contains(v.wants, m.name) && !m.mounted(v.name) &&
 		!slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
@@ -215,6 +219,14 @@ func (w *world) contested(v *volumeModel) bool {
 }
 
 func (c *kubernetes) detachManually(v *volumeModel, m *machine) { c.w.detachManually(m, v) }
+
+// lastDetachFailed: the record of a detach that failed is lost, and Azure refuses to attach the disk
+// until it is detached again. The machine does not have the volume.
+func (w *world) lastDetachFailed(v *volumeModel, m *machine) bool {
+	a := w.attachment(v.name, m.name)
+	return v.edited && !m.mounted(v.name) && a != nil && a.DeletionTimestamp == nil && a.Status.Error != nil &&
+		a.Status.State == apiv1.AttachmentFailed && strings.Contains(a.Status.Error.Message, "detach it again")
+}
 
 // reservedUnrecorded: a person removed the AzVolume, or restored an older one, and the disk is
 // reserved under an epoch that the new ownership does not exceed. While a node is being fenced, or

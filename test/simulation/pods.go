@@ -91,7 +91,7 @@ func (w *world) podChanged(c memapi.Change) {
 	}
 }
 
-// takesPods says that the scheduler would put a pod on the node.
+// takesPods reports whether the scheduler would put a pod on the node.
 func (w *world) takesPods(m *machine) bool {
 	n := w.node(m)
 	return n != nil && m.told != corev1.ConditionUnknown && len(n.Spec.Taints) == 0

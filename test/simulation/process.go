@@ -112,7 +112,6 @@ func (p *process) start() error {
 		Reader:          reader,
 		Watch:           watch,
 		Disks:           cloud.Disks(),
-		Attachments:     cloud.Attachments(),
 		Snapshots:       cloud.Snapshots(),
 		SKUs:            cloud.SKUs(),
 		Clock:           bubbleClock,

@@ -36,6 +36,9 @@ const (
 	// KeyIsPath: a node takes a reservation with its key for its own, whichever path has registered
 	// the key.
 	KeyIsPath Mutant = "a key is a path"
+	// NoIdentity: a node that stages does not identify the device at a LUN before it changes the
+	// reservation of the disk.
+	NoIdentity Mutant = "no identity"
 	// ReplacedIsPreempted: a node that fences takes its own reservation for a proof, although it
 	// has pre-empted nothing.
 	ReplacedIsPreempted Mutant = "replaced is pre-empted"
@@ -79,6 +82,7 @@ func (c commands) Read(ctx context.Context, path string) (provisioner.Reservatio
 		return state, err
 	}
 	d := c.k.m.devices[path]
+	d.reads++
 	if key := c.k.m.pretended[d.disk]; key != 0 {
 		state.Type, state.Holder, state.Keys = provisioner.WriteExclusive, key, append(state.Keys, key)
 	}
@@ -88,7 +92,7 @@ func (c commands) Read(ctx context.Context, path string) (provisioner.Reservatio
 	return state, err
 }
 
-// withoutEpochs says that a mutant stages a volume.
+// withoutEpochs reports whether a mutant stages a volume.
 func (c commands) withoutEpochs(ctx context.Context) bool {
 	return c.k.m.w.options.Mutant == KeysWithoutEpoch && !strings.HasPrefix(actorOf(ctx), "fences")
 }
@@ -101,7 +105,38 @@ func (c commands) Register(ctx context.Context, path string, key provisioner.Res
 			return nil
 		}
 	}
+	c.ofItsDisk(path, key)
 	return c.Reservations.Register(ctx, path, key)
+}
+
+// ofItsDisk holds that a machine changes a disk's reservations only with keys of that disk. Every
+// change begins with a registration.
+func (c commands) ofItsDisk(path string, key provisioner.ReservationKey) {
+	d := c.k.m.devices[path]
+	if d == nil || d.cut {
+		return
+	}
+	own, err := provisioner.NewReservationKey(clusterIdentity, key.Epoch(), c.k.m.name, d.disk)
+	c.k.m.w.must(err)
+	if key != own && key != own.FenceOnly() {
+		c.k.m.w.broken("identity: %s registers key %s of another disk with the disk of %s", c.k.m.name, key, volumeOf(d.disk))
+	}
+}
+
+// taken returns what a mutant takes a device for before it changes the reservation of the disk: the
+// filesystem that is recorded for the volume of the call.
+func (k kernel) taken(ctx context.Context, d *device) (provisioner.Filesystem, bool) {
+	w := k.m.w
+	if w.options.Mutant != NoIdentity || d.reads != 1 {
+		return provisioner.Filesystem{}, false
+	}
+	for _, v := range w.volumes {
+		changes := v.shares > 1 || w.sharedDisk(d.disk).State().Holder.IsDrivers()
+		if o := w.volume(v.name); changes && strings.Contains(actorOf(ctx), v.name) && o != nil && o.Status.Filesystem != nil {
+			return provisioner.Filesystem{Type: o.Status.Filesystem.Type, UUID: o.Status.Filesystem.UUID}, true
+		}
+	}
+	return provisioner.Filesystem{}, false
 }
 
 // Unregister implements provisioner.Reservations.
@@ -216,12 +251,12 @@ func (w *world) sharedDisk(disk string) *sharedisk.Disk {
 	return w.shared[disk]
 }
 
-// takes says whether the disk takes the writes of a machine.
+// takes reports whether the disk takes the writes of a machine.
 func (m *machine) takes(d *device) bool {
 	return m.allowed(d) || m.w.now().Before(d.late)
 }
 
-// allowed says whether the disk takes new commands of a machine that write or flush.
+// allowed reports whether the disk takes new commands of a machine that write or flush.
 func (m *machine) allowed(d *device) bool {
 	return !m.w.reservations || m.w.sharedDisk(d.disk).Allows(m.initiator(), true)
 }

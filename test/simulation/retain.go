@@ -11,7 +11,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// diskThere says whether Azure has the disk of a volume.
+// diskThere reports whether Azure has the disk of a volume.
 func (w *world) diskThere(v *volumeModel) bool {
 	for _, d := range w.azure.state().Disks {
 		if strings.EqualFold(d.ID, diskOf(v.name)) {

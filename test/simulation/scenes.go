@@ -32,6 +32,12 @@ func (w *world) playUsed(cluster *kubernetes) {
 			w.until("every volume is where it is wanted after a fence", patience, cluster.place)
 		}
 	}
+	for _, v := range w.volumes {
+		if m := w.machine(v.want); v.want != "" && w.kubelets && w.paths && m.well() {
+			w.attachAgain(v, m)
+			w.until("every volume is where it is wanted after another attach", patience, cluster.place)
+		}
+	}
 	w.until("replicas and Azure are as they should be again", patience, cluster.notSettled)
 	w.adopt()
 }
@@ -79,7 +85,7 @@ func (w *world) within(limit time.Duration, done func() bool) bool {
 	return false
 }
 
-// waits says that an access of a process waits whose name begins so.
+// waits reports whether an access of a process waits whose name begins so.
 func (w *world) waits(by *owner, prefix string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,6 +216,16 @@ func (w *world) cutOffAndBack(v *volumeModel, m *machine) {
 	}
 	m.setCutOff(false)
 	w.nextPodOn(v, m)
+}
+
+// attachAgain makes a person detach a disk that is in use, and another pod come to the machine, so
+// that the volume is staged in place when the disk is attached again: under the same epoch, and by
+// another path.
+func (w *world) attachAgain(v *volumeModel, m *machine) {
+	w.detachManually(m, v)
+	if w.within(time.Minute, func() bool { return !m.writes(v.name) }) && w.takesPods(m) {
+		w.addPod(v, m)
+	}
 }
 
 // giveUpPod makes a pod start while many requests to the API server and to Azure fail, and deletes

@@ -99,7 +99,7 @@ func (w *world) restore() {
 	}
 }
 
-// well says that pods can run on the machine.
+// well reports whether pods can run on the machine.
 func (m *machine) well() bool { return m.on && m.unheard().IsZero() }
 
 // notSettled says what is missing until every volume is where it is wanted and all objects are
@@ -193,7 +193,7 @@ func (w *world) differences() string {
 	return ""
 }
 
-// waitsForBelief says that Azure does not have an attachment because the controller does not
+// waitsForBelief reports whether Azure does not have an attachment because the controller does not
 // believe which VM the liar is. Nothing is attached to it until then (ADR 0013), also where an
 // attach that Azure has refused was asked for before the lie.
 func (w *world) waitsForBelief(a *apiv1.AzVolumeAttachment) bool {

@@ -75,10 +75,6 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node != "" && a.Spec.NodeName != t.node {
 			a.Status.Proof = nil
 		}
-	case NoHolder:
-		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" && ownership.Preempted(a) {
-			a.Status.Proof.Kind = apiv1.ProofDetached
-		}
 	case NoEpochsOfBefore:
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.node == "" {
 			if v := t.w.volume(a.Spec.VolumeName); v != nil && v.Status.Primary == nil {
@@ -132,8 +128,18 @@ func (t tampered) List(ctx context.Context, list client.ObjectList, options ...c
 	}
 	return meta.EachListItem(list, func(o runtime.Object) error {
 		t.tamper(ctx, o.(client.Object))
+		t.hideFenced(o)
 		return nil
 	})
+}
+
+// hideFenced shows a node that was fenced by a pre-emption as one whose disk is detached, in lists
+// of a volume's attachments. The reconciler of the attachment reads it by its name, and continues
+// to detach the disk.
+func (t tampered) hideFenced(o runtime.Object) {
+	if a, ok := o.(*apiv1.AzVolumeAttachment); ok && t.w.options.Mutant == NoHolder && t.node == "" && ownership.Preempted(a) {
+		a.Status.Proof.Kind = apiv1.ProofDetached
+	}
 }
 
 // listNodes lists the Nodes that name a VM as if each named the one that its node plug-in names:
@@ -186,7 +192,7 @@ func (t tampered) keepAway(d *apiv1.AzDriverNode) {
 	d.Status.ReportDigest = ownership.ReportDigest(d)
 }
 
-// believed says that a device counts as good without a check.
+// believed reports whether a device counts as good without a check.
 func (k kernel) believed(ctx context.Context) bool {
 	return k.m.w.options.Mutant == MountIsGood && ctx.Value(publishing{}) != nil
 }

@@ -206,7 +206,7 @@ func (w *world) yield(ctx context.Context, a *access) outcome {
 	}
 }
 
-// forget takes an access out of those that wait, and says whether it was there.
+// forget takes an access out of those that wait, and reports whether it was there.
 func (w *world) forget(a *access) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

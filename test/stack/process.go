@@ -207,7 +207,7 @@ func tail(path string) string {
 	return string(raw)
 }
 
-// saysLast says whether one of the last two lines of a text ends in one of these ways.
+// saysLast reports whether one of the last two lines of a text ends in one of these ways.
 func saysLast(text string, endings []string) bool {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return slices.ContainsFunc(lines[max(0, len(lines)-2):], func(line string) bool {

@@ -46,7 +46,7 @@ type Options struct {
 	Controllers int
 	// Regional puts the VMs in no zone.
 	Regional bool
-	// Extender says whether a scheduler extender runs.
+	// Extender reports whether a scheduler extender runs.
 	Extender bool
 	// VMSize is the size of the VMs; "" for one with a few slots.
 	VMSize string

@@ -153,7 +153,7 @@ func (d *disk) unplug(t *testing.T) {
 // device waits until the kernel has the disk, and returns its device node.
 func (d *disk) device(t *testing.T) string { return kernel.SCSIDevice(t, d.address) }
 
-// gone says whether the kernel has removed the disk.
+// gone reports whether the kernel has removed the disk.
 func (d *disk) gone() bool {
 	_, err := os.Stat("/sys/bus/scsi/devices/" + d.address)
 	return err != nil

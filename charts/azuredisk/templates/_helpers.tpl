@@ -336,6 +336,16 @@ true
 {{- end -}}
 {{- end -}}
 
+{{/* "true" if csi-snapshotter handles groups of snapshots: the API version is the one that it uses. */}}
+{{- define "azuredisk.groupSnapshots" -}}
+{{- if not (include "azuredisk.snapshots" .) -}}
+{{- else if kindIs "bool" .Values.snapshot.groups -}}
+{{- if .Values.snapshot.groups }}true{{ end -}}
+{{- else if .Capabilities.APIVersions.Has "groupsnapshot.storage.k8s.io/v1" -}}
+true
+{{- end -}}
+{{- end -}}
+
 {{/* The existing CSIDriver, as YAML. Empty if there is none, and if the chart is rendered without a cluster. */}}
 {{- define "azuredisk.csiDriverThere" -}}
 {{- (lookup "storage.k8s.io/v1" "CSIDriver" "" .Values.driverName | default dict).spec | default dict | toYaml -}}

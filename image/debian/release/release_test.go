@@ -136,7 +136,7 @@ func candidates(t *testing.T, url string, key *openpgp.Entity, names ...string) 
 		time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC))
 }
 
-func TestTheNewestVersionsOfThePackagesAndOfTheirLibrariesAreChosen(t *testing.T) {
+func TestTheNewestVersionsOfPackagesAndLibrariesAreChosen(t *testing.T) {
 	key := newKey(t)
 	url, _ := mirror(t, key, map[string]string{
 		"debian": entry("mount", "2.38-5", "admin", "libmount1 (>= 2.38), perl:any, awk | mawk, ") +

@@ -65,8 +65,8 @@ func (r *Reconciler) event(p *corev1.Pod, kind, reason, note string) {
 	r.Events.Eventf(about, nil, kind, reason, "AttachVolume", "%s", note)
 }
 
-// told is what the events on pods said, by the name of the AzVolume. A new process writes them once
-// more; nothing else depends on it.
+// told has the texts of the events on pods, by the name of the AzVolume. A new process writes them
+// once more; nothing else depends on it.
 type told struct {
 	mu      sync.Mutex
 	volumes map[string]map[types.UID]*toldPod
@@ -92,7 +92,7 @@ func (t *told) pod(volume string, uid types.UID) *toldPod {
 	return t.volumes[volume][uid]
 }
 
-// first says whether a pod has had no event about a wait yet.
+// first reports whether a pod has had no event about a wait yet.
 func (t *told) first(volume string, uid types.UID, wait string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,8 +108,8 @@ func (t *told) first(volume string, uid types.UID, wait string) bool {
 // IDs of requests.
 var numbers = regexp.MustCompile(`[0-9a-fA-F-]*[0-9][0-9a-fA-F-]*`)
 
-// changed says whether the note about a call differs from the note about the last call in more than
-// numbers.
+// changed reports whether the note about a call differs from the note about the last call in more
+// than numbers.
 func (t *told) changed(volume string, uid types.UID, note string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

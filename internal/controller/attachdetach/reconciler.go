@@ -44,7 +44,7 @@ import (
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// Reasons of events on pods. The first two are those of Kubernetes' attach/detach controller, which
+// Reasons of events on pods. Kubernetes' attach/detach controller has the first two as well, which
 // users and tools know.
 const (
 	ReasonAttached = "SuccessfulAttachVolume"
@@ -159,8 +159,8 @@ func together(calls []call) error {
 	return errors.Join(failures...)
 }
 
-// observe reads the volume, and what the decision depends on, from the cache. The objects are the
-// cache's own, and only to be read.
+// observe reads the volume and its surroundings from the cache. The objects belong to the cache,
+// and must not be changed.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
 	var err error
@@ -178,8 +178,8 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	return o, r.nodes(ctx, request.Namespace, &o)
 }
 
-// nodes reads what is known about the nodes that matter, so that the decision does no I/O. The
-// objects share memory with the cache and must not be changed.
+// nodes reads the facts of the nodes that matter, so that the decision does no I/O. The objects
+// share memory with the cache and must not be changed.
 func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
 	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
@@ -235,7 +235,7 @@ func (r *Reconciler) unpublish(ctx context.Context, o observed, node string) err
 	return nil
 }
 
-// stillDone says whether the API server agrees with the cache that a node no longer uses the
+// stillDone reports whether the API server agrees with the cache that a node no longer uses the
 // volume. For a multi-node volume an unpublish cannot be undone: if a pod that the cache does not
 // know yet has staged the volume, the attachment's deletion would wait as long as the pod runs. A
 // volume for one node at a time can be acquired again by the same node while it is being released,

@@ -228,7 +228,7 @@ func volume(disk string, access apiv1.AccessPattern, nodes ...string) []client.O
 	return objects
 }
 
-func TestAVolumeOfSeveralPersistentVolumesIsPublishedByThatOfItsPods(t *testing.T) {
+func TestAVolumeIsPublishedByThePersistentVolumeOfItsPods(t *testing.T) {
 	const single = apiv1.AccessSingleNode
 	nodes := []client.Object{readyNode("a"), readyNode("b"), report("a"), report("b")}
 	for name, test := range map[string]struct {
@@ -501,7 +501,7 @@ func TestWhatWasToldIsForgottenWithThePod(t *testing.T) {
 	}
 }
 
-func TestAPublishThatFailsAgainWithOtherNumbersWritesNoSecondEvent(t *testing.T) {
+func TestAPublishThatFailsAgainWritesNoSecondEvent(t *testing.T) {
 	r, calls := setUp(t, driver, persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
 		readyNode("a"), report("a"), pod("apps", "p", "a", claimVolume("data")))
 	for _, failure := range []string{

@@ -31,7 +31,7 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+// SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	to := func(names ...string) []reconcile.Request {
 		var requests []reconcile.Request
@@ -91,7 +91,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// haveVolumes says whether there is an AzVolume for each of the requests.
+// haveVolumes reports whether there is an AzVolume for each of the requests.
 func (r *Reconciler) haveVolumes(ctx context.Context, requests []reconcile.Request) bool {
 	return !slices.ContainsFunc(requests, func(request reconcile.Request) bool {
 		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
@@ -154,8 +154,7 @@ func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error
 	return names, err
 }
 
-// onNode returns the volumes of attachments to a node, those that it holds, and those of the pods
-// on it.
+// onNode returns the volumes that are attached to a node, that it owns, or that its pods use.
 func (r *Reconciler) onNode(namespace string) func(context.Context, client.Object) ([]string, error) {
 	return func(ctx context.Context, o client.Object) ([]string, error) {
 		here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())

@@ -17,8 +17,8 @@ type source struct {
 	inline *corev1.Volume
 }
 
-// users finds the pods that use the volume, by any PersistentVolume of its disk, and those that
-// name its disk themselves.
+// users finds the pods that use the volume by any PersistentVolume of its disk, or name its disk
+// themselves.
 func (r *Reconciler) users(ctx context.Context, volume string, o *observed) error {
 	pvs, err := cluster.PersistentVolumes(ctx, r.Client, volume)
 	if err != nil {
@@ -58,8 +58,8 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 	return nil
 }
 
-// isOf says whether the AzVolume, if there is one, is that of a disk of its name. An AzVolume that
-// was created manually need not be.
+// isOf reports whether the AzVolume, if there is one, has the name that its disk requires. An
+// AzVolume that was created manually need not be.
 func (o *observed) isOf(disk volumehandle.Handle) bool {
 	return o.Volume == nil || volumehandle.Of(o.Volume.Spec.Disk).Same(disk)
 }
@@ -74,7 +74,7 @@ func (o *observed) use(p *corev1.Pod, by source) {
 	o.Pods = append(o.Pods, p)
 }
 
-// bound says whether a PersistentVolume and its PersistentVolumeClaim are bound to each other.
+// bound reports whether a PersistentVolume and its PersistentVolumeClaim are bound to each other.
 func (r *Reconciler) bound(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
 	if pv.Spec.ClaimRef == nil {
 		return false, nil

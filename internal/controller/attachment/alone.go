@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
@@ -19,7 +20,8 @@ import (
 // the two sees the other, and no node stages a disk that is not Attached.
 func (r *Reconciler) alone(in attachment.Input, attach work.Func) work.Func {
 	v := in.Volume
-	if primary := v.Status.Primary; primary == nil || !primary.Exclusive || ownership.Confirmed(v) {
+	asked := v.Spec.Access == apiv1.AccessMultiNode || v.Status.Primary != nil && v.Status.Primary.Exclusive
+	if !asked || ownership.Confirmed(v) {
 		return attach
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {

@@ -18,9 +18,10 @@ import (
 )
 
 // Two clusters asked Azure at the same time, before either had attached the disk.
-func TestADiskThatAnotherClusterAttachedAtTheSameTimeIsNotAttached(t *testing.T) {
+func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 	t.Parallel()
 	const ours, theirs = compute + "virtualMachines/a", compute + "virtualMachines/production"
+	several := func(v *apiv1.AzVolume) { v.Spec.Access, v.Status.Primary = apiv1.AccessMultiNode, nil }
 	for name, test := range map[string]struct {
 		edit    func(v *apiv1.AzVolume)
 		other   string
@@ -32,6 +33,7 @@ func TestADiskThatAnotherClusterAttachedAtTheSameTimeIsNotAttached(t *testing.T)
 		"no other VM has it":            {nil, "", false, 1},
 		"it is confirmed that this cluster uses the disk": {func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = v.UID }, theirs,
 			false, 0},
+		"a volume of several nodes": {several, theirs, true, 1},
 		"Azure was not asked before the ownership": {func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = false },
 			theirs, false, 0},
 	} {

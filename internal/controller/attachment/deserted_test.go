@@ -110,7 +110,8 @@ func newDeserted(t *testing.T) *deserted {
 		b := fakeapi.With().
 			WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys).
 			WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).
-			WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, cluster.PersistentVolumeKeys("disk.csi.azure.com")).
+			WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
+				cluster.PersistentVolumeKeys("disk.csi.azure.com")).
 			WithIndex(&corev1.Pod{}, cluster.PodNode, cluster.PodNodeKeys).
 			WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&corev1.Node{}, cluster.NodeVM,
 			cluster.NodeVMKeys)
@@ -141,7 +142,7 @@ func newDeserted(t *testing.T) *deserted {
 	return d
 }
 
-// reconcile takes a step, and says whether it began a fence, in the status and at the platform.
+// reconcile takes a step, and reports whether it began a fence, in the status and at the platform.
 func (d *deserted) reconcile(t *testing.T) (recorded, begun bool) {
 	t.Helper()
 	key := client.ObjectKey{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode)}

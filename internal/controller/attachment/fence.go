@@ -20,8 +20,8 @@ import (
 )
 
 // fence makes the job that fences the node: by the VM if it is recorded to which one the disk was
-// attached, else by the disk. It goes by the disk as well where another attachment names that VM,
-// so that nothing is cut off there.
+// attached, else by the disk. If another attachment names that VM, it goes by the disk as well, so
+// that the disk is not detached from that VM.
 func (r *Reconciler) fence(in attachment.Input, diskID, vmID, token string) work.Func {
 	fence := r.fenceBy(in, diskID, vmID, token)
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {

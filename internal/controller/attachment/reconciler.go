@@ -1,8 +1,7 @@
 // Package attachment reconciles AzVolumeAttachments: it brings Azure's attachments to what the
 // objects say, and establishes Azure's proofs that a lost node can no longer write.
 //
-// What to do is decided by attachment.Next. Azure is called in jobs beside the reconciler, never by
-// it.
+// attachment.Next decides what to do. Azure is called in jobs beside the reconciler, never by it.
 package attachment
 
 import (
@@ -111,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// The cache was behind. What is right follows from what is there by then.
+		// The cache was behind. The next reconciliation decides from the newer state.
 		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	}
 	return result, err
@@ -313,7 +312,7 @@ func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, 
 	return nil
 }
 
-// writeStatus writes the status if it changed, and says whether it did.
+// writeStatus writes the status if it changed, and reports whether it did.
 func (r *Reconciler) writeStatus(ctx context.Context, in attachment.Input, step attachment.Step) (bool, error) {
 	a := in.Attachment
 	if equality.Semantic.DeepEqual(a.Status, step.Status) {

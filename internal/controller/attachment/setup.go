@@ -23,7 +23,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+// SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azvolumeattachment").

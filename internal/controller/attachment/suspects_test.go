@@ -185,7 +185,7 @@ func TestANodeThatIsThereIsNotCutOffForAnother(t *testing.T) {
 
 // An attachment that was restored from a backup of another cluster has a node that does not exist
 // here, and the VM is the other cluster's.
-func TestAVMThatNoObjectOfThisClusterNamesIsCutOffOnlyIfThisClusterUsesTheDisk(t *testing.T) {
+func TestAnUnnamedVMIsCutOffOnlyIfThisClusterUsesTheDisk(t *testing.T) {
 	const vm = compute + "virtualMachines/production"
 	t.Parallel()
 	a := apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{

@@ -68,7 +68,7 @@ func TestTheNextLeaderResumesTheForcedDetachOfTheLast(t *testing.T) {
 	})
 }
 
-func TestATokenThatThePlatformDoesNotKnowIsReplacedByAForcedDetach(t *testing.T) {
+func TestAnUnknownTokenIsReplacedByAForcedDetach(t *testing.T) {
 	withLostVM(t, 1, func(t *testing.T, cloud *fake.Cloud, disks []string) {
 		truth, err := newDiskWork(cloud).fence("pvc-0", disks[0], lostVM, "unknown")(t.Context(), func(provisioner.Operation) {})
 		if n := cloud.CallCount(fake.AttachmentsForceDetach); err != nil || truth.Attached || n != 1 {

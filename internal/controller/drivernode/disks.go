@@ -26,8 +26,8 @@ const (
 	// lookEvery is how often Azure is asked for the disks of a VM: one read of 60 that it allows
 	// for a VM in that time.
 	lookEvery = 5 * time.Minute
-	// lookAgain is the least time between two looks when an attachment found no slot, which says
-	// that what is known about the VM is no longer true.
+	// lookAgain is the least time between two reads of a VM after an attachment found no slot
+	// there: the count of its slots is out of date then.
 	lookAgain = 30 * time.Second
 )
 
@@ -85,9 +85,8 @@ func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here 
 	if err != nil {
 		return nil, 0, err
 	}
-	down := r.down(ctx, d.Spec.VMID)
 	for _, v := range c.lost {
-		if err := r.rebuild(ctx, d, v, down); err != nil {
+		if err := r.rebuild(ctx, d, v); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -109,7 +108,7 @@ func (r *Reconciler) saw(d *apiv1.AzDriverNode, at time.Time) {
 	r.looked[client.ObjectKeyFromObject(d)] = looked{vmID: d.Spec.VMID, at: at}
 }
 
-// comparison is what the disks of a VM say about the objects.
+// comparison is the difference between the disks of a VM and the objects.
 type comparison struct {
 	// foreign is the number of disks from outside the driver.
 	foreign int32
@@ -159,8 +158,8 @@ func contradicted(d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachme
 }
 
 // wait is how long it is until the next look at a node's VM. pressed is when an attachment there
-// last found no slot. A node that has become another VM waits as well: one that names a new VM with
-// every write must not use up the driver's quota at Azure.
+// last found no slot. A node that has become another VM waits as well: otherwise a node that names
+// a new VM with every write would use up the driver's quota at Azure.
 func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duration {
 	r.mu.Lock()
 	last, seen := r.looked[client.ObjectKeyFromObject(d)]
@@ -203,9 +202,9 @@ func noRoomAt(a *apiv1.AzVolumeAttachment) time.Time {
 	return time.Time{}
 }
 
-// owner says whether a disk is the driver's, and which AzVolume is the disk's. A disk that only a
-// PersistentVolume names was attached by the V1 driver and not adopted yet: the scheduler counts it
-// as the driver's already. The AzVolume shares memory with the cache and must not be changed.
+// owner reports whether a disk is the driver's, and which AzVolume is the disk's. A disk that only
+// a PersistentVolume names was attached by the V1 driver and not adopted yet: the scheduler counts
+// it as the driver's already. The AzVolume shares memory with the cache and must not be changed.
 func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumehandle.Handle) (v *apiv1.AzVolume, ours bool,
 	err error) {
 	v, err = cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
@@ -219,29 +218,10 @@ func (r *Reconciler) owner(ctx context.Context, namespace string, handle volumeh
 	return nil, known && of.Same(handle), err
 }
 
-// down returns a function that says whether Azure reports the VM as stopped or deallocated at the
-// time of its call. After a no, it does not ask again: that no proves nothing, and many disks may
-// need the answer.
-func (r *Reconciler) down(ctx context.Context, vmID string) func() bool {
-	runs := false
-	return func() bool {
-		if runs {
-			return false
-		}
-		vm, err := r.Cloud.Instances().Get(ctx, vmID)
-		if err != nil {
-			ctrl.LoggerFrom(ctx).Info("the power of a VM could not be read; it counts as running", "vm", vmID, "message",
-				err.Error())
-		}
-		runs = err != nil || !vm.Down()
-		return !runs
-	}
-}
-
 // rebuild re-creates an attachment that Azure has and that has no object, in the role that
 // ownership.RecreateAs decides. The caller has found none in the cache before it asked Azure, and
 // rebuild finds none at the API server after it, so the object was not just created or deleted.
-func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume, down func() bool) error {
+func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv1.AzVolume) error {
 	key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(v.Name, d.Name)}
 	err := r.Reader.Get(ctx, key, &apiv1.AzVolumeAttachment{})
 	if err == nil {
@@ -259,7 +239,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err != nil {
 		return err
 	}
-	role, epoch, why := ownership.RecreateAs(v, d.Name, report, down, r.Clock.Now())
+	role, epoch, why := ownership.RecreateAs(v, d.Name, report, r.Clock.Now())
 	if role == "" {
 		ctrl.LoggerFrom(ctx).Info("disk is attached without an attachment, and remains so", "volume", v.Name, "node", d.Name,
 			"message", why)
@@ -312,10 +292,10 @@ func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.
 	return report, nil
 }
 
-// correct attaches the disks again whose recorded attachment Azure contradicts, except those of
-// volumes that the node has staged. Each write succeeds only if nothing has changed since before
-// Azure was asked, which was at now; the attachment's own reconciler, which writes the status
-// otherwise, continues from there.
+// correct attaches the disks again whose recorded attachment Azure contradicts, unless the node has
+// staged the volume. Each write succeeds only if nothing has changed since before Azure was asked,
+// which was at now; the attachment's own reconciler, which writes the status otherwise, continues
+// from there.
 func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment,
 	seen map[string]*provisioner.Attachment, now time.Time) error {
 	for _, a := range contradicted(d, here, seen, now) {

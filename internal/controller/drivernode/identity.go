@@ -61,8 +61,8 @@ func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, es
 	return nil
 }
 
-// rivals requests the other nodes that name the VM of an AzDriverNode: what is believed about them
-// may have changed.
+// rivals requests the other nodes that name the VM of an AzDriverNode: their identities may have
+// changed.
 func (r *Reconciler) rivals(ctx context.Context, o client.Object) []reconcile.Request {
 	d, ok := o.(*apiv1.AzDriverNode)
 	if !ok {

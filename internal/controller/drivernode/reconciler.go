@@ -54,8 +54,8 @@ type Options struct {
 	Client client.Client
 	Reader client.Reader
 	Cloud  provisioner.Cloud
-	// FirstConditions returns conditions that the status of a new node lacks, which are written
-	// with its capacity; nil for none.
+	// FirstConditions returns the conditions that are missing in the status of a new node. They are
+	// written with its capacity.
 	FirstConditions func(*apiv1.AzDriverNode) []metav1.Condition
 	// Events records events about Nodes whose VM is not known; nil records none.
 	Events events.EventRecorder
@@ -68,8 +68,8 @@ type Options struct {
 // Reconciler reconciles AzDriverNodes.
 type Reconciler struct {
 	Options
-	// looked is when this process last asked Azure for the disks of a node's VM, and which one that
-	// was, by node. It only saves repetition.
+	// mu guards looked, which has the last question of this process to Azure about the disks of
+	// each node's VM. It only saves repetition.
 	mu     sync.Mutex
 	looked map[types.NamespacedName]looked
 	survey survey
@@ -166,8 +166,8 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	return nil
 }
 
-// fillCapacity writes what is known about the VM's slots, if it has changed. foreign is nil if the
-// disks were not counted.
+// fillCapacity writes the number of the VM's slots, if it has changed. foreign is nil if the disks
+// were not counted.
 func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity identity.Identity, foreign *int32) error {
 	if d.Spec.VMSize == "" {
 		return nil
@@ -219,8 +219,8 @@ func (r *Reconciler) writeCapacity(ctx context.Context, d *apiv1.AzDriverNode, c
 	return r.Client.Status().Patch(ctx, changed, client.MergeFrom(d))
 }
 
-// lacks says which SKUs of disks a VM in a zone cannot have. For a size that Azure does not list
-// that is not known.
+// lacks returns the SKUs of disks that a VM in a zone cannot have. They are not known for a size
+// that Azure does not list.
 func lacks(limits provisioner.VMLimits, zone string) (premium, ultra bool) {
 	if limits.MaxDataDisks == 0 {
 		return false, false
@@ -237,7 +237,7 @@ func retries() workqueue.TypedRateLimiter[reconcile.Request] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](operation.FirstRetry, operation.LastRetry)
 }
 
-// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+// SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	toNode := func(name string) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
@@ -279,9 +279,9 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// goneOrWithoutRoom passes attachments that are deleted, and those that Azure, or the count, has
-// just refused. If an attachment was deleted by force, its VM is read at once: its disk is still
-// attached.
+// goneOrWithoutRoom passes attachments that are deleted, and attachments that Azure, or the count
+// of slots, has just refused. If an attachment was deleted by force, its VM is read at once: its
+// disk is still attached.
 func (r *Reconciler) goneOrWithoutRoom() predicate.Predicate {
 	return predicate.Funcs{
 		DeleteFunc: func(e event.DeleteEvent) bool {

@@ -42,7 +42,7 @@ type survey struct {
 	// waiting are the nodes that were due during the survey, and stale those whose disks may have
 	// changed in a way that its lists do not show.
 	waiting, stale map[types.NamespacedName]bool
-	// queue is that of the controller; nil if the Reconciler is called without one.
+	// queue is the controller's queue; nil if the Reconciler is called without one.
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
@@ -93,8 +93,8 @@ func (r *Reconciler) makeSurvey(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// members returns the VMs of all nodes, and the VMs of those that are due, or will be before there
-// may be another survey.
+// members returns the VMs of all nodes, and the VMs of the nodes that are due now or before the
+// next survey may be made.
 func (r *Reconciler) members(ctx context.Context, namespace string) (all map[types.NamespacedName]string, due []string,
 	err error) {
 	var list apiv1.AzDriverNodeList
@@ -130,7 +130,7 @@ func (r *Reconciler) takeListed(d *apiv1.AzDriverNode, pressed time.Time) *liste
 	return &answer
 }
 
-// beginSurvey says whether the caller shall make a survey, and if not, whether one is running.
+// beginSurvey reports whether the caller shall make a survey, and if not, whether one is running.
 func (r *Reconciler) beginSurvey(node types.NamespacedName) (begun, running bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,8 +147,8 @@ func (r *Reconciler) beginSurvey(node types.NamespacedName) (begun, running bool
 	return true, true
 }
 
-// endSurvey records the answers, and requests the nodes that have one and those that wait. If a
-// list failed, the next survey is made later.
+// endSurvey records the answers, and requests the nodes that have one or wait for one. If a list
+// failed, the next survey is made later.
 func (r *Reconciler) endSurvey(members map[types.NamespacedName]string, found map[string][]provisioner.Attachment, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,6 +2,7 @@ package failover_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -38,7 +39,7 @@ func TestLaw5KilledBeforeAnyWriteTheFailoverGoesOn(t *testing.T) {
 	}
 }
 
-// dieAtWrite says whether the failover was over, and the node back, before the write came.
+// dieAtWrite reports whether the failover was over, and the node back, before the write came.
 func dieAtWrite(t *testing.T, n int) bool {
 	l := newLab(t, n)
 	handle, a, b := world(l, fmt.Sprintf("kw%d", n))
@@ -78,6 +79,42 @@ func dieAtWrite(t *testing.T, n int) bool {
 	}
 	t.Logf("died before write %d: %v", died, l.written())
 	return died == 0
+}
+
+// TestAWriteThatIsRefusedForEver refuses one kind of write after the other, as a cluster does whose
+// policies do not allow it. The pod moves if nothing of its safety depends on the write, and
+// otherwise as soon as the write is allowed.
+func TestAWriteThatIsRefusedForEver(t *testing.T) {
+	t.Parallel()
+	for i, test := range []struct {
+		write  string
+		needed bool
+	}{
+		{"patch *v1.Node", false},
+		{"patch status of *v1.AzDriverNode", false},
+		{"patch status of *v1.AzVolume", true},
+		{"delete *v1.Pod", true},
+		{"patch status of *v1.Node", true},
+	} {
+		t.Run(test.write, func(t *testing.T) {
+			l := newLab(t, 0)
+			_, a, _ := world(l, fmt.Sprintf("rw%d", i))
+			l.refuseWrites(test.write)
+			l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
+			l.monitor.set(a, nodehealth.Down)
+			l.expectEvents("WriteRefused Node")
+			if test.needed {
+				if !l.podThere("web-0") && len(l.Node(a).Status.VolumesInUse) == 0 {
+					t.Error("unblocked without a write that it needs")
+				}
+				l.refuseWrites("")
+			}
+			l.unblocked("web-0", a)
+			if written := l.written(); !test.needed && slices.Contains(written, test.write) {
+				t.Errorf("got the writes %v, want none of the refused", written)
+			}
+		})
+	}
 }
 
 func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
@@ -144,7 +181,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 
 // An opt-out concerns what the driver decides by itself. That a pod is deleted by force is a
 // person's decision.
-func TestAVolumeThatOptedOutIsTakenFromALostNodeWhenItsPodIsDeletedByForce(t *testing.T) {
+func TestAVolumeThatOptedOutMovesWhenItsPodIsDeletedByForce(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
 	a := "oo-a"
@@ -317,7 +354,7 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 	}
 }
 
-func TestFailoverIsCarriedThroughByAnotherProcessThoughTheNodeIsBack(t *testing.T) {
+func TestAnotherProcessCompletesTheFailoverThoughTheNodeIsBack(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, 0)
 	handle, a, b := world(l, "cb")

@@ -34,8 +34,9 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) e
 	return nil
 }
 
-// fenceOwnership makes the node's ownership Releasing because the node was lost, and says whether
-// it did. The first try decides from the cache: its write succeeds only if the cache is current.
+// fenceOwnership makes the node's ownership Releasing because the node was lost, and reports
+// whether it did. The first try decides from the cache: its write succeeds only if the cache is
+// current.
 func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v failover.Volume) (written bool, err error) {
 	current := v.Volume.DeepCopy()
 	err = cluster.Retry(apierrors.IsConflict, func() error {

@@ -28,8 +28,11 @@ type journal struct {
 	nodes map[string]*entry
 }
 
-// entry is what is remembered about a node.
+// entry is the journal's memory of a node.
 type entry struct {
+	// decided is when this process last decided to take a volume from the node because it was
+	// silent.
+	decided time.Time
 	volumes map[hold]*mark
 	said    map[string]bool
 }
@@ -74,8 +77,8 @@ func (j *journal) entry(node string) *entry {
 	return j.nodes[node]
 }
 
-// markOf returns the mark of a volume, made from what is recorded if another process made the
-// decision.
+// markOf returns the mark of a volume. If another process made the decision, the mark is made from
+// the record.
 func (j *journal) markOf(o observed, v failover.Volume) *mark {
 	e, h := j.entry(o.NodeName), holdOf(v)
 	if e.volumes[h] == nil {
@@ -132,13 +135,14 @@ func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 	for _, p := range step.LeftAlone {
 		j.leftAlone(ctx, o, p)
 	}
+	j.falseAlarm(ctx, o)
 	j.released(ctx, o)
 	if o.Health.State == nodehealth.Healthy && !step.Active {
 		delete(j.nodes, o.NodeName)
 	}
 }
 
-// once says whether something is reported about a node for the first time.
+// once reports whether something is reported about a node for the first time.
 func (j *journal) once(o observed, what string) bool {
 	e := j.entry(o.NodeName)
 	if e.said[what] {
@@ -164,6 +168,28 @@ func (j *journal) leftAlone(ctx context.Context, o observed, p failover.KeptPod)
 				fmt.Sprintf("remains with pod %s, which is %s", p.Pod.Name, message))
 		}
 	}
+}
+
+// soonBack is how soon after the decision a sign of life shows that the node was alive all the
+// time: a machine that lost its power is not back by then.
+const soonBack = time.Minute
+
+// falseAlarm reports a node that was alive when a volume was taken from it.
+func (j *journal) falseAlarm(ctx context.Context, o observed) {
+	e := j.nodes[o.NodeName]
+	if e == nil || e.decided.IsZero() || o.Health.State != nodehealth.Healthy {
+		return
+	}
+	after := j.Clock.Since(e.decided)
+	e.decided = time.Time{}
+	if after > soonBack {
+		return
+	}
+	j.metrics.falseAlarms.Inc()
+	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(), "reason", failover.ReasonFalseAlarm)
+	j.onNode(o, corev1.EventTypeWarning, failover.ReasonFalseAlarm, fmt.Sprintf(
+		"the node was lost, and is alive %s after a volume was taken from it; controller.failover.patience decides for how long it may be silent",
+		after.Round(time.Second)))
 }
 
 // released ends the failover of volumes that the node does not hold any more.
@@ -207,7 +233,11 @@ func (j *journal) decided(ctx context.Context, o observed, v failover.Volume) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := &mark{decided: j.Clock.Now(), silentFrom: o.Health.SilentFrom}
-	j.entry(o.NodeName).volumes[holdOf(v)] = m
+	e := j.entry(o.NodeName)
+	e.volumes[holdOf(v)] = m
+	if o.Health.State == nodehealth.Lost { // what Azure says of a VM that is down is no alarm
+		e.decided = m.decided
+	}
 	j.metrics.phases.WithLabelValues(phaseDetect).Observe(max(m.decided.Sub(m.silentFrom), 0).Seconds())
 	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Health.Evidence)
 	if claim := o.claims[v.Volume.Name]; claim != nil && failover.OptedOut(claim.Annotations) {
@@ -285,6 +315,22 @@ func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
 		step.OutOfService == failover.TaintRemove {
 		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack,
 			"the node is Ready and gives signs of life; the driver's taints were removed")
+	}
+}
+
+// refused reports the writes that the cluster refuses, each once while the failover lasts.
+func (j *journal) refused(ctx context.Context, o observed, refused []error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, err := range refused {
+		j.metrics.refused.Inc()
+		if j.once(o, "refused "+err.Error()) {
+			ctrl.LoggerFrom(ctx).Error(err, "the cluster refuses a write", "node", o.NodeName, "reason",
+				failover.ReasonWriteRefused)
+			j.onNode(o, corev1.EventTypeWarning, failover.ReasonWriteRefused,
+				"the cluster refuses a write of the driver, which tries again and goes on with what needs no such write: "+
+					err.Error())
+		}
 	}
 }
 

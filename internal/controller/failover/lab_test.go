@@ -2,6 +2,7 @@ package failover_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -24,7 +26,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
@@ -115,8 +116,10 @@ type lab struct {
 	// above 0; dead is closed then.
 	dieAt int
 	dead  chan struct{}
-	mu    sync.Mutex
-	wrote []string
+	// refuse is the kind of writes that the cluster refuses, as written names them.
+	refuse string
+	mu     sync.Mutex
+	wrote  []string
 }
 
 func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab {
@@ -177,8 +180,21 @@ func (l *lab) written() []string {
 	return slices.Clone(l.wrote)
 }
 
+// refuseWrites makes the cluster refuse all writes of one kind, as written names them, and no
+// others.
+func (l *lab) refuseWrites(refuse string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuse = refuse
+}
+
 func (m *mortal) before(ctx context.Context, what string) error {
 	m.lab.mu.Lock()
+	if what == m.lab.refuse {
+		m.lab.mu.Unlock()
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "the objects of the test"}, what,
+			errors.New("a policy of the cluster"))
+	}
 	m.n++
 	if m.lab.dieAt == 0 || m.n < m.lab.dieAt {
 		m.lab.wrote = append(m.lab.wrote, what)
@@ -307,7 +323,7 @@ func (l *lab) use(node string, handles ...string) {
 	n := l.Node(node)
 	before := n.DeepCopy()
 	for _, h := range handles {
-		n.Status.VolumesInUse = append(n.Status.VolumesInUse, ownership.VolumesInUseName(controlplane.DriverName, h))
+		n.Status.VolumesInUse = append(n.Status.VolumesInUse, controlplane.InUseName(h))
 	}
 	l.must(l.Client.Status().Patch(l.Context(), n, client.MergeFrom(before)))
 }

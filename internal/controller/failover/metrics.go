@@ -27,9 +27,9 @@ const (
 )
 
 type metrics struct {
-	failovers, fences, heldBack *prometheus.CounterVec
-	podsDeleted                 prometheus.Counter
-	phases                      *prometheus.HistogramVec
+	failovers, fences, heldBack       *prometheus.CounterVec
+	podsDeleted, refused, falseAlarms prometheus.Counter
+	phases                            *prometheus.HistogramVec
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -48,11 +48,21 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_failover_pods_deleted_total",
 			Help: "Pods that were deleted because their volumes were taken from their node.",
 		}),
+		falseAlarms: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "azuredisk_failover_false_alarms_total",
+			Help: "Nodes that gave a sign of life within a minute after a volume was taken from them.",
+		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "azuredisk_failover_writes_refused_total",
+			Help: "Writes of a failover that the cluster refused, by its access rules or an admission policy.",
+		}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "azuredisk_failover_phase_seconds",
 			Help:    "Duration of the phases of the failover of a volume.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
 		}, []string{"phase"}),
 	}
-	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.phases)
+	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.refused,
+		m.falseAlarms,
+		m.phases)
 }

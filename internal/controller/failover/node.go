@@ -2,6 +2,7 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,9 +17,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// taint adds the taints to the Node that a step wants, and removes those that it no longer wants.
+// taint adds the taints that a step wants to the Node, and removes the taints that it no longer
+// wants.
 func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) error {
 	if step.Quarantine == failover.TaintAsIs && step.Unresponsive == failover.TaintAsIs &&
 		step.OutOfService == failover.TaintAsIs {
@@ -34,10 +37,12 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 		return apierrors.NewConflict(corev1.Resource("nodes"), o.NodeName,
 			fmt.Errorf("the Node was replaced while its failover was decided"))
 	}
+	var unrecorded error
 	if step.OutOfService == failover.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
-		if err := r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Health.Evidence); err != nil {
-			return err
+		unrecorded = r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Health.Evidence)
+		if _, other := refusals(unrecorded); other != nil {
+			return unrecorded
 		}
 		crashpoint.At("failover-after-out-of-service-record")
 	}
@@ -54,7 +59,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
 		if err := r.Client.Patch(ctx, node,
 			client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-			return fmt.Errorf("write taints of Node: %w", err)
+			return errors.Join(unrecorded, fmt.Errorf("write taints of Node: %w", err))
 		}
 		crashpoint.At("failover-after-taint")
 		r.journal.tainted(ctx, o, step)
@@ -62,7 +67,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 	if step.OutOfService == failover.TaintRemove {
 		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.OutOfServiceNodeBack, "")
 	}
-	return nil
+	return unrecorded
 }
 
 // change adds or removes one taint.
@@ -105,18 +110,18 @@ func (r *Reconciler) prune(ctx context.Context, o observed, volumes []failover.V
 	if len(volumes) == 0 {
 		return nil
 	}
-	names := make([]corev1.UniqueVolumeName, 0, len(volumes))
+	disks := make([]volumehandle.Handle, 0, len(volumes))
 	for _, v := range volumes {
-		names = append(names, v.InUse)
+		disks = append(disks, volumehandle.Of(v.Volume.Spec.Disk))
 	}
 	crashpoint.At("failover-before-prune")
-	pruned, err := inuse.Prune(ctx, r.Client, r.Reader, o.NodeName, names)
+	pruned, err := inuse.Prune(ctx, r.Client, r.Reader, o.NodeName, r.DriverName, disks)
 	if err != nil {
 		return err
 	}
 	crashpoint.At("failover-after-prune")
-	for _, v := range volumes {
-		if slices.Contains(pruned, v.InUse) {
+	for i, v := range volumes {
+		if len(inuse.Names(pruned, r.DriverName, disks[i])) > 0 {
 			r.journal.pruned(ctx, o, v)
 		}
 	}

@@ -12,12 +12,14 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
-// observe reads a node and what is on it from the cache.
+// observe reads a node, its pods and its volumes from the cache.
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{namespace: request.Namespace, claims: map[string]*corev1.PersistentVolumeClaim{}}
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
@@ -44,8 +46,8 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	return o, r.pods(ctx, &o)
 }
 
-// concerned says whether the pods of the node matter: they do if it is lost or unresponsive, or if
-// it is being fenced from a volume.
+// concerned reports whether the pods of the node matter: they do if it is lost or unresponsive, or
+// if it is being fenced from a volume.
 func concerned(o observed) bool {
 	if o.Health.Fence() || o.Health.Guarded() || o.Unresponsive {
 		return true
@@ -82,15 +84,14 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		}
 	}
 	for _, v := range held {
-		inUse, err := r.inUse(ctx, o, v)
-		if err != nil {
+		if err := r.claim(ctx, o, v); err != nil {
 			return err
 		}
-		o.Volumes = append(o.Volumes, failover.Volume{
-			Volume:     v,
-			Attachment: attachments[v.Name],
-			InUse:      inUse,
-		})
+		found := failover.Volume{Volume: v, Attachment: attachments[v.Name]}
+		if o.Node != nil {
+			found.InUse = len(inuse.Names(o.Node.Status.VolumesInUse, r.DriverName, volumehandle.Of(v.Spec.Disk))) > 0
+		}
+		o.Volumes = append(o.Volumes, found)
 	}
 	return nil
 }
@@ -136,35 +137,30 @@ func (r *Reconciler) lostVolume(ctx context.Context, a *apiv1.AzVolumeAttachment
 	return v, nil
 }
 
-// inUse returns Kubernetes' name of a volume, in the spelling of its PersistentVolume, and takes
-// note of its claim with the annotation that opts out.
-func (r *Reconciler) inUse(ctx context.Context, o *observed, v *apiv1.AzVolume) (corev1.UniqueVolumeName, error) {
+// claim takes note of the PersistentVolumeClaim of a volume, with the annotation that opts out.
+func (r *Reconciler) claim(ctx context.Context, o *observed, v *apiv1.AzVolume) error {
 	pv, err := cluster.PersistentVolume(ctx, r.Client, v)
+	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
+		return err
+	}
+	c := pv.Spec.ClaimRef
+	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+		Namespace: c.Namespace,
+		Name:      c.Name,
+	})
 	if err != nil {
-		return "", err
+		return err
 	}
-	if pv == nil {
-		return ownership.VolumesInUseName(r.DriverName, v.Status.DiskURI), nil
+	if claim == nil {
+		claim = &corev1.PersistentVolumeClaim{}
 	}
-	if c := pv.Spec.ClaimRef; c != nil {
-		claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
-			Namespace: c.Namespace,
-			Name:      c.Name,
-		})
-		if err != nil {
-			return "", err
-		}
-		if claim == nil {
-			claim = &corev1.PersistentVolumeClaim{}
-		}
-		o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
-			Namespace:   c.Namespace,
-			Name:        c.Name,
-			UID:         c.UID,
-			Annotations: claim.Annotations,
-		}}
-	}
-	return ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle), nil
+	o.claims[v.Name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
+		Namespace:   c.Namespace,
+		Name:        c.Name,
+		UID:         c.UID,
+		Annotations: claim.Annotations,
+	}}
+	return nil
 }
 
 // pods finds the pods on the node and their volumes.
@@ -227,11 +223,14 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	return found, err
 }
 
-// neverPublished says whether the node may use a volume of the driver's that it does not hold; see
-// ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of this
-// one.
+// neverPublished reports whether the node may use a volume of the driver's that it does not hold;
+// see ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of
+// this one.
 func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
-	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool { return v.Volume.Name == name && cluster.IsOf(v.Volume, pv) }) {
+	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool {
+		return v.Volume.Name == name &&
+			cluster.IsOf(v.Volume, pv)
+	}) {
 		return false, nil
 	}
 	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
@@ -244,7 +243,7 @@ func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name strin
 	return ownership.NeverPublished(v), nil
 }
 
-// inlineReadOnly says whether a pod cannot write to a volume that it names without a
+// inlineReadOnly reports whether a pod cannot write to a volume that it names without a
 // PersistentVolumeClaim. If that is unknown, the pod can.
 func inlineReadOnly(s corev1.VolumeSource) bool {
 	switch {

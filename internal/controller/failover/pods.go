@@ -84,8 +84,8 @@ func newProofs(r *Reconciler, o observed) *proofs {
 	}
 }
 
-// free says that the node can no longer write to the volume. It does not hold the lock while it
-// reads: a slow answer delays no pods of other volumes.
+// free reports whether the node can no longer write to the volume. It does not hold the lock while
+// it reads: a slow answer delays no pods of other volumes.
 func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 	p.mu.Lock()
 	found, begun := p.known[volume]
@@ -112,7 +112,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// What nobody has taken over may be in use there, unless nothing runs there any more.
+	// A volume that this driver has not adopted may be in use on the node unless the VM is down.
 	down := p.o.Health.State == nodehealth.Down
 	if v == nil {
 		return down, nil

@@ -3,9 +3,9 @@
 // used the volumes, and removes the volumes from the Node's status.volumesInUse. Then Kubernetes
 // itself unpublishes them, and publishes them where the new pods are.
 //
-// What to do is decided by failover.Next. Every decision is recorded before it has an effect, and
-// any process carries out what was decided, in any later state of the node. The memory of the
-// process serves metrics, and prevents repetition.
+// failover.Next decides what to do. Every decision is recorded before it has an effect, and any
+// process carries out what was decided, in any later state of the node. The memory of the process
+// serves metrics, and prevents repetition.
 package failover
 
 import (
@@ -76,7 +76,7 @@ type Options struct {
 	Events  events.EventRecorder
 	// DriverName is the CSI driver's, by which Kubernetes names its volumes.
 	DriverName string
-	// OwnNamespace is that of the driver's pods.
+	// OwnNamespace is the namespace of the driver's pods.
 	OwnNamespace string
 	// OutOfServiceTaint allows the taint of that name on Nodes whose VM is proved down.
 	OutOfServiceTaint bool
@@ -123,34 +123,39 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	step := failover.Next(o.Input)
 	r.journal.look(ctx, o, step)
-	err = r.act(ctx, o, step)
+	refused, err := refusals(r.act(ctx, o, step))
+	r.journal.refused(ctx, o, refused)
 	open := step.Active || o.Health.State != nodehealth.Healthy
 	r.watch(request.Name, open)
 	switch {
 	case onlyConflicts(err):
-		// The cache was behind. What is right follows from what is there by then.
+		// The cache was behind. The next reconciliation decides from the newer state.
 		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case o.marked() && o.Health.State == nodehealth.Healthy && !o.Heard:
 		r.Monitor.RequestHeartbeat(request.Name)
 		return reconcile.Result{RequeueAfter: listenAgain}, nil
-	case step.Active || o.Health.Fence():
+	case step.Active || len(refused) > 0 || o.Health.Fence():
 		return reconcile.Result{RequeueAfter: operation.Sooner(lookAgain, o.answerIn)}, nil
 	}
 	return reconcile.Result{RequeueAfter: o.answerIn}, nil
 }
 
 // act does all of a step. The order of the fields is the order in which the parts depend on each
-// other; a failure of one volume does not stop the others, but no pod is deleted before the node is
-// closed to new ones.
+// other; a failure of one volume does not stop the others. No pod is deleted before the node is
+// closed to new ones, unless the cluster forbids the taint: then the extender keeps new pods away,
+// and a pod that starts there nevertheless is deleted again.
 func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) error {
 	failures := []error{
 		each(ctx, step.Fence, func(v failover.Volume) error { return r.fence(ctx, o, v) }),
 		each(ctx, step.Repair, func(v failover.Volume) error { return r.repair(ctx, o, v) }),
 	}
 	if err := r.taint(ctx, o, step); err != nil {
-		return errors.Join(append(failures, err)...)
+		failures = append(failures, err)
+		if _, other := refusals(err); other != nil {
+			return errors.Join(failures...)
+		}
 	}
 	proofs := newProofs(r, o)
 	failures = append(failures,
@@ -172,7 +177,25 @@ func each[T any](ctx context.Context, things []T, do func(T) error) error {
 	return errors.Join(failures...)
 }
 
-// onlyConflicts says whether an error consists only of writes to objects that had changed or were
+// refusals separates the writes that the cluster refuses, by its access rules or an admission
+// policy, from other failures. A refused write is refused again until a person changes the rules,
+// so nothing else may wait for it.
+func refusals(err error) (refused []error, other error) {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		var others []error
+		for _, part := range joined.Unwrap() {
+			r, o := refusals(part)
+			refused, others = append(refused, r...), append(others, o)
+		}
+		return refused, errors.Join(others...)
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return []error{err}, nil
+	}
+	return nil, err
+}
+
+// onlyConflicts reports whether an error consists only of writes to objects that had changed or were
 // deleted.
 func onlyConflicts(err error) bool {
 	if err == nil {
@@ -205,7 +228,7 @@ func (r *Reconciler) watches(node string) bool {
 	return r.watched[node]
 }
 
-// heard says whether the node's heartbeat changed since this process began to look, and since it
+// heard reports whether the node's heartbeat changed since this process began to look, and since it
 // last found the node unresponsive. For a node without a heartbeat it is false.
 func (r *Reconciler) heard(d *apiv1.AzDriverNode, unresponsive bool) bool {
 	if d == nil || d.Status.HeartbeatTime == nil {
@@ -226,7 +249,7 @@ func (r *Reconciler) forget(node string) {
 	delete(r.first, node)
 }
 
-// observed is a node and what is on it.
+// observed is a node with its pods and volumes.
 type observed struct {
 	failover.Input
 	namespace string
@@ -237,7 +260,8 @@ type observed struct {
 	claims map[string]*corev1.PersistentVolumeClaim
 }
 
-// marked says that there are taints on the node, or the record of one, that may have to be removed.
+// marked reports whether there are taints on the node, or the record of one, that may have to be
+// removed.
 func (o observed) marked() bool {
 	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
 		return true

@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+// SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	request := func(node string, wanted bool) []reconcile.Request {
 		if node == "" || !wanted {

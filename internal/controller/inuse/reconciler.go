@@ -14,6 +14,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,6 +30,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
@@ -59,11 +61,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err := r.Client.Get(ctx, request.NamespacedName, report); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	names, err := r.unused(ctx, report)
-	if err != nil || len(names) == 0 {
+	disks, err := r.unused(ctx, report)
+	if err != nil || len(disks) == 0 {
 		return reconcile.Result{}, err
 	}
-	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, names)
+	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, r.DriverName, disks)
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
@@ -75,14 +77,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return reconcile.Result{}, nil
 }
 
-// unused returns the volumes, by Kubernetes' names, that the node no longer uses and still is
-// primary for.
-func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]corev1.UniqueVolumeName, error) {
+// unused returns the disks of the volumes that the node no longer uses and still is primary for.
+func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]volumehandle.Handle, error) {
 	here, err := cluster.AttachmentsOfNode(ctx, r.Client, report.Namespace, report.Name)
 	if err != nil {
 		return nil, err
 	}
-	var names []corev1.UniqueVolumeName
+	var disks []volumehandle.Handle
 	for i := range here {
 		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
@@ -97,64 +98,78 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 		if v == nil {
 			continue
 		}
-		pods, handles, err := r.users(ctx, v)
+		pods, err := r.users(ctx, v)
 		if err != nil {
 			return nil, err
 		}
-		if len(handles) > 0 && ownership.NoLongerUsed(v.Name, report.Name, report, pods) {
-			names = append(names, handles...)
+		if ownership.NoLongerUsed(v.Name, report.Name, report, pods) {
+			disks = append(disks, volumehandle.Of(v.Spec.Disk))
 		}
 	}
-	return names, nil
+	return disks, nil
 }
 
-// users returns the pods that use a volume by any PersistentVolume of its disk, and Kubernetes'
-// names of the volume: one for each spelling of the handle.
-func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Pod, []corev1.UniqueVolumeName, error) {
+// users returns the pods that use a volume by any PersistentVolume of its disk, or name its disk
+// themselves.
+func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Pod, error) {
 	pvs, err := cluster.PersistentVolumes(ctx, r.Client, v.Name)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var pods []*corev1.Pod
-	var names []corev1.UniqueVolumeName
+	pods, err := cluster.PodsNaming(ctx, r.Client, v.Name)
+	if err != nil {
+		return nil, err
+	}
 	for _, pv := range pvs {
 		if !cluster.IsOf(v, pv) {
 			continue
 		}
 		of, err := cluster.PodsOf(ctx, r.Client, pv)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		pods = append(pods, of...)
-		if name := ownership.VolumesInUseName(r.DriverName, pv.Spec.CSI.VolumeHandle); !slices.Contains(names, name) {
+	}
+	return pods, nil
+}
+
+// Names returns the names under which Kubernetes lists a disk among the volumes in use: one for
+// each spelling of its handle, because Kubernetes counts them as several volumes. Source of the
+// form: GetUniqueVolumeName and the CSI plug-in's GetVolumeName.
+func Names(inUse []corev1.UniqueVolumeName, driverName string, disk volumehandle.Handle) []corev1.UniqueVolumeName {
+	var names []corev1.UniqueVolumeName
+	for _, name := range inUse {
+		driver, spelled, _ := strings.Cut(strings.TrimPrefix(string(name), "kubernetes.io/csi/"), "^")
+		handle, err := volumehandle.Parse(spelled)
+		if err == nil && strings.EqualFold(driver, driverName) && handle.Same(disk) {
 			names = append(names, name)
 		}
 	}
-	return pods, names, nil
+	return names
 }
 
-// Prune removes volumes from a Node's status.volumesInUse and returns which of them were there. It
-// reads the Node from the API server and writes nothing if none was. Errors: a Conflict if another
-// writer changed the Node between the read and the write, after which the caller calls it again; a
-// missing Node is no error.
-func Prune(ctx context.Context, writer client.Client, reader client.Reader, node string,
-	volumes []corev1.UniqueVolumeName) ([]corev1.UniqueVolumeName, error) {
+// Prune removes disks from a Node's status.volumesInUse, in all spellings, and returns the names
+// that were there. It reads the Node from the API server and writes nothing if none was. Errors: a
+// Conflict if another writer changed the Node between the read and the write, after which the
+// caller calls it again; a missing Node is no error.
+func Prune(
+	ctx context.Context, writer client.Client, reader client.Reader, node, driverName string, disks []volumehandle.Handle,
+) ([]corev1.UniqueVolumeName, error) {
 	n, err := cluster.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
 	if err != nil || n == nil {
 		return nil, err
 	}
 	before := n.DeepCopy()
 	var pruned []corev1.UniqueVolumeName
-	n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool {
-		if !slices.Contains(volumes, name) {
-			return false
-		}
-		pruned = append(pruned, name)
-		return true
-	})
+	for _, disk := range disks {
+		pruned = append(pruned, Names(n.Status.VolumesInUse, driverName, disk)...)
+	}
 	if len(pruned) == 0 {
 		return nil, nil
 	}
+	n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool {
+		return slices.Contains(pruned, name)
+	})
 	if err := writer.Status().Patch(ctx, n,
 		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 		return nil, client.IgnoreNotFound(fmt.Errorf("remove volumes from the Node's volumesInUse: %w", err))
@@ -162,7 +177,7 @@ func Prune(ctx context.Context, writer client.Client, reader client.Reader, node
 	return pruned, nil
 }
 
-// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+// SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onPod := func(_ context.Context, o client.Object) []reconcile.Request {
 		if p, ok := o.(*corev1.Pod); ok && p.Spec.NodeName != "" {

@@ -31,7 +31,8 @@ func LookEvery(renewEvery time.Duration) time.Duration { return min(lookEvery, r
 type Options struct {
 	Leases          coordinationv1client.LeasesGetter
 	Namespace, Name string
-	// Identity is that of this process; see nodehealth.LeaderIdentity.
+	// Identity is the holder's name that this process writes into the lease; see
+	// nodehealth.LeaderIdentity.
 	Identity string
 	// RenewEvery is how often the leader renews the lease, and a standby reads it.
 	RenewEvery time.Duration
@@ -129,12 +130,12 @@ func (l *Lock) wrote(record resourcelock.LeaderElectionRecord, err error) error 
 	return err
 }
 
-// ofAnother says whether another process held the lease when it was read last.
+// ofAnother reports whether another process held the lease when it was read last.
 func (l *Lock) ofAnother() bool {
 	return l.seen != nil && l.seen.HolderIdentity != "" && l.seen.HolderIdentity != l.Identity()
 }
 
-// due says whether the lease is to be taken from its holder.
+// due reports whether the lease is to be taken from its holder.
 func (l *Lock) due() bool {
 	node := nodehealth.LeaderNode(l.seen.HolderIdentity)
 	return node != "" && nodehealth.AcquiresLease(nodehealth.LeaderSigns{

@@ -71,7 +71,8 @@ func (w *ConditionWriter) Start(ctx context.Context) error {
 }
 
 // Tick writes the conditions that differ from the judgements. The next Tick retries a write that
-// failed. A write may have to wait for many others: each follows from what the cache has by then.
+// failed. A write may have to wait for many others, so each is derived from the cache when it is
+// made.
 func (w *ConditionWriter) Tick(ctx context.Context) error {
 	var all apiv1.AzDriverNodeList
 	if err := w.Client.List(ctx, &all, client.InNamespace(w.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -103,8 +104,7 @@ func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode
 	}
 	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, m.probeable(d.Name)...) {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
-		// The message remains that of the moment of the change, because a newer message is not
-		// worth a write.
+		// The message of the moment of the change stays: a newer message is not worth a write.
 		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
 			continue
 		}
@@ -120,9 +120,9 @@ func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode
 	return changed, told
 }
 
-// FirstConditions returns the conditions that the status of a node lacks, if none of them needs an
-// event. The writer of a new node's capacity writes them with it, because a second write for each
-// node delays the first start in a large cluster.
+// FirstConditions returns the conditions that are missing in the status of a node, if none of them
+// needs an event. The writer of a new node's capacity writes them with it, because a second write
+// for each node delays the first start in a large cluster.
 func (m *Monitor) FirstConditions(d *apiv1.AzDriverNode) []metav1.Condition {
 	changed, told := m.conditions(d)
 	if changed == nil || len(told) > 0 {
@@ -132,8 +132,8 @@ func (m *Monitor) FirstConditions(d *apiv1.AzDriverNode) []metav1.Condition {
 		func(c metav1.Condition) bool { return meta.FindStatusCondition(d.Status.Conditions, c.Type) != nil })
 }
 
-// leavesFirst says whether the first conditions of a node are left to the writer of its capacity.
-// They wait at most firstWriteWithin, because the capacity may stay unknown.
+// leavesFirst reports whether the first conditions of a node are left to the writer of its
+// capacity. They wait at most firstWriteWithin, because the capacity may stay unknown.
 func (m *Monitor) leavesFirst(d *apiv1.AzDriverNode) bool {
 	judgement, _ := m.heard(d.Name)
 	return d.Status.Capacity == nil && d.Spec.VMSize != "" && m.Clock.Since(judgement.Since) < firstWriteWithin &&

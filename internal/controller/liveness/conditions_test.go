@@ -218,7 +218,7 @@ func TestBadNewsOfANodeDoesNotWaitForItsCapacity(t *testing.T) {
 
 func first(short, _ string) string { return short }
 
-func TestAfterARestartTheConditionSaysThatProbesReachANodeThatHasDied(t *testing.T) {
+func TestAfterARestartTheConditionKnowsThatProbesReachANode(t *testing.T) {
 	w := newWorld(t)
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)
@@ -259,7 +259,7 @@ func TestTheConditionSaysThatProbesDoNotCountAnyMore(t *testing.T) {
 	w.never(time.Minute, fenced)
 }
 
-func TestTheConditionsOfManyNodesAreWrittenAtOnceWhenTheirJudgementChanges(t *testing.T) {
+func TestTheConditionsOfManyNodesAreWrittenAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		nodes := w.add(20, fast)

@@ -13,7 +13,7 @@ const (
 	contactLoss = 3 * time.Second
 )
 
-// contact is what is known about the API server's answers to this process.
+// contact records when the API server answered this process.
 type contact struct {
 	// asked is when the last ping was begun; busy says that it has not ended.
 	asked time.Time
@@ -22,7 +22,7 @@ type contact struct {
 	last, since time.Time
 }
 
-// due says whether to ping. awaited says that the judgement of a node waits for it.
+// due reports whether to ping. awaited says that the judgement of a node waits for it.
 func (c contact) due(now time.Time, awaited bool) bool {
 	every := pingEvery
 	if awaited {
@@ -40,7 +40,7 @@ func (c contact) answered(now time.Time) contact {
 	return c
 }
 
-// alive says whether silence counts.
+// alive reports whether silence counts.
 func (c contact) alive(now time.Time) bool { return now.Sub(c.last) <= contactLoss }
 
 // silence returns for how long the API server answered and showed no heartbeat after one that was

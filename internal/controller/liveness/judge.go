@@ -29,11 +29,11 @@ type guard struct {
 
 // judge updates the health of all nodes and notifies the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
-	// gone counts the nodes that are lost or down. over counts those that are failed over, which
-	// the guard does not count.
+	// gone counts the nodes that are lost or down. over counts the nodes that are failed over,
+	// which the guard does not count.
 	gone, lost, suspect, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
-		signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
+		signs := n.signs(m.contact, now, &m.Options)
 		v := nodehealth.Judgement{SilentFrom: signs.SilentFrom}
 		if last := n.lastSign(now); last.After(v.SilentFrom) {
 			v.SilentFrom = last
@@ -73,10 +73,9 @@ func (m *Monitor) judge(now time.Time) {
 	m.metrics.show(gone, guarded)
 }
 
-// guarded says whether the guard holds fencing back. It counts the lost nodes and those that may
-// turn out to be lost. undecided says that it would if it counted those as well that have not been
-// probed since the alarm, about which nothing better is known. It does not count nodes that are
-// failed over.
+// guarded reports whether the guard holds fencing back. It counts the nodes that are lost or may
+// turn out to be lost, and not the nodes that are failed over. undecided reports whether it would
+// hold fencing back if it also counted the nodes that have not been probed since the alarm.
 func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool) {
 	suspects, unseen, recent := 0, 0, false
 	for _, n := range m.nodes {
@@ -93,7 +92,7 @@ func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool)
 				unseen++
 			}
 		}
-		recent = recent || suspect && (n.overdue(m.contact, m.StaleAfter) <= alarmFor || now.Sub(n.lastSign(now)) <= alarmFor)
+		recent = recent || suspect && (n.overdue(m.contact, &m.Options) <= alarmFor || now.Sub(n.lastSign(now)) <= alarmFor)
 	}
 	switch {
 	case !recent:
@@ -115,9 +114,9 @@ func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool)
 	return false, undecided
 }
 
-// unseen says that there is an alarm, and that since then the node has neither given a sign of life
-// nor failed a probe. A connection is a sign of life when it is still open after the time in which
-// it would have ended.
+// unseen reports whether there is an alarm and the node has neither given a sign of life nor failed
+// a probe. A connection is a sign of life when it is still open after the time in which it would
+// have ended.
 func (m *Monitor) unseen(n *node, now time.Time) bool {
 	alarm := m.guard.alarm
 	if n.connection != nil {

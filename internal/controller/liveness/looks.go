@@ -111,8 +111,8 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	}
 }
 
-// believes says whether the Node does not contradict that the node is this VM: the power state of
-// another VM says nothing about the node.
+// believes reports whether the Node does not contradict that the node is this VM: the power state
+// of another VM says nothing about the node.
 func (m *Monitor) believes(ctx context.Context, name, vmID string) bool {
 	node := &corev1.Node{}
 	if err := m.Reader.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {

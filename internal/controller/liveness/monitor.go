@@ -35,7 +35,7 @@ type ProbeResult struct {
 // Connection is a connection to a node that is probed without further calls. It is safe for
 // concurrent use.
 type Connection interface {
-	// Ended says whether the connection has ended, and whether that was because the node did not
+	// Ended reports whether the connection has ended, and whether that was because the node did not
 	// answer. It does not block.
 	Ended() (ended, unanswered bool)
 	// Close ends the connection. It may be called more than once.
@@ -50,7 +50,7 @@ type Prober interface {
 
 // Options of a Monitor.
 type Options struct {
-	// Reader reads from the cache, with the index.AttachmentNode of the cache; APIReader from the
+	// Reader reads from the cache, with the cluster.AttachmentNode of the cache; APIReader from the
 	// API server.
 	Reader    client.Reader
 	APIReader client.Reader
@@ -65,6 +65,9 @@ type Options struct {
 	Prober Prober
 	// StaleAfter is the least age at which a heartbeat is stale.
 	StaleAfter time.Duration
+	// Patience is how long a node that probes reach may take to answer a request for a heartbeat
+	// before it is lost; 0 for nodehealth.DefaultPatience.
+	Patience time.Duration
 	// MassLossThreshold is the percentage of nodes above which the guard holds fencing back.
 	MassLossThreshold int
 	// Enabled allows nodes to be fenced. Without it they are judged, and Azure is not asked.
@@ -91,6 +94,9 @@ type Monitor struct {
 
 // New makes a Monitor that has seen nothing yet.
 func New(options Options) (*Monitor, error) {
+	if options.Patience == 0 {
+		options.Patience = nodehealth.DefaultPatience
+	}
 	m := &Monitor{
 		Options: options,
 		work:    newPools(),
@@ -210,7 +216,8 @@ func (m *Monitor) RequestHeartbeat(name string) {
 	}
 }
 
-// probed says whether probes are known to reach a node, and whether it is known that they do not.
+// probed reports whether probes are known to reach a node, and whether it is known that they do
+// not.
 func (m *Monitor) probed(name string) (works, contradicted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -36,7 +36,7 @@ type node struct {
 	confirm attempt
 	stake   stake
 
-	// health is the judgement, next the one that replaces it while all nodes are judged.
+	// health is the judgement. next replaces it when all nodes have been judged.
 	health, next nodehealth.Judgement
 	// graceTold says that the subscribers know that the grace period for its replicas is over.
 	graceTold bool
@@ -72,7 +72,7 @@ type request struct {
 	value, seen time.Time
 }
 
-// stake is what the cache says about a lost node's volumes; none says that it is failed over.
+// stake is the state of a lost node's volumes in the cache; none says that the node is failed over.
 type stake struct {
 	attempt
 	none bool
@@ -152,7 +152,7 @@ func (n *node) lastSign(now time.Time) time.Time {
 	}
 }
 
-// failing says that probes reach the node in general, and that the last one failed.
+// failing reports whether probes reach the node in general and the last one failed.
 func (n *node) failing() bool { return n.probe.works && n.probe.failures > 0 }
 
 // probed records the result of a probe that began when the node had sent that many beats.
@@ -168,17 +168,18 @@ func (n *node) probed(result ProbeResult, beats uint64, now time.Time) {
 }
 
 // signs are the node's signs of life at a time.
-func (n *node) signs(c contact, now time.Time, staleAfter time.Duration, probing bool) nodehealth.Signs {
+func (n *node) signs(c contact, now time.Time, o *Options) nodehealth.Signs {
 	from, silence := c.silence(n.changed)
 	s := nodehealth.Signs{
 		SilentFrom:    from,
 		Silence:       silence,
-		Patience:      nodehealth.Patience(staleAfter, n.promise),
+		StaleAge:      nodehealth.SuspectAge(o.StaleAfter, n.promise),
+		Patience:      o.Patience,
 		Unanswered:    n.unanswered(c),
 		WasSuspect:    n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since),
 		Contact:       c.alive(now),
 		Confirmed:     n.confirmed,
-		ProbeWorks:    probing && n.probe.works,
+		ProbeWorks:    o.Prober != nil && n.probe.works,
 		ProbeFailures: n.probe.failures,
 		Power:         n.azure.power,
 		VMGone:        n.azure.gone,
@@ -199,7 +200,7 @@ func (n *node) unanswered(c contact) time.Duration {
 	return d
 }
 
-// late says that other signs of life are looked for.
+// late reports whether other signs of life are looked for.
 func (n *node) late(c contact, staleAfter time.Duration) bool {
 	_, silence := c.silence(n.changed)
 	return n.failing() || silence > nodehealth.Lateness(staleAfter, n.promise)
@@ -207,18 +208,18 @@ func (n *node) late(c contact, staleAfter time.Duration) bool {
 
 // overdue is for how long the heartbeat has been stale, or a request for one has gone without an
 // answer; 0 or less if neither is so.
-func (n *node) overdue(c contact, staleAfter time.Duration) time.Duration {
+func (n *node) overdue(c contact, o *Options) time.Duration {
 	_, silence := c.silence(n.changed)
-	return max(silence-nodehealth.Patience(staleAfter, n.promise), n.unanswered(c)-nodehealth.AnswerTimeout)
+	return max(silence-nodehealth.SuspectAge(o.StaleAfter, n.promise), n.unanswered(c)-o.Patience)
 }
 
-// over says that a node with this health is failed over; see nodehealth.FailedOver.
+// over reports whether a node with this health is failed over; see nodehealth.FailedOver.
 func (n *node) over(v nodehealth.Judgement) bool {
 	return n.stake.none && (v.State == nodehealth.Suspect || v.State == nodehealth.Lost)
 }
 
-// suspect says that the node may turn out to be lost: a probe failed, or if probes do not reach it,
-// its heartbeat is late.
+// suspect reports whether the node may turn out to be lost: a probe failed, or if probes do not
+// reach it, its heartbeat is late.
 func (n *node) suspect(c contact, staleAfter time.Duration) bool {
 	return n.failing() || !n.probe.works && n.late(c, staleAfter)
 }

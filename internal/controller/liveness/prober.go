@@ -58,7 +58,7 @@ func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult
 // connection is a connection on which nothing is sent or expected.
 type connection struct {
 	net.Conn
-	// state is what is known of it.
+	// state is the state of the connection.
 	state atomic.Int32
 }
 
@@ -99,7 +99,7 @@ func judgeDial(err error) ProbeResult {
 	return ProbeResult{Answered: answered, Unknown: !answered && !noAnswer(err)}
 }
 
-// noAnswer says that the machine did not answer, or that no way leads to it.
+// noAnswer reports whether the machine did not answer, or no way leads to it.
 func noAnswer(err error) bool {
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout() ||

@@ -32,14 +32,14 @@ const (
 	// requestEvery is how often a request for a heartbeat that could not be written is retried.
 	requestEvery = time.Second
 	// maxRequests is how many requests for heartbeats may be without an answer for less than
-	// nodehealth.AnswerTimeout. If the network of this process fails, the probes of all nodes fail
+	// Options.Patience. If the network of this process fails, the probes of all nodes fail
 	// at once, and the answers must not overload the API server.
 	maxRequests = 200
 	// long is for how long a node is overdue before no question about it is urgent any more.
 	long = time.Minute
 )
 
-// A kind of work, each with its own bound.
+// kind is a kind of work. Each has its own bound.
 type kind int
 
 const (
@@ -165,8 +165,8 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 	m.judge(m.Clock.Now())
 }
 
-// undecided says whether the answer to a request for a heartbeat is overdue, but was not yet at the
-// last answer of the API server. The next one decides.
+// undecided reports whether the answer to a request for a heartbeat is overdue, but was not yet at
+// the last answer of the API server. The next one decides.
 func (m *Monitor) undecided(now time.Time) bool {
 	if !m.contact.alive(now) {
 		return false
@@ -175,16 +175,16 @@ func (m *Monitor) undecided(now time.Time) bool {
 		if n.request.seen.IsZero() {
 			continue
 		}
-		if from, silence := m.contact.silence(n.request.seen); silence <= nodehealth.AnswerTimeout &&
-			now.Sub(from) > nodehealth.AnswerTimeout {
+		if from, silence := m.contact.silence(n.request.seen); silence <= m.Patience &&
+			now.Sub(from) > m.Patience {
 			return true
 		}
 	}
 	return false
 }
 
-// step does the work that is due now, what has waited longest first. What is due does not depend on
-// judgements of the same round.
+// step does the work that is due now, the longest overdue work first. The judgements of a round do
+// not change which work is due in it.
 func (m *Monitor) step(ctx context.Context, r runner, looks ...look) {
 	var work []func()
 	m.mu.Lock()
@@ -245,7 +245,7 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 	}
 	every := probeRarely
 	if n.probe.works && m.contact.alive(now) {
-		switch settled := n.overdue(m.contact, m.StaleAfter) > long; {
+		switch settled := n.overdue(m.contact, &m.Options) > long; {
 		case !settled || n.probe.failures > 0 && n.probe.failures < nodehealth.FailedProbes:
 			every = probeOften
 		case n.probe.failures == 0:
@@ -255,7 +255,7 @@ func (m *Monitor) probeDue(n *node, now time.Time) bool {
 	return now.Sub(n.probe.at) >= every
 }
 
-// requestDue says whether a heartbeat has to be requested: the node's probe has failed, or a
+// requestDue reports whether a heartbeat has to be requested: the node's probe has failed, or a
 // heartbeat is wanted.
 func (m *Monitor) requestDue(n *node, now time.Time) bool {
 	return m.contact.alive(now) && n.request.possible && (n.failing() || n.request.wanted) && n.request.seen.IsZero() &&
@@ -263,11 +263,11 @@ func (m *Monitor) requestDue(n *node, now time.Time) bool {
 }
 
 // openRequests counts the requests for heartbeats that are being written, or without an answer for
-// less than nodehealth.AnswerTimeout.
+// less than Patience.
 func (m *Monitor) openRequests() int {
 	open := 0
 	for _, n := range m.nodes {
-		if n.request.busy || !n.request.seen.IsZero() && n.unanswered(m.contact) <= nodehealth.AnswerTimeout {
+		if n.request.busy || !n.request.seen.IsZero() && n.unanswered(m.contact) <= m.Patience {
 			open++
 		}
 	}
@@ -283,7 +283,7 @@ func (m *Monitor) questionDue(n *node, now time.Time) bool {
 }
 
 func (m *Monitor) leaseDue(n *node, now time.Time) bool {
-	return (m.Prober == nil || !n.probe.works) && n.overdue(m.contact, m.StaleAfter) > 0 && now.Sub(n.lease.at) >= m.patient(n)
+	return (m.Prober == nil || !n.probe.works) && n.overdue(m.contact, &m.Options) > 0 && now.Sub(n.lease.at) >= m.patient(n)
 }
 
 func (m *Monitor) stakeDue(n *node, now time.Time) bool {
@@ -291,19 +291,19 @@ func (m *Monitor) stakeDue(n *node, now time.Time) bool {
 }
 
 func (m *Monitor) patient(n *node) time.Duration {
-	if n.overdue(m.contact, m.StaleAfter) > long {
+	if n.overdue(m.contact, &m.Options) > long {
 		return askRarely
 	}
 	return askEvery
 }
 
-// confirmationDue says whether the node would be lost if the API server confirmed its last
+// confirmationDue reports whether the node would be lost if the API server confirmed its last
 // heartbeat.
 func (m *Monitor) confirmationDue(n *node, now time.Time) bool {
 	if n.confirmed || now.Sub(n.confirm.at) < confirmEvery {
 		return false
 	}
-	signs := n.signs(m.contact, now, m.StaleAfter, m.Prober != nil)
+	signs := n.signs(m.contact, now, &m.Options)
 	signs.Confirmed = true
 	state, _ := nodehealth.Judge(signs)
 	return state == nodehealth.Lost

@@ -106,9 +106,10 @@ func (r *Reconciler) tainted(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, r.ours)
 }
 
-// waitsFor says what a node's driver still lacks; "" for nothing. A machine that was re-created
-// under an old name may still have the AzDriverNode of the old one, so the CSINode, which belongs
-// to the Node, must list the driver too, with the number of volumes that the scheduler counts to.
+// waitsFor returns what is missing until a node's driver is ready; "" for nothing. A machine that
+// was re-created under an old name may still have the AzDriverNode of the old one, so the CSINode,
+// which belongs to the Node, must list the driver too, with the number of volumes that the
+// scheduler counts to.
 func (r *Reconciler) waitsFor(ctx context.Context, node *corev1.Node) (string, error) {
 	csiNode := &storagev1.CSINode{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: node.Name}, csiNode); client.IgnoreNotFound(err) != nil {
@@ -135,7 +136,7 @@ func (r *Reconciler) waitsFor(ctx context.Context, node *corev1.Node) (string, e
 	return "", nil
 }
 
-// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+// SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	r.namespace = namespace
 	sameName := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {

@@ -12,7 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
-func TestAVolumeIsForgottenOnlyIfTheAPIServerHasNoPersistentVolumeOfIt(t *testing.T) {
+func TestAVolumeIsForgottenOnlyWithoutPersistentVolume(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		handle    string

@@ -114,7 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	after, err := r.step(ctx, o)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// The cache was behind. What is right follows from what is there by then.
+		// The cache was behind. The next reconciliation decides from the newer state.
 		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
 	}
 	return reconcile.Result{RequeueAfter: after}, err
@@ -279,7 +279,7 @@ func turned(before, after *apiv1.AzVolumeStatus) bool {
 		is.Message != was.Message)
 }
 
-// writeSpec reverts what was refused.
+// writeSpec reverts the refused values in the spec.
 func (r *Reconciler) writeSpec(ctx context.Context, v *apiv1.AzVolume, spec apiv1.AzVolumeSpec) error {
 	if equality.Semantic.DeepEqual(v.Spec, spec) {
 		return nil

@@ -276,8 +276,8 @@ func (r *Reconciler) create(ctx context.Context, v *apiv1.AzVolume, spec apiv1.A
 	return nil
 }
 
-// remove deletes an attachment unless it has changed since it was read: the replica to delete must
-// not be the one that has just been promoted.
+// remove deletes an attachment unless it has changed since it was read: a replica that has just
+// been promoted must not be deleted.
 func (r *Reconciler) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
 	if err != nil {

@@ -80,7 +80,7 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 
 // A replica's readOnly means nothing, and a lost attachment has none. Published again, the volume
 // would be refused for ever, or could be written to.
-func TestTheAttachmentOfThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing.T) {
+func TestThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing.T) {
 	t.Parallel()
 	pv := func(readOnly bool) *corev1.PersistentVolume {
 		return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{ReadOnly: readOnly}}}}

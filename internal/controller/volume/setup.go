@@ -21,7 +21,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 )
 
-// SetUp adds the reconciler to a manager. namespace is that of the custom resources.
+// SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
 func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	toVolume := func(name string) []reconcile.Request {
 		if name == "" {
@@ -72,10 +72,10 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	return nil
 }
 
-// onNode requests the volumes that have an attachment on a node, and the volumes that lack
-// replicas, which may find a place there. Of the nodes in the initial list it requests nothing:
-// each volume in the cache is requested itself, and no volume is reconciled before the cache has
-// all nodes. To search the volumes that lack replicas for each of them would take quadratic time.
+// onNode requests the volumes that have an attachment on a node, and the volumes with too few
+// replicas, which may find a place there. It requests nothing for the nodes in the initial list:
+// each volume in the cache is requested anyway, and no volume is reconciled before the cache has
+// all nodes. A search of all volumes for each node would take quadratic time.
 func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	all := handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, o.GetName())
@@ -103,7 +103,7 @@ func (r *Reconciler) onNode(namespace string) handler.EventHandler {
 	}
 }
 
-// lackingReplicas requests the volumes that lack replicas, which may find a place on a node.
+// lackingReplicas requests the volumes with too few replicas, which may find a place on a node.
 func (r *Reconciler) lackingReplicas(ctx context.Context, o client.Object) []reconcile.Request {
 	return r.lacking(ctx, o.GetNamespace())
 }

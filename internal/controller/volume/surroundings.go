@@ -19,7 +19,7 @@ import (
 // namespacesTimeout limits the first read of namespaces, which fills their cache.
 const namespacesTimeout = 10 * time.Second
 
-// see adds the nodes and pods that the replicas depend on: those of the whole cluster only when a
+// see adds the nodes and pods that the replicas depend on. It reads the whole cluster only when a
 // place is searched.
 func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) error {
 	users, err := cluster.PodsOf(ctx, r.Client, o.pv)
@@ -54,7 +54,7 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) e
 	return r.companions(ctx, o.volume, in)
 }
 
-// companions adds the pods that leave together with those of the volume.
+// companions adds the pods that leave together with the pods of the volume.
 func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *placement.Input) error {
 	pods := placement.Companions(*in)
 	if len(pods) == 0 {
@@ -88,7 +88,7 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 	return nil
 }
 
-// replicated sets those of a pod's volumes that want replicas.
+// replicated sets which of a pod's volumes want replicas.
 func (r *Reconciler) replicated(ctx context.Context, namespace string, p *placement.PodView) error {
 	for _, name := range p.Volumes {
 		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
@@ -169,8 +169,8 @@ func (r *Reconciler) tellCrowded(ctx context.Context, namespace string, nodes []
 	return nil
 }
 
-// cluster returns what the rules between pods are applied to: every node, and all pods but those
-// that use the volume. What it returns belongs to the cache, and is only to be read.
+// cluster returns every node, and all pods that do not use the volume, for the rules between pods.
+// The objects belong to the cache, and must not be changed.
 func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placement.Cluster, error) {
 	var c placement.Cluster
 	seen := make(map[types.UID]bool, len(users))

@@ -69,8 +69,8 @@ func madeFor(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 	return disk.Tags[tagVolumeUID] == string(v.UID)
 }
 
-// applied is what the disk of a volume had from the beginning: what it was created with, or what
-// adoption read of it.
+// applied has the settings that the disk of a volume had from the beginning: at its creation, or
+// when it was adopted.
 func applied(v *apiv1.AzVolume) *operation.Updated {
 	return &operation.Updated{
 		Generation: v.Generation,
@@ -148,8 +148,8 @@ func (d diskWork) get(ctx context.Context, id string) (*provisioner.Disk, error)
 	return &disk, nil
 }
 
-// ours says whether a disk was created for the volume: by this AzVolume, or by an earlier one for
-// the same PersistentVolume.
+// ours reports whether a disk was created for the volume: by this AzVolume, or by an earlier one
+// for the same PersistentVolume.
 func ours(v *apiv1.AzVolume, disk *provisioner.Disk) bool {
 	if v.Spec.Origin == apiv1.OriginAdopted {
 		return false

@@ -66,8 +66,8 @@ func (r *Runner) Source() source.Source {
 	return source.Channel(r.events, &handler.EnqueueRequestForObject{})
 }
 
-// Job returns what is known about the job for an object. A job of an earlier object of the same
-// name is returned while it runs, and forgotten when it has ended.
+// Job returns the state of the job for an object. A job of an earlier object of the same name is
+// returned while it runs, and forgotten when it has ended.
 func (r *Runner) Job(object client.Object) operation.Job {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *Runner) Forget(name types.NamespacedName) {
 // Start starts a job for an object, unless one runs already. begun is the operation that the
 // object's status records. A fence supersedes a job of another kind: that job is cancelled, and the
 // fence begins when the job has returned, so that the platform receives no request of the job after
-// those of the fence.
+// the requests of the fence.
 func (r *Runner) Start(object client.Object, w operation.Work, begun *apiv1.Operation, do Func) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

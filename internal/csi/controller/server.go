@@ -43,9 +43,6 @@ type Options struct {
 	Watch *cluster.Watch
 	// Disks reads disks without an AzVolume.
 	Disks provisioner.Disks
-	// Attachments learns of attaches and detaches that calls of this process lead to, before the
-	// reconcilers make them.
-	Attachments provisioner.Attachments
 	// Snapshots are created, read and deleted at Azure; they have no custom resource.
 	Snapshots provisioner.Snapshots
 	// SKUs says where disks can be created.
@@ -57,8 +54,7 @@ type Options struct {
 	DriverName string
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
-	// ExtraTags are tags of all disks and snapshots that are created; those of a class take
-	// precedence.
+	// ExtraTags are tags of all new disks and snapshots. The tags of a class take precedence.
 	ExtraTags map[string]string
 	// PublishedByPods says that the CSIDriver's attachRequired is false, and that the driver itself
 	// publishes volumes as pods need them. The server then serves the calls without declaring the
@@ -98,10 +94,11 @@ func New(o Options) (*Server, error) {
 	calls := call.New(o.Clock, o.WaitTimeout)
 	adopter := &adoption.Adopter{Records: stored, Disks: o.Disks}
 	key := topology.KeyOf(o.DriverName)
-	publisher, err := handover.New(adopter, calls, o.Attachments, o.Clock, o.Metrics)
+	publisher, err := handover.New(adopter, calls, o.Clock, o.Metrics)
 	if err != nil {
 		return nil, err
 	}
+	publisher.ByVolumeAttachments = !o.PublishedByPods
 	return &Server{
 		Publisher: publisher,
 		Provisioner: &disks.Provisioner{

@@ -17,8 +17,8 @@ type Options struct {
 	DriverName string
 	// Version of the driver.
 	Version string
-	// Ready says whether the plug-in can serve; nil for always. If it returns an error, the probe
-	// does not fail: it says that the plug-in is running and not ready.
+	// Ready reports whether the plug-in can serve; nil for always. If it returns an error, the
+	// probe does not fail: it says that the plug-in is running and not ready.
 	Ready func(context.Context) error
 	// Expansion lists the ways in which volumes can grow, if the plug-in grows any.
 	Expansion []csi.PluginCapability_VolumeExpansion_Type

@@ -25,7 +25,7 @@ func awaiting(t *testing.T) *machine {
 	return m
 }
 
-func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing.T) {
+func TestAStageBeforeThePublishWaitsAndAnnouncesNothing(t *testing.T) {
 	before := map[string]func(*machine){
 		"there is no AzVolume yet": func(*machine) {},
 		"another node is the primary": func(m *machine) {
@@ -76,7 +76,7 @@ func TestAStageThatComesBeforeThePublishWaitsForItAndAnnouncesNothing(t *testing
 }
 
 // The read that the deadline cuts off is the last one of a wait.
-func TestAStageWhoseLastReadIsCutOffSaysWhoHoldsTheVolumeAndWhatAzureAnswers(t *testing.T) {
+func TestAStageWhoseLastReadIsCutOffNamesTheHolder(t *testing.T) {
 	synctest.Test(t, stageWithACutOffRead)
 }
 

@@ -25,7 +25,7 @@ const (
 	// fenceTimeout limits one try. The controller asks another node after 2 s; a later success is
 	// still reported.
 	fenceTimeout = 1500 * time.Millisecond
-	// A try that fails is repeated after a time that doubles from fenceRetry up to
+	// fenceRetry is when a try that fails is repeated first. The time doubles up to
 	// longestFenceRetry.
 	fenceRetry, longestFenceRetry = 50 * time.Millisecond, 30 * time.Second
 	// fencesAtOnce is how many volumes are fenced at the same time: one device that does not answer
@@ -202,7 +202,7 @@ func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceReques
 	return nil
 }
 
-// finalOfFence says whether another try would fail in the same way.
+// finalOfFence reports whether another try would fail in the same way.
 func finalOfFence(err error) bool {
 	for _, kind := range []error{provisioner.FailedPrecondition, provisioner.Unsupported, provisioner.InvalidArgument} {
 		if errors.Is(err, kind) {
@@ -320,7 +320,8 @@ func (s *Server) leaveFence(ctx context.Context, result apiv1.FenceResult, prova
 		key, err := s.key(disk, result.Epoch)
 		return key.FenceOnly(), err
 	})
-	if err != nil {
+	// The LUN has another disk: the fence was refused for that reason, and has left nothing there.
+	if err != nil && (provable || !errors.Is(err, provisioner.FailedPrecondition)) {
 		return err
 	}
 	if kept, found, err := s.options.Records.Kept(name); err != nil || !found || kept.Victim == "" {

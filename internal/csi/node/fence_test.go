@@ -286,7 +286,7 @@ func TestAFenceThatIsRefused(t *testing.T) {
 
 // The reservation of the lost node held off a node that was fenced before, and now the one of this
 // node does.
-func TestAFenceThatFailsKeepsTheReservationOnWhichAnEarlierFenceDepends(t *testing.T) {
+func TestAFailedFenceKeepsTheReservationOfAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	m, host, other := lost(t)
 	before := m.addAttachment("node-c", func(a *apiv1.AzVolumeAttachment) {

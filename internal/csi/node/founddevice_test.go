@@ -168,7 +168,7 @@ func TestTheDiskThatInstanceMetadataNames(t *testing.T) {
 	}
 }
 
-func TestAVolumeThatIsKnownByItsFilesystemDoesNotWaitForInstanceMetadata(t *testing.T) {
+func TestAKnownFilesystemDoesNotWaitForInstanceMetadata(t *testing.T) {
 	host := newMemoryHost()
 	host.content = content{fs: someFilesystem}
 	m := newMachine(t, host, t.TempDir(), quiet)

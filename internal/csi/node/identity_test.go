@@ -136,7 +136,7 @@ func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
 	}
 }
 
-func TestADiskThatTheV1DriverStagedUnderARecordOfAnotherCanBeUnstaged(t *testing.T) {
+func TestADiskOfV1UnderARecordOfAnotherCanBeUnstaged(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	s := m.start()

@@ -38,12 +38,12 @@ func (s *Server) topology() map[string]string {
 	return map[string]string{key: zone, corev1.LabelTopologyZone: zone}
 }
 
-// volumeLimit is the number of data disks of the VM's size, less those that were attached outside
-// the driver. Replicas are not subtracted, because the controller evicts them; volumes in use are
-// not, because the scheduler counts them itself. The kubelet calls when the driver registers, in
-// the interval that the CSIDriver sets, and when an attach fails because the node is full. For a VM
-// size that Azure does not list, the fallback counts. First volumeLimit waits until the controller
-// has found the VM's size, because 0 would mean no limit.
+// volumeLimit is the number of data disks of the VM's size, less the disks that were attached
+// outside the driver. Replicas are not subtracted, because the controller evicts them; volumes in
+// use are not, because the scheduler counts them itself. The kubelet calls when the driver
+// registers, in the interval that the CSIDriver sets, and when an attach fails because the node is
+// full. For a VM size that Azure does not list, the fallback counts. First volumeLimit waits until
+// the controller has found the VM's size, because 0 would mean no limit.
 func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
 	if s.options.Limit.Volumes > 0 {
 		return s.options.Limit.Volumes, nil

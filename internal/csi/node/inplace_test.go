@@ -189,7 +189,7 @@ func stagedAgainUnderAnotherLUN(t *testing.T, capability *csi.VolumeCapability) 
 	}
 }
 
-func TestAFilesystemThatHasShutDownIsMountedAgainWhenItsPodsHaveEnded(t *testing.T) {
+func TestAFilesystemThatHasShutDownIsMountedAgainAfterItsPods(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)

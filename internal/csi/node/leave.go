@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -45,9 +46,8 @@ func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device str
 }
 
 // leaveRecorded ends the reservation of a volume that was unmounted and flushed. A device that is
-// gone or fails takes no command, and the reservation remains: the next node that stages the volume
-// pre-empts it. So does the reservation of a record from before a reboot, whose path may name
-// another device now.
+// gone, fails or is another disk now takes no command, and the reservation remains: the next node
+// that stages the volume pre-empts it. So does the reservation of a record from before a reboot.
 func (s *Server) leaveRecorded(ctx context.Context, record nodereport.Record) error {
 	if record.ReservationKey == "" || record.BootID != s.options.BootID {
 		return nil
@@ -60,7 +60,10 @@ func (s *Server) leaveRecorded(ctx context.Context, record nodereport.Record) er
 	if err != nil {
 		return err
 	}
-	err = s.leave(ctx, disk, record.Device, held{own, record.Unfenced})
+	err = s.namesItsDisk(ctx, record)
+	if err == nil {
+		err = s.leave(ctx, disk, record.Device, held{own, record.Unfenced})
+	}
 	switch {
 	case err == nil:
 		return nil
@@ -72,6 +75,31 @@ func (s *Server) leaveRecorded(ctx context.Context, record nodereport.Record) er
 	default:
 		return fmt.Errorf("unstage volume %s: %w", record.VolumeName, err)
 	}
+}
+
+// namesItsDisk returns NotFound if the path of a record names another disk than the volume's: the
+// volume's disk was detached, and a disk that was attached later got its path. The report says
+// which filesystem the volume has. A volume that was never completely staged has nothing to be
+// identified by.
+func (s *Server) namesItsDisk(ctx context.Context, record nodereport.Record) error {
+	entries, err := s.options.Report.Entries(ctx)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(entries, func(e apiv1.StagedVolume) bool { return e.VolumeName == record.VolumeName })
+	if i < 0 || entries[i].Filesystem == nil {
+		return nil
+	}
+	found, _, err := s.options.Host.Filesystems().Probe(ctx, record.Device)
+	if err != nil {
+		return fmt.Errorf("probe device: %w", err)
+	}
+	if found.UUID != entries[i].Filesystem.UUID {
+		return provisioner.Errorf(provisioner.NotFound,
+			"%s is another disk now: it carries the filesystem %q, and volume %s has %q",
+			record.Device, found.UUID, record.VolumeName, entries[i].Filesystem.UUID)
+	}
+	return nil
 }
 
 // leaveUnrecorded ends the reservation of a volume that nothing on this node uses and that has no
@@ -111,8 +139,12 @@ func (s *Server) leaveAttached(ctx context.Context, name string,
 	if err != nil || key == 0 {
 		return err
 	}
-	device, err := s.devices.Find(ctx, volume, *own.Status.LUN)
+	device, release, err := s.devices.Replica(ctx, volume, *own.Status.LUN)
 	if err != nil {
+		return err
+	}
+	defer release()
+	if err := s.filesystems.Identify(ctx, volume, device.Path); err != nil {
 		return err
 	}
 	if err := s.leave(ctx, disk, device.Path, held{key: key}); !errors.Is(err, provisioner.Unsupported) {

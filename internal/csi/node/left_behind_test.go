@@ -34,7 +34,7 @@ func (m *machine) failReports(fails func() error) {
 	})
 }
 
-// used says whether a mount or a record tells that the volume is in use.
+// used reports whether a mount or a record tells that the volume is in use.
 func (m *machine) used() bool {
 	records, _ := m.records.List()
 	mounts, _ := m.host.Mounts().List(context.Background())

@@ -71,7 +71,7 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 
 // Nothing is mounted any more, so that nothing held the path of the device, and the disk that has
 // the LUN got the path as well. Its filesystem tells the disks apart.
-func TestAVolumeThatIsNotMountedAndLostItsDeviceAndItsPathIsReportedAsStaging(t *testing.T) {
+func TestAVolumeWithoutDeviceAndPathIsReportedAsStaging(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -92,7 +92,7 @@ func TestAVolumeThatIsNotMountedAndLostItsDeviceAndItsPathIsReportedAsStaging(t 
 
 // The LUN on record is out of date, and the volume still has its device: attaching its disk again
 // repairs nothing.
-func TestAVolumeWhoseDeviceAnswersStaysStagedWhenTheDeviceAtItsLUNIsRefused(t *testing.T) {
+func TestAVolumeWhoseDeviceAnswersStaysStaged(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
@@ -110,7 +110,7 @@ func TestAVolumeWhoseDeviceAnswersStaysStagedWhenTheDeviceAtItsLUNIsRefused(t *t
 
 // The kernel gave the path of the device that is gone to the other disk, so that LUN and path are
 // as recorded. Only instance metadata tells the disks apart.
-func TestARawBlockVolumeDoesNotGetADiskWithTheLUNAndThePathOfItsOwn(t *testing.T) {
+func TestARawBlockVolumeGetsNoOtherDiskWithItsLUNAndPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host := newMemoryHost()
 		m := newMachine(t, host, t.TempDir(), quiet)

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -142,6 +143,19 @@ func TestTheEntryKeepsItsKeyOverARestart(t *testing.T) {
 	if want := keyOf(t, thisNode, 7).String(); m.entry().ReservationKey != want {
 		t.Errorf("got key %q after the restart, want %q", m.entry().ReservationKey, want)
 	}
+}
+
+// kept is the message of the condition ReservationsKept in the node's object; "" for none.
+func (m *machine) kept() string {
+	m.t.Helper()
+	var report apiv1.AzDriverNode
+	if err := m.direct.Get(m.t.Context(), client.ObjectKey{Namespace: namespace, Name: thisNode}, &report); err != nil {
+		m.t.Fatal(err)
+	}
+	if c := meta.FindStatusCondition(report.Status.Conditions, apiv1.NodeConditionReservationsKept); c != nil {
+		return c.Message
+	}
+	return ""
 }
 
 // edit changes the status of the node's object as another writer does.
@@ -447,6 +461,39 @@ func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
 	}
 }
 
+// A path or a LUN names another disk if the volume's disk was detached and another one was
+// attached. Only 15 bits of a key tell disks apart, so that another node's key of that disk can be
+// the same.
+func TestTheReservationOfAnotherDiskIsNotEnded(t *testing.T) {
+	t.Parallel()
+	own := keyOf(t, thisNode, 7)
+	for name, staged := range map[string]bool{
+		"the path of a staged volume names another disk":        true,
+		"the LUN of a volume without a record has another disk": false,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			s := m.start()
+			if staged {
+				expect.Must(t, m.stage(s, mountCapability("ext4")))
+				expect.Must(t, host.onNode(thisNode).Clear(t.Context(), memoryDevice, own))
+			} else {
+				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { recordFilesystem(v) })
+			}
+			host.content = content{fs: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
+			host.hold(t, "node-x", own)
+			expect.Must(t, m.unstage(s))
+			m.assertClean()
+			if !host.shared.Allows("node-x", true) || host.shared.Allows(thisNode, true) {
+				t.Errorf("the disk has %s, want the reservation of the other node", host.shared.State())
+			}
+		})
+	}
+}
+
 func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -570,7 +617,7 @@ func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 // The node that was fenced has the disk attached until Azure has detached it, which takes hours if
 // its host is dead: if the reservation ended, it could write again, and if the unstage waited, no
 // node could have the volume.
-func TestAVolumeIsReleasedAndItsReservationKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
+func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	t.Parallel()
 	fencedUnder5 := func(m *machine, host *memoryHost) { host.hold(m.t, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
 	for name, test := range map[string]struct {
@@ -623,6 +670,9 @@ func TestAVolumeIsReleasedAndItsReservationKeptWhileAFencedNodeHasTheDisk(t *tes
 			m.assertClean()
 			s = m.start()
 			s.EndReservations(t.Context())
+			if got := m.kept(); !strings.Contains(got, volume) {
+				t.Errorf("got %q in the condition ReservationsKept, want the volume", got)
+			}
 			if got, want := host.shared.State().Holder, keyOf(t, thisNode, 7).FenceOnly(); got != want ||
 				host.shared.Allows("node-a", true) {
 				t.Errorf("the disk is held by %s and takes writes of the fenced node: %t; want key %s, and no writes", got,
@@ -639,6 +689,9 @@ func TestAVolumeIsReleasedAndItsReservationKeptWhileAFencedNodeHasTheDisk(t *tes
 			s.EndReservations(t.Context())
 			if state := host.shared.State(); len(state.Keys) != 0 {
 				t.Errorf("the disk has %s, want no key", state)
+			}
+			if got := m.kept(); got != "" {
+				t.Errorf("got %q in the condition ReservationsKept, want no such condition", got)
 			}
 			if kept, err := m.records.AllKept(); err != nil || len(kept) > 0 {
 				t.Errorf("got records of kept reservations %v, %v, want none", kept, err)

@@ -15,8 +15,8 @@ import (
 // the node's own disk.
 const ClearInterval = time.Minute
 
-// eachRest calls do for the records that have a rest, in the order of their volumes. It leaves out
-// volumes for which a call is running, and logs pending for those that do could not end.
+// eachRest calls do for each record with leftovers, ordered by volume. It skips volumes with a
+// running call, and logs pending where do fails.
 func (s *Server) eachRest(ctx context.Context, has func(nodereport.Record) bool, pending string,
 	do func(context.Context, nodereport.Record) error) {
 	log := logr.FromContextOrDiscard(ctx)

@@ -39,7 +39,7 @@ type Options struct {
 	Client client.WithWatch
 	Host   provisioner.Host
 	Report *nodereport.Reporter
-	// Records hold what the node must remember and the mounts do not show.
+	// Records hold what the mounts do not show after a restart.
 	Records nodereport.Records
 	// Limit is how many volumes the node can take.
 	Limit Limit
@@ -50,8 +50,8 @@ type Options struct {
 	// DiskAt returns the ID of the disk that Azure has at a LUN of this VM, "" for none. The answer
 	// may be out of date. DiskAt is nil if the node cannot read it.
 	DiskAt func(ctx context.Context, lun int32) (string, error)
-	// Reservations lets the node reserve shared disks (law 3d). It is a node's choice beside that
-	// of each volume.
+	// Reservations lets the node reserve shared disks (law 3d). Both the node and the volume must
+	// allow it.
 	Reservations bool
 	// FencesAtOnce is how many volumes AnswerFences fences at the same time; 0 for 4.
 	FencesAtOnce int

@@ -22,35 +22,6 @@ import (
 
 func quiet(string) {}
 
-// csi-sanity and test/errorcodes have what is missing.
-func TestArgumentsThatAreWrong(t *testing.T) {
-	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
-	s := m.start()
-	mount, multi, noMode := mountCapability("ext4"), mountCapability("ext4"), mountCapability("ext4")
-	multi.AccessMode.Mode, noMode.AccessMode = csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER, nil
-	for name, request := range map[string]*csi.NodeStageVolumeRequest{
-		"stage to a relative path":     {VolumeId: volumeID, StagingTargetPath: "s", VolumeCapability: mount},
-		"stage to a path with detours": {VolumeId: volumeID, StagingTargetPath: "/a/../s", VolumeCapability: mount},
-		"stage without an access type": {
-			VolumeId:          volumeID,
-			StagingTargetPath: "/s",
-			VolumeCapability:  &csi.VolumeCapability{AccessMode: mount.GetAccessMode()},
-		},
-		"stage without an access mode":     {VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: noMode},
-		"stage a filesystem on many nodes": {VolumeId: volumeID, StagingTargetPath: "/s", VolumeCapability: multi},
-		"stage an unknown filesystem": {
-			VolumeId:          volumeID,
-			StagingTargetPath: "/s",
-			VolumeCapability:  mountCapability("ntfs"),
-		},
-	} {
-		if _, err := s.NodeStageVolume(t.Context(), request); status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: %v, want InvalidArgument", name, err)
-		}
-	}
-	m.assertClean()
-}
-
 func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
 	tests := map[string]struct {
 		edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)
@@ -211,7 +182,7 @@ func TestTheReportSaysTheEpochThatWasGranted(t *testing.T) {
 	}
 }
 
-func TestAReportThatCannotBeCorrectedMakesTheFailureOneThatIsTriedAgain(t *testing.T) {
+func TestAReportThatCannotBeCorrectedIsTriedAgain(t *testing.T) {
 	m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 5 })
 	writes := 0
@@ -348,7 +319,7 @@ func TestNodeGetInfo(t *testing.T) {
 	}
 }
 
-func TestTheVolumeLimitIsWhatTheControllerFoundOutLessWhatOthersTake(t *testing.T) {
+func TestTheVolumeLimitIsTheControllersLessWhatOthersTake(t *testing.T) {
 	const size = "Standard_D4s_v5"
 	for name, test := range map[string]struct {
 		capacity *apiv1.NodeCapacity

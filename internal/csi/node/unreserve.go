@@ -102,7 +102,10 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 			return err
 		}
 	}
-	return s.options.Records.DeleteKept(volume)
+	if err := s.options.Records.DeleteKept(volume); err != nil || record.ReservationKey != "" {
+		return err
+	}
+	return s.options.Report.Unreserved(ctx, volume)
 }
 
 // fencing reports whether this node is asked to fence another one from the volume, or has a result

@@ -90,10 +90,10 @@ func apiServerUnavailable(err error) bool {
 		apierrors.IsTooManyRequests(err) || apierrors.IsInternalError(err)
 }
 
-// networkFailed says that a request got no answer, so it is not known whether the server has
+// networkFailed reports whether a request got no answer, so it is not known whether the server has
 // carried it out. net/http returns each such failure as a *url.Error, whatever its cause: a lost
 // HTTP/2 connection has no type of its own. The interface net.Error is not sufficient: every
-// syscall.Errno has its methods, also that of a full disk.
+// syscall.Errno has its methods, also ENOSPC.
 func networkFailed(err error) bool {
 	var request *url.Error
 	var connection *net.OpError
@@ -101,7 +101,7 @@ func networkFailed(err error) bool {
 		utilnet.IsConnectionRefused(err) || utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err)
 }
 
-// Final says whether a caller may treat a code as final: it forgets the object of the call and
+// Final reports whether a caller may treat a code as final: it forgets the object of the call and
 // never calls for its removal. The four codes that are not final are those after which the kubelet,
 // csi-attacher, csi-provisioner, csi-resizer and csi-snapshotter all call again
 // (docs/reference/final-codes.md). ResourceExhausted is final for csi-provisioner.

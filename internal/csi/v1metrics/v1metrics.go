@@ -79,7 +79,7 @@ func New(registerer prometheus.Registerer) (*Metrics, error) {
 	return m, errors.Join(totalErr, durationErr, labeledErr)
 }
 
-// details are what the handler says about a call.
+// details are set by the handler of a call.
 type details struct {
 	mu           sync.Mutex
 	variant, sku string

@@ -13,8 +13,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Input is what the next step of one volume is decided from if the CSIDriver's attachRequired is
-// false: then no VolumeAttachments say to which nodes it is to be published, and the pods do.
+// Input is the input of Next, which decides where one volume is published if the CSIDriver's
+// attachRequired is false. Then the pods determine the nodes, and not VolumeAttachments.
 type Input struct {
 	// Volume is nil if it has not been adopted yet.
 	Volume *apiv1.AzVolume
@@ -27,7 +27,7 @@ type Input struct {
 	Report func(node string) *apiv1.AzDriverNode
 	// Identity returns which VM a node is.
 	Identity func(node string) identity.Identity
-	// Silent says whether Kubernetes has lost a node: the Node is not Ready, or does not exist.
+	// Silent reports whether Kubernetes has lost a node: the Node is not Ready, or does not exist.
 	Silent func(node string) bool
 }
 
@@ -103,9 +103,9 @@ func (in Input) firstThatSpeaks(nodes []string) []string {
 	return nil
 }
 
-// Done says whether an unpublish from a node does not have to wait for the node: there is a proof,
-// the node's report says that it released the volume, or the node will not report any more and no
-// pod there can be using the volume, so that the proof must come from Azure.
+// Done reports whether an unpublish from a node does not have to wait for the node: there is a
+// proof, the node's report says that it released the volume, or the node will not report any more
+// and no pod there can be using the volume, so that the proof must come from Azure.
 func (in Input) Done(node string) bool {
 	a := in.attachment(node)
 	if a != nil && ownership.HasProof(a) {
@@ -124,33 +124,33 @@ func (in Input) Done(node string) bool {
 	return (report == nil || in.Silent(node)) && !in.used(node)
 }
 
-// used says whether a pod on the node uses the volume, including pods that are being deleted.
+// used reports whether a pod on the node uses the volume, including pods that are being deleted.
 func (in Input) used(node string) bool {
 	return slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
 }
 
-// leaving says whether a multi-node volume is being unpublished from the node, for another reason
-// than that the node was lost.
+// leaving reports whether a multi-node volume is being unpublished from the node, for another
+// reason than that the node was lost.
 func (in Input) leaving(node string) bool {
 	a := in.attachment(node)
 	return a != nil && a.DeletionTimestamp != nil && in.Volume.Spec.Access == apiv1.AccessMultiNode && !in.cutOff(node)
 }
 
-// cutOff says whether the node is being or was fenced from a multi-node volume because the node was
-// lost, and Kubernetes does not know it yet.
+// cutOff reports whether the node is being or was fenced from a multi-node volume because the node
+// was lost, and Kubernetes does not know it yet.
 func (in Input) cutOff(node string) bool {
 	a := in.attachment(node)
 	return a != nil && ownership.FenceDecided(a)
 }
 
-// anotherVM says whether the volume was published to the VM that the node was before: the VM that
-// the node is now cannot use it.
+// anotherVM reports whether the volume was published to the VM that the node was before: the VM
+// that the node is now cannot use it.
 func (in Input) anotherVM(node string) bool {
 	a, report := in.attachment(node), in.Report(node)
 	return a != nil && report != nil && in.Identity(node).Another(a)
 }
 
-// published says whether a publish to the node has succeeded and no unpublish has begun.
+// published reports whether a publish to the node has succeeded and no unpublish has begun.
 func (in Input) published(node string) bool {
 	a := in.attachment(node)
 	if a == nil || !ownership.AttachAccepted(a) || ownership.HasProof(a) {
@@ -180,8 +180,8 @@ func wanting(pods []*corev1.Pod) []*corev1.Pod {
 	return pods
 }
 
-// wantedBy returns the nodes with pods that use a volume and are not being deleted, those of the
-// oldest pods first.
+// wantedBy returns the nodes with pods that use a volume and are not being deleted, the nodes of
+// the oldest pods first.
 func wantedBy(pods []*corev1.Pod) []string {
 	var nodes []string
 	for _, p := range wanting(pods) {

@@ -36,8 +36,8 @@ func (in Input) Rejected(node string, slots Slots) []*corev1.Pod {
 	return rejected
 }
 
-// MayReject says whether a pod on the node has a controller that replaces it, and has not started:
-// no container can have run without the volume.
+// MayReject reports whether a pod on the node has a controller that replaces it, and has not
+// started: no container can have run without the volume.
 func MayReject(p *corev1.Pod, node string) bool {
 	return p.Spec.NodeName == node && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodPending &&
 		metav1.GetControllerOf(p) != nil

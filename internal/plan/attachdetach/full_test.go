@@ -12,7 +12,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsThatTheNodeIsFull(t *testing.T) {
+func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsIt(t *testing.T) {
 	t.Parallel()
 	waiting := func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodPending

@@ -14,7 +14,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Wait is why a node does not have a volume yet. The zero Wait is that of a volume that no other
+// Wait is why a node does not have a volume yet. The zero Wait belongs to a volume that no other
 // node holds.
 type Wait struct {
 	// Key is the same as long as the message says nothing new: times and the text of Azure's errors

@@ -17,7 +17,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Input is what the next step of an attachment is decided from.
+// Input is the input of Next, the decision about an attachment.
 type Input struct {
 	Now time.Time
 	// LeadingSince is since when this process leads, and Overlap how long after that a former
@@ -25,7 +25,7 @@ type Input struct {
 	LeadingSince time.Time
 	Overlap      time.Duration
 	Attachment   *apiv1.AzVolumeAttachment
-	// Volume is nil if there is no such AzVolume.
+	// Volume is nil if the AzVolume does not exist.
 	Volume *apiv1.AzVolume
 	// VMID of the node, as Identify has established it; "" if it has not, and then VMUnknown says
 	// why.
@@ -45,19 +45,19 @@ type Input struct {
 	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but
 	// not one that has ended. It matters only if MayBeDeserted.
 	UsedByPod bool
-	// ReportProof is what the node's report proves, for an attachment that is DeletedWithoutProof;
-	// nil if it proves nothing.
+	// ReportProof is the proof in the node's report, for an attachment that is DeletedWithoutProof;
+	// nil if there is none.
 	ReportProof *apiv1.ReleaseProof
 	// HasFinalizer says that the driver's finalizer is on the attachment.
 	HasFinalizer bool
-	// SlotDecision on the node and the disk; used only before an attach.
+	// Room is the decision about a slot on the node and at the disk; used only before an attach.
 	Room SlotDecision
 	// Helpers are the nodes that can take the reservation of the disk from the attachment's node,
 	// in the order in which they are asked; nil unless MayPreempt.
 	Helpers []Helper
 	// Job for the attachment in this process.
 	Job operation.Job
-	// Waiting is what the job's request waits for until Azure accepts it.
+	// Waiting is the reason why Azure has not accepted the job's request yet.
 	Waiting provisioner.Waiting
 }
 
@@ -73,9 +73,8 @@ type Step struct {
 	Resume string
 	// ReadOnly says that Start reads the VM and detaches nothing.
 	ReadOnly bool
-	// Deserted says that Start is a fence that relies on what Kubernetes says about the Node and
-	// its pods. Before it acts, the caller decides again with what the API server itself says about
-	// them.
+	// Deserted says that Start is a fence that relies on the Node and its pods in the cache. Before
+	// it acts, the caller decides again from the API server.
 	Deserted bool
 	// Ask is the helper to ask to take the reservation of the disk; "" for none. It is asked after
 	// Start, which does not wait.
@@ -129,16 +128,16 @@ func (s *Step) discardCopy(in Input) {
 	s.pending(in, ReasonStatusRestored, "the status was recorded for another object, and is discarded: the attachment was restored from a backup")
 }
 
-// fenced says that the node was lost and the proof exists, and that the release of the ownership is
-// not recorded yet.
+// fenced reports whether the node was lost and the proof exists, and the release of the ownership
+// is not recorded yet.
 func fenced(in Input) bool {
 	a := in.Attachment
 	return a.Spec.Role == apiv1.RolePrimary && ownership.BeingFenced(in.Volume, a.Spec.NodeName) &&
 		ownership.ProvedReleased(in.Volume, a)
 }
 
-// wantsFence says that the ownership is being released for a node that will not answer, or for one
-// whose fence has begun and that may be Ready again since: that decision is carried out.
+// wantsFence reports whether the ownership is being released for a node that will not answer, or
+// for one whose fence has begun and that may be Ready again since: that decision is carried out.
 func wantsFence(in Input) bool {
 	a := in.Attachment
 	if a.Spec.Role != apiv1.RolePrimary || !ownership.OwnedBy(in.Volume, a.Spec.NodeName) {

@@ -16,8 +16,8 @@ import (
 // node plug-in reports.
 const DesertedGrace = 15 * time.Second
 
-// deserted says that the report of a node will not come although its node plug-in may run: the
-// volume is being released, Kubernetes has lost the kubelet, which alone calls the plug-in to
+// deserted reports whether the report of a node will not come although its node plug-in may run:
+// the volume is being released, Kubernetes has lost the kubelet, which alone calls the plug-in to
 // unmount, and no pod there uses the volume. wait is how long until the grace ends, if only time is
 // missing.
 func deserted(in Input) (is bool, wait time.Duration) {
@@ -52,15 +52,15 @@ func leavingSince(in Input) (since time.Time, leaving bool) {
 	return a.DeletionTimestamp.Time, true
 }
 
-// MayBeDeserted says whether it matters if a pod uses the volume on the attachment's node.
+// MayBeDeserted reports whether it matters if a pod uses the volume on the attachment's node.
 func MayBeDeserted(in Input) bool {
 	_, leaving := leavingSince(in)
 	return leaving && !in.NotReadySince.IsZero() && !in.NodeLost && !fenceBegun(in.Attachment)
 }
 
-// fenceBegun says that the attachment records a fence without its proof: the forced detach may be
-// in flight, so it is carried out even if the node is Ready again. A plain detach, which has the
-// same state, begins only after the proof.
+// fenceBegun reports whether the attachment records a fence without its proof: the forced detach
+// may be in flight, so it is carried out even if the node is Ready again. A plain detach, which has
+// the same state, begins only after the proof.
 func fenceBegun(a *apiv1.AzVolumeAttachment) bool {
 	return a.Status.State == apiv1.AttachmentDetaching && !ownership.HasProof(a)
 }

@@ -105,7 +105,7 @@ func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 
 // The kubelet returned while the disk was being detached by force. If the disk were attached again
 // at that time, a process there could see either state.
-func TestAFenceThatBeganIsCarriedThroughAlthoughTheNodeIsReadyAgain(t *testing.T) {
+func TestAFenceContinuesAlthoughTheNodeIsReadyAgain(t *testing.T) {
 	t.Parallel()
 	for name, a := range map[string]*apiv1.AzVolumeAttachment{
 		"an attachment": objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached),

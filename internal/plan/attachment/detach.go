@@ -54,8 +54,8 @@ func held(in Input) bool {
 	return ownership.OwnedBy(in.Volume, in.Attachment.Spec.NodeName) && in.Volume.Status.Primary.State == apiv1.OwnershipHeld
 }
 
-// replicaOfAnotherVM says that the attachment is a replica to a VM that the node is no longer. The
-// node's ownership does not rest on it, and its report says nothing about that VM.
+// replicaOfAnotherVM reports whether the attachment is a replica to a former VM of the node. The
+// node's ownership does not depend on it, and its report proves nothing about that VM.
 func replicaOfAnotherVM(in Input) bool {
 	return in.Attachment.Spec.Epoch == 0 && in.VMID != "" && ownership.AttachedToAnotherVM(in.Attachment, in.VMID)
 }
@@ -71,8 +71,8 @@ func (s *Step) detach(in Input) {
 	a := in.Attachment
 	switch {
 	case in.Job.EndedAs(operation.WorkDetach) && a.Status.State != apiv1.AttachmentAttaching:
-		// If the state is Attaching, another leader has begun to attach the disk since, and what
-		// the job found is older.
+		// If the state is Attaching, another leader has begun to attach the disk since, and the
+		// result of the job is out of date.
 		s.detachEnded(in)
 	case keptAttached(in, operation.WorkDetach) && in.SharedWith == "" && (a.Status.VMID != "" || in.VMID != ""):
 		s.keep(in)
@@ -115,11 +115,11 @@ func (s *Step) detach(in Input) {
 	}
 }
 
-// attachMayArrive says whether a former leader may still send an attach that it began, and sets the
-// time at which that ends: the disk would stay attached without an object. It is not so of a disk
-// that has been attached for some time, nor of one whose detach has begun, because that has waited.
-// A fence does not wait: a pod waits for the proof, and no node mounts the disk again without the
-// present epoch.
+// attachMayArrive reports whether a former leader may still send an attach that it began, and sets
+// the time at which that ends: the disk would stay attached without an object. It is false for a
+// disk that was attached longer ago than the overlap, and for a detach that has begun: it has
+// waited. A fence does not wait: a pod waits for the proof, and no node mounts the disk again
+// without the present epoch.
 func (s *Step) attachMayArrive(in Input) bool {
 	a := in.Attachment
 	left := operation.Remaining(in.Overlap, in.LeadingSince, in.Now)
@@ -196,7 +196,7 @@ func (s *Step) unsure() {
 
 const (
 	// fenceRetry is the period of the tries of a fence that fails. A pod waits for the disk, so the
-	// period does not grow like that of other work.
+	// period does not grow as for other work.
 	fenceRetry = 4 * time.Second
 	// fenceRetryLater is the period after fenceUrgentFor. Together with the monitors of nodes in
 	// two controllers it stays below the 12 reads of a VM that Azure allows in a minute, so that
@@ -283,9 +283,9 @@ func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, 
 
 // VMsToDetach returns the VMs from which a fence must detach a disk by force, for a node whose
 // attachment does not say reliably to which VM the disk was attached. attachedTo are the VMs that
-// Azure lists for the disk. attachments are those of the volume, and nodes the identities of all
-// nodes by name, both read from the API server after the disk: an attachment names its VM before
-// Azure is asked.
+// Azure lists for the disk. attachments are the volume's, and nodes the identities of all nodes by
+// name, both read from the API server after the disk: an attachment names its VM before Azure is
+// asked.
 //
 //	the VM that the node is                          detach
 //	… and an attachment of another node names it     contested: if two nodes name one VM, nothing is detached for either, and there is no proof

@@ -495,7 +495,7 @@ func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 	}
 }
 
-func TestAFenceWithoutAnAzVolumeWaitsWhereAnotherAttachmentNamesTheVM(t *testing.T) {
+func TestAFenceWithoutAzVolumeWaitsIfAnotherAttachmentNamesTheVM(t *testing.T) {
 	t.Parallel()
 	a := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))
 	step := attachment.Next(attachment.Input{

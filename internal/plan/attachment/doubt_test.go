@@ -12,7 +12,7 @@ import (
 
 // A replica that was restored from before a publish says that its node was never primary, and its
 // node writes to the volume.
-func TestAReplicaThatTheAzVolumeDoesNotConfirmGoesByItsNodesReport(t *testing.T) {
+func TestAnUnconfirmedReplicaNeedsItsNodesReport(t *testing.T) {
 	t.Parallel()
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	for name, test := range map[string]struct {

@@ -18,14 +18,14 @@ import (
 const ReasonDetachedOutside = "DetachedOutside"
 
 // believedAfter is how long an attachment must have been attached before a contradiction by Azure
-// counts: what Azure lists may lag behind what it has done.
+// counts: Azure's lists may be out of date.
 const believedAfter = 30 * time.Second
 
-// ContradictedByAzure says that an attachment is recorded as attached to the node's VM, and that
-// Azure lists its disk there under another LUN, or not at all: the disk was detached manually, or
-// the VM was re-created under its name. A pod that was sent to that LUN could find another volume's
-// disk there. seen is the disk as Azure listed it at the VM after the attachment was read, nil if
-// it did not; the caller must ensure that the attachment has not changed since.
+// ContradictedByAzure reports whether an attachment is recorded as attached to the node's VM, and
+// whether Azure lists its disk there under another LUN, or not at all: the disk was detached
+// manually, or the VM was re-created under its name. A pod that was sent to that LUN could find
+// another volume's disk there. seen is the disk as Azure listed it at the VM after the attachment
+// was read, nil if it did not; the caller must ensure that the attachment has not changed since.
 func ContradictedByAzure(a *apiv1.AzVolumeAttachment, vmID string, seen *provisioner.Attachment, now time.Time) bool {
 	if a.DeletionTimestamp != nil || a.Status.State != apiv1.AttachmentAttached || a.Status.VMID == "" ||
 		ownership.AttachedToAnotherVM(a, vmID) {

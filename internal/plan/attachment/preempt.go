@@ -42,11 +42,11 @@ func HelperOf(node *apiv1.AzDriverNode, volume *apiv1.AzVolume, a *apiv1.AzVolum
 	return h
 }
 
-// MayPreempt says whether a fence may take the reservation of the disk from the attachment's node:
-// the failover has decided that the node is lost, there is no proof yet, and the node's report says
-// that it holds the reservation under the attachment's epoch. report is nil if the node has none. A
-// report that lies about this costs the answer of one node, which finds that the key does not hold
-// the reservation.
+// MayPreempt reports whether a fence may take the reservation of the disk from the attachment's
+// node: the failover has decided that the node is lost, there is no proof yet, and the node's
+// report says that it holds the reservation under the attachment's epoch. report is nil if the node
+// has none. A report that lies about this costs the answer of one node, which finds that the key
+// does not hold the reservation.
 func MayPreempt(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, report *apiv1.AzDriverNode) bool {
 	if a.Spec.Role != apiv1.RolePrimary || !ownership.BeingFenced(volume, a.Spec.NodeName) ||
 		volume.Status.Primary.Epoch != a.Spec.Epoch ||
@@ -58,7 +58,7 @@ func MayPreempt(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, report *api
 	})
 }
 
-// FenceRequestOver says whether a request to fence has served its purpose: the lost node's
+// FenceRequestOver reports whether a request to fence has served its purpose: the lost node's
 // attachment is gone, so the disk is not attached to the lost node any more, and the reservation
 // need not hold off its writes. attachment is the one of the lost node, read at the API server; nil
 // if there is none.
@@ -66,8 +66,8 @@ func FenceRequestOver(request apiv1.FenceRequest, attachment *apiv1.AzVolumeAtta
 	return attachment == nil || attachment.Spec.Epoch != request.Epoch
 }
 
-// preempt adds to the step of a fence what the helpers do beside Azure: the first proof counts.
-// Helpers are asked one after the other. No helper is asked twice.
+// preempt adds a request to the helpers to the step of a fence. The first proof counts, Azure's or
+// a helper's. Helpers are asked one after the other. No helper is asked twice.
 func (s *Step) preempt(in Input) {
 	if p := s.Status.Proof; p != nil && p.Epoch >= in.Attachment.Spec.Epoch {
 		return

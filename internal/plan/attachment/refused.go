@@ -10,8 +10,8 @@ import (
 )
 
 // refusedAt returns when Azure refused to attach the disk for a reason that the disk may explain:
-// it is not what the AzVolume says, or another VM has it. refused is false if the attachment is in
-// no such state.
+// it is not what the AzVolume says, or another VM has it. refused is false if Azure did not refuse
+// the attachment, or for another reason.
 func refusedAt(a *apiv1.AzVolumeAttachment) (at time.Time, refused bool) {
 	e, c := a.Status.Error, meta.FindStatusCondition(a.Status.Conditions, ConditionAttached)
 	if a.Status.State != apiv1.AttachmentFailed || a.DeletionTimestamp != nil || e == nil || c == nil ||
@@ -34,8 +34,8 @@ func DiskMustBeRead(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	return refused && v != nil && (v.Status.Disk == nil || at.After(v.Status.Disk.ReadTime.Time))
 }
 
-// DiskDiffers reports whether the disk, read since Azure refused to attach it, is not what the
-// refused request was made for. The next request is another one, and need not wait as a repetition
+// DiskDiffers reports whether the disk, read after Azure refused to attach it, differs from the
+// disk of the refused request. The next request is another one, and need not wait as a repetition
 // does.
 func DiskDiffers(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	at, refused := refusedAt(a)
@@ -43,4 +43,13 @@ func DiskDiffers(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 		return false
 	}
 	return !v.Status.Disk.ChangedTime.Time.Before(at)
+}
+
+// DiskFull reports whether all shares of the disk are in use, some of them by VMs that no
+// attachment names: no other node can attach it either.
+func DiskFull(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) bool {
+	if v == nil || v.Status.Disk == nil || len(v.Status.Disk.UnrecordedVMs) == 0 {
+		return false
+	}
+	return len(v.Status.Disk.UnrecordedVMs)+Occupied(attachments, "") >= int(v.Shares())
 }

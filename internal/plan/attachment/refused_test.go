@@ -1,6 +1,7 @@
 package attachment_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 // An attach that has failed for minutes is repeated once in a minute, also after a user has
 // repaired the disk.
-func TestAnAttachIsRepeatedSoonIfTheDiskIsAnotherThanTheOneThatAzureRefused(t *testing.T) {
+func TestAnAttachIsRepeatedSoonIfTheDiskHasChanged(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		changed *metav1.Time
@@ -61,5 +62,46 @@ func TestAnAttachIsRepeatedSoonIfTheDiskIsAnotherThanTheOneThatAzureRefused(t *t
 				t.Errorf("got work %q, again after %s; want %q, %s", step.Start, step.RequeueAfter, test.want, test.again)
 			}
 		})
+	}
+}
+
+// Azure refused 23 attaches of a disk within five minutes, 8 of them within ten seconds, while
+// another VM had the disk.
+func TestADiskThatAzureRefusesIsRequestedLessAndLess(t *testing.T) {
+	t.Parallel()
+	v := objects.NewVolume(objects.Owned("a", 1, apiv1.OwnershipHeld))
+	a := objects.NewAttachment("a", apiv1.RolePrimary, 1, "")
+	job, now := operation.Job{}, objects.Now
+	var asked []time.Duration
+	for now.Sub(objects.Now) < 5*time.Minute {
+		step := attachment.Next(attachment.Input{
+			Now:          now,
+			Attachment:   a,
+			Volume:       v,
+			VMID:         "/vm/a",
+			HasFinalizer: true,
+			Job:          job,
+		})
+		a.Status, job = step.Status, operation.Job{}
+		switch {
+		case step.Start == operation.WorkAttach:
+			asked = append(asked, now.Sub(objects.Now))
+			now = now.Add(200 * time.Millisecond)
+			job = operation.Job{
+				Phase: operation.PhaseEnded,
+				Work:  operation.WorkAttach,
+				Ended: now,
+				Err:   provisioner.Errorf(provisioner.FailedPrecondition, "no"),
+			}
+			v.Status.Disk = &apiv1.DiskReading{ReadTime: metav1.NewTime(now)} // the refusal leads to a read
+		case step.RequeueAfter <= 0:
+			t.Fatalf("got no time of the next look after %v", asked)
+		default:
+			now = now.Add(step.RequeueAfter)
+		}
+	}
+	soon := slices.IndexFunc(asked, func(at time.Duration) bool { return at > 10*time.Second })
+	if soon > 4 || len(asked) > 12 {
+		t.Errorf("got attaches after %v, want at most 4 within 10 seconds, and 12 within 5 minutes", asked)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// SlotInput is what the slot of an attachment is decided from.
+// SlotInput is the input of Slots.
 type SlotInput struct {
 	Attachment *apiv1.AzVolumeAttachment
 	// MaxShares of the disk.
@@ -32,7 +32,8 @@ type SlotInput struct {
 	Kept func(replica *apiv1.AzVolumeAttachment) bool
 }
 
-// SlotDecision says whether there is a slot for an attachment. The zero value says that there is.
+// SlotDecision reports whether there is a slot for an attachment. The zero value says that there
+// is.
 type SlotDecision struct {
 	// GiveWay names the replica to delete so that its slot becomes free.
 	GiveWay string
@@ -94,7 +95,8 @@ func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolume
 	return found
 }
 
-// DueForSlot says that an attachment is a primary that will use a slot at Azure and has none yet.
+// DueForSlot reports whether an attachment is a primary that will use a slot at Azure and has none
+// yet.
 func DueForSlot(a *apiv1.AzVolumeAttachment) bool {
 	return a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil &&
 		(a.Status.State == "" || a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentFailed)
@@ -110,8 +112,8 @@ func due(all []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
 	return found
 }
 
-// WaitsForSlot says that an attachment is a primary that waits for a slot or a share, or found
-// none: replicas that were deleted for it must not be created again before it has its slot.
+// WaitsForSlot reports whether an attachment is a primary that waits for a slot or a share, or
+// found none: replicas that were deleted for it must not be created again before it has its slot.
 func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 	if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || a.Status.State == apiv1.AttachmentAttached {
 		return false
@@ -121,17 +123,17 @@ func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 		(a.Status.Error != nil && a.Status.Error.Kind == string(provisioner.InsufficientCapacity))
 }
 
-// Occupied counts the attachments that use, or may use, a slot and a share at Azure, but for those
-// of one name.
+// Occupied counts the attachments that use, or may use, a slot and a share at Azure, without the
+// attachments of one name.
 func Occupied(all []*apiv1.AzVolumeAttachment, except string) int { return len(occupants(all, except)) }
 
-// take picks the replica that gives up its slot: the one that is missed least. A replica whose node
-// holds off a fenced one is not picked: the primary waits, because the data's safety (law 3) comes
-// before law 8. A volume without a primary misses a replica less than one with a primary; a replica
-// that is still being attached is picked last, because its attach must complete first; and among
-// equals the order of names decides, so that every caller picks the same one. A replica that is
-// being detached already is left to the first primary that waits, by name: the others take another
-// replica each, so that all of them attach at once and not one after the other.
+// take picks the replica that gives up its slot, the least useful one. A replica whose node holds
+// off a fenced one is not picked: the primary waits, because the data's safety (law 3) comes before
+// law 8. A replica of a volume without a primary is less useful than a replica of a volume with
+// one; a replica that is still being attached is picked last, because its attach must complete
+// first; and among equals the order of names decides, so that every caller picks the same one. A
+// replica that is being detached already is left to the first primary that waits, by name: the
+// others take another replica each, so that all of them attach at once and not one after the other.
 func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) SlotDecision {
 	var replicas, leaving []*apiv1.AzVolumeAttachment
 	for _, a := range from {

@@ -67,15 +67,15 @@ func ChangeOf(v *apiv1.AzVolume, disk *provisioner.Disk, uncertain bool) Change 
 	return c
 }
 
-// alone says whether settings differ in what Azure changes of a shared disk only while the disk is
-// attached nowhere.
+// alone reports whether settings differ in what Azure changes of a shared disk only while the disk
+// is attached nowhere.
 func alone(to, from apiv1.DiskSettings) bool {
 	return to.SKUName != from.SKUName || to.Tier != from.Tier
 }
 
 // learn records SKU and tier that are requested and that the disk already has, by a call whose
 // answer was lost. If they were reverted with other parts that are refused, the record would not
-// match the disk. It says whether there was anything to record.
+// match the disk. It reports whether there was anything to record.
 func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 	has := c.Before.DeepCopy()
 	if disk.SKUName == asked.SKUName {
@@ -89,7 +89,7 @@ func (c *Change) learn(asked apiv1.DiskSettings, disk *provisioner.Disk) bool {
 	return learnt
 }
 
-// seen is what the disk has of the settings that the spec names. It replaces a missing record of
+// seen has the disk's values of the settings that the spec names. It replaces a missing record of
 // the applied settings.
 func seen(named apiv1.DiskSettings, disk *provisioner.Disk) apiv1.DiskSettings {
 	return apiv1.DiskSettings(disk.Named(provisioner.DiskSettings(named)))

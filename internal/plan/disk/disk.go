@@ -19,7 +19,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Input is what the next step of a volume's disk is decided from.
+// Input is the input of Next, the decision about a volume's disk.
 type Input struct {
 	Now          time.Time
 	Volume       *apiv1.AzVolume
@@ -40,8 +40,8 @@ type Step struct {
 	DetachAll string
 	Start     operation.Work
 	Resume    string
-	// Uncertain says that a job that changes the disk starts from what the disk is, and not from
-	// the record of it.
+	// Uncertain says that a job that changes the disk starts from the disk itself, and not from its
+	// record.
 	Uncertain bool
 	Status    apiv1.AzVolumeStatus
 	// Spec is to be written after the status, to revert what was refused; nil leaves the spec
@@ -207,8 +207,8 @@ func (s *Step) removeDisk(in Input) {
 	}
 }
 
-// neverBegun says that Azure was never asked to create the disk: the state Creating is written
-// before that.
+// neverBegun reports whether Azure was never asked to create the disk: the state Creating is
+// written before that.
 func neverBegun(v *apiv1.AzVolume) bool {
 	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
 }
@@ -277,8 +277,8 @@ func (s *Step) failed(in Input, state apiv1.VolumeState, reason string, err erro
 	s.RequeueAfter = operation.FirstRetry
 }
 
-// mustWait says whether the retry of a failed state of this generation is not due yet, and sets the
-// time of the retry.
+// mustWait reports whether the retry of a failed state of this generation is not due yet, and sets
+// the time of the retry.
 func (s *Step) mustWait(in Input) bool {
 	v := in.Volume
 	if v.Status.Error == nil || v.Status.ObservedGeneration != v.Generation {
@@ -316,7 +316,7 @@ func FilesystemRecord(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1
 }
 
 // Fencing is how the node that holds the ownership is fenced if it is lost, according to its
-// report; what is recorded while that node does not report the volume as staged.
+// report; the recorded value while that node does not report the volume as staged.
 func Fencing(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) apiv1.FencingMethod {
 	staged := stagedByPrimary(volume, report)
 	switch {
@@ -353,7 +353,7 @@ func stagedByPrimary(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.
 	return nil
 }
 
-// DiskIsOlder says whether the disk of a volume was created before its AzVolume: a
+// DiskIsOlder reports whether the disk of a volume was created before its AzVolume: a
 // PersistentVolume, which is created after the disk, names it. Such a disk is never created again:
 // a blank disk would replace one whose data is lost.
 func DiskIsOlder(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -95,6 +96,21 @@ func (s *Step) readWithChange(in Input, found *provisioner.Disk) {
 	if s.Status.Disk != nil || differences(v, found) != "" || len(unrecorded(in, found.AttachedTo)) > 0 {
 		s.read(in, found)
 	}
+}
+
+// Settled reports whether the driver neither changes the disk nor is going to: a disk that differs
+// from its record was then changed outside the driver.
+func Settled(v *apiv1.AzVolume) bool {
+	return v.Status.Applied != nil && !UpdateUncertain(&v.Status) && !wanted(v).any()
+}
+
+// ChangedOutside returns what the disk of a settled volume has of the settings that its record
+// names, and reports whether the two differ. found was read after the volume.
+func ChangedOutside(v *apiv1.AzVolume, found *provisioner.Disk) (has apiv1.DiskSettings, changed bool) {
+	recorded := v.Status.Applied.DiskSettings
+	has = seen(recorded, found)
+	back := provisioner.DiskChange{From: provisioner.DiskSettings(has), To: provisioner.DiskSettings(recorded)}
+	return has, !equality.Semantic.DeepEqual(back.Apply(found.DiskSettings), found.DiskSettings)
 }
 
 // values are what a request to attach the disk is made from.

@@ -51,8 +51,8 @@ func wanted(v *apiv1.AzVolume) wants {
 
 func (w wants) any() bool { return w.capacity || w.settings }
 
-// ChangesAlone says whether the disk can be brought to the spec only while it is attached nowhere:
-// Azure changes neither size nor SKU nor tier of a shared disk that is attached. Sources:
+// ChangesAlone reports whether the disk can be brought to the spec only while it is attached
+// nowhere: Azure changes neither size nor SKU nor tier of a shared disk that is attached. Sources:
 // https://learn.microsoft.com/azure/virtual-machines/disks-shared and .../disks-change-performance
 func ChangesAlone(v *apiv1.AzVolume) bool { return wanted(v).alone }
 
@@ -67,8 +67,8 @@ func Caching(v *apiv1.AzVolume) string {
 	return v.Spec.Disk.CachingMode
 }
 
-// UpdateUncertain says that Azure may have made a change of the disk, or may be making one, that
-// Applied does not contain: a process ended while the request was in flight, or the answer was
+// UpdateUncertain reports whether Azure may have made a change of the disk, or may be making one,
+// that Applied does not contain: a process ended while the request was in flight, or the answer was
 // lost. The next job starts from what the disk is. A failure counts until a job has read the disk,
 // also while the next job waits for more changes or for the replicas.
 func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
@@ -76,7 +76,7 @@ func UpdateUncertain(status *apiv1.AzVolumeStatus) bool {
 	return asked || status.State == apiv1.VolumeUpdateFailed || status.State == apiv1.VolumeUpdating && status.Error != nil
 }
 
-// IsFinal says whether the same request would fail again.
+// IsFinal reports whether the same request would fail again.
 func IsFinal(kind provisioner.Kind) bool {
 	switch kind {
 	case provisioner.InvalidArgument, provisioner.AlreadyExists, provisioner.NotFound, provisioner.FailedPrecondition,
@@ -143,8 +143,9 @@ func (s *Step) readUncertain(in Input) {
 	s.updating(in, "reading the disk, because the outcome of an earlier change is not known")
 }
 
-// requestMayArrive says whether the request of another process may reach Azure after a read of the
-// disk, and sets the time at which that ends. The process has recorded that it asks, and no answer.
+// requestMayArrive reports whether the request of another process may reach Azure after a read of
+// the disk, and sets the time at which that ends. The process has recorded that it asks, and no
+// answer.
 func (s *Step) requestMayArrive(in Input) bool {
 	op := in.Volume.Status.Operation
 	if op == nil || op.Kind != string(operation.WorkUpdateDisk) || op.ResumeToken != "" {
@@ -158,9 +159,9 @@ func (s *Step) requestMayArrive(in Input) bool {
 	return true
 }
 
-// arrivedLate says that a job of this process ended after another process had recorded another
-// result, and found another disk than that. Its request reached Azure later than lateRequest: the
-// process may have been paused while it sent it.
+// arrivedLate reports whether a job of this process ended after another process had recorded
+// another result, and found another disk than that. Its request reached Azure later than
+// lateRequest: the process may have been paused while it sent it.
 func arrivedLate(in Input) bool {
 	u, disk := in.Job.Truth.Update, in.Job.Truth.Disk
 	return in.Job.EndedAs(operation.WorkUpdateDisk) && u != nil && u.Applied != nil && disk != nil &&
@@ -221,7 +222,7 @@ func (s *Step) startGathering(in Input) {
 	}
 }
 
-// gathers says whether the driver waits for more changes, and sets the time at which that ends.
+// gathers reports whether the driver waits for more changes, and sets the time at which that ends.
 func (s *Step) gathers(in Input) bool {
 	s.startGathering(in)
 	left := s.Status.UpdateSince.Add(gatherTime).Sub(in.Now)
@@ -278,8 +279,8 @@ func (s *Step) updated(in Input) {
 }
 
 // heldUnrecorded is the step for a change that Azure makes only while the disk is attached nowhere,
-// if a VM has the disk and no attachment says so, and says whether that is the case: the driver can
-// detach nothing, and looks again after the wait for a failure.
+// if a VM has the disk and no attachment says so, and reports whether that is the case: the driver
+// can detach nothing, and looks again after the wait for a failure.
 func (s *Step) heldUnrecorded(in Input, disk *provisioner.Disk) bool {
 	v := in.Volume.DeepCopy()
 	v.Status = s.Status
@@ -329,7 +330,7 @@ func AttachedShared(v *apiv1.AzVolume) *provisioner.Error {
 		v.Name, by)
 }
 
-// refused records what was refused, and says whether there was anything.
+// refused records what was refused, and reports whether there was anything.
 func (s *Step) refused(in Input, u operation.Updated) bool {
 	record := func(err error) *apiv1.Refusal {
 		return &apiv1.Refusal{Generation: u.Generation, Error: *operation.Failure(err, in.Job.Ended)}
@@ -355,7 +356,7 @@ func (s *Step) refused(in Input, u operation.Updated) bool {
 	return true
 }
 
-// refusedNow says whether what the spec wants now is what was refused.
+// refusedNow reports whether what the spec wants now is what was refused.
 func refusedNow(r *apiv1.Refusal, v *apiv1.AzVolume, wants bool) bool {
 	return wants && r != nil && r.Generation == v.Generation
 }
@@ -374,7 +375,7 @@ func RevertRefused(v *apiv1.AzVolume) *apiv1.AzVolumeSpec {
 }
 
 // converts records the progress of a change of the disk's SKU that Azure makes in the background,
-// and says whether there is one or was.
+// and reports whether there is one or was.
 func (s *Step) converts(in Input, disk *provisioner.Disk) bool {
 	before := s.Status.Conversion
 	if disk.CompletionPercent >= 100 {

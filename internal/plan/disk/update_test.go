@@ -302,7 +302,7 @@ func TestAFailedChangeStaysUncertainUntilTheDiskIsRead(t *testing.T) {
 
 // A leader that was followed by another recorded what it had read before the other one's change:
 // the size went back, and the SKU was never again the disk's.
-func TestTheResultOfAChangeThatAnotherLeaderHasOvertakenIsNotRecorded(t *testing.T) {
+func TestTheResultOfAnOvertakenChangeIsNotRecorded(t *testing.T) {
 	t.Parallel()
 	job := operation.Job{
 		Work:   operation.WorkUpdateDisk,

@@ -13,11 +13,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// Input is what the next step of a node's failover is decided from.
+// Input is the input of Next, the decision about a node's failover.
 type Input struct {
 	NodeName string
-	// Judgement says whether new decisions to fence may be taken. Those that were taken are carried
-	// through without it.
+	// Health is the judgement of the node, which decides whether new decisions to fence may be
+	// made. Earlier decisions are carried out without it.
 	Health nodehealth.Judgement
 	// Heard says that this process itself has heard of the node: a new process takes every node for
 	// alive at first.
@@ -45,8 +45,8 @@ type Volume struct {
 	Volume *apiv1.AzVolume
 	// Attachment to the node; nil if there is none.
 	Attachment *apiv1.AzVolumeAttachment
-	// InUse is Kubernetes' name for it in the Node's status.volumesInUse.
-	InUse corev1.UniqueVolumeName
+	// InUse says that the Node's status.volumesInUse lists it.
+	InUse bool
 }
 
 // Epoch is the epoch that the node holds.
@@ -57,9 +57,9 @@ func (v Volume) Epoch() int64 {
 	return v.Volume.Status.Primary.Epoch
 }
 
-// Decided says whether the decision to fence the node from the volume, because the node was lost,
-// is written down. For a multi-node volume the finalizer says so: the deletion that follows is part
-// of what is carried out.
+// Decided reports whether the decision to fence the node from the volume, because the node was
+// lost, is written down. For a multi-node volume the finalizer says so: the deletion that follows
+// is part of what is carried out.
 func (v Volume) Decided(node string) bool {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return v.Attachment != nil && ownership.FenceDecided(v.Attachment)
@@ -75,8 +75,8 @@ func (v Volume) Proof() *apiv1.ReleaseProof {
 	return v.Attachment.Status.Proof
 }
 
-// misfit says whether the attachment of a volume that is being fenced is not in the state that the
-// fence needs, because the process that wrote the decision died before it could correct it: the
+// misfit reports whether the attachment of a volume that is being fenced is not in the state that
+// the fence needs, because the process that wrote the decision died before it could correct it: the
 // attachment is not the primary of the current epoch, or, for a multi-node volume, is not being
 // deleted. Then no component would establish a proof.
 func (v Volume) misfit() bool {
@@ -107,7 +107,7 @@ type Step struct {
 	// Repair are volumes whose attachment must become the primary of the current epoch, or must be
 	// deleted, so that there can be a proof.
 	Repair []Volume
-	// KeptPod are the pods whose volumes stay with the node, and why.
+	// LeftAlone are the pods that keep their volumes, with the reason.
 	LeftAlone []KeptPod
 	// Quarantine and Unresponsive are about the taints that keep new pods away, OutOfService about
 	// Kubernetes' own.
@@ -169,7 +169,7 @@ type decision struct {
 	decided, proven map[string]bool
 	// leave says why each pod must be left alone, in the order of in.Pods; "" for the other pods.
 	leave []HoldReason
-	// kept are volumes that remain with the node because of such a pod.
+	// kept are volumes that remain with the node because of a pod that must be left alone.
 	kept map[string]bool
 	// users counts the pods on the node that use a volume.
 	users map[string]int
@@ -204,8 +204,8 @@ func newFailover(in Input) *decision {
 	return f
 }
 
-// free says that the node can no longer write to the volume, or does not hold it. A volume that the
-// node does not hold because this driver never published it is handled by Pod.hold.
+// free reports whether the node can no longer write to the volume, or does not hold it. A volume
+// that the node does not hold because this driver never published it is handled by Pod.hold.
 func (f *decision) free(volume string) bool {
 	_, held := f.held[volume]
 	return !held || f.proven[volume]
@@ -228,10 +228,9 @@ func (f *decision) volumes() {
 			continue
 		}
 		f.step.Proven = append(f.step.Proven, v)
-		inUse := f.in.Node != nil && slices.Contains(f.in.Node.Status.VolumesInUse, v.InUse)
 		switch {
 		case f.users[name] > 0 || v.misfit():
-		case inUse:
+		case v.InUse:
 			f.step.Prune = append(f.step.Prune, v)
 		default:
 			f.step.Unblocked = append(f.step.Unblocked, v)
@@ -279,8 +278,8 @@ func (f *decision) unresponsive(back bool) TaintChange {
 	return TaintAsIs
 }
 
-// provedDown says that Azure reports the VM as down: as the state of the VM, or as the proof of a
-// volume of a node that is still lost.
+// provedDown reports whether Azure reports the VM as down: as the state of the VM, or as the proof
+// of a volume of a node that is still lost.
 func (f *decision) provedDown() bool {
 	if f.in.Health.State != nodehealth.Lost {
 		return f.in.Health.State == nodehealth.Down
@@ -288,7 +287,7 @@ func (f *decision) provedDown() bool {
 	return slices.ContainsFunc(f.step.Proven, func(v Volume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
 }
 
-// AdvisesScheduler says whether a pod is one of the driver's that advise kube-scheduler, by the
+// AdvisesScheduler reports whether a pod is one of the driver's that advise kube-scheduler, by the
 // labels of the chart.
 func AdvisesScheduler(pod *corev1.Pod) bool {
 	return pod.Labels["app.kubernetes.io/name"] == "azuredisk" && pod.Labels["app.kubernetes.io/component"] == "scheduler"
@@ -298,8 +297,8 @@ func AdvisesScheduler(pod *corev1.Pod) bool {
 // the key alone, so the value may name the driver.
 const OutOfServiceValue = apiv1.GroupName
 
-// OurOutOfServiceTaint says whether the Node has an out-of-service taint that the driver has set,
-// even if the AzDriverNode that recorded it is lost.
+// OurOutOfServiceTaint reports whether the Node has an out-of-service taint that the driver has
+// set, even if the AzDriverNode that recorded it is lost.
 func OurOutOfServiceTaint(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == corev1.TaintNodeOutOfService && t.Value == OutOfServiceValue

@@ -27,7 +27,7 @@ func held(name string, change ...func(*failover.Volume)) failover.Volume {
 	f := failover.Volume{
 		Volume:     v,
 		Attachment: a,
-		InUse:      ownership.VolumesInUseName("d", name),
+		InUse:      true,
 	}
 	for _, c := range change {
 		c(&f)
@@ -122,9 +122,6 @@ func aNode(v nodehealth.Judgement, volumes []failover.Volume, pods ...failover.P
 		}},
 		DriverNode: &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}},
 	}
-	for _, f := range volumes {
-		in.Node.Status.VolumesInUse = append(in.Node.Status.VolumesInUse, f.InUse)
-	}
 	return in
 }
 
@@ -135,7 +132,7 @@ func with(in failover.Input, change ...func(*failover.Input)) failover.Input {
 	return in
 }
 
-func nothingInUse(in *failover.Input) { in.Node.Status.VolumesInUse = nil }
+func isNotInUse(f *failover.Volume)   { f.InUse = false }
 func notHeard(in *failover.Input)     { in.Heard = false }
 func unresponsive(in *failover.Input) { in.Unresponsive = true }
 func notReady(in *failover.Input)     { in.Node.Status.Conditions[0].Status = corev1.ConditionUnknown }
@@ -340,7 +337,7 @@ func TestFailover(t *testing.T) {
 			volumes(held("v", isDecided, detached), held("w", isDecided, detached)), using("p", []string{"w"})),
 			"quarantine Add; force p; prune v"},
 		"a volume that nothing uses and that is not listed is unblocked": {with(
-			aNode(isLost, volumes(held("v", isDecided, detached))), nothingInUse), "quarantine Add; unblocked v"},
+			aNode(isLost, volumes(held("v", isDecided, detached, isNotInUse)))), "quarantine Add; unblocked v"},
 		"the attachment of several nodes is the record of the decision": {aNode(isSilent,
 			volumes(held("v", isMultiNode, isFencedAttachment, detached)), using("p", []string{"v"})), "quarantine Add; force p"},
 		"an attachment of several nodes that is deleted for another reason is no fence": {aNode(isSilent,
@@ -424,7 +421,8 @@ func TestFailover(t *testing.T) {
 		"new pods are kept away until the last volume is unblocked": {with(
 			aNode(isAlive, volumes(held("v", isDecided))), hasTaint(apiv1.TaintNodeLost)), ""},
 		"without a Node there is nothing to taint or prune": {with(
-			aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *failover.Input) { in.Node = nil }), "unblocked v"},
+			aNode(isDown, volumes(held("v", isDecided, vmDown, isNotInUse))), func(in *failover.Input) { in.Node = nil }),
+			"unblocked v"},
 		"a Node that is not one of this driver's is not tainted": {with(aNode(isAlive, nil),
 			hasTaint(apiv1.TaintNodeLost), func(in *failover.Input) { in.DriverNode = nil }), ""},
 	} {
@@ -437,7 +435,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-func TestPodsThatAdviseTheSchedulerLeaveALostOrUnresponsiveNodeOnly(t *testing.T) {
+func TestSchedulerPodsLeaveALostOrUnresponsiveNodeOnly(t *testing.T) {
 	t.Parallel()
 	pods := []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "scheduler"}}}
 	for state, want := range map[nodehealth.State]int{

@@ -127,7 +127,7 @@ func (p Pod) hold(down bool) (HoldReason, string) {
 	return "", ""
 }
 
-// OptedOut says that the annotations of a pod or a PersistentVolumeClaim opt out of failover.
+// OptedOut reports whether the annotations of a pod or a PersistentVolumeClaim opt out of failover.
 func OptedOut(annotations map[string]string) bool {
 	return annotations[apiv1.AnnotationFailover] == apiv1.FailoverDisabled
 }
@@ -141,7 +141,7 @@ func controllerOf(p *corev1.Pod) string {
 	return ""
 }
 
-// optedOut says whether anything on the node opted out.
+// optedOut reports whether anything on the node opted out.
 func (f *decision) optedOut() bool {
 	return slices.ContainsFunc(f.in.Pods, func(p Pod) bool {
 		reason, _ := p.hold(true)
@@ -149,8 +149,8 @@ func (f *decision) optedOut() bool {
 	})
 }
 
-// judgePods finds the pods that must be left alone. The volumes of such a pod remain with the node;
-// then the other pods that use these volumes must be left alone too, with their volumes, and so on.
+// judgePods finds the pods that must be left alone. Their volumes remain with the node. Then other
+// pods that use these volumes must be left alone too, with all of their volumes, and so on.
 func (f *decision) judgePods() {
 	f.leave = make([]HoldReason, len(f.in.Pods))
 	messages := make([]string, len(f.in.Pods))
@@ -217,8 +217,8 @@ func (f *decision) keptOf(p Pod) []string {
 	return slices.DeleteFunc(p.ours(), func(name string) bool { return !f.kept[name] })
 }
 
-// concerned says that the failover is about the pod: it uses a volume that is being fenced, or the
-// node is lost now.
+// concerned reports whether the failover is about the pod: it uses a volume that is being fenced,
+// or the node is lost now.
 func (f *decision) concerned(p Pod) bool {
 	ours := p.ours()
 	return len(ours) > 0 && (f.begins || slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] }))

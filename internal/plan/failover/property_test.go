@@ -37,8 +37,9 @@ func randomFailover(t *rapid.T) failover.Input {
 	in.Heard = rapid.Bool().Draw(t, "heard")
 	in.Unresponsive = rapid.IntRange(0, 5).Draw(t, "unresponsive") == 0
 	in.OutOfServiceTaint = rapid.Bool().Draw(t, "taint")
-	in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse,
-		func(corev1.UniqueVolumeName) bool { return rapid.Bool().Draw(t, "pruned") })
+	for i := range in.Volumes {
+		in.Volumes[i].InUse = rapid.Bool().Draw(t, "in use")
+	}
 	if rapid.Bool().Draw(t, "tainted") {
 		hasTaint(apiv1.TaintNodeLost)(&in)
 	}
@@ -197,8 +198,8 @@ func taken(in failover.Input, step failover.Step) failover.Input {
 		return slices.ContainsFunc(step.Delete, func(d failover.PodDeletion) bool { return d.Pod == p.Pod })
 	})
 	for _, v := range step.Prune {
-		in.Node.Status.VolumesInUse = slices.DeleteFunc(in.Node.Status.VolumesInUse,
-			func(n corev1.UniqueVolumeName) bool { return n == v.InUse })
+		i := slices.IndexFunc(in.Volumes, func(f failover.Volume) bool { return f.Volume == v.Volume })
+		in.Volumes[i].InUse = false
 	}
 	taint := func(key string, what failover.TaintChange) {
 		switch what {

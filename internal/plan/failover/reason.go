@@ -12,4 +12,6 @@ const (
 	ReasonFailoverPruned     = "FailoverPruned"
 	ReasonFailoverUnblocked  = "FailoverUnblocked"
 	ReasonNodeBack           = "NodeBack"
+	ReasonFalseAlarm         = "FalseAlarm"
+	ReasonWriteRefused       = "WriteRefused"
 )

@@ -1,5 +1,5 @@
-// Package identity decides which VM a node is (docs/adr/0013-which-vm-a-node-is.md). What a node
-// says about itself counts only as far as its providerID agrees.
+// Package identity decides which VM a node is (docs/adr/0013-which-vm-a-node-is.md). A node's own
+// statement counts only as far as its providerID agrees.
 package identity
 
 import (
@@ -25,8 +25,7 @@ type Identity struct {
 	// VMID is the VM; "" if it is not established. Then nothing is attached to the node, and Azure
 	// is not called for it.
 	VMID string
-	// Location and Zone are those of the Node's labels. If it has none, they are what the node
-	// says.
+	// Location and Zone come from the Node's labels, or, without labels, from the node plug-in.
 	Location, Zone string
 	// Reason and Message say why VMID is "".
 	Reason, Message string
@@ -35,9 +34,9 @@ type Identity struct {
 	said string
 }
 
-// Another says whether an attachment is to another VM than the one that the node is, or says to be.
-// If so, the node may not use the disk, and its report says nothing about the other VM, which may
-// still run. A node that its Node contradicts speaks for no VM.
+// Another reports whether an attachment is to another VM than the node's. If so, the node may not
+// use the disk, and its report says nothing about the other VM, which may still run. A node that
+// its Node contradicts speaks for no VM.
 func (i Identity) Another(a *apiv1.AzVolumeAttachment) bool {
 	return ownership.AttachedToAnotherVM(a, i.said)
 }
@@ -124,8 +123,8 @@ func rival(node Node, proven bool, others []Node) string {
 	return found
 }
 
-// IsVM says whether a text is the resource ID of a VM or of an instance of a scale set, in its only
-// spelling except for the case: two texts that differ otherwise are two VMs, at Azure too. A
+// IsVM reports whether a text is the resource ID of a VM or of an instance of a scale set, in its
+// only spelling except for the case: two texts that differ otherwise are two VMs, at Azure too. A
 // trailing slash, an escaped character or a dot segment would be a second name of one VM. It is
 // asked for each node whenever one of its volumes is looked at, so it is no regular expression.
 func IsVM(id string) bool {
@@ -144,8 +143,8 @@ func IsVM(id string) bool {
 	return is(7, "virtualMachineScaleSets") && vm(8) && is(9, "virtualMachines") && vm(10)
 }
 
-// consists says whether a name consists of characters that may be anywhere in it, and of those that
-// may be anywhere but at its beginning.
+// consists reports whether a name has only allowed characters. Some are not allowed at its
+// beginning.
 func consists(name string, anywhere func(rune) bool, later string) bool {
 	for i, r := range name {
 		if !anywhere(r) && (i == 0 || !strings.ContainsRune(later, r)) {

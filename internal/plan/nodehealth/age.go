@@ -7,7 +7,7 @@ const (
 	// Suspect: two heartbeats are missing then, and the third is late. The number may be small,
 	// because a stale heartbeat alone leads to no fence.
 	MissedIntervals = 2.5
-	// MissedIntervalsAlone is that number for an observer that has no second signal, such as the
+	// MissedIntervalsAlone is the number for an observer without a second signal, such as the
 	// scheduler extender.
 	MissedIntervalsAlone = 3
 	// LateIntervals is how many promised intervals may pass before other signs of life are looked
@@ -18,8 +18,10 @@ const (
 	// could prevent that it is ever late, and that an observer that is cut off detects that all
 	// nodes are late at once.
 	LongestPromise = 5 * time.Minute
-	// AnswerTimeout is how long a node may take to answer a request for a heartbeat.
-	AnswerTimeout = 2 * time.Second
+	// DefaultPatience is how long a node may take to answer a request for a heartbeat if the
+	// administrator sets nothing. A request is made when a probe fails, about two seconds after the
+	// last sign of life.
+	DefaultPatience = 2 * time.Second
 )
 
 // Promise returns the interval between heartbeats that a node is believed to promise; 0 for none.
@@ -32,8 +34,8 @@ func StaleAge(minimum time.Duration, intervals float64, interval time.Duration) 
 	return max(minimum, time.Duration(intervals*float64(interval)))
 }
 
-// Patience is the age at which a heartbeat makes a node Suspect.
-func Patience(staleAfter time.Duration, promisedSeconds int32) time.Duration {
+// SuspectAge is the age at which a heartbeat makes a node Suspect.
+func SuspectAge(staleAfter time.Duration, promisedSeconds int32) time.Duration {
 	return StaleAge(staleAfter, MissedIntervals, Promise(promisedSeconds))
 }
 

@@ -27,8 +27,8 @@ func Condition(j Judgement) metav1.Condition {
 }
 
 // Published returns the state that the controller has published for a node, and the condition
-// Reachable that holds it. The state is Unknown and the condition nil if there is none yet. A node
-// that is one of so many lost ones that the fault may be elsewhere is published as Suspect.
+// Reachable that holds it. The state is Unknown and the condition nil if there is none yet. While
+// the guard against mass loss is active, a lost node is published as Suspect.
 func Published(d *apiv1.AzDriverNode) (State, *metav1.Condition) {
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable)
 	switch {

@@ -10,11 +10,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// FailedOver says that a lost node cannot write to any volume: its failover began, which the taint
-// of the Node records, and there is a proof for every volume that the node could use. The guard did
-// not hold that failover back, and the proofs confirm it. The guard therefore counts such a node
-// neither as lost nor among the others. It does count a lost node that never used a volume, or
-// whose volumes are not released.
+// FailedOver reports whether a lost node cannot write to any volume: its failover began, which the
+// taint of the Node records, and there is a proof for every volume that the node could use. The
+// guard did not hold that failover back, and the proofs confirm it. The guard therefore counts such
+// a node neither as lost nor among the others. It does count a lost node that never used a volume,
+// or whose volumes are not released.
 func FailedOver(node *corev1.Node, attachments []*apiv1.AzVolumeAttachment) bool {
 	return node != nil && HasTaint(node, apiv1.TaintNodeLost) &&
 		!slices.ContainsFunc(attachments, func(a *apiv1.AzVolumeAttachment) bool {
@@ -22,7 +22,7 @@ func FailedOver(node *corev1.Node, attachments []*apiv1.AzVolumeAttachment) bool
 		})
 }
 
-// MassGuard says whether so many nodes seem lost at once that the fault is more likely with the
+// MassGuard reports whether so many nodes seem lost at once that the fault is more likely with the
 // observer: at least two, and more than threshold percent of all. Neither number includes the nodes
 // that are FailedOver.
 func MassGuard(lost, total, threshold int) (held bool, why string) {

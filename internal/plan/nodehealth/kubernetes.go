@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// HasTaint says whether a Node has a taint of the key, with any effect.
+// HasTaint reports whether a Node has a taint of the key, with any effect.
 func HasTaint(n *corev1.Node, key string) bool {
 	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
-// KubeletReady says whether Kubernetes holds a Node Ready.
+// KubeletReady reports whether Kubernetes holds a Node Ready.
 func KubeletReady(n *corev1.Node) bool {
 	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

@@ -7,7 +7,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-func TestAStandbyTakesTheLeaseOnlyOfALeaderThatIsLostAndDoesNotRenew(t *testing.T) {
+func TestAStandbyAcquiresTheLeaseOfALostLeaderOnly(t *testing.T) {
 	t.Parallel()
 	const every = 2 * time.Second
 	lost := nodehealth.Judgement{State: nodehealth.Lost}

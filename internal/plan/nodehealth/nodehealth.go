@@ -34,7 +34,7 @@ const (
 	Down State = "Down"
 )
 
-// LostOrDown says whether a node is lost by two signals or by what Azure says.
+// LostOrDown reports whether a node is lost by two signals or by what Azure says.
 func (s State) LostOrDown() bool { return s == Lost || s == Down }
 
 // Judgement is a node's health, with the evidence for it.
@@ -54,10 +54,11 @@ type Judgement struct {
 	MassLoss bool
 }
 
-// Fence says whether a fence of the node may begin.
+// Fence reports whether a fence of the node may begin.
 func (j Judgement) Fence() bool { return j.State.LostOrDown() && j.HeldBack == "" }
 
-// Guarded says that only the guard against mass false alarms keeps the node from being fenced.
+// Guarded reports whether only the guard against mass false alarms keeps the node from being
+// fenced.
 func (j Judgement) Guarded() bool { return j.State == Lost && j.MassLoss && j.HeldBack != "" }
 
 // Signs are the signs of life of one node.
@@ -66,7 +67,9 @@ type Signs struct {
 	SilentFrom time.Time
 	// Silence is for how long after that the API server answered without a new heartbeat.
 	Silence time.Duration
-	// Patience is the age at which the heartbeat is stale; see Patience.
+	// StaleAge is the age at which the heartbeat is stale; see SuspectAge.
+	StaleAge time.Duration
+	// Patience is how long the node may take to answer a request for a heartbeat.
 	Patience time.Duration
 	// Unanswered is for how long the API server has shown the node a request for a heartbeat, and
 	// answered this process without a new heartbeat; 0 if there is no such request.
@@ -78,8 +81,8 @@ type Signs struct {
 	// Confirmed says that the API server itself, and not a cache, still showed the old heartbeat
 	// when it was stale.
 	Confirmed bool
-	// ProbeWorks says that probes have reached this node before. ProbeFailures counts those in a
-	// row that failed since the last heartbeat.
+	// ProbeWorks says that probes have reached this node before. ProbeFailures counts the probes in
+	// a row that failed since the last heartbeat.
 	ProbeWorks    bool
 	ProbeFailures int
 	// LeaseDuration of the kubelet's lease, and for how long it was not renewed; 0 if that is not
@@ -96,13 +99,13 @@ type Signs struct {
 // kubelet's lease. If Azure says that the VM is down, no second signal is needed.
 func Judge(s Signs) (state State, evidence string) {
 	down := s.VMGone || s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated
-	stale := s.Silence > s.Patience || s.Unanswered > AnswerTimeout
+	stale := s.Silence > s.StaleAge || s.Unanswered > s.Patience
 	if !down && !s.WasSuspect && !stale {
 		return Healthy, "the heartbeat is fresh"
 	}
 	since := "no heartbeat since " + s.SilentFrom.UTC().Format(time.RFC3339)
-	if s.Unanswered > AnswerTimeout {
-		since += fmt.Sprintf(", also not within %s of a request for one", AnswerTimeout)
+	if s.Unanswered > s.Patience {
+		since += fmt.Sprintf(", also not within %s of a request for one", s.Patience)
 	}
 	switch {
 	case s.VMGone:
@@ -124,7 +127,7 @@ func Judge(s Signs) (state State, evidence string) {
 	return Lost, since + "; " + why
 }
 
-// secondSignal says whether a stale heartbeat is confirmed by another sign, and why.
+// secondSignal reports whether a stale heartbeat is confirmed by another sign, and why.
 func secondSignal(s Signs) (second bool, why string) {
 	switch {
 	case s.ProbeWorks && s.ProbeFailures >= FailedProbes:

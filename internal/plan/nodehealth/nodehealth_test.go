@@ -19,7 +19,8 @@ import (
 func TestJudgeNode(t *testing.T) {
 	stale := nodehealth.Signs{
 		Silence:  7 * time.Second,
-		Patience: 6 * time.Second,
+		StaleAge: 6 * time.Second,
+		Patience: 4 * time.Second,
 		Contact:  true,
 	}
 	with := func(change func(*nodehealth.Signs)) nodehealth.Signs {
@@ -35,6 +36,15 @@ func TestJudgeNode(t *testing.T) {
 	}{
 		"a node with a fresh heartbeat is healthy whatever the probes say": {with(
 			func(s *nodehealth.Signs) { unreachable(s); s.Silence = 6 * time.Second }), nodehealth.Healthy, "fresh"},
+		"a node that probes do not reach has the patience to answer a request": {with(
+			func(s *nodehealth.Signs) { unreachable(s); s.Silence, s.Unanswered = 6*time.Second, 4*time.Second }),
+			nodehealth.Healthy, "fresh"},
+		"a node that has not answered a request for longer is lost": {with(
+			func(s *nodehealth.Signs) {
+				unreachable(s)
+				s.Silence, s.Unanswered = 6*time.Second, 4001*time.Millisecond
+			}),
+			nodehealth.Lost, "not within 4s of a request"},
 		"a stale heartbeat alone makes a node suspect": {with(
 			func(s *nodehealth.Signs) { s.Confirmed = true }), nodehealth.Suspect, "probes never reached"},
 		"a node that answers probes is suspect": {with(
@@ -167,12 +177,12 @@ func TestAPromiseIsBelievedUpToALimit(t *testing.T) {
 			t.Errorf("got %s for %d s, want %s", got, promised, want)
 		}
 	}
-	if got, want := nodehealth.Patience(6*time.Second, math.MaxInt32), 5*nodehealth.LongestPromise/2; got != want {
+	if got, want := nodehealth.SuspectAge(6*time.Second, math.MaxInt32), 5*nodehealth.LongestPromise/2; got != want {
 		t.Errorf("got patience %s, want %s", got, want)
 	}
 }
 
-func TestPatienceFollowsThePromise(t *testing.T) {
+func TestSuspectAgeFollowsThePromise(t *testing.T) {
 	for name, c := range map[string]struct {
 		promised       int32
 		patience, late time.Duration
@@ -183,7 +193,7 @@ func TestPatienceFollowsThePromise(t *testing.T) {
 		"no promise, with half of that": {0, 6 * time.Second, 3 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if p, l := nodehealth.Patience(6*time.Second, c.promised), nodehealth.Lateness(6*time.Second,
+			if p, l := nodehealth.SuspectAge(6*time.Second, c.promised), nodehealth.Lateness(6*time.Second,
 				c.promised); p != c.patience || l != c.late {
 				t.Errorf("got patience %s, lateness %s; want %s, %s", p, l, c.patience, c.late)
 			}

@@ -30,10 +30,9 @@ type ReplicaSigns struct {
 }
 
 // ForReplicas derives the health of a node for replicas from its judgement. A Healthy node may get
-// replicas; a Suspect one keeps those that it has and gets no new ones; those of a Lost one are
+// replicas; a Suspect one keeps its replicas and gets no new ones; the replicas of a Lost one are
 // replaced. A node that is lost, down or not ready remains Suspect for a grace period, because a
-// reboot takes no longer; and while so many nodes seem lost at once that the fault may be
-// elsewhere.
+// reboot takes no longer; and while the guard against mass loss is active.
 func ForReplicas(s ReplicaSigns) State {
 	switch {
 	case s.Judgement.State == Healthy && s.Usable && KubeletReady(s.Node):
@@ -51,15 +50,15 @@ func ForReplicas(s ReplicaSigns) State {
 	return Suspect
 }
 
-// PastReplicaGrace says whether a node has been lost or down for longer than ReplicaGrace.
+// PastReplicaGrace reports whether a node has been lost or down for longer than ReplicaGrace.
 func (j Judgement) PastReplicaGrace(now time.Time) bool {
 	return j.State.LostOrDown() && now.Sub(j.SilentFrom) > ReplicaGrace
 }
 
-// NoReport says whether no report of a node is to be expected: its AzDriverNode or its Node is gone
-// (nil), or a fence of the node may begin, or its heartbeat is stale and the kubelet is not ready
-// either. The last matters if failover is off: Kubernetes then decides when a volume is removed
-// from the node, and this decides only how.
+// NoReport reports whether no report of a node is to be expected: its AzDriverNode or its Node is
+// gone (nil), or a fence of the node may begin, or its heartbeat is stale and the kubelet is not
+// ready either. The last matters if failover is off: Kubernetes then decides when a volume is
+// removed from the node, and this decides only how.
 func NoReport(j Judgement, d *apiv1.AzDriverNode, node *corev1.Node) bool {
 	return d == nil || node == nil || j.Fence() || (j.State != Healthy && !j.MassLoss && !KubeletReady(node))
 }

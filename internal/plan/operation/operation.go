@@ -1,5 +1,5 @@
 // Package operation describes work at Azure that runs beside the reconcilers: a Job with its phase,
-// its resume token and what was read after it ended, and the waits between two tries.
+// its resume token and the state that was read after it ended, and the waits between two tries.
 package operation
 
 import (
@@ -58,25 +58,25 @@ type Job struct {
 	Accepted time.Time
 	// Ended is when the job ended.
 	Ended time.Time
-	// Err is what the job ended with.
+	// Err is the error with which the job ended.
 	Err error
-	// Truth is what was read from the platform after the end.
+	// Truth was read from the platform after the end.
 	Truth Truth
 }
 
-// Truth is what the platform answered to a read.
+// Truth is the answer of the platform to a read.
 type Truth struct {
 	// VMID is the VM that an attach was asked for; set by that job only.
 	VMID string
-	// Epoch is the attachment's when a fence began: what the fence found is a proof for no later
-	// epoch. Set by that job only.
+	// Epoch is the attachment's when a fence began. Its result is a proof for no later epoch. Set
+	// by that job only.
 	Epoch int64
 	// Attached says that the disk is attached to the VM, also while it is being detached.
 	Attached bool
 	// Detaching says that the disk is being detached.
 	Detaching bool
 	LUN       int32
-	// VMGone says that there is no such VM; VMDown that it cannot run code.
+	// VMGone says that the VM does not exist; VMDown that it cannot run code.
 	VMGone, VMDown bool
 	// OnlyRead reports whether a fence has read the VM, which may write again, and has detached
 	// nothing. Set by that job only.
@@ -94,15 +94,15 @@ type Truth struct {
 	Foreign bool
 }
 
-// Running says whether the job has begun and not ended.
+// Running reports whether the job has begun and not ended.
 func (j Job) Running() bool { return j.Phase == PhaseBegun || j.Phase == PhaseAccepted }
 
-// EndedAs says whether a job of this work has ended.
+// EndedAs reports whether a job of this work has ended.
 func (j Job) EndedAs(work Work) bool { return j.Phase == PhaseEnded && j.Work == work }
 
-// IsRecorded says whether a status, whose operation is op, still records the job. If not, another
-// process has recorded an operation or a result since, for example the leader that follows this
-// one: what the job found is older than the status.
+// IsRecorded reports whether a status, whose operation is op, still records the job. If not,
+// another process has recorded an operation or a result since, for example the next leader: the
+// result of the job is older than the status.
 func (j Job) IsRecorded(op *apiv1.Operation) bool {
 	switch {
 	case op == nil || op.Kind != string(j.Work):
@@ -127,7 +127,7 @@ func (j Job) Operation() *apiv1.Operation {
 	}
 }
 
-// Failure turns an error into what the API records of it.
+// Failure turns an error into its record in the API.
 func Failure(err error, now time.Time) *apiv1.Error {
 	kind := provisioner.KindOf(err)
 	if kind == "" {

@@ -9,13 +9,13 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// Azure attaches a disk with maxShares 1 to one VM. A shared disk lacks that interlock between
+// Azure attaches a disk with maxShares 1 to one VM. Shared disks have no interlock between
 // clusters: a disk that was adopted, or whose AzVolume was restored from a backup, may be in use by
 // another cluster, and neither the attachments nor the node reports of this cluster know of it. So
 // Azure is asked who has the disk as long as the AzVolume does not confirm that this cluster uses
 // it.
 
-// Custody is what is known of who uses a disk before a node acquires the ownership.
+// Custody says which cluster uses a disk before a node acquires the ownership.
 type Custody string
 
 const (
@@ -33,12 +33,13 @@ const (
 // is attached nowhere. No planned move takes that long.
 const custodyLasts = 5 * time.Minute
 
-// CustodyOf returns what is known of who uses a volume's disk. attachments are the volume's.
+// CustodyOf returns which cluster uses a volume's disk, as far as the objects show it. attachments
+// are the volume's.
 func CustodyOf(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Custody {
 	released := volume.Status.LastReleasedTime
 	switch {
-	case !Confirmed(volume):
-		return CustodyUnknown
+	case !Confirmed(volume), volume.Spec.Access == apiv1.AccessMultiNode && len(attachments) == 0:
+		return CustodyUnknown // nothing records when the last node of several released the volume
 	case volume.Spec.Disk.MaxShares <= 1 || len(attachments) > 0 || released == nil || now.Sub(released.Time) < custodyLasts:
 		return CustodyOurs
 	case volume.Status.Fencing == apiv1.FencingPreemption:
@@ -70,8 +71,8 @@ func Copied(attachment *apiv1.AzVolumeAttachment) bool {
 }
 
 // ForeignVM returns a VM that has a disk and that is outside of this cluster, "" if there is none:
-// it is no node's, and this driver has not attached the disk to it. attachedTo are the VMs that
-// Azure lists for the disk, and attachments those of its volume. A VM whose Node was deleted is not
+// no node is that VM, and this driver has not attached the disk to it. attachedTo are the VMs that
+// Azure lists for the disk, and attachments are the volume's. A VM whose Node was deleted is not
 // foreign while an attachment names it.
 func ForeignVM(
 	attachedTo []string, attachments []*apiv1.AzVolumeAttachment, isNode func(vm string) (bool, error),

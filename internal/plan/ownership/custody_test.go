@@ -20,6 +20,7 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 		return func(v *apiv1.AzVolume) { at := metav1.NewTime(objects.Now.Add(-d)); v.Status.LastReleasedTime = &at }
 	}
 	reserved := func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption }
+	several := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	here := objects.Attachments(objects.NewAttachment("a", apiv1.RoleReplica, 1, apiv1.AttachmentAttached))
 	for name, test := range map[string]struct {
 		edits       []func(*apiv1.AzVolume)
@@ -43,6 +44,9 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 			func(v *apiv1.AzVolume) {
 				v.Spec.Disk.MaxShares = 1
 			}}, nil, ownership.CustodyOurs},
+		"for several nodes, and one of them has it": {[]func(*apiv1.AzVolume){confirmed, several}, here, ownership.CustodyOurs},
+		"for several nodes, and none of them has it": {[]func(*apiv1.AzVolume){confirmed, several}, nil,
+			ownership.CustodyUnknown},
 	} {
 		v := objects.NewVolume(func(v *apiv1.AzVolume) { v.UID, v.Spec.Disk.MaxShares = "present", 2 })
 		for _, edit := range test.edits {

@@ -6,14 +6,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// VolumesInUseName is the name under which Kubernetes lists a CSI volume in the status.volumesInUse
-// of a Node. Source: GetUniqueVolumeName and the CSI plug-in's GetVolumeName, as seen in any Node
-// that mounts a CSI volume.
-func VolumesInUseName(driverName, volumeHandle string) corev1.UniqueVolumeName {
-	return corev1.UniqueVolumeName("kubernetes.io/csi/" + driverName + "^" + volumeHandle)
-}
-
-// NoLongerUsed says whether a node no longer uses a volume for which it is still primary: the
+// NoLongerUsed reports whether a node no longer uses a volume for which it is still primary: the
 // node's report, written after a scan, does not name the volume, and no pod on the node is going to
 // use it. pods are the pods that use the volume's PersistentVolumeClaim, on any node.
 func NoLongerUsed(volume, node string, report *apiv1.AzDriverNode, pods []*corev1.Pod) bool {

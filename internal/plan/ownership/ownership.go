@@ -21,10 +21,10 @@ import (
 // MultiNodeEpoch is the epoch of every attachment of a multi-node volume.
 const MultiNodeEpoch = 1
 
-// Acquire decides what a node's request to be primary makes of the current ownership. It returns
-// the ownership to write with a compare-and-swap; changed is false if the node holds it already. If
-// another node holds an ownership that is not released, the error is a FailedPrecondition (law 1).
-// The epoch grows beyond that of the current ownership, and beyond last; see LastEpoch.
+// Acquire decides about a node's request to be primary. It returns the ownership to write with a
+// compare-and-swap; changed is false if the node holds it already. If another node holds an
+// ownership that is not released, the error is a FailedPrecondition (law 1). The new epoch is above
+// the current ownership's, and above last; see LastEpoch.
 func Acquire(current *apiv1.Ownership, node string, last int64, now time.Time) (primary apiv1.Ownership, changed bool,
 	err error) {
 	epoch := int64(0)
@@ -111,15 +111,15 @@ func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now t
 	}, ""
 }
 
-// Releasable says whether the attachment of the node that holds an ownership can get the proof of
-// its release: whether it is the primary with the ownership's epoch. An attachment that is being
+// Releasable reports whether the attachment of the node that holds an ownership can get the proof
+// of its release: whether it is the primary with the ownership's epoch. An attachment that is being
 // deleted, or that has a later epoch, is not changed.
 func Releasable(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
 	return a != nil && (a.DeletionTimestamp != nil || a.Spec.Epoch > primary.Epoch || a.Spec.Epoch == primary.Epoch &&
 		a.Spec.Role == apiv1.RolePrimary)
 }
 
-// ReportProvesAbsence says whether a volume that a node's report does not name is not in use on
+// ReportProvesAbsence reports whether a volume that a node's report does not name is not in use on
 // that node: the node plug-in has compared the report with the node's mounts, and nothing else has
 // changed the report since the node wrote it. Node plug-ins of earlier versions write no digest.
 func ReportProvesAbsence(report *apiv1.AzDriverNode) bool {
@@ -140,33 +140,33 @@ func ReportDigest(report *apiv1.AzDriverNode) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// AttachedToAnotherVM says whether an attachment is to another VM than vmID, the VM that the node
-// is now. If so, the node may not use the disk, and its report says nothing about the other VM,
-// which may still run. Azure's IDs are not case sensitive.
+// AttachedToAnotherVM reports whether an attachment is to another VM than vmID, the VM that the
+// node is now. If so, the node may not use the disk, and its report says nothing about the other
+// VM, which may still run. Azure's IDs are not case sensitive.
 func AttachedToAnotherVM(attachment *apiv1.AzVolumeAttachment, vmID string) bool {
 	return attachment.Status.VMID != "" && !strings.EqualFold(attachment.Status.VMID, vmID)
 }
 
-// HasProof says whether a proof of release covers an attachment's epoch.
+// HasProof reports whether a proof of release covers an attachment's epoch.
 func HasProof(attachment *apiv1.AzVolumeAttachment) bool {
 	p := attachment.Status.Proof
 	return p != nil && p.Epoch >= attachment.Spec.Epoch
 }
 
-// Preempted says whether an attachment's node was fenced by taking its reservation, and the disk
+// Preempted reports whether an attachment's node was fenced by taking its reservation, and the disk
 // may still be attached to it. The object must not be used again: the disk is being detached by
 // force.
 func Preempted(attachment *apiv1.AzVolumeAttachment) bool {
 	return HasProof(attachment) && attachment.Status.Proof.Kind == apiv1.ProofPreempted
 }
 
-// FenceDecided says whether the failover has decided to fence the attachment's node from a
+// FenceDecided reports whether the failover has decided to fence the attachment's node from a
 // multi-node volume and has not yet reported all of it to Kubernetes.
 func FenceDecided(attachment *apiv1.AzVolumeAttachment) bool {
 	return slices.Contains(attachment.Finalizers, apiv1.FinalizerFenced)
 }
 
-// ProvedReleased says whether an attachment's node can no longer write to the volume under any
+// ProvedReleased reports whether an attachment's node can no longer write to the volume under any
 // epoch up to the attachment's.
 func ProvedReleased(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) bool {
 	epoch := attachment.Spec.Epoch
@@ -212,7 +212,7 @@ func replicaInDoubt(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment
 	}
 }
 
-// OwnedBy says whether the node of an attachment holds the ownership, also while it is being
+// OwnedBy reports whether the node of an attachment holds the ownership, also while it is being
 // released.
 func OwnedBy(volume *apiv1.AzVolume, node string) bool {
 	if volume == nil || volume.Status.Primary == nil {
@@ -222,7 +222,7 @@ func OwnedBy(volume *apiv1.AzVolume, node string) bool {
 	return primary.State != apiv1.OwnershipReleased && primary.NodeName == node
 }
 
-// HasPrimary says whether any node holds the ownership or is releasing it, or, for a multi-node
+// HasPrimary reports whether any node holds the ownership or is releasing it, or, for a multi-node
 // volume, whether any attachment is a primary.
 func HasPrimary(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) bool {
 	if volume.Spec.Access == apiv1.AccessMultiNode {
@@ -275,7 +275,7 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 	return Demote
 }
 
-// BeingFenced says whether the node is being fenced from the volume because the node was lost.
+// BeingFenced reports whether the node is being fenced from the volume because the node was lost.
 func BeingFenced(volume *apiv1.AzVolume, node string) bool {
 	return OwnedBy(volume, node) && volume.Status.Primary.State == apiv1.OwnershipReleasing &&
 		volume.Status.Primary.Cause == apiv1.CauseNodeLost
@@ -286,9 +286,9 @@ func moment(t time.Time) *metav1.Time {
 	return &m
 }
 
-// NeverPublished says whether this driver has never published a volume that the V1 driver may have
-// published, so that a node may use it although this driver has no record of it. volume is nil if
-// there is no AzVolume. An AzVolume alone does not contradict that, because an expansion creates
+// NeverPublished reports whether this driver has never published a volume that the V1 driver may
+// have published, so that a node may use it although this driver has no record of it. volume is nil
+// if there is no AzVolume. An AzVolume alone does not contradict that, because an expansion creates
 // one. The V1 driver never published a volume that this driver has created.
 func NeverPublished(volume *apiv1.AzVolume) bool {
 	if volume == nil {

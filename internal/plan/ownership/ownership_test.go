@@ -2,6 +2,7 @@ package ownership_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -219,21 +220,13 @@ func TestTheDigestIsOfTheVolumesAndNotOfTheirOrder(t *testing.T) {
 
 // TestOneWriter visits every state that acquiring, releasing, staging and killing of any party can
 // lead to, in any order, up to the fourth epoch, and checks that two nodes never use the volume
-// (laws 1 to 3). Each step is one access to the API server, as in the protocol, or a kill.
+// (laws 1 to 3). Each step is one access to the API server, as in the protocol, or a kill. It finds
+// a party that reads before it writes.
 func TestOneWriter(t *testing.T) {
 	t.Parallel()
-	start := protocol{}
-	seen := map[protocol]bool{start: true}
-	for queue := []protocol{start}; len(queue) > 0; queue = queue[1:] {
-		for name, next := range queue[0].steps() {
-			if next.nodes[0].using && next.nodes[1].using {
-				t.Fatalf("after %q both nodes use the volume: %+v, before %+v", name, next, queue[0])
-			}
-			if !seen[next] && next.primary.Epoch <= 4 {
-				seen[next] = true
-				queue = append(queue, next)
-			}
-		}
+	seen, fault := explore(protocol{})
+	if fault != "" {
+		t.Fatal(fault)
 	}
 	used := 0
 	for state := range seen {
@@ -245,11 +238,43 @@ func TestOneWriter(t *testing.T) {
 		t.Fatal("got no completed hand-over, want at least one to check")
 	}
 	t.Logf("%d states", len(seen))
+	for _, early := range []mutant{ownershipReadFirst, reportReadFirst} {
+		if _, fault := explore(protocol{mutant: early}); fault == "" {
+			t.Errorf("%s: no two nodes use the volume; want that to be found", early)
+		}
+	}
 }
+
+// explore visits the states that steps from a first one lead to, and says in which two nodes use
+// the volume.
+func explore(first protocol) (seen map[protocol]bool, fault string) {
+	seen = map[protocol]bool{first: true}
+	for queue := []protocol{first}; len(queue) > 0; queue = queue[1:] {
+		for name, next := range queue[0].steps() {
+			if next.nodes[0].using && next.nodes[1].using {
+				return seen, fmt.Sprintf("after %q both nodes use the volume: %+v, before %+v", name, next, queue[0])
+			}
+			if !seen[next] && next.primary.Epoch <= 4 {
+				seen[next] = true
+				queue = append(queue, next)
+			}
+		}
+	}
+	return seen, ""
+}
+
+// mutant is a protocol in which a party reads before it writes.
+type mutant string
+
+const (
+	ownershipReadFirst mutant = "a node reads the ownership before it announces the volume"
+	reportReadFirst    mutant = "the controller reads the report before it starts the release"
+)
 
 // protocol is a state of the model: what the API server has, what the parties remember, and what is
 // true.
 type protocol struct {
+	mutant  mutant
 	owned   bool
 	primary apiv1.Ownership
 	// proof is the epoch of the proof in the controller's memory; 0 for none.
@@ -274,11 +299,12 @@ func (p protocol) steps() map[string]protocol {
 			objects.Now); holder && changed {
 			next["start release"] = p.with(func(q *protocol) { q.primary = stripped(c) })
 		}
-		if p.primary.State == apiv1.OwnershipReleasing {
+		releasing := p.primary.State == apiv1.OwnershipReleasing
+		if releasing || p.mutant == reportReadFirst {
 			if proof, _ := ownership.UnstagedProof(p.report(), "vol", p.primary.Epoch, objects.Now); proof != nil {
 				next["read report"] = p.with(func(q *protocol) { q.proof = proof.Epoch })
 			}
-			if p.proof == p.primary.Epoch {
+			if releasing && p.proof == p.primary.Epoch {
 				next["write released"] = p.with(
 					func(q *protocol) { q.primary, q.proof = stripped(ownership.CompleteRelease(p.primary, objects.Now)), 0 })
 			}
@@ -314,19 +340,21 @@ func (p protocol) nodeSteps(i int, next map[string]protocol) {
 	}
 	if p.owned && !n.using {
 		next["node announces "+name] = p.with(func(q *protocol) {
-			q.nodes[i].reported, q.nodes[i].announced, q.nodes[i].maySee = p.primary.Epoch, p.primary.Epoch, false
+			q.nodes[i].reported, q.nodes[i].announced = p.primary.Epoch, p.primary.Epoch
+			q.nodes[i].maySee = n.maySee && p.mutant == ownershipReadFirst
 		})
 	}
-	if n.announced > 0 && !n.maySee && !n.using {
+	if (n.announced > 0) != (p.mutant == ownershipReadFirst) && !n.maySee && !n.using {
 		next["node reads the ownership "+name] = p.with(func(q *protocol) {
-			if p.primary.State == apiv1.OwnershipHeld && p.primary.NodeName == name && p.primary.Epoch == n.announced {
+			if p.primary.State == apiv1.OwnershipHeld && p.primary.NodeName == name &&
+				(p.primary.Epoch == n.announced || n.announced == 0) {
 				q.nodes[i].maySee = true
 				return
 			}
 			q.nodes[i].reported, q.nodes[i].announced = 0, 0
 		})
 	}
-	if n.maySee && !n.using {
+	if n.maySee && n.announced > 0 && !n.using {
 		next["node mounts "+name] = p.with(
 			func(q *protocol) { q.nodes[i].using, q.nodes[i].maySee, q.nodes[i].announced = true, false, 0 })
 	}
@@ -365,7 +393,7 @@ func stripped(c apiv1.Ownership) apiv1.Ownership {
 	return c
 }
 
-func TestAReleasedEpochIsProvenAlsoForTheNodeThatAcquiresTheVolumeAgain(t *testing.T) {
+func TestAReleasedEpochIsProvenForTheNodeThatAcquiresAgain(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipHeld))
 	// made after the proof, which it does not carry

@@ -6,9 +6,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// PublishedTo returns the nodes to which a volume is published, sorted: those for which a publish
-// has succeeded, and no unpublish has succeeded since. Nodes with replicas are not among them.
-// attachments are those of the volume. back says whether a node that was lost is Ready again.
+// PublishedTo returns the nodes to which a volume is published, sorted: a publish has succeeded
+// there, and no unpublish since. Nodes with replicas are not among them. attachments are the
+// volume's. back reports whether a node that was lost is Ready again.
 //
 // Kubernetes compares the list with its VolumeAttachments and publishes again where they differ, so
 // the list follows Kubernetes' side of a hand-over, and not the disk's:
@@ -69,8 +69,8 @@ func publishedMultiNode(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, bac
 	}
 }
 
-// AttachAccepted says that a primary is attached or that Azure has accepted to attach it, which is
-// when a publish succeeds.
+// AttachAccepted reports whether a primary is attached or that Azure has accepted to attach it,
+// which is when a publish succeeds.
 func AttachAccepted(a *apiv1.AzVolumeAttachment) bool {
 	switch a.Status.State {
 	case apiv1.AttachmentAttached:

@@ -12,13 +12,12 @@ import (
 // RecreateAs decides the role and the epoch with which an attachment is created again that Azure
 // has and that has no object. A primary is detached only with a proof, a replica without one; why
 // says why it is neither. report is the node's, read from the API server after the volume; nil if
-// there is none. down says whether Azure has the VM as stopped or deallocated now; it is called
-// only where it matters.
+// there is none. That the VM is down is no reason to make a replica: it may be started with its
+// mounts (ADR 0033).
 //
 //	the node owns the volume                                         primary of that epoch
 //	the volume has an ownership, which is not the node's             replica: every earlier one ended with a proof. But not if the report names a later one
 //	the report proves that the node does not use the volume          replica; but not where the V1 driver may have published the volume
-//	the VM is down                                                   replica: nothing runs there that could use the volume
 //	a multi-node volume that the report names                        primary: no ownership says which nodes use it
 //	else                                                             neither: the disk stays attached until one of these is the case
 //
@@ -30,15 +29,14 @@ import (
 // before it read the report. A node that the report does not name has therefore found its
 // attachment missing, or finds a replica; it uses the volume under neither. The next publish makes
 // the replica a primary.
-func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, down func() bool,
-	now time.Time) (role apiv1.Role, epoch int64, why string) {
+func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode, now time.Time) (role apiv1.Role, epoch int64,
+	why string) {
 	proof, why := UnstagedProof(report, volume.Name, 0, now)
 	multiNode := volume.Spec.Access == apiv1.AccessMultiNode
 	switch {
 	case !multiNode && OwnedBy(volume, node):
 		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
-	case !multiNode && volume.Status.Primary != nil && ReportedUse(volume, report) == "", proof != nil && !NeverPublished(volume),
-		down():
+	case !multiNode && volume.Status.Primary != nil && ReportedUse(volume, report) == "", proof != nil && !NeverPublished(volume):
 		return apiv1.RoleReplica, 0, ""
 	case multiNode && Reports(report, volume.Name):
 		return apiv1.RolePrimary, MultiNodeEpoch, ""
@@ -49,7 +47,7 @@ func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode,
 	}
 }
 
-// Reports says whether a node's report names a volume.
+// Reports reports whether a node's report names a volume.
 func Reports(report *apiv1.AzDriverNode, volume string) bool {
 	return report != nil && slices.ContainsFunc(report.Status.StagedVolumes,
 		func(s apiv1.StagedVolume) bool { return s.VolumeName == volume })
@@ -72,7 +70,7 @@ type Repair struct {
 	In time.Duration
 }
 
-// Repairs decides what is left to do of a hand-over whose process was killed.
+// Repairs decides how to complete a hand-over whose process was killed.
 func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Repair {
 	primary := volume.Status.Primary
 	if primary == nil || volume.Spec.Access == apiv1.AccessMultiNode || volume.DeletionTimestamp != nil {

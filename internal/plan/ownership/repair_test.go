@@ -17,71 +17,56 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
 	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	done, inUse, silent := objects.Staged(&scanned, "other"), objects.Staged(&scanned, "vol"), objects.Staged(nil, "other")
-	const runs, down = false, true
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		report *apiv1.AzDriverNode
-		down   bool
 		role   apiv1.Role
 		epoch  int64
 	}{
 		"the holder of the ownership is its primary": {objects.NewVolume(
-			objects.Owned("a", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RolePrimary, 3},
+			objects.Owned("a", 3, apiv1.OwnershipHeld)), inUse, apiv1.RolePrimary, 3},
 		"also while it releases, and without a report": {objects.NewVolume(
-			objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, runs, apiv1.RolePrimary, 3},
-		"also when it is down: the release needs the attachment": {objects.NewVolume(
-			objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, down, apiv1.RolePrimary, 3},
+			objects.Owned("a", 3, apiv1.OwnershipReleasing)), nil, apiv1.RolePrimary, 3},
 		"a node that reports that it does not use the volume has a replica": {objects.NewVolume(
-			objects.Owned("b", 3, apiv1.OwnershipHeld)), done, runs, apiv1.RoleReplica, 0},
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), done, apiv1.RoleReplica, 0},
 		"also after the release": {objects.NewVolume(
-			objects.Owned("", 3, apiv1.OwnershipReleased)), done, runs, apiv1.RoleReplica, 0},
+			objects.Owned("", 3, apiv1.OwnershipReleased)), done, apiv1.RoleReplica, 0},
 		"also of an adopted volume that was published since": {objects.NewVolume(
-			objects.Owned("b", 1, apiv1.OwnershipHeld), adopted), done, runs, apiv1.RoleReplica, 0},
-		"a volume that was never published": {objects.NewVolume(), done, runs, apiv1.RoleReplica,
-			0},
-		"a node that is down has a replica, whatever it reported": {objects.NewVolume(
-			objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, down, apiv1.RoleReplica, 0},
-		"also without a report": {objects.NewVolume(
-			objects.Owned("b", 3, apiv1.OwnershipHeld)), nil, down, apiv1.RoleReplica, 0},
-		"also of a volume that V1 published and an expansion adopted": {objects.NewVolume(adopted), nil, down,
-			apiv1.RoleReplica, 0},
+			objects.Owned("b", 1, apiv1.OwnershipHeld), adopted), done, apiv1.RoleReplica, 0},
+		"a volume that was never published": {objects.NewVolume(), done, apiv1.RoleReplica, 0},
 		"a node that reports an ownership that is over has a replica": {objects.NewVolume(
-			objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, runs, apiv1.RoleReplica, 0},
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), inUse, apiv1.RoleReplica, 0},
 		"also if that ownership was the last one": {objects.NewVolume(
-			objects.Owned("", 1, apiv1.OwnershipReleased)), inUse, runs, apiv1.RoleReplica, 0},
+			objects.Owned("", 1, apiv1.OwnershipReleased)), inUse, apiv1.RoleReplica, 0},
 		"also if the node has not scanned its mounts": {objects.NewVolume(
-			objects.Owned("b", 3, apiv1.OwnershipHeld)), silent, runs, apiv1.RoleReplica, 0},
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), silent, apiv1.RoleReplica, 0},
 		"also if it was lost before its first report": {objects.NewVolume(
-			objects.Owned("", 3, apiv1.OwnershipReleased)), nil, runs, apiv1.RoleReplica, 0},
+			objects.Owned("", 3, apiv1.OwnershipReleased)), nil, apiv1.RoleReplica, 0},
 		"law 3: nothing is re-created if it reports a later ownership": {objects.NewVolume(
-			objects.Owned("", 0, apiv1.OwnershipReleased)), inUse, runs, "", 0},
-		"law 3: nor if no ownership is known and it reports that it uses it": {objects.NewVolume(objects.NeverOwned), inUse, runs,
-			"", 0},
-		"law 3: nor if it has not scanned its mounts": {objects.NewVolume(objects.NeverOwned), silent,
-			runs, "", 0},
-		"law 3: nor if there is no report": {objects.NewVolume(objects.NeverOwned), nil, runs,
-			"", 0},
-		"law 3: nor of a volume that V1 published and an expansion adopted": {objects.NewVolume(adopted), done, runs, "", 0},
-		"a multi-node volume's node that does not use it has a replica": {objects.NewVolume(multiNode), done, runs,
+			objects.Owned("", 0, apiv1.OwnershipReleased)), inUse, "", 0},
+		"law 3: nor if no ownership is known and it reports that it uses it": {objects.NewVolume(objects.NeverOwned), inUse, "",
+			0},
+		"law 3: nor if it has not scanned its mounts": {objects.NewVolume(objects.NeverOwned), silent, "",
+			0},
+		"law 3: nor if there is no report":                                  {objects.NewVolume(objects.NeverOwned), nil, "", 0},
+		"law 3: nor of a volume that V1 published and an expansion adopted": {objects.NewVolume(adopted), done, "", 0},
+		"a multi-node volume's node that does not use it has a replica": {objects.NewVolume(multiNode), done,
 			apiv1.RoleReplica, 0},
-		"also where it is down": {objects.NewVolume(multiNode), inUse, down,
-			apiv1.RoleReplica, 0},
-		"law 3: a multi-node volume's node that uses it is a primary": {objects.NewVolume(multiNode), inUse, runs,
+		"law 3: a multi-node volume's node that uses it is a primary": {objects.NewVolume(multiNode), inUse,
 			apiv1.RolePrimary, ownership.MultiNodeEpoch},
 		"also where the plug-in has not scanned the mounts, or lost a scan": {objects.NewVolume(multiNode),
-			objects.Staged(nil, "vol"), runs, apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"also where the V1 driver may have published the volume": {objects.NewVolume(multiNode, adopted), inUse, runs,
+			objects.Staged(nil, "vol"), apiv1.RolePrimary, ownership.MultiNodeEpoch},
+		"also where the V1 driver may have published the volume": {objects.NewVolume(multiNode, adopted), inUse,
 			apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"law 3: nothing is made of a multi-node volume before a scan":    {objects.NewVolume(multiNode), silent, runs, "", 0},
-		"law 3: nor where there is no report, which an unpublish leaves": {objects.NewVolume(multiNode), nil, runs, "", 0},
-		"law 3: nor of one that V1 may have published, without a report": {objects.NewVolume(multiNode, adopted), nil, runs,
-			"", 0},
-		"law 3: nor with one, because its pod may come later": {objects.NewVolume(multiNode, adopted), done, runs,
-			"", 0},
+		"law 3: nothing is made of a multi-node volume before a scan":    {objects.NewVolume(multiNode), silent, "", 0},
+		"law 3: nor where there is no report, which an unpublish leaves": {objects.NewVolume(multiNode), nil, "", 0},
+		"law 3: nor of one that V1 may have published, without a report": {objects.NewVolume(multiNode, adopted), nil, "", 0},
+		"law 3: nor with one, because its pod may come later": {objects.NewVolume(multiNode, adopted), done, "",
+			0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			role, epoch, why := ownership.RecreateAs(test.volume, "a", test.report, func() bool { return test.down }, objects.Now)
+			role, epoch, why := ownership.RecreateAs(test.volume, "a", test.report, objects.Now)
 			if role != test.role || epoch != test.epoch || (why == "") != (role != "") {
 				t.Fatalf("got %q of epoch %d because of %q; want %q of epoch %d, and a reason only for neither", role, epoch, why,
 					test.role, test.epoch)

@@ -23,8 +23,8 @@ func LastEpoch(attachments []*apiv1.AzVolumeAttachment) int64 {
 	return last
 }
 
-// OlderThan says whether an AzVolume is from before an attachment: its ownership is written before
-// the attachment gets the epoch. It is an old copy, or was restored.
+// OlderThan reports whether an AzVolume is from before an attachment: its ownership is written
+// before the attachment gets the epoch. It is an old copy, or was restored.
 func OlderThan(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	return volume.Spec.Access != apiv1.AccessMultiNode &&
 		(volume.Status.Primary == nil || volume.Status.Primary.Epoch < a.Spec.Epoch) && a.Spec.Epoch > 0

@@ -45,7 +45,7 @@ func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 	return true
 }
 
-// means says whether a term of one pod speaks of another.
+// means reports whether a term of one pod speaks of another.
 func (o oracle) means(owner *corev1.Pod, t corev1.PodAffinityTerm, other *corev1.Pod) bool {
 	where := slices.Contains(t.Namespaces, other.Namespace) ||
 		(t.NamespaceSelector != nil && selects(t.NamespaceSelector, o.Cluster.Namespaces[other.Namespace])) ||
@@ -90,7 +90,7 @@ func disliked(p *corev1.Pod) []corev1.WeightedPodAffinityTerm {
 	return p.Spec.Affinity.PodAntiAffinity.PreferredDuringSchedulingIgnoredDuringExecution
 }
 
-// near says whether two nodes are in the same domain.
+// near reports whether two nodes are in the same domain.
 func near(key string, a, b *corev1.Node) bool {
 	x, ok := a.Labels[key]
 	y, also := b.Labels[key]
@@ -114,7 +114,7 @@ func (o oracle) others(f func(*corev1.Pod, *corev1.Node)) {
 	}
 }
 
-// allowed says whether a node may take a new replica.
+// allowed reports whether a node may take a new replica.
 func (o oracle) allowed(n *placement.NodeView) bool {
 	disk := o.Volume.Spec.Disk
 	switch {

@@ -29,8 +29,7 @@ type NodeView struct {
 	Health nodehealth.State
 	// FreeSlots for data disks; negative if it is not known, and then it is not a limit.
 	FreeSlots int32
-	// Crowded says that an attachment there waits for a slot or found none, whatever the count
-	// says.
+	// Crowded says that an attachment there waits for a slot or found none, whatever the count is.
 	Crowded bool
 	// Capacity of the VM; nil if it is not known.
 	Capacity *apiv1.NodeCapacity
@@ -41,8 +40,8 @@ type NodeView struct {
 // PodView is a pod that uses the volume, as placement sees it.
 type PodView struct {
 	Pod *corev1.Pod
-	// Volumes of the pod, without the one that is placed. Replicated are those that want replicas;
-	// they matter only if there are Companions.
+	// Volumes of the pod, without the one that is placed. Replicated are the volumes that want
+	// replicas; they matter only if there are Companions.
 	Volumes, Replicated []string
 	// PersistentVolumes of the pod, also those of other drivers, as far as they exist.
 	PersistentVolumes []*corev1.PersistentVolume
@@ -52,13 +51,13 @@ type PodView struct {
 	selectors []selector
 }
 
-// selector says whether a node is one of those that a rule names.
+// selector reports whether a rule names a node.
 type selector interface {
 	Match(node *corev1.Node) (bool, error)
 }
 
-// belongs says whether a pod could ever run on a node: it uses the selectors of the pod and of its
-// volumes, and not taints and other pods, which change.
+// belongs reports whether a pod could ever run on a node: it uses the selectors of the pod and of
+// its volumes, and not taints and other pods, which change.
 func (p *PodView) belongs(node *corev1.Node) bool {
 	if p.selectors == nil {
 		p.selectors = append(p.selectors, nodeaffinity.GetRequiredNodeAffinity(p.Pod))
@@ -74,7 +73,7 @@ func (p *PodView) belongs(node *corev1.Node) bool {
 	})
 }
 
-// belongs says whether all pods could ever run on a node.
+// belongs reports whether all pods could ever run on a node.
 func belongs(pods []PodView, node *corev1.Node) bool {
 	for i := range pods {
 		if !pods[i].belongs(node) {
@@ -84,7 +83,7 @@ func belongs(pods []PodView, node *corev1.Node) bool {
 	return true
 }
 
-// untolerated returns the taints that keep a pod off a node, of those that the filter passes.
+// untolerated returns the taints, among those that pass the filter, that keep a pod off a node.
 func untolerated(pod *corev1.Pod, node *corev1.Node, filter func(*corev1.Taint) bool) []corev1.Taint {
 	taints := node.Spec.Taints
 	unschedulable := func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable }
@@ -210,7 +209,7 @@ func why(in Input, around *surroundings, n *NodeView) string {
 	return around.forbids(n.Node)
 }
 
-// reachable says whether the disk can be attached to VMs of the node's zone.
+// reachable reports whether the disk can be attached to VMs of the node's zone.
 func reachable(in Input, n *NodeView) bool {
 	disk := in.Volume.Spec.Disk
 	if disk.Location != "" && n.Location != "" && !strings.EqualFold(disk.Location, n.Location) {

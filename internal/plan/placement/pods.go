@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Cluster is what the rules between pods are applied to.
+// Cluster has the nodes and pods to which the rules between pods are applied.
 type Cluster struct {
-	// Pods that have a node and have not ended: those of the namespace of the volume's pods, and
-	// those of other namespaces that have rules; all pods if SelectsOtherNamespaces. The pods that
-	// use the volume may be among them.
+	// Pods that have a node and have not ended: the pods in the namespace of the volume's pods, and
+	// pods with rules in other namespaces; all pods if SelectsOtherNamespaces. The pods that use
+	// the volume may be among them.
 	Pods []*corev1.Pod
 	// Nodes of the cluster, also those without the node plug-in.
 	Nodes []*corev1.Node
@@ -21,7 +21,7 @@ type Cluster struct {
 	Namespaces map[string]labels.Set
 }
 
-// SelectsNamespaces says whether a rule of one of the pods chooses namespaces by their labels.
+// SelectsNamespaces reports whether a rule of one of the pods chooses namespaces by their labels.
 func SelectsNamespaces(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool {
@@ -31,15 +31,15 @@ func SelectsNamespaces(pods []*corev1.Pod) bool {
 	})
 }
 
-// SelectsOtherNamespaces says whether a rule of one of the pods names pods of other namespaces than
-// its own.
+// SelectsOtherNamespaces reports whether a rule of one of the pods names pods of other namespaces
+// than its own.
 func SelectsOtherNamespaces(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 		return anyTerm(p, func(t *corev1.PodAffinityTerm) bool { return len(t.Namespaces) > 0 || t.NamespaceSelector != nil })
 	})
 }
 
-// HasRules says whether a pod has any rule about other pods, by which it may keep them away.
+// HasRules reports whether a pod has any rule about other pods, by which it may keep them away.
 func HasRules(p *corev1.Pod) bool {
 	return anyTerm(p, func(*corev1.PodAffinityTerm) bool { return true })
 }
@@ -110,7 +110,7 @@ func compileAll(owner *corev1.Pod, terms []corev1.PodAffinityTerm) []term {
 	return compiled
 }
 
-// selectorOf selects nothing if there is no selector, or one that the API server would have
+// selectorOf selects nothing without a selector, and with a selector that the API server would have
 // refused.
 func selectorOf(s *metav1.LabelSelector) labels.Selector {
 	selector, err := metav1.LabelSelectorAsSelector(s)
@@ -137,7 +137,7 @@ func matchesAll(terms []term, pod *corev1.Pod, namespaces map[string]labels.Set)
 	return len(terms) > 0
 }
 
-// user is a pod that uses the volume, with what it finds in each domain.
+// user is a pod that uses the volume, with the counts of each domain.
 type user struct {
 	pod            *corev1.Pod
 	affinity, anti []term

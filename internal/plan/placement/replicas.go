@@ -27,8 +27,8 @@ const (
 	// firstDetour and lastDetour limit how long it takes until a further node is tried, after
 	// several could not attach the disk.
 	firstDetour, lastDetour = 5 * time.Second, 5 * time.Minute
-	// recheckAfter is when to look again at a node that is unhealthy: no event says that it has
-	// been so for too long.
+	// recheckAfter is when to look again at a node that is unhealthy: no event shows that it has
+	// been unhealthy for too long.
 	recheckAfter = 30 * time.Second
 )
 
@@ -63,8 +63,8 @@ type standing struct {
 	in time.Duration
 }
 
-// MissesReplicas says whether Next would look for a place. It may be called with the nodes of the
-// attachments alone.
+// MissesReplicas reports whether Next would look for a place. It may be called with the nodes of
+// the attachments alone.
 func MissesReplicas(in Input) bool {
 	s := stand(in)
 	return len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
@@ -133,8 +133,8 @@ func next(in Input) Step {
 	return step
 }
 
-// canTakeMore says whether the disk exists, and is not about to be detached from all nodes so that
-// it can be changed.
+// canTakeMore reports whether the disk exists, and is not about to be detached from all nodes so
+// that it can be changed.
 func canTakeMore(in Input) bool {
 	return in.Volume.Status.DiskURI != "" && !disk.ChangesAlone(in.Volume)
 }
@@ -217,9 +217,9 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	}
 }
 
-// drained says whether a node has been closed to the volume's pods for so long that it is no
-// planned move, which cordons for seconds. wait is when that may be so; 0 for never. The time is
-// that of the taint, which Kubernetes sets.
+// drained reports whether a node has been closed to the volume's pods for longer than a planned
+// move takes, which cordons for seconds. wait is when that may be; 0 for never. The time is that of
+// the taint, which Kubernetes sets.
 func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {
 	pods := in.Pods
 	if len(pods) == 0 {
@@ -245,15 +245,15 @@ func leavingTaint(t *corev1.Taint) bool {
 	return hard(t) && (t.Key == corev1.TaintNodeUnschedulable || !strings.Contains(t.Key, "kubernetes.io/"))
 }
 
-// autoscaled says that an autoscaler is about to remove the node; there is no grace for a node that
-// will not return.
+// autoscaled reports whether an autoscaler is about to remove the node; there is no grace for a
+// node that will not return.
 func autoscaled(t *corev1.Taint) bool {
 	return t.Key == "ToBeDeletedByClusterAutoscaler" || t.Key == "karpenter.sh/disrupted"
 }
 
-// cut deletes what is above the ceiling: first what is not attached yet, then what is on nodes
-// where pods cannot run now. While fewer than wanted are attached nothing is deleted: it is not
-// known which of the others will be attached.
+// cut deletes the replicas above the ceiling: first replicas that are not attached yet, then
+// replicas on nodes where pods cannot run now. While fewer than wanted are attached nothing is
+// deleted: it is not known which of the others will be attached.
 func (s *standing) cut(in Input) []Decision {
 	surplus := len(s.useful) - s.target.Ceiling
 	if surplus <= 0 || attached(s.useful) < s.target.Ceiling {

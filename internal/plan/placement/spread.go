@@ -94,7 +94,7 @@ func spreadSelector(pod *corev1.Pod, c *corev1.TopologySpreadConstraint) labels.
 	return selectorOf(narrowed)
 }
 
-// counts says whether a constraint of a pod counts the pods on a node.
+// counts reports whether a constraint of a pod counts the pods on a node.
 func counts(pod *corev1.Pod, c *corev1.TopologySpreadConstraint, node *corev1.Node) bool {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		other := &pod.Spec.TopologySpreadConstraints[i]
@@ -110,7 +110,7 @@ func counts(pod *corev1.Pod, c *corev1.TopologySpreadConstraint, node *corev1.No
 	return c.NodeTaintsPolicy == nil || *c.NodeTaintsPolicy == corev1.NodeInclusionPolicyIgnore || tolerates(pod, node)
 }
 
-// allows says whether the pod may go to a node.
+// allows reports whether the pod may go to a node.
 func (s *spread) allows(node *corev1.Node) bool {
 	if !s.required {
 		return true

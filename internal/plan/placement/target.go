@@ -9,7 +9,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 )
 
-// Input is what the placement of a volume's replicas is decided from.
+// Input is the input of Next, the decision about a volume's replicas.
 type Input struct {
 	Now    time.Time
 	Volume *apiv1.AzVolume
@@ -17,7 +17,7 @@ type Input struct {
 	PersistentVolume *corev1.PersistentVolume
 	// Attachments of the volume, all of them.
 	Attachments []*apiv1.AzVolumeAttachment
-	// Nodes of the cluster that run the node plug-in. Unless MissesReplicas, those of the
+	// Nodes of the cluster that run the node plug-in. Unless MissesReplicas, the nodes of the
 	// attachments are enough.
 	Nodes []NodeView
 	// Pods that use the volume.

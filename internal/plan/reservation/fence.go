@@ -49,7 +49,7 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 // StillFenced returns another node that only a reservation keeps from writing to a volume, "" if
 // there is none: the node was proved to be fenced by a pre-emption, and its attachment still
 // exists, so that the disk may still be attached to it. While there is one, this node must not end
-// the reservation. attachments are those of the volume, read at the API server.
+// the reservation. attachments are the volume's, read at the API server.
 func StillFenced(attachments []*apiv1.AzVolumeAttachment, node string) string {
 	for _, a := range attachments {
 		if a.Spec.NodeName != node && ownership.Preempted(a) {
@@ -85,19 +85,19 @@ type Reserved struct {
 	LastRelease *apiv1.ReleaseRecord
 }
 
-// Unfenced says that the reservation keeps no fenced node from writing. Then it may end without a
-// look at the other attachments (StillFenced).
+// Unfenced reports whether the reservation keeps no fenced node from writing. Then it may end
+// without a look at the other attachments (StillFenced).
 //
-// That is so if the disk was free before. From a pre-emption until the disk is detached from the
+// It is true if the disk was free before. From a pre-emption until the disk is detached from the
 // fenced node, the disk is never free: the node that fenced holds the reservation with its
 // fence-only key, and each later owner takes it over. None of them is unfenced, because each has
-// found a key. A key that is not fence-only may be that of an owner that was lost while an earlier
+// found a key. A key that is not fence-only may belong to an owner that was lost while an earlier
 // fence was in force. Once a key is unfenced, it stays so: only the node that holds the reservation
 // can be fenced.
 //
 // A reservation can also be lost: a person clears it, or Azure ends it when it detaches a disk,
-// which Azure does not document. Therefore the answer is no, too, if the record or the last release
-// says that a node was fenced. It is wrong only if the reservation was lost, and the node that was
+// which Azure does not document. Therefore the answer is also no if the record or the last release
+// shows that a node was fenced. It is wrong only if the reservation was lost, and the node that was
 // fenced is an owner before the last one. The disk took that node's writes before the staging then.
 func (r Reserved) Unfenced() bool {
 	switch {
@@ -112,7 +112,7 @@ func (r Reserved) Unfenced() bool {
 	}
 }
 
-// Unproved says whether a node that was lost under an epoch has not been proved to have released
+// Unproved reports whether a node that was lost under an epoch has not been proved to have released
 // the volume. A fence may become its proof then, also if the request for that fence is gone.
 func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {
 	for _, a := range attachments {
@@ -131,16 +131,16 @@ func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
 		result.Epoch == request.Epoch && result.RequestTime.Equal(&request.Time)
 }
 
-// Unanswered says whether a node was asked to fence another one from a volume and has not answered
-// yet.
+// Unanswered reports whether a node was asked to fence another one from a volume and has not
+// answered yet.
 func Unanswered(node *apiv1.AzDriverNode, volume string) bool {
 	return slices.ContainsFunc(node.Status.FenceRequests, func(request apiv1.FenceRequest) bool {
 		return request.VolumeName == volume && !answered(node, request)
 	})
 }
 
-// Unresponsive says whether a node has not answered a request within AnswerTimeout. If it may still
-// answer in time, left is until when; 0 if nothing is asked of it.
+// Unresponsive reports whether a node has not answered a request within AnswerTimeout. If it may
+// still answer in time, left is until when; 0 if nothing is asked of it.
 func Unresponsive(node *apiv1.AzDriverNode, now time.Time) (unresponsive bool, left time.Duration) {
 	for _, request := range node.Status.FenceRequests {
 		if answered(node, request) {

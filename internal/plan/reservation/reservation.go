@@ -47,7 +47,7 @@ const (
 	Preempt Command = "Preempt"
 )
 
-// Call is what the commands of one call have shown, which the state of the disk does not show.
+// Call has the results of the commands of one call, which the state of the disk does not show.
 type Call struct {
 	// Registered: the disk has taken a registration by this node's path. A key of this node that
 	// was registered before can be the registration of a former path: the disk was detached and

@@ -281,7 +281,7 @@ func (a *actor) begin() { a.ended, a.call, a.next = false, reservation.Call{}, r
 
 func (a *actor) done() bool { return a.ended && a.failed == nil }
 
-// run lets the node finish without another one in between, and says whether it is done.
+// run lets the node finish without another one in between, and reports whether it is done.
 func (a *actor) run(t *rapid.T, disk *sharedisk.Disk) bool {
 	for range 20 {
 		if a.step(t, disk); a.ended {

@@ -305,7 +305,6 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		Reader:          mgr.GetAPIReader(),
 		Watch:           watch,
 		Disks:           cloud.Disks(),
-		Attachments:     cloud.Attachments(),
 		Snapshots:       cloud.Snapshots(),
 		SKUs:            cloud.SKUs(),
 		Clock:           now,

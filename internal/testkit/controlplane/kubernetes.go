@@ -33,6 +33,11 @@ func NewPersistentVolume(name, handle string, change ...func(*corev1.PersistentV
 	return pv
 }
 
+// InUseName is the name under which the kubelet lists a volume in the volumesInUse of its Node.
+func InUseName(handle string) corev1.UniqueVolumeName {
+	return corev1.UniqueVolumeName("kubernetes.io/csi/" + DriverName + "^" + handle)
+}
+
 // AddPersistentVolume creates one, and deletes it when the test ends: it would count as that of the
 // next test's volume of the same name.
 func (p *ControlPlane) AddPersistentVolume(pv *corev1.PersistentVolume) {

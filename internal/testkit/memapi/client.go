@@ -81,7 +81,7 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, options ...cl
 // fieldValues returns the values of a field of an object, and whether the field can be selected by.
 type fieldValues func(o client.Object, field string) ([]string, bool)
 
-// selector returns what the options of a list select.
+// selector returns the selection by the options of a list.
 func selector(all client.ListOptions, values fieldValues) func(client.Object) bool {
 	var requirements fields.Requirements
 	if all.FieldSelector != nil {
@@ -268,8 +268,8 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	return nil
 }
 
-// ours says that caches hold the whole of such objects, so that a copy with the same version is the
-// same.
+// ours reports whether caches hold the whole of such objects, so that a copy with the same version
+// is the same.
 func ours(o client.Object) bool {
 	switch o.(type) {
 	case *apiv1.AzVolume, *apiv1.AzVolumeAttachment, *apiv1.AzDriverNode:

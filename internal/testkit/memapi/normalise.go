@@ -33,14 +33,14 @@ func onlyStatus(o client.Object) client.Object {
 	return only.DeepCopyObject().(client.Object)
 }
 
-// shallow returns an object that shares what the fields of another point to.
+// shallow returns a shallow copy of an object.
 func shallow(o client.Object) client.Object {
 	same := reflect.New(typeOf(o)).Interface().(client.Object)
 	structOf(same).Set(structOf(o))
 	return same
 }
 
-// specChanged says whether anything but metadata and status differs.
+// specChanged reports whether anything but metadata and status differs.
 func specChanged(a, b client.Object) bool {
 	x, y := structOf(a), structOf(b)
 	for i := range x.NumField() {
@@ -55,7 +55,7 @@ func specChanged(a, b client.Object) bool {
 	return false
 }
 
-// same says whether two values, in the form in which a server returns them, are equal.
+// same reports whether two values, in the form in which a server returns them, are equal.
 func same(a, b reflect.Value) bool {
 	x, y := a.Addr().Interface(), b.Addr().Interface()
 	return reflect.DeepEqual(x, y) || equality.Semantic.DeepEqual(x, y) // the first is so nearly always, and much cheaper
@@ -67,8 +67,8 @@ var (
 	quantityType  = reflect.TypeFor[resource.Quantity]()
 )
 
-// normalise makes an object what it would be after its way over the wire: times lose what JSON does
-// not carry, and what is empty becomes nil.
+// normalise changes an object as its way over the wire would: times lose precision, and empty
+// values become nil.
 func normalise(o client.Object) { wire(structOf(o)) }
 
 func wire(v reflect.Value) {

@@ -13,8 +13,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// objects are those of a kind, by their names and in the order of their names. Lists are most of
-// what a simulation asks for, so that the order is kept.
+// objects are the objects of a kind, by name and in the order of the names. Lists are most of what
+// a simulation asks for, so that the order is kept.
 type objects struct {
 	byName map[types.NamespacedName]client.Object
 	sorted []client.Object

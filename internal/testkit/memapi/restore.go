@@ -35,8 +35,8 @@ func (s *Store) Now() int64 {
 	return s.version
 }
 
-// Restore writes an object as it is, with its UID, generation and status, whatever there is now.
-// Only the resource version is a new one.
+// Restore writes an object as it is, with its UID, generation and status, and replaces an existing
+// one. Only the resource version is a new one.
 func (s *Store) Restore(o client.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -183,7 +183,7 @@ func (w *walk) choose(r *rand.Rand) access {
 	return a
 }
 
-// step makes an access on both sides, and says whether they agree.
+// step makes an access on both sides, and reports whether they agree.
 func (w *walk) step(a access) bool {
 	w.Helper()
 	w.history = append(w.history, a.String())

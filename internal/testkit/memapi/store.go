@@ -45,7 +45,7 @@ type Call struct {
 // String returns the call for people.
 func (c Call) String() string { return c.Verb + " " + c.Kind + " " + c.Name }
 
-// Writes says whether the call may change something.
+// Writes reports whether the call may change something.
 func (c Call) Writes() bool { return c.Verb != "get" && c.Verb != "list" && c.Verb != "watch" }
 
 // Gate decides about a call: it calls do, or does not, and returns the caller's error.
@@ -217,8 +217,8 @@ func (s *Store) replace(k *kind, stored, wanted client.Object, status bool) erro
 	return nil
 }
 
-// next returns what stored becomes if wanted is written, and whether that is something else. It
-// shares with stored what the write does not reach.
+// next returns the result of writing wanted over stored, and whether it differs. It shares
+// unchanged parts with stored.
 func (s *Store) next(stored, wanted client.Object, status bool) (next client.Object, changed bool) {
 	if status {
 		written := onlyStatus(wanted)
@@ -316,7 +316,7 @@ type watcher struct {
 	result  chan watch.Event
 }
 
-// watcherBuffer holds what a watcher has not read; one that reads nothing for so long loses its
+// watcherBuffer is the number of events that a watcher may have unread. A slower watcher loses its
 // watch.
 const watcherBuffer = 256
 

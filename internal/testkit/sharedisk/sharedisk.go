@@ -22,7 +22,7 @@ type Disk struct {
 	state reservations.State
 }
 
-// Allows says whether the disk takes the reads, or the writes, of a node.
+// Allows reports whether the disk takes the reads, or the writes, of a node.
 func (d *Disk) Allows(node string, write bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,7 +37,7 @@ func (d *Disk) Lose(node string) {
 	d.state = d.state.Lose(node)
 }
 
-// State is what the disk says about its reservations.
+// State is the state of the disk's reservations.
 func (d *Disk) State() provisioner.ReservationState {
 	d.mu.Lock()
 	defer d.mu.Unlock()

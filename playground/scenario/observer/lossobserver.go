@@ -86,7 +86,7 @@ func (o *Observer) sawReachable(old, object *unstructured.Unstructured) {
 // the object does not have it.
 type Condition struct{ Status, Reason, Message string }
 
-// Reachability is the condition of an AzDriverNode that says whether the node is there.
+// Reachability is the condition of an AzDriverNode that reports whether the node is there.
 func Reachability(u *unstructured.Unstructured) Condition {
 	if u == nil {
 		return Condition{}

@@ -18,8 +18,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// attacherLease is the lease of the sidecar attacher, which passes Kubernetes' wishes on to
-// the controller beside it. A driver without VolumeAttachments has none.
+// attacher is the sidecar that passes Kubernetes' wishes on to the controller beside it. A driver
+// without VolumeAttachments has none.
 const attacher = "csi-attacher"
 
 const attacherLease = "external-attacher-leader-disk-csi-azure-com"
@@ -27,7 +27,7 @@ const attacherLease = "external-attacher-leader-disk-csi-azure-com"
 // controllers are the driver's controllers, which can be told where to die.
 type controllers struct{ env *scenario.Environment }
 
-// attach says whether the controllers have an attacher beside them.
+// attach reports whether the controllers have an attacher beside them.
 func (c *controllers) attach() bool {
 	return slices.ContainsFunc(c.env.View.Controllers(), func(pod *corev1.Pod) bool {
 		return slices.ContainsFunc(pod.Spec.Containers,

@@ -34,21 +34,19 @@ type Engine struct {
 	ctx   context.Context // of the batches, which go on after a caller has left
 	disks prometheus.Histogram
 
-	mu       sync.Mutex
-	queues   *queues
-	serial   int
-	last     map[string]*request // by VM and disk: the last request that has not ended
-	expected expectations
+	mu     sync.Mutex
+	queues *queues
+	serial int
+	last   map[string]*request // by VM and disk: the last request that has not ended
 }
 
 // New makes an Engine. Batches in flight end with ctx, with its error.
 func New(ctx context.Context, options Options) *Engine {
 	return &Engine{
-		Options:  options,
-		ctx:      ctx,
-		queues:   newQueues(),
-		last:     map[string]*request{},
-		expected: expectations{},
+		Options: options,
+		ctx:     ctx,
+		queues:  newQueues(),
+		last:    map[string]*request{},
 		disks: promauto.With(options.Metrics).NewHistogram(prometheus.HistogramOpts{
 			Name:    "azuredisk_azure_disks_per_vm_update",
 			Help:    "Disks in one update of a VM.",
@@ -121,8 +119,6 @@ func (e *Engine) enqueue(r *request) *request {
 	r.serial, r.callers, r.arrived = e.serial, 1, e.Clock.Now()
 	e.last[r.pair()] = r
 	e.queues.add(r)
-	e.expected.remove(r.vm, r.disk)
-	e.queues.wakeGathering(r.vm)
 	e.start()
 	return r
 }
@@ -175,8 +171,7 @@ func (e *Engine) send(b *batch) {
 }
 
 // read waits for the quota of the VM, and until no more requests are likely to arrive, and reads
-// the VM. Requests also arrive during the read. If that makes it worth waiting for more of them,
-// the VM is read once more: it may have changed before the last one arrived.
+// the VM.
 func (e *Engine) read(b *batch) (VM, error) {
 	if delay := e.Platform.UpdateDelay(b.vmID); delay > 0 {
 		e.mu.Lock()
@@ -187,11 +182,7 @@ func (e *Engine) read(b *batch) (VM, error) {
 		}
 	}
 	e.gather(b)
-	vm, err := e.Platform.VM(e.ctx, b.vmID)
-	if err == nil && e.gather(b) {
-		vm, err = e.Platform.VM(e.ctx, b.vmID)
-	}
-	return vm, err
+	return e.Platform.VM(e.ctx, b.vmID)
 }
 
 // fill fills a batch. A forced batch supersedes earlier attaches of its disks; see supersede.

@@ -19,7 +19,7 @@ const watchInterval = time.Second
 func (r *run) whileOthersJoin(requests []*request, op *operation.Operation) ([]*request, *operation.Operation) {
 	e, began, next := r.engine, r.engine.Clock.Now(), time.Duration(0)
 	defer r.close()
-	closing := e.Clock.NewTimer(e.Platform.Usual(operation.ForceDetach, 1).From / 2)
+	closing := e.Clock.NewTimer(operation.Usual(operation.ForceDetach, 1).From / 2)
 	defer closing.Stop()
 	for {
 		if !r.awaitJoin(op, closing.C(), began.Add(next)) {
@@ -129,7 +129,7 @@ func (r *run) watchDetaching(requests []*request, vm VM) ([]*request, VM, error)
 			Shared: q.params.Shared,
 		}.Text())
 	}
-	until := e.Clock.Now().Add(e.Platform.Usual(operation.ForceDetach, 1).From)
+	until := e.Clock.Now().Add(operation.Usual(operation.ForceDetach, 1).From)
 	for e.Clock.Now().Before(until) {
 		timer, woken := e.Clock.NewTimer(watchInterval), false
 		select {
@@ -158,7 +158,7 @@ func (r *run) watchDetaching(requests []*request, vm VM) ([]*request, VM, error)
 	return requests, vm, nil
 }
 
-// changes says whether an ordinary call of this process for the same disk is in flight.
+// changes reports whether an ordinary call of this process for the same disk is in flight.
 func (e *Engine) changes(r *request) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -16,82 +16,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
 )
 
-func TestHowLongABatchWaitsForMore(t *testing.T) {
-	t.Parallel()
-	const usual, ms = 10 * time.Second, time.Millisecond
-	now := time.Unix(1000, 0)
-	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	for name, test := range map[string]struct {
-		gathering
-		want time.Duration
-	}{
-		"nothing waits": {gathering{}, 0},
-		"a single request is sent at once if no other one is expected": {gathering{
-			waiting: 1,
-			first:   now,
-			last:    now,
-		}, 0},
-		"the second of two has just arrived": {gathering{
-			waiting: 2,
-			first:   ago(40 * ms),
-			last:    now,
-		}, quiet},
-		"requests arrive at the pace of Kubernetes": {gathering{
-			waiting: 9,
-			first:   ago(400 * ms),
-			last:    ago(50 * ms),
-		}, quiet - 50*ms},
-		"no request has arrived for a while": {gathering{
-			waiting: 9,
-			first:   ago(400 * ms),
-			last:    ago(quiet),
-		}, 0},
-		"requests keep on arriving": {gathering{
-			waiting: 30,
-			first:   ago(990 * ms),
-			last:    now,
-		}, 10 * ms},
-		"requests have waited for an update": {gathering{
-			waiting:  30,
-			expected: 30,
-			first:    ago(5 * time.Second),
-			last:     now,
-		}, 0},
-		"a single request, and 39 are expected": {gathering{
-			waiting:  1,
-			expected: 39,
-			first:    now,
-			last:     now,
-		}, longestExpected},
-		"all but one of 40 have arrived, and the one saves less than they lose": {gathering{
-			waiting:  39,
-			expected: 1,
-			first:    ago(300 * ms),
-			last:     ago(200 * ms),
-		}, 0},
-		"all but one of 40 have arrived a moment ago": {gathering{
-			waiting:  40,
-			expected: 1,
-			first:    ago(50 * ms),
-			last:     ago(50 * ms),
-		}, 200 * ms},
-		"none of the expected has arrived": {gathering{expected: 7}, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			if got := test.wait(now, usual); got != test.want {
-				t.Errorf("got %v, want %v", got, test.want)
-			}
-		})
-	}
-}
-
 // steadyVM is a platform with one VM: a read takes 80 ms, and an update ten seconds.
 type steadyVM struct {
 	oneVM
 	mu      sync.Mutex
 	began   time.Time
-	reads   int
 	updates []update
 	delay   time.Duration // until the quota of the VM allows an update
 }
@@ -113,7 +42,6 @@ func (p *steadyVM) VM(ctx context.Context, vmID string) (VM, error) {
 	time.Sleep(80 * time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reads++
 	return p.oneVM.VM(ctx, vmID)
 }
 
@@ -162,20 +90,16 @@ func (anySize) KnownDataDisks(string, string) int { return 0 }
 func TestABurstIsOneUpdate(t *testing.T) {
 	const ms = time.Millisecond
 	for name, test := range map[string]struct {
-		arrive   func(i int) time.Duration // when the request for a disk arrives
-		announce bool                      // all requests are announced at first
-		n, reads int
-		first    time.Duration // when the first update is sent
-		disks    []int         // in each update
+		every time.Duration // between two requests
+		n     int
+		first time.Duration // when the first update is sent
+		disks []int         // in each update
 	}{
-		"a single attach leaves after the read of the VM": {func(int) time.Duration { return 0 },
-			false, 1, 1, 80 * ms, []int{1}},
-		"a single attach that was announced leaves as early": {func(int) time.Duration { return 0 },
-			true, 1, 1, 80 * ms, []int{1}},
-		"two attaches without an announcement are in one update":                           {func(i int) time.Duration { return time.Duration(i) * 60 * ms }, false, 2, 2, 240 * ms, []int{2}},
-		"attaches at the pace of Kubernetes are in one update":                             {func(i int) time.Duration { return time.Duration(i) * 50 * ms }, false, 12, 2, 730 * ms, []int{12}},
-		"announced attaches leave when the last has arrived":                               {func(i int) time.Duration { return time.Duration(i) * 15 * ms }, true, 20, 1, 465 * ms, []int{20}},
-		"attaches that keep on arriving do not hold the first ones for more than a second": {func(i int) time.Duration { return time.Duration(i) * 47 * ms }, false, 40, 3, 1080 * ms, []int{23, 17}},
+		"a single attach leaves after the quiet time and the read of the VM": {0, 1, 180 * ms, []int{1}},
+		"attaches at once are in one update":                                 {0, 40, 180 * ms, []int{40}},
+		"attaches at the pace of Kubernetes are in one update":               {50 * ms, 12, 730 * ms, []int{12}},
+		"an attach during the read of the VM is in the update":               {150 * ms, 2, 180 * ms, []int{2}},
+		"attaches that keep on arriving hold the first for a second":         {47 * ms, 40, 1080 * ms, []int{23, 17}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -184,51 +108,24 @@ func TestABurstIsOneUpdate(t *testing.T) {
 				e, p := newSteadyVM(ctx)
 				var all sync.WaitGroup
 				for i := range test.n {
-					disk := fmt.Sprint("disk", i)
-					if test.announce {
-						defer e.Expect("vm", disk)()
-					}
 					all.Go(func() {
-						time.Sleep(test.arrive(i))
-						if _, err := e.Attach(ctx, provisioner.AttachRequest{VMID: "vm", DiskID: disk}); err != nil {
+						time.Sleep(time.Duration(i) * test.every)
+						if _, err := e.Attach(ctx, provisioner.AttachRequest{
+							VMID:   "vm",
+							DiskID: fmt.Sprint("disk", i),
+						}); err != nil {
 							t.Error(err)
 						}
 					})
 				}
 				all.Wait()
-				if !slices.Equal(p.disks(), test.disks) || p.updates[0].at != test.first || p.reads != test.reads {
-					t.Errorf("got updates of %v disks, the first after %v, and %d reads; want updates of %v disks, the first after %v, and %d reads",
-						p.disks(), p.updates[0].at, p.reads, test.disks, test.first, test.reads)
+				if !slices.Equal(p.disks(), test.disks) || p.updates[0].at != test.first {
+					t.Errorf("got updates of %v disks, the first after %v; want updates of %v disks, the first after %v",
+						p.disks(), p.updates[0].at, test.disks, test.first)
 				}
 			})
 		})
 	}
-}
-
-// A call that waits for something else must not hold other requests for the VM again and again.
-func TestAnAnnouncementThatIsNotKeptHoldsABatchOnlyForAShortTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		e, p := newSteadyVM(ctx)
-		done := e.Expect("vm", "other")
-		time.Sleep(400 * time.Millisecond)
-		if _, err := e.Attach(ctx, provisioner.AttachRequest{VMID: "vm", DiskID: "disk"}); err != nil {
-			t.Fatal(err)
-		}
-		if got := p.updates[0].at; got > 5500*time.Millisecond {
-			t.Errorf("the update was sent after %v", got)
-		}
-		time.Sleep(20 * time.Second)
-		before := time.Since(p.began)
-		if _, err := e.Attach(ctx, provisioner.AttachRequest{VMID: "vm", DiskID: "disk2"}); err != nil {
-			t.Fatal(err)
-		}
-		if got := p.updates[1].at - before; got != 80*time.Millisecond {
-			t.Errorf("later the update was sent after %v, want 80ms", got)
-		}
-		done()
-	})
 }
 
 func TestARequestSaysWhatItWaitsFor(t *testing.T) {
@@ -263,7 +160,7 @@ func TestARequestSaysWhatItWaitsFor(t *testing.T) {
 		expect("b", provisioner.Waiting{
 			For:   provisioner.WaitingForUpdate,
 			Since: sent,
-			Until: sent.Add(e.Platform.Usual(operation.Attach, 1).To),
+			Until: sent.Add(operation.Usual(operation.Attach, 1).To),
 		})
 		time.Sleep(time.Minute)
 		expect("b", provisioner.Waiting{})

@@ -23,8 +23,6 @@ type Platform interface {
 	Update(ctx context.Context, vmID string, k operation.Kind, changes []Change) (*operation.Operation, error)
 	// Resume follows a call that an earlier process made.
 	Resume(ctx context.Context, token operation.Token) (*operation.Operation, error)
-	// Usual is how long operations of a kind on a number of disks take.
-	Usual(k operation.Kind, disks int) operation.Span
 }
 
 // Sizes tells how many data disks VMs can have.

@@ -64,7 +64,7 @@ type batch struct {
 	began     time.Time
 	filled    time.Time // when its requests were chosen
 	quotaAt   time.Time // when the VM's quota allows the call; zero if it allowed it when the batch began
-	// changed tells that requests have arrived, or are no longer expected.
+	// changed tells a forced batch that requests have arrived.
 	changed chan struct{}
 }
 
@@ -72,13 +72,6 @@ func (b *batch) wake() {
 	select {
 	case b.changed <- struct{}{}:
 	default: // woken already
-	}
-}
-
-// wakeGathering tells a batch that may wait for more requests that it has to decide again.
-func (q *queues) wakeGathering(vm string) {
-	if v, ok := q.vms[vm]; ok && v.ordinary.batch != nil {
-		v.ordinary.batch.wake()
 	}
 }
 
@@ -135,7 +128,7 @@ func (q *queues) split(requests ...*request) {
 	q.putBack(requests...)
 }
 
-// withdraw removes a queued request; it says whether it did.
+// withdraw removes a queued request; it reports whether it did.
 func (q *queues) withdraw(r *request) bool {
 	if r.state != queued {
 		return false
@@ -170,7 +163,7 @@ func (q *queues) start() []*batch {
 	return started
 }
 
-// mayUpdate says whether ordinary calls may be made.
+// mayUpdate reports whether ordinary calls may be made.
 func (v *vmQueue) mayUpdate() bool { return v.forced.batch == nil && v.resumed == 0 }
 
 // sendable returns the ordinary requests that could be sent together now.

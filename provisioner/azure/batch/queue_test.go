@@ -44,7 +44,7 @@ func check(t *testing.T, what string, got []*request, want ...*request) {
 	}
 }
 
-func TestRequestsThatArriveDuringTheReadAreInTheBatchAndLaterOnesInTheNext(t *testing.T) {
+func TestRequestsThatArriveDuringTheReadAreInTheBatch(t *testing.T) {
 	q := newQueues()
 	first := put(q, "vm", "a", operation.Attach, false)
 	started := q.start()
@@ -71,7 +71,7 @@ func TestRequestsForOneDiskKeepTheirOrder(t *testing.T) {
 	check(t, "the next batch", filled(t, q).requests, in)
 }
 
-func TestAForcedDetachDoesNotWaitForAnOrdinaryBatchAndDelaysTheNextOne(t *testing.T) {
+func TestAForcedDetachOvertakesAnOrdinaryBatch(t *testing.T) {
 	q := newQueues()
 	a := put(q, "vm", "a", operation.Attach, false)
 	ordinary := filled(t, q)
@@ -121,7 +121,7 @@ func TestNoRequestJoinsABatchThatWasSplit(t *testing.T) {
 	check(t, "half of a batch", q.join(half))
 }
 
-func TestASharedDiskIsAttachedToOneVMAtATimeAndDoesNotDelayOtherDisks(t *testing.T) {
+func TestASharedDiskIsAttachedToOneVMAtATime(t *testing.T) {
 	q := newQueues()
 	first := put(q, "vm1", "shared", operation.Attach, true)
 	one := filled(t, q)

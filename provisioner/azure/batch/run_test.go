@@ -42,8 +42,6 @@ func (p *oneVM) Disk(_ context.Context, id string) (Disk, error) {
 
 func (p *oneVM) UpdateDelay(string) time.Duration { return 0 }
 
-func (p *oneVM) Usual(k operation.Kind, disks int) operation.Span { return p.follower.Usual(k, disks) }
-
 func (p *oneVM) Resume(context.Context, operation.Token) (*operation.Operation, error) {
 	return nil, errors.New("not expected")
 }
@@ -88,7 +86,7 @@ func (p *preemptedPoller) Outcome(context.Context) (outcome, err error) {
 }
 
 // The engine used to lock its mutex twice here, after which no attach or detach of any VM went on.
-func TestAForcedDetachThatAnotherProcessPreemptsGoesOnWhileTheDiskIsBeingDetached(t *testing.T) {
+func TestAPreemptedForcedDetachGoesOnWhileTheDiskIsDetached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()

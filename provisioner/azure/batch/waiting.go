@@ -24,7 +24,7 @@ func (e *Engine) Waiting(vmID, diskID string) provisioner.Waiting {
 	case r.state == inFlight:
 		return provisioner.Waiting{For: provisioner.WaitingForAnswer, Since: b.filled}
 	case len(b.requests) > 0:
-		usual := e.Platform.Usual(b.requests[0].kind, len(b.requests))
+		usual := operation.Usual(b.requests[0].kind, len(b.requests))
 		return provisioner.Waiting{
 			For:   provisioner.WaitingForUpdate,
 			Since: b.filled,

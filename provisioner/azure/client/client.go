@@ -58,7 +58,7 @@ type Options struct {
 // Client is a client of Azure Resource Manager. All methods may be called concurrently.
 type Client struct {
 	*operation.Follower
-	// Clock, Logger, SubscriptionID and EdgeZone are those of the Options.
+	// Clock, Logger, SubscriptionID and EdgeZone come from the Options.
 	Clock                    *pacing.Clock
 	Logger                   logr.Logger
 	SubscriptionID, EdgeZone string
@@ -182,7 +182,7 @@ const (
 	TypeScaleSetVM = "Microsoft.Compute/virtualMachineScaleSets/virtualMachines"
 )
 
-// Is says whether the resource is of a type.
+// Is reports whether the resource is of a type.
 func (r Resource) Is(resourceType string) bool {
 	return strings.EqualFold(r.ResourceType.String(), resourceType)
 }

@@ -39,7 +39,7 @@ type detail struct{ Code, Target string }
 // answered. Nor does SubscriptionNotFound, which credentials of another tenant get as well.
 func kindOf(v refusal) provisioner.Kind {
 	for i, d := range append([]detail{{v.code, v.target}}, v.details...) {
-		// A detail may be about another resource than the one that was asked for.
+		// A detail may be about another resource than the requested one.
 		if k, ok := kindOfCode(d.Code, d.Target); ok && (i == 0 || k != provisioner.NotFound) {
 			return k
 		}
@@ -62,6 +62,10 @@ func kindOf(v refusal) provisioner.Kind {
 	}
 	return provisioner.Unavailable
 }
+
+// denied is the code of a call that a deny assignment forbids
+// (https://learn.microsoft.com/azure/role-based-access-control/deny-assignments).
+const denied = "DenyAssignmentAuthorizationFailed"
 
 // kindOfCode maps the codes whose meaning does not depend on the HTTP status. Targets count where
 // Azure uses one code for several faults.
@@ -95,7 +99,7 @@ func kindOfCode(code, target string) (provisioner.Kind, bool) {
 		return provisioner.InvalidArgument, true
 	case "BadRequest", "InvalidRequestFormat", "RequestDisallowedByPolicy", "PropertyChangeNotAllowed", "InvalidResourceType":
 		return provisioner.InvalidArgument, true
-	case "AuthorizationFailed", "LinkedAuthorizationFailed", "InvalidAuthenticationToken", "ExpiredAuthenticationToken",
+	case "AuthorizationFailed", "LinkedAuthorizationFailed", denied, "InvalidAuthenticationToken", "ExpiredAuthenticationToken",
 		"SubscriptionNotFound":
 		return provisioner.Unauthorized, true
 	}
@@ -141,6 +145,10 @@ func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *pr
 		message = http.StatusText(v.status)
 	}
 	e.Message = fmt.Sprintf("%s: Azure answered %d %s: %s", what, v.status, v.code, message)
+	if v.code == denied {
+		e.Message += " AKS puts such a deny assignment on the node resource group with node resource group lockdown, " +
+			"which AKS Automatic has always: this driver cannot attach disks there (docs/limitations.md#aks)."
+	}
 	return e
 }
 

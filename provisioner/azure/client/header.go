@@ -25,8 +25,8 @@ func remainingOf(h http.Header) []pacing.Remaining {
 	return all
 }
 
-// managerRemaining reads what is left of Resource Manager's quotas, as in
-// "x-ms-ratelimit-remaining-subscription-reads: 249", and of those of all principals.
+// managerRemaining reads the remaining quotas of Resource Manager, for this principal and for all,
+// as in "x-ms-ratelimit-remaining-subscription-reads: 249".
 func managerRemaining(h http.Header) []pacing.Remaining {
 	const prefix = "X-Ms-Ratelimit-Remaining-Subscription-"
 	var all []pacing.Remaining

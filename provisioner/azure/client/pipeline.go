@@ -130,8 +130,8 @@ func (p quotaPolicy) learn(resp *http.Response, l limits) {
 	c, now := p.client, p.client.Clock.Now()
 	left, atManager := remainingOf(resp.Header), managerRemaining(resp.Header)
 	if resp.StatusCode < http.StatusMultipleChoices {
-		// Azure says in every answer what is left. A platform that does not has no quotas, so no
-		// request is held back.
+		// Each answer of Azure has the remaining quota. A platform whose answers have none has no
+		// quotas, so no request is held back.
 		if len(left) == 0 {
 			c.pacer.Forget(l.own)
 		}
@@ -176,7 +176,7 @@ func (notRetried) NonRetriable() {}
 // Unwrap returns the error.
 func (n notRetried) Unwrap() error { return n.error }
 
-// limits are those that hold for a request.
+// limits are the limits for a request.
 type limits struct {
 	own     pacing.Scope // of its resource, or of the operation that it polls
 	named   string       // the name of own's quota in x-ms-ratelimit-remaining-resource

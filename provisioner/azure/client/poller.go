@@ -100,9 +100,9 @@ func (p *poller) context(ctx context.Context) context.Context {
 
 // state is the document of an operation's state.
 type state struct {
-	Status             string
-	StartTime, EndTime time.Time
-	Properties         struct{ Output json.RawMessage }
+	Status     string
+	StartTime  time.Time
+	Properties struct{ Output json.RawMessage }
 }
 
 func stateOf(resp *http.Response) state {
@@ -132,7 +132,6 @@ func (p *poller) Poll(ctx context.Context) (operation.Answer, error) {
 	answer := operation.Answer{
 		Status:     s.Status,
 		Start:      s.StartTime,
-		End:        s.EndTime,
 		Output:     s.Properties.Output,
 		RetryAfter: retryAfter(resp.Header, p.client.Clock.Now()),
 	}
@@ -159,7 +158,7 @@ func (p *poller) Outcome(ctx context.Context) (outcome, err error) {
 	return nil, e
 }
 
-// canceled says whether the document of an operation's state says so.
+// canceled reports whether the document of an operation's state says so.
 func canceled(refused *azcore.ResponseError) bool {
 	if refused.RawResponse == nil {
 		return false

@@ -46,7 +46,7 @@ type Options struct {
 	Logger logr.Logger
 }
 
-// Change is what became of a changed configuration.
+// Change is the outcome of a reload.
 type Change struct {
 	// Refused says that the change was refused, and that the previous credential stays in use.
 	Refused bool
@@ -86,8 +86,7 @@ var (
 	_ policy.Transporter     = (*Credentials)(nil)
 )
 
-// Open reads the configuration, and asks an unknown cloud for its endpoints. It does not ask for a
-// token yet. The error lists all faults.
+// Open reads the configuration. It does not ask for a token yet. The error lists all faults.
 func Open(ctx context.Context, options Options) (*Credentials, error) {
 	if options.Interval <= 0 {
 		options.Interval = DefaultReloadInterval
@@ -175,7 +174,7 @@ func (c *Credentials) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection says that every replica follows changes.
+// NeedLeaderElection reports whether every replica follows changes.
 func (c *Credentials) NeedLeaderElection() bool { return false }
 
 // Check reads the source and takes a change. Start calls it at each interval.
@@ -199,7 +198,7 @@ func (c *Credentials) Check(ctx context.Context) {
 	c.settled()
 }
 
-// triedLately says that Azure refused the same content within retryAfter.
+// triedLately reports whether Azure refused the same content within retryAfter.
 func (c *Credentials) triedLately(print [32]byte) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -109,8 +109,8 @@ func (c clientCertificate) credential(tenant, client string, options policy.Clie
 	return credential{TokenCredential: made, certificate: c.chain[0]}, err
 }
 
-// managed is a managed identity. It tells a refusal of the VM's metadata service from a missing
-// answer, which Azure's library does not do where the VM has no system-assigned identity.
+// managed is a managed identity. It distinguishes a refusal of the VM's metadata service from a
+// missing answer, which Azure's library does not do where the VM has no system-assigned identity.
 type managed struct{ azcore.TokenCredential }
 
 // GetToken implements azcore.TokenCredential.

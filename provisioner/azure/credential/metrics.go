@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
-// metrics tell which credentials are in use.
+// metrics show which credentials are in use.
 type metrics struct {
 	reloads *prometheus.CounterVec
 	pending prometheus.Gauge

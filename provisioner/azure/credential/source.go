@@ -24,8 +24,8 @@ type Source struct {
 	Name string
 	// Env is the environment.
 	Env Lookup
-	// SubscriptionID, ResourceGroup and Location take precedence over those of azure.json; ""
-	// leaves them.
+	// SubscriptionID, ResourceGroup and Location take precedence over azure.json unless they are
+	// "".
 	SubscriptionID, ResourceGroup, Location string
 	// CAFile is the path of certificates (PEM) that are trusted besides the system's; "" for none.
 	CAFile string
@@ -43,8 +43,8 @@ func FileSource(path string, env Lookup) Source {
 // material is all content that a credential is made from.
 type material struct {
 	config Config
-	// identity is the content of the file with the identity's certificate, roots that of the CA
-	// bundle.
+	// identity is the content of the file with the identity's certificate, roots the content of the
+	// CA bundle.
 	identity, roots []byte
 	// print is the same for equal content.
 	print [sha256.Size]byte

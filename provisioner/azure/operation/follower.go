@@ -36,9 +36,9 @@ type Poller interface {
 
 // Answer is Azure's answer to a poll.
 type Answer struct {
-	// Status, Start and End are those of the operation; zero where Azure does not say.
-	Status     string
-	Start, End time.Time
+	// Status and Start are those of the operation; zero where Azure does not say.
+	Status string
+	Start  time.Time
 	// Date is Azure's clock; zero where Azure does not say.
 	Date time.Time
 	// RetryAfter is how long Azure asks to wait before the next poll.
@@ -109,7 +109,6 @@ type Follower struct {
 	clock *pacing.Clock
 	log   logr.Logger
 	polls *prometheus.CounterVec
-	times Times
 
 	mu      sync.Mutex
 	running map[string]*Operation // by token
@@ -127,9 +126,6 @@ func NewFollower(ctx context.Context, options Options) *Follower {
 		}, []string{"operation"}),
 	}
 }
-
-// Usual is how long operations of a kind on a number of disks take.
-func (f *Follower) Usual(k Kind, disks int) Span { return f.times.Of(k, disks) }
 
 // Follow polls an operation on a resource until it has ended. It returns the Operation that exists
 // already, if the operation is being followed. Resumed says that the operation began in an earlier
@@ -182,9 +178,6 @@ type watch struct {
 func (w *watch) run() {
 	f, o := w.follower, w.operation
 	o.err = w.untilDone()
-	if took, ok := w.took(); ok && o.err == nil {
-		f.times.Learn(o.Kind, o.disks, took)
-	}
 	w.poller.Close()
 	f.mu.Lock()
 	delete(f.running, o.token)
@@ -194,7 +187,7 @@ func (w *watch) run() {
 
 func (w *watch) untilDone() error {
 	f, o := w.follower, w.operation
-	usual := f.times.Of(o.Kind, o.disks)
+	usual := Usual(o.Kind, o.disks)
 	pause := w.poller.FirstPause() // that Azure asked for, or after a failure
 	failures := 0
 	for !w.poller.Done() {
@@ -256,7 +249,7 @@ func (w *watch) pollFailed(err error) error {
 	return nil
 }
 
-// note keeps what a poll said. For a resumed operation the answer tells its age.
+// note records the answer of a poll, which has the age of a resumed operation.
 func (w *watch) note(answer Answer) {
 	w.last = answer
 	if !w.operation.resumed || answer.Start.IsZero() {
@@ -270,16 +263,6 @@ func (w *watch) note(answer Answer) {
 	if age := platform.Sub(answer.Start); age > now.Sub(w.began) {
 		w.began = now.Add(-age)
 	}
-}
-
-// took is how long the operation took, by Azure's clock if the answers tell; ok is false if it is
-// not known.
-func (w *watch) took() (d time.Duration, ok bool) {
-	seen := w.follower.clock.Since(w.began)
-	if own := w.last.End.Sub(w.last.Start); !w.last.Start.IsZero() && own > 0 && own <= seen {
-		return own, true
-	}
-	return seen, !w.operation.resumed
 }
 
 // outcome is how an operation that has ended went. It asks until Azure answers.

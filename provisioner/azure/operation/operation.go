@@ -59,8 +59,8 @@ func CodeOf(err error) string {
 	return ""
 }
 
-// Preempted says that an operation did not fail, but that another one took its place. An unknown
-// one shows as a cancellation without a code.
+// Preempted reports whether an operation did not fail, but that another one took its place. An
+// unknown one shows as a cancellation without a code.
 func Preempted(err error) bool {
 	if provisioner.KindOf(err) != provisioner.Conflict {
 		return false
@@ -72,7 +72,7 @@ func Preempted(err error) bool {
 	return false
 }
 
-// Transient says that a request failed for a reason that passes, and says nothing about the
+// Transient reports whether a request failed for a reason that passes, and says nothing about the
 // resource.
 func Transient(err error) bool {
 	k := provisioner.KindOf(err)
@@ -88,7 +88,7 @@ type Token struct {
 	// SDK is the token of the SDK's poller; "" for an operation that is followed by reading the
 	// resource.
 	SDK string `json:"t,omitempty"`
-	// DiskID and Shared are those of an attachment.
+	// DiskID and Shared describe an attachment.
 	DiskID string `json:"disk,omitempty"`
 	Shared bool   `json:"shared,omitempty"`
 	// Together is how many disks were in the batch of an attachment.

@@ -1,8 +1,6 @@
 package operation
 
 import (
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/pacing"
@@ -15,32 +13,34 @@ type Span struct {
 	Patient bool
 }
 
-// firstGuess is how long operations of a kind take as long as none has been seen: the least, the
-// usual and the most.
-func firstGuess(k Kind) []time.Duration {
-	switch k {
-	case Attach, Detach:
-		return []time.Duration{10 * time.Second, 11500 * time.Millisecond, 13 * time.Second}
-	case ForceDetach:
-		return []time.Duration{10 * time.Second, 13 * time.Second, 14 * time.Second}
-	default:
-		return []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}
-	}
-}
-
 const (
-	// firstPoll is the earliest age at which an operation is polled, unless its kind is known to be
-	// quicker.
+	// firstPoll is the earliest age at which an operation is polled.
 	firstPoll = 100 * time.Millisecond
 	// longestPause is the longest pause between two polls.
 	longestPause = pacing.LongestBackoff
-	// perDiskGuess is what each further disk may add to an update of a VM, as long as no update of
-	// several has been seen.
-	perDiskGuess = 200 * time.Millisecond
-	// several disks are so many that an update of them tells what each adds, and fewer tell how
-	// long an update of one takes.
-	several = 4
+	// perDisk is what each further disk may add to an update of a VM.
+	perDisk = 200 * time.Millisecond
 )
+
+// Usual is how long operations of a kind on a number of disks take. A pod waits for an attach, so
+// that it is polled from the age at which one of a single disk ends; few wait for a detach.
+func Usual(k Kind, disks int) Span {
+	further := time.Duration(max(disks-1, 0)) * perDisk
+	switch k {
+	case Attach:
+		return Span{From: 10 * time.Second, To: 13*time.Second + further}
+	case Detach:
+		return Span{
+			From:    10*time.Second + further,
+			To:      13*time.Second + further,
+			Patient: true,
+		}
+	case ForceDetach:
+		return Span{From: 10 * time.Second, To: 14*time.Second + further}
+	default:
+		return Span{From: time.Second, To: 3 * time.Second}
+	}
+}
 
 // NextPoll is how long to wait before an operation of that age is polled again. Polls are rare at
 // ages at which few operations end, dense at ages at which most do, and rare again in the tail:
@@ -59,7 +59,7 @@ func (usual Span) NextPoll(age time.Duration, scarce bool) time.Duration {
 	}
 	switch {
 	case age < usual.From:
-		wait := max(early, min(firstPoll, max(usual.From/4, 5*time.Millisecond)))
+		wait := max(early, firstPoll)
 		if scarce || age+wait > usual.From {
 			wait = max(usual.From-age, dense)
 		}
@@ -69,76 +69,4 @@ func (usual Span) NextPoll(age time.Duration, scarce bool) time.Duration {
 	default:
 		return min(dense+(age-usual.To)/8, longestPause)
 	}
-}
-
-// Times remembers how long the latest operations of each kind took. The zero value is ready for
-// use.
-type Times struct {
-	mu   sync.Mutex
-	took map[Kind][]time.Duration // updates of a VM as if they were of one disk; the latest last
-	// perDisk is what each further disk added to updates of several disks, whatever their kind; the
-	// latest last.
-	perDisk []time.Duration
-}
-
-// remembered is how many operations of a kind count.
-const remembered = 9
-
-// Of returns the span of a kind for a number of disks. An operation that takes minutes says nothing
-// about the next one, so the longest is left out, and durations far from the median are cut. A pod
-// waits for an attach; few wait for a detach.
-func (t *Times) Of(k Kind, disks int) Span {
-	t.mu.Lock()
-	took := slices.Sorted(slices.Values(t.known(k)))
-	least, most := t.further(disks)
-	t.mu.Unlock()
-	middle := median(took)
-	if len(took) >= 5 {
-		took = took[:len(took)-1]
-	}
-	return Span{
-		From:    least + max(took[0]*97/100, middle*6/10),
-		To:      most + min(took[len(took)-1]*103/100, middle*3/2),
-		Patient: k == Detach,
-	}
-}
-
-// median of durations in their order.
-func median(sorted []time.Duration) time.Duration { return sorted[(len(sorted)-1)/2] }
-
-// further is what the disks after the first add to an update, at the least and at the most. The
-// caller holds mu.
-func (t *Times) further(disks int) (least, most time.Duration) {
-	n := time.Duration(max(disks-1, 0))
-	if len(t.perDisk) == 0 {
-		return 0, n * perDiskGuess
-	}
-	each := median(slices.Sorted(slices.Values(t.perDisk)))
-	return n * each, n * each
-}
-
-// Learn remembers how long an operation on a number of disks took. The duration must not contain
-// the delay until its end was noticed, or each delay would cause a longer one.
-func (t *Times) Learn(k Kind, disks int, took time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if disks >= several {
-		each := (took - median(slices.Sorted(slices.Values(t.known(k))))) / time.Duration(disks-1)
-		t.perDisk = latest(append(t.perDisk, max(each, 0)))
-		return
-	}
-	if t.took == nil {
-		t.took = map[Kind][]time.Duration{}
-	}
-	_, further := t.further(disks)
-	t.took[k] = latest(append(slices.Clone(t.known(k)), max(took-further, took/2)))
-}
-
-func latest(list []time.Duration) []time.Duration { return list[max(0, len(list)-remembered):] }
-
-func (t *Times) known(k Kind) []time.Duration {
-	if list, ok := t.took[k]; ok {
-		return list
-	}
-	return firstGuess(k)
 }

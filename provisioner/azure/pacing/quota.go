@@ -73,8 +73,7 @@ const margin = 10
 // reads the VM before and after the forced detach, and polls it a few times.
 const Reserve = 150
 
-// bucket estimates what is left of a budget. The number of tokens is negative while requests wait
-// for theirs.
+// bucket estimates the remaining budget. The number of tokens is negative while requests wait.
 type bucket struct {
 	budget
 	tokens float64
@@ -227,7 +226,7 @@ func (p *Pacer) Delay(now time.Time, s Scope) time.Duration {
 // scarce is how many tokens are few.
 const scarce = 20
 
-// Scarce says that few tokens are left in the scope.
+// Scarce reports whether few tokens are left in the scope.
 func (p *Pacer) Scarce(now time.Time, s Scope) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,7 +272,7 @@ func (p *Pacer) SetAnswered(s Scope, ok bool) {
 	p.failed[s] = true
 }
 
-// Failing says that Azure did not answer the latest request in the scope.
+// Failing reports whether Azure did not answer the latest request in the scope.
 func (p *Pacer) Failing(s Scope) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,4 +1,4 @@
-// Package sku answers what a region of Azure offers and what is left of the subscription's quotas
+// Package sku reads the offers of a region of Azure and the remaining quotas of the subscription
 // there. It keeps Azure's answers for a day and a minute.
 package sku
 

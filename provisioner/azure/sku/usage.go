@@ -60,8 +60,7 @@ func (n counters) quota(left map[string]int64) provisioner.DiskQuota {
 	return q
 }
 
-// leftOf returns what is left of the counters of a region, by a reading that began at a time or
-// later.
+// leftOf returns the remaining counters of a region, from a read that began at a time or later.
 func (c *Catalog) leftOf(ctx context.Context, subscription, location string, since time.Time) (map[string]int64, error) {
 	location = client.NormalLocation(location)
 	now := c.client.Clock.Now
@@ -92,8 +91,8 @@ func (c *Catalog) listUsage(ctx context.Context, subscription, location string) 
 	return left, c.client.Translate(err, "list the quotas of %s", location)
 }
 
-// counterOf returns a counter's name in lower case and what is left of it; ok is false for one
-// without a limit.
+// counterOf returns a counter's name in lower case and its remainder; ok is false if the counter
+// has no limit.
 func counterOf(item *armcompute.Usage) (name string, left int64, ok bool) {
 	if item.Name == nil || item.Limit == nil || *item.Limit < 0 {
 		return "", 0, false

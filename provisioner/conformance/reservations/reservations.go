@@ -97,7 +97,7 @@ func (h Harness) newRun(t *testing.T, hosts []Host) *run {
 	return &run{t, ctx, hosts}
 }
 
-// key is that of a node under an epoch.
+// key is the key of a node under an epoch.
 func (r *run) key(epoch int64, host int) provisioner.ReservationKey {
 	r.Helper()
 	key, err := provisioner.NewReservationKey(1, epoch, fmt.Sprintf("node-%d", host), "disk")
@@ -172,7 +172,7 @@ func (r *run) mayWrite(host int, want bool) {
 	}
 }
 
-// isFenced says whether a write ended as those of a fenced node do.
+// isFenced reports whether a write ended as the writes of a fenced node do.
 func isFenced(err error) bool { return errors.Is(err, unix.EBADE) || errors.Is(err, unix.EIO) }
 
 func (r *run) blank() {

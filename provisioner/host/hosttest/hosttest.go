@@ -199,9 +199,9 @@ func mountsOf(t *testing.T, device string) []string {
 	return targets
 }
 
-// MayGrowMounted says whether the kernel lets this process grow an ext filesystem that is mounted;
-// some sandboxes take that away even from root. Where it does not, the filesystem has to grow when
-// it is staged next.
+// MayGrowMounted reports whether the kernel lets this process grow an ext filesystem that is
+// mounted; some sandboxes take that away even from root. Where it does not, the filesystem has to
+// grow when it is staged next.
 func MayGrowMounted(t *testing.T) bool {
 	t.Helper()
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}

@@ -72,7 +72,7 @@ func (s statusError) Error() string {
 	return fmt.Sprintf("the disk refused the command with status %#x", int(s))
 }
 
-// checkCondition says whether the status is SCSI's CHECK CONDITION. Old kernels add bits for the
+// checkCondition reports whether the status is SCSI's CHECK CONDITION. Old kernels add bits for the
 // driver above it.
 func (s statusError) checkCondition() bool { return s&0xFF == scsiCheckCondition }
 

@@ -128,7 +128,7 @@ func nvmePass(fd int, ioctl uintptr, command *nvmeCommand, data []byte) error {
 	return control(fd, ioctl, command)
 }
 
-// hasStatus says whether the namespace refused a command with the status.
+// hasStatus reports whether the namespace refused a command with the status.
 func hasStatus(err error, want statusError) bool {
 	var status statusError
 	return errors.As(err, &status) && status&^nvmeFlags == want

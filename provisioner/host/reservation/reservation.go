@@ -175,9 +175,9 @@ func (r Reservations) change(ctx context.Context, command, device string, needs 
 	return err
 }
 
-// isConflict says whether the disk refused a command because of its state. Linux's target answers
-// some commands of a node that is not registered with CHECK CONDITION, where SPC-4 has RESERVATION
-// CONFLICT.
+// isConflict reports whether the disk refused a command because of its state. Linux's target
+// answers some commands of a node that is not registered with CHECK CONDITION, where SPC-4 has
+// RESERVATION CONFLICT.
 func isConflict(status statusError, needs registered, state provisioner.ReservationState) bool {
 	return status.conflict() || status.checkCondition() && needs != 0 && !state.Registered(provisioner.ReservationKey(needs))
 }

@@ -165,8 +165,8 @@ var scsiTypes = map[byte]provisioner.ReservationType{
 	7: provisioner.WriteExclusiveAllRegistrants, 8: provisioner.ExclusiveAccessAllRegistrants,
 }
 
-// parseSCSI reads the answers to READ KEYS and READ RESERVATION, and says whether they are of one
-// generation.
+// parseSCSI reads the answers to READ KEYS and READ RESERVATION, and reports whether they are of
+// one generation.
 func parseSCSI(keys, reservation []byte) (state provisioner.ReservationState, same bool, err error) {
 	generation, list, err := scsiList(keys, 8)
 	if err != nil {

@@ -123,6 +123,7 @@ The keys are named so that a pod starts only when Kubernetes has written the tok
 {{- if include "azuredisk.snapshots" . }}
 {{ include "azuredisk.sidecar" (dict "root" . "name" "snapshotter" "values" $sidecars.snapshotter) }}
     - --worker-threads={{ $sidecars.snapshotter.workerThreads }}
+    - --feature-gates=CSIVolumeGroupSnapshot={{ include "azuredisk.groupSnapshots" . | default "false" }}
     - --extra-create-metadata
     {{- with $sidecars.snapshotter.extraArgs }}
     {{- toYaml . | nindent 4 }}

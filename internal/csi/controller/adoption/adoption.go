@@ -1,5 +1,5 @@
-// Package adoption creates AzVolumes for disks that the driver did not create: those of
-// PersistentVolumes that a user, the V1 driver or Kubernetes' in-tree plug-in created.
+// Package adoption creates AzVolumes for disks that the driver did not create: a user, the V1
+// driver or Kubernetes' in-tree plug-in created their PersistentVolumes.
 package adoption
 
 import (
@@ -155,17 +155,26 @@ func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskP
 	return p
 }
 
+// PersistentVolumes returns those of a disk from the cache.
+func (s *Adopter) PersistentVolumes(ctx context.Context, handle volumehandle.Handle) ([]corev1.PersistentVolume, error) {
+	var cached corev1.PersistentVolumeList
+	if err := s.Client.List(ctx, &cached, client.MatchingFields{persistentVolumeOf: handle.VolumeName()}); err != nil {
+		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	return cached.Items, nil
+}
+
 // describedBy returns the attributes and the use of the PersistentVolume of a disk, or a if there
 // is none.
 func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a call.Access) (map[string]string, call.Access,
 	error) {
-	var cached corev1.PersistentVolumeList
-	if err := s.Client.List(ctx, &cached, client.MatchingFields{persistentVolumeOf: handle.VolumeName()}); err != nil {
-		return nil, a, fmt.Errorf("list PersistentVolumes: %w", err)
+	cached, err := s.PersistentVolumes(ctx, handle)
+	if err != nil {
+		return nil, a, err
 	}
-	for i := range cached.Items {
+	for i := range cached {
 		// The cache does not hold the attributes.
-		pv, err := cluster.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(&cached.Items[i]))
+		pv, err := cluster.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(&cached[i]))
 		if err != nil {
 			return nil, a, err
 		}
@@ -181,8 +190,8 @@ func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a
 	return nil, a, nil
 }
 
-// describe returns the handle and the attributes of a PersistentVolume; those of an in-tree one as
-// Kubernetes translates them.
+// describe returns the handle and the attributes of a PersistentVolume. An in-tree PersistentVolume
+// is translated as Kubernetes does it.
 func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string]string) {
 	switch source := pv.Spec.PersistentVolumeSource; {
 	case source.CSI != nil:
@@ -202,7 +211,8 @@ func describe(pv *corev1.PersistentVolume) (handle string, attributes map[string
 	return "", nil
 }
 
-// usedAs returns what the access modes and the volume mode of a PersistentVolume mean for it.
+// usedAs returns the access pattern that follows from the access modes and the volume mode of a
+// PersistentVolume.
 func usedAs(pv *corev1.PersistentVolume) call.Access {
 	a := call.Access{
 		Pattern: apiv1.AccessSingleNode,

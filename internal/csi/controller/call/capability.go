@@ -9,7 +9,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/mountoptions"
 )
 
-// Access is what the capabilities of a request ask for together.
+// Access is the access pattern that the capabilities of a request require together.
 type Access struct {
 	Pattern apiv1.AccessPattern
 	Block   bool

@@ -91,8 +91,8 @@ func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequ
 	return room(ctx, p, o.limits.MaxSizeBytes, left)
 }
 
-// nodesSupport says whether a node in a place has a VM that can have disks of the SKU, or whether
-// no such node is known yet.
+// nodesSupport reports whether a node in a place has a VM that can have disks of the SKU, or
+// whether no such node is known yet.
 func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuName string) (bool, error) {
 	var nodes apiv1.AzDriverNodeList
 	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -116,8 +116,8 @@ func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuNam
 	return !known, nil
 }
 
-// withoutReserved returns the parameters of a StorageClass without those that csi-provisioner reads
-// itself.
+// withoutReserved returns the parameters of a StorageClass without the parameters that
+// csi-provisioner reads itself.
 func withoutReserved(parameters map[string]string) map[string]string {
 	kept := maps.Clone(parameters)
 	maps.DeleteFunc(kept, func(key, _ string) bool { return strings.HasPrefix(key, "csi.storage.k8s.io/") })

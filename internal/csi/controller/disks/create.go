@@ -76,8 +76,8 @@ func (s *Provisioner) createVolume(ctx context.Context, request *csi.CreateVolum
 	}}, nil
 }
 
-// requested returns the parameters of a request: those of the StorageClass, and over them those of
-// the VolumeAttributesClass.
+// requested returns the parameters of a request. The VolumeAttributesClass takes precedence over
+// the StorageClass.
 func requested(request *csi.CreateVolumeRequest) map[string]string {
 	return volumeparams.Overlay(request.GetParameters(), request.GetMutableParameters())
 }
@@ -156,7 +156,7 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 
 const defaultFSType = "ext4"
 
-// fsType returns the filesystem to create: that of the StorageClass before that of the capability,
+// fsType returns the filesystem to create. The StorageClass takes precedence over the capability,
 // as in the V1 driver.
 func fsType(p volumeparams.Parameters, a call.Access) (string, error) {
 	switch {
@@ -183,8 +183,7 @@ func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, siz
 	return disk
 }
 
-// ensureVolume creates the AzVolume, or returns the one that exists if it is equal to the wanted
-// one.
+// ensureVolume creates the AzVolume, or returns the existing AzVolume if it equals the wanted one.
 func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume,
 	request *csi.CreateVolumeRequest) (*apiv1.AzVolume, error) {
 	v := wanted.DeepCopy()

@@ -150,8 +150,8 @@ func (s *Provisioner) unused(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
-// uncached says that an AzVolume is gone from the cache too, so that the next list does not contain
-// it.
+// uncached reports whether an AzVolume is gone from the cache too, so that the next list does not
+// contain it.
 func (s *Provisioner) uncached(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
 	cached, err := cluster.Find[apiv1.AzVolume](ctx, s.Client, s.Key(v.Name))
 	return err == nil && (cached == nil || cached.UID != v.UID), err

@@ -26,6 +26,6 @@ type Provisioner struct {
 	PublishedByPods bool
 	// SubscriptionID, ResourceGroup and Location of disks whose StorageClass names none.
 	SubscriptionID, ResourceGroup, Location string
-	// ExtraTags are tags of all disks; those of a StorageClass take precedence.
+	// ExtraTags are tags of all disks. The tags of a StorageClass take precedence.
 	ExtraTags map[string]string
 }

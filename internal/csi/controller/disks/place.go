@@ -109,7 +109,7 @@ func (s *Provisioner) anywhere(ctx context.Context, location string, n need) (to
 	return p, nil
 }
 
-// withNodes leaves those of the zones that have nodes, or all of them if none has.
+// withNodes returns the zones that have nodes, or all zones if none has.
 func (s *Provisioner) withNodes(ctx context.Context, location string, zones []string) ([]string, error) {
 	nodes, err := cluster.Identities(ctx, s.Client, s.Namespace)
 	if err != nil {
@@ -265,8 +265,8 @@ func (s *Provisioner) snapshotOrigin(ctx context.Context, id string) (origin, er
 	return o, nil
 }
 
-// diskOrigin is for a clone. Its size is that of the source, whatever the source was created from.
-// Azure copies a disk of a zone only within the zone, unless the copy is zone-redundant.
+// diskOrigin is for a clone. Its size is the size of the source, whatever the source was created
+// from. Azure copies a disk of a zone only within the zone, unless the copy is zone-redundant.
 func (s *Provisioner) diskOrigin(ctx context.Context, id string, p *volumeparams.Parameters) (origin, error) {
 	handle, err := volumehandle.Parse(id)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *Provisioner) diskOrigin(ctx context.Context, id string, p *volumeparams
 	return o, nil
 }
 
-// capacity is the requested size, or that of the source if the request has none.
+// capacity is the requested size, or the size of the source if the request has none.
 func (o origin) capacity(asked *csi.CapacityRange) (*csi.CapacityRange, error) {
 	required, limit := asked.GetRequiredBytes(), asked.GetLimitBytes()
 	wholeGiB := (required + volumeparams.GiB - 1) / volumeparams.GiB * volumeparams.GiB

@@ -173,7 +173,7 @@ func TestSourcesThatCannotBe(t *testing.T) {
 }
 
 // The V1 driver used the size of the first ancestor without a source.
-func TestCloneOfACloneHasTheSizeOfItsSourceAndNotOfTheFirstAncestor(t *testing.T) {
+func TestCloneOfACloneHasTheSizeOfItsSource(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	first := p.Create("first", nil)
 	larger := copyRequest("second", fromVolume(first), nil, "eastus-1")

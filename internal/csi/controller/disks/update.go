@@ -186,7 +186,7 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 	return response, err
 }
 
-// inUse says whether a node may be using the volume.
+// inUse reports whether a node may be using the volume.
 func (s *Provisioner) inUse(ctx context.Context, handle volumehandle.Handle) (bool, error) {
 	v, err := s.Volume(ctx, handle)
 	if err != nil {
@@ -212,13 +212,16 @@ func (s *Provisioner) ControllerModifyVolume(ctx context.Context,
 	if err != nil {
 		return nil, status.From(err)
 	}
-	// The key is not that of ControllerExpandVolume: both at once become one call to Azure.
+	// ControllerExpandVolume has another key, so that both calls at once become one call to Azure.
 	return &csi.ControllerModifyVolumeResponse{},
 		s.Do(ctx, "the modification of "+handle.VolumeName(),
 			func(ctx context.Context) error { return s.modify(ctx, handle, change) })
 }
 
 func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, change volumeparams.Change) error {
+	if err := s.learn(ctx, handle); err != nil {
+		return err
+	}
 	waited := false
 	v, err := s.rewrite(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode},
 		func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
@@ -237,8 +240,39 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 	if err != nil {
 		return err
 	}
+	return s.awaitSettings(ctx, v)
+}
+
+// learn writes to the record of a disk what was changed at Azure outside the driver. The class then
+// changes the disk as it is: one that names what the record says would change nothing.
+func (s *Provisioner) learn(ctx context.Context, handle volumehandle.Handle) error {
+	learnt := false
+	access := call.Access{Pattern: apiv1.AccessSingleNode}
+	v, err := s.rewrite(ctx, handle, access, func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+		learnt = false
+		if !disk.Settled(v) {
+			return nil
+		}
+		found, err := s.Disk(ctx, handle)
+		if err != nil || found.ID == "" {
+			return err
+		}
+		has, changed := disk.ChangedOutside(v, &found)
+		if learnt = changed; changed {
+			spec.Disk.DiskSettings = has
+		}
+		return nil
+	})
+	if err != nil || !learnt {
+		return err
+	}
+	return s.awaitSettings(ctx, v)
+}
+
+// awaitSettings waits until the disk has the settings of v.
+func (s *Provisioner) awaitSettings(ctx context.Context, v *apiv1.AzVolume) error {
 	wanted := v.Spec.Disk.DiskSettings
-	_, err = s.awaitUpdate(ctx, v,
+	_, err := s.awaitUpdate(ctx, v,
 		func(is apiv1.AzVolumeStatus) bool {
 			if is.Applied == nil || disk.UpdateUncertain(&is) {
 				return false

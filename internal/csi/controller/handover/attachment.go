@@ -19,9 +19,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// promote gives the node's attachment the wanted spec of a primary, and says whether it did not
-// have it. The first try reads the cache, and counts only if it writes: its write succeeds only if
-// the cache is current.
+// promote makes the node's attachment the primary, and reports whether it changed it. The first try
+// reads the cache, and counts only if it writes: its write succeeds only if the cache is current.
 func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identity.Identity,
 	wanted apiv1.AzVolumeAttachmentSpec) (a *apiv1.AzVolumeAttachment, changed bool, err error) {
 	tries := 0
@@ -126,9 +125,9 @@ func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec
 		a.Spec.VolumeName, a.Spec.NodeName, a.Spec.ReadOnly, wanted.ReadOnly)
 }
 
-// makePrimary gives an attachment the role primary and the epoch of an ownership, and says whether
-// it did not have them. If another call acquired ownership while this call waited, the error is
-// Aborted: the attachment belongs to the later epoch.
+// makePrimary gives an attachment the role primary and the epoch of an ownership, and reports
+// whether it did not have them. If another call acquired ownership while this call waited, the
+// error is Aborted: the attachment belongs to the later epoch.
 func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment,
 	wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
 	if a.Spec.Epoch > wanted.Epoch {
@@ -204,7 +203,7 @@ func (s *Publisher) tryRetire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.A
 	return s.awaitDetached(ctx, v, a)
 }
 
-// removed deletes the node's attachment and returns it as it is after that; nil if there is none.
+// removed deletes the node's attachment, and returns it after the deletion; nil if there is none.
 func (s *Publisher) removed(ctx context.Context, v *apiv1.AzVolume, node string) (a *apiv1.AzVolumeAttachment, err error) {
 	err = cluster.RetryChanged("attachment of "+v.Name+" to node "+node, func() error {
 		if a, err = s.Attachment(ctx, s.Reader, v.Name, node); err != nil || a == nil || a.DeletionTimestamp != nil {
@@ -261,7 +260,7 @@ func (s *Publisher) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAt
 	return err
 }
 
-// lastReason is what the conditions of an attachment say; otherwise if there are none.
+// lastReason returns the reason of the last condition of an attachment; otherwise if there is none.
 func lastReason(a *apiv1.AzVolumeAttachment, otherwise string) string {
 	for _, c := range a.Status.Conditions {
 		otherwise = c.Reason

@@ -10,8 +10,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// custodyCheck returns what is known of who uses a volume's disk before a node acquires the
-// ownership. The error is a FailedPrecondition if a VM outside of this cluster has the disk.
+// custodyCheck finds out which cluster uses a volume's disk before a node acquires the ownership.
+// The error is a FailedPrecondition if a VM outside of this cluster has the disk.
 type custodyCheck func(
 	ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment, read diskRead,
 ) (ownership.Custody, error)
@@ -30,6 +30,16 @@ func (s *Publisher) disk(ctx context.Context, v *apiv1.AzVolume) diskRead {
 		found, read = disk, err == nil
 		return disk, err
 	}
+}
+
+// notForeign is the check of a volume that several nodes may use, before a node gets an attachment:
+// the volume has no ownership that could be acquired.
+func (s *Publisher) notForeign(ctx context.Context, v *apiv1.AzVolume, node string) error {
+	attachments, err := s.Attachments(ctx, s.Client, v.Name)
+	if err == nil {
+		_, err = s.custody(ctx, v, node, attachments, s.disk(ctx, v))
+	}
+	return err
 }
 
 // custody asks Azure if the AzVolume does not confirm that this cluster uses the disk. A planned

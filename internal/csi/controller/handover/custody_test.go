@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
@@ -39,6 +40,23 @@ func clusterWithout(objects ...client.Object) client.WithWatch {
 		WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVolume, func(client.Object) []string { return nil }).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
 			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
+}
+
+// untilAttachment returns a context that ends when the client creates an attachment. A publish
+// would wait for it, and nothing attaches disks here.
+func untilAttachment(t *testing.T, api client.WithWatch) (context.Context, client.Client) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	return ctx, interceptor.NewClient(api,
+		interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object,
+			options ...client.CreateOption) error {
+			err := c.Create(ctx, o, options...)
+			if _, attachment := o.(*apiv1.AzVolumeAttachment); attachment {
+				cancel()
+			}
+			return err
+		}})
 }
 
 // The disk of a backup is shared, so that Azure would attach it to a second VM while another
@@ -118,9 +136,8 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 			if test.at != "" {
 				cloud.AddVM(provisioner.Instance{ID: test.at, DataDisks: []provisioner.Attachment{{DiskID: handle.String()}}})
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			err := publisherOf(t, api, cloud.Disks()).publish(ctx, handle, &csi.ControllerPublishVolumeRequest{
+			ctx, store := untilAttachment(t, api)
+			err := publisherOf(t, store, cloud.Disks()).publish(ctx, handle, &csi.ControllerPublishVolumeRequest{
 				VolumeId:      handle.String(),
 				NodeId:        "a",
 				VolumeContext: map[string]string{},
@@ -155,6 +172,85 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 			}
 			if !test.refused && (now.Status.ConfirmedUID != "") != test.confirmed {
 				t.Errorf("got confirmed UID %q, want one: %t", now.Status.ConfirmedUID, test.confirmed)
+			}
+		})
+	}
+}
+
+func TestANodeOfSeveralGetsNoDiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
+	t.Parallel()
+	confirmed := func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = v.UID }
+	onB := func(copied bool) func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
+		return func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment {
+			a := attachmentOf(v, "b", 1)
+			a.UID, a.Status.VMID, a.Status.UID = "present", vms+"b", "present"
+			if copied {
+				a.Status.UID = "former"
+			}
+			return a
+		}
+	}
+	for name, test := range map[string]struct {
+		edit       func(v *apiv1.AzVolume)
+		attachment func(v *apiv1.AzVolume) *apiv1.AzVolumeAttachment
+		at         []string // the VMs that have the disk
+		refused    bool
+	}{
+		"the AzVolume was restored":              {at: []string{vms + "production"}, refused: true},
+		"the same, and no other VM has the disk": {at: []string{vms + "a"}},
+		"its attachments were restored with it": {
+			attachment: onB(true),
+			at:         []string{vms + "b"},
+			refused:    true,
+		},
+		"this cluster used the disk, and has it attached nowhere now": {
+			edit:    confirmed,
+			at:      []string{vms + "production"},
+			refused: true,
+		},
+		"this cluster uses the disk": {
+			edit:       confirmed,
+			attachment: onB(false),
+			at:         []string{vms + "b"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, handle := volumeOf(t, nil)
+			v.UID, v.Spec.Access = "present", apiv1.AccessMultiNode
+			if test.edit != nil {
+				test.edit(v)
+			}
+			objects := []client.Object{v}
+			if test.attachment != nil {
+				objects = append(objects, test.attachment(v))
+			}
+			cloud := cloudfake.New(cloudfake.Options{})
+			cloud.AddDisk(provisioner.Disk{
+				ID:        handle.String(),
+				MaxShares: 3,
+				Ready:     true,
+			})
+			for _, vm := range test.at {
+				cloud.AddVM(provisioner.Instance{ID: vm, DataDisks: []provisioner.Attachment{{DiskID: handle.String()}}})
+			}
+			api := clusterWithout(objects...)
+			ctx, store := untilAttachment(t, api)
+			err := publisherOf(t, store, cloud.Disks()).publish(ctx, handle, &csi.ControllerPublishVolumeRequest{
+				VolumeId:      handle.String(),
+				NodeId:        "a",
+				VolumeContext: map[string]string{},
+				VolumeCapability: &csi.VolumeCapability{
+					AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}},
+					AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER},
+				},
+			})
+			made := api.Get(t.Context(), client.ObjectKey{
+				Namespace: "ns",
+				Name:      apiv1.AttachmentName(v.Name, "a"),
+			}, &apiv1.AzVolumeAttachment{}) == nil
+			if refused := status.Code(err) == codes.FailedPrecondition; refused != test.refused || made == test.refused {
+				t.Errorf("got %v, and an attachment: %t; want it refused: %t", err, made, test.refused)
 			}
 		})
 	}

@@ -22,10 +22,9 @@ import (
 // The V1 driver attaches a volume without custom resources, so that only Azure has a record of it.
 // An unpublish by this driver has to detach it.
 
-// foreign says whether another driver may have published the volume to the node. Then the volume
-// has no AzVolume, or one that was adopted, that is not owned by another node, and that has no
-// attachment to the node about which Azure was asked. The last also holds after an interrupted
-// recordForeign.
+// foreign reports whether another driver may have published the volume to the node. Then the volume
+// has no AzVolume; or the AzVolume was adopted, another node does not own it, and Azure was not
+// asked about an attachment to the node. The last also holds after an interrupted recordForeign.
 func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
 	if v == nil {
 		return true, nil
@@ -41,8 +40,8 @@ func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string)
 }
 
 // recordForeign writes the records of a volume that another driver published to the node, as a
-// publish would, so that it can be unpublished as one that this driver published. It returns nil if
-// the disk is not attached to the node's VM.
+// publish would, so that it can be unpublished like a volume of this driver. It returns nil if the
+// disk is not attached to the node's VM.
 func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
 	d, err := s.attachedByOthers(ctx, handle, node)
 	if err != nil || d == nil {
@@ -95,8 +94,8 @@ func (s *Publisher) unpublishUnrecorded(ctx context.Context, handle volumehandle
 }
 
 // attachedByOthers returns the node's identity if Azure says that the disk is attached to its VM,
-// and nil if Azure says that it is not. It is Aborted if the node's VM is not known, and may be one
-// that Azure names.
+// and nil if Azure says that it is not. The error is Aborted if the node's VM is not known and may
+// be a VM that Azure names.
 func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Handle, node string) (*identity.Identity, error) {
 	disk, err := s.Disk(ctx, handle)
 	if err != nil || len(disk.AttachedTo) == 0 {
@@ -140,7 +139,7 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 	return nil, nil
 }
 
-// established says whether a node is known to be a VM.
+// established reports whether a node is known to be a VM.
 func (s *Publisher) established(ctx context.Context, vm string) (bool, error) {
 	nodes, err := cluster.NodesOfVM(ctx, s.Client, s.Namespace, vm)
 	if err != nil {
@@ -152,7 +151,7 @@ func (s *Publisher) established(ctx context.Context, vm string) (bool, error) {
 	}), nil
 }
 
-// nodeExists says whether Kubernetes has the node, or may have it.
+// nodeExists reports whether Kubernetes has the node, or may have it.
 func (s *Publisher) nodeExists(ctx context.Context, node string) bool {
 	return !apierrors.IsNotFound(s.Reader.Get(ctx, client.ObjectKey{Name: node}, &corev1.Node{}))
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
-	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get;list;watch;create;patch;delete
@@ -27,20 +26,19 @@ import (
 type Publisher struct {
 	*adoption.Adopter
 	*call.Calls
-	platform             provisioner.Attachments
 	clock                clock.PassiveClock
 	promotions, releases *prometheus.CounterVec
+	// ByVolumeAttachments says that Kubernetes makes the calls, one for each VolumeAttachment.
+	ByVolumeAttachments bool
 }
 
-// New makes a Publisher. It announces to the platform the attaches and detaches that its calls lead
-// to, and makes none itself. registerer may be nil.
-func New(adopter *adoption.Adopter, calls *call.Calls, platform provisioner.Attachments, c clock.PassiveClock,
-	registerer prometheus.Registerer) (*Publisher, error) {
+// New makes a Publisher. registerer may be nil.
+func New(adopter *adoption.Adopter, calls *call.Calls, c clock.PassiveClock, registerer prometheus.Registerer) (*Publisher,
+	error) {
 	s := &Publisher{
-		Adopter:  adopter,
-		Calls:    calls,
-		platform: platform,
-		clock:    c,
+		Adopter: adopter,
+		Calls:   calls,
+		clock:   c,
 		promotions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_promotions_total",
 			Help: "Ownerships that a publish acquired, by whether the disk was attached already.",

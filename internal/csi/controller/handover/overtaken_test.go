@@ -43,7 +43,7 @@ func TestLaw1APublishDoesNotChangeTheAttachmentOfALaterEpoch(t *testing.T) {
 // second one acquired ownership, and then found the attachment of the second one: it seemed to
 // belong to an ownership that the AzVolume had lost. Its proof refused the volume to the node that
 // held the ownership.
-func TestAPublishRecordsNoProofAgainstAnOwnershipWrittenAfterItReadTheVolume(t *testing.T) {
+func TestAPublishRecordsNoProofAgainstALaterOwnership(t *testing.T) {
 	t.Parallel()
 	v, _ := volumeOf(t, &apiv1.Ownership{
 		NodeName: "a",
@@ -70,7 +70,7 @@ func TestAPublishRecordsNoProofAgainstAnOwnershipWrittenAfterItReadTheVolume(t *
 // The node was proved to have released the multi-node volume since the attachment came into the
 // cache. All of its attachments have one epoch, so that the old one looks like the one that is
 // wanted.
-func TestAPublishThatWritesNothingHasReadTheAttachmentAtTheAPIServer(t *testing.T) {
+func TestAPublishThatWritesNothingHasReadTheAPIServer(t *testing.T) {
 	t.Parallel()
 	v, _ := volumeOf(t, nil)
 	v.Spec.Access = apiv1.AccessMultiNode

@@ -93,8 +93,8 @@ func (s *Publisher) ownershipUnchanged(ctx context.Context, v *apiv1.AzVolume) e
 	return err
 }
 
-// refused adds to a refusal to acquire the ownership what the driver does to release the volume. It
-// reads the cache, because nothing is decided from it.
+// refused adds to a refusal to acquire the ownership how the driver releases the volume. It reads
+// the cache, because nothing is decided from it.
 func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) error {
 	a, err := s.Attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
 	wait := attachdetach.Holder(v, a)
@@ -127,7 +127,7 @@ func (s *Publisher) write(ctx context.Context, v *apiv1.AzVolume, edit func()) e
 	return nil
 }
 
-// startRelease writes the node's ownership as Releasing, and says whether the node has the
+// startRelease writes the node's ownership as Releasing, and reports whether the node has the
 // ownership.
 func (s *Publisher) startRelease(ctx context.Context, v *apiv1.AzVolume, node string) (holder bool, err error) {
 	err = s.onCurrent(ctx, v, func() error {

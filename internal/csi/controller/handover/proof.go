@@ -268,8 +268,8 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 	return nil
 }
 
-// reportedByAny says whether a node may be using a volume under an ownership that its AzVolume does
-// not have; see ownership.ReportedUse.
+// reportedByAny reports whether a node may be using a volume under an ownership that its AzVolume
+// does not have; see ownership.ReportedUse.
 func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
 	if v.Status.Primary == nil && s.Watch.AnySilent() {
 		return true, nil

@@ -56,18 +56,22 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return grpcstatus.Errorf(codes.Unavailable, "publish to node %s: the VM of the node is not known: %s", node.Name,
 			node.Message)
 	}
-	attached, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node.Name)
-	if err != nil {
-		return err
-	}
-	if attached == nil || attached.Status.State != apiv1.AttachmentAttached {
-		defer s.platform.Expect(node.VMID, handle.String())()
-	}
 	v, err := s.usable(ctx, handle, request)
 	if err != nil {
 		return err
 	}
 	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
+	if v.Spec.Access == apiv1.AccessMultiNode {
+		attached, err := s.Attachment(ctx, s.Client, v.Name, node.Name)
+		if err != nil {
+			return err
+		}
+		if asked := attached != nil && attached.Status.VMID != "" && !ownership.Copied(attached); !asked {
+			if err := s.notForeign(ctx, v, node.Name); err != nil {
+				return err
+			}
+		}
+	}
 	if v.Spec.Access == apiv1.AccessSingleNode {
 		if err := s.completeRelease(ctx, v, node.Name); err != nil {
 			return err
@@ -105,12 +109,23 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	return err
 }
 
-// withdraw releases the ownership that this call acquired, if the node or the disk is full: the
-// volume can then be published to another node at once. It returns refused. After another refusal,
-// which does not depend on the node, the ownership and the attachment remain until an unpublish.
-// The reconciler repeats the attach at its own pace, and a repeated publish acquires nothing, asks
-// Azure for nothing, and returns what Azure answered last.
+// withdraw releases the ownership that this call acquired, if the node is full: the volume can then
+// be published to another node at once. It returns refused. After another refusal, which does not
+// depend on the node, the ownership and the attachment remain until an unpublish. The reconciler
+// repeats the attach at its own pace, and a repeated publish acquires nothing, asks Azure for
+// nothing, and returns what Azure answered last.
 func (s *Publisher) withdraw(ctx context.Context, handle volumehandle.Handle, node string, refused error) error {
+	v, err := cluster.Find[apiv1.AzVolume](ctx, s.Client, s.Key(handle.VolumeName()))
+	if err != nil {
+		return err
+	}
+	attachments, err := s.Attachments(ctx, s.Client, handle.VolumeName())
+	if err != nil {
+		return err
+	}
+	if attachment.DiskFull(v, attachments) {
+		return refused
+	}
 	if err := s.unpublish(ctx, handle, node); err != nil {
 		logr.FromContextOrDiscard(ctx).Error(err, "cannot release the ownership after a refused publish", "volume",
 			handle.VolumeName(), "node", node)

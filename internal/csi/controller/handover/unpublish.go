@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
@@ -38,7 +39,7 @@ func (s *Publisher) ControllerUnpublishVolume(ctx context.Context,
 		}
 	}
 	for _, node := range nodes {
-		if err := s.unpublishLocked(ctx, handle, node); err != nil {
+		if err := s.unpublishLocked(ctx, request.GetVolumeId(), handle, node); err != nil {
 			return nil, status.From(err)
 		}
 	}
@@ -67,18 +68,18 @@ func (s *Publisher) publishedTo(ctx context.Context, handle volumehandle.Handle)
 	return nodes, nil
 }
 
-func (s *Publisher) unpublishLocked(ctx context.Context, handle volumehandle.Handle, node string) error {
+func (s *Publisher) unpublishLocked(ctx context.Context, id string, handle volumehandle.Handle, node string) error {
 	unlock, err := s.Lock(handle.VolumeName() + " on node " + node)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	a, err := s.Attachment(ctx, s.Client, handle.VolumeName(), node)
-	if err != nil {
+	if by, err := s.neededBy(ctx, id, handle, node); err != nil {
 		return err
-	}
-	if a != nil && a.Status.VMID != "" {
-		defer s.platform.Expect(a.Status.VMID, handle.String())()
+	} else if by != "" {
+		logr.FromContextOrDiscard(ctx).Info("the volume stays with the node, which needs it by another spelling of its handle",
+			"volume", handle.VolumeName(), "node", node, "volumeAttachment", by)
+		return nil
 	}
 	return s.unpublish(ctx, handle, node)
 }

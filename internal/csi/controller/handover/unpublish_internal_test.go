@@ -8,9 +8,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -20,6 +22,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -69,6 +72,10 @@ func attachmentOf(v *apiv1.AzVolume, node string, epoch int64) *apiv1.AzVolumeAt
 func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	return fakeapi.With(objects...).
+		WithIndex(&corev1.PersistentVolume{}, "azVolume", func(o client.Object) []string {
+			handle, _ := volumehandle.Parse(o.(*corev1.PersistentVolume).Spec.CSI.VolumeHandle)
+			return []string{handle.VolumeName()}
+		}).
 		WithIndex(&corev1.Node{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM,
 		cluster.NodeVMKeys).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
@@ -86,7 +93,7 @@ func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publ
 	s, err := New(&adoption.Adopter{
 		Records: stored,
 		Disks:   disks,
-	}, nil, cloudfake.New(cloudfake.Options{}).Attachments(), clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
+	}, nil, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +134,32 @@ func TestUnpublishReleasesTheOwnershipOfItsAttachment(t *testing.T) {
 	}
 	if o := v.Status.Primary; o == nil || o.State != apiv1.OwnershipReleasing || o.Epoch != 2 {
 		t.Errorf("got ownership %+v, want epoch 2 to be Releasing before the report is read", o)
+	}
+}
+
+// A multi-node volume has no ownership: after the deletion of its attachment the node may not stage
+// it any more, so that a report that is read after it is a proof.
+func TestLaw3TheReportIsReadAfterTheDeletionOfTheAttachment(t *testing.T) {
+	t.Parallel()
+	v, handle := volumeOf(t, nil)
+	v.Spec.Access = apiv1.AccessMultiNode
+	a := attachmentOf(v, "a", ownership.MultiNodeEpoch)
+	base := storeOf(t, v, a)
+	reads := 0
+	api := interceptor.NewClient(base, interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey,
+		o client.Object, options ...client.GetOption) error {
+		if _, report := o.(*apiv1.AzDriverNode); report {
+			reads++
+			if err := c.Get(ctx, client.ObjectKeyFromObject(a), a); err != nil || a.DeletionTimestamp == nil {
+				t.Errorf("got attachment %+v, error %v when the report is read; want it to be deleted", a, err)
+			}
+		}
+		return c.Get(ctx, key, o, options...)
+	}})
+	ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
+	defer cancel()
+	if err := publisherOf(t, api, nil).unpublish(ctx, handle, "a"); status.Code(err) != codes.Aborted || reads == 0 {
+		t.Errorf("got error %v after %d reads of the report, want Aborted after at least one", err, reads)
 	}
 }
 
@@ -237,7 +270,7 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 // The attachment is the only record of a multi-node volume at a node. It was lost while the node
 // staged the volume, and the unpublish succeeded: an attachment that was re-created later was never
 // deleted.
-func TestUnpublishOfAMultiNodeVolumeWithALostAttachmentWaitsForTheNode(t *testing.T) {
+func TestUnpublishWithALostAttachmentWaitsForTheNode(t *testing.T) {
 	t.Parallel()
 	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/a"
 	for name, test := range map[string]struct {
@@ -331,7 +364,7 @@ func TestAPublishThatWaitsSaysWhatFor(t *testing.T) {
 // The publish to the fenced node acquired the ownership and was killed before it deleted the
 // attachment that is pre-empted. Its epoch is not raised: with another epoch it would not say any
 // more that only a reservation keeps the node from writing, and the reservation would end.
-func TestAnUnpublishDeletesTheAttachmentOfAPreemptedNodeAndKeepsItsProof(t *testing.T) {
+func TestAnUnpublishKeepsTheProofOfAPreemptedNode(t *testing.T) {
 	t.Parallel()
 	for name, reported := range map[string]bool{
 		"the node reports the volume of the former epoch": true,
@@ -372,5 +405,56 @@ func TestAnUnpublishDeletesTheAttachmentOfAPreemptedNodeAndKeepsItsProof(t *test
 					a.Status.Proof, a.DeletionTimestamp)
 			}
 		})
+	}
+}
+
+// The unpublish of one spelling released the volume that a pod of the other one was about to stage,
+// and Kubernetes did not publish it again.
+func TestAVolumeStaysWithItsNodeForAnotherSpellingOfItsHandle(t *testing.T) {
+	t.Parallel()
+	v, handle := volumeOf(t, &apiv1.Ownership{
+		NodeName: "a",
+		Epoch:    1,
+		State:    apiv1.OwnershipHeld,
+	})
+	id, other := handle.String(), strings.ToLower(handle.String())
+	needs := &storagev1.VolumeAttachment{
+		// sha256 of handle, driver and node, as Kubernetes names it.
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       "csi-73554204ec6b212e8ea348be7cbb243a58b9d81aeda1554a476d13d6bc25edb3",
+			Finalizers: []string{"external-attacher/disk-csi-azure-com"},
+		},
+	}
+	report := &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+		Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: time.Unix(1, 0)}},
+	}
+	there := []client.Object{v, attachmentOf(v, "a", 1), report, needs}
+	for name, spelled := range map[string]string{"one": id, "two": other} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: spelled}
+		there = append(there, pv)
+	}
+	api := storeOf(t, there...)
+	s := publisherOf(t, api, cloudfake.New(cloudfake.Options{}).Disks())
+	s.ByVolumeAttachments, s.Calls = true, call.New(s.clock, time.Minute)
+	unpublish := func() {
+		t.Helper()
+		_, err := s.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: "a"})
+		if err == nil {
+			err = api.Get(t.Context(), client.ObjectKeyFromObject(v), v)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if unpublish(); v.Status.Primary.State != apiv1.OwnershipHeld {
+		t.Errorf("a VolumeAttachment of another spelling is there: got ownership %s, want Held", v.Status.Primary.State)
+	}
+	if err := api.Delete(t.Context(), needs); err != nil {
+		t.Fatal(err)
+	}
+	if unpublish(); v.Status.Primary.State != apiv1.OwnershipReleased {
+		t.Errorf("the VolumeAttachment is being deleted: got ownership %s, want Released", v.Status.Primary.State)
 	}
 }

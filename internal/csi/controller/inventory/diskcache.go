@@ -51,9 +51,9 @@ func (c *diskCache) group(ctx context.Context, h volumehandle.Handle) (map[strin
 	return found, err
 }
 
-// gone says that a disk which existed at the time since does not exist at Azure: it is not in a
-// list that was read later, and a read of the disk itself does not find it. left is how many disks
-// the call may still read in that way; gone decrements it.
+// gone reports whether a disk which existed at the time since does not exist at Azure: it is not in
+// a list that was read later, and a read of the disk itself does not find it. left is how many
+// disks the call may still read in that way; gone decrements it.
 func (c *diskCache) gone(ctx context.Context, h volumehandle.Handle, since time.Time, left *int) (bool, error) {
 	found, at, err := c.list(ctx, h)
 	if err != nil {

@@ -78,7 +78,7 @@ func diskMissing(handle volumehandle.Handle) *csi.VolumeHealth_VolumeHealthEntry
 		fmt.Sprintf("disk %s does not exist at Azure any more", handle))
 }
 
-// diskGone says that the disk of a volume that was created is not at Azure any more.
+// diskGone reports whether the disk of a volume that was created is not at Azure any more.
 func (s *Lister) diskGone(ctx context.Context, v *apiv1.AzVolume, left *int) bool {
 	if v.Status.DiskURI == "" || v.DeletionTimestamp != nil {
 		return false

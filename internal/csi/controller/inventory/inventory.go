@@ -93,7 +93,7 @@ func (s *Lister) getVolume(ctx context.Context, id string, handle volumehandle.H
 		ownership.PublishedTo(v, attachments, s.reachable(ctx))), nil
 }
 
-// ValidateVolumeCapabilities says whether a volume can be used as asked. It changes nothing.
+// ValidateVolumeCapabilities reports whether a volume can be used as asked. It changes nothing.
 func (s *Lister) ValidateVolumeCapabilities(ctx context.Context,
 	request *csi.ValidateVolumeCapabilitiesRequest) (*csi.ValidateVolumeCapabilitiesResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())

@@ -62,7 +62,7 @@ func (s *Lister) ListVolumes(ctx context.Context, request *csi.ListVolumesReques
 type listed struct {
 	id     string
 	handle volumehandle.Handle
-	// volume is nil for one that has not been adopted.
+	// volume is nil if the disk has not been adopted.
 	volume *apiv1.AzVolume
 }
 
@@ -144,7 +144,7 @@ func (s *Lister) newLook(ctx context.Context) (*look, error) {
 	return l, nil
 }
 
-// reachable returns a function that says whether a node that was lost is reachable again.
+// reachable returns a function that reports whether a node that was lost is reachable again.
 func (s *Lister) reachable(ctx context.Context) func(node string) bool {
 	return func(node string) bool {
 		d := &apiv1.AzDriverNode{}
@@ -196,8 +196,8 @@ func (l *look) notAdopted(ctx context.Context, v listed) (*csi.ListVolumesRespon
 	return l.entryOfDisk(v.id, disks[strings.ToLower(v.handle.String())]), nil
 }
 
-// entryOfDisk is the entry of a disk that has not been adopted; that of a disk that does not exist
-// has the ID only.
+// entryOfDisk is the entry of a disk that has not been adopted. The entry of a disk that does not
+// exist has the ID only.
 func (l *look) entryOfDisk(id string, disk provisioner.Disk) *csi.ListVolumesResponse_Entry {
 	if disk.ID == "" {
 		return l.render(id, 0, nil, nil)

@@ -40,8 +40,8 @@ func (w wantedSnapshot) sourceDisk() string {
 	return w.source.SubscriptionID + "/" + w.source.ResourceGroup + "/" + w.source.DiskName
 }
 
-// madeCopy says whether a snapshot was copied from one of the wanted source. The V1 driver leaves
-// no tag, but the source has the name of the local snapshot.
+// madeCopy reports whether a snapshot was copied from one of the wanted source. The V1 driver
+// leaves no tag, but the source has the name of the local snapshot.
 func (w wantedSnapshot) madeCopy(found provisioner.Snapshot) bool {
 	if of := found.Tags[tagSourceDisk]; of != "" {
 		return strings.EqualFold(of, w.sourceDisk())
@@ -49,7 +49,7 @@ func (w wantedSnapshot) madeCopy(found provisioner.Snapshot) bool {
 	return strings.EqualFold(found.SourceID, w.local().String())
 }
 
-// madeLocal says whether a snapshot was taken of the wanted source in order to be copied.
+// madeLocal reports whether a snapshot was taken of the wanted source in order to be copied.
 func (w wantedSnapshot) madeLocal(found provisioner.Snapshot) bool {
 	return isLocalOf(found, w.target) && strings.EqualFold(found.SourceID, w.source.String())
 }
@@ -58,7 +58,7 @@ func isLocalOf(found provisioner.Snapshot, target volumehandle.Snapshot) bool {
 	return strings.EqualFold(found.Tags[tagCopyOf], target.Name)
 }
 
-// copyToRegion takes the next steps of a snapshot in another region. location is that of the disk.
+// copyToRegion takes the next steps of a snapshot in another region. location is the disk's.
 func (s *Snapshotter) copyToRegion(ctx context.Context, w wantedSnapshot, location string) (provisioner.Snapshot, error) {
 	v1metrics.VariantOf(ctx, v1metrics.CrossRegion)
 	found, err := s.read(ctx, w.target.String())

@@ -118,7 +118,7 @@ func TestDeleteSnapshotDeletesTheLocalSnapshotOfItsCopy(t *testing.T) {
 	}
 }
 
-func TestDeleteSnapshotKeepsASnapshotThatOnlyHasTheNameOfALocalOne(t *testing.T) {
+func TestDeleteSnapshotKeepsASnapshotNamedLikeALocalOne(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
 	mustTake(p, t, "local_snap", disk, nil)

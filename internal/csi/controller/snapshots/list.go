@@ -24,11 +24,11 @@ import (
 
 // +kubebuilder:rbac:groups=snapshot.storage.k8s.io,resources=volumesnapshotcontents,verbs=list
 
-// ListSnapshots lists the snapshots that Azure has, of every origin: the one of an ID, those of a
-// volume, or all of the resource groups that this cluster uses. These are its own, those of the
-// driver's volumes and those that VolumeSnapshotContents name. The list does not contain a snapshot
-// whose content is not fixed yet, a local snapshot that will be copied to another region, and the
-// seal of a group.
+// ListSnapshots lists the snapshots that Azure has, of every origin: the snapshot of an ID, the
+// snapshots of a volume, or all snapshots in the resource groups that this cluster uses: its own,
+// the groups of the driver's volumes and the groups that VolumeSnapshotContents name. The list does
+// not contain a snapshot whose content is not fixed yet, a local snapshot that will be copied to
+// another region, and the seal of a group.
 func (s *Snapshotter) ListSnapshots(ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -68,7 +68,7 @@ func (s *Snapshotter) ListSnapshots(ctx context.Context, request *csi.ListSnapsh
 
 func snapshotOrder(s provisioner.Snapshot) string { return strings.ToLower(s.ID) }
 
-// sourceOf is the ID of the volume that a snapshot is of; "" for one that is not of a disk.
+// sourceOf returns the ID of a snapshot's volume; "" if the snapshot is not of a disk.
 func sourceOf(found provisioner.Snapshot) string {
 	parts := strings.Split(found.Tags[tagSourceDisk], "/")
 	if len(parts) == 3 {
@@ -84,8 +84,8 @@ func sourceOf(found provisioner.Snapshot) string {
 	return found.SourceID
 }
 
-// listable says whether a list may contain a snapshot, and whether it is of the requested source,
-// if the request names one.
+// listable reports whether a list may contain a snapshot, and whether it is of the requested
+// source, if the request names one.
 func listable(found provisioner.Snapshot, source string) bool {
 	return found.Cut && found.Tags[tagCopyOf] == "" && found.Tags[tagSealOf] == "" &&
 		(source == "" || strings.EqualFold(sourceOf(found), source))
@@ -145,8 +145,7 @@ func (s *Snapshotter) snapshotsOf(ctx context.Context, request *csi.ListSnapshot
 	return found, nil
 }
 
-// scopePrefix is what the IDs of a resource group's snapshots begin with, and what distinguishes
-// them from those of every other group.
+// scopePrefix is the beginning of the IDs of a resource group's snapshots. No other group has it.
 func scopePrefix(scope provisioner.Scope) string {
 	return strings.ToLower("/subscriptions/" + scope.SubscriptionID + "/resourceGroups/" + scope.ResourceGroup + "/")
 }

@@ -13,28 +13,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// csi-snapshotter does not ask for the deletion of a snapshot whose CreateSnapshot ended with a
-// final code.
-func TestCreateSnapshotHasNoFinalCodeWhileTheSnapshotExists(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk := p.AddDisk("cut", nil)
-	bad := map[string]string{"incremental": "maybe"}
-	_, err := p.TakeSnapshot("snap", disk, bad)
-	expectCode(t, err, codes.InvalidArgument)
-	mustTake(p, t, "snap", disk, nil)
-	_, err = p.TakeSnapshot("snap", disk, bad)
-	expectCode(t, err, codes.Unavailable, "snap exists")
-	stop := p.Cloud.Inject(fake.Fault{Method: fake.DisksGet, Err: provisioner.Errorf(provisioner.Unauthorized, "no")})
-	_, err = p.TakeSnapshot("snap", disk, nil)
-	expectCode(t, err, codes.Unavailable, "snap exists")
-	_, err = p.TakeSnapshot("another", disk, nil)
-	expectCode(t, err, codes.PermissionDenied)
-	stop()
-	mustTake(p, t, "snap", disk, nil)
-}
-
-// The same holds for a group, whose members are cut before its seal.
-func TestCreateVolumeGroupSnapshotHasNoFinalCodeWhileAMemberExists(t *testing.T) {
+// csi-snapshotter does not ask for the deletion of a group whose creation ended with a final code.
+// Its members are cut before its seal.
+func TestGroupSnapshotHasNoFinalCodeWhileAMemberExists(t *testing.T) {
 	p := controlplane.WithPendingCopies(t)
 	p.AddNode("group-a", "1", "Standard_D4s_v5")
 	a, b := p.Create("a", nil), p.Create("b", nil)

@@ -50,8 +50,8 @@ type wantedSnapshot struct {
 
 // CreateSnapshot takes a snapshot of a disk. It reads from Azure which steps are complete: a
 // repeated call continues after the last step of an earlier one. It waits until the content is
-// fixed, and not until it is copied: the answer says whether the snapshot is ready to use, and the
-// caller repeats the call until it is.
+// fixed, and not until it is copied: the answer reports whether the snapshot is ready to use, and
+// the caller repeats the call until it is.
 func (s *Snapshotter) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse,
 	error) {
 	w, err := s.wantedSnapshot(ctx, request)
@@ -169,7 +169,7 @@ func (s *Snapshotter) takeSnapshot(ctx context.Context, w wantedSnapshot) (provi
 	return s.ensureSnapshot(ctx, w.spec(w.target, w.source.String(), disk.Location))
 }
 
-// checkUsable says whether a snapshot in a region is usable from one of the requested places. A
+// checkUsable reports whether a snapshot in a region is usable from one of the requested places. A
 // place outside of the zones does not name its region, and any region is allowed for it.
 func (w wantedSnapshot) checkUsable(location string) error {
 	if len(w.usableFrom) == 0 || slices.ContainsFunc(w.usableFrom,

@@ -22,6 +22,6 @@ type Snapshotter struct {
 	// SubscriptionID and ResourceGroup of the cluster, where a snapshot ID without them is looked
 	// up.
 	SubscriptionID, ResourceGroup string
-	// ExtraTags are tags of all snapshots; those of a VolumeSnapshotClass take precedence.
+	// ExtraTags are tags of all snapshots. The tags of a VolumeSnapshotClass take precedence.
 	ExtraTags map[string]string
 }

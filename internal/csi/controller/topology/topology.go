@@ -85,7 +85,7 @@ func Locations(places []Place) string {
 	return strings.Join(names, ", ")
 }
 
-// Fits says whether a disk that exists satisfies a requirement.
+// Fits reports whether a disk that exists satisfies a requirement.
 func (k Key) Fits(disk apiv1.DiskParameters, requirement *csi.TopologyRequirement) bool {
 	places, err := k.Places(requirement)
 	if err != nil || len(places) == 0 || ZoneRedundant(disk.SKUName) {

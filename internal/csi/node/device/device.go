@@ -71,8 +71,8 @@ func (f *Finder) ReportLost(ctx context.Context, use usage.Usage, failure error)
 	return failure
 }
 
-// lost says whether a volume has lost the device with which it was staged. It is false if ctx ends
-// before that is certain.
+// lost reports whether a volume has lost the device with which it was staged. It is false if ctx
+// ends before that is certain.
 func (f *Finder) lost(ctx context.Context, record nodereport.Record) bool {
 	if f.Answers(ctx, record.Device) != nil {
 		return ctx.Err() == nil
@@ -88,9 +88,9 @@ func (f *Finder) lost(ctx context.Context, record nodereport.Record) bool {
 }
 
 // granted finds the device at the granted LUN, and then reads the grant again: as long as the
-// report does not say that the volume is staged, the controller attaches a disk again that is not
-// where it is recorded, possibly at another LUN. While the device does not appear, granted reads
-// the grant again every RereadInterval.
+// report does not say that the volume is staged, the controller attaches a disk that is not at its
+// recorded LUN again, possibly at another LUN. While the device does not appear, granted reads the
+// grant again every RereadInterval.
 func (f *Finder) granted(ctx context.Context, volume *apiv1.AzVolume, grant ownership.StageDecision) (provisioner.Device,
 	ownership.StageDecision, error) {
 	for round := 0; ; round++ {
@@ -174,7 +174,7 @@ func (f *Finder) Find(ctx context.Context, volume *apiv1.AzVolume, lun int32) (p
 		device.Path, lun, volume.Name, device.SizeBytes, volume.Status.SizeBytes)
 }
 
-// hasSize says whether a device can be the volume's by its size: it has the recorded size, or a
+// hasSize reports whether a device can be the volume's by its size: it has the recorded size, or a
 // size between that and the requested one, because a disk has grown before the controller can
 // record its new size.
 func hasSize(volume *apiv1.AzVolume, sizeBytes int64) bool {

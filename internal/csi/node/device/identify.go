@@ -72,7 +72,7 @@ func (f *Finder) checkNotAnothers(ctx context.Context, volume string, disk provi
 		if name == volume || record.BootID != f.BootID || !f.names(ctx, record, disk) {
 			continue
 		}
-		// If the volume itself was staged with the device, the mounts are those of its own pods.
+		// If the volume itself was staged with the device, the mounts belong to its own pods.
 		ours := own.Device == record.Device && own.BootID == record.BootID
 		if !ours && slices.ContainsFunc(mounts, func(m provisioner.MountPoint) bool { return m.Source == record.Device }) {
 			return usedByAnother(volume, disk, name)
@@ -110,7 +110,7 @@ func usedByAnother(volume string, disk provisioner.Device, owner string) error {
 			"The recorded LUN of one of them is out of date; the controller corrects it within minutes", disk.Path, volume, owner)
 }
 
-// names says whether a record names the disk or a partition of it.
+// names reports whether a record names the disk or a partition of it.
 func (f *Finder) names(ctx context.Context, record nodereport.Record, disk provisioner.Device) bool {
 	device, err := f.Part(ctx, disk, record.Partition)
 	return err == nil && device.Path == record.Device

@@ -80,7 +80,7 @@ func basicSettings(p volumeparams.Performance) []provisioner.DeviceSetting {
 			Value:   number(ceiling(ceiling(p.MBps*1000, p.IOPS), pageKB) * pageKB),
 			Ceiling: "queue/max_hw_sectors_kb",
 		},
-		// Devices other than SCSI have no such setting.
+		// Only SCSI devices have the setting.
 		{Path: "device/queue_depth", Value: number(depth), Optional: true},
 		{Path: "queue/nr_requests", Value: number(2 * depth)},
 		{Path: "queue/read_ahead_kb", Value: number(basicReadAheadKB)},

@@ -22,8 +22,8 @@ type kept struct {
 
 func (k kept) mounted() bool { return k.here || k.elsewhere }
 
-// clearStale returns the mounts of the device at the volume's staging paths. It unmounts those that
-// remain from an attachment or an epoch that has ended.
+// clearStale returns the mounts of the device at the volume's staging paths. It unmounts mounts of
+// an attachment or an epoch that has ended.
 func (s *Stager) clearStale(ctx context.Context, use usage.Usage, record nodereport.Record) (kept, error) {
 	var found kept
 	stale, err := s.judgeMounts(ctx, use, record, &found)
@@ -109,10 +109,10 @@ type stagingMount struct {
 	elsewhere string
 }
 
-// keep says whether the mount is the one that is wanted. If it is not, the caller must unmount it
-// before it mounts the device; an error says why neither is possible. The mounts of pods always
-// remain. A mount of a device that was removed never works again, because the kernel creates a new
-// device for a new attachment.
+// keep reports whether the mount is the wanted one. If it is not, the caller must unmount it before
+// it mounts the device; an error says why neither is possible. The mounts of pods always remain. A
+// mount of a device that was removed never works again, because the kernel creates a new device for
+// a new attachment.
 func (m stagingMount) keep() (bool, error) {
 	ours := m.before != nil && m.before.Device == m.mount.Source
 	if m.mount.Source != m.record.Device {

@@ -13,7 +13,7 @@ import (
 
 const defaultFSType = "ext4"
 
-// formatAction is what is done to the content of a device before it is mounted.
+// formatAction is how the content of a device is changed before it is mounted.
 type formatAction string
 
 const (

@@ -68,7 +68,7 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 }
 
 // mount mounts the device at the record's staging path. The kernel does not mount a device
-// read-only that is mounted for writing, so that such a path is a read-only view of the other one.
+// read-only that is mounted for writing, so the second path is a read-only view of the first.
 func (s *Stager) mount(ctx context.Context, use usage.Usage, record nodereport.Record, fsType string, found kept) error {
 	if !found.here && found.writable != "" && use.MountsReadOnly() {
 		return s.Host.Mounts().Bind(ctx, found.writable, record.StagingPath, true, nil)

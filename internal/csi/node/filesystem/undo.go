@@ -70,8 +70,8 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 	return err
 }
 
-// attaching says that the disk will be attached, for example again after it was detached outside
-// the driver. It will not be if the node was fenced.
+// attaching reports whether the disk will be attached, for example again after it was detached
+// outside the driver. It will not be if the node was fenced.
 func attaching(a *apiv1.AzVolumeAttachment) bool {
 	return a.DeletionTimestamp == nil && !ownership.HasProof(a) &&
 		(a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentAttaching)

@@ -57,7 +57,7 @@ func (r *Reader) Look(ctx context.Context, disk volumehandle.Handle) (*apiv1.AzV
 	return volume, attachment, err
 }
 
-// unpublished says that the node may not stage the volume yet, and that this can change without an
+// unpublished reports whether the node may not stage the volume yet, and this can change without an
 // action of the node.
 func (r *Reader) unpublished(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment, err error) bool {
 	if err != nil {

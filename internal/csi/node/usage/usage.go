@@ -1,5 +1,4 @@
-// Package usage reads what the calls of the kubelet ask for: which disk, which path, and how the
-// volume is used.
+// Package usage reads the kubelet's requests: which disk, which path, and how the volume is used.
 package usage
 
 import (

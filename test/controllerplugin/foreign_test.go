@@ -1,4 +1,4 @@
-package handover_test
+package controllerplugin
 
 import (
 	"context"
@@ -34,8 +34,8 @@ func attachAsV1(t *testing.T, p *controlplane.ControlPlane, disk provisioner.Dis
 
 func TestUnpublishDetachesAVolumeThatV1Published(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("fo-a", "1", vmSize)
-	p.AddNode("fo-b", "1", vmSize)
+	p.AddNode("fo-a", "1", size)
+	p.AddNode("fo-b", "1", size)
 	for name, prepare := range map[string]func(*testing.T, provisioner.Disk){
 		"without an AzVolume": func(*testing.T, provisioner.Disk) {},
 		"adopted by an earlier call": func(t *testing.T, disk provisioner.Disk) {
@@ -64,7 +64,7 @@ func TestUnpublishDetachesAVolumeThatV1Published(t *testing.T) {
 
 func TestUnpublishDoesNotAdoptAVolumeThatIsAttachedNowhere(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("fn-a", "1", vmSize)
+	p.AddNode("fn-a", "1", size)
 	disk := v1Disk("fn-idle")
 	p.Cloud.AddDisk(disk)
 	must(t, p.Unpublish(t.Context(), disk.ID, "fn-a"))
@@ -76,7 +76,7 @@ func TestUnpublishDoesNotAdoptAVolumeThatIsAttachedNowhere(t *testing.T) {
 
 func TestUnpublishRemovesThePrimaryAttachmentOfALostAzVolume(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("fl-a", "1", vmSize)
+	p.AddNode("fl-a", "1", size)
 	disk := v1Disk("fl-lost")
 	p.Cloud.AddDisk(disk)
 	handle, err := volumehandle.Parse(disk.ID)
@@ -114,7 +114,7 @@ func TestUnpublishRemovesThePrimaryAttachmentOfALostAzVolume(t *testing.T) {
 
 func TestUnpublishOfAVolumeOfV1WaitsUntilTheVMOfTheNodeIsKnown(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("fp-a", "1", vmSize)
+	p.AddNode("fp-a", "1", size)
 	disk := v1Disk("fp-early")
 	attachAsV1(t, p, disk, "fp-a")
 	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
@@ -126,9 +126,9 @@ func TestUnpublishOfAVolumeOfV1WaitsUntilTheVMOfTheNodeIsKnown(t *testing.T) {
 	must(t, p.Unpublish(t.Context(), disk.ID, "fp-a"))
 }
 
-func TestUnpublishOfALostAzVolumeTakesTheVMOfTheNodeFromTheAttachment(t *testing.T) {
+func TestUnpublishOfALostAzVolumeReadsTheVMOfTheAttachment(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("fv-a", "1", vmSize)
+	p.AddNode("fv-a", "1", size)
 	disk := v1Disk("fv-lost")
 	attachAsV1(t, p, disk, "fv-a")
 	handle, err := volumehandle.Parse(disk.ID)

@@ -1,4 +1,4 @@
-package handover_test
+package controllerplugin
 
 import (
 	"context"
@@ -108,6 +108,25 @@ func TestModify(t *testing.T) {
 	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "other=1"}))
 	if d := diskAt(t, p, "vol"); d.Tags["team"] != "db" || d.Tags["other"] != "1" || *d.DiskIOPSReadWrite != 5000 {
 		t.Fatalf("%+v", d)
+	}
+}
+
+// The disk was changed at Azure by another client. A class that named what the record says changed
+// nothing, and the call succeeded.
+func TestModifyChangesWhatTheDiskHasAndNotWhatItsRecordSays(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "tags": "team=db"})
+	changeOutside(t, p, "vol", func(d *provisioner.Disk) { d.SKUName, d.Tags["team"], d.Tags["owner"] = "StandardSSD_LRS", "web", "me" })
+	must(t, modify(t.Context(), p, handle, map[string]string{"skuName": "Premium_LRS"}))
+	if d := diskAt(t, p, "vol"); d.SKUName != "Premium_LRS" || d.Tags["team"] != "web" || d.Tags["owner"] != "me" {
+		t.Errorf("got SKU %s and tags %v; want the SKU of the class, and the tags as they were changed", d.SKUName, d.Tags)
+	}
+	if v := asIs(t, p, "vol"); v.Spec.Disk.Tags["team"] != "web" || changed(v) != "" {
+		t.Errorf("got a record with tags %v, and condition %q; want the disk as it is", v.Spec.Disk.Tags, changed(v))
+	}
+	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "team=db"}))
+	if d := diskAt(t, p, "vol"); d.Tags["team"] != "db" || p.Cloud.CallCount(fake.DisksUpdate) != 2 {
+		t.Errorf("got tags %v after %d changes, want team=db after 2", d.Tags, p.Cloud.CallCount(fake.DisksUpdate))
 	}
 }
 

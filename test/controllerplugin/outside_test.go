@@ -1,4 +1,4 @@
-package handover_test
+package controllerplugin
 
 import (
 	"context"
@@ -77,15 +77,15 @@ func TestADiskThatWasChangedOutsideTheDriverIsAttachedInOneCall(t *testing.T) {
 	}
 }
 
-// refusals returns how often Azure refused to attach a disk.
-func refusals(p *controlplane.ControlPlane, handle string) int {
-	n := 0
+// refusals returns how often Azure refused to attach a disk, and how often it may have done so
+// since a test began: an attach is repeated after a second and more.
+func refusals(p *controlplane.ControlPlane, handle string, began time.Time) (n, most int) {
 	for _, call := range p.Cloud.Calls() {
 		if call.Method == fake.AttachmentsAttach && call.DiskID == handle && call.Err != nil {
 			n++
 		}
 	}
-	return n
+	return n, 2 + int(time.Since(began)/time.Second)
 }
 
 // Kubernetes repeats a publish that failed. Each repetition released the ownership, acquired it
@@ -101,8 +101,7 @@ func TestARepeatedPublishOfADiskThatAzureRefusesAcquiresNothing(t *testing.T) {
 	for range 20 {
 		expectCode(t, p.Publish(t.Context(), handle, "re-a"), codes.InvalidArgument)
 	}
-	// The attachment's own retries are a second apart, and then further.
-	if got, most := refusals(p, handle), 2+int(time.Since(began)/time.Second); got > most {
+	if got, most := refusals(p, handle, began); got > most {
 		t.Errorf("20 calls made Azure refuse %d times, want at most %d", got, most)
 	}
 	v := p.Volume("vol")
@@ -114,9 +113,35 @@ func TestARepeatedPublishOfADiskThatAzureRefusesAcquiresNothing(t *testing.T) {
 	must(t, p.Publish(t.Context(), handle, "re-b"))
 }
 
+// Each repetition acquired the ownership and released it again, as on a full node, although no
+// other node can have the disk either.
+func TestARepeatedPublishAcquiresNothingIfNoShareIsFree(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("rs-a", "1", size)
+	handle := p.Create("vol", nil)
+	changeOutside(t, p, "vol", func(d *provisioner.Disk) { d.MaxShares = 2 })
+	for _, vm := range []string{"rs-x", "rs-y"} {
+		p.Cloud.AddVM(provisioner.Instance{
+			ID:       controlplane.VMID(vm),
+			Size:     size,
+			Location: region,
+			Zone:     "1",
+		})
+		hang(t, p, "vol", vm)
+	}
+	for range 5 {
+		expectCode(t, p.Publish(t.Context(), handle, "rs-a"), codes.ResourceExhausted)
+	}
+	unhang(t, p, "vol", "rs-x")
+	p.Eventually("attached", attachedTo(p, "vol", "rs-a", "rs-y"))
+	if epoch := p.Volume("vol").Status.Primary.Epoch; epoch != 1 {
+		t.Errorf("got epoch %d, want 1", epoch)
+	}
+}
+
 // A disk that a VM of the cluster has without the knowledge of Kubernetes kept its pod waiting for
 // the next look at that VM, for up to five minutes.
-func TestADiskThatHangsOnAnotherNodeIsMovedByOneDetachAndOneAttach(t *testing.T) {
+func TestADanglingDiskIsMovedByOneDetachAndOneAttach(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(*controlplane.ControlPlane)
 		moves   bool
@@ -156,7 +181,7 @@ func TestADiskThatHangsOnAnotherNodeIsMovedByOneDetachAndOneAttach(t *testing.T)
 			}
 			hang(t, p, "vol", "hd-a")
 			test.prepare(p)
-			before := detaches()
+			before, began := detaches(), time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			for status.Code(p.Publish(ctx, handle, "hd-b")) == codes.FailedPrecondition && test.moves {
@@ -173,8 +198,8 @@ func TestADiskThatHangsOnAnotherNodeIsMovedByOneDetachAndOneAttach(t *testing.T)
 				}
 				return ""
 			})
-			if got := refusals(p, handle); got > 2 || detaches() != 1 {
-				t.Errorf("Azure refused %d attaches and detached %d times; want at most 2, 1", got, detaches())
+			if got, most := refusals(p, handle, began); got > most || detaches() != 1 {
+				t.Errorf("Azure refused %d attaches and detached %d times; want at most %d, 1", got, detaches(), most)
 			}
 			if epoch := p.Volume("vol").Status.Primary.Epoch; epoch != 1 {
 				t.Errorf("got epoch %d, want 1", epoch)

@@ -1,4 +1,4 @@
-package handover_test
+package controllerplugin
 
 import (
 	"context"
@@ -16,13 +16,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
-
-const vmSize = "Standard_D4s_v5"
-
-var must, expectCode = expect.Must, expect.Code
 
 // v1Disk is a disk as V1 creates it. A test changes some of its properties.
 func v1Disk(name string) provisioner.Disk {
@@ -144,7 +139,7 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 func TestTwoDisksOfOneNameAreTwoVolumes(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	for _, node := range []string{"tn-a", "tn-b"} {
-		p.AddNode(node, "1", vmSize)
+		p.AddNode(node, "1", size)
 	}
 	one, other := v1Disk("twin"), v1Disk("twin")
 	other.ID = strings.Replace(other.ID, "/resourceGroups/", "/resourceGroups/another-", 1)
@@ -167,7 +162,7 @@ func TestTwoDisksOfOneNameAreTwoVolumes(t *testing.T) {
 
 func TestPublishRefusesAttributesThatItCannotObey(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("an-a", "1", vmSize)
+	p.AddNode("an-a", "1", size)
 	disk := v1Disk("wrong")
 	p.Cloud.AddDisk(disk)
 	for name, attributes := range map[string]map[string]string{
@@ -197,7 +192,7 @@ func TestPublishRefusesAttributesThatItCannotObey(t *testing.T) {
 
 func TestPublishRefusesAnIDThatIsNoDisk(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("hn-a", "1", vmSize)
+	p.AddNode("hn-a", "1", size)
 	for _, handle := range []string{
 		"nonsense", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks",
 		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
@@ -238,9 +233,9 @@ func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit fun
 	})
 }
 
-func TestAnExpansionThatComesFirstAdoptsWhatThePersistentVolumeSays(t *testing.T) {
+func TestAnExpansionThatComesFirstAdoptsTheDisk(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("xf-a", "1", vmSize)
+	p.AddNode("xf-a", "1", size)
 	block := corev1.PersistentVolumeBlock
 	readWrite := corev1.AzureDataDiskCachingReadWrite
 	for name, test := range map[string]struct {
@@ -305,7 +300,7 @@ func TestAnExpansionThatComesFirstAdoptsWhatThePersistentVolumeSays(t *testing.T
 
 func TestADiskIsAttachedWithTheCachingModeOfTheRequest(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("cm-a", "1", vmSize)
+	p.AddNode("cm-a", "1", size)
 	disk := v1Disk("again")
 	p.Cloud.AddDisk(disk)
 	for _, mode := range []string{"ReadOnly", "None", "ReadWrite"} {

@@ -1,4 +1,4 @@
-package handover_test
+package controllerplugin
 
 import (
 	"fmt"
@@ -232,7 +232,6 @@ func TestAnotherNameOfTheDriverHasATopologyKeyOfItsOwn(t *testing.T) {
 		Reader:         p.Client,
 		Watch:          cluster.NewWatch(),
 		Disks:          p.Cloud.Disks(),
-		Attachments:    p.Cloud.Attachments(),
 		SKUs:           p.Cloud.SKUs(),
 		Clock:          clock.RealClock{},
 		Namespace:      p.Namespace,

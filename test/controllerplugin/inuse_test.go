@@ -1,4 +1,4 @@
-package handover_test
+package controllerplugin
 
 import (
 	"fmt"
@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
@@ -30,8 +29,7 @@ func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	// it as another volume.
 	respelled := strings.ToUpper(handle)
 	second := bindPod(t, p, respelled, "iu-a")
-	setInUse(t, p, "iu-a", ownership.VolumesInUseName(controlplane.DriverName, handle),
-		ownership.VolumesInUseName(controlplane.DriverName, respelled), foreign)
+	setInUse(t, p, "iu-a", controlplane.InUseName(handle), controlplane.InUseName(respelled), foreign)
 	must(t, p.Publish(t.Context(), handle, "iu-a"))
 	p.AwaitStaged(vol, "iu-a")
 	p.Unstage(vol, "iu-a")
@@ -60,11 +58,11 @@ func settled(t *testing.T, p *controlplane.ControlPlane, node string) {
 	t.Helper()
 	marker := p.Create(fmt.Sprintf("marker-%d", time.Now().UnixNano()), map[string]string{"skuName": "Premium_LRS"})
 	must(t, p.Publish(t.Context(), marker, node))
-	setInUse(t, p, node, append(inUse(t, p, node), ownership.VolumesInUseName(controlplane.DriverName, marker))...)
+	setInUse(t, p, node, append(inUse(t, p, node), controlplane.InUseName(marker))...)
 	bound := bindPod(t, p, marker, node)
 	must(t, p.Client.Delete(t.Context(), bound, client.GracePeriodSeconds(0)))
 	p.Eventually("the reconciler has looked", func() string {
-		if got := inUse(t, p, node); slices.Contains(got, ownership.VolumesInUseName(controlplane.DriverName, marker)) {
+		if got := inUse(t, p, node); slices.Contains(got, controlplane.InUseName(marker)) {
 			return fmt.Sprint(got)
 		}
 		return ""

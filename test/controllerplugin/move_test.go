@@ -1,6 +1,6 @@
-// Package handover_test runs the whole controller plug-in over a real API server and a platform in
-// memory, and checks the hand-over protocol and the laws from the outside.
-package handover_test
+// Package controllerplugin runs the whole controller plug-in over a real API server and a platform
+// in memory, and checks the hand-over protocol and the laws from the outside.
+package controllerplugin
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package handover_test
+package controllerplugin
 
 import (
 	"testing"
