@@ -32,7 +32,6 @@ func TestSchedulerValidate(t *testing.T) {
 			"webhook-configuration"},
 		"a webhook without an address":     {[]string{"--webhook-address="}, "webhook-address"},
 		"a certificate without a key":      {[]string{"--tls-cert-file=c"}, "tls-cert-file, tls-key-file"},
-		"a stale factor that is too small": {[]string{"--stale-factor=1"}, "stale-factor"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

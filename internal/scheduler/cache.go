@@ -28,7 +28,7 @@ import (
 type observation struct {
 	*View
 	objects cache.Cache
-	// synced say whether the table of nodes has all objects.
+	// synced report whether the table of nodes has all objects.
 	synced []toolscache.InformerSynced
 	// full is closed when the cache and the table have all objects.
 	full chan struct{}
@@ -138,11 +138,11 @@ func (v *View) attachments() toolscache.ResourceEventHandler {
 	}
 }
 
-// driverNodes keeps the rest of the table, and the heartbeats.
+// driverNodes keeps the rest of the table.
 func (v *View) driverNodes() toolscache.ResourceEventHandler {
 	observe := func(o any) {
 		if d, ok := o.(*apiv1.AzDriverNode); ok {
-			v.table.observe(d, v.DriverName, v.Heartbeats.observe(d))
+			v.table.observe(d, v.DriverName)
 		}
 	}
 	return toolscache.ResourceEventHandlerFuncs{
@@ -150,7 +150,6 @@ func (v *View) driverNodes() toolscache.ResourceEventHandler {
 		UpdateFunc: func(_, after any) { observe(after) },
 		DeleteFunc: func(o any) {
 			if d, ok := last(o).(*apiv1.AzDriverNode); ok {
-				v.Heartbeats.Forget(d.Name)
 				v.table.forget(d.Name)
 			}
 		},

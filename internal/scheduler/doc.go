@@ -17,8 +17,8 @@
 //   - All nodes pass for a pod without a volume of this driver.
 //   - The extender fails requests until its caches are filled, because the scheduler would treat any answer as right.
 //     The scheduler ignores an extender that fails, if it is configured so.
-//   - Missing information does not exclude a node: an extender that receives no heartbeat at all suspects its own
-//     connection, not the whole cluster; and a VM of unknown size has room.
+//   - Missing information does not exclude a node: the extender judges no heartbeat itself, but believes the
+//     condition Reachable that the controller writes; and a VM of unknown size has room.
 //   - Replicas give way (law 8): the slots that they use count as free.
 //   - Scores stay within the protocol's range, and a node's score never falls
 //     because more of the pod's volumes are attached there.

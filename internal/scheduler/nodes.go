@@ -6,7 +6,6 @@ import (
 	"iter"
 	"slices"
 	"sync"
-	"time"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -42,7 +41,6 @@ type nodeFacts struct {
 	fault      Feasibility
 	// capacity is shared with all nodes that have the same; zero if it is not known.
 	capacity unique.Handle[apiv1.NodeCapacity]
-	beat     beat
 	// taken is how many attachments of the node do not give way.
 	taken int
 }
@@ -65,12 +63,11 @@ func (t *nodeTable) change(name string, change func(*nodeFacts)) {
 }
 
 // observe records an AzDriverNode.
-func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string, b beat) {
+func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string) {
 	t.change(d.Name, func(f *nodeFacts) {
 		*f = nodeFacts{
 			registered: true,
 			fault:      faultOf(d, driverName),
-			beat:       b,
 			taken:      f.taken,
 		}
 		if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
@@ -104,8 +101,6 @@ func faultOf(d *apiv1.AzDriverNode, driverName string) Feasibility {
 // moment has the inputs of the judgement of nodes for a pod.
 type moment struct {
 	nodes      map[string]*nodeFacts
-	now        time.Time
-	blind      bool
 	driverName string
 	demand     demand
 	// taken are the volumes of the attachments that do not give way, of each node that is near.
@@ -167,9 +162,6 @@ func (m *moment) mountable(facts *nodeFacts) Feasibility {
 		return Feasibility{FaultNoPlugin, "the node plug-in of " + m.driverName + " has not registered on this node"}
 	case !facts.fault.Feasible():
 		return facts.fault
-	case facts.beat.stale(m.now, m.blind):
-		age := m.now.Sub(facts.beat.seen).Round(time.Second)
-		return Feasibility{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", m.driverName, age)}
 	}
 	return Feasibility{}
 }
@@ -194,10 +186,7 @@ func (m *moment) room(name string, facts *nodeFacts) Feasibility {
 
 // Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
 func (v *View) Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) error {
-	now, blind := v.Heartbeats.now()
 	m := &moment{
-		now:        now,
-		blind:      blind,
 		driverName: v.DriverName,
 		demand:     demandOf(volumes),
 	}

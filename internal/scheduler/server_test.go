@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -71,14 +70,6 @@ func no() bool                   { return false }
 func ready(context.Context) bool { return true }
 func not(context.Context) bool   { return false }
 
-func quiet() *Heartbeats {
-	return NewHeartbeats(HeartbeatOptions{
-		Clock:    clock.RealClock{},
-		Factor:   3,
-		Interval: time.Minute,
-	})
-}
-
 func newExtender(change func(*Extender)) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
 	e := &Extender{
@@ -86,7 +77,7 @@ func newExtender(change func(*Extender)) (http.Handler, *prometheus.Registry) {
 		Ready:           ready,
 		Accepting:       yes,
 		MaxRequestBytes: 1 << 20,
-		Metrics:         NewMetrics(registry, yes, quiet()),
+		Metrics:         NewMetrics(registry, yes),
 		Clock:           clock.RealClock{},
 	}
 	if change != nil {

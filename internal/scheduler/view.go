@@ -18,8 +18,6 @@ import (
 // View has the state of the cluster from which the extender decides. Each method costs a fixed
 // number of look-ups for each volume that it is asked about, and one for each node.
 type View struct {
-	// Heartbeats of the nodes.
-	Heartbeats *Heartbeats
 	// Namespace of the custom resources.
 	Namespace string
 	// DriverName is the CSI driver's name.

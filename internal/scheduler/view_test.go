@@ -5,12 +5,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,11 +21,6 @@ func startView(t testing.TB, config *rest.Config) *observation {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	seen, err := observe(ctx, config, &View{
-		Heartbeats: NewHeartbeats(HeartbeatOptions{
-			Clock:    testingclock.NewFakePassiveClock(epoch),
-			Factor:   3,
-			Interval: time.Minute,
-		}),
 		Namespace:  apiv1.DefaultNamespace,
 		DriverName: driver,
 	})
@@ -195,15 +188,12 @@ func TestHealthOfANode(t *testing.T) {
 	notReady.Status.Conditions[0].Status, notReady.Status.Conditions[0].Reason, notReady.Status.Conditions[0].Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
 	stub, config := startAPI(t, node("good"), notReady,
 		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
-		// The controller's condition also counts while every heartbeat looks new, as after a
-		// restart of the extender.
 		node("lost", reachable(metav1.ConditionFalse)), node("unsure", reachable(metav1.ConditionUnknown)),
-		node("back", reachable(metav1.ConditionTrue)),
-		node("no-heartbeat", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }))
+		node("back", reachable(metav1.ConditionTrue)))
 	view := startView(t, config)
 	cases := map[string]Fault{
 		"lost": FaultLost, "unsure": FaultNone, "back": FaultNone,
-		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady, "no-heartbeat": FaultNone,
+		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady,
 		"unknown": FaultNoPlugin,
 	}
 	for name, want := range cases {
@@ -213,12 +203,7 @@ func TestHealthOfANode(t *testing.T) {
 		}
 	}
 
-	clock := view.Heartbeats.clock.(*testingclock.FakePassiveClock)
-	clock.SetTime(epoch.Add(31 * time.Second))
-	stub.put(node("new", beating(epoch.Add(31*time.Second), 10)))
 	faultOf := func(name string) Fault { return mountable(t, view.View, name).Fault }
-	expect.Eventually(t, "a new node is usable", func() bool { return faultOf("new") == FaultNone })
-	expect.Eventually(t, "a node without heartbeats is stale", func() bool { return faultOf("good") == FaultStale })
 	stub.remove(node("good"))
 	expect.Eventually(t, "a deleted node has no plug-in", func() bool { return faultOf("good") == FaultNoPlugin })
 }

@@ -67,7 +67,7 @@ func newWebhook(observer Observer, ready func() bool) (http.Handler, *prometheus
 	webhook := &Webhook{
 		Observer: observer,
 		Ready:    ready,
-		Metrics:  NewMetrics(registry, yes, quiet()),
+		Metrics:  NewMetrics(registry, yes),
 		Clock:    clock.RealClock{},
 	}
 	return webhook.Handler(), registry
