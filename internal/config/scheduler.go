@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
 )
 
 // Scheduler are the settings of `azuredisk scheduler-extender`.
