@@ -33,13 +33,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
@@ -222,7 +220,7 @@ type reconciler interface {
 func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud,
 	monitor *liveness.Monitor) ([]reconciler, error) {
 	now := clock.RealClock{}
-	nodes := nodefacts.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
+	nodes := cluster.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
 	volumes, err := volume.New(volume.Options{
 		Client:        mgr.GetClient(),
 		Reader:        mgr.GetAPIReader(),
@@ -371,7 +369,7 @@ func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controll
 // use within the process.
 func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config.Controller,
 	cloud provisioner.Cloud) (attachdetach.Publisher, error) {
-	watch := records.NewWatch()
+	watch := cluster.NewWatch()
 	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
 		return nil, err
 	}

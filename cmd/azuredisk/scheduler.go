@@ -50,20 +50,17 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 		}
 	}
 	options := scheduler.Options{
-		Config:            config,
-		Namespace:         settings.Namespace,
-		DriverName:        settings.DriverName,
-		CertFile:          settings.TLSCertFile,
-		KeyFile:           settings.TLSKeyFile,
-		MaxRequestBytes:   settings.MaxRequestBytes,
-		StaleFactor:       settings.StaleFactor,
-		StaleAfter:        settings.StaleAfter,
-		HeartbeatInterval: settings.HeartbeatInterval,
-		ShutdownDelay:     settings.ShutdownDelay,
-		LeaseNamespace:    settings.LeaderElectionNamespace,
-		Identity:          identity,
-		Registry:          ctrlmetrics.Registry,
-		Clock:             clock.RealClock{},
+		Config:          config,
+		Namespace:       settings.Namespace,
+		DriverName:      settings.DriverName,
+		CertFile:        settings.TLSCertFile,
+		KeyFile:         settings.TLSKeyFile,
+		MaxRequestBytes: settings.MaxRequestBytes,
+		ShutdownDelay:   settings.ShutdownDelay,
+		LeaseNamespace:  settings.LeaderElectionNamespace,
+		Identity:        identity,
+		Registry:        ctrlmetrics.Registry,
+		Clock:           clock.RealClock{},
 	}
 	if options.Listener, err = net.Listen("tcp", settings.Address); err != nil {
 		return fmt.Errorf("listen for the scheduler: %w", err)

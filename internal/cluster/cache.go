@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,15 +33,25 @@ func CacheOptions(namespace string) cache.Options {
 			&apiv1.AzVolume{}:           own,
 			&apiv1.AzVolumeAttachment{}: own,
 			&apiv1.AzDriverNode{}:       own,
-			&corev1.Node{}:              {Transform: trimNode},
-			&corev1.Pod{}: {Transform: trimPod, Field: fields.AndSelectors(
+			&corev1.Node{}:              {Transform: transform(trimNode)},
+			&corev1.Pod{}: {Transform: transform(trimPod), Field: fields.AndSelectors(
 				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 				fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
 			)},
-			&corev1.Namespace{}:             {Transform: trimNamespace},
-			&corev1.PersistentVolume{}:      {Transform: trimPersistentVolume},
-			&corev1.PersistentVolumeClaim{}: {Transform: trimPersistentVolumeClaim},
+			&corev1.Namespace{}:             {Transform: transform(trimNamespace)},
+			&corev1.PersistentVolume{}:      {Transform: transform(trimPersistentVolume)},
+			&corev1.PersistentVolumeClaim{}: {Transform: transform(trimPersistentVolumeClaim)},
 		},
+	}
+}
+
+// transform makes a transform of a function that returns of an object what is kept.
+func transform[T any](trim func(*T) *T) toolscache.TransformFunc {
+	return func(object any) (any, error) {
+		if o, is := object.(*T); is {
+			return trim(o), nil
+		}
+		return object, nil
 	}
 }
 
@@ -57,11 +70,7 @@ func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
 	return m
 }
 
-func trimNode(object any) (any, error) {
-	n, ok := object.(*corev1.Node)
-	if !ok {
-		return object, nil
-	}
+func trimNode(n *corev1.Node) *corev1.Node {
 	trimmed := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta, true)}
 	trimmed.Spec = corev1.NodeSpec{
 		ProviderID:    n.Spec.ProviderID,
@@ -82,24 +91,16 @@ func trimNode(object any) (any, error) {
 		}
 	}
 	trimmed.Status.DaemonEndpoints = n.Status.DaemonEndpoints
-	return trimmed, nil
+	return trimmed
 }
 
 // trimNamespace keeps the fields that a namespaceSelector reads. Namespaces are cached only once a
 // pod uses one.
-func trimNamespace(object any) (any, error) {
-	n, ok := object.(*corev1.Namespace)
-	if !ok {
-		return object, nil
-	}
-	return &corev1.Namespace{ObjectMeta: trimMeta(n.ObjectMeta, true)}, nil
+func trimNamespace(n *corev1.Namespace) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: trimMeta(n.ObjectMeta, true)}
 }
 
-func trimPod(object any) (any, error) {
-	p, ok := object.(*corev1.Pod)
-	if !ok {
-		return object, nil
-	}
+func trimPod(p *corev1.Pod) *corev1.Pod {
 	trimmed := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta, true)}
 	trimmed.OwnerReferences = p.OwnerReferences
 	trimmed.Annotations = optOut(p.Annotations)
@@ -118,7 +119,7 @@ func trimPod(object any) (any, error) {
 		}
 	}
 	trimmed.Status.Phase = p.Status.Phase
-	return trimmed, nil
+	return trimmed
 }
 
 // podAffinity keeps the part of a pod's affinity that concerns other pods, because it may keep them
@@ -168,11 +169,7 @@ func optOut(annotations map[string]string) map[string]string {
 // is called.
 const inTreeDriver = "disk.csi.azure.com"
 
-func trimPersistentVolume(object any) (any, error) {
-	pv, ok := object.(*corev1.PersistentVolume)
-	if !ok {
-		return object, nil
-	}
+func trimPersistentVolume(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
 	trimmed := &corev1.PersistentVolume{ObjectMeta: trimMeta(pv.ObjectMeta, false)}
 	if claim := pv.Spec.ClaimRef; claim != nil {
 		trimmed.Spec.ClaimRef = &corev1.ObjectReference{
@@ -182,12 +179,16 @@ func trimPersistentVolume(object any) (any, error) {
 		}
 	}
 	trimmed.Spec.NodeAffinity = pv.Spec.NodeAffinity
+	trimmed.Spec.VolumeAttributesClassName = pv.Spec.VolumeAttributesClassName
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy
 	if pv.Spec.CSI != nil {
 		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{
 			Driver:       pv.Spec.CSI.Driver,
 			VolumeHandle: pv.Spec.CSI.VolumeHandle,
 			ReadOnly:     pv.Spec.CSI.ReadOnly,
+		}
+		if sku := SKU(pv.Spec.CSI.VolumeAttributes); sku != "" {
+			trimmed.Spec.CSI.VolumeAttributes = map[string]string{"skuName": sku}
 		}
 	}
 	if disk := pv.Spec.AzureDisk; disk != nil {
@@ -200,16 +201,26 @@ func trimPersistentVolume(object any) (any, error) {
 		}
 	}
 	trimmed.Status.Phase = pv.Status.Phase
-	return trimmed, nil
+	return trimmed
 }
 
-func trimPersistentVolumeClaim(object any) (any, error) {
-	c, ok := object.(*corev1.PersistentVolumeClaim)
-	if !ok {
-		return object, nil
+// SKU returns the SKU among the parameters of a StorageClass, or the attributes of a
+// PersistentVolume; "" if they do not name it.
+func SKU(parameters map[string]string) string {
+	for key, value := range parameters {
+		if strings.EqualFold(key, "skuName") || strings.EqualFold(key, "storageAccountType") {
+			return value
+		}
 	}
+	return ""
+}
+
+func trimPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: trimMeta(c.ObjectMeta, false)}
 	trimmed.Annotations = optOut(c.Annotations)
-	trimmed.Spec.VolumeName = c.Spec.VolumeName
-	return trimmed, nil
+	trimmed.Spec.VolumeName, trimmed.Spec.StorageClassName = c.Spec.VolumeName, c.Spec.StorageClassName
+	if owner := metav1.GetControllerOf(c); owner != nil { // the pod of an ephemeral volume
+		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	return trimmed
 }

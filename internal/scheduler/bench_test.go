@@ -31,7 +31,7 @@ func BenchmarkRequest(b *testing.B) {
 			webhook := &Webhook{
 				Observer: view,
 				Ready:    yes,
-				Metrics:  NewMetrics(prometheus.NewRegistry(), yes, quiet()),
+				Metrics:  NewMetrics(prometheus.NewRegistry(), yes),
 				Clock:    clock.RealClock{},
 			}
 			created := pod("claim-0", "claim-1")

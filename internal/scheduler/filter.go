@@ -18,8 +18,6 @@ const (
 	// FaultLost: the controller judged the node lost, by two signals or because Azure reports its
 	// VM as stopped.
 	FaultLost Fault = "lost"
-	// FaultStale: the heartbeats that the node plug-in promised do not come.
-	FaultStale Fault = "stale-heartbeat"
 	// FaultUnsupported: disks of that SKU cannot be attached to the VM.
 	FaultUnsupported Fault = "unsupported-disk"
 	// FaultNoRoom: the VM cannot take the pod's disks beside the disks that cannot give way.

@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -14,14 +12,8 @@ type Metrics struct {
 	steered  *prometheus.HistogramVec
 }
 
-// Freshness reports whether the extender's information is current; *Heartbeats implements it.
-type Freshness interface {
-	Blind() bool
-	Silence() time.Duration
-}
-
-// NewMetrics registers the metrics. ready and fresh are called at each scrape.
-func NewMetrics(registry prometheus.Registerer, ready func() bool, fresh Freshness) *Metrics {
+// NewMetrics registers the metrics. ready is called at each scrape.
+func NewMetrics(registry prometheus.Registerer, ready func() bool) *Metrics {
 	m := &Metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "azuredisk_scheduler_extender_request_duration_seconds",
@@ -45,12 +37,6 @@ func NewMetrics(registry prometheus.Registerer, ready func() bool, fresh Freshne
 	registry.MustRegister(m.requests, m.filtered, m.leader, m.steered,
 		truthGauge("azuredisk_scheduler_extender_ready",
 			"1 while the extender serves: its caches are filled, and it is not about to stop.", ready),
-		truthGauge("azuredisk_scheduler_extender_blind",
-			"1 while no heartbeat of any node comes through; then none is called stale.", fresh.Blind),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "azuredisk_scheduler_extender_cache_silence_seconds",
-			Help: "Time since the last heartbeat of any node came through. When it grows, the caches are stale.",
-		}, func() float64 { return fresh.Silence().Seconds() }),
 	)
 	return m
 }

@@ -1,11 +1,11 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"slices"
 	"sync"
-	"time"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,7 +41,6 @@ type nodeFacts struct {
 	fault      Feasibility
 	// capacity is shared with all nodes that have the same; zero if it is not known.
 	capacity unique.Handle[apiv1.NodeCapacity]
-	beat     beat
 	// taken is how many attachments of the node do not give way.
 	taken int
 }
@@ -64,12 +63,11 @@ func (t *nodeTable) change(name string, change func(*nodeFacts)) {
 }
 
 // observe records an AzDriverNode.
-func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string, b beat) {
+func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string) {
 	t.change(d.Name, func(f *nodeFacts) {
 		*f = nodeFacts{
 			registered: true,
 			fault:      faultOf(d, driverName),
-			beat:       b,
 			taken:      f.taken,
 		}
 		if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
@@ -103,8 +101,6 @@ func faultOf(d *apiv1.AzDriverNode, driverName string) Feasibility {
 // moment has the inputs of the judgement of nodes for a pod.
 type moment struct {
 	nodes      map[string]*nodeFacts
-	now        time.Time
-	blind      bool
 	driverName string
 	demand     demand
 	// taken are the volumes of the attachments that do not give way, of each node that is near.
@@ -166,9 +162,6 @@ func (m *moment) mountable(facts *nodeFacts) Feasibility {
 		return Feasibility{FaultNoPlugin, "the node plug-in of " + m.driverName + " has not registered on this node"}
 	case !facts.fault.Feasible():
 		return facts.fault
-	case facts.beat.stale(m.now, m.blind):
-		age := m.now.Sub(facts.beat.seen).Round(time.Second)
-		return Feasibility{FaultStale, fmt.Sprintf("the node plug-in of %s has sent no heartbeat for %s", m.driverName, age)}
 	}
 	return Feasibility{}
 }
@@ -192,15 +185,15 @@ func (m *moment) room(name string, facts *nodeFacts) Feasibility {
 }
 
 // Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
-func (v *View) Nodes(volumes []Volume, use func(Nodes)) {
-	now, blind := v.Heartbeats.now()
+func (v *View) Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) error {
 	m := &moment{
-		now:        now,
-		blind:      blind,
 		driverName: v.DriverName,
 		demand:     demandOf(volumes),
 	}
-	m.taken = v.takenAt(m.demand.near)
+	var err error
+	if m.taken, err = v.takenAt(ctx, m.demand.near); err != nil {
+		return err
+	}
 	v.table.mu.RLock()
 	defer v.table.mu.RUnlock()
 	m.nodes = v.table.nodes
@@ -208,4 +201,5 @@ func (v *View) Nodes(volumes []Volume, use func(Nodes)) {
 		m.near = append(m.near, m.nodes[node])
 	}
 	use(m)
+	return nil
 }

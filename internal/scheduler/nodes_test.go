@@ -3,7 +3,6 @@ package scheduler
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
@@ -39,13 +38,9 @@ func TestNodesWithoutDisksOfThePodAreJudgedAsInDetail(t *testing.T) {
 			taken = append(taken, fmt.Sprint("other", i))
 		}
 		var table nodeTable
-		table.observe(d, driver, beat{deadline: epoch})
+		table.observe(d, driver)
 		table.change("n", func(f *nodeFacts) { f.taken = len(taken) })
-		m := moment{
-			nodes:  table.nodes,
-			now:    epoch,
-			demand: demandOf(volumes),
-		}
+		m := moment{nodes: table.nodes, demand: demandOf(volumes)}
 		got := m.Feasible("n")
 		if want := Room("n", d.Status.Capacity, taken, volumes); got != want {
 			t.Fatalf("%+v with %v, for %+v: got %+v, want %+v", d.Status.Capacity, taken, volumes, got, want)
@@ -57,9 +52,8 @@ func TestTheTableOfNodes(t *testing.T) {
 	t.Parallel()
 	var table nodeTable
 	faultOf := func() Fault {
-		return (&moment{nodes: table.nodes, now: epoch}).Mountable("n").Fault
+		return (&moment{nodes: table.nodes}).Mountable("n").Fault
 	}
-	fresh := beat{deadline: epoch.Add(time.Second)}
 	for _, step := range []struct {
 		name  string
 		do    func()
@@ -68,11 +62,9 @@ func TestTheTableOfNodes(t *testing.T) {
 	}{
 		{"nothing is known of it", func() {}, FaultNoPlugin, 0},
 		{"only its attachments are known", func() { table.change("n", func(f *nodeFacts) { f.taken = 2 }) }, FaultNoPlugin, 2},
-		{"its node plug-in registers", func() { table.observe(node("n"), driver, fresh) }, FaultNone, 2},
-		{"its heartbeat is late", func() { table.observe(node("n"), driver, beat{deadline: epoch.Add(-time.Second)}) },
-			FaultStale, 2},
+		{"its node plug-in registers", func() { table.observe(node("n"), driver) }, FaultNone, 2},
 		{"it is not ready", func() {
-			table.observe(node("n", func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }), driver, fresh)
+			table.observe(node("n", func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }), driver)
 		}, FaultNotReady, 2},
 		{"its AzDriverNode is deleted", func() { table.forget("n") }, FaultNoPlugin, 2},
 		{"its attachments are deleted", func() { table.change("n", func(f *nodeFacts) { f.taken = 0 }) }, FaultNoPlugin, 0},

@@ -138,8 +138,9 @@ func TestWhatGivesWay(t *testing.T) {
 }
 
 // roomOf is the view's judgement of one node.
-func roomOf(v *View, node string, volumes []Volume) (h Feasibility) {
-	v.Nodes(volumes, func(nodes Nodes) { h = nodes.Feasible(node) })
+func roomOf(t *testing.T, v *View, node string, volumes []Volume) (h Feasibility) {
+	t.Helper()
+	expect.Must(t, v.Nodes(t.Context(), volumes, func(nodes Nodes) { h = nodes.Feasible(node) }))
 	return h
 }
 
@@ -173,11 +174,11 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 		"bound":         false,
 		"changed":       true,
 	} {
-		volumes := view.Volumes(pod(name))
-		if h := roomOf(view.View, "plain", volumes); h.Feasible() != want || (!want && h.Fault != FaultUnsupported) {
+		volumes := seenVolumes(t, view, pod(name))
+		if h := roomOf(t, view.View, "plain", volumes); h.Feasible() != want || (!want && h.Fault != FaultUnsupported) {
 			t.Errorf("%s: got %+v, want feasible: %t", name, h, want)
 		}
-		if h := roomOf(view.View, "unknown", volumes); !h.Feasible() {
+		if h := roomOf(t, view.View, "unknown", volumes); !h.Feasible() {
 			t.Errorf("%s on a node that is not known: got %+v, want it feasible", name, h)
 		}
 	}
@@ -209,7 +210,7 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 	)
 	view := startView(t, config)
 	fits := func(name string) bool {
-		h := roomOf(view.View, name, view.Volumes(pod("data")))
+		h := roomOf(t, view.View, name, seenVolumes(t, view, pod("data")))
 		if !h.Feasible() && (h.Fault != FaultNoRoom || !strings.Contains(h.Message, "the VM can take")) {
 			t.Errorf("%s: %+v", name, h)
 		}

@@ -41,12 +41,6 @@ type Options struct {
 	WebhookCertificate Certificate
 	// MaxRequestBytes limits a request's body.
 	MaxRequestBytes int64
-	// StaleFactor is how many promised intervals a heartbeat may be missing.
-	StaleFactor float64
-	// StaleAfter is the least age at which a heartbeat is stale.
-	StaleAfter time.Duration
-	// HeartbeatInterval is the default for a node that promises none.
-	HeartbeatInterval time.Duration
 	// ShutdownDelay is how long a stopping extender says that it is not ready and continues to
 	// answer, so that callers use another replica before it ends.
 	ShutdownDelay time.Duration
@@ -81,13 +75,7 @@ const (
 // Run serves until ctx is done, and then ends cleanly with nil.
 func Run(ctx context.Context, o Options) error {
 	log := logr.FromContextOrDiscard(ctx)
-	seen, err := observe(o.Config, &View{
-		Heartbeats: NewHeartbeats(HeartbeatOptions{
-			Clock:    o.Clock,
-			Factor:   o.StaleFactor,
-			Minimum:  o.StaleAfter,
-			Interval: o.HeartbeatInterval,
-		}),
+	seen, err := observe(ctx, o.Config, &View{
 		Namespace:  o.Namespace,
 		DriverName: o.DriverName,
 	})
@@ -96,7 +84,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	var stopping atomic.Bool
 	ready := func() bool { return seen.isFull() && !stopping.Load() }
-	metrics := NewMetrics(o.Registry, ready, seen.Heartbeats)
+	metrics := NewMetrics(o.Registry, ready)
 	extender := &Extender{
 		Observer:        seen,
 		Ready:           seen.await(o.Clock, startPatience, requestPatience),

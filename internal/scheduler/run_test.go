@@ -45,16 +45,14 @@ func listener(t *testing.T) net.Listener {
 func startRun(t *testing.T, change func(*Options), config *rest.Config) (o Options, stop func() error) {
 	t.Helper()
 	o = Options{
-		Config:            config,
-		Namespace:         apiv1.DefaultNamespace,
-		DriverName:        driver,
-		Listener:          listener(t),
-		HealthListener:    listener(t),
-		MaxRequestBytes:   1 << 20,
-		StaleFactor:       3,
-		HeartbeatInterval: time.Minute,
-		Registry:          prometheus.NewRegistry(),
-		Clock:             clock.RealClock{},
+		Config:          config,
+		Namespace:       apiv1.DefaultNamespace,
+		DriverName:      driver,
+		Listener:        listener(t),
+		HealthListener:  listener(t),
+		MaxRequestBytes: 1 << 20,
+		Registry:        prometheus.NewRegistry(),
+		Clock:           clock.RealClock{},
 	}
 	if change != nil {
 		change(&o)
@@ -192,8 +190,7 @@ func TestRunDoesNotAnswerOutOfIgnorance(t *testing.T) {
 func TestARequestThatComesBeforeTheCachesAreFilledWaitsForThem(t *testing.T) {
 	t.Parallel()
 	_, config := startAPI(t, node("node-a"), claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")))
-	seen, err := observe(config, &View{
-		Heartbeats: quiet(),
+	seen, err := observe(t.Context(), config, &View{
 		Namespace:  apiv1.DefaultNamespace,
 		DriverName: driver,
 	})
@@ -272,15 +269,13 @@ func TestRunRefusesACertificateThatItCannotRead(t *testing.T) {
 	l := listener(t)
 	defer l.Close()
 	err := Run(context.Background(), Options{
-		Config:            config,
-		Namespace:         "n",
-		Listener:          l,
-		CertFile:          "/does/not/exist",
-		KeyFile:           "/does/not/exist",
-		Registry:          prometheus.NewRegistry(),
-		Clock:             clock.RealClock{},
-		StaleFactor:       3,
-		HeartbeatInterval: time.Minute,
+		Config:    config,
+		Namespace: "n",
+		Listener:  l,
+		CertFile:  "/does/not/exist",
+		KeyFile:   "/does/not/exist",
+		Registry:  prometheus.NewRegistry(),
+		Clock:     clock.RealClock{},
 	})
 	if err == nil {
 		t.Error("no error")

@@ -116,7 +116,7 @@ func TestANodeWithAllVolumesBeatsEachNodeThatWaitsForAzure(t *testing.T) {
 func TestPrioritizeIgnoresReplicasOnNodesThatCannotMount(t *testing.T) {
 	t.Parallel()
 	volumes := []Volume{{Name: "v", Nodes: map[string]DiskState{"dead": Primary, "alive": Replica}}}
-	got := Prioritize([]string{"dead", "far", "alive"}, volumes, judged{"dead": FaultStale})
+	got := Prioritize([]string{"dead", "far", "alive"}, volumes, judged{"dead": FaultLost})
 	if want := (extenderv1.HostPriorityList{{Host: "alive", Score: 8}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

@@ -17,9 +17,9 @@ import (
 // Observer has the inputs of the decisions; *View implements it.
 type Observer interface {
 	// Volumes returns the pod's volumes that are the driver's.
-	Volumes(pod *corev1.Pod) []Volume
+	Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error)
 	// Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
-	Nodes(volumes []Volume, use func(Nodes))
+	Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) error
 }
 
 // Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and
@@ -95,7 +95,9 @@ func (e *Extender) filter(space *workspace, r *http.Request) error {
 	var passed []string
 	var failed extenderv1.FailedNodesMap
 	var faults map[Fault]int
-	e.Observer.Nodes(volumes, func(nodes Nodes) { passed, failed, faults = Filter(names, nodes) })
+	if err := e.Observer.Nodes(ctx, volumes, func(nodes Nodes) { passed, failed, faults = Filter(names, nodes) }); err != nil {
+		return err
+	}
 	for fault, n := range faults {
 		e.Metrics.filtered.WithLabelValues(string(fault)).Add(float64(n))
 	}
@@ -121,7 +123,10 @@ func (e *Extender) prioritize(space *workspace, r *http.Request) error {
 		return err
 	}
 	var list extenderv1.HostPriorityList
-	e.Observer.Nodes(volumes, func(nodes Nodes) { list = Prioritize(nodeNames(args), volumes, nodes) })
+	if err := e.Observer.Nodes(ctx, volumes,
+		func(nodes Nodes) { list = Prioritize(nodeNames(args), volumes, nodes) }); err != nil {
+		return err
+	}
 	if len(volumes) > 0 {
 		log.V(1).Info("prioritized nodes", "volumes", len(volumes), "scores", list)
 	}
@@ -138,7 +143,7 @@ func (e *Extender) volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, erro
 	if !e.Ready(ctx) {
 		return nil, errNotReady
 	}
-	return e.Observer.Volumes(pod), nil
+	return e.Observer.Volumes(ctx, pod)
 }
 
 func mayBeOurs(v corev1.Volume) bool {

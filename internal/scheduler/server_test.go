@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -33,14 +32,17 @@ var update = flag.Bool("update", false, "write the golden files")
 // plug-in.
 type knows struct{}
 
-func (knows) Volumes(p *corev1.Pod) []Volume {
+func (knows) Volumes(_ context.Context, p *corev1.Pod) ([]Volume, error) {
 	if len(p.Spec.Volumes) == 0 {
-		return nil
+		return nil, nil
 	}
-	return []Volume{{Name: "data", Nodes: map[string]DiskState{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}
+	return []Volume{{Name: "data", Nodes: map[string]DiskState{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}, nil
 }
 
-func (knows) Nodes(volumes []Volume, use func(Nodes)) { use(fewNodes{volumes}) }
+func (knows) Nodes(_ context.Context, volumes []Volume, use func(Nodes)) error {
+	use(fewNodes{volumes})
+	return nil
+}
 
 // fewNodes are those of knows; node-e is full.
 type fewNodes struct{ volumes []Volume }
@@ -68,14 +70,6 @@ func no() bool                   { return false }
 func ready(context.Context) bool { return true }
 func not(context.Context) bool   { return false }
 
-func quiet() *Heartbeats {
-	return NewHeartbeats(HeartbeatOptions{
-		Clock:    clock.RealClock{},
-		Factor:   3,
-		Interval: time.Minute,
-	})
-}
-
 func newExtender(change func(*Extender)) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
 	e := &Extender{
@@ -83,7 +77,7 @@ func newExtender(change func(*Extender)) (http.Handler, *prometheus.Registry) {
 		Ready:           ready,
 		Accepting:       yes,
 		MaxRequestBytes: 1 << 20,
-		Metrics:         NewMetrics(registry, yes, quiet()),
+		Metrics:         NewMetrics(registry, yes),
 		Clock:           clock.RealClock{},
 	}
 	if change != nil {

@@ -1,13 +1,16 @@
 package scheduler
 
 import (
-	"strings"
+	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/kubeapi/store"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -15,32 +18,26 @@ import (
 // View has the state of the cluster from which the extender decides. Each method costs a fixed
 // number of look-ups for each volume that it is asked about, and one for each node.
 type View struct {
-	// Heartbeats of the nodes.
-	Heartbeats *Heartbeats
 	// Namespace of the custom resources.
 	Namespace string
 	// DriverName is the CSI driver's name.
 	DriverName string
 
-	attachments *store.Store[attachmentRecord]
-	driverNodes *store.Store[*apiv1.AzDriverNode]
-	claims      *store.Store[claimRecord]
-	disks       *store.Store[disk] // by the name of the PersistentVolume
-	classes     *store.Store[disk]
-	// byVolume are the attachments of each volume, and taken the attachments of each node that do
-	// not give way. The lock of attachments guards both.
-	byVolume, taken map[string][]*attachmentRecord
-	table           nodeTable
+	reader client.Reader
+	table  nodeTable
 }
 
 // Volumes returns the volumes of the pod that are this driver's, with the nodes that hold them. A
 // claim that waits for its first consumer is among them, without nodes. A claim, volume or class
 // that does not exist is passed over: the scheduler itself deals with it.
-func (v *View) Volumes(pod *corev1.Pod) []Volume {
+func (v *View) Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 	var volumes []Volume
 	seen := map[string]bool{}
 	for i := range pod.Spec.Volumes {
-		disk := v.disk(pod, &pod.Spec.Volumes[i])
+		disk, err := v.disk(ctx, pod, &pod.Spec.Volumes[i])
+		if err != nil {
+			return nil, err
+		}
 		if !disk.ours {
 			continue
 		}
@@ -50,11 +47,13 @@ func (v *View) Volumes(pod *corev1.Pod) []Volume {
 				continue
 			}
 			seen[volume.Name] = true
-			volume.Nodes = v.nodes(volume.Name)
+			if volume.Nodes, err = v.nodes(ctx, volume.Name); err != nil {
+				return nil, err
+			}
 		}
 		volumes = append(volumes, volume)
 	}
-	return volumes
+	return volumes, nil
 }
 
 // disk is the disk behind a pod's volume.
@@ -67,7 +66,7 @@ type disk struct {
 }
 
 // disk finds the disk behind a pod's volume.
-func (v *View) disk(pod *corev1.Pod, volume *corev1.Volume) disk {
+func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume) (disk, error) {
 	claimName := ""
 	switch {
 	case volume.PersistentVolumeClaim != nil:
@@ -76,66 +75,80 @@ func (v *View) disk(pod *corev1.Pod, volume *corev1.Volume) disk {
 		claimName = pod.Name + "-" + volume.Name
 	case volume.AzureDisk != nil:
 		// Kubernetes hands volumes of the former in-tree plug-in to the driver of this name.
-		return disk{volume: volumeName(volume.AzureDisk.DataDiskURI), ours: v.servesInTree()}
+		return disk{volume: volumeName(volume.AzureDisk.DataDiskURI), ours: v.servesInTree()}, nil
 	default:
+		return disk{}, nil
+	}
+	claim, err := find[corev1.PersistentVolumeClaim](ctx, v, pod.Namespace, claimName)
+	if err != nil || claim == nil {
+		return disk{}, err
+	}
+	if volume.Ephemeral != nil {
+		if owner := metav1.GetControllerOf(claim); owner == nil || owner.UID != pod.UID {
+			return disk{}, nil // a claim of the same name that was not made for this pod
+		}
+	}
+	if claim.Spec.VolumeName != "" {
+		pv, err := find[corev1.PersistentVolume](ctx, v, "", claim.Spec.VolumeName)
+		if err != nil || pv == nil {
+			return disk{}, err
+		}
+		return v.diskOf(pv), nil
+	}
+	class, err := find[storagev1.StorageClass](ctx, v, "", ptr.Deref(claim.Spec.StorageClassName, ""))
+	if err != nil || class == nil {
+		return disk{}, err
+	}
+	return disk{sku: cluster.SKU(class.Parameters), ours: class.Provisioner == v.DriverName}, nil
+}
+
+// diskOf says which disk a PersistentVolume is.
+func (v *View) diskOf(pv *corev1.PersistentVolume) disk {
+	if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != v.DriverName {
 		return disk{}
 	}
-	claim := v.claims.Get(client.ObjectKey{Namespace: pod.Namespace, Name: claimName})
-	switch {
-	case claim == nil:
-		return disk{}
-	case volume.Ephemeral != nil && (claim.owner == "" || claim.owner != pod.UID):
-		return disk{} // a claim of the same name that was not made for this pod
-	case claim.volume != "":
-		return valueOf(v.disks.Get(client.ObjectKey{Name: claim.volume}))
+	found := disk{volume: volumeName(pv.Spec.CSI.VolumeHandle), ours: true}
+	if pv.Spec.VolumeAttributesClassName == nil { // which may have changed the SKU
+		found.sku = cluster.SKU(pv.Spec.CSI.VolumeAttributes)
 	}
-	return valueOf(v.classes.Get(client.ObjectKey{Name: claim.class}))
+	return found
 }
 
-func valueOf(d *disk) disk {
-	if d == nil {
-		return disk{}
+// find reads an object of the cache. It returns nil if there is none, or for no name.
+func find[T any, Object interface {
+	*T
+	client.Object
+}](ctx context.Context, v *View, namespace, name string) (Object, error) {
+	if name == "" {
+		return nil, nil
 	}
-	return *d
+	key := client.ObjectKey{Namespace: namespace, Name: name}
+	return cluster.Find[T, Object](ctx, v.reader, key, client.UnsafeDisableDeepCopy)
 }
 
-// skuOf finds the SKU among the parameters of a class or the attributes of a volume; "" if they do
-// not name it.
-func skuOf(parameters map[string]string) string {
-	for key, value := range parameters {
-		if strings.EqualFold(key, "skuName") || strings.EqualFold(key, "storageAccountType") {
-			return value
-		}
+// nodes returns the nodes that a volume's disk is at, or on its way to.
+func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, error) {
+	attachments, err := cluster.Attachments(ctx, v.reader, v.Namespace, cluster.AttachmentVolume, volume)
+	if err != nil {
+		return nil, err
 	}
-	return ""
-}
-
-func (v *View) nodes(volume string) map[string]DiskState {
-	nodes := v.attachedTo(volume)
-	for name, state := range nodes {
-		if state != Replica {
-			continue
+	nodes := make(map[string]DiskState, len(attachments))
+	for _, a := range attachments {
+		state := diskState(a)
+		if state == Replica {
+			// Its plug-in may be dead, or may not reach the API server: then it cannot mount the
+			// volume either.
+			d, err := find[apiv1.AzDriverNode](ctx, v, v.Namespace, a.Spec.NodeName)
+			if err != nil {
+				return nil, err
+			}
+			if d != nil && reservation.Unanswered(d, volume) {
+				state = Attaching
+			}
 		}
-		// Its plug-in may be dead, or may not reach the API server: then it cannot mount the volume
-		// either.
-		if node := v.driverNodes.Get(client.ObjectKey{
-			Namespace: v.Namespace,
-			Name:      name,
-		}); node != nil && reservation.Unanswered(*node, volume) {
-			nodes[name] = Attaching
-		}
+		nodes[a.Spec.NodeName] = max(nodes[a.Spec.NodeName], state)
 	}
-	return nodes
-}
-
-func (v *View) attachedTo(volume string) map[string]DiskState {
-	nodes := map[string]DiskState{}
-	v.attachments.Read(func() {
-		for _, a := range v.byVolume[volume] {
-			nodes[a.node] = max(nodes[a.node], a.state)
-		}
-	})
-	return nodes
+	return nodes, nil
 }
 
 // diskState returns the state of an attachment. One that is being deleted or has failed counts as
@@ -159,16 +172,20 @@ func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 }
 
 // takenAt returns for each of some nodes the volumes of its attachments that do not give way.
-func (v *View) takenAt(nodes map[string]bool) map[string][]string {
+func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][]string, error) {
 	taken := make(map[string][]string, len(nodes))
-	v.attachments.Read(func() {
-		for node := range nodes {
-			for _, a := range v.taken[node] {
-				taken[node] = append(taken[node], a.volume)
+	for node := range nodes {
+		attachments, err := cluster.AttachmentsOfNode(ctx, v.reader, v.Namespace, node)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range attachments {
+			if !givesWay(a) {
+				taken[node] = append(taken[node], a.Spec.VolumeName)
 			}
 		}
-	})
-	return taken
+	}
+	return taken, nil
 }
 
 // servesInTree reports whether this is the driver that Kubernetes translates in-tree volumes to.

@@ -5,12 +5,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,12 +20,7 @@ import (
 func startView(t testing.TB, config *rest.Config) *observation {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	seen, err := observe(config, &View{
-		Heartbeats: NewHeartbeats(HeartbeatOptions{
-			Clock:    testingclock.NewFakePassiveClock(epoch),
-			Factor:   3,
-			Interval: time.Minute,
-		}),
+	seen, err := observe(ctx, config, &View{
 		Namespace:  apiv1.DefaultNamespace,
 		DriverName: driver,
 	})
@@ -156,11 +149,19 @@ func TestVolumesOfAPod(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := view.Volumes(c.pod); !reflect.DeepEqual(got, c.want) {
-				t.Errorf("got  %v\nwant %v", got, c.want)
+			if got, err := view.Volumes(t.Context(), c.pod); err != nil || !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got  %v, %v\nwant %v", got, err, c.want)
 			}
 		})
 	}
+}
+
+// seenVolumes are the volumes of a pod, as a view has them.
+func seenVolumes(t *testing.T, o *observation, p *corev1.Pod) []Volume {
+	t.Helper()
+	volumes, err := o.Volumes(t.Context(), p)
+	expect.Must(t, err)
+	return volumes
 }
 
 func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
@@ -177,7 +178,7 @@ func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
 // mountable is the view's judgement of one node.
 func mountable(t *testing.T, v *View, node string) (h Feasibility) {
 	t.Helper()
-	v.Nodes(nil, func(nodes Nodes) { h = nodes.Mountable(node) })
+	expect.Must(t, v.Nodes(t.Context(), nil, func(nodes Nodes) { h = nodes.Mountable(node) }))
 	return h
 }
 
@@ -188,15 +189,12 @@ func TestHealthOfANode(t *testing.T) {
 	ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
 	stub, config := startAPI(t, node("good"), notReady,
 		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
-		// The controller's condition also counts while every heartbeat looks new, as after a
-		// restart of the extender.
 		node("lost", reachable(metav1.ConditionFalse)), node("unsure", reachable(metav1.ConditionUnknown)),
-		node("back", reachable(metav1.ConditionTrue)),
-		node("no-heartbeat", func(n *apiv1.AzDriverNode) { n.Status.HeartbeatTime = nil }))
+		node("back", reachable(metav1.ConditionTrue)))
 	view := startView(t, config)
 	cases := map[string]Fault{
 		"lost": FaultLost, "unsure": FaultNone, "back": FaultNone,
-		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady, "no-heartbeat": FaultNone,
+		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady,
 		"unknown": FaultNoPlugin,
 	}
 	for name, want := range cases {
@@ -206,12 +204,7 @@ func TestHealthOfANode(t *testing.T) {
 		}
 	}
 
-	clock := view.Heartbeats.clock.(*testingclock.FakePassiveClock)
-	clock.SetTime(epoch.Add(31 * time.Second))
-	stub.put(node("new", beating(epoch.Add(31*time.Second), 10)))
 	faultOf := func(name string) Fault { return mountable(t, view.View, name).Fault }
-	expect.Eventually(t, "a new node is usable", func() bool { return faultOf("new") == FaultNone })
-	expect.Eventually(t, "a node without heartbeats is stale", func() bool { return faultOf("good") == FaultStale })
 	stub.remove(node("good"))
 	expect.Eventually(t, "a deleted node has no plug-in", func() bool { return faultOf("good") == FaultNoPlugin })
 }
@@ -253,7 +246,7 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	}
 	objects = append(objects, attachment("logs", "silent", apiv1.RoleReplica, apiv1.AttachmentAttached))
 	_, config := startAPI(t, objects...)
-	volumes := startView(t, config).Volumes(pod("data", "logs"))
+	volumes := seenVolumes(t, startView(t, config), pod("data", "logs"))
 	want := []map[string]DiskState{
 		{
 			"silent":          Attaching,
@@ -279,7 +272,7 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	stub, config := startAPI(t, claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")), replica)
 	view := startView(t, config)
 	at := func() DiskState {
-		return view.Volumes(pod("data"))[0].Nodes["node-a"]
+		return seenVolumes(t, view, pod("data"))[0].Nodes["node-a"]
 	}
 	for _, step := range []struct {
 		next *apiv1.AzVolumeAttachment

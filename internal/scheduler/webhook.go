@@ -81,11 +81,17 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 	if !w.Ready() {
 		return nil, resultNotReady, nil
 	}
-	volumes := w.Observer.Volumes(&pod)
+	volumes, err := w.Observer.Volumes(ctx, &pod)
+	if err != nil {
+		return nil, resultFailed, err
+	}
 	if len(volumes) == 0 {
 		return nil, resultUnchanged, nil
 	}
-	fitness := Judge(w.Observer, volumes)
+	fitness, err := Judge(ctx, w.Observer, volumes)
+	if err != nil {
+		return nil, resultFailed, err
+	}
 	patch = Steer(&pod, fitness.Preferences())
 	if len(patch) == 0 {
 		return nil, resultUnchanged, nil
@@ -97,9 +103,9 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 
 // Judge judges the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes
 // require a label that the node plug-in registers.
-func Judge(observer Observer, volumes []Volume) Fitness {
+func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, error) {
 	fitness := Fitness{Scores: map[string]int64{}, Unfit: map[string]Fault{}}
-	observer.Nodes(volumes, func(nodes Nodes) {
+	err := observer.Nodes(ctx, volumes, func(nodes Nodes) {
 		for node := range nodes.Registered() {
 			score := Score(node, volumes)
 			feasibility := nodes.Feasible(node)
@@ -114,5 +120,5 @@ func Judge(observer Observer, volumes []Volume) Fitness {
 			}
 		}
 	})
-	return fitness
+	return fitness, err
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
 // review is the request that an API server sends for a new pod. The pod has no namespace of its
@@ -58,14 +60,14 @@ func reviewOf(t *testing.T, namespace string, raw []byte) []byte {
 // panics is an Observer with a bug.
 type panics struct{ knows }
 
-func (panics) Volumes(*corev1.Pod) []Volume { panic("bug") }
+func (panics) Volumes(context.Context, *corev1.Pod) ([]Volume, error) { panic("bug") }
 
 func newWebhook(observer Observer, ready func() bool) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
 	webhook := &Webhook{
 		Observer: observer,
 		Ready:    ready,
-		Metrics:  NewMetrics(registry, yes, quiet()),
+		Metrics:  NewMetrics(registry, yes),
 		Clock:    clock.RealClock{},
 	}
 	return webhook.Handler(), registry
@@ -210,7 +212,8 @@ func TestJudge(t *testing.T) {
 		},
 		{Name: "b", SKU: "Premium_LRS"},
 	}
-	got := Judge(startView(t, config), volumes)
+	got, err := Judge(t.Context(), startView(t, config), volumes)
+	expect.Must(t, err)
 	want := Fitness{
 		Scores: map[string]int64{"holds": 4},
 		Unfit: map[string]Fault{

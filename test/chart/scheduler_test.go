@@ -162,26 +162,22 @@ func startExtender(t *testing.T, objectNamespace string) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defaults := &config.Scheduler{
-		MaxRequestBytes:   1 << 20,
-		StaleFactor:       3,
-		HeartbeatInterval: 60e9,
+		MaxRequestBytes: 1 << 20,
 	}
 	registry := prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- scheduler.Run(ctx, scheduler.Options{
-			Config:            apiserver.Config(t),
-			Namespace:         objectNamespace,
-			DriverName:        config.DriverName,
-			Listener:          listener,
-			MaxRequestBytes:   defaults.MaxRequestBytes,
-			StaleFactor:       defaults.StaleFactor,
-			HeartbeatInterval: defaults.HeartbeatInterval,
-			LeaseNamespace:    objectNamespace,
-			Identity:          "test",
-			Registry:          registry,
-			Clock:             clock.RealClock{},
+			Config:          apiserver.Config(t),
+			Namespace:       objectNamespace,
+			DriverName:      config.DriverName,
+			Listener:        listener,
+			MaxRequestBytes: defaults.MaxRequestBytes,
+			LeaseNamespace:  objectNamespace,
+			Identity:        "test",
+			Registry:        registry,
+			Clock:           clock.RealClock{},
 		})
 	}()
 	t.Cleanup(func() {

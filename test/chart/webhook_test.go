@@ -89,11 +89,9 @@ func startWebhook(t *testing.T) *webhookUnderTest {
 				Names:         []string{"localhost"},
 				Clock:         clock.RealClock{},
 			}),
-			MaxRequestBytes:   1 << 20,
-			StaleFactor:       3,
-			HeartbeatInterval: 60e9,
-			Registry:          w.registry,
-			Clock:             clock.RealClock{},
+			MaxRequestBytes: 1 << 20,
+			Registry:        w.registry,
+			Clock:           clock.RealClock{},
 		})
 	}()
 	w.stop = func() {

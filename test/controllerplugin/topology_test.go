@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
 
@@ -230,7 +230,7 @@ func TestAnotherNameOfTheDriverHasATopologyKeyOfItsOwn(t *testing.T) {
 	other, err := csicontroller.New(csicontroller.Options{
 		Client:         p.Client,
 		Reader:         p.Client,
-		Watch:          records.NewWatch(),
+		Watch:          cluster.NewWatch(),
 		Disks:          p.Cloud.Disks(),
 		SKUs:           p.Cloud.SKUs(),
 		Clock:          clock.RealClock{},

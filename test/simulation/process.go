@@ -28,11 +28,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
@@ -97,7 +95,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	nodes := nodefacts.NewNodes(p.client, namespace, bubbleClock, p.monitor)
+	nodes := cluster.NewNodes(p.client, namespace, bubbleClock, p.monitor)
 	informer, err := p.cache.GetInformer(p.ctx, &apiv1.AzDriverNode{})
 	if err != nil {
 		return err
@@ -105,7 +103,7 @@ func (p *process) start() error {
 	if _, err := informer.AddEventHandler(p.monitor.Handler()); err != nil {
 		return err
 	}
-	watch := records.NewWatch()
+	watch := cluster.NewWatch()
 	if err := watch.Register(p.ctx, p.cache); err != nil {
 		return err
 	}

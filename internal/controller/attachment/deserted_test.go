@@ -14,7 +14,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -135,7 +134,7 @@ func newDeserted(t *testing.T) *deserted {
 		Cloud:  cloud,
 		Jobs:   work.New(t.Context(), clock.RealClock{}, 1),
 		Clock:  clock.RealClock{},
-		Nodes:  nodefacts.NewNodes(d.cache, "ns", clock.RealClock{}, healthy{}),
+		Nodes:  cluster.NewNodes(d.cache, "ns", clock.RealClock{}, healthy{}),
 		Events: d.events,
 	})
 	expect.Must(t, err)

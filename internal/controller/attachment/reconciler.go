@@ -22,7 +22,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
@@ -52,7 +51,7 @@ type Options struct {
 	Reader client.Reader
 	Cloud  provisioner.Cloud
 	Jobs   *work.Runner
-	Nodes  *nodefacts.Nodes
+	Nodes  *cluster.Nodes
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
 	// ReservedSlots of each node are kept free for primaries.

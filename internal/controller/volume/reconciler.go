@@ -24,7 +24,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -52,7 +51,7 @@ type Options struct {
 	Reader client.Reader
 	Cloud  provisioner.Cloud
 	Jobs   *work.Runner
-	Nodes  *nodefacts.Nodes
+	Nodes  *cluster.Nodes
 	Clock  clock.PassiveClock
 	Events events.EventRecorder
 	// DriverName is the CSI driver's, by which its PersistentVolumes are known.

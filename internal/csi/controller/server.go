@@ -22,12 +22,12 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/disks"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/handover"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/inventory"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/snapshots"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -40,7 +40,7 @@ type Options struct {
 	Client client.Client
 	Reader client.Reader
 	// Watch reports changes in the cache.
-	Watch *records.Watch
+	Watch *cluster.Watch
 	// Disks reads disks without an AzVolume.
 	Disks provisioner.Disks
 	// Snapshots are created, read and deleted at Azure; they have no custom resource.
@@ -85,7 +85,7 @@ type unimplemented struct {
 
 // New makes a Server.
 func New(o Options) (*Server, error) {
-	stored := &records.Records{
+	stored := &cluster.Records{
 		Client:    o.Client,
 		Reader:    o.Reader,
 		Watch:     o.Watch,

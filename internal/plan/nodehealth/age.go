@@ -7,9 +7,6 @@ const (
 	// Suspect: two heartbeats are missing then, and the third is late. The number may be small,
 	// because a stale heartbeat alone leads to no fence.
 	MissedIntervals = 2.5
-	// MissedIntervalsAlone is the number for an observer without a second signal, such as the
-	// scheduler extender.
-	MissedIntervalsAlone = 3
 	// LateIntervals is how many promised intervals may pass before other signs of life are looked
 	// for.
 	LateIntervals = 1.5
@@ -29,14 +26,9 @@ func Promise(seconds int32) time.Duration {
 	return min(time.Duration(max(seconds, 0))*time.Second, LongestPromise)
 }
 
-// StaleAge is the age at which a heartbeat is stale: that many intervals, and at least a minimum.
-func StaleAge(minimum time.Duration, intervals float64, interval time.Duration) time.Duration {
-	return max(minimum, time.Duration(intervals*float64(interval)))
-}
-
 // SuspectAge is the age at which a heartbeat makes a node Suspect.
 func SuspectAge(staleAfter time.Duration, promisedSeconds int32) time.Duration {
-	return StaleAge(staleAfter, MissedIntervals, Promise(promisedSeconds))
+	return max(staleAfter, age(MissedIntervals, promisedSeconds))
 }
 
 // Lateness is the age at which a heartbeat is half an interval late, and other signs of life are
@@ -45,5 +37,9 @@ func Lateness(staleAfter time.Duration, promisedSeconds int32) time.Duration {
 	if promisedSeconds <= 0 {
 		return staleAfter / 2
 	}
-	return StaleAge(0, LateIntervals, Promise(promisedSeconds))
+	return age(LateIntervals, promisedSeconds)
+}
+
+func age(intervals float64, promisedSeconds int32) time.Duration {
+	return time.Duration(intervals * float64(Promise(promisedSeconds)))
 }

@@ -28,11 +28,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -260,7 +258,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	if err := mgr.Add(monitor); err != nil {
 		return err
 	}
-	nodes := nodefacts.NewNodes(mgr.GetClient(), p.Namespace, now, monitor)
+	nodes := cluster.NewNodes(mgr.GetClient(), p.Namespace, now, monitor)
 	informer, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
 	if err != nil {
 		return err
@@ -298,7 +296,7 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	watch := records.NewWatch()
+	watch := cluster.NewWatch()
 	if err := watch.Register(ctx, mgr.GetCache()); err != nil {
 		return err
 	}

@@ -80,12 +80,15 @@ func (c *Cache) kind(of reflect.Type) *view {
 	return v
 }
 
+// transformed returns what the cache has of a stored object, which is a copy also if the kind has no
+// transform: what a reader changes in it must not change the store.
 func (c *Cache) transformed(o client.Object) client.Object {
+	own := o.DeepCopyObject().(client.Object)
 	transform := c.transforms[typeOf(o)]
 	if transform == nil {
-		return o
+		return own
 	}
-	result, err := transform(o.DeepCopyObject())
+	result, err := transform(own)
 	if err != nil {
 		panic(fmt.Sprintf("transform %T: %v", o, err))
 	}

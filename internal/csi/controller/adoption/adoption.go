@@ -20,7 +20,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
@@ -35,7 +34,7 @@ const persistentVolumeOf = "azVolume"
 
 // Adopter creates AzVolumes for disks that exist.
 type Adopter struct {
-	*records.Records
+	*cluster.Records
 	Disks provisioner.Disks
 }
 

@@ -20,7 +20,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
@@ -308,7 +307,7 @@ func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (cur
 		case apiv1.VolumePending, apiv1.VolumeCreating, apiv1.VolumeDeleting, apiv1.VolumeDeletionFailed:
 		}
 		return false, nil
-	}, records.VolumeNamed(v.Name))
+	}, cluster.VolumeNamed(v.Name))
 	if err == nil {
 		return current, refused, nil
 	}

@@ -14,7 +14,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -38,7 +37,7 @@ func (s *Provisioner) DeleteVolume(ctx context.Context, request *csi.DeleteVolum
 func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Handle) error {
 	// A NotFound of the API server means that the AzVolume was deleted, and not that the disk was:
 	// Azure is asked.
-	return records.Retry("volume "+handle.VolumeName(), func() error {
+	return cluster.RetryChanged("volume "+handle.VolumeName(), func() error {
 		v, err := s.Volume(ctx, handle)
 		if err == nil && v == nil {
 			// A disk of the V1 driver that this driver has never published.
@@ -104,16 +103,16 @@ func (s *Provisioner) awaitUnused(ctx context.Context, handle volumehandle.Handl
 	if err != nil {
 		return err
 	}
-	changes := []records.Object{records.VolumeNamed(v.Name)}
+	changes := []cluster.Object{cluster.VolumeNamed(v.Name)}
 	for _, a := range attachments {
-		changes = append(changes, records.AttachmentNamed(a.Name))
+		changes = append(changes, cluster.AttachmentNamed(a.Name))
 	}
 	bounded, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	err = s.Watch.Until(bounded, func() (bool, error) {
 		current, err := s.Volume(bounded, handle)
 		if err == nil && current == nil {
-			err = records.ErrChanged
+			err = cluster.ErrChanged
 		}
 		if err != nil {
 			return false, err
@@ -180,7 +179,7 @@ func (s *Provisioner) awaitVolumeGone(ctx context.Context, v *apiv1.AzVolume) er
 			}
 		}
 		return false, nil
-	}, records.VolumeNamed(v.Name))
+	}, cluster.VolumeNamed(v.Name))
 	if errors.Is(err, context.DeadlineExceeded) {
 		return grpcstatus.Errorf(codes.Aborted, "volume %s is still being deleted (%s)", v.Name, reason)
 	}

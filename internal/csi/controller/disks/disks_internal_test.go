@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -31,7 +31,7 @@ func (pruning) Patch(context.Context, client.Object, client.Patch, ...client.Pat
 
 func TestAnAzVolumeIsNotDeletedWithoutItsDisk(t *testing.T) {
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", Generation: 3}}
-	s := &Provisioner{Adopter: &adoption.Adopter{Records: &records.Records{Client: pruning{}}}}
+	s := &Provisioner{Adopter: &adoption.Adopter{Records: &cluster.Records{Client: pruning{}}}}
 	if err := s.discard(t.Context(), v); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("got %v, want FailedPrecondition", err)
 	}
@@ -43,8 +43,8 @@ func TestAChangeThatIsTriedAgainHasNoFinalCode(t *testing.T) {
 	t.Parallel()
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: "vol", UID: "1"}}
 	v.Status.Error = &apiv1.Error{Kind: string(provisioner.NotFound), Message: "the resource group is gone"}
-	s := &Provisioner{Adopter: &adoption.Adopter{Records: &records.Records{
-		Watch: records.NewWatch(), Client: fakeapi.With(v).Build(),
+	s := &Provisioner{Adopter: &adoption.Adopter{Records: &cluster.Records{
+		Watch: cluster.NewWatch(), Client: fakeapi.With(v).Build(),
 	}}}
 	ctx, cancel := context.WithDeadline(t.Context(), time.Time{})
 	defer cancel()
@@ -121,8 +121,8 @@ func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 				}})
 			s := &Provisioner{
 				Clock: clock.RealClock{},
-				Adopter: &adoption.Adopter{Records: &records.Records{
-					Watch:     records.NewWatch(),
+				Adopter: &adoption.Adopter{Records: &cluster.Records{
+					Watch:     cluster.NewWatch(),
 					Client:    cached,
 					Reader:    api,
 					Namespace: "ns",

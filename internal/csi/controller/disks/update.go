@@ -17,9 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -30,11 +30,11 @@ import (
 
 // rewrite changes the spec of an AzVolume, and returns the AzVolume with that spec. edit gets the
 // AzVolume, and the spec to edit, from which changes that Azure has refused before are removed; if
-// edit returns records.ErrChanged, rewrite reads the AzVolume again. A disk without an AzVolume is
+// edit returns cluster.ErrChanged, rewrite reads the AzVolume again. A disk without an AzVolume is
 // adopted; one that does not exist is NotFound.
 func (s *Provisioner) rewrite(ctx context.Context, handle volumehandle.Handle, a call.Access,
 	edit func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error) (v *apiv1.AzVolume, err error) {
-	err = records.Retry("volume "+handle.VolumeName(), func() error {
+	err = cluster.RetryChanged("volume "+handle.VolumeName(), func() error {
 		if v, err = s.created(ctx, handle, a); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func (s *Provisioner) awaitUpdate(ctx context.Context, v *apiv1.AzVolume, done f
 			return true, call.Failure(&r.Error)
 		}
 		return false, nil
-	}, records.VolumeNamed(v.Name))
+	}, cluster.VolumeNamed(v.Name))
 	if !errors.Is(err, context.DeadlineExceeded) {
 		return current, err
 	}
@@ -302,11 +302,11 @@ func (s *Provisioner) awaitGrowth(ctx context.Context, v *apiv1.AzVolume) error 
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		err := s.Client.Get(ctx, s.Key(v.Name), current)
 		return err == nil && current.Spec.CapacityBytes > v.Spec.CapacityBytes, client.IgnoreNotFound(err)
-	}, records.VolumeNamed(v.Name))
+	}, cluster.VolumeNamed(v.Name))
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return records.ErrChanged
+	return cluster.ErrChanged
 }
 
 // changeable returns a FailedPrecondition for changes of the settings that Azure does not allow on

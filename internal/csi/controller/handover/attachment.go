@@ -15,7 +15,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -25,7 +24,7 @@ import (
 func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identity.Identity,
 	wanted apiv1.AzVolumeAttachmentSpec) (a *apiv1.AzVolumeAttachment, changed bool, err error) {
 	tries := 0
-	err = records.Retry("attachment of "+v.Name+" to node "+node.Name, func() error {
+	err = cluster.RetryChanged("attachment of "+v.Name+" to node "+node.Name, func() error {
 		var reader client.Reader = s.Client
 		if tries++; tries > 1 {
 			reader = s.Reader
@@ -48,7 +47,7 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 			if err := s.remove(ctx, a); err != nil {
 				return err
 			}
-			return records.ErrChanged
+			return cluster.ErrChanged
 		}
 		if v.Spec.Access == apiv1.AccessMultiNode && ownership.FenceDecided(a) {
 			// The failover has fenced the attachment, and has not deleted it yet. The detach would
@@ -57,7 +56,7 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 				"publish volume %s to node %s: the node was lost, and its attachment is still being fenced", v.Name, node.Name)
 		}
 		if changed, err = s.makePrimary(ctx, a, wanted); !changed && tries == 1 {
-			return records.ErrChanged
+			return cluster.ErrChanged
 		}
 		return err
 	})
@@ -76,7 +75,7 @@ func (s *Publisher) createAttachment(ctx context.Context, wanted apiv1.AzVolumeA
 	}
 	err := s.Client.Create(ctx, a)
 	if apierrors.IsAlreadyExists(err) {
-		return nil, records.ErrChanged
+		return nil, cluster.ErrChanged
 	}
 	if err != nil {
 		return nil, fmt.Errorf("create attachment: %w", err)
@@ -85,7 +84,7 @@ func (s *Publisher) createAttachment(ctx context.Context, wanted apiv1.AzVolumeA
 }
 
 // promoteDeleted accepts an attachment that is being deleted if it is the wanted primary. Otherwise
-// it waits until the attachment is gone, and returns records.ErrChanged.
+// it waits until the attachment is gone, and returns cluster.ErrChanged.
 func (s *Publisher) promoteDeleted(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment,
 	wanted apiv1.AzVolumeAttachmentSpec) error {
 	switch {
@@ -96,7 +95,7 @@ func (s *Publisher) promoteDeleted(ctx context.Context, v *apiv1.AzVolume, a *ap
 		if err := s.unpublishMultiNode(ctx, v, wanted.NodeName); err != nil {
 			return err
 		}
-		return records.ErrChanged
+		return cluster.ErrChanged
 	case a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch:
 		// Another client has deleted the object of a primary. Its finalizer keeps it until the
 		// release.
@@ -105,14 +104,14 @@ func (s *Publisher) promoteDeleted(ctx context.Context, v *apiv1.AzVolume, a *ap
 	if err := s.awaitAttachmentGone(ctx, a); err != nil {
 		return err
 	}
-	if err := s.ownershipUnchanged(ctx, v); errors.Is(err, records.ErrChanged) {
+	if err := s.ownershipUnchanged(ctx, v); errors.Is(err, cluster.ErrChanged) {
 		return grpcstatus.Errorf(codes.Aborted,
 			"publish volume %s to node %s: another call changed the ownership of the volume during this call", v.Name,
 			wanted.NodeName)
 	} else if err != nil {
 		return err
 	}
-	return records.ErrChanged
+	return cluster.ErrChanged
 }
 
 // compatible refuses a second publish to a node with another value of readonly: the node may be
@@ -165,9 +164,9 @@ func (s *Publisher) retire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.AzVo
 		return nil
 	}
 	node := a.Spec.NodeName
-	return records.Retry("attachment "+a.Name, func() error {
+	return cluster.RetryChanged("attachment "+a.Name, func() error {
 		err := s.tryRetire(ctx, v, a)
-		if !records.Changed(err) {
+		if !cluster.IsChanged(err) {
 			return err
 		}
 		current, readErr := s.Attachment(ctx, s.Reader, v.Name, node)
@@ -206,7 +205,7 @@ func (s *Publisher) tryRetire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.A
 
 // removed deletes the node's attachment, and returns it after the deletion; nil if there is none.
 func (s *Publisher) removed(ctx context.Context, v *apiv1.AzVolume, node string) (a *apiv1.AzVolumeAttachment, err error) {
-	err = records.Retry("attachment of "+v.Name+" to node "+node, func() error {
+	err = cluster.RetryChanged("attachment of "+v.Name+" to node "+node, func() error {
 		if a, err = s.Attachment(ctx, s.Reader, v.Name, node); err != nil || a == nil || a.DeletionTimestamp != nil {
 			return err
 		}
@@ -250,7 +249,7 @@ func (s *Publisher) awaitAttachmentGone(ctx context.Context, a *apiv1.AzVolumeAt
 		}
 		failed, reason = current.Status.Error, lastReason(current, reason)
 		return false, nil
-	}, records.AttachmentNamed(a.Name))
+	}, cluster.AttachmentNamed(a.Name))
 	if errors.Is(err, context.DeadlineExceeded) {
 		if failed != nil {
 			return call.Failure(failed)

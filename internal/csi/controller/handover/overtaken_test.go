@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -125,8 +125,8 @@ func TestAPublishCreatesNoAttachmentAfterItsOwnershipChanged(t *testing.T) {
 			gone.Spec.Role = apiv1.RoleReplica
 			err := s.promoteDeleted(t.Context(), v, gone, attachmentOf(v, "a", 2).Spec)
 			if aborted := status.Code(err) == codes.Aborted; aborted != test.aborted || !aborted &&
-				!errors.Is(err, records.ErrChanged) {
-				t.Errorf("got %v, want Aborted: %t, else %v", err, test.aborted, records.ErrChanged)
+				!errors.Is(err, cluster.ErrChanged) {
+				t.Errorf("got %v, want Aborted: %t, else %v", err, test.aborted, cluster.ErrChanged)
 			}
 		})
 	}

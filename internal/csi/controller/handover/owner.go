@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -58,9 +58,9 @@ func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node str
 // onCurrent calls write, which decides from v and writes v. If v has changed, it reads v from the
 // API server and calls write again.
 func (s *Publisher) onCurrent(ctx context.Context, v *apiv1.AzVolume, write func() error) error {
-	return records.Retry("volume "+v.Name, func() error {
+	return cluster.RetryChanged("volume "+v.Name, func() error {
 		err := write()
-		if !records.Changed(err) {
+		if !cluster.IsChanged(err) {
 			return err
 		}
 		if readErr := s.refresh(ctx, v); readErr != nil {
@@ -83,12 +83,12 @@ func (s *Publisher) refresh(ctx context.Context, v *apiv1.AzVolume) error {
 	return nil
 }
 
-// ownershipUnchanged returns records.ErrChanged if the API server has another ownership than v, or
+// ownershipUnchanged returns cluster.ErrChanged if the API server has another ownership than v, or
 // no AzVolume.
 func (s *Publisher) ownershipUnchanged(ctx context.Context, v *apiv1.AzVolume) error {
 	current, err := s.Volume(ctx, volumehandle.Of(v.Spec.Disk))
 	if err == nil && (current == nil || !equality.Semantic.DeepEqual(current.Status.Primary, v.Status.Primary)) {
-		return records.ErrChanged
+		return cluster.ErrChanged
 	}
 	return err
 }

@@ -13,7 +13,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -30,7 +29,7 @@ func (s *Publisher) awaitProof(ctx context.Context, v *apiv1.AzVolume, node stri
 		var err error
 		proof, why, holder, err = s.findProof(ctx, v, node, epoch)
 		return proof != nil, err
-	}, records.NodeNamed(node), records.AttachmentNamed(name))
+	}, cluster.NodeNamed(node), cluster.AttachmentNamed(name))
 	if errors.Is(err, context.DeadlineExceeded) {
 		if holder.Failing {
 			why = holder.Message
@@ -103,7 +102,7 @@ func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume,
 		Role:       apiv1.RolePrimary,
 		Epoch:      o.Epoch,
 	}
-	err = records.Retry("attachment of "+v.Name+" to node "+o.NodeName, func() error {
+	err = cluster.RetryChanged("attachment of "+v.Name+" to node "+o.NodeName, func() error {
 		if a, err = s.Attachment(ctx, s.Reader, v.Name, o.NodeName); err != nil {
 			return err
 		}
@@ -133,7 +132,7 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 		return nil, nil
 	}
 	uid := a.UID
-	err := records.Retry("attachment "+a.Name, func() error {
+	err := cluster.RetryChanged("attachment "+a.Name, func() error {
 		if a != nil && a.UID != uid {
 			return grpcstatus.Errorf(codes.Aborted,
 				"record the proof that node %s released volume %s: another call created the attachment again", node, volume)
@@ -144,7 +143,7 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 		before := a.DeepCopy()
 		a.Status.Proof = proof
 		err := s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
-		if !records.Changed(err) {
+		if !cluster.IsChanged(err) {
 			return err
 		}
 		current, readErr := s.Attachment(ctx, s.Reader, volume, node)
@@ -269,9 +268,6 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 	return nil
 }
 
-// nodeVolume is the index of AzDriverNodes by the volumes that they report.
-const nodeVolume = "status.stagedVolumes"
-
 // reportedByAny reports whether a node may be using a volume under an ownership that its AzVolume
 // does not have; see ownership.ReportedUse.
 func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
@@ -279,6 +275,6 @@ func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool,
 		return true, nil
 	}
 	var list apiv1.AzDriverNodeList
-	nodes, err := cluster.FindBy(ctx, s.Client, &list, &list.Items, s.Namespace, nodeVolume, v.Name)
+	nodes, err := cluster.FindBy(ctx, s.Client, &list, &list.Items, s.Namespace, cluster.NodeVolume, v.Name)
 	return slices.ContainsFunc(nodes, func(d *apiv1.AzDriverNode) bool { return ownership.ReportedUse(v, d) != "" }), err
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -77,7 +76,7 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		if err := s.completeRelease(ctx, v, node.Name); err != nil {
 			return err
 		}
-		before = records.EpochOf(v)
+		before = cluster.EpochOf(v)
 		o, err := s.acquire(ctx, v, node.Name)
 		if err != nil {
 			return err
@@ -158,7 +157,7 @@ func (s *Publisher) node(ctx context.Context, name string) (identity.Identity, e
 			err = grpcstatus.Errorf(codes.NotFound, "publish to node %s: Kubernetes has no such Node", name)
 		}
 		return false, err
-	}, records.NodeNamed(name))
+	}, cluster.NodeNamed(name))
 	if errors.Is(err, context.DeadlineExceeded) {
 		return identity.Identity{}, grpcstatus.Errorf(codes.Unavailable,
 			"publish to node %s: its node plug-in has not reported yet; check that it runs there", name)
@@ -257,7 +256,7 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 		}
 		reason = lastReason(a, reason)
 		return false, nil
-	}, records.AttachmentNamed(written.Name), records.VolumeNamed(written.Spec.VolumeName))
+	}, cluster.AttachmentNamed(written.Name), cluster.VolumeNamed(written.Spec.VolumeName))
 	if errors.Is(err, context.DeadlineExceeded) {
 		return grpcstatus.Errorf(codes.Aborted, "attach volume %s to node %s: Azure has not accepted yet (%s)",
 			written.Spec.VolumeName, written.Spec.NodeName, reason)

@@ -20,7 +20,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
@@ -43,7 +42,7 @@ func TestARefusedPublishSaysWhatAzureAnswersToTheFenceOfTheOwner(t *testing.T) {
 	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Message: "503 Service Unavailable"}
 	s := &Publisher{
 		clock: clocktesting.NewFakePassiveClock(time.Unix(0, 0)),
-		Adopter: &adoption.Adopter{Records: &records.Records{
+		Adopter: &adoption.Adopter{Records: &cluster.Records{
 			Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, a).Build(), Namespace: "ns",
 		}},
 	}
@@ -141,7 +140,7 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 			cache := fake.NewClientBuilder().WithScheme(scheme).WithObjects(v, d, node).
 				WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&corev1.Node{}, cluster.NodeVM,
 				cluster.NodeVMKeys).
-				WithIndex(&apiv1.AzDriverNode{}, nodeVolume, cluster.NodeVolumeKeys).
+				WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVolume, cluster.NodeVolumeKeys).
 				WithInterceptorFuncs(interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList,
 					options ...client.ListOption) error {
 					if o := (&client.ListOptions{}).ApplyOptions(options); o.FieldSelector == nil {
@@ -150,9 +149,9 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 					return c.List(ctx, list, options...)
 				}}).Build()
 			s := &Publisher{Adopter: &adoption.Adopter{
-				Records: &records.Records{
+				Records: &cluster.Records{
 					Client:    cache,
-					Watch:     records.NewWatch(),
+					Watch:     cluster.NewWatch(),
 					Namespace: "ns",
 				},
 				Disks: attached{vms: test.vms},
@@ -204,16 +203,16 @@ func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
 			}
 			report := d.DeepCopy()
 			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b"}}
-			err := errors.Join(cache.IndexField(t.Context(), &apiv1.AzDriverNode{}, nodeVolume, cluster.NodeVolumeKeys),
+			err := errors.Join(cache.IndexField(t.Context(), &apiv1.AzDriverNode{}, cluster.NodeVolume, cluster.NodeVolumeKeys),
 				api.Create(t.Context(), node), api.Create(t.Context(), d))
 			report.ResourceVersion = d.ResourceVersion
-			watch := records.NewWatch()
+			watch := cluster.NewWatch()
 			if err = errors.Join(err, api.Status().Update(t.Context(), report), watch.Register(t.Context(), cache)); err != nil {
 				t.Fatal(err)
 			}
 			disks := &countedReads{}
 			s := &Publisher{Adopter: &adoption.Adopter{
-				Records: &records.Records{
+				Records: &cluster.Records{
 					Client:    api,
 					Watch:     watch,
 					Namespace: "ns",

@@ -10,9 +10,9 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -128,7 +128,7 @@ func (s *Publisher) release(ctx context.Context, v *apiv1.AzVolume, node string)
 	if err != nil {
 		return nil, err
 	}
-	if !holder && a != nil && a.Spec.Epoch > records.EpochOf(v) {
+	if !holder && a != nil && a.Spec.Epoch > cluster.EpochOf(v) {
 		// The AzVolume has lost the ownership that the attachment belongs to, or the ownership was
 		// written after the AzVolume was read. A proof under an epoch that is Held would refuse the
 		// volume to the node for as long as the node is the owner.
@@ -171,7 +171,7 @@ func (s *Publisher) removedLost(ctx context.Context, v *apiv1.AzVolume, node str
 		Role:       apiv1.RolePrimary,
 		Epoch:      ownership.MultiNodeEpoch,
 	})
-	if err != nil && !records.Changed(err) {
+	if err != nil && !cluster.IsChanged(err) {
 		return nil, err
 	}
 	return s.removed(ctx, v, node)

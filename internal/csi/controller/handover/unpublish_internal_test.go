@@ -23,7 +23,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -85,10 +84,10 @@ func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 
 func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publisher {
 	t.Helper()
-	stored := &records.Records{
+	stored := &cluster.Records{
 		Client:    api,
 		Reader:    api,
-		Watch:     records.NewWatch(),
+		Watch:     cluster.NewWatch(),
 		Namespace: "ns",
 	}
 	s, err := New(&adoption.Adopter{

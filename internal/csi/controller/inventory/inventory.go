@@ -14,8 +14,8 @@ import (
 	"k8s.io/utils/clock"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -25,7 +25,7 @@ import (
 
 // Options of a Lister.
 type Options struct {
-	*records.Records
+	*cluster.Records
 	*call.Calls
 	Disks    provisioner.Disks
 	Clock    clock.PassiveClock

@@ -17,8 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
@@ -197,7 +197,7 @@ func (s *Snapshotter) epochsAtRest(ctx context.Context, g group) ([]int64, error
 			return nil, grpcstatus.Errorf(codes.FailedPrecondition,
 				"volume %s is in use on node %s: Azure cannot take snapshots of several disks at one moment, so no node may use the volumes of a group; stop the pods that use it", v.Name, v.Status.Primary.NodeName)
 		}
-		epochs[i] = records.EpochOf(v)
+		epochs[i] = cluster.EpochOf(v)
 	}
 	return epochs, nil
 }

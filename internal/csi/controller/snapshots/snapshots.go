@@ -4,15 +4,15 @@
 package snapshots
 
 import (
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // Snapshotter serves the calls.
 type Snapshotter struct {
-	*records.Records
+	*cluster.Records
 	*call.Calls
 	Disks     provisioner.Disks
 	Snapshots provisioner.Snapshots

@@ -1,4 +1,4 @@
-package nodefacts_test
+package cluster_test
 
 import (
 	"testing"
@@ -11,7 +11,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/nodefacts"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
@@ -32,7 +31,7 @@ func silentFor(state nodehealth.State, d time.Duration) nodehealth.Judgement {
 
 // nodesOf makes a Nodes of one node "a". notReady is for how long its kubelet has not been ready;
 // negative if it is.
-func nodesOf(t *testing.T, judgement nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *nodefacts.Nodes {
+func nodesOf(t *testing.T, judgement nodehealth.Judgement, notReady time.Duration, objects ...client.Object) *cluster.Nodes {
 	t.Helper()
 	if objects == nil {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
@@ -50,7 +49,7 @@ func nodesOf(t *testing.T, judgement nodehealth.Judgement, notReady time.Duratio
 		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).
 		WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&corev1.Node{}, cluster.NodeVM,
 		cluster.NodeVMKeys).Build()
-	return nodefacts.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(judgement))
+	return cluster.NewNodes(c, "ns", clocktesting.NewFakePassiveClock(now), says(judgement))
 }
 
 func TestHealthForReplicasNeedsEverythingThatTheCacheHolds(t *testing.T) {
@@ -67,7 +66,7 @@ func TestHealthForReplicasNeedsEverythingThatTheCacheHolds(t *testing.T) {
 		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 	}
 	for name, c := range map[string]struct {
-		nodes *nodefacts.Nodes
+		nodes *cluster.Nodes
 		want  nodehealth.State
 	}{
 		"a healthy node whose kubelet is ready": {nodesOf(t, silentFor(nodehealth.Healthy, 0), -1), nodehealth.Healthy},
@@ -110,7 +109,7 @@ func TestNoReportIsExpectedOfANodeThatIsLostOrNotThere(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	for name, c := range map[string]struct {
-		nodes *nodefacts.Nodes
+		nodes *cluster.Nodes
 		want  bool
 	}{
 		"a healthy node":                       {nodesOf(t, silentFor(nodehealth.Healthy, 0), time.Hour), false},

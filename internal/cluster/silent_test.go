@@ -1,4 +1,4 @@
-package records_test
+package cluster_test
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/records"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
@@ -22,7 +22,7 @@ func TestANodeIsSilentUntilItsPluginHasScannedItsMounts(t *testing.T) {
 	store := memapi.New(fakeapi.Scheme(), clock)
 	objects := memapi.NewCache(store, cache.Options{})
 	api := memapi.NewClient(store, func(_ context.Context, _ memapi.Call, do func() error) error { return do() }, nil)
-	watch := records.NewWatch()
+	watch := cluster.NewWatch()
 	if !watch.AnySilent() {
 		t.Error("without a cache no node is silent")
 	}

@@ -1,32 +1,22 @@
-// Package records reads the custom resources for the CSI controller server, and waits for their
-// changes.
-//
-// A call reads the objects from which it decides from the API server and not from the cache, and
-// writes them with optimistic locking only. The cache and its events serve to wait without polling.
-package records
+package cluster
 
 import (
 	"context"
 	"errors"
 	"fmt"
 
-	"google.golang.org/grpc/codes"
-	grpcstatus "google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
-
-// attachmentVolume is the index, and the selectable field, of attachments by volume.
-const attachmentVolume = "spec.volumeName"
 
 // Records are the custom resources of one namespace.
 type Records struct {
-	// Client reads from the cache, which must have the index spec.volumeName of
-	// AzVolumeAttachments, and writes; Reader reads from the API server.
+	// Client reads from the cache, which has the indexes, and writes; Reader reads from the API
+	// server.
 	Client client.Client
 	Reader client.Reader
 	// Watch reports changes in the cache.
@@ -43,12 +33,12 @@ func (r *Records) Key(name string) client.ObjectKey {
 // FailedPrecondition if the AzVolume of that name, which a user may have created, is of another
 // disk.
 func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv1.AzVolume, error) {
-	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Reader, r.Key(handle.VolumeName()))
+	v, err := Find[apiv1.AzVolume](ctx, r.Reader, r.Key(handle.VolumeName()))
 	if err != nil || v == nil {
 		return nil, err
 	}
 	if !volumehandle.Of(v.Spec.Disk).Same(handle) {
-		return nil, grpcstatus.Errorf(codes.FailedPrecondition,
+		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
 			"read the AzVolume of disk %s: AzVolume %s has its name and is of disk %s; if it was created manually, delete it",
 			handle, v.Name, volumehandle.Of(v.Spec.Disk))
 	}
@@ -57,17 +47,17 @@ func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv
 
 // Attachment returns an attachment, or nil if there is none.
 func (r *Records) Attachment(ctx context.Context, reader client.Reader, volume, node string) (*apiv1.AzVolumeAttachment, error) {
-	return cluster.Find[apiv1.AzVolumeAttachment](ctx, reader, r.Key(apiv1.AttachmentName(volume, node)))
+	return Find[apiv1.AzVolumeAttachment](ctx, reader, r.Key(apiv1.AttachmentName(volume, node)))
 }
 
 // Attachments returns the attachments of a volume.
 func (r *Records) Attachments(ctx context.Context, reader client.Reader, volume string) ([]*apiv1.AzVolumeAttachment, error) {
 	var list apiv1.AzVolumeAttachmentList
 	if err := reader.List(ctx, &list, client.InNamespace(r.Namespace),
-		client.MatchingFields{attachmentVolume: volume}); err != nil {
+		client.MatchingFields{AttachmentVolume: volume}); err != nil {
 		return nil, fmt.Errorf("list attachments: %w", err)
 	}
-	return cluster.Pointers(list.Items), nil
+	return Pointers(list.Items), nil
 }
 
 // EpochOf returns the epoch of a volume, 0 before a node first acquired ownership.
@@ -78,20 +68,20 @@ func EpochOf(v *apiv1.AzVolume) int64 {
 	return v.Status.Primary.Epoch
 }
 
-// ErrChanged makes Retry call again.
+// ErrChanged makes RetryChanged call again.
 var ErrChanged = errors.New("the object has changed since it was read")
 
-// Changed says that an object changed, or was deleted, between a read and the write that failed.
-func Changed(err error) bool {
+// IsChanged says that an object changed, or was deleted, between a read and the write that failed.
+func IsChanged(err error) bool {
 	return errors.Is(err, ErrChanged) || apierrors.IsConflict(err) || apierrors.IsNotFound(err)
 }
 
-// Retry calls try, which reads objects and writes one of them, until its error is not that the
-// object has changed. what names the object in the error after the last try, which is Aborted.
-func Retry(what string, try func() error) error {
-	err := cluster.Retry(Changed, try)
-	if Changed(err) {
-		return grpcstatus.Errorf(codes.Aborted, "write %s: other clients change it too often: %v", what, err)
+// RetryChanged calls try, which reads objects and writes one of them, until its error is not that the
+// object has changed. what names the object in the error after the last try, which is a Conflict.
+func RetryChanged(what string, try func() error) error {
+	err := Retry(IsChanged, try)
+	if IsChanged(err) {
+		return provisioner.Errorf(provisioner.Conflict, "write %s: other clients change it too often: %v", what, err)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package nodefacts
+package cluster
 
 import (
 	"context"
@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -41,8 +40,8 @@ func NewNodes(reader client.Reader, namespace string, c clock.PassiveClock, judg
 	}
 }
 
-// Facts are what an attachment's next step needs to know of its node.
-type Facts struct {
+// NodeFacts are what an attachment's next step needs to know of its node.
+type NodeFacts struct {
 	// Identity says which VM the node is.
 	Identity identity.Identity
 	// ProviderVM is the VM that the providerID of a Node names that has no AzDriverNode; "" if
@@ -57,19 +56,19 @@ type Facts struct {
 }
 
 // Facts reads the facts of a node from the cache.
-func (n *Nodes) Facts(ctx context.Context, name string) (Facts, error) {
+func (n *Nodes) Facts(ctx context.Context, name string) (NodeFacts, error) {
 	d, node, err := n.read(ctx, name)
 	if err != nil {
-		return Facts{}, err
+		return NodeFacts{}, err
 	}
-	facts := Facts{NoReport: nodehealth.NoReport(n.judge.Health(name), d, node)}
+	facts := NodeFacts{NoReport: nodehealth.NoReport(n.judge.Health(name), d, node)}
 	switch {
 	case d != nil:
 		facts.MaxDataDisks, facts.NotReadySince = slots(d), nodehealth.NotReadySince(node)
 	case node != nil:
 		facts.ProviderVM = identity.ProviderVM(node)
 	}
-	facts.Identity, err = cluster.IdentityOf(ctx, n.reader, node, d)
+	facts.Identity, err = IdentityOf(ctx, n.reader, node, d)
 	return facts, err
 }
 
@@ -85,14 +84,14 @@ func slots(d *apiv1.AzDriverNode) int32 {
 
 // read reads the objects of a node. They share memory with the cache and must not be changed.
 func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *corev1.Node, error) {
-	d, err := cluster.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
+	d, err := Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
 		Namespace: n.namespace,
 		Name:      name,
 	}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, nil, err
 	}
-	node, err := cluster.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	return d, node, err
 }
 
@@ -116,7 +115,7 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	}
 	views := make([]placement.NodeView, 0, len(all.Items))
 	for i := range all.Items {
-		node, err := cluster.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
+		node, err := Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
 			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, err
@@ -137,7 +136,7 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 }
 
 func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.Node) (*placement.NodeView, error) {
-	identity, err := cluster.IdentityOf(ctx, n.reader, node, d)
+	identity, err := IdentityOf(ctx, n.reader, node, d)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +151,7 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 
 // addSlots adds to a view what decides whether the node may get another attachment.
 func (n *Nodes) addSlots(ctx context.Context, v *placement.NodeView, d *apiv1.AzDriverNode) error {
-	here, err := cluster.AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
+	here, err := AttachmentsOfNode(ctx, n.reader, n.namespace, d.Name)
 	if err != nil {
 		return err
 	}
