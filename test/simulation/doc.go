@@ -34,6 +34,9 @@
 // nothing else happens until all callers wait again. The seed decides which gate it is, whether its
 // answer is lost, and whether the caller dies before or after it. So two processes are interleaved
 // at every access of one that the other can notice, and a process is killed between any two.
+// Goroutines that one step wakes compete for the locks of the driver. With one processor their order
+// is always the same, so a replay of a seed uses one; histories that run side by side use all, and
+// some of them differ from their replay.
 //
 // # What is checked
 //
