@@ -158,6 +158,7 @@ func newWorld(seed uint64, options Options) *world {
 		content:   map[string]provisioner.Filesystem{},
 		shared:    map[string]*sharedisk.Disk{},
 		preempted: map[string]*apiv1.AzVolumeAttachment{},
+		byPerson:  map[string]bool{},
 		spared:    map[string]bool{},
 		largest:   map[string]int64{},
 	}

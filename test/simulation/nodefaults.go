@@ -46,6 +46,7 @@ func (w *world) detachManually(m *machine, v *volumeModel) {
 	}
 	w.note("a person detaches %s from %s manually", v.name, m.name)
 	w.mislaid = w.mislaid || m == w.liar
+	w.byPerson[m.name+" "+disk] = true
 	w.azure.changed = true
 	w.azure.operations[op.Token()] = &began{
 		vm:   vm,

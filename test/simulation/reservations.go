@@ -347,16 +347,27 @@ func (w *world) forgetDetached() {
 	if !w.forgets {
 		return
 	}
+	needed := w.needed()
 	for disk, shared := range w.shared {
 		if len(shared.State().Keys) == 0 {
 			continue
 		}
 		for _, m := range w.machines {
-			if _, attached := w.azure.holds(vmOf(m.name), disk); !attached {
+			_, attached := w.azure.holds(vmOf(m.name), disk)
+			if !attached && !(needed(disk) && w.byPerson[m.name+" "+disk]) {
 				shared.Lose(m.name)
 			}
 		}
 	}
+}
+
+// needed returns whether the reservation of a disk holds off a machine.
+func (w *world) needed() func(disk string) bool {
+	volumes := map[string]bool{}
+	for _, a := range w.preempted {
+		volumes[a.Spec.VolumeName] = true
+	}
+	return func(disk string) bool { return volumes[volumeOf(disk)] || w.shared[disk].State().Holder.IsFenceOnly() }
 }
 
 // forgetDeallocated makes the disks forget a machine that a person deallocates at Azure. No driver
@@ -365,12 +376,9 @@ func (w *world) forgetDeallocated(m *machine) {
 	if !w.forgets {
 		return
 	}
-	needed := map[string]bool{}
-	for _, a := range w.preempted {
-		needed[a.Spec.VolumeName] = true
-	}
+	needed := w.needed()
 	for disk, shared := range w.shared {
-		if !needed[volumeOf(disk)] && !shared.State().Holder.IsFenceOnly() {
+		if !needed(disk) {
 			shared.Lose(m.name)
 		}
 	}
