@@ -114,8 +114,8 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	if err != nil {
 		return nil, nil, fmt.Errorf("make manager: %w", err)
 	}
-	lock.LockConfig.EventRecorder = mgr.GetEventRecorderFor(
-		leaseName) //nolint:staticcheck // client-go's elector knows the old kind of events only
+	//nolint:staticcheck // client-go's elector knows the old kind of events only
+	lock.LockConfig.EventRecorder = mgr.GetEventRecorderFor(leaseName)
 	mgr, err = kubeevents.With(ctx, mgr)
 	return mgr, lock, err
 }

@@ -115,12 +115,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	}
 	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone",
 		instance.Zone, "cluster", cluster)
-	machine := host.New(host.Options{
-		Links:               settings.DeviceLinks,
-		RescanInterval:      settings.RescanInterval,
-		MaxFormatsAndChecks: settings.MaxFormatsAndChecks,
-		NVMeReservations:    settings.NVMeReservations,
-	})
+	machine := host.New(hostOptions(settings))
 	records := nodereport.Records{Dir: settings.RecordsDir()}
 	release, err := records.Lock(ctx, clock.RealClock{})
 	if err != nil {
@@ -128,24 +123,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	}
 	defer release()
 	boot := strings.TrimSpace(string(bootID))
-	report := nodereport.New(nodereport.Options{
-		Client:         api,
-		Namespace:      settings.Namespace,
-		NodeName:       settings.NodeName,
-		Spec:           instance,
-		DriverVersion:  version.Version,
-		SlowInterval:   settings.HeartbeatInterval,
-		FastInterval:   settings.ReplicatedHeartbeatInterval,
-		ProbedInterval: settings.ProbedHeartbeatInterval,
-		Scanner: nodereport.Scanner{
-			KubeletDir: settings.KubeletDir,
-			DriverName: settings.DriverName,
-			BootID:     boot,
-			Records:    records,
-			Mounts:     machine.Mounts(),
-			Devices:    machine.Devices(),
-		},
-	})
+	report := newReport(settings, api, machine, records, instance, boot)
 	nodes := node.New(node.Options{
 		NodeName:     settings.NodeName,
 		DriverName:   settings.DriverName,
@@ -161,12 +139,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		AwaitPublish: !settings.AttachRequired,
 		DiskAt:       diskAt(ctx, settings),
 		Reservations: settings.PersistentReservations == config.ReservationsAuto,
-		Limit: node.Limit{
-			Volumes:  settings.MaxVolumes,
-			Reserved: settings.ReservedSlots,
-			Patience: settings.CapacityWait,
-			Fallback: settings.DefaultMaxVolumes,
-		},
+		Limit:        limitOf(settings),
 	})
 	calls, err := newNodeServer(ctx, settings, nodes, report, log)
 	if err != nil {
@@ -196,6 +169,46 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		log.Error(err, "the stop could not be reported")
 	}
 	return nil
+}
+
+func hostOptions(settings *config.Node) host.Options {
+	return host.Options{
+		Links:               settings.DeviceLinks,
+		RescanInterval:      settings.RescanInterval,
+		MaxFormatsAndChecks: settings.MaxFormatsAndChecks,
+		NVMeReservations:    settings.NVMeReservations,
+	}
+}
+
+func limitOf(settings *config.Node) node.Limit {
+	return node.Limit{
+		Volumes:  settings.MaxVolumes,
+		Reserved: settings.ReservedSlots,
+		Patience: settings.CapacityWait,
+		Fallback: settings.DefaultMaxVolumes,
+	}
+}
+
+func newReport(settings *config.Node, api client.WithWatch, machine *host.Host, records nodereport.Records,
+	instance apiv1.AzDriverNodeSpec, boot string) *nodereport.Reporter {
+	return nodereport.New(nodereport.Options{
+		Client:         api,
+		Namespace:      settings.Namespace,
+		NodeName:       settings.NodeName,
+		Spec:           instance,
+		DriverVersion:  version.Version,
+		SlowInterval:   settings.HeartbeatInterval,
+		FastInterval:   settings.ReplicatedHeartbeatInterval,
+		ProbedInterval: settings.ProbedHeartbeatInterval,
+		Scanner: nodereport.Scanner{
+			KubeletDir: settings.KubeletDir,
+			DriverName: settings.DriverName,
+			BootID:     boot,
+			Records:    records,
+			Mounts:     machine.Mounts(),
+			Devices:    machine.Devices(),
+		},
+	})
 }
 
 func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter,
