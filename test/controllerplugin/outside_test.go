@@ -208,6 +208,37 @@ func TestADanglingDiskIsMovedByOneDetachAndOneAttach(t *testing.T) {
 	}
 }
 
+// A person detaches a disk, and the next disk gets its LUN, on which the node would look for the
+// first one.
+func TestADiskWhoseLUNAnotherDiskHasIsAttachedAgain(t *testing.T) {
+	t.Parallel()
+	p := controlplane.New(t, controlplane.Options{})
+	p.AddNode("lu-a", "1", "Standard_D4s_v5")
+	first, second := p.Create("first", nil), p.Create("second", nil)
+	must(t, p.Publish(t.Context(), first, "lu-a"))
+	attached := func(volume string) *int32 {
+		var lun *int32
+		p.Eventually(volume+" is attached", func() string {
+			a := p.Attachment(volume, "lu-a")
+			if a == nil || a.Status.State != apiv1.AttachmentAttached || a.Status.LUN == nil {
+				return fmt.Sprintf("%+v", a)
+			}
+			lun = a.Status.LUN
+			return ""
+		})
+		return lun
+	}
+	before := *attached("first")
+	unhang(t, p, "first", "lu-a")
+	must(t, p.Publish(t.Context(), second, "lu-a"))
+	if lun := *attached("second"); lun != before {
+		t.Fatalf("got LUN %d for the second disk, want that of the first, %d", lun, before)
+	}
+	if lun := *attached("first"); lun == before {
+		t.Errorf("got LUN %d for both disks", lun)
+	}
+}
+
 // hang attaches a disk to a VM outside the driver, and unhang detaches it.
 func hang(t *testing.T, p *controlplane.ControlPlane, disk, vm string) {
 	t.Helper()

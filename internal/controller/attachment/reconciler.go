@@ -239,6 +239,9 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 			return reconcile.Result{}, err
 		}
 	}
+	if err := r.displace(ctx, a, step.Status); err != nil {
+		return reconcile.Result{}, err
+	}
 	written, err := r.writeStatus(ctx, in, step)
 	if err != nil {
 		return reconcile.Result{}, err
