@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
@@ -110,16 +111,25 @@ func twoClusters(ctx context.Context, e *scenario.Environment) error {
 	return nil
 }
 
-// forget deletes the AzVolume, and waits until the disk is attached nowhere.
+// forget deletes the AzVolume, waits until the disk is attached nowhere, and takes the finalizer
+// away, which stays while there is a PersistentVolume.
 func forget(ctx context.Context, e *scenario.Environment, v observer.Volume) error {
 	object := e.View.AzVolume(v.Name)
 	path := fmt.Sprintf("/apis/disk.csi.azure.com/v1/namespaces/%s/azvolumes/%s", object.GetNamespace(), object.GetName())
 	if err := e.Kube.Discovery().RESTClient().Delete().AbsPath(path).Do(ctx).Error(); err != nil {
 		return fmt.Errorf("delete AzVolume %s: %w", object.GetName(), err)
 	}
-	return e.View.Await(ctx, detachTimeout, "the AzVolume is deleted, and the disk is attached nowhere", func() bool {
-		return e.View.AzVolume(v.Name) == nil && len(e.View.Attachments(v.Name)) == 0
-	})
+	if err := e.View.Await(ctx, detachTimeout, "the disk is attached nowhere", func() bool {
+		return len(e.View.Attachments(v.Name)) == 0
+	}); err != nil {
+		return err
+	}
+	if err := e.Kube.Discovery().RESTClient().Patch(types.MergePatchType).AbsPath(path).
+		Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error(); err != nil {
+		return fmt.Errorf("remove the finalizer of AzVolume %s: %w", object.GetName(), err)
+	}
+	return e.View.Await(ctx, detachTimeout, "the AzVolume is gone",
+		func() bool { return e.View.AzVolume(v.Name).GetName() == "" })
 }
 
 // awaitRefusal blocks until an event says that the disk is at the other cluster's VM, and returns
