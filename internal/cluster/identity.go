@@ -174,3 +174,13 @@ func Identities(ctx context.Context, reader client.Reader, namespace string) (ma
 	}
 	return all, nil
 }
+
+// ReportOfVM reads a node's report from the API server. It returns nil if there is none, or if the
+// node is another VM by now: then the report does not speak for the VM.
+func ReportOfVM(ctx context.Context, reader client.Reader, key client.ObjectKey, vmID string) (*apiv1.AzDriverNode, error) {
+	report, err := Find[apiv1.AzDriverNode](ctx, reader, key)
+	if err != nil || report == nil || !strings.EqualFold(report.Spec.VMID, vmID) {
+		return nil, err
+	}
+	return report, nil
+}

@@ -2,14 +2,10 @@ package attachment
 
 import (
 	"context"
-	"fmt"
-	"strings"
-
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/reattach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 )
 
@@ -26,27 +22,9 @@ func (r *Reconciler) displace(ctx context.Context, a *apiv1.AzVolumeAttachment, 
 		return err
 	}
 	for _, other := range attachment.Displaced(here, a.Name, status.VMID, *status.LUN) {
-		report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Reader,
-			client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName})
-		if err != nil {
+		if err := reattach.Reset(ctx, r.Client, r.Reader, other, status.VMID, nil, r.Clock.Now()); err != nil {
 			return err
 		}
-		if report != nil && !strings.EqualFold(report.Spec.VMID, status.VMID) {
-			report = nil // it does not speak for this VM
-		}
-		log := ctrl.LoggerFrom(ctx).WithValues("volume", other.Spec.VolumeName, "node", a.Spec.NodeName, "reason",
-			attachment.ReasonDetachedOutside)
-		if why := attachment.MayReattach(report, other.Spec.VolumeName); why != "" {
-			log.Info("another disk has the LUN at which the disk is recorded, and it remains so", "message", why)
-			continue
-		}
-		changed := other.DeepCopy()
-		changed.Status = attachment.StatusToAttachAgain(other, nil, r.Clock.Now())
-		if err := r.Client.Status().Patch(ctx, changed,
-			client.MergeFromWithOptions(other, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reset the status of an attachment: %w", err)
-		}
-		log.Info("another disk has the LUN at which the disk is recorded; attaching it again")
 	}
 	return nil
 }

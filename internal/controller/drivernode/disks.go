@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +15,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/reattach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -235,7 +235,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v), v); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("get volume of a lost attachment: %w", err))
 	}
-	report, err := r.report(ctx, d)
+	report, err := cluster.ReportOfVM(ctx, r.Reader, client.ObjectKeyFromObject(d), d.Spec.VMID)
 	if err != nil {
 		return err
 	}
@@ -282,16 +282,6 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	return nil
 }
 
-// report reads the node's report from the API server. It returns nil if there is none, or if the
-// node is another VM by now: then the report does not speak for the VM whose disks were read.
-func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.AzDriverNode, error) {
-	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
-	if err != nil || report == nil || !strings.EqualFold(report.Spec.VMID, d.Spec.VMID) {
-		return nil, err
-	}
-	return report, nil
-}
-
 // correct attaches the disks again whose recorded attachment Azure contradicts, unless the node has
 // staged the volume. Each write succeeds only if nothing has changed since before Azure was asked,
 // which was at now; the attachment's own reconciler, which writes the status otherwise, continues
@@ -299,24 +289,9 @@ func (r *Reconciler) report(ctx context.Context, d *apiv1.AzDriverNode) (*apiv1.
 func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment,
 	seen map[string]*provisioner.Attachment, now time.Time) error {
 	for _, a := range contradicted(d, here, seen, now) {
-		volume := a.Spec.VolumeName
-		report, err := r.report(ctx, d)
-		if err != nil {
+		if err := reattach.Reset(ctx, r.Client, r.Reader, a, d.Spec.VMID, seen[a.Spec.VolumeName], now); err != nil {
 			return err
 		}
-		why := attachment.MayReattach(report, volume)
-		log := ctrl.LoggerFrom(ctx).WithValues("volume", volume, "node", d.Name, "reason", attachment.ReasonDetachedOutside)
-		if why != "" {
-			log.Info("Azure does not have the disk where it is recorded, and it remains so", "message", why)
-			continue
-		}
-		changed := a.DeepCopy()
-		changed.Status = attachment.StatusToAttachAgain(a, seen[volume], now)
-		if err := r.Client.Status().Patch(ctx, changed,
-			client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("reset the status of an attachment: %w", err)
-		}
-		log.Info("Azure does not have the disk where it is recorded; attaching it again")
 	}
 	return nil
 }
