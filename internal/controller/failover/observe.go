@@ -230,8 +230,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 // this one.
 func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
 	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool {
-		return v.Volume.Name == name &&
-			cluster.IsOf(v.Volume, pv)
+		return v.Volume.Name == name && cluster.IsOf(v.Volume, pv)
 	}) {
 		return false, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -181,35 +182,37 @@ func each[T any](ctx context.Context, things []T, do func(T) error) error {
 // policy, from other failures. A refused write is refused again until a person changes the rules,
 // so nothing else may wait for it.
 func refusals(err error) (refused []error, other error) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var others []error
-		for _, part := range joined.Unwrap() {
-			r, o := refusals(part)
-			refused, others = append(refused, r...), append(others, o)
+	var others []error
+	for _, part := range parts(err) {
+		if apierrors.IsForbidden(part) || apierrors.IsInvalid(part) || apierrors.IsBadRequest(part) {
+			refused = append(refused, part)
+		} else {
+			others = append(others, part)
 		}
-		return refused, errors.Join(others...)
 	}
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-		return []error{err}, nil
-	}
-	return nil, err
+	return refused, errors.Join(others...)
 }
 
 // onlyConflicts reports whether an error consists only of writes to objects that had changed or
 // were deleted.
 func onlyConflicts(err error) bool {
+	return err != nil && !slices.ContainsFunc(parts(err),
+		func(part error) bool { return !apierrors.IsConflict(part) && !apierrors.IsNotFound(part) })
+}
+
+// parts returns the errors that were joined into one; none for nil.
+func parts(err error) (all []error) {
 	if err == nil {
-		return false
+		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, part := range joined.Unwrap() {
-			if !onlyConflicts(part) {
-				return false
-			}
-		}
-		return true
+	joined, is := err.(interface{ Unwrap() []error })
+	if !is {
+		return []error{err}
 	}
-	return apierrors.IsConflict(err) || apierrors.IsNotFound(err)
+	for _, part := range joined.Unwrap() {
+		all = append(all, parts(part)...)
+	}
+	return all
 }
 
 func (r *Reconciler) watch(node string, on bool) {

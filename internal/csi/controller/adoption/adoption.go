@@ -28,10 +28,6 @@ import (
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch
 
-// persistentVolumeOf is the index of the cache of PersistentVolumes by the names of their
-// AzVolumes.
-const persistentVolumeOf = "azVolume"
-
 // Adopter creates AzVolumes for disks that exist.
 type Adopter struct {
 	*cluster.Records
@@ -155,26 +151,17 @@ func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskP
 	return p
 }
 
-// PersistentVolumes returns those of a disk from the cache.
-func (s *Adopter) PersistentVolumes(ctx context.Context, handle volumehandle.Handle) ([]corev1.PersistentVolume, error) {
-	var cached corev1.PersistentVolumeList
-	if err := s.Client.List(ctx, &cached, client.MatchingFields{persistentVolumeOf: handle.VolumeName()}); err != nil {
-		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
-	}
-	return cached.Items, nil
-}
-
 // describedBy returns the attributes and the use of the PersistentVolume of a disk, or a if there
 // is none.
 func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a call.Access) (map[string]string, call.Access,
 	error) {
-	cached, err := s.PersistentVolumes(ctx, handle)
+	cached, err := cluster.PersistentVolumes(ctx, s.Client, handle.VolumeName())
 	if err != nil {
 		return nil, a, err
 	}
-	for i := range cached {
+	for _, trimmed := range cached {
 		// The cache does not hold the attributes.
-		pv, err := cluster.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(&cached[i]))
+		pv, err := cluster.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(trimmed))
 		if err != nil {
 			return nil, a, err
 		}

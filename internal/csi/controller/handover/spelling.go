@@ -23,12 +23,12 @@ func (s *Publisher) neededBy(ctx context.Context, id string, handle volumehandle
 	if !s.ByVolumeAttachments {
 		return "", nil
 	}
-	pvs, err := s.PersistentVolumes(ctx, handle)
+	pvs, err := cluster.PersistentVolumes(ctx, s.Client, handle.VolumeName())
 	if err != nil {
 		return "", err
 	}
-	for i := range pvs {
-		source := pvs[i].Spec.CSI
+	for _, pv := range pvs {
+		source := pv.Spec.CSI
 		if source == nil || source.VolumeHandle == id {
 			continue
 		}

@@ -72,7 +72,7 @@ func attachmentOf(v *apiv1.AzVolume, node string, epoch int64) *apiv1.AzVolumeAt
 func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
 	return fakeapi.With(objects...).
-		WithIndex(&corev1.PersistentVolume{}, "azVolume", func(o client.Object) []string {
+		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, func(o client.Object) []string {
 			handle, _ := volumehandle.Parse(o.(*corev1.PersistentVolume).Spec.CSI.VolumeHandle)
 			return []string{handle.VolumeName()}
 		}).
