@@ -120,7 +120,7 @@ packages: ## Install the system packages that building and testing need (root, D
 	@hack/install-packages.sh
 
 .PHONY: programs
-programs: packages build ## Build the pinned Kubernetes (KUBERNETES=1.33 for another version), etcd, containerd, … (cached outside of the tree)
+programs: packages build ## Build the pinned Kubernetes (KUBERNETES=1.34 for another version), etcd, containerd, … (cached outside of the tree)
 	@bin/playground programs ensure
 
 .PHONY: unit
@@ -137,7 +137,7 @@ chaos: ## Kill the processes at random under load and check that nothing is lost
 	@hack/test.sh chaos
 
 .PHONY: e2e
-e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall, migration (KUBERNETES=1.33 for another version)
+e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall, migration (KUBERNETES=1.34 for another version)
 	@hack/test.sh e2e
 
 .PHONY: guides

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the end-to-end tests on real clusters on this machine. Each test is a stage. It ends with `playground down`, which fails
 # if anything is left.
-# Usage: [PLAYGROUND_KUBERNETES=1.33] hack/e2e.sh [STAGE ...]; without arguments all but guides, without the variable the newest Kubernetes. The output of a stage is in out/test/e2e/STAGE.log.
+# Usage: [PLAYGROUND_KUBERNETES=1.34] hack/e2e.sh [STAGE ...]; without arguments all but guides, without the variable the newest Kubernetes. The output of a stage is in out/test/e2e/STAGE.log.
 #   selftest   the playground itself, from inside and outside
 #   volumes    the chart installed with VolumeAttachments, the life cycle of Kubernetes' volumes tested sentence by sentence, the chart upgraded, a pod
 #              moved, and the chart removed

@@ -27,7 +27,7 @@ const (
 	namespace = "azure-disk-csi"
 	// kubeVersion is the oldest that the chart installs on, so that newer ones take the manifests
 	// too.
-	kubeVersion = "1.33.0"
+	kubeVersion = "1.34.0"
 )
 
 // profiles are the overlays. Each has the values of a file values-NAME.yaml in the chart.

@@ -25,7 +25,7 @@ import (
 
 // BuildOptions are the user's choices.
 type BuildOptions struct {
-	// Kubernetes is the minor version of Kubernetes, like "1.36".
+	// Kubernetes is the minor version of Kubernetes, like "1.37".
 	Kubernetes string
 	Nodes      int
 	Subnet     netip.Prefix

@@ -23,7 +23,7 @@ type Credentials struct {
 	// Dir holds pki/ and the kubeconfigs *.conf.
 	Dir     string
 	Kubeadm string
-	// Version is that of Kubernetes, like "v1.36.3". kubeadm refuses newer ones than its own.
+	// Version is that of Kubernetes, like "v1.37.2". kubeadm refuses newer ones than its own.
 	Version string
 	Plan    topology.Plan
 }

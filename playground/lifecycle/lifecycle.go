@@ -6,8 +6,6 @@ import (
 	"io"
 	"regexp"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // Test is a sentence about Kubernetes' volumes, and how to check it.
@@ -16,9 +14,6 @@ type Test struct {
 	Topic, Name string
 	// Disturbs says that the test does something to a node that other tests would notice.
 	Disturbs bool
-	// Needs is a resource that older versions of Kubernetes do not serve, or nothing. There the
-	// test is left out.
-	Needs schema.GroupVersionResource
 
 	run func(ctx context.Context, t *bench) error
 }
@@ -43,24 +38,6 @@ func Select(expression string) ([]Test, error) {
 		return nil, fmt.Errorf("no test matches %q", expression)
 	}
 	return list, nil
-}
-
-// leaveOut separates the tests that need a resource which the API server does not serve.
-func leaveOut(tests []Test, serves func(schema.GroupVersionResource) (bool, error)) (left, out []Test, err error) {
-	for _, t := range tests {
-		served := true
-		if !t.Needs.Empty() {
-			if served, err = serves(t.Needs); err != nil {
-				return nil, nil, fmt.Errorf("find out whether the API server serves %s: %w", t.Needs.String(), err)
-			}
-		}
-		if served {
-			left = append(left, t)
-		} else {
-			out = append(out, t)
-		}
-	}
-	return left, out, nil
 }
 
 // List prints a line for each test.

@@ -18,17 +18,10 @@ const (
 	modifying = "modifying"
 )
 
-var attributesClasses = storagev1.SchemeGroupVersion.WithResource("volumeattributesclasses")
-
 var resizeTests = []Test{
 	{Topic: growing, Name: "a volume grows while its pod uses it, and the filesystem with it", run: growsOnline},
-	{Topic: modifying, Name: "a claim's new VolumeAttributesClass changes the disk", Needs: attributesClasses, run: modifies},
-	{
-		Topic: modifying,
-		Name:  "a claim that names a VolumeAttributesClass begins with it",
-		Needs: attributesClasses,
-		run:   beginsModified,
-	},
+	{Topic: modifying, Name: "a claim's new VolumeAttributesClass changes the disk", run: modifies},
+	{Topic: modifying, Name: "a claim that names a VolumeAttributesClass begins with it", run: beginsModified},
 }
 
 // grow asks for a larger volume.

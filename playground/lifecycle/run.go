@@ -49,15 +49,6 @@ func Run(ctx context.Context, tests []Test, o Options) (report *steps.Report, er
 		world:   w,
 		report:  steps.NewReport(testTimeout, o.Print),
 	}
-	tests, out, err := leaveOut(tests, w.serves)
-	if err != nil {
-		return nil, err
-	}
-	for _, test := range out {
-		r.report.LeftOut = append(r.report.LeftOut, test.String())
-		o.Print("left out      %s: Kubernetes %s does not serve %s", test, o.Cluster.Options.Kubernetes.Version,
-			test.Needs.GroupResource())
-	}
 	leftovers, err := w.inventory(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("see what there is before the tests: %w", err)

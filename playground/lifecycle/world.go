@@ -103,18 +103,6 @@ func newWorld(ctx context.Context, o Options) (*world, error) {
 	return w, o.Cluster.LoadImage(ctx, o.Image.Tar)
 }
 
-// serves reports whether the API server serves a resource.
-func (w *world) serves(resource schema.GroupVersionResource) (bool, error) {
-	list, err := w.kube.Discovery().ServerResourcesForGroupVersion(resource.GroupVersion().String())
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == resource.Resource }), nil
-}
-
 // await blocks until reached returns nil or the context ends. Its last error says what was missing.
 func await(ctx context.Context, what string, reached func(context.Context) error) error {
 	var last error

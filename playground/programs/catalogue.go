@@ -57,12 +57,12 @@ func Catalogue(version Kubernetes) []Program {
 		cni("ptp", "main"), cni("loopback", "main"), cni("host-local", "ipam"), cni("portmap", "meta"),
 		{"coredns", "coredns", "github.com/azuredisk-csi/azuredisk/playground/programs/coredns", "v1.14.7"},
 		{"helm", "helm", "helm.sh/helm/v3/cmd/helm", helmVersion},
-		{"csi-provisioner", "kubernetes", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner", "v6.3.0"},
-		{"csi-attacher", "kubernetes", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", "v4.12.0"},
-		{"csi-resizer", "kubernetes", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer", "v2.2.0"},
-		{"csi-snapshotter", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter", "v8.6.0"},
+		{"csi-provisioner", "kubernetes", "github.com/kubernetes-csi/external-provisioner/v6/cmd/csi-provisioner", "v6.4.0"},
+		{"csi-attacher", "kubernetes", "github.com/kubernetes-csi/external-attacher/v4/cmd/csi-attacher", "v4.13.0"},
+		{"csi-resizer", "kubernetes", "github.com/kubernetes-csi/external-resizer/v2/cmd/csi-resizer", "v2.3.0"},
+		{"csi-snapshotter", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/csi-snapshotter", "v8.7.0"},
 		{"snapshot-controller", "kubernetes", "github.com/kubernetes-csi/external-snapshotter/v8/cmd/snapshot-controller",
-			"v8.6.0"},
+			"v8.7.0"},
 	})
 }
 

@@ -12,9 +12,9 @@ import (
 // etcd, containerd, CoreDNS, Helm and CSI sidecars: those of the chart, which a user gets on every
 // version.
 type Kubernetes struct {
-	// Minor is the version as it is given to commands, like "1.36".
+	// Minor is the version as it is given to commands, like "1.37".
 	Minor string
-	// Version is the release that is built, like "v1.36.3". The tool module pins it.
+	// Version is the release that is built, like "v1.37.2". The tool module pins it.
 	Version string
 	// module is the folder of the tool module. Folders of older versions are one level deeper, so
 	// that what looks for the newest build of a program in the cache (internal/testkit/programs)
@@ -25,10 +25,10 @@ type Kubernetes struct {
 // Versions are the versions of Kubernetes that the playground can run, the newest first. It is the
 // default.
 var Versions = []Kubernetes{
-	{"1.36", "v1.36.3", "kubernetes"},
+	{"1.37", "v1.37.2", "kubernetes"},
+	{"1.36", "v1.36.3", "1.36/kubernetes"},
 	{"1.35", "v1.35.4", "1.35/kubernetes"},
 	{"1.34", "v1.34.4", "1.34/kubernetes"},
-	{"1.33", "v1.33.13", "1.33/kubernetes"},
 }
 
 // FromEnvironment is $PLAYGROUND_KUBERNETES, or the newest minor version.

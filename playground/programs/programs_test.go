@@ -105,10 +105,10 @@ func TestTheModulesPinTheVersionsOfKubernetes(t *testing.T) {
 }
 
 func TestAnUnknownVersionOfKubernetesIsAnError(t *testing.T) {
-	for _, minor := range []string{"", "1.32", "v1.36", "1.36.3", "newest"} {
+	for _, minor := range []string{"", "1.33", "v1.37", "1.37.2", "newest"} {
 		_, err := FindKubernetes(minor)
 		if err == nil || !strings.Contains(err.Error(), strconv.Quote(minor)) ||
-			!strings.Contains(err.Error(), "1.33, 1.34, 1.35, 1.36") {
+			!strings.Contains(err.Error(), "1.34, 1.35, 1.36, 1.37") {
 			t.Errorf("FindKubernetes(%q): got %v, want an error that names it and the versions there are", minor, err)
 		}
 	}

@@ -35,8 +35,6 @@ type Report struct {
 	Passed  int       `json:"passed"`
 	Failed  int       `json:"failed"`
 	Tests   []Result  `json:"tests"`
-	// LeftOut are the tests that need what this version of Kubernetes does not serve.
-	LeftOut []string `json:"leftOut,omitempty"`
 
 	mu    sync.Mutex
 	limit time.Duration

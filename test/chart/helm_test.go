@@ -30,7 +30,7 @@ const (
 	release   = "azuredisk"
 	namespace = "azure-disk-csi"
 	// kubeVersion that charts are rendered for where no cluster says.
-	kubeVersion = "1.36.3"
+	kubeVersion = "1.37.2"
 )
 
 var update = flag.Bool("update", false, "write the golden files and the generated page")

@@ -89,13 +89,10 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	attributesClasses := "volumeAttributesClasses.gold.parameters.skuName=Premium_LRS"
-	if err := kube.List(t.Context(), &storagev1.VolumeAttributesClassList{}); meta.IsNoMatchError(err) {
-		attributesClasses = "volumeAttributesClasses=null" // Kubernetes before 1.34, where the chart refuses them
-	}
 	t.Run("an upgrade to the second scheduler with all values is taken", func(t *testing.T) {
 		run(t, "upgrade", release, chartDir(), "--set",
-			"scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,"+attributesClasses)
+			"scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,"+
+				"volumeAttributesClasses.gold.parameters.skuName=Premium_LRS")
 		run(t, "upgrade", release, chartDir(), "-f", filepath.Join("values", "minimal.yaml"), "--set", "crds.install=true")
 		run(t, "upgrade", release, chartDir(), "--reset-values")
 	})
@@ -104,7 +101,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			if strings.Contains(values, "everything") {
 				// Of the other projects' kinds, this API server has none.
 				run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set",
-					"csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace+","+attributesClasses)
+					"csiDriver.attachRequired=auto,metrics.serviceMonitor.enabled=false,volumeSnapshotClasses=null,objectNamespace="+namespace)
 				continue
 			}
 			run(t, "upgrade", release, chartDir(), "--dry-run=server", "-f", values, "--set",

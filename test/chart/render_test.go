@@ -268,15 +268,6 @@ func TestGroupsOfSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
 	}
 }
 
-func TestVolumeAttributesClassesNeedAKubernetesThatHasThem(t *testing.T) {
-	t.Parallel()
-	args := []string{"template", release, chartDir(), "--kube-version", "1.33.0", "--set",
-		"volumeAttributesClasses.gold.parameters.skuName=Premium_LRS"}
-	if _, err := helm(t, args...); err == nil || !strings.Contains(err.Error(), "from 1.34 on") {
-		t.Errorf("an older Kubernetes: %v", err)
-	}
-}
-
 func TestTheNodePlugInGetsNoCredential(t *testing.T) {
 	t.Parallel()
 	for _, values := range valueFiles(t) {

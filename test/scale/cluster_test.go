@@ -114,7 +114,7 @@ func (c *cluster) node(i int) *corev1.Node {
 		}, {Type: corev1.NodeInternalIP, Address: commonIP}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: c.kubeletPort}},
 		NodeInfo: corev1.NodeSystemInfo{
-			KubeletVersion:          "v1.36.3",
+			KubeletVersion:          "v1.37.2",
 			KernelVersion:           "6.8.0-1021-azure",
 			OSImage:                 "Ubuntu 24.04",
 			ContainerRuntimeVersion: "containerd://2.1.4",

@@ -15,7 +15,7 @@ func TestTheNewestBuildIsFoundOfTheVersionOfKubernetes(t *testing.T) {
 	made := time.Now()
 	// Each is newer than those before it.
 	for _, file := range []string{"etcd-1/bin/etcd", "kubernetes-1/bin/kubectl", "kubernetes-2/bin/kubectl",
-		"1.33/kubernetes-1/bin/kubectl"} {
+		"1.34/kubernetes-1/bin/kubectl"} {
 		path := filepath.Join(cache, "programs", file)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -30,9 +30,9 @@ func TestTheNewestBuildIsFoundOfTheVersionOfKubernetes(t *testing.T) {
 	}
 	for _, test := range []struct{ version, program, want string }{
 		{"", "kubectl", "kubernetes-2/bin/kubectl"},
-		{"1.36", "kubectl", "kubernetes-2/bin/kubectl"},
-		{"1.33", "kubectl", "1.33/kubernetes-1/bin/kubectl"},
-		{"1.33", "etcd", "etcd-1/bin/etcd"},
+		{"1.37", "kubectl", "kubernetes-2/bin/kubectl"},
+		{"1.34", "kubectl", "1.34/kubernetes-1/bin/kubectl"},
+		{"1.34", "etcd", "etcd-1/bin/etcd"},
 	} {
 		t.Setenv("PLAYGROUND_KUBERNETES", test.version)
 		if got, err := programs.Find(test.program); err != nil || got != filepath.Join(cache, "programs", test.want) {

@@ -86,12 +86,7 @@ func conclude(w io.Writer, report *steps.Report, out, name string) error {
 	if err != nil {
 		return err
 	}
-	leftOut := ""
-	if n := len(report.LeftOut); n > 0 {
-		leftOut = fmt.Sprintf(", %d left out", n)
-	}
-	fmt.Fprintf(w, "\n%d passed, %d failed%s in %.0f s; the report is %s\n", report.Passed, report.Failed, leftOut,
-		report.Seconds, path)
+	fmt.Fprintf(w, "\n%d passed, %d failed in %.0f s; the report is %s\n", report.Passed, report.Failed, report.Seconds, path)
 	if report.Failed > 0 {
 		return exitCode(1)
 	}
