@@ -15,9 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	ctrlrecorder "sigs.k8s.io/controller-runtime/pkg/recorder"
 )
 
 // Each recorder writes at most distinct-1 events with different notes for one object and reason
@@ -50,7 +50,7 @@ type recording struct {
 
 // GetEventRecorder returns a recorder whose events name source as the part that wrote them. It does
 // not block.
-func (m recording) GetEventRecorder(source string) events.EventRecorder {
+func (m recording) GetEventRecorder(source string) ctrlrecorder.EventRecorder {
 	return m.recorders.of(source)
 }
 
@@ -80,7 +80,7 @@ func newRecorders(ctx context.Context, sink record.EventSink, scheme *runtime.Sc
 	return &recorders{scheme: scheme, broadcaster: broadcaster}
 }
 
-func (r *recorders) of(source string) events.EventRecorder {
+func (r *recorders) of(source string) ctrlrecorder.EventRecorder {
 	return recorder{r.broadcaster.NewRecorder(r.scheme, corev1.EventSource{Component: source})}
 }
 
@@ -90,6 +90,12 @@ type recorder struct{ record.EventRecorder }
 // action.
 func (r recorder) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
 	r.Event(regarding, kind, reason, short(fmt.Sprintf(note, args...)))
+}
+
+// AnnotatedEventf implements events.AnnotatedEventRecorder.
+func (r recorder) AnnotatedEventf(regarding, _ runtime.Object, annotations map[string]string, kind, reason, _, note string,
+	args ...any) {
+	r.EventRecorder.AnnotatedEventf(regarding, annotations, kind, reason, "%s", short(fmt.Sprintf(note, args...)))
 }
 
 // short cuts a note between two characters.

@@ -11,7 +11,6 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -19,6 +18,7 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
@@ -374,12 +374,12 @@ type fakeManager struct {
 	p            *process
 }
 
-func (m fakeManager) GetCache() cache.Cache                        { return m.p.cache }
-func (m fakeManager) GetClient() client.Client                     { return m.p.client }
-func (m fakeManager) GetScheme() *runtime.Scheme                   { return m.p.client.Scheme() }
-func (m fakeManager) GetLogger() logr.Logger                       { return logr.Discard() }
-func (m fakeManager) GetFieldIndexer() client.FieldIndexer         { return m.p.cache }
-func (m fakeManager) GetEventRecorder(string) events.EventRecorder { return silence{} }
+func (m fakeManager) GetCache() cache.Cache                          { return m.p.cache }
+func (m fakeManager) GetClient() client.Client                       { return m.p.client }
+func (m fakeManager) GetScheme() *runtime.Scheme                     { return m.p.client.Scheme() }
+func (m fakeManager) GetLogger() logr.Logger                         { return logr.Discard() }
+func (m fakeManager) GetFieldIndexer() client.FieldIndexer           { return m.p.cache }
+func (m fakeManager) GetEventRecorder(string) recorder.EventRecorder { return silence{} }
 func (m fakeManager) GetControllerOptions() (options ctrlconfig.Controller) {
 	skip := true
 	options.SkipNameValidation = &skip
@@ -415,3 +415,7 @@ type silence struct{}
 
 // Eventf implements events.EventRecorder.
 func (silence) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+// AnnotatedEventf implements events.AnnotatedEventRecorder.
+func (silence) AnnotatedEventf(runtime.Object, runtime.Object, map[string]string, string, string, string, string, ...any) {
+}
