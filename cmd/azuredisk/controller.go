@@ -41,7 +41,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -97,7 +96,7 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                              newScheme(),
 		Cache:                               cluster.CacheOptions(settings.Namespace),
-		Controller:                          cluster.ControllerOptions(),
+		Controller:                          leadership.ControllerOptions(),
 		Logger:                              ctrl.Log,
 		Metrics:                             metrics,
 		HealthProbeBindAddress:              settings.HealthAddress,
@@ -150,7 +149,7 @@ func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.
 		Leases:     leases,
 		Namespace:  namespace,
 		Name:       leaseName,
-		Identity:   nodehealth.LeaderIdentity(pod, node, string(uuid.NewUUID())),
+		Identity:   leadership.Identity(pod, node, string(uuid.NewUUID())),
 		RenewEvery: settings.RetryPeriod,
 		Clock:      clock.RealClock{},
 		Log:        ctrl.Log.WithName("leadership"),
