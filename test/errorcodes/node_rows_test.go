@@ -72,7 +72,8 @@ func stageRows() []row[nodeWorld] {
 			// at its own it is mounted
 			return w.ofAnother().stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath += "-2" })
 		}},
-		{rpc, "the device has another size than the volume", codes.FailedPrecondition, in(func(k *memhost.Host) { k.Size = 2 << 30 })},
+		{rpc, "the device has another size than the volume", codes.FailedPrecondition,
+			in(func(k *memhost.Host) { k.Size = 2 << 30 })},
 		{rpc, "the device carries something else than the volume's filesystem, or is blank and should not be",
 			codes.FailedPrecondition, in(func(k *memhost.Host) { k.Content.FS.Type = "xfs" })},
 		{rpc, "the disk has no partition of the number", codes.FailedPrecondition, with(map[string]string{"partition": "3"})},
