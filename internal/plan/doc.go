@@ -4,7 +4,7 @@
 //	attachment    the next step of an AzVolumeAttachment
 //	disk          the next step of an AzVolume's disk
 //	placement     which nodes have replicas
-//	failover      what is done for a node that is lost
+//	lostnode      what is done for a node that is lost
 //	attachdetach  to which nodes a volume is published, without VolumeAttachments
 //	nodehealth    whether a node is lost
 //	identity      which VM a node is

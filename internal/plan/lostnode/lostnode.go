@@ -1,6 +1,6 @@
-// Package failover decides the next step for a node that is lost or down: which volumes are fenced,
+// Package lostnode decides the next step for a node that is lost or down: which volumes are fenced,
 // which pods are deleted, and which taints the Node gets.
-package failover
+package lostnode
 
 import (
 	"slices"
