@@ -5,7 +5,7 @@
 //	disk          the next step of an AzVolume's disk
 //	placement     which nodes have replicas
 //	lostnode      what is done for a node that is lost
-//	attachdetach  to which nodes a volume is published, without VolumeAttachments
+//	publishing    to which nodes a volume is published, without VolumeAttachments
 //	nodehealth    whether a node is lost
 //	identity      which VM a node is
 //	operation     work at Azure, for attachment and disk

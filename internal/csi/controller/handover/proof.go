@@ -13,9 +13,9 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -23,7 +23,7 @@ import (
 // the API server after the release was started, or what the attachment reconciler got from Azure.
 func (s *Publisher) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, error) {
 	var proof *apiv1.ReleaseProof
-	why, holder := "", attachdetach.Wait{}
+	why, holder := "", publishing.Wait{}
 	name := apiv1.AttachmentName(v.Name, node)
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		var err error
@@ -42,7 +42,7 @@ func (s *Publisher) awaitProof(ctx context.Context, v *apiv1.AzVolume, node stri
 // findProof looks for the proof once. If there is none, why says what is missing, and holder what
 // the driver is doing about it.
 func (s *Publisher) findProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (proof *apiv1.ReleaseProof,
-	why string, holder attachdetach.Wait, err error) {
+	why string, holder publishing.Wait, err error) {
 	d, err := s.report(ctx, node)
 	if err != nil {
 		return nil, "", holder, err
@@ -67,7 +67,7 @@ func (s *Publisher) findProof(ctx context.Context, v *apiv1.AzVolume, node strin
 	if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
 		return a.Status.Proof, "", holder, nil
 	}
-	return nil, why, attachdetach.Holder(v, a), nil
+	return nil, why, publishing.Holder(v, a), nil
 }
 
 // report reads the AzDriverNode of a node from the API server; nil if there is none.
