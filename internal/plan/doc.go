@@ -1,5 +1,6 @@
 // Package plan has no code of its own. Each folder below it holds the decisions of one kind:
 //
+//	fencing       the commands to a disk that has persistent reservations
 //	ownership     which node may use a volume; both halves of the hand-over
 //	attachment    the next step of an AzVolumeAttachment
 //	disk          the next step of an AzVolume's disk

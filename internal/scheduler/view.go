@@ -12,7 +12,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -143,7 +143,7 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 			if err != nil {
 				return nil, err
 			}
-			if d != nil && reservation.Unanswered(d, volume) {
+			if d != nil && fencing.Unanswered(d, volume) {
 				state = Attaching
 			}
 		}

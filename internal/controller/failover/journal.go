@@ -13,9 +13,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 )
 
 // journal reports what the failover does: in the log, as events and as metrics. Its memory makes
@@ -305,7 +305,7 @@ func (j *journal) tainted(ctx context.Context, o observed, step lostnode.Step) {
 			"volumes are taken from the node; no new pods until it is back: "+o.Health.Evidence)
 	}
 	if step.Unresponsive == lostnode.TaintAdd {
-		message := fmt.Sprintf("the node has not answered a request to fence another node within %s; no new pods until it gives a sign of life", reservation.AnswerTimeout)
+		message := fmt.Sprintf("the node has not answered a request to fence another node within %s; no new pods until it gives a sign of life", fencing.AnswerTimeout)
 		j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonNodeUnresponsive, message)
 	}
 	if step.OutOfService == lostnode.TaintAdd {

@@ -13,9 +13,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -34,7 +34,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	if o.DriverNode == nil {
 		r.forget(request.Name)
 	} else {
-		o.Unresponsive, o.answerIn = reservation.Unresponsive(o.DriverNode, r.Clock.Now())
+		o.Unresponsive, o.answerIn = fencing.Unresponsive(o.DriverNode, r.Clock.Now())
 	}
 	o.Heard = r.heard(o.DriverNode, o.Unresponsive)
 	if err := r.volumes(ctx, &o); err != nil {

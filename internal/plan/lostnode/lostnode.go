@@ -23,7 +23,7 @@ type Input struct {
 	// alive at first.
 	Heard bool
 	// Unresponsive says that the node has not answered a request in time; see
-	// reservation.Unresponsive.
+	// fencing.Unresponsive.
 	Unresponsive bool
 	// OutOfServiceTaint allows the taint of that name if the VM is proved down.
 	OutOfServiceTaint bool
