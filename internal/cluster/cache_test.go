@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -143,9 +143,9 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 		Spec: apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary},
 		Status: apiv1.AzVolumeAttachmentStatus{
 			Conditions: []metav1.Condition{{
-				Type:   attachment.ConditionAttached,
+				Type:   attaching.ConditionAttached,
 				Status: metav1.ConditionFalse,
-				Reason: attachment.ReasonWaitingForSlot,
+				Reason: attaching.ReasonWaitingForSlot,
 			}},
 		},
 	}

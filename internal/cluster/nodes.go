@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -66,7 +66,7 @@ func (n *Nodes) Facts(ctx context.Context, name string) (NodeFacts, error) {
 	switch {
 	case d != nil:
 		facts.NotReadySince = nodehealth.NotReadySince(node)
-		if limit := attachment.SlotLimit(d.Capacity()); limit >= 0 {
+		if limit := attaching.SlotLimit(d.Capacity()); limit >= 0 {
 			// A VM that others have filled keeps one, and Azure's answer says that it is taken.
 			facts.MaxDataDisks = max(limit, 1)
 		}
@@ -155,7 +155,7 @@ func (n *Nodes) addSlots(ctx context.Context, v *placement.NodeView, d *apiv1.Az
 		v.Volumes[a.Spec.VolumeName] = true
 	}
 	v.Capacity = d.Capacity()
-	v.FreeSlots = attachment.FreeSlots(v.Capacity, here)
+	v.FreeSlots = attaching.FreeSlots(v.Capacity, here)
 	return nil
 }
 

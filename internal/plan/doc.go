@@ -2,7 +2,7 @@
 //
 //	fencing       the commands to a disk that has persistent reservations
 //	ownership     which node may use a volume; both halves of the hand-over
-//	attachment    the next step of an AzVolumeAttachment
+//	attaching     the next step of an AzVolumeAttachment
 //	disk          the next step of an AzVolume's disk
 //	placement     which nodes have replicas
 //	lostnode      what is done for a node that is lost

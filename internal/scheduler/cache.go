@@ -18,7 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
@@ -125,7 +125,7 @@ func (o *observation) await(c clock.Clock, start, patience time.Duration) func(c
 // countAttachment keeps in the table how many attachments of each node keep their slots.
 func (v *View) countAttachment(before, after *apiv1.AzVolumeAttachment) {
 	count := func(a *apiv1.AzVolumeAttachment, by int) {
-		if a != nil && attachment.KeepsSlot(a) {
+		if a != nil && attaching.KeepsSlot(a) {
 			v.table.change(a.Spec.NodeName, func(f *nodeFacts) { f.taken += by })
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
 // Room judges whether the VM of a node can take the disks of all of a pod's volumes. Disks that are
@@ -38,7 +38,7 @@ func Room(node string, capacity *apiv1.NodeCapacity, taken []string, volumes []V
 // roomFor judges whether a VM can have so many disks of a pod beside the other disks that cannot
 // give way. If Azure does not list the VM's size, it decides itself.
 func roomFor(capacity *apiv1.NodeCapacity, others, disks int) Feasibility {
-	if limit := attachment.SlotLimit(capacity); limit < 0 || others+disks <= int(limit) {
+	if limit := attaching.SlotLimit(capacity); limit < 0 || others+disks <= int(limit) {
 		return Feasibility{}
 	}
 	// The same words for every VM of a size, so that the scheduler can count them together.

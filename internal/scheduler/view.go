@@ -11,7 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -181,7 +181,7 @@ func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][
 			return nil, err
 		}
 		for _, a := range attachments {
-			if attachment.KeepsSlot(a) {
+			if attaching.KeepsSlot(a) {
 				taken[node] = append(taken[node], a.Spec.VolumeName)
 			}
 		}

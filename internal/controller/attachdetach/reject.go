@@ -12,7 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 )
 
@@ -49,7 +49,7 @@ func (r *Reconciler) slots(ctx context.Context, o observed, node string) (publis
 		}
 	}
 	here, err := cluster.Attachments(ctx, r.Client, o.Volume.Namespace, cluster.AttachmentNode, node)
-	slots.Occupied = attachment.Occupied(here, apiv1.AttachmentName(o.name, node))
+	slots.Occupied = attaching.Occupied(here, apiv1.AttachmentName(o.name, node))
 	return slots, err
 }
 

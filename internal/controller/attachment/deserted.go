@@ -10,14 +10,14 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // readTruth reads at the API server what the fence of a deserted volume depends on. The cache may
 // be behind, and a pod that it does not show yet would lose its disk.
-func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error {
+func (r *Reconciler) readTruth(ctx context.Context, in *attaching.Input) error {
 	a := in.Attachment
 	node, err := cluster.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: a.Spec.NodeName})
 	if err != nil {
@@ -30,7 +30,7 @@ func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error 
 
 // tellDeserted writes the events about a deserted volume whose fence has begun: on the volume, its
 // PersistentVolumeClaim and the Node.
-func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, message string) {
+func (r *Reconciler) tellDeserted(ctx context.Context, in attaching.Input, message string) {
 	a := in.Attachment
 	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince",
 		in.NotReadySince, "reason", lostnode.ReasonFailoverStarted)

@@ -6,7 +6,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/reattach"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
 // displace attaches the disks again that were detached outside the driver and whose LUN the disk of
@@ -21,7 +21,7 @@ func (r *Reconciler) displace(ctx context.Context, a *apiv1.AzVolumeAttachment, 
 	if err != nil {
 		return err
 	}
-	for _, other := range attachment.Displaced(here, a.Name, status.VMID, *status.LUN) {
+	for _, other := range attaching.Displaced(here, a.Name, status.VMID, *status.LUN) {
 		if err := reattach.Reset(ctx, r.Client, r.Reader, other, status.VMID, nil, r.Clock.Now()); err != nil {
 			return err
 		}

@@ -16,7 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/reattach"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -151,7 +151,7 @@ func contradicted(d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachme
 	at time.Time) []*apiv1.AzVolumeAttachment {
 	var all []*apiv1.AzVolumeAttachment
 	for _, volume := range slices.Sorted(maps.Keys(here)) {
-		if attachment.ContradictedByAzure(here[volume], d.Spec.VMID, seen[volume], at) {
+		if attaching.ContradictedByAzure(here[volume], d.Spec.VMID, seen[volume], at) {
 			all = append(all, here[volume])
 		}
 	}
@@ -279,7 +279,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 		return fmt.Errorf("record the VM of an attachment: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason",
-		attachment.ReasonAttachmentLost)
+		attaching.ReasonAttachmentLost)
 	return nil
 }
 

@@ -11,7 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -28,13 +28,13 @@ func Reset(
 		return err
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "reason",
-		attachment.ReasonDetachedOutside)
-	if why := attachment.MayReattach(report, a.Spec.VolumeName); why != "" {
+		attaching.ReasonDetachedOutside)
+	if why := attaching.MayReattach(report, a.Spec.VolumeName); why != "" {
 		log.Info("Azure does not have the disk where it is recorded, and it remains so", "message", why)
 		return nil
 	}
 	changed := a.DeepCopy()
-	changed.Status = attachment.StatusToAttachAgain(a, seen, now)
+	changed.Status = attaching.StatusToAttachAgain(a, seen, now)
 	if err := writer.Status().Patch(ctx, changed,
 		client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reset the status of an attachment: %w", err)

@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
 // Slots is what Kubernetes and the driver know of the disks of one node.
@@ -24,7 +24,7 @@ type Slots struct {
 // disk that has no free share, another node does not help.
 func (in Input) Rejected(node string, slots Slots) []*corev1.Pod {
 	if slots.Allocatable == nil || int(*slots.Allocatable) > slots.Occupied || in.Volume == nil ||
-		attachment.Occupied(in.Attachments, apiv1.AttachmentName(in.Volume.Name, node)) >= int(max(1, in.Volume.Shares())) {
+		attaching.Occupied(in.Attachments, apiv1.AttachmentName(in.Volume.Name, node)) >= int(max(1, in.Volume.Shares())) {
 		return nil
 	}
 	var rejected []*corev1.Pod

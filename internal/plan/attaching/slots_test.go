@@ -1,4 +1,4 @@
-package attachment_test
+package attaching_test
 
 import (
 	"testing"
@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
@@ -24,127 +24,127 @@ func TestSlots(t *testing.T) {
 	full := []*apiv1.AzVolumeAttachment{of("x", "n", apiv1.RolePrimary, attached), of("y", "n", apiv1.RoleReplica, attached),
 		of("z", "n", apiv1.RoleReplica, attached)}
 	for name, test := range map[string]struct {
-		in   attachment.SlotInput
-		want attachment.SlotDecision
+		in   attaching.SlotInput
+		want attaching.SlotDecision
 	}{
-		"there is room": {attachment.SlotInput{
+		"there is room": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 4,
 			OnNode:       full,
-		}, attachment.SlotDecision{}},
-		"law 8: a primary takes the slot of a replica": {attachment.SlotInput{
+		}, attaching.SlotDecision{}},
+		"law 8: a primary takes the slot of a replica": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 3,
 			OnNode:       full,
-		}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"of a volume without a primary, if there is one": {attachment.SlotInput{
+		}, attaching.SlotDecision{GiveWay: "y-n"}},
+		"of a volume without a primary, if there is one": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 3,
 			OnNode:       full,
 			HasPrimary:   func(v string) bool { return v == "y" },
-		}, attachment.SlotDecision{GiveWay: "z-n"}},
-		"it waits while one is on its way out": {attachment.SlotInput{
+		}, attaching.SlotDecision{GiveWay: "z-n"}},
+		"it waits while one is on its way out": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 2,
 			OnNode: []*apiv1.AzVolumeAttachment{full[1],
 				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))},
-		}, attachment.SlotDecision{Wait: true}},
-		"the first primary that waits has the replica that is being detached": {attachment.SlotInput{
+		}, attaching.SlotDecision{Wait: true}},
+		"the first primary that waits has the replica that is being detached": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 2,
 			OnNode: []*apiv1.AzVolumeAttachment{full[1],
 				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
 				of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)},
-		}, attachment.SlotDecision{Wait: true}},
-		"and the second takes a replica of its own": {attachment.SlotInput{
+		}, attaching.SlotDecision{Wait: true}},
+		"and the second takes a replica of its own": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 2,
 			OnNode: []*apiv1.AzVolumeAttachment{full[1],
 				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
 				of("a", "n", apiv1.RolePrimary, apiv1.AttachmentPending)},
-		}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"one that failed for another reason does not stand in the way": {attachment.SlotInput{
+		}, attaching.SlotDecision{GiveWay: "y-n"}},
+		"one that failed for another reason does not stand in the way": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 2,
 			OnNode: []*apiv1.AzVolumeAttachment{full[1],
 				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
 				of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)},
-		}, attachment.SlotDecision{Wait: true}},
-		"primaries never give way": {attachment.SlotInput{
+		}, attaching.SlotDecision{Wait: true}},
+		"primaries never give way": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 1,
 			OnNode:       full[:1],
-		}, attachment.SlotDecision{Full: true}},
-		"a primary takes the share of a replica": {attachment.SlotInput{
+		}, attaching.SlotDecision{Full: true}},
+		"a primary takes the share of a replica": {attaching.SlotInput{
 			Attachment: me,
 			MaxShares:  2,
 			OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached),
 				of("vol", "b", apiv1.RoleReplica, attached)},
-		}, attachment.SlotDecision{GiveWay: "vol-a"}},
-		"law 8: a replica leaves the reserve": {attachment.SlotInput{
+		}, attaching.SlotDecision{GiveWay: "vol-a"}},
+		"law 8: a replica leaves the reserve": {attaching.SlotInput{
 			Attachment:    replica,
 			MaxShares:     2,
 			MaxDataDisks:  4,
 			ReservedSlots: 1,
 			OnNode:        full,
-		}, attachment.SlotDecision{Full: true}},
-		"and takes what is beyond": {attachment.SlotInput{
+		}, attaching.SlotDecision{Full: true}},
+		"and takes what is beyond": {attaching.SlotInput{
 			Attachment:    replica,
 			MaxShares:     2,
 			MaxDataDisks:  5,
 			ReservedSlots: 1,
 			OnNode:        full,
-		}, attachment.SlotDecision{}},
-		"Azure's answer counts more than the driver's count": {attachment.SlotInput{
+		}, attaching.SlotDecision{}},
+		"Azure's answer counts more than the driver's count": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 64,
 			OnNode:       full,
 			AzureFull:    true,
-		}, attachment.SlotDecision{GiveWay: "y-n"}},
-		"one that is still being attached gives way last": {attachment.SlotInput{
+		}, attaching.SlotDecision{GiveWay: "y-n"}},
+		"one that is still being attached gives way last": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    2,
 			MaxDataDisks: 3,
 			OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching),
 				full[2]},
-		}, attachment.SlotDecision{GiveWay: "z-n"}},
-		"law 8: a replica leaves room for a primary that waits for it": {attachment.SlotInput{
+		}, attaching.SlotDecision{GiveWay: "z-n"}},
+		"law 8: a replica leaves room for a primary that waits for it": {attaching.SlotInput{
 			Attachment:   replica,
 			MaxShares:    2,
 			MaxDataDisks: 4,
 			OnNode:       append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending)),
-		}, attachment.SlotDecision{Full: true}},
-		"a replica finds no share": {attachment.SlotInput{
+		}, attaching.SlotDecision{Full: true}},
+		"a replica finds no share": {attaching.SlotInput{
 			Attachment: replica,
 			MaxShares:  2,
 			OfVolume: []*apiv1.AzVolumeAttachment{
 				of("vol", "a", apiv1.RolePrimary, attached), of("vol", "b", apiv1.RolePrimary, attached),
 			},
-		}, attachment.SlotDecision{Full: true}},
-		"a primary finds no share": {attachment.SlotInput{
+		}, attaching.SlotDecision{Full: true}},
+		"a primary finds no share": {attaching.SlotInput{
 			Attachment: me,
 			MaxShares:  1,
 			OfVolume:   []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)},
-		}, attachment.SlotDecision{Full: true}},
-		"what is pending or failed takes no room": {attachment.SlotInput{
+		}, attaching.SlotDecision{Full: true}},
+		"what is pending or failed takes no room": {attaching.SlotInput{
 			Attachment:   me,
 			MaxShares:    1,
 			MaxDataDisks: 1,
 			OnNode:       []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)},
-		}, attachment.SlotDecision{}},
+		}, attaching.SlotDecision{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := attachment.Slots(test.in)
+			got := attaching.Slots(test.in)
 			got.Message = ""
 			if got != test.want {
 				t.Fatalf("got %+v, want %+v", got, test.want)
@@ -171,7 +171,7 @@ func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
 			}
 			onNode, byName[a.Name] = append(onNode, a), a
 		}
-		in := attachment.SlotInput{
+		in := attaching.SlotInput{
 			Attachment:    of("vol", "n", rapid.SampledFrom(roles).Draw(t, "my role"), apiv1.AttachmentPending),
 			MaxShares:     3,
 			MaxDataDisks:  int32(rapid.IntRange(1, 8).Draw(t, "slots")),
@@ -190,12 +190,12 @@ func TestRoomIsNeverOverbookedAndNeverTakenFromAPrimary(t *testing.T) {
 				}
 			}
 		}
-		room := attachment.Slots(in)
+		room := attaching.Slots(in)
 		limit := in.MaxDataDisks
 		if in.Attachment.Spec.Role == apiv1.RoleReplica {
 			limit -= in.ReservedSlots
 		}
-		if room == (attachment.SlotDecision{}) != (taken < limit) {
+		if room == (attaching.SlotDecision{}) != (taken < limit) {
 			t.Fatalf("%d of %d taken: %+v", taken, limit, room)
 		}
 		if room.GiveWay != "" {
@@ -222,7 +222,7 @@ func TestNewcomersOnAFullNodeTakeOneReplicaEach(t *testing.T) {
 		}
 		for range newcomers * newcomers {
 			me := onNode[slots+rapid.IntRange(0, newcomers-1).Draw(t, "who looks")]
-			room := attachment.Slots(attachment.SlotInput{
+			room := attaching.Slots(attaching.SlotInput{
 				Attachment:   me,
 				MaxShares:    2,
 				MaxDataDisks: int32(slots),
@@ -235,7 +235,7 @@ func TestNewcomersOnAFullNodeTakeOneReplicaEach(t *testing.T) {
 			}
 		}
 		for _, me := range onNode[slots:] {
-			if room := attachment.Slots(attachment.SlotInput{
+			if room := attaching.Slots(attaching.SlotInput{
 				Attachment:   me,
 				MaxShares:    2,
 				MaxDataDisks: int32(slots),
@@ -285,11 +285,11 @@ func TestTheUseOfASlot(t *testing.T) {
 		"a replica that Azure refused has none":                {replica(apiv1.AttachmentFailed), false, 3},
 		"a replica that Azure failed to detach keeps it":       {objects.Deleted(replica(apiv1.AttachmentDetachFail)), true, 2},
 	} {
-		if got := attachment.KeepsSlot(c.attachment); got != c.keeps {
+		if got := attaching.KeepsSlot(c.attachment); got != c.keeps {
 			t.Errorf("%s: keeps its slot: got %t, want %t", name, got, c.keeps)
 		}
 		capacity := &apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 1}
-		if got := attachment.FreeSlots(capacity, []*apiv1.AzVolumeAttachment{c.attachment}); got != c.free {
+		if got := attaching.FreeSlots(capacity, []*apiv1.AzVolumeAttachment{c.attachment}); got != c.free {
 			t.Errorf("%s: got %d free slots, want %d", name, got, c.free)
 		}
 	}
@@ -306,7 +306,7 @@ func TestTheLimitOfSlots(t *testing.T) {
 		"less the disks of others":        {&apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 1}, 3},
 		"a VM that others have filled":    {&apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 5}, 0},
 	} {
-		if got := attachment.SlotLimit(c.capacity); got != c.want {
+		if got := attaching.SlotLimit(c.capacity); got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package attachment decides the next step of one AzVolumeAttachment: attach, detach, fence, wait
+// Package attaching decides the next step of one AzVolumeAttachment: attach, detach, fence, wait
 // for a proof, or wait for a slot at the VM.
-package attachment
+package attaching
 
 import (
 	"cmp"

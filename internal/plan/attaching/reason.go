@@ -1,4 +1,4 @@
-package attachment
+package attaching
 
 // Reasons of the conditions, events and logs of an attachment. Each is used for one thing.
 const (

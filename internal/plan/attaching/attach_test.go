@@ -1,4 +1,4 @@
-package attachment_test
+package attaching_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -39,62 +39,62 @@ func TestAttachment(t *testing.T) {
 		resume, reason      string
 	}
 	for name, test := range map[string]struct {
-		in   attachment.Input
+		in   attaching.Input
 		want want
 	}{
-		"the finalizer comes before everything": {attachment.Input{
+		"the finalizer comes before everything": {attaching.Input{
 			Attachment: primary(""),
 			Volume:     objects.NewVolume(held),
 			VMID:       "/vm/a",
 		},
 			want{addedFinal: true}},
-		"a new one is attached, and the VM is recorded first": {attachment.Input{
+		"a new one is attached, and the VM is recorded first": {attaching.Input{
 			Attachment:   primary(""),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 		},
 			want{start: operation.WorkAttach, state: apiv1.AttachmentAttaching}},
-		"law 3: a fenced one is not attached again before its ownership is released": {attachment.Input{
+		"law 3: a fenced one is not attached again before its ownership is released": {attaching.Input{
 			Attachment:   objects.Proved(primary(""), apiv1.ProofDetached),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 			Volume:       objects.NewVolume(releasing, func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost })},
 			want{}},
-		"it waits for the disk": {attachment.Input{
+		"it waits for the disk": {attaching.Input{
 			Attachment:   primary(""),
 			Volume:       objects.NewVolume(func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeCreating }),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 		},
-			want{state: apiv1.AttachmentPending, reason: attachment.ReasonVolumeNotReady}},
-		"it waits for the node's VM": {attachment.Input{
+			want{state: apiv1.AttachmentPending, reason: attaching.ReasonVolumeNotReady}},
+		"it waits for the node's VM": {attaching.Input{
 			Attachment:   primary(""),
 			Volume:       objects.NewVolume(held),
 			HasFinalizer: true,
 		},
 			want{state: apiv1.AttachmentPending, reason: identity.ReasonNodeUnknown}},
-		"a replica gives way": {attachment.Input{
+		"a replica gives way": {attaching.Input{
 			Attachment:   primary(""),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
-			Room:         attachment.SlotDecision{GiveWay: "r"},
+			Room:         attaching.SlotDecision{GiveWay: "r"},
 		},
 			want{
 				state:   apiv1.AttachmentPending,
 				giveWay: "r",
-				reason:  attachment.ReasonWaitingForSlot,
+				reason:  attaching.ReasonWaitingForSlot,
 			}},
-		"no room is a failure": {attachment.Input{
+		"no room is a failure": {attaching.Input{
 			Attachment:   primary(""),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
-			Room:         attachment.SlotDecision{Full: true, Message: "full"},
+			Room:         attaching.SlotDecision{Full: true, Message: "full"},
 		},
-			want{state: apiv1.AttachmentFailed, reason: attachment.ReasonNoSlot}},
-		"an accepted operation is recorded": {attachment.Input{
+			want{state: apiv1.AttachmentFailed, reason: attaching.ReasonNoSlot}},
+		"an accepted operation is recorded": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttaching),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
@@ -107,7 +107,7 @@ func TestAttachment(t *testing.T) {
 			},
 		},
 			want{state: apiv1.AttachmentAttaching, resume: "t"}},
-		"a restart resumes the operation": {attachment.Input{
+		"a restart resumes the operation": {attaching.Input{
 			Attachment:   withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
@@ -118,92 +118,92 @@ func TestAttachment(t *testing.T) {
 				state:  apiv1.AttachmentAttaching,
 				resume: "t",
 			}},
-		"an attach that was begun is not resumed while the AzVolume is missing": {attachment.Input{
+		"an attach that was begun is not resumed while the AzVolume is missing": {attaching.Input{
 			Attachment:   withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 		},
-			want{state: apiv1.AttachmentPending, reason: attachment.ReasonVolumeNotReady}},
-		"what is attached in truth is attached": {attachment.Input{
+			want{state: apiv1.AttachmentPending, reason: attaching.ReasonVolumeNotReady}},
+		"what is attached in truth is attached": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttaching),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 			Job:          ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, errors.New("lost touch")),
 		},
-			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonAttached}},
-		"what is not is a failure": {attachment.Input{
+			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonAttached}},
+		"what is not is a failure": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttaching),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 			Job:          ended(operation.WorkAttach, operation.Truth{}, provisioner.Errorf(provisioner.InvalidArgument, "zone")),
 		},
-			want{state: apiv1.AttachmentFailed, reason: attachment.ReasonAttachFailed}},
-		"law 3: a held primary is not detached by deleting its object": {attachment.Input{
+			want{state: apiv1.AttachmentFailed, reason: attaching.ReasonAttachFailed}},
+		"law 3: a held primary is not detached by deleting its object": {attaching.Input{
 			Attachment:   objects.Deleted(primary(apiv1.AttachmentAttached)),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 		},
-			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonPrimaryHeld}},
-		"law 3: nor is one that is being released, without proof": {attachment.Input{
+			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonPrimaryHeld}},
+		"law 3: nor is one that is being released, without proof": {attaching.Input{
 			Attachment:   objects.Deleted(primary(apiv1.AttachmentAttached)),
 			Volume:       objects.NewVolume(releasing),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 		},
-			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonWaitingForProof}},
-		"with proof it is detached": {attachment.Input{
+			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonWaitingForProof}},
+		"with proof it is detached": {attaching.Input{
 			Attachment:   objects.Proved(objects.Deleted(primary(apiv1.AttachmentAttached)), apiv1.ProofUnstaged),
 			Volume:       objects.NewVolume(releasing),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 		},
 			want{start: operation.WorkDetach, state: apiv1.AttachmentDetaching}},
-		"a proof of an earlier epoch is none": {attachment.Input{
+		"a proof of an earlier epoch is none": {attaching.Input{
 			Attachment:   oldProof(objects.Deleted(primary(apiv1.AttachmentAttached))),
 			Volume:       objects.NewVolume(releasing),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 		},
-			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonWaitingForProof}},
-		"a replica that never was primary needs no proof": {attachment.Input{
+			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonWaitingForProof}},
+		"a replica that never was primary needs no proof": {attaching.Input{
 			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/b",
 			HasFinalizer: true,
 		},
 			want{start: operation.WorkDetach, state: apiv1.AttachmentDetaching}},
-		"the attach in flight ends before the detach": {attachment.Input{
+		"the attach in flight ends before the detach": {attaching.Input{
 			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/b",
 			HasFinalizer: true,
 			Job:          operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseBegun},
 		}, want{state: apiv1.AttachmentAttaching}},
-		"an attachment that never reached Azure is deleted at once": {attachment.Input{
+		"an attachment that never reached Azure is deleted at once": {attaching.Input{
 			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, "")),
 			Volume:       objects.NewVolume(held),
 			HasFinalizer: true,
 		},
 			want{removed: true}},
-		"after Azure lists the disk as detached, the finalizer is removed": {attachment.Input{
+		"after Azure lists the disk as detached, the finalizer is removed": {attaching.Input{
 			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
 			Volume:       objects.NewVolume(held),
 			HasFinalizer: true,
 			Job:          ended(operation.WorkDetach, operation.Truth{}, nil),
 		}, want{removed: true, state: apiv1.AttachmentDetaching}},
-		"still attached after a detach is a failure": {attachment.Input{
+		"still attached after a detach is a failure": {attaching.Input{
 			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
 			Volume:       objects.NewVolume(held),
 			HasFinalizer: true,
 			Job:          ended(operation.WorkDetach, operation.Truth{Attached: true}, nil),
 		}, want{
 			state:  apiv1.AttachmentDetachFail,
-			reason: attachment.ReasonDetachFailed,
+			reason: attaching.ReasonDetachFailed,
 		}},
-		"a lost node that is being released is fenced": {attachment.Input{
+		"a lost node that is being released is fenced": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttached),
 			Volume:       objects.NewVolume(releasing),
 			VMID:         "/vm/a",
@@ -213,9 +213,9 @@ func TestAttachment(t *testing.T) {
 			want{
 				start:  operation.WorkFence,
 				state:  apiv1.AttachmentDetaching,
-				reason: attachment.ReasonFencing,
+				reason: attaching.ReasonFencing,
 			}},
-		"a restart continues the forced detach": {attachment.Input{
+		"a restart continues the forced detach": {attaching.Input{
 			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
 			Volume:       objects.NewVolume(releasing),
 			VMID:         "/vm/a",
@@ -225,10 +225,10 @@ func TestAttachment(t *testing.T) {
 			want{
 				start:  operation.WorkFence,
 				state:  apiv1.AttachmentDetaching,
-				reason: attachment.ReasonFencing,
+				reason: attaching.ReasonFencing,
 				resume: "t",
 			}},
-		"a forced detach that failed is not gone on with": {attachment.Input{
+		"a forced detach that failed is not gone on with": {attaching.Input{
 			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
 			Volume:       objects.NewVolume(releasing),
 			VMID:         "/vm/a",
@@ -242,8 +242,8 @@ func TestAttachment(t *testing.T) {
 				Err:    provisioner.Errorf(provisioner.Conflict, "preempted"),
 			},
 		},
-			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonFencing}},
-		"one that could not be asked about is": {attachment.Input{
+			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonFencing}},
+		"one that could not be asked about is": {attaching.Input{
 			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
 			Volume:       objects.NewVolume(releasing),
 			VMID:         "/vm/a",
@@ -253,18 +253,18 @@ func TestAttachment(t *testing.T) {
 		},
 			want{
 				state:  apiv1.AttachmentAttached,
-				reason: attachment.ReasonFencing,
+				reason: attaching.ReasonFencing,
 				resume: "t",
 			}},
-		"law 3: a lost node that holds its ownership is not": {attachment.Input{
+		"law 3: a lost node that holds its ownership is not": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttached),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 			NodeLost:     true,
 		},
-			want{state: apiv1.AttachmentAttached, reason: attachment.ReasonAttached}},
-		"a VM that is gone is proof": {attachment.Input{
+			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonAttached}},
+		"a VM that is gone is proof": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttached),
 			Volume:       objects.NewVolume(releasing),
 			HasFinalizer: true,
@@ -276,9 +276,9 @@ func TestAttachment(t *testing.T) {
 		}, want{
 			state:  apiv1.AttachmentPending,
 			proof:  apiv1.ProofVMDown,
-			reason: attachment.ReasonFenced,
+			reason: attaching.ReasonFenced,
 		}},
-		"a VM that is down, and its disk is detached": {attachment.Input{
+		"a VM that is down, and its disk is detached": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttached),
 			Volume:       objects.NewVolume(releasing),
 			HasFinalizer: true,
@@ -290,9 +290,9 @@ func TestAttachment(t *testing.T) {
 		}, want{
 			state:  apiv1.AttachmentPending,
 			proof:  apiv1.ProofVMDown,
-			reason: attachment.ReasonFenced,
+			reason: attaching.ReasonFenced,
 		}},
-		"a disk that is off is proof": {attachment.Input{
+		"a disk that is off is proof": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttached),
 			Volume:       objects.NewVolume(releasing),
 			HasFinalizer: true,
@@ -301,9 +301,9 @@ func TestAttachment(t *testing.T) {
 		}, want{
 			state:  apiv1.AttachmentPending,
 			proof:  apiv1.ProofDetached,
-			reason: attachment.ReasonFenced,
+			reason: attaching.ReasonFenced,
 		}},
-		"a disk that is still on is none": {attachment.Input{
+		"a disk that is still on is none": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttached),
 			Volume:       objects.NewVolume(releasing),
 			HasFinalizer: true,
@@ -313,7 +313,7 @@ func TestAttachment(t *testing.T) {
 				Epoch:    2,
 			}, nil),
 		}, want{state: apiv1.AttachmentAttached}},
-		"nor is a question that Azure did not answer": {attachment.Input{
+		"nor is a question that Azure did not answer": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttached),
 			Volume:       objects.NewVolume(releasing),
 			HasFinalizer: true,
@@ -321,13 +321,13 @@ func TestAttachment(t *testing.T) {
 			Job:          ended(operation.WorkFence, operation.Truth{}, errors.New("timeout")),
 		}, want{
 			state:  apiv1.AttachmentAttached,
-			reason: attachment.ReasonFencing,
+			reason: attaching.ReasonFencing,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test.in.Now = objects.Now
-			step := attachment.Next(test.in)
+			step := attaching.Next(test.in)
 			got := want{
 				start:      step.Start,
 				state:      step.Status.State,
@@ -367,7 +367,7 @@ func oldProof(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
 func TestAttachedStatusIsNotWrittenAgain(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
 		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
@@ -379,9 +379,9 @@ func TestAttachedStatusIsNotWrittenAgain(t *testing.T) {
 			Truth: operation.Truth{Attached: true, LUN: 1},
 		},
 	}
-	a.Status = attachment.Next(in).Status
+	a.Status = attaching.Next(in).Status
 	in.Job, in.Now = operation.Job{}, objects.Now.Add(time.Hour)
-	step := attachment.Next(in)
+	step := attaching.Next(in)
 	if step.Start != operation.WorkNone || len(step.Status.Conditions) != 1 ||
 		step.Status.Conditions[0] != a.Status.Conditions[0] || *step.Status.LUN != 1 {
 		t.Fatalf("%+v", step)
@@ -400,7 +400,7 @@ func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 	}
 	t.Run("the status was lost during the attach", func(t *testing.T) {
 		t.Parallel()
-		in := attachment.Input{
+		in := attaching.Input{
 			Now:          objects.Now,
 			Attachment:   unnamed(""),
 			Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
@@ -417,28 +417,28 @@ func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 				},
 			},
 		}
-		got := attachment.Next(in).Status
+		got := attaching.Next(in).Status
 		if got.State != apiv1.AttachmentAttached || got.VMID != "/vm/asked" {
 			t.Errorf("got %s at VM %q, want Attached at the VM that was asked, /vm/asked", got.State, got.VMID)
 		}
 	})
 	t.Run("the status names no VM", func(t *testing.T) {
 		t.Parallel()
-		in := attachment.Input{
+		in := attaching.Input{
 			Now:          objects.Now,
 			Attachment:   unnamed(apiv1.AttachmentAttached),
 			Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
 		}
-		step := attachment.Next(in)
+		step := attaching.Next(in)
 		if step.Status.State != apiv1.AttachmentPending || step.Status.LUN != nil ||
-			step.Reason != attachment.ReasonVMUnrecorded {
+			step.Reason != attaching.ReasonVMUnrecorded {
 			t.Errorf("got %s at LUN %v for %q, want Pending without a LUN for %q", step.Status.State, step.Status.LUN,
-				step.Reason, attachment.ReasonVMUnrecorded)
+				step.Reason, attaching.ReasonVMUnrecorded)
 		}
 		in.Attachment.Status = step.Status
-		if step = attachment.Next(in); step.Start != operation.WorkAttach || step.Status.VMID != "/vm/a" {
+		if step = attaching.Next(in); step.Start != operation.WorkAttach || step.Status.VMID != "/vm/a" {
 			t.Errorf("got work %q and VM %q next, want %q and /vm/a", step.Start, step.Status.VMID, operation.WorkAttach)
 		}
 	})
@@ -448,18 +448,18 @@ func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)
 	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: *objects.Ago(time.Second)}
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
 		Volume:       objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
 		VMID:         "/vm/a",
 		HasFinalizer: true,
 	}
-	if step := attachment.Next(in); step.Start != operation.WorkNone || step.RequeueAfter <= 0 {
+	if step := attaching.Next(in); step.Start != operation.WorkNone || step.RequeueAfter <= 0 {
 		t.Fatalf("%+v", step)
 	}
 	a.Generation = 2
-	if step := attachment.Next(in); step.Start != operation.WorkAttach {
+	if step := attaching.Next(in); step.Start != operation.WorkAttach {
 		t.Fatalf("%+v", step)
 	}
 }
@@ -468,7 +468,7 @@ func TestFailedAttachIsTriedAgainLaterAndAtOnceAfterAPromotion(t *testing.T) {
 func TestAFenceThatFailedIsTriedAgainAfterSeconds(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
 		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
@@ -482,14 +482,14 @@ func TestAFenceThatFailedIsTriedAgainAfterSeconds(t *testing.T) {
 		Ended: objects.Now,
 		Err:   errors.New("no answer"),
 	}
-	a.Status = attachment.Next(in).Status
+	a.Status = attaching.Next(in).Status
 	in.Job = operation.Job{}
-	if step := attachment.Next(in); step.Start != operation.WorkNone || step.RequeueAfter <= 0 ||
+	if step := attaching.Next(in); step.Start != operation.WorkNone || step.RequeueAfter <= 0 ||
 		step.RequeueAfter > 5*time.Second {
 		t.Fatalf("%+v", step)
 	}
 	in.Now = objects.Now.Add(5 * time.Second)
-	if step := attachment.Next(in); step.Start != operation.WorkFence {
+	if step := attaching.Next(in); step.Start != operation.WorkFence {
 		t.Fatalf("%+v", step)
 	}
 }
@@ -498,19 +498,19 @@ func TestADetachThatFailedIsTriedAgainLater(t *testing.T) {
 	t.Parallel()
 	a := objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetachFail))
 	a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(objects.Now)}
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
 		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
 		VMID:         "/vm/b",
 		HasFinalizer: true,
 	}
-	step := attachment.Next(in)
+	step := attaching.Next(in)
 	if step.Start != operation.WorkNone || step.RequeueAfter <= 0 {
 		t.Fatalf("right after the failure: got %+v, want a later time", step)
 	}
 	in.Now = objects.Now.Add(step.RequeueAfter)
-	if step := attachment.Next(in); step.Start != operation.WorkDetach {
+	if step := attaching.Next(in); step.Start != operation.WorkDetach {
 		t.Fatalf("after that time: got %+v, want a detach", step)
 	}
 }

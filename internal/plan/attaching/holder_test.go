@@ -1,4 +1,4 @@
-package attachment_test
+package attaching_test
 
 import (
 	"testing"
@@ -7,15 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
 // leavingReplica is the attachment of a replica that was deleted.
-func leavingReplica(state apiv1.AttachmentState) attachment.Input {
+func leavingReplica(state apiv1.AttachmentState) attaching.Input {
 	a := objects.Deleted(objects.NewAttachment("x", apiv1.RoleReplica, 0, state))
-	return attachment.Input{
+	return attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
 		Volume:       objects.NewVolume(objects.Owned("", 2, apiv1.OwnershipReleased)),
@@ -25,7 +25,7 @@ func leavingReplica(state apiv1.AttachmentState) attachment.Input {
 }
 
 // lostOwner is the attachment of a primary that was lost.
-func lostOwner() attachment.Input {
+func lostOwner() attaching.Input {
 	in := beingFenced()
 	in.Attachment.Status.VMID = "vm-a"
 	return in
@@ -34,12 +34,12 @@ func lostOwner() attachment.Input {
 func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		in        attachment.Input
+		in        attaching.Input
 		wantStart operation.Work // while it holds off another node; "" if the same work is begun later
 	}{
 		"a replica that is deleted":         {leavingReplica(apiv1.AttachmentAttached), operation.WorkNone},
 		"a replica whose detach has failed": {leavingReplica(apiv1.AttachmentDetachFail), operation.WorkNone},
-		"a replica whose status was lost": {func() attachment.Input {
+		"a replica whose status was lost": {func() attaching.Input {
 			in := leavingReplica(
 				"")
 			in.Attachment.Status.VMID = ""
@@ -50,12 +50,12 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := test.in
-			free := attachment.Next(in)
+			free := attaching.Next(in)
 			if free.Start == operation.WorkNone || free.ReadOnly {
 				t.Fatalf("got work %q, only a read %t, want a detach while no node is held off", free.Start, free.ReadOnly)
 			}
 			in.KeptFor = "c"
-			step := attachment.Next(in)
+			step := attaching.Next(in)
 			if step.Start != test.wantStart || step.Start != operation.WorkNone && !step.ReadOnly {
 				t.Errorf("got work %q, only a read %t, want no detach", step.Start, step.ReadOnly)
 			}
@@ -63,8 +63,8 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 				t.Errorf("got state %q, finalizer removed %t, want the state %q unchanged", step.Status.State,
 					step.RemoveFinalizer, in.Attachment.Status.State)
 			}
-			c := meta.FindStatusCondition(step.Status.Conditions, attachment.ConditionAttached)
-			if c == nil || c.Reason != attachment.ReasonHoldsReservation || step.RequeueAfter == 0 ||
+			c := meta.FindStatusCondition(step.Status.Conditions, attaching.ConditionAttached)
+			if c == nil || c.Reason != attaching.ReasonHoldsReservation || step.RequeueAfter == 0 ||
 				step.RequeueAfter > 5*time.Second {
 				t.Errorf("got condition %+v, again after %s, want the reason HoldsReservation, and another try soon", c,
 					step.RequeueAfter)
@@ -87,12 +87,12 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 	begun := lostOwner()
 	begun.Attachment.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkFence), ResumeToken: "token"}
 	helped := lostOwner()
-	helped.Helpers = []attachment.Helper{helper(asked("b", time.Second)).answered(reservationKey)}
+	helped.Helpers = []attaching.Helper{helper(asked("b", time.Second)).answered(reservationKey)}
 	asks := lostOwner()
-	asks.Helpers = []attachment.Helper{{NodeName: "b"}}
-	read := func(truth operation.Truth) attachment.Input { in := lostOwner(); in.Job = ended(truth); return in }
+	asks.Helpers = []attaching.Helper{{NodeName: "b"}}
+	read := func(truth operation.Truth) attaching.Input { in := lostOwner(); in.Job = ended(truth); return in }
 	for name, test := range map[string]struct {
-		in     attachment.Input
+		in     attaching.Input
 		proof  apiv1.ProofKind
 		ask    string
 		resume string
@@ -107,7 +107,7 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 			t.Parallel()
 			in := test.in
 			in.KeptFor = "c"
-			step := attachment.Next(in)
+			step := attaching.Next(in)
 			got := apiv1.ProofKind("")
 			if step.Status.Proof != nil {
 				got = step.Status.Proof.Kind
@@ -122,7 +122,7 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 		})
 	}
 	free := read(operation.Truth{OnlyRead: true, Attached: true})
-	if step := attachment.Next(free); step.Status.Proof != nil || step.RequeueAfter != operation.MinWait {
+	if step := attaching.Next(free); step.Status.Proof != nil || step.RequeueAfter != operation.MinWait {
 		t.Errorf("got proof %+v, again after %s, when no node is held off any more; want the forced detach at once",
 			step.Status.Proof, step.RequeueAfter)
 	}
@@ -178,7 +178,7 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 				report.Status.FenceResults = append(report.Status.FenceResults, *test.result)
 			}
 			volume := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing))
-			if got := attachment.KeptFor(volume, replica, objects.Attachments(lost, replica), report); got != test.want {
+			if got := attaching.KeptFor(volume, replica, objects.Attachments(lost, replica), report); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -193,15 +193,15 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 		of("z", "n", apiv1.RoleReplica, attached)}
 	for name, test := range map[string]struct {
 		kept []string
-		want attachment.SlotDecision
+		want attaching.SlotDecision
 	}{
-		"none is kept":                        {nil, attachment.SlotDecision{GiveWay: "y-n"}},
-		"one is kept":                         {[]string{"y-n"}, attachment.SlotDecision{GiveWay: "z-n"}},
-		"all are kept, and the primary waits": {[]string{"y-n", "z-n"}, attachment.SlotDecision{Wait: true, Kept: true}},
+		"none is kept":                        {nil, attaching.SlotDecision{GiveWay: "y-n"}},
+		"one is kept":                         {[]string{"y-n"}, attaching.SlotDecision{GiveWay: "z-n"}},
+		"all are kept, and the primary waits": {[]string{"y-n", "z-n"}, attaching.SlotDecision{Wait: true, Kept: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := attachment.SlotInput{
+			in := attaching.SlotInput{
 				Attachment:   me,
 				MaxShares:    2,
 				MaxDataDisks: 3,
@@ -215,7 +215,7 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 				}
 				return false
 			}
-			got := attachment.Slots(in)
+			got := attaching.Slots(in)
 			got.Message = ""
 			if got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)
@@ -223,15 +223,15 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 		})
 	}
 	me.Spec.Epoch = 2
-	waits := attachment.Input{
+	waits := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   me,
 		Volume:       objects.NewVolume(objects.Owned("n", 2, apiv1.OwnershipHeld)),
 		VMID:         "/vm/n",
 		HasFinalizer: true,
-		Room:         attachment.SlotDecision{Wait: true, Kept: true},
+		Room:         attaching.SlotDecision{Wait: true, Kept: true},
 	}
-	if step := attachment.Next(waits); step.RequeueAfter == 0 || step.Reason != attachment.ReasonWaitingForSlot {
+	if step := attaching.Next(waits); step.RequeueAfter == 0 || step.Reason != attaching.ReasonWaitingForSlot {
 		t.Errorf("got reason %q, again after %s; want WaitingForSlot and another look, because no event follows", step.Reason,
 			step.RequeueAfter)
 	}

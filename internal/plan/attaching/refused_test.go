@@ -1,4 +1,4 @@
-package attachment_test
+package attaching_test
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -46,12 +46,12 @@ func TestAnAttachIsRepeatedSoonIfTheDiskHasChanged(t *testing.T) {
 				Time:    *objects.Ago(test.refused),
 			}
 			a.Status.Conditions = []metav1.Condition{{
-				Type:               attachment.ConditionAttached,
+				Type:               attaching.ConditionAttached,
 				Status:             metav1.ConditionFalse,
-				Reason:             attachment.ReasonAttachFailed,
+				Reason:             attaching.ReasonAttachFailed,
 				LastTransitionTime: *objects.Ago(10 * time.Minute),
 			}}
-			step := attachment.Next(attachment.Input{
+			step := attaching.Next(attaching.Input{
 				Now:          objects.Now,
 				Attachment:   a,
 				Volume:       v,
@@ -74,7 +74,7 @@ func TestADiskThatAzureRefusesIsRequestedLessAndLess(t *testing.T) {
 	job, now := operation.Job{}, objects.Now
 	var asked []time.Duration
 	for now.Sub(objects.Now) < 5*time.Minute {
-		step := attachment.Next(attachment.Input{
+		step := attaching.Next(attaching.Input{
 			Now:          now,
 			Attachment:   a,
 			Volume:       v,

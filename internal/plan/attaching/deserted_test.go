@@ -1,11 +1,11 @@
-package attachment_test
+package attaching_test
 
 import (
 	"testing"
 	"time"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -15,7 +15,7 @@ import (
 // said that the volume is staged, and the driver waited for ever.
 func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 	t.Parallel()
-	grace := attachment.DesertedGrace
+	grace := attaching.DesertedGrace
 	claim := func(state apiv1.OwnershipState, since time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
 			v.Status.Primary = &apiv1.Ownership{
@@ -78,7 +78,7 @@ func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := attachment.Input{
+			in := attaching.Input{
 				Now:          objects.Now,
 				Attachment:   test.attachment,
 				Volume:       test.volume,
@@ -89,7 +89,7 @@ func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 			if test.notReady > 0 {
 				in.NotReadySince = objects.Now.Add(-test.notReady)
 			}
-			step := attachment.Next(in)
+			step := attaching.Next(in)
 			if step.Start == operation.WorkDetach {
 				step.Start = operation.WorkNone // what follows a proof
 			}
@@ -114,7 +114,7 @@ func TestAFenceContinuesAlthoughTheNodeIsReadyAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := attachment.Input{
+			in := attaching.Input{
 				Now:           objects.Now,
 				Attachment:    a,
 				Volume:        objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
@@ -122,9 +122,9 @@ func TestAFenceContinuesAlthoughTheNodeIsReadyAgain(t *testing.T) {
 				HasFinalizer:  true,
 				NotReadySince: objects.Now.Add(-time.Hour),
 			}
-			a.Status = attachment.Next(in).Status
+			a.Status = attaching.Next(in).Status
 			in.NotReadySince = time.Time{}
-			if step := attachment.Next(in); step.Start != operation.WorkFence || step.Deserted {
+			if step := attaching.Next(in); step.Start != operation.WorkFence || step.Deserted {
 				t.Errorf("a new process: got %q (from the API server again: %t), want the fence, without a further look",
 					step.Start, step.Deserted)
 			}
@@ -134,7 +134,7 @@ func TestAFenceContinuesAlthoughTheNodeIsReadyAgain(t *testing.T) {
 				Ended: objects.Now,
 				Truth: operation.Truth{Epoch: 2},
 			}
-			if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
+			if p := attaching.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
 				t.Errorf("got proof %+v, want %s", p, apiv1.ProofDetached)
 			}
 			objects.Proved(a, apiv1.ProofUnstaged)

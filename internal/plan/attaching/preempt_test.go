@@ -1,4 +1,4 @@
-package attachment_test
+package attaching_test
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
@@ -15,12 +15,12 @@ import (
 const reservationKey = "0xad1d540000020002"
 
 // beingFenced is the attachment of node a, which was lost under epoch 2.
-func beingFenced() attachment.Input {
+func beingFenced() attaching.Input {
 	volume := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing))
 	volume.Status.Primary.Cause = apiv1.CauseNodeLost
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	a.Status.VMID = "vm-a"
-	return attachment.Input{
+	return attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
 		Volume:       volume,
@@ -30,54 +30,54 @@ func beingFenced() attachment.Input {
 	}
 }
 
-func asked(node string, before time.Duration) attachment.Helper {
-	return attachment.Helper{NodeName: node, Request: &apiv1.FenceRequest{Time: metav1.NewMicroTime(objects.Now.Add(-before))}}
+func asked(node string, before time.Duration) attaching.Helper {
+	return attaching.Helper{NodeName: node, Request: &apiv1.FenceRequest{Time: metav1.NewMicroTime(objects.Now.Add(-before))}}
 }
 
-func (h helper) answered(key string) attachment.Helper {
+func (h helper) answered(key string) attaching.Helper {
 	h.Result = &apiv1.FenceResult{Key: key, Generation: 4}
-	return attachment.Helper(h)
+	return attaching.Helper(h)
 }
 
-type helper attachment.Helper
+type helper attaching.Helper
 
 func TestHelpersAreAskedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
-	idle := func(node string) attachment.Helper { return attachment.Helper{NodeName: node} }
+	idle := func(node string) attaching.Helper { return attaching.Helper{NodeName: node} }
 	const second = time.Second
 	for name, test := range map[string]struct {
-		helpers []attachment.Helper
+		helpers []attaching.Helper
 		ask     string
 		within  time.Duration
 		proof   string // the node that gave it
 	}{
 		"no helper":      {},
-		"none was asked": {helpers: []attachment.Helper{idle("b"), idle("c")}, ask: "b", within: 2 * second},
+		"none was asked": {helpers: []attaching.Helper{idle("b"), idle("c")}, ask: "b", within: 2 * second},
 		"the first was just asked": {
-			helpers: []attachment.Helper{asked("b", second/2), idle("c")},
+			helpers: []attaching.Helper{asked("b", second/2), idle("c")},
 			within:  3 * second / 2,
 		},
 		"the first does not answer": {
-			helpers: []attachment.Helper{asked("b", 2*second), idle("c")},
+			helpers: []attaching.Helper{asked("b", 2*second), idle("c")},
 			ask:     "c",
 			within:  2 * second,
 		},
 		"the first has failed": {
-			helpers: []attachment.Helper{helper(asked("b", second/2)).answered(""), idle("c")},
+			helpers: []attaching.Helper{helper(asked("b", second/2)).answered(""), idle("c")},
 			ask:     "c",
 			within:  2 * second,
 		},
 		"the first answers late": {
-			helpers: []attachment.Helper{helper(asked("b", 3*second)).answered(reservationKey), asked("c", second)},
+			helpers: []attaching.Helper{helper(asked("b", 3*second)).answered(reservationKey), asked("c", second)},
 			proof:   "b",
 		},
 		"the second answers": {
-			helpers: []attachment.Helper{asked("b", 3*second), helper(asked("c", second)).answered(reservationKey)},
+			helpers: []attaching.Helper{asked("b", 3*second), helper(asked("c", second)).answered(reservationKey)},
 			proof:   "c",
 		},
-		"no one answers": {helpers: []attachment.Helper{asked("b", 4*second), asked("c", 2*second)}},
+		"no one answers": {helpers: []attaching.Helper{asked("b", 4*second), asked("c", 2*second)}},
 		"one was asked by a clock far ahead": {
-			helpers: []attachment.Helper{asked("b", -time.Hour), idle("c")},
+			helpers: []attaching.Helper{asked("b", -time.Hour), idle("c")},
 			ask:     "c",
 			within:  2 * second,
 		},
@@ -86,7 +86,7 @@ func TestHelpersAreAskedOneAfterTheOther(t *testing.T) {
 			t.Parallel()
 			in := beingFenced()
 			in.Helpers = test.helpers
-			step := attachment.Next(in)
+			step := attaching.Next(in)
 			if step.Start != operation.WorkFence {
 				t.Errorf("got work %q, want the forced detach at the same time", step.Start)
 			}
@@ -109,14 +109,14 @@ func TestHelpersAreAskedOneAfterTheOther(t *testing.T) {
 func TestAfterThePreemptionTheDiskIsDetachedByForce(t *testing.T) {
 	t.Parallel()
 	in := beingFenced()
-	in.Helpers = []attachment.Helper{helper(asked("b", 0)).answered(reservationKey)}
+	in.Helpers = []attaching.Helper{helper(asked("b", 0)).answered(reservationKey)}
 	in.Job = operation.Job{
 		Work:     operation.WorkFence,
 		Phase:    operation.PhaseAccepted,
 		Tokens:   []string{"fence"},
 		Accepted: objects.Now,
 	}
-	step := attachment.Next(in)
+	step := attaching.Next(in)
 	if op := step.Status.Operation; step.Status.Proof == nil || op == nil || op.ResumeToken != "fence" {
 		t.Fatalf("got proof %+v and operation %+v, want the proof, and the forced detach continued", step.Status.Proof, op)
 	}
@@ -129,7 +129,7 @@ func TestAfterThePreemptionTheDiskIsDetachedByForce(t *testing.T) {
 	for _, a := range objects.Attachments(in.Attachment, objects.Deleted(in.Attachment.DeepCopy())) {
 		in.Attachment = a
 		in.Job = operation.Job{}
-		if step := attachment.Next(in); step.Start != operation.WorkFence || step.Resume != "fence" || step.RemoveFinalizer {
+		if step := attaching.Next(in); step.Start != operation.WorkFence || step.Resume != "fence" || step.RemoveFinalizer {
 			t.Errorf("deleted %t, in a new process: got work %q with token %q; want the forced detach resumed",
 				a.DeletionTimestamp != nil, step.Start, step.Resume)
 		}
@@ -139,7 +139,7 @@ func TestAfterThePreemptionTheDiskIsDetachedByForce(t *testing.T) {
 			Ended: objects.Now,
 			Truth: operation.Truth{Epoch: 2},
 		}
-		if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
+		if p := attaching.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached {
 			t.Errorf("deleted %t, after the forced detach: got proof %+v, want Detached", a.DeletionTimestamp != nil, p)
 		}
 	}
@@ -181,12 +181,12 @@ func TestMayPreempt(t *testing.T) {
 				{VolumeName: in.Volume.Name, Epoch: 2, Phase: apiv1.PhaseStaged, ReservationKey: reservationKey},
 			}}}
 			test.change(in.Volume, in.Attachment, report)
-			if got := attachment.MayPreempt(in.Volume, in.Attachment, report); got != test.want {
+			if got := attaching.MayPreempt(in.Volume, in.Attachment, report); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
 	}
-	if in := beingFenced(); attachment.MayPreempt(in.Volume, in.Attachment, nil) {
+	if in := beingFenced(); attaching.MayPreempt(in.Volume, in.Attachment, nil) {
 		t.Error("got true without a report, want false")
 	}
 }
@@ -227,11 +227,11 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 			node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
 				FenceRequests: []apiv1.FenceRequest{other}, FenceResults: []apiv1.FenceResult{answerTo(other)},
 			}}
-			if h := attachment.HelperOf(node, volume, a); h.Request != nil || h.Result != nil {
+			if h := attaching.HelperOf(node, volume, a); h.Request != nil || h.Result != nil {
 				t.Errorf("got %+v, want neither request nor result", h)
 			}
 			node.Status.FenceRequests[0] = request
-			if h := attachment.HelperOf(node, volume, a); h.Request == nil || h.Result != nil {
+			if h := attaching.HelperOf(node, volume, a); h.Request == nil || h.Result != nil {
 				t.Errorf("got %+v, want the request of this fence, and no result", h)
 			}
 		})
@@ -253,17 +253,17 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 		}}
 		in := beingFenced()
 		in.Volume.UID = volume.UID
-		in.Helpers = []attachment.Helper{attachment.HelperOf(node, in.Volume, in.Attachment)}
-		if proof := attachment.Next(in).Status.Proof; (proof != nil) != test.want {
+		in.Helpers = []attaching.Helper{attaching.HelperOf(node, in.Volume, in.Attachment)}
+		if proof := attaching.Next(in).Status.Proof; (proof != nil) != test.want {
 			t.Errorf("%s: got proof %+v, want one: %t", name, proof, test.want)
 		}
 	}
-	if attachment.FenceRequestOver(request, a) {
+	if attaching.FenceRequestOver(request, a) {
 		t.Error("the request is over while the attachment exists, want it kept")
 	}
 	again := a.DeepCopy()
 	again.Spec.Epoch = 0
-	if !attachment.FenceRequestOver(request, nil) || !attachment.FenceRequestOver(request, again) {
+	if !attaching.FenceRequestOver(request, nil) || !attaching.FenceRequestOver(request, again) {
 		t.Error("the request is kept after the attachment is gone, want it over")
 	}
 }

@@ -1,10 +1,10 @@
-package attachment_test
+package attaching_test
 
 import (
 	"testing"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -39,7 +39,7 @@ func TestAnUnconfirmedReplicaNeedsItsNodesReport(t *testing.T) {
 			operation.WorkDetach},
 		"no ownership is known, and the node is another VM": {objects.NewVolume(objects.NeverOwned), true, operation.WorkFence},
 	} {
-		in := attachment.Input{
+		in := attaching.Input{
 			Now:          objects.Now,
 			Attachment:   objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)),
 			Volume:       test.volume,
@@ -50,7 +50,7 @@ func TestAnUnconfirmedReplicaNeedsItsNodesReport(t *testing.T) {
 		if test.another {
 			in.VMID = "/vm/new"
 		}
-		step := attachment.Next(in)
+		step := attaching.Next(in)
 		if step.Start != test.start || step.RemoveFinalizer {
 			t.Errorf("%s: got start %q, finalizer removed %t; want %q", name, step.Start, step.RemoveFinalizer, test.start)
 		}
@@ -61,8 +61,8 @@ func TestAnUnconfirmedReplicaNeedsItsNodesReport(t *testing.T) {
 			t.Errorf("%s: got that the report is not read, want it read", name)
 		}
 		in.ReportProof, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 0, objects.Now)
-		in.Attachment.Status = attachment.Next(in).Status
-		if step := attachment.Next(in); step.Start != operation.WorkDetach {
+		in.Attachment.Status = attaching.Next(in).Status
+		if step := attaching.Next(in); step.Start != operation.WorkDetach {
 			t.Errorf("%s: got start %q after the report's proof, want %q", name, step.Start, operation.WorkDetach)
 		}
 	}

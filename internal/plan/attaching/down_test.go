@@ -1,10 +1,10 @@
-package attachment_test
+package attaching_test
 
 import (
 	"testing"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
@@ -16,7 +16,7 @@ func TestLaw3ADiskAtAVMThatIsDownIsProvedByItsDetach(t *testing.T) {
 	for _, attached := range []bool{true, false} {
 		a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)
 		a.Status.VMID = "vm"
-		got := attachment.Next(attachment.Input{
+		got := attaching.Next(attaching.Input{
 			Now:          objects.Now,
 			Attachment:   a,
 			Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),

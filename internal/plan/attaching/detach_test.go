@@ -1,4 +1,4 @@
-package attachment_test
+package attaching_test
 
 import (
 	"slices"
@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -22,19 +22,19 @@ import (
 // An attachment that was re-created names no VM, and the disk may be attached nevertheless.
 func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 	t.Parallel()
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   objects.NewAttachment("a", apiv1.RolePrimary, 2, ""),
 		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
 		HasFinalizer: true,
 		NodeLost:     true,
 	}
-	step := attachment.Next(in)
+	step := attaching.Next(in)
 	if step.Start != operation.WorkFence || step.Status.Proof != nil {
 		t.Fatalf("start %q, proof %+v", step.Start, step.Status.Proof)
 	}
 	in.Attachment = objects.Deleted(in.Attachment)
-	if step := attachment.Next(in); step.Start != operation.WorkFence || step.Status.Proof != nil || step.RemoveFinalizer {
+	if step := attaching.Next(in); step.Start != operation.WorkFence || step.Status.Proof != nil || step.RemoveFinalizer {
 		t.Fatalf("deleted: start %q, proof %+v", step.Start, step.Status.Proof)
 	}
 	in.Job = operation.Job{
@@ -43,7 +43,7 @@ func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 		Ended: objects.Now,
 		Truth: operation.Truth{Epoch: 2},
 	}
-	if p := attachment.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached || p.Epoch != 2 {
+	if p := attaching.Next(in).Status.Proof; p == nil || p.Kind != apiv1.ProofDetached || p.Epoch != 2 {
 		t.Errorf("got proof %+v after Azure listed the disk at no VM, want Detached with epoch 2", p)
 	}
 }
@@ -73,7 +73,7 @@ func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := attachment.Input{
+			in := attaching.Input{
 				Now:          objects.Now,
 				Attachment:   objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching),
 				Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
@@ -84,7 +84,7 @@ func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
 			in.Attachment.Status.Operation = recorded
 			for _, a := range objects.Attachments(in.Attachment, objects.Deleted(in.Attachment.DeepCopy())) {
 				in.Attachment = a
-				step := attachment.Next(in)
+				step := attaching.Next(in)
 				if step.Start != operation.WorkFence || step.Resume != "" || step.Status.State != apiv1.AttachmentDetaching ||
 					step.Status.Proof != nil {
 					t.Errorf("deleted %v: got start %q, resume %q, state %s, proof %v; want %q without a token, %s and no proof",
@@ -98,7 +98,7 @@ func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
 
 func TestAFenceInFlightIsNotStartedAgain(t *testing.T) {
 	t.Parallel()
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching),
 		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
@@ -111,7 +111,7 @@ func TestAFenceInFlightIsNotStartedAgain(t *testing.T) {
 			Accepted: objects.Now,
 		},
 	}
-	step := attachment.Next(in)
+	step := attaching.Next(in)
 	if op := step.Status.Operation; step.Start != operation.WorkNone || op == nil || op.ResumeToken != "fence" {
 		t.Errorf("got start %q, operation %+v; want no start and the recorded token", step.Start, op)
 	}
@@ -119,7 +119,7 @@ func TestAFenceInFlightIsNotStartedAgain(t *testing.T) {
 
 func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
 	t.Parallel()
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)),
 		Volume:       objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
@@ -132,7 +132,7 @@ func TestAnOrderlyDetachWaitsForTheAttachInFlight(t *testing.T) {
 			Accepted: objects.Now,
 		},
 	}
-	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Operation == nil {
+	if step := attaching.Next(in); step.Start != operation.WorkNone || step.Status.Operation == nil {
 		t.Errorf("got start %q, operation %+v; want no start and the attach recorded", step.Start, step.Status.Operation)
 	}
 }
@@ -146,7 +146,7 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 		a := objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, state))
 		a.Status.VMID = "/vm/a"
 		a.Status.Conditions = []metav1.Condition{{
-			Type:               attachment.ConditionAttached,
+			Type:               attaching.ConditionAttached,
 			Status:             attached,
 			Reason:             reason,
 			LastTransitionTime: *objects.Ago(since),
@@ -159,33 +159,33 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 		wait       time.Duration // 0 for a detach
 	}{
 		"a leader begins to attach it": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			attachment.ReasonAttaching, time.Hour), 3 * time.Second, 7 * time.Second},
+			attaching.ReasonAttaching, time.Hour), 3 * time.Second, 7 * time.Second},
 		"the attach has failed": {is(apiv1.AttachmentFailed, metav1.ConditionFalse,
-			attachment.ReasonAttachFailed, time.Hour), 3 * time.Second, 7 * time.Second},
+			attaching.ReasonAttachFailed, time.Hour), 3 * time.Second, 7 * time.Second},
 		"it was detached by force": {is(apiv1.AttachmentPending, metav1.ConditionFalse,
-			attachment.ReasonFenced, time.Hour), 3 * time.Second, 7 * time.Second},
+			attaching.ReasonFenced, time.Hour), 3 * time.Second, 7 * time.Second},
 		"it was attached by two leaders at once": {is(apiv1.AttachmentAttached, metav1.ConditionTrue,
-			attachment.ReasonAttached, 2*time.Second), 3 * time.Second, 7 * time.Second},
+			attaching.ReasonAttached, 2*time.Second), 3 * time.Second, 7 * time.Second},
 		"it was attached just before this leader": {is(apiv1.AttachmentAttached, metav1.ConditionTrue,
-			attachment.ReasonAttached, 8*time.Second), 3 * time.Second, 2 * time.Second},
+			attaching.ReasonAttached, 8*time.Second), 3 * time.Second, 2 * time.Second},
 		"it was attached long before": {is(apiv1.AttachmentAttached, metav1.ConditionTrue,
-			attachment.ReasonAttached, time.Minute), 3 * time.Second, 0},
+			attaching.ReasonAttached, time.Minute), 3 * time.Second, 0},
 		"its detach has begun": {is(apiv1.AttachmentDetaching, metav1.ConditionFalse,
-			attachment.ReasonDetaching, time.Second), 3 * time.Second, 0},
+			attaching.ReasonDetaching, time.Second), 3 * time.Second, 0},
 		"its detach has failed": {is(apiv1.AttachmentDetachFail, metav1.ConditionFalse,
-			attachment.ReasonDetachFailed, time.Second), 3 * time.Second, 0},
+			attaching.ReasonDetachFailed, time.Second), 3 * time.Second, 0},
 		"another leader began to attach it after that": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			attachment.ReasonDetaching, time.Second), 3 * time.Second, 7 * time.Second},
+			attaching.ReasonDetaching, time.Second), 3 * time.Second, 7 * time.Second},
 		"every former leader has ended": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			attachment.ReasonAttaching, time.Hour), 10 * time.Second, 0},
+			attaching.ReasonAttaching, time.Hour), 10 * time.Second, 0},
 		"no other process leads": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			attachment.ReasonAttaching, time.Hour), 0, 0},
+			attaching.ReasonAttaching, time.Hour), 0, 0},
 		"a leader begins to attach it, in this moment": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
-			attachment.ReasonAttaching, 0), time.Millisecond, 10*time.Second - time.Millisecond},
+			attaching.ReasonAttaching, 0), time.Millisecond, 10*time.Second - time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := attachment.Input{
+			in := attaching.Input{
 				Now:          objects.Now,
 				Attachment:   test.attachment,
 				Volume:       objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
@@ -199,7 +199,7 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 			if test.wait > 0 {
 				want = operation.WorkNone
 			}
-			if step := attachment.Next(in); step.Start != want || step.RequeueAfter != test.wait || step.RemoveFinalizer {
+			if step := attaching.Next(in); step.Start != want || step.RequeueAfter != test.wait || step.RemoveFinalizer {
 				t.Errorf("got start %q, again in %v, finalizer removed %t; want start %q, again in %v", step.Start,
 					step.RequeueAfter, step.RemoveFinalizer, want, test.wait)
 			}
@@ -209,7 +209,7 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 
 func TestAFenceDoesNotWaitForAFormerLeader(t *testing.T) {
 	t.Parallel()
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching),
 		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
@@ -218,7 +218,7 @@ func TestAFenceDoesNotWaitForAFormerLeader(t *testing.T) {
 		LeadingSince: objects.Now,
 		Overlap:      10 * time.Second,
 	}
-	if step := attachment.Next(in); step.Start != operation.WorkFence {
+	if step := attaching.Next(in); step.Start != operation.WorkFence {
 		t.Errorf("got start %q, want %q", step.Start, operation.WorkFence)
 	}
 }
@@ -227,7 +227,7 @@ func TestAFenceDoesNotWaitForAFormerLeader(t *testing.T) {
 // detach ended.
 func TestADetachThatAnotherLeadersAttachFollowedIsBegunAgain(t *testing.T) {
 	t.Parallel()
-	in := attachment.Input{
+	in := attaching.Input{
 		Now: objects.Now,
 		Attachment: withOperation(objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)),
 			operation.WorkAttach, "theirs"),
@@ -240,7 +240,7 @@ func TestADetachThatAnotherLeadersAttachFollowedIsBegunAgain(t *testing.T) {
 			Ended: objects.Now,
 		},
 	}
-	step := attachment.Next(in)
+	step := attaching.Next(in)
 	if step.RemoveFinalizer || step.Start != operation.WorkDetach || step.Resume != "" || step.Status.Operation != nil ||
 		step.Status.State != apiv1.AttachmentDetaching {
 		t.Errorf("got finalizer removed %t, start %q, resume %q, operation %+v, state %s; want a new detach",
@@ -252,7 +252,7 @@ func TestADetachThatAnotherLeadersAttachFollowedIsBegunAgain(t *testing.T) {
 // proof for the new epoch, and neither was the disk attached again nor the node fenced under it.
 func TestLaw3AFenceProvesNothingForALaterEpoch(t *testing.T) {
 	t.Parallel()
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   objects.NewAttachment("a", apiv1.RolePrimary, 3, apiv1.AttachmentPending),
 		Volume:       objects.NewVolume(objects.Owned("a", 3, apiv1.OwnershipReleasing)),
@@ -266,36 +266,36 @@ func TestLaw3AFenceProvesNothingForALaterEpoch(t *testing.T) {
 			Truth: operation.Truth{Epoch: 2},
 		},
 	}
-	if step := attachment.Next(in); step.Start != operation.WorkFence || step.Status.Proof != nil {
+	if step := attaching.Next(in); step.Start != operation.WorkFence || step.Status.Proof != nil {
 		t.Errorf("after the fence of epoch 2: got start %q, proof %+v; want another fence and no proof", step.Start,
 			step.Status.Proof)
 	}
 	in.Job.Truth.Epoch = 3
-	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Proof == nil || step.Status.Proof.Epoch != 3 {
+	if step := attaching.Next(in); step.Start != operation.WorkNone || step.Status.Proof == nil || step.Status.Proof.Epoch != 3 {
 		t.Errorf("after the fence of epoch 3: got start %q, proof %+v; want the proof", step.Start, step.Status.Proof)
 	}
 }
 
 func TestAnAttachmentWithoutVMAndVolumeIsDeleted(t *testing.T) {
 	t.Parallel()
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, "")),
 		HasFinalizer: true,
 		NodeLost:     true,
 	}
-	if step := attachment.Next(in); !step.RemoveFinalizer || step.Start != operation.WorkNone {
+	if step := attaching.Next(in); !step.RemoveFinalizer || step.Start != operation.WorkNone {
 		t.Fatalf("%+v", step)
 	}
 	in.VMID = "/vm/a"
-	if step := attachment.Next(in); step.RemoveFinalizer || step.Start != operation.WorkFence {
+	if step := attaching.Next(in); step.RemoveFinalizer || step.Start != operation.WorkFence {
 		t.Errorf("there is a VM that can be asked: %+v", step)
 	}
 }
 
 func TestWhatKeepsAFenceIsSaidInTheCondition(t *testing.T) {
 	t.Parallel()
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching),
 		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
@@ -309,15 +309,15 @@ func TestWhatKeepsAFenceIsSaidInTheCondition(t *testing.T) {
 		},
 	}
 	condition := func() *metav1.Condition {
-		in.Attachment.Status = attachment.Next(in).Status
-		return meta.FindStatusCondition(in.Attachment.Status.Conditions, attachment.ConditionAttached)
+		in.Attachment.Status = attaching.Next(in).Status
+		return meta.FindStatusCondition(in.Attachment.Status.Conditions, attaching.ConditionAttached)
 	}
-	if c := condition(); c == nil || c.Reason != attachment.ReasonFencing ||
+	if c := condition(); c == nil || c.Reason != attaching.ReasonFencing ||
 		!strings.Contains(c.Message, "attached to that of node c") {
 		t.Fatalf("condition %+v", c)
 	}
 	in.Job.Err, in.Job.Truth.Epoch = nil, 2
-	if c := condition(); c == nil || c.Reason != attachment.ReasonFenced || strings.Contains(c.Message, "node c") {
+	if c := condition(); c == nil || c.Reason != attaching.ReasonFenced || strings.Contains(c.Message, "node c") {
 		t.Errorf("condition %+v after the proof", c)
 	}
 }
@@ -383,7 +383,7 @@ func TestSuspects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			cut, contested, unknown := attachment.VMsToDetach(test.attachedTo, "a", test.attachments, test.nodes)
+			cut, contested, unknown := attaching.VMsToDetach(test.attachedTo, "a", test.attachments, test.nodes)
 			if !slices.Equal(cut, test.cut) || contested != test.contested || !slices.Equal(unknown, test.unknown) {
 				t.Fatalf("got cut %q, contested by %q, unknown %q; want %q, %q, %q", cut, contested, unknown, test.cut,
 					test.contested, test.unknown)
@@ -425,11 +425,11 @@ func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := attachment.SharedVM(volume, test.a, "", objects.Attachments(test.a, test.other))
+			got := attaching.SharedVM(volume, test.a, "", objects.Attachments(test.a, test.other))
 			if got != test.want {
 				t.Fatalf("got shared with %q, want %q", got, test.want)
 			}
-			step := attachment.Next(attachment.Input{
+			step := attaching.Next(attaching.Input{
 				Now:          objects.Now,
 				Attachment:   test.a,
 				Volume:       volume,
@@ -478,7 +478,7 @@ func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 		"no status, and a detach of this process has ended": {"", "/vm/a", "", ended(operation.WorkDetach), operation.WorkNone},
 	} {
 		a := objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, test.state))
-		step := attachment.Next(attachment.Input{
+		step := attaching.Next(attaching.Input{
 			Now:          objects.Now,
 			Attachment:   a,
 			Volume:       objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
@@ -498,7 +498,7 @@ func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 func TestAFenceWithoutAzVolumeWaitsIfAnotherAttachmentNamesTheVM(t *testing.T) {
 	t.Parallel()
 	a := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))
-	step := attachment.Next(attachment.Input{
+	step := attaching.Next(attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
 		VMID:         "/vm/a",
@@ -532,7 +532,7 @@ func TestATimeOfAClockThatWasAheadPutsNothingOff(t *testing.T) {
 			}
 			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)
 			a.Status.Error = &apiv1.Error{Kind: "Unavailable", Time: metav1.NewTime(failed)}
-			step := attachment.Next(attachment.Input{
+			step := attaching.Next(attaching.Input{
 				Now:          objects.Now,
 				Attachment:   a,
 				Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
@@ -569,7 +569,7 @@ func TestTheFencesOfAVMTryAgainTogether(t *testing.T) {
 
 // nextFence returns when a fence that failed at ended, and has failed since, starts again.
 func nextFence(t *rapid.T, since, ended time.Time) time.Time {
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          ended,
 		Attachment:   objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching),
 		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
@@ -583,12 +583,12 @@ func nextFence(t *rapid.T, since, ended time.Time) time.Time {
 		},
 	}
 	in.Attachment.Status.Conditions = []metav1.Condition{{
-		Type:               attachment.ConditionAttached,
+		Type:               attaching.ConditionAttached,
 		Status:             metav1.ConditionFalse,
 		LastTransitionTime: metav1.NewTime(since),
 	}}
 	for range 5 {
-		step := attachment.Next(in)
+		step := attaching.Next(in)
 		if step.Start == operation.WorkFence {
 			return in.Now
 		}
@@ -634,7 +634,7 @@ func TestADiskIsAttachedAgainUnlessItsVolumeIsInUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if why := attachment.MayReattach(test.report, "vol"); (why == "") != test.want {
+			if why := attaching.MayReattach(test.report, "vol"); (why == "") != test.want {
 				t.Errorf("MayReattach = %q, want it to be allowed: %t", why, test.want)
 			}
 		})
@@ -647,7 +647,7 @@ func TestContradicted(t *testing.T) {
 		a := objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
 		a.Status.LUN = new(int32(2))
 		a.Status.Conditions = []metav1.Condition{{
-			Type:               attachment.ConditionAttached,
+			Type:               attaching.ConditionAttached,
 			Status:             metav1.ConditionTrue,
 			LastTransitionTime: *objects.Ago(time.Minute),
 		}}
@@ -683,18 +683,18 @@ func TestContradicted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := attachment.ContradictedByAzure(test.attachment, "/VM/a", test.seen, objects.Now); got != test.want {
+			if got := attaching.ContradictedByAzure(test.attachment, "/VM/a", test.seen, objects.Now); got != test.want {
 				t.Fatal(got)
 			}
 			if !test.want {
 				return
 			}
-			test.attachment.Status = attachment.StatusToAttachAgain(test.attachment, test.seen, objects.Now)
+			test.attachment.Status = attaching.StatusToAttachAgain(test.attachment, test.seen, objects.Now)
 			if s := test.attachment.Status; s.State != apiv1.AttachmentPending || s.LUN != nil || s.VMID != "/vm/a" ||
-				s.Conditions[0].Reason != attachment.ReasonDetachedOutside {
+				s.Conditions[0].Reason != attaching.ReasonDetachedOutside {
 				t.Errorf("set back to %+v", s)
 			}
-			step := attachment.Next(attachment.Input{
+			step := attaching.Next(attaching.Input{
 				Now:          objects.Now,
 				Attachment:   test.attachment,
 				Volume:       objects.NewVolume(),
@@ -718,7 +718,7 @@ func TestFencedAttachmentIsNotAttachedAgainBeforeItIsDeleted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := objects.Proved(objects.NewAttachment("n", apiv1.RolePrimary, 3, apiv1.AttachmentPending), apiv1.ProofDetached)
-			step := attachment.Next(attachment.Input{
+			step := attaching.Next(attaching.Input{
 				Now:          objects.Now,
 				Attachment:   a,
 				Volume:       objects.NewVolume(owned),

@@ -1,11 +1,11 @@
-package attachment_test
+package attaching_test
 
 import (
 	"testing"
 	"time"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -48,7 +48,7 @@ func TestTheConditionSaysWhatARequestWaitsFor(t *testing.T) {
 			t.Parallel()
 			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)
 			a.Status.VMID = "/vm/a"
-			step := attachment.Next(attachment.Input{
+			step := attaching.Next(attaching.Input{
 				Now:          now,
 				Attachment:   a,
 				Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
