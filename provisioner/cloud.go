@@ -39,8 +39,8 @@ type DiskOperation interface {
 type Disks interface {
 	// Create asks for a disk and returns once the platform has accepted. It is idempotent by ID:
 	// for a disk that exists and fits spec it returns an operation that has ended (or the one in
-	// flight); one that differs in size, SKU, shares, zone or source is AlreadyExists, and is not
-	// touched. The operation may be a DiskOperation. Errors: InvalidArgument (the parameters),
+	// flight); a disk that differs in size, SKU, shares, zone or source is AlreadyExists, and is
+	// not touched. The operation may be a DiskOperation. Errors: InvalidArgument (the parameters),
 	// InsufficientCapacity (quota), NotFound (source or resource group), Conflict, and the general
 	// ones.
 	Create(ctx context.Context, spec DiskSpec) (Operation, error)

@@ -111,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
 	}
 	return result, err
 }

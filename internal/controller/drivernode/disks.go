@@ -16,6 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -91,7 +92,7 @@ func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here 
 	}
 	if !gone { // without a VM there is nothing to attach to
 		if err := r.correct(ctx, d, here, c.seen, now); apierrors.IsConflict(err) {
-			return &c.foreign, cluster.ConflictRetry, nil // what Azure said is too old for what is there now
+			return &c.foreign, operation.ConflictRetry, nil // what Azure said is too old for what is there now
 		} else if err != nil {
 			return nil, 0, err
 		}

@@ -1,6 +1,6 @@
-// Package attachdetach decides, where Kubernetes uses no VolumeAttachments, to which nodes a volume
+// Package publishing decides, where Kubernetes uses no VolumeAttachments, to which nodes a volume
 // is published and from which it is unpublished, and what an event says while a pod waits.
-package attachdetach
+package publishing
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package attachdetach_test
+package publishing_test
 
 import (
 	"math/rand/v2"
@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
@@ -62,31 +62,31 @@ func TestAttachDetach(t *testing.T) {
 		pods        pods
 		reports     []*apiv1.AzDriverNode
 		silent      []string
-		want        attachdetach.Step
+		want        publishing.Step
 	}{
 		"no pod wants a volume that no node holds": {volume: objects.NewVolume()},
 		"a volume that is not adopted yet is published to the first pod's node": {
-			pods: pods{user("b", 0), user("a", time.Minute)}, want: attachdetach.Step{Publish: []string{"a"}}},
+			pods: pods{user("b", 0), user("a", time.Minute)}, want: publishing.Step{Publish: []string{"a"}}},
 		"a volume is published to the node of its pod, before the kubelet asks": {
-			volume: objects.NewVolume(), pods: pods{user("a", 0)}, want: attachdetach.Step{Publish: []string{"a"}}},
+			volume: objects.NewVolume(), pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
 		"a pod that is not scheduled wants nothing": {volume: objects.NewVolume(), pods: pods{user("", 0)}},
 		"a pod that ends wants nothing new":         {volume: objects.NewVolume(), pods: pods{user("a", 0, ending)}},
 		"a volume that is being deleted is not published": {
 			volume: objects.NewVolume(going), pods: pods{user("a", 0)}},
 		"nothing is published to a node that Kubernetes has lost": {
 			volume: objects.NewVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, silent: []string{"a"},
-			want: attachdetach.Step{Publish: []string{"b"}}},
+			want: publishing.Step{Publish: []string{"b"}}},
 		"a volume that is where it is wanted stays": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods:        pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"a publish that was interrupted after it acquired ownership is repeated": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", replica, 0)},
-			pods: pods{user("a", 0)}, want: attachdetach.Step{Publish: []string{"a"}}},
+			pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
 		"a publish that Azure refused is made again": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
-			pods:        pods{user("a", 0)}, want: attachdetach.Step{Publish: []string{"a"}}},
+			pods:        pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
 		"a node that still has the volume mounted is waited for": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
@@ -97,7 +97,7 @@ func TestAttachDetach(t *testing.T) {
 			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods:        pods{user("a", time.Minute, ending), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that returns to its node finds its volume there": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("a", time.Minute, ending), user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
@@ -106,24 +106,24 @@ func TestAttachDetach(t *testing.T) {
 			pods: pods{user("a", time.Hour), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("b", "vol")}},
 		"a volume that no pod wants any more is unpublished": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Unpublish: []string{"a"}}},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
 		"a volume is published again to a node that is another VM now": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{ofVM("/vm/old", attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"a"}}},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"a"}}},
 		"a node of several that is another VM now gets the volume when it is off the old one": {
 			volume: objects.NewVolume(multi), attachments: all{ofVM("/vm/old", attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: attachdetach.Step{Unpublish: []string{"a"}}},
+			want: publishing.Step{Unpublish: []string{"a"}}},
 		"of a node that is gone only Azure can give a proof, upon an unpublish": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("b", 0)},
-			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"so it is of one that Kubernetes has lost": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods:    pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
-			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is being deleted on a lost node keeps the volume there: its kubelet may not know, and the pod continues to write": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
@@ -138,7 +138,7 @@ func TestAttachDetach(t *testing.T) {
 			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods:        pods{user("b", 0, optedOut)},
 			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
-			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is to end on a node that does not report keeps the volume there": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("a", time.Hour, ending), user("b", 0)}},
@@ -146,18 +146,18 @@ func TestAttachDetach(t *testing.T) {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, silent: []string{"a"},
-			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a node that was fenced is not waited for, whatever its pods are": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, releasing), lost),
 			attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)},
 			pods:        pods{user("a", time.Hour, ending), user("b", 0)},
 			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
-			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is to end on a lost node keeps a shared volume there": {
 			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1)},
 			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
-			want: attachdetach.Step{Publish: []string{"b"}}},
+			want: publishing.Step{Publish: []string{"b"}}},
 		"a fence is waited for": {
 			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)},
 			pods:    pods{user("b", 0)},
@@ -169,32 +169,32 @@ func TestAttachDetach(t *testing.T) {
 		"after the fence the volume is published to the next node": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, releasing), lost),
 			attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)}, pods: pods{user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: attachdetach.Step{
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: publishing.Step{
 				Unpublish: []string{"a"},
 				Publish:   []string{"b"},
 			}},
 		"an unpublish that was cut short before the attachment was looked after is made again": {
 			volume: objects.NewVolume(objects.Owned("", 1, released)), attachments: all{proven(attached("a", primary, 1))},
-			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: attachdetach.Step{Unpublish: []string{"a"}}},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
 		"nothing waits for the detach of a shared disk": {
 			volume:      objects.NewVolume(objects.Owned("", 1, released)),
 			attachments: all{objects.Deleted(proven(attached("a", primary, 1)))},
 			pods:        pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: attachdetach.Step{Publish: []string{"b"}}},
+			want: publishing.Step{Publish: []string{"b"}}},
 		"a shared volume is published to all nodes that want it, and unpublished from those that do not": {
 			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1), attached("c", primary, 1)},
 			pods:    pods{user("a", time.Minute), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol"), objects.Report("c")},
-			want:    attachdetach.Step{Unpublish: []string{"c"}, Publish: []string{"b"}}},
+			want:    publishing.Step{Unpublish: []string{"c"}, Publish: []string{"b"}}},
 		"a shared volume is published again to a node that had released it": {
 			volume: objects.NewVolume(multi), attachments: all{proven(attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: attachdetach.Step{Publish: []string{"a"}}},
+			want: publishing.Step{Publish: []string{"a"}}},
 		"a shared volume is not published again to a node that is being fenced and is Ready again": {
 			volume:      objects.NewVolume(multi),
 			attachments: all{objects.Deleted(fenced(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
 			pods:        pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
-			want: attachdetach.Step{Publish: []string{"b"}}},
+			want: publishing.Step{Publish: []string{"b"}}},
 		"nor before Kubernetes knows": {
 			volume:      objects.NewVolume(multi),
 			attachments: all{objects.Deleted(fenced(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching))))},
@@ -202,7 +202,7 @@ func TestAttachDetach(t *testing.T) {
 		"a shared volume that is being unpublished is unpublished completely, although it is wanted there again": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: attachdetach.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"and not before the node is done": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
@@ -213,14 +213,14 @@ func TestAttachDetach(t *testing.T) {
 		"and does when it is gone": {
 			volume: objects.NewVolume(multi), pods: pods{user("a", time.Minute)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want:    attachdetach.Step{Publish: []string{"a"}}},
+			want:    publishing.Step{Publish: []string{"a"}}},
 		"a volume for one node whose attachment a user deleted remains with its pod": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := attachdetach.Next(input(test.volume, test.attachments, test.pods, test.reports, test.silent))
+			got := publishing.Next(input(test.volume, test.attachments, test.pods, test.reports, test.silent))
 			if !slices.Equal(got.Publish, test.want.Publish) || !slices.Equal(got.Unpublish, test.want.Unpublish) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
@@ -229,14 +229,14 @@ func TestAttachDetach(t *testing.T) {
 }
 
 func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*corev1.Pod, reports []*apiv1.AzDriverNode,
-	silent []string) attachdetach.Input {
+	silent []string) publishing.Input {
 	report := func(node string) *apiv1.AzDriverNode {
 		if i := slices.IndexFunc(reports, func(d *apiv1.AzDriverNode) bool { return d.Name == node }); i >= 0 {
 			return reports[i]
 		}
 		return nil
 	}
-	return attachdetach.Input{
+	return publishing.Input{
 		Volume:      v,
 		Attachments: attachments,
 		Pods:        pods,
@@ -306,7 +306,7 @@ func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 			}
 		}
 		in := input(v, attachments, pods, reports, silent)
-		got := attachdetach.Next(in)
+		got := publishing.Next(in)
 		leaving, proven := map[string]bool{}, map[string]bool{}
 		for _, a := range attachments {
 			leaving[a.Spec.NodeName] = multi && a.DeletionTimestamp != nil
@@ -347,12 +347,12 @@ func TestAVolumeIsPublishedForTheOldestPodOfANodeThatIsNotToEnd(t *testing.T) {
 		user("a", 2*time.Hour, named("one", "ends"), ending), user("b", 3*time.Hour, named("one", "elsewhere")),
 	}
 	for range 2 {
-		if p := attachdetach.PublishedFor(pods, "a"); p == nil || p.Namespace != "one" || p.Name != "same" {
+		if p := publishing.PublishedFor(pods, "a"); p == nil || p.Namespace != "one" || p.Name != "same" {
 			t.Errorf("got %+v", p)
 		}
 		slices.Reverse(pods) // the cache has no order
 	}
-	if p := attachdetach.PublishedFor(pods, "c"); p != nil {
+	if p := publishing.PublishedFor(pods, "c"); p != nil {
 		t.Errorf("got %+v for a node without pods", p)
 	}
 }

@@ -1,4 +1,4 @@
-package reservation_test
+package fencing_test
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -25,83 +25,83 @@ func TestAtStage(t *testing.T) {
 	own, before, after := key(t, 7, "node-1"), key(t, 6, "node-2"), key(t, 8, "node-2")
 	fencedBy := key(t, 7, "node-3").FenceOnly()
 	const foreign = provisioner.ReservationKey(0x6f3a0001)
-	asked := reservation.Call{
+	asked := fencing.Call{
 		Registered: true,
 		Asked:      true,
 		Aborts:     true,
 	}
-	noAbort := reservation.Call{Registered: true, Asked: true}
-	refused := reservation.Call{Refused: true}
-	refusedAgain := reservation.Call{Refused: true, Registered: true}
+	noAbort := fencing.Call{Registered: true, Asked: true}
+	refused := fencing.Call{Refused: true}
+	refusedAgain := fencing.Call{Refused: true, Registered: true}
 	elsewhere, err := provisioner.NewReservationKey(2, 3, "node-2", "disk")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
 		state     provisioner.ReservationState
-		call      reservation.Call
+		call      fencing.Call
 		exclusive bool
-		want      reservation.Command
+		want      fencing.Command
 	}{
-		"a disk that was never reserved":                {want: reservation.Register},
-		"keys of others, no reservation":                {state: free(before, foreign), want: reservation.Register},
-		"registered, and what it supports is not known": {state: free(own), want: reservation.Ask},
-		"registered":                      {state: free(own), call: asked, want: reservation.Reserve},
-		"registered, and it has no abort": {state: free(own), call: noAbort, want: reservation.GiveUp},
-		"registered by a former path":     {state: free(own), call: refused, want: reservation.Register},
+		"a disk that was never reserved":                {want: fencing.Register},
+		"keys of others, no reservation":                {state: free(before, foreign), want: fencing.Register},
+		"registered, and what it supports is not known": {state: free(own), want: fencing.Ask},
+		"registered":                      {state: free(own), call: asked, want: fencing.Reserve},
+		"registered, and it has no abort": {state: free(own), call: noAbort, want: fencing.GiveUp},
+		"registered by a former path":     {state: free(own), call: refused, want: fencing.Register},
 		"reserved in this call": {
 			state: held(own, own),
-			call: reservation.Call{
+			call: fencing.Call{
 				Held:   true,
 				Asked:  true,
 				Aborts: true,
 			},
-			want: reservation.Done,
+			want: fencing.Done,
 		},
 		"reserved in this call, and it has no abort": {
 			state: held(own, own),
-			call:  reservation.Call{Held: true, Asked: true},
-			want:  reservation.GiveUp,
+			call:  fencing.Call{Held: true, Asked: true},
+			want:  fencing.GiveUp,
 		},
 		"reserved in this call, after a restart": {
 			state: held(own, own),
-			call:  reservation.Call{Held: true},
-			want:  reservation.Ask,
+			call:  fencing.Call{Held: true},
+			want:  fencing.Ask,
 		},
-		"reserved by this key, and by which path is open": {state: held(own, own), want: reservation.Reserve},
-		"reserved by this key, and this path is refused":  {state: held(own, own), call: refused, want: reservation.Register},
+		"reserved by this key, and by which path is open": {state: held(own, own), want: fencing.Reserve},
+		"reserved by this key, and this path is refused":  {state: held(own, own), call: refused, want: fencing.Register},
 		"reserved by this key by a former path": {
 			state: held(own, own, own),
 			call:  refusedAgain,
-			want:  reservation.Preempt,
+			want:  fencing.Preempt,
 		},
 		"the registration has replaced another node's": {
 			state: held(own, own),
-			call:  reservation.Call{Registered: true, Replaced: true},
-			want:  reservation.GiveUp,
+			call:  fencing.Call{Registered: true, Replaced: true},
+			want:  fencing.GiveUp,
 		},
-		"reserved under the epoch before": {state: held(before, before), want: reservation.Register},
-		"the same, registered":            {state: held(before, before, own), want: reservation.Ask},
+		"reserved under the epoch before": {state: held(before, before), want: fencing.Register},
+		"the same, registered":            {state: held(before, before, own), want: fencing.Ask},
 		"the same, registered and asked": {
 			state: held(before, before, own),
 			call:  asked,
-			want:  reservation.PreemptAndAbort,
+			want:  fencing.PreemptAndAbort,
 		},
 		"the same, and it has no abort": {
 			state: held(before, before, own),
 			call:  noAbort,
-			want:  reservation.Preempt,
+			want:  fencing.Preempt,
 		},
 		"reserved by the node that fenced the one before": {
 			state: held(before.FenceOnly(), before.FenceOnly(), own),
 			call:  asked,
-			want:  reservation.PreemptAndAbort,
+			want:  fencing.PreemptAndAbort,
 		},
 		"reserved under a later epoch":              {state: held(after, after)},
 		"reserved by the node that fences this one": {state: held(fencedBy, fencedBy, own)},
 		"kept by this node after it has unstaged": {
 			state: held(own.FenceOnly(), own.FenceOnly()),
-			want:  reservation.Register,
+			want:  fencing.Register,
 		},
 		"reserved by another node with the same hash": {state: held(own.FenceOnly(), own.FenceOnly(), own), call: asked},
 		"reserved by a node of another cluster":       {state: held(elsewhere, elsewhere)},
@@ -109,7 +109,7 @@ func TestAtStage(t *testing.T) {
 			state:     held(elsewhere, elsewhere, own),
 			call:      asked,
 			exclusive: true,
-			want:      reservation.PreemptAndAbort,
+			want:      fencing.PreemptAndAbort,
 		},
 		"a later epoch, and no VM outside of this one": {state: held(after, after), exclusive: true},
 		"reserved by another program":                  {state: held(foreign, foreign), exclusive: true},
@@ -125,7 +125,7 @@ func TestAtStage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := reservation.AtStage(test.state, reservation.Owner{Key: own, Exclusive: test.exclusive}, test.call)
+			got, err := fencing.AtStage(test.state, fencing.Owner{Key: own, Exclusive: test.exclusive}, test.call)
 			if got.Command != test.want || (err != nil) != (test.want == "") || err != nil &&
 				!errors.Is(err, provisioner.FailedPrecondition) {
 				t.Errorf("got %+v, %v; want %q, and FailedPrecondition without a command", got, err, test.want)
@@ -137,25 +137,25 @@ func TestAtStage(t *testing.T) {
 func TestAtFence(t *testing.T) {
 	t.Parallel()
 	victim, own, next := key(t, 7, "node-1"), key(t, 7, "node-2").FenceOnly(), key(t, 8, "node-3")
-	recorded := reservation.Call{Recorded: true}
+	recorded := fencing.Call{Recorded: true}
 	for name, test := range map[string]struct {
 		state provisioner.ReservationState
-		call  reservation.Call
-		want  reservation.Command
+		call  fencing.Call
+		want  fencing.Command
 	}{
-		"the lost node holds it":                             {state: held(victim, victim), want: reservation.Register},
-		"the lost node holds it, and this one is registered": {state: held(victim, victim, own), want: reservation.Record},
+		"the lost node holds it":                             {state: held(victim, victim), want: fencing.Register},
+		"the lost node holds it, and this one is registered": {state: held(victim, victim, own), want: fencing.Record},
 		"the same, recorded": {
 			state: held(victim, victim, own),
 			call:  recorded,
-			want:  reservation.PreemptAndAbort,
+			want:  fencing.PreemptAndAbort,
 		},
 		"registered by a former path": {
 			state: held(victim, victim, own),
-			call:  reservation.Call{Recorded: true, Refused: true},
-			want:  reservation.Register,
+			call:  fencing.Call{Recorded: true, Refused: true},
+			want:  fencing.Register,
 		},
-		"this node has taken it":                                {state: held(own, own), call: recorded, want: reservation.Done},
+		"this node has taken it":                                {state: held(own, own), call: recorded, want: fencing.Done},
 		"this node's registration has replaced the lost node's": {state: held(own, own)},
 		"this node has it, and the lost one registered again":   {state: held(own, own, victim), call: recorded},
 		"no reservation": {state: free(own)},
@@ -165,7 +165,7 @@ func TestAtFence(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := reservation.AtFence(test.state, own, victim, test.call)
+			got, err := fencing.AtFence(test.state, own, victim, test.call)
 			if got.Command != test.want || (err != nil) != (test.want == "") || err != nil &&
 				!errors.Is(err, provisioner.FailedPrecondition) {
 				t.Errorf("got %+v, %v; want %q, and FailedPrecondition without a command", got, err, test.want)
@@ -201,8 +201,8 @@ func TestAFencedNodeNeverWrites(t *testing.T) {
 		if oneInitiator {
 			old.node = fencer.node
 		}
-		fencer.decide = func(s provisioner.ReservationState) (reservation.Step, error) {
-			return reservation.AtFence(s, fencer.key, old.key, fencer.call)
+		fencer.decide = func(s provisioner.ReservationState) (fencing.Step, error) {
+			return fencing.AtFence(s, fencer.key, old.key, fencer.call)
 		}
 		nextNode := rapid.SampledFrom([]string{"fencer", "other"}).Draw(t, "next owner")
 		next := &actor{node: nextNode, key: key(t, 3, nextNode)}
@@ -251,33 +251,33 @@ func TestAFencedNodeNeverWrites(t *testing.T) {
 
 // actor is a node that follows a decision.
 type actor struct {
-	call   reservation.Call
+	call   fencing.Call
 	gaveUp bool
 	node   string
 	key    provisioner.ReservationKey
-	decide func(provisioner.ReservationState) (reservation.Step, error)
-	next   reservation.Step
+	decide func(provisioner.ReservationState) (fencing.Step, error)
+	next   fencing.Step
 	ended  bool
 	failed error
 }
 
 func (a *actor) stages() *actor {
-	a.decide = func(s provisioner.ReservationState) (reservation.Step, error) {
-		return reservation.AtStage(s, reservation.Owner{Key: a.key}, a.call)
+	a.decide = func(s provisioner.ReservationState) (fencing.Step, error) {
+		return fencing.AtStage(s, fencing.Owner{Key: a.key}, a.call)
 	}
 	return a
 }
 
 func (a *actor) leaves() *actor {
 	a.begin()
-	a.decide = func(s provisioner.ReservationState) (reservation.Step, error) {
-		return reservation.AtUnstage(s, a.key, a.call), nil
+	a.decide = func(s provisioner.ReservationState) (fencing.Step, error) {
+		return fencing.AtUnstage(s, a.key, a.call), nil
 	}
 	return a
 }
 
 // begin lets the node begin a call.
-func (a *actor) begin() { a.ended, a.call, a.next = false, reservation.Call{}, reservation.Step{} }
+func (a *actor) begin() { a.ended, a.call, a.next = false, fencing.Call{}, fencing.Step{} }
 
 func (a *actor) done() bool { return a.ended && a.failed == nil }
 
@@ -296,8 +296,8 @@ func (a *actor) run(t *rapid.T, disk *sharedisk.Disk) bool {
 func (a *actor) step(t *rapid.T, disk *sharedisk.Disk) {
 	if a.next.Command == "" {
 		next, err := a.decide(disk.State())
-		a.gaveUp = next.Command == reservation.GiveUp
-		a.failed, a.ended = err, err != nil || a.gaveUp || next.Command == reservation.Done
+		a.gaveUp = next.Command == fencing.GiveUp
+		a.failed, a.ended = err, err != nil || a.gaveUp || next.Command == fencing.Done
 		if !a.ended {
 			a.next = next
 		}
@@ -306,25 +306,25 @@ func (a *actor) step(t *rapid.T, disk *sharedisk.Disk) {
 	var err error
 	device := sharedisk.Node{Name: a.node, Disk: func(context.Context, string) (*sharedisk.Disk, error) { return disk, nil }}
 	switch a.next.Command {
-	case reservation.Register:
+	case fencing.Register:
 		before := disk.State().Holder
 		err = device.Register(t.Context(), "", a.key)
 		a.call.Registered = true
 		a.call.Replaced = before != 0 && before != a.key && !before.SameNode(a.key) && disk.State().Holder == a.key
-	case reservation.Unregister:
+	case fencing.Unregister:
 		err = device.Unregister(t.Context(), "", a.key)
-	case reservation.Ask:
+	case fencing.Ask:
 		a.call.Aborts, err = device.Aborts(t.Context(), "", a.key)
 		a.call.Asked = err == nil
-	case reservation.Record:
+	case fencing.Record:
 		a.call.Recorded = true
-	case reservation.Reserve:
+	case fencing.Reserve:
 		err = device.Reserve(t.Context(), "", a.key)
 		a.call.Held = a.call.Held || err == nil
-	case reservation.Preempt:
+	case fencing.Preempt:
 		err = device.Preempt(t.Context(), "", a.key, a.next.Victim)
 		a.call.Held = a.call.Held || err == nil
-	case reservation.PreemptAndAbort:
+	case fencing.PreemptAndAbort:
 		err = device.PreemptAndAbort(t.Context(), "", a.key, a.next.Victim)
 		a.call.Held = a.call.Held || err == nil
 	default:
@@ -334,5 +334,5 @@ func (a *actor) step(t *rapid.T, disk *sharedisk.Disk) {
 	if err != nil && !errors.Is(err, provisioner.Conflict) { // a conflict changes nothing
 		t.Fatalf("%s of %s: %v", a.next.Command, a.node, err)
 	}
-	a.next = reservation.Step{}
+	a.next = fencing.Step{}
 }

@@ -1,4 +1,4 @@
-package attachdetach_test
+package publishing_test
 
 import (
 	"strings"
@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
@@ -179,7 +179,7 @@ func TestWaiting(t *testing.T) {
 			if node == "" {
 				node = "b"
 			}
-			got := attachdetach.WaitOf(input(test.volume, attachments, append(test.others, user(node, 0)), test.reports,
+			got := publishing.WaitOf(input(test.volume, attachments, append(test.others, user(node, 0)), test.reports,
 				test.silent), node)
 			if (got.Key != "") != (len(test.want) > 0) || got.Failing != test.failing {
 				t.Errorf("got %+v, want a wait: %t, failing: %t", got, len(test.want) > 0, test.failing)
@@ -194,14 +194,14 @@ func TestWaiting(t *testing.T) {
 }
 
 func TestTheKeyOfAWaitDoesNotFollowTimesAndTexts(t *testing.T) {
-	wait := func(message string, kind string, at time.Time) attachdetach.Wait {
+	wait := func(message string, kind string, at time.Time) publishing.Wait {
 		a := objects.NewAttachment("a", apiv1.RolePrimary, 4, apiv1.AttachmentDetaching)
 		a.Status.Error = &apiv1.Error{
 			Kind:    kind,
 			Message: message,
 			Time:    metav1.NewTime(at),
 		}
-		return attachdetach.Holder(objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipReleasing),
+		return publishing.Holder(objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipReleasing),
 			func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }), a)
 	}
 	first, again, other := wait("503 (request 1)", "Unavailable", objects.Now), wait("503 (request 2)", "Unavailable",
@@ -222,7 +222,7 @@ func TestAPodIsToldThatItWaitsAfterSomeSeconds(t *testing.T) {
 		3 * time.Second: 0,
 		time.Hour:       0,
 	} {
-		if got := attachdetach.FirstEventIn(pod, pod.CreationTimestamp.Add(age)); got != want {
+		if got := publishing.FirstEventIn(pod, pod.CreationTimestamp.Add(age)); got != want {
 			t.Errorf("a pod that is %s old: got %s, want %s", age, got, want)
 		}
 	}

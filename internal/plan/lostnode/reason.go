@@ -1,4 +1,4 @@
-package failover
+package lostnode
 
 // Reasons of the events and logs of a failover, in the order in which they come.
 const (

@@ -1,4 +1,4 @@
-package failover_test
+package lostnode_test
 
 import (
 	"fmt"
@@ -12,19 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
 // held is a volume that node n holds; decided, proven and the like change it.
-func held(name string, change ...func(*failover.Volume)) failover.Volume {
+func held(name string, change ...func(*lostnode.Volume)) lostnode.Volume {
 	v := objects.NewVolume(objects.Owned("n", 3, apiv1.OwnershipHeld))
 	v.Name = name
 	a := objects.NewAttachment("n", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)
 	a.Name, a.Spec.VolumeName = name+"-n", name
-	f := failover.Volume{
+	f := lostnode.Volume{
 		Volume:     v,
 		Attachment: a,
 		InUse:      true,
@@ -35,44 +35,44 @@ func held(name string, change ...func(*failover.Volume)) failover.Volume {
 	return f
 }
 
-func isDecided(f *failover.Volume) {
+func isDecided(f *lostnode.Volume) {
 	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 }
 
-func isUnpublished(f *failover.Volume) {
+func isUnpublished(f *lostnode.Volume) {
 	f.Volume.Status.Primary.State, f.Volume.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseUnpublished
 }
 
-func hasProof(kind apiv1.ProofKind) func(*failover.Volume) {
-	return func(f *failover.Volume) { objects.Proved(f.Attachment, kind) }
+func hasProof(kind apiv1.ProofKind) func(*lostnode.Volume) {
+	return func(f *lostnode.Volume) { objects.Proved(f.Attachment, kind) }
 }
 
-func isMultiNode(f *failover.Volume) {
+func isMultiNode(f *lostnode.Volume) {
 	f.Volume.Spec.Access, f.Volume.Status.Primary = apiv1.AccessMultiNode, nil
 	f.Attachment.Spec.Epoch = ownership.MultiNodeEpoch
 }
 
 // isMarked is a multi-node volume whose fence was decided by a process that died before it could
 // delete the attachment.
-func isMarked(f *failover.Volume) {
+func isMarked(f *lostnode.Volume) {
 	f.Attachment.Finalizers = []string{apiv1.Finalizer, apiv1.FinalizerFenced}
 }
 
-func isFencedAttachment(f *failover.Volume) {
+func isFencedAttachment(f *lostnode.Volume) {
 	isMarked(f)
 	objects.Deleted(f.Attachment)
 }
 
 // using is a pod of a StatefulSet on node n that uses volumes of ours.
-func using(name string, volumes []string, change ...func(*failover.Pod)) failover.Pod {
-	p := failover.Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+func using(name string, volumes []string, change ...func(*lostnode.Pod)) lostnode.Pod {
+	p := lostnode.Pod{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns",
 		Name:      name,
 		UID:       types.UID(name),
 	}}}
 	ownedBy("StatefulSet")(&p)
 	for _, v := range volumes {
-		p.Volumes = append(p.Volumes, failover.PodVolume{Volume: v, Name: "claim ns/" + v})
+		p.Volumes = append(p.Volumes, lostnode.PodVolume{Volume: v, Name: "claim ns/" + v})
 	}
 	for _, c := range change {
 		c(&p)
@@ -80,20 +80,20 @@ func using(name string, volumes []string, change ...func(*failover.Pod)) failove
 	return p
 }
 
-func ownedBy(kind string) func(*failover.Pod) {
-	return func(p *failover.Pod) {
+func ownedBy(kind string) func(*lostnode.Pod) {
+	return func(p *lostnode.Pod) {
 		p.Pod.OwnerReferences = []metav1.OwnerReference{{Kind: kind, Controller: new(true)}}
 	}
 }
 
-func unowned(p *failover.Pod)      { p.Pod.OwnerReferences = nil }
-func beingDeleted(p *failover.Pod) { p.Pod.DeletionTimestamp = objects.Ago(time.Minute) }
-func optsOut(p *failover.Pod) {
+func unowned(p *lostnode.Pod)      { p.Pod.OwnerReferences = nil }
+func beingDeleted(p *lostnode.Pod) { p.Pod.DeletionTimestamp = objects.Ago(time.Minute) }
+func optsOut(p *lostnode.Pod) {
 	p.Pod.Annotations = map[string]string{apiv1.AnnotationFailover: apiv1.FailoverDisabled}
 }
-func claimOptsOut(p *failover.Pod) { p.Volumes[0].OptedOut = true }
-func also(v failover.PodVolume) func(*failover.Pod) {
-	return func(p *failover.Pod) { p.Volumes = append(p.Volumes, v) }
+func claimOptsOut(p *lostnode.Pod) { p.Volumes[0].OptedOut = true }
+func also(v lostnode.PodVolume) func(*lostnode.Pod) {
+	return func(p *lostnode.Pod) { p.Volumes = append(p.Volumes, v) }
 }
 
 var (
@@ -109,8 +109,8 @@ var (
 )
 
 // aNode makes the input of a lost node whose volumes are all in use.
-func aNode(v nodehealth.Judgement, volumes []failover.Volume, pods ...failover.Pod) failover.Input {
-	in := failover.Input{
+func aNode(v nodehealth.Judgement, volumes []lostnode.Volume, pods ...lostnode.Pod) lostnode.Input {
+	in := lostnode.Input{
 		NodeName:          "n",
 		Health:            v,
 		Heard:             true,
@@ -125,33 +125,33 @@ func aNode(v nodehealth.Judgement, volumes []failover.Volume, pods ...failover.P
 	return in
 }
 
-func with(in failover.Input, change ...func(*failover.Input)) failover.Input {
+func with(in lostnode.Input, change ...func(*lostnode.Input)) lostnode.Input {
 	for _, c := range change {
 		c(&in)
 	}
 	return in
 }
 
-func isNotInUse(f *failover.Volume)   { f.InUse = false }
-func notHeard(in *failover.Input)     { in.Heard = false }
-func unresponsive(in *failover.Input) { in.Unresponsive = true }
-func notReady(in *failover.Input)     { in.Node.Status.Conditions[0].Status = corev1.ConditionUnknown }
-func hasTaint(key string) func(*failover.Input) {
-	return func(in *failover.Input) {
+func isNotInUse(f *lostnode.Volume)   { f.InUse = false }
+func notHeard(in *lostnode.Input)     { in.Heard = false }
+func unresponsive(in *lostnode.Input) { in.Unresponsive = true }
+func notReady(in *lostnode.Input)     { in.Node.Status.Conditions[0].Status = corev1.ConditionUnknown }
+func hasTaint(key string) func(*lostnode.Input) {
+	return func(in *lostnode.Input) {
 		in.Node.Spec.Taints = append(in.Node.Spec.Taints, corev1.Taint{Key: key})
 	}
 }
-func hasOurTaint(in *failover.Input) {
+func hasOurTaint(in *lostnode.Input) {
 	in.Node.Spec.Taints = append(in.Node.Spec.Taints, corev1.Taint{
 		Key:   corev1.TaintNodeOutOfService,
-		Value: failover.OutOfServiceValue,
+		Value: lostnode.OutOfServiceValue,
 	})
 }
-func oursIsRecorded(in *failover.Input) {
+func oursIsRecorded(in *lostnode.Input) {
 	in.DriverNode.Status.Conditions = []metav1.Condition{{Type: apiv1.NodeConditionOutOfService, Status: metav1.ConditionTrue}}
 }
 
-func volumeNames(volumes []failover.Volume) string {
+func volumeNames(volumes []lostnode.Volume) string {
 	list := make([]string, 0, len(volumes))
 	for _, v := range volumes {
 		list = append(list, v.Volume.Name)
@@ -161,7 +161,7 @@ func volumeNames(volumes []failover.Volume) string {
 }
 
 // told writes a step in a line.
-func told(s failover.Step) string {
+func told(s lostnode.Step) string {
 	var parts []string
 	add := func(what, list string) {
 		if list != "" {
@@ -188,7 +188,7 @@ func told(s failover.Step) string {
 	return strings.Join(parts, "; ")
 }
 
-func volumes(list ...failover.Volume) []failover.Volume { return list }
+func volumes(list ...lostnode.Volume) []lostnode.Volume { return list }
 
 // The events about pods that are left alone carry these messages.
 func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
@@ -199,7 +199,7 @@ func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
 		MassLoss: true,
 	}
 	for name, test := range map[string]struct {
-		in   failover.Input
+		in   lostnode.Input
 		want []string
 	}{
 		"by the guard": {aNode(guarded, volumes(held("v")), using("p", []string{"v"})),
@@ -211,7 +211,7 @@ func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			left := failover.Next(test.in).LeftAlone
+			left := lostnode.Next(test.in).LeftAlone
 			if len(left) != 1 || !slices.Equal(left[0].Volumes, []string{"v"}) {
 				t.Fatalf("got %+v, want pod p left alone with volume v", left)
 			}
@@ -227,14 +227,14 @@ func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	detached, vmDown := hasProof(apiv1.ProofDetached), hasProof(apiv1.ProofVMDown)
-	foreign := failover.PodVolume{Name: "claim ns/nfs"}
-	neverPublished := failover.PodVolume{
+	foreign := lostnode.PodVolume{Name: "claim ns/nfs"}
+	neverPublished := lostnode.PodVolume{
 		Name:           "claim ns/old",
 		Volume:         "old",
 		NeverPublished: true,
 	}
 	for name, test := range map[string]struct {
-		in   failover.Input
+		in   lostnode.Input
 		want string
 	}{
 		// Which volumes are fenced.
@@ -276,12 +276,12 @@ func TestFailover(t *testing.T) {
 		"a pod that may write to a foreign volume keeps its volume": {aNode(isLost, volumes(held("v")),
 			using("p", []string{"v"}, also(foreign))), "leave p:ForeignVolume"},
 		"a pod with a volume that is not known keeps its volume": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, also(failover.PodVolume{
+			using("p", []string{"v"}, also(lostnode.PodVolume{
 				Name:    "claim ns/x",
 				Unknown: true,
 			}))), "leave p:UnknownVolume"},
 		"a pod that only reads a foreign volume is no exception": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, also(failover.PodVolume{
+			using("p", []string{"v"}, also(lostnode.PodVolume{
 				Name:     "claim ns/nfs",
 				ReadOnly: true,
 			}))), "fence v; quarantine Add"},
@@ -319,7 +319,7 @@ func TestFailover(t *testing.T) {
 		// What follows the proof.
 		"no pod is deleted before the proof": {aNode(isLost, volumes(held("v", isDecided)), using("p", []string{"v"})),
 			"quarantine Add"},
-		"a proof of a former epoch is none": {aNode(isLost, volumes(held("v", isDecided, func(f *failover.Volume) {
+		"a proof of a former epoch is none": {aNode(isLost, volumes(held("v", isDecided, func(f *lostnode.Volume) {
 			f.Attachment.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 2}
 		})), using("p", []string{"v"})), "quarantine Add"},
 		"a pod is deleted by force when all of its volumes are proven": {aNode(isLost,
@@ -341,12 +341,12 @@ func TestFailover(t *testing.T) {
 		"the attachment of several nodes is the record of the decision": {aNode(isSilent,
 			volumes(held("v", isMultiNode, isFencedAttachment, detached)), using("p", []string{"v"})), "quarantine Add; force p"},
 		"an attachment of several nodes that is deleted for another reason is no fence": {aNode(isSilent,
-			volumes(held("v", isMultiNode, detached, func(f *failover.Volume) { objects.Deleted(f.Attachment) })),
+			volumes(held("v", isMultiNode, detached, func(f *lostnode.Volume) { objects.Deleted(f.Attachment) })),
 			using("p", []string{"v"})), ""},
 		"an ownership without its attachment gets one, so that there can be a proof": {aNode(isLost,
-			volumes(held("v", isDecided, func(f *failover.Volume) { f.Attachment = nil }))), "repair v; quarantine Add"},
+			volumes(held("v", isDecided, func(f *lostnode.Volume) { f.Attachment = nil }))), "repair v; quarantine Add"},
 		"a replica whose node holds the ownership is promoted": {aNode(isLost,
-			volumes(held("v", isDecided, func(f *failover.Volume) { f.Attachment.Spec.Role = apiv1.RoleReplica }))),
+			volumes(held("v", isDecided, func(f *lostnode.Volume) { f.Attachment.Spec.Role = apiv1.RoleReplica }))),
 			"repair v; quarantine Add"},
 		// What was decided is carried out.
 		"a decided fence continues while the guard holds back": {aNode(isGuarded,
@@ -374,7 +374,7 @@ func TestFailover(t *testing.T) {
 		"a VM that is down is tainted": {aNode(isDown,
 			volumes(held("v", isDecided, vmDown)), using("p", []string{"v"})), "quarantine Add; out-of-service Add; force p"},
 		"a VM that is down is not tainted if that is switched off": {with(
-			aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *failover.Input) { in.OutOfServiceTaint = false }),
+			aNode(isDown, volumes(held("v", isDecided, vmDown))), func(in *lostnode.Input) { in.OutOfServiceTaint = false }),
 			"quarantine Add; prune v"},
 		"a VM that is down is not tainted if any pod opted out": {aNode(isDown,
 			volumes(held("v")), using("p", []string{"v"}), using("q", nil, optsOut)), "fence v; quarantine Add"},
@@ -421,14 +421,14 @@ func TestFailover(t *testing.T) {
 		"new pods are kept away until the last volume is unblocked": {with(
 			aNode(isAlive, volumes(held("v", isDecided))), hasTaint(apiv1.TaintNodeLost)), ""},
 		"without a Node there is nothing to taint or prune": {with(
-			aNode(isDown, volumes(held("v", isDecided, vmDown, isNotInUse))), func(in *failover.Input) { in.Node = nil }),
+			aNode(isDown, volumes(held("v", isDecided, vmDown, isNotInUse))), func(in *lostnode.Input) { in.Node = nil }),
 			"unblocked v"},
 		"a Node that is not one of this driver's is not tainted": {with(aNode(isAlive, nil),
-			hasTaint(apiv1.TaintNodeLost), func(in *failover.Input) { in.DriverNode = nil }), ""},
+			hasTaint(apiv1.TaintNodeLost), func(in *lostnode.Input) { in.DriverNode = nil }), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := told(failover.Next(test.in)); got != test.want {
+			if got := told(lostnode.Next(test.in)); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
@@ -442,7 +442,7 @@ func TestSchedulerPodsLeaveALostOrUnresponsiveNodeOnly(t *testing.T) {
 		nodehealth.Healthy: 0, nodehealth.Suspect: 0, nodehealth.Unknown: 0, nodehealth.Lost: 1, nodehealth.Down: 1,
 	} {
 		for _, unresponsive := range []bool{false, true} {
-			in := failover.Input{
+			in := lostnode.Input{
 				NodeName:      "n",
 				Health:        nodehealth.Judgement{State: state},
 				SchedulerPods: pods,
@@ -451,7 +451,7 @@ func TestSchedulerPodsLeaveALostOrUnresponsiveNodeOnly(t *testing.T) {
 			if unresponsive {
 				want = 1
 			}
-			if got := failover.Next(in); len(got.Unserve) != want || got.Active {
+			if got := lostnode.Next(in); len(got.Unserve) != want || got.Active {
 				t.Errorf("on a node that is %s, unresponsive %t: got %d pods to delete, active %t; want %d, and no failover of volumes",
 					state, unresponsive, len(got.Unserve), got.Active, want)
 			}
@@ -479,7 +479,7 @@ func TestAdvisesScheduler(t *testing.T) {
 		}, false},
 		"without labels": {nil, false},
 	} {
-		if got := failover.AdvisesScheduler(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels}}); got != c.want {
+		if got := lostnode.AdvisesScheduler(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels}}); got != c.want {
 			t.Errorf("a pod %s: got %t, want %t", which, got, c.want)
 		}
 	}

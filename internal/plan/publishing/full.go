@@ -1,4 +1,4 @@
-package attachdetach
+package publishing
 
 import (
 	corev1 "k8s.io/api/core/v1"

@@ -1,4 +1,4 @@
-package failover_test
+package lostnode_test
 
 import (
 	"fmt"
@@ -10,26 +10,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
 // randomFailover draws a node with up to five volumes and six pods.
-func randomFailover(t *rapid.T) failover.Input {
+func randomFailover(t *rapid.T) lostnode.Input {
 	judgement := nodehealth.Judgement{State: rapid.SampledFrom(
 		[]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t,
 		"judgement")}
 	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
 		judgement.HeldBack, judgement.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
 	}
-	stages := [][]func(*failover.Volume){
+	stages := [][]func(*lostnode.Volume){
 		{}, {}, {isDecided}, {isDecided, hasProof(apiv1.ProofDetached)}, {isDecided, hasProof(apiv1.ProofVMDown)},
 		{isUnpublished}, {isUnpublished, hasProof(apiv1.ProofUnstaged)},
 		{isMultiNode}, {isMultiNode, isMarked}, {isMultiNode, isMarked, hasProof(apiv1.ProofDetached)},
 		{isMultiNode, isFencedAttachment}, {isMultiNode, hasProof(apiv1.ProofDetached), isFencedAttachment},
 	}
-	var list []failover.Volume
+	var list []lostnode.Volume
 	for i := range rapid.IntRange(0, 5).Draw(t, "volumes") {
 		list = append(list, held(fmt.Sprintf("v%d", i), rapid.SampledFrom(stages).Draw(t, "stage")...))
 	}
@@ -46,17 +46,17 @@ func randomFailover(t *rapid.T) failover.Input {
 	if rapid.Bool().Draw(t, "recorded") {
 		oursIsRecorded(&in)
 	}
-	quirks := []func(*failover.Pod){
-		func(*failover.Pod) {}, func(*failover.Pod) {}, func(*failover.Pod) {}, unowned, optsOut, beingDeleted,
+	quirks := []func(*lostnode.Pod){
+		func(*lostnode.Pod) {}, func(*lostnode.Pod) {}, func(*lostnode.Pod) {}, unowned, optsOut, beingDeleted,
 		ownedBy("DaemonSet"),
-		also(failover.PodVolume{Name: "nfs"}), also(failover.PodVolume{
+		also(lostnode.PodVolume{Name: "nfs"}), also(lostnode.PodVolume{
 			Name:     "nfs",
 			ReadOnly: true,
-		}), also(failover.PodVolume{Name: "x", Unknown: true}),
-		also(failover.PodVolume{
+		}), also(lostnode.PodVolume{Name: "x", Unknown: true}),
+		also(lostnode.PodVolume{
 			Name:   "claim",
 			Volume: "elsewhere",
-		}), also(failover.PodVolume{
+		}), also(lostnode.PodVolume{
 			Name:           "claim",
 			Volume:         "old",
 			NeverPublished: true,
@@ -75,19 +75,19 @@ func randomFailover(t *rapid.T) failover.Input {
 	return in
 }
 
-func uses(p failover.Pod, volume string) bool {
-	return slices.ContainsFunc(p.Volumes, func(v failover.PodVolume) bool { return v.Volume == volume })
+func uses(p lostnode.Pod, volume string) bool {
+	return slices.ContainsFunc(p.Volumes, func(v lostnode.PodVolume) bool { return v.Volume == volume })
 }
 
-func find(in failover.Input, pod *corev1.Pod) failover.Pod {
-	return in.Pods[slices.IndexFunc(in.Pods, func(p failover.Pod) bool { return p.Pod == pod })]
+func find(in lostnode.Input, pod *corev1.Pod) lostnode.Pod {
+	return in.Pods[slices.IndexFunc(in.Pods, func(p lostnode.Pod) bool { return p.Pod == pod })]
 }
 
 func TestFailoverLaws(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		in := randomFailover(t)
-		step := failover.Next(in)
+		step := lostnode.Next(in)
 		line := told(step)
 		unproven, decided := map[string]bool{}, map[string]bool{}
 		for _, v := range in.Volumes {
@@ -126,7 +126,7 @@ func TestFailoverLaws(t *testing.T) {
 				for _, other := range in.Volumes {
 					name := other.Volume.Name
 					if uses(p, v.Volume.Name) && uses(p, name) && unproven[name] && !decided[name] &&
-						!slices.ContainsFunc(step.Fence, func(f failover.Volume) bool { return f.Volume.Name == name }) {
+						!slices.ContainsFunc(step.Fence, func(f lostnode.Volume) bool { return f.Volume.Name == name }) {
 						t.Fatalf("%s loses %s and keeps %s: %s", p.Pod.Name, v.Volume.Name, name, line)
 					}
 				}
@@ -136,15 +136,15 @@ func TestFailoverLaws(t *testing.T) {
 			if unproven[v.Volume.Name] || !decided[v.Volume.Name] {
 				t.Fatalf("%s is reported as unblocked without a proof: %s", v.Volume.Name, line)
 			}
-			if slices.ContainsFunc(in.Pods, func(p failover.Pod) bool { return uses(p, v.Volume.Name) }) {
+			if slices.ContainsFunc(in.Pods, func(p lostnode.Pod) bool { return uses(p, v.Volume.Name) }) {
 				t.Fatalf("%s is pruned and in use: %s", v.Volume.Name, line)
 			}
 		}
 		if in.Health.State == nodehealth.Healthy && in.Heard &&
-			(step.Quarantine == failover.TaintAdd && len(decided) == 0 || step.OutOfService == failover.TaintAdd) {
+			(step.Quarantine == lostnode.TaintAdd && len(decided) == 0 || step.OutOfService == lostnode.TaintAdd) {
 			t.Fatalf("a node that is alive is tainted: %s", line)
 		}
-		if step.OutOfService == failover.TaintAdd &&
+		if step.OutOfService == lostnode.TaintAdd &&
 			(!in.OutOfServiceTaint || in.Health.State != nodehealth.Down && in.Health.State != nodehealth.Lost) {
 			t.Fatalf("the out-of-service taint without proof: %s", line)
 		}
@@ -158,13 +158,13 @@ func TestFailoverEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := randomFailover(t)
 		for range 8 {
-			step := failover.Next(in)
-			if again := failover.Next(in); told(again) != told(step) {
+			step := lostnode.Next(in)
+			if again := lostnode.Next(in); told(again) != told(step) {
 				t.Fatalf("two decisions on the same input: got %q, then %q", told(step), told(again))
 			}
 			in = taken(in, step)
 		}
-		step := failover.Next(in)
+		step := lostnode.Next(in)
 		step.LeftAlone, step.Unblocked = nil, nil
 		if line := told(step); line != "" {
 			t.Fatalf("after eight steps there is still %q to do", line)
@@ -172,7 +172,7 @@ func TestFailoverEnds(t *testing.T) {
 		if in.Health.Fence() {
 			for _, v := range in.Volumes {
 				if !v.Decided("n") && v.Proof() == nil &&
-					!slices.ContainsFunc(in.Pods, func(p failover.Pod) bool { return uses(p, v.Volume.Name) }) {
+					!slices.ContainsFunc(in.Pods, func(p lostnode.Pod) bool { return uses(p, v.Volume.Name) }) {
 					t.Fatalf("volume %s was forgotten", v.Volume.Name)
 				}
 			}
@@ -181,9 +181,9 @@ func TestFailoverEnds(t *testing.T) {
 }
 
 // taken is the state after a step, and after Azure has given the proofs.
-func taken(in failover.Input, step failover.Step) failover.Input {
+func taken(in lostnode.Input, step lostnode.Step) lostnode.Input {
 	for i, v := range in.Volumes {
-		same := func(f failover.Volume) bool { return f.Volume == v.Volume }
+		same := func(f lostnode.Volume) bool { return f.Volume == v.Volume }
 		fenced, repaired := slices.ContainsFunc(step.Fence, same), slices.ContainsFunc(step.Repair, same)
 		switch {
 		case fenced && v.Volume.Spec.Access == apiv1.AccessMultiNode, v.Volume.Spec.Access == apiv1.AccessMultiNode && repaired:
@@ -194,31 +194,31 @@ func taken(in failover.Input, step failover.Step) failover.Input {
 			objects.Proved(v.Attachment, apiv1.ProofDetached)
 		}
 	}
-	in.Pods = slices.DeleteFunc(in.Pods, func(p failover.Pod) bool {
-		return slices.ContainsFunc(step.Delete, func(d failover.PodDeletion) bool { return d.Pod == p.Pod })
+	in.Pods = slices.DeleteFunc(in.Pods, func(p lostnode.Pod) bool {
+		return slices.ContainsFunc(step.Delete, func(d lostnode.PodDeletion) bool { return d.Pod == p.Pod })
 	})
 	for _, v := range step.Prune {
-		i := slices.IndexFunc(in.Volumes, func(f failover.Volume) bool { return f.Volume == v.Volume })
+		i := slices.IndexFunc(in.Volumes, func(f lostnode.Volume) bool { return f.Volume == v.Volume })
 		in.Volumes[i].InUse = false
 	}
-	taint := func(key string, what failover.TaintChange) {
+	taint := func(key string, what lostnode.TaintChange) {
 		switch what {
-		case failover.TaintAdd:
+		case lostnode.TaintAdd:
 			hasTaint(key)(&in)
-		case failover.TaintRemove:
+		case lostnode.TaintRemove:
 			in.Node.Spec.Taints = slices.DeleteFunc(in.Node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
-		case failover.TaintAsIs:
+		case lostnode.TaintAsIs:
 		}
 	}
 	taint(apiv1.TaintNodeLost, step.Quarantine)
 	taint(apiv1.TaintNodeUnresponsive, step.Unresponsive)
 	taint(corev1.TaintNodeOutOfService, step.OutOfService)
 	switch step.OutOfService {
-	case failover.TaintAdd:
+	case lostnode.TaintAdd:
 		oursIsRecorded(&in)
-	case failover.TaintRemove:
+	case lostnode.TaintRemove:
 		in.DriverNode.Status.Conditions = nil
-	case failover.TaintAsIs:
+	case lostnode.TaintAsIs:
 	}
 	return in
 }

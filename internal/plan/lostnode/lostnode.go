@@ -1,6 +1,6 @@
-// Package failover decides the next step for a node that is lost or down: which volumes are fenced,
+// Package lostnode decides the next step for a node that is lost or down: which volumes are fenced,
 // which pods are deleted, and which taints the Node gets.
-package failover
+package lostnode
 
 import (
 	"slices"
@@ -23,7 +23,7 @@ type Input struct {
 	// alive at first.
 	Heard bool
 	// Unresponsive says that the node has not answered a request in time; see
-	// reservation.Unresponsive.
+	// fencing.Unresponsive.
 	Unresponsive bool
 	// OutOfServiceTaint allows the taint of that name if the VM is proved down.
 	OutOfServiceTaint bool

@@ -1,4 +1,4 @@
-package attachdetach_test
+package publishing_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
@@ -20,13 +20,13 @@ func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsIt(t *testing.T) {
 	}
 	running := func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }
 	alone := func(p *corev1.Pod) { p.OwnerReferences = nil }
-	slots := func(allocatable int32) attachdetach.Slots {
-		return attachdetach.Slots{Allocatable: &allocatable, Occupied: 15}
+	slots := func(allocatable int32) publishing.Slots {
+		return publishing.Slots{Allocatable: &allocatable, Occupied: 15}
 	}
 	other := objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
 	for name, test := range map[string]struct {
 		attachments []*apiv1.AzVolumeAttachment
-		slots       attachdetach.Slots
+		slots       publishing.Slots
 		pod         *corev1.Pod
 		want        int
 	}{
@@ -35,7 +35,7 @@ func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsIt(t *testing.T) {
 			objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentDetaching)), slots(15), user("a", 0, waiting), 1},
 		"not before the CSINode is corrected: the next pod could be placed there again": {nil, slots(16), user("a", 0, waiting),
 			0},
-		"not where the scheduler counts no disks": {nil, attachdetach.Slots{Occupied: 15},
+		"not where the scheduler counts no disks": {nil, publishing.Slots{Occupied: 15},
 			user("a", 0, waiting), 0},
 		"not if the disk has no share: another node does not help": {objects.Attachments(other,
 			objects.NewAttachment("c", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)), slots(15), user("a", 0, waiting), 0},
@@ -48,7 +48,7 @@ func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			volume := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 })
-			in := attachdetach.Input{
+			in := publishing.Input{
 				Volume:      volume,
 				Attachments: test.attachments,
 				Pods:        []*corev1.Pod{test.pod},

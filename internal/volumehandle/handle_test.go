@@ -57,3 +57,18 @@ func FuzzParseSnapshot(f *testing.F) {
 		}
 	})
 }
+
+func TestWhatIsNoDiskIsNoHandle(t *testing.T) {
+	for _, text := range []string{
+		"nonsense", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/",
+		"https://account.blob.core.windows.net/vhds/disk.vhd",
+		"/subscriptions//resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+	} {
+		if h, err := volumehandle.Parse(text); err == nil || !strings.Contains(err.Error(), text) ||
+			!strings.Contains(err.Error(), "/subscriptions/{s}/resourceGroups/") {
+			t.Errorf("%q: got %+v, %v; want an error that names it and says how a handle looks", text, h, err)
+		}
+	}
+}

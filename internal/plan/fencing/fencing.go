@@ -1,4 +1,4 @@
-// Package reservation decides what a node does with the persistent reservation of a shared disk:
+// Package fencing decides what a node does with the persistent reservation of a shared disk:
 // when it stages and unstages the volume, and when it takes the reservation from a node that was
 // lost (law 3d). The disk itself then refuses the writes of every other node.
 // docs/adr/0027-fencing-by-persistent-reservations.md shows why this is a proof.
@@ -7,7 +7,7 @@
 // the state again, and asks again, until the answer is Done or an error: another node can change
 // the state between a read and a command, and the disk then refuses the command or the next read
 // shows it.
-package reservation
+package fencing
 
 import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"

@@ -1,4 +1,4 @@
-package reservation_test
+package fencing_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 )
 
 func TestMayFence(t *testing.T) {
@@ -80,12 +80,12 @@ func TestMayFence(t *testing.T) {
 			}}}
 			own := attachment("node-2", 0, "")
 			test.edit(&request, volume, own)
-			if why := reservation.MayFence("node-2", "vm", request, volume, own); (why == "") != test.want {
+			if why := fencing.MayFence("node-2", "vm", request, volume, own); (why == "") != test.want {
 				t.Errorf("got %q, want it allowed: %t", why, test.want)
 			}
 		})
 	}
-	if reservation.MayFence("node-2", "vm", apiv1.FenceRequest{NodeName: "node-1"}, &apiv1.AzVolume{}, nil) == "" {
+	if fencing.MayFence("node-2", "vm", apiv1.FenceRequest{NodeName: "node-1"}, &apiv1.AzVolume{}, nil) == "" {
 		t.Error("a node without an attachment may fence, want a refusal")
 	}
 }
@@ -133,10 +133,10 @@ func TestWhatMayEndAReservation(t *testing.T) {
 			if test.node1 != nil {
 				all = append(all, test.node1)
 			}
-			if got := reservation.StillFenced(all, "node-2"); got != test.stillFenced {
+			if got := fencing.StillFenced(all, "node-2"); got != test.stillFenced {
 				t.Errorf("StillFenced: got %q, want %q", got, test.stillFenced)
 			}
-			if got := reservation.Unproved(all, "node-1", 6); got != test.unproved {
+			if got := fencing.Unproved(all, "node-1", 6); got != test.unproved {
 				t.Errorf("Unproved: got %t, want %t", got, test.unproved)
 			}
 		})
@@ -148,54 +148,54 @@ func TestUnfenced(t *testing.T) {
 	const own, before = "0x7", "0x6"
 	preempted := &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofPreempted}}
 	for name, test := range map[string]struct {
-		reserved reservation.Reserved
+		reserved fencing.Reserved
 		want     bool
 	}{
-		"the disk was free": {reservation.Reserved{Found: reservation.FoundNone}, true},
-		"the disk was free, and the owner before has unstaged": {reservation.Reserved{
-			Found: reservation.FoundNone, LastRelease: &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged}},
+		"the disk was free": {fencing.Reserved{Found: fencing.FoundNone}, true},
+		"the disk was free, and the owner before has unstaged": {fencing.Reserved{
+			Found: fencing.FoundNone, LastRelease: &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged}},
 		}, true},
-		"the disk was free, and the owner before was fenced by a pre-emption": {reservation.Reserved{
-			Found:       reservation.FoundNone,
+		"the disk was free, and the owner before was fenced by a pre-emption": {fencing.Reserved{
+			Found:       fencing.FoundNone,
 			LastRelease: preempted,
 		}, false},
-		"another key held the reservation": {reservation.Reserved{Found: reservation.FoundOther}, false},
-		"another key, and the record says unfenced": {reservation.Reserved{
-			Found:            reservation.FoundOther,
+		"another key held the reservation": {fencing.Reserved{Found: fencing.FoundOther}, false},
+		"another key, and the record says unfenced": {fencing.Reserved{
+			Found:            fencing.FoundOther,
 			RecordedKey:      own,
 			RecordedUnfenced: true,
 		}, false},
-		"repeated": {reservation.Reserved{
-			Found:            reservation.FoundOwn,
+		"repeated": {fencing.Reserved{
+			Found:            fencing.FoundOwn,
 			RecordedKey:      own,
 			RecordedUnfenced: true,
 		}, true},
-		"repeated, and the owner before the first staging was fenced by a pre-emption": {reservation.Reserved{
-			Found:       reservation.FoundOwn,
+		"repeated, and the owner before the first staging was fenced by a pre-emption": {fencing.Reserved{
+			Found:       fencing.FoundOwn,
 			RecordedKey: own,
 		}, false},
-		"reserved by a process that was killed before it wrote its record": {reservation.Reserved{Found: reservation.FoundOwn},
+		"reserved by a process that was killed before it wrote its record": {fencing.Reserved{Found: fencing.FoundOwn},
 			false},
-		"reserved by a process that was killed, with the record of an earlier epoch": {reservation.Reserved{
-			Found:            reservation.FoundOwn,
+		"reserved by a process that was killed, with the record of an earlier epoch": {fencing.Reserved{
+			Found:            fencing.FoundOwn,
 			RecordedKey:      before,
 			RecordedUnfenced: true,
 		}, false},
-		"the reservation was lost": {reservation.Reserved{
-			Found:            reservation.FoundNone,
+		"the reservation was lost": {fencing.Reserved{
+			Found:            fencing.FoundNone,
 			RecordedKey:      own,
 			RecordedUnfenced: true,
 		}, true},
-		"the reservation was lost, and a node was fenced": {reservation.Reserved{
-			Found:       reservation.FoundNone,
+		"the reservation was lost, and a node was fenced": {fencing.Reserved{
+			Found:       fencing.FoundNone,
 			RecordedKey: own,
 		}, false},
-		"the reservation of an earlier epoch was lost, and a node was fenced": {reservation.Reserved{
-			Found:       reservation.FoundNone,
+		"the reservation of an earlier epoch was lost, and a node was fenced": {fencing.Reserved{
+			Found:       fencing.FoundNone,
 			RecordedKey: before,
 		}, false},
-		"the reservation of an earlier epoch was lost": {reservation.Reserved{
-			Found:            reservation.FoundNone,
+		"the reservation of an earlier epoch was lost": {fencing.Reserved{
+			Found:            fencing.FoundNone,
 			RecordedKey:      before,
 			RecordedUnfenced: true,
 		}, true},
@@ -253,7 +253,7 @@ func TestUnresponsive(t *testing.T) {
 				FenceRequests: test.requests,
 				FenceResults:  test.results,
 			}}
-			if got, left := reservation.Unresponsive(node, now); got != test.want || left != test.left {
+			if got, left := fencing.Unresponsive(node, now); got != test.want || left != test.left {
 				t.Errorf("got %t, %s; want %t, %s", got, left, test.want, test.left)
 			}
 		})

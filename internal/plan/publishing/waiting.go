@@ -1,4 +1,4 @@
-package attachdetach
+package publishing
 
 import (
 	"fmt"
