@@ -89,8 +89,8 @@ type Snapshots interface {
 type Attachments interface {
 	// Attach asks for the disk to be attached and returns once the platform has
 	// accepted the request, so that errors that the request causes are returned
-	// here. The platform chooses the LUN; find it with List when Wait has
-	// returned. A disk that is attached already is a success.
+	// here. The disk gets a LUN that is free and not one of OtherLUNs; find it with List when Wait
+	// has returned. A disk that is attached already is a success, and keeps its LUN.
 	// Errors: NotFound (VM or disk), InsufficientCapacity (no free slot or share),
 	// InvalidArgument (wrong zone, wrong caching), FailedPrecondition (a disk that is not shared is
 	// attached elsewhere), Conflict (being detached, or preempted).
@@ -279,6 +279,11 @@ type AttachRequest struct {
 	DiskEncryptionSetID string
 	// WriteAccelerator turns the write accelerator on.
 	WriteAccelerator bool
+	// OtherLUNs returns the LUNs at which other disks are recorded for the VM. Such a LUN can be
+	// free, if the other disk was detached outside the driver. A node that looks for the other disk
+	// there must not find this one. It is called when the request is sent, must not block, and may
+	// be nil.
+	OtherLUNs func(context.Context) ([]int32, error)
 }
 
 // Attachment is a data disk of a VM.
