@@ -87,6 +87,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		Latency:           sampler,
 		Subscriptions:     s.Subscriptions,
 		LosesReservations: s.losesReservations,
+		AttachDetachOff:   s.attachDetachOff(),
 		GoalState:         s.GoalState == "on" || s.GoalState == "seed" && s.Seed%2 == 0,
 		Intercept:         arm.OperationFaults(rules),
 		Notify:            events.Send,
@@ -147,6 +148,14 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			Latency:   sampler,
 		}),
 	}, nil
+}
+
+// attachDetachOff is for what attachDetachDataDisks is not enabled; "" if it is.
+func (s settings) attachDetachOff() string {
+	if s.AttachDetach == "on" {
+		return ""
+	}
+	return s.AttachDetach
 }
 
 // losesReservations reports whether VMs lose their reservations at a disk. Azure does not document
