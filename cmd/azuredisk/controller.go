@@ -67,7 +67,8 @@ func newControllerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			limitHeap(controllerHeapGrowth)
+			limitHeap()
+			cluster.BeginWithLists()
 			return runController(cmd.Context(), settings, cloud, followCredentials(credentials))
 		},
 	}
@@ -96,6 +97,7 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                              newScheme(),
+		MapperProvider:                      cluster.NewMapper,
 		Cache:                               cluster.CacheOptions(settings.Namespace),
 		Controller:                          cluster.ControllerOptions(),
 		Logger:                              ctrl.Log,

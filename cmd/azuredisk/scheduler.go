@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
 	"github.com/azuredisk-csi/azuredisk/internal/webhookcert"
@@ -30,7 +31,8 @@ func newSchedulerExtenderCommand() *cobra.Command {
 			if err := prepare(cmd, &settings.Common, settings.Validate); err != nil {
 				return err
 			}
-			limitHeap(schedulerHeapGrowth)
+			limitHeap()
+			cluster.BeginWithLists()
 			return runSchedulerExtender(cmd.Context(), settings)
 		},
 	}
