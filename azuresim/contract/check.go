@@ -227,8 +227,9 @@ func (c *checker) operation(raw []byte) {
 		return
 	}
 	document, _ := v.(map[string]any)
+	known := []string{"id", "name", "status", "percentComplete", "startTime", "endTime", "properties", "error"}
 	for key := range document {
-		if !slices.Contains([]string{"id", "name", "status", "percentComplete", "startTime", "endTime", "properties", "error"}, key) {
+		if !slices.Contains(known, key) {
 			c.add("operation."+key, "the document of an operation has no such member")
 		}
 	}
