@@ -7,6 +7,7 @@
 //	failover      what is done for a node that is lost
 //	attachdetach  to which nodes a volume is published, without VolumeAttachments
 //	nodehealth    whether a node is lost
+//	maintenance   what Azure has announced for a node's VM
 //	identity      which VM a node is
 //	operation     work at Azure, for attachment and disk
 //
