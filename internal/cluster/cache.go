@@ -13,6 +13,7 @@ import (
 	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 )
 
 // ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a
@@ -79,7 +80,7 @@ func trimNode(n *corev1.Node) *corev1.Node {
 	}
 	trimmed.Status.VolumesInUse = n.Status.VolumesInUse
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
+		if c.Type == corev1.NodeReady || c.Type == maintenance.NodeCondition {
 			c.LastHeartbeatTime = metav1.Time{}
 			trimmed.Status.Conditions = append(trimmed.Status.Conditions, c)
 		}
