@@ -140,8 +140,13 @@ func (f *filler) store(t testing.TB, o client.Object, prefix string) sample {
 	must(t, f.kube.Create(ctx, o))
 	wanted.SetResourceVersion(o.GetResourceVersion())
 	wanted.SetUID(o.GetUID())
-	if d, ok := wanted.(*apiv1.AzDriverNode); ok {
-		d.Status.ReportDigest = digest(string(d.UID), sampleVolumes())
+	switch w := wanted.(type) {
+	case *apiv1.AzDriverNode:
+		w.Status.ReportDigest = digest(string(w.UID), sampleVolumes())
+	case *apiv1.AzVolume: // a node of this cluster has used the disk
+		w.Status.ConfirmedUID = w.UID
+	case *apiv1.AzVolumeAttachment: // a status of another UID is one that was restored
+		w.Status.UID = w.UID
 	}
 	if n, ok := wanted.(*corev1.Node); ok { // admission taints every new node as not ready
 		status := n.Status.DeepCopy()

@@ -61,12 +61,12 @@ func (c *kubernetes) placeVolume(v *volumeModel) string {
 	switch {
 	case c.w.kubelets:
 		return c.placePods(v)
-	case c.w.sharedDiskLargerThanRecorded(v, nil):
-		// The person ends the pods until the size is recorded.
+	case c.w.sharedDiskLargerThanRecorded(v, nil) || v.want != "" && c.w.reservedAndMounted(v, c.w.machine(v.want)):
+		// The person ends the pods until the situation is over.
 		want, wants := v.want, v.wants
 		v.want, v.wants = "", nil
 		defer func() { v.want, v.wants = want, wants }()
-		return cmp.Or(c.placeCalls(v), "the present size of the disk is not recorded")
+		return cmp.Or(c.placeCalls(v), "a person waits until the volume is unstaged, or its size is recorded")
 	}
 	return c.placeCalls(v)
 }

@@ -73,6 +73,9 @@ var interventions = []intervention{
 	{when: (*world).lastDetachFailed, do: (*kubernetes).detachManually,
 		file: "guides/restore.md", section: "If the records of one volume were lost",
 		words: "is refused because its last detach failed. Detach it again in the same way"},
+	{when: (*world).reservedAndMounted, pods: endPods,
+		file: "guides/reservations.md", section: "Remove a reservation manually",
+		words: "If the error says that the volume must be unstaged, end the pods that use it on that node first."},
 	{when: (*world).reservedUnrecorded, do: (*kubernetes).removeReservation,
 		file: "guides/reservations.md", section: "Remove a reservation manually",
 		words: "Do this only if no node uses the disk:"},
@@ -234,9 +237,19 @@ func (w *world) lastDetachFailed(v *volumeModel, m *machine) bool {
 // reserved under an epoch that the new ownership does not exceed. While a node is being fenced, or
 // was fenced and has its attachment, the guide forbids to remove a reservation.
 func (w *world) reservedUnrecorded(v *volumeModel, m *machine) bool {
+	return w.reservedAbove(v, m) && !m.mounted(v.name)
+}
+
+// reservedAndMounted: the same, and the machine still has a mount of a device that it lost. The
+// kubelet unmounts it only when no pod wants the volume.
+func (w *world) reservedAndMounted(v *volumeModel, m *machine) bool {
+	return w.reservedAbove(v, m) && m.mounted(v.name)
+}
+
+func (w *world) reservedAbove(v *volumeModel, m *machine) bool {
 	o := w.volume(v.name)
 	if !w.reservations || !v.edited || o == nil || o.Status.Primary == nil || o.Status.Primary.NodeName != m.name ||
-		m.mounted(v.name) || len(w.writers(v.name)) > 0 ||
+		len(w.writers(v.name)) > 0 ||
 		ownership.BeingFenced(o, m.name) || slices.ContainsFunc(w.attachments(v.name), ownership.Preempted) {
 		return false
 	}
