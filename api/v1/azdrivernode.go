@@ -106,6 +106,20 @@ const (
 // absent until it was False. Only the controller writes it.
 const NodeConditionVMKnown = "VMKnown"
 
+// NodeConditionUndisturbed reports whether Azure leaves the node's VM alone. It is False from when
+// Azure announces maintenance for which the driver prepares (controller.maintenance) until the
+// maintenance has ended: the node gets no new replicas, and pods are not steered there. It is absent
+// until it was False. Only the controller writes it.
+const NodeConditionUndisturbed = "Undisturbed"
+
+// Reasons of the condition Undisturbed.
+const (
+	// UndisturbedMaintenanceAnnounced: False; the message names the event.
+	UndisturbedMaintenanceAnnounced = "MaintenanceAnnounced"
+	// UndisturbedNoMaintenance: True; the maintenance has ended or was cancelled.
+	UndisturbedNoMaintenance = "NoMaintenance"
+)
+
 // NodeConditionReservationsKept says that the node is registered with disks of volumes that it has
 // not staged, because other nodes are fenced from them. It is True or absent.
 const NodeConditionReservationsKept = "ReservationsKept"
@@ -173,7 +187,7 @@ type AzDriverNodeStatus struct {
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
 	// Conditions of the node plug-in: Ready, ReservationsKept, and of the node as the controller
-	// sees it: Reachable, Probeable, OutOfService, VMKnown.
+	// sees it: Reachable, Probeable, OutOfService, VMKnown, Undisturbed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

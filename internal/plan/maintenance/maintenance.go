@@ -3,7 +3,8 @@
 // problem detector of AKS writes.
 //
 // Events sets the status of the AzDriverNode in the node plug-in. The controller uses FromNode only
-// for a node whose plug-in does not follow the metadata.
+// for a node whose plug-in does not follow the metadata. Policies say what the driver does before
+// the maintenance.
 package maintenance
 
 import (
@@ -118,6 +119,18 @@ func parseTime(s string) (time.Time, error) {
 // NodeCondition is the condition of the Node by which the node problem detector of AKS says that an
 // event of the VM is scheduled.
 const NodeCondition = "VMEventScheduled"
+
+// Announced returns the events of the VM of a node: those that its node plug-in reports, or if that
+// does not follow the metadata, those of the Node's condition.
+func Announced(d *apiv1.AzDriverNode, node *corev1.Node) []apiv1.MaintenanceEvent {
+	switch {
+	case d.Status.Maintenance != nil:
+		return d.Status.Maintenance.Events
+	case node != nil:
+		return FromNode(node)
+	}
+	return nil
+}
 
 // FromNode returns the event that the Node's condition VMEventScheduled names, at most one. Its
 // message is as in "Freeze Scheduled: Mon, 19 Sep 2016 18:29:47 GMT. … EventId: ID". An event
