@@ -41,6 +41,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -264,11 +265,16 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	if err != nil {
 		return nil, err
 	}
+	policies, err := maintenance.ParsePolicies(settings.MaintenancePolicies)
+	if err != nil {
+		return nil, err
+	}
 	driverNodes := drivernode.New(drivernode.Options{
 		Client:          mgr.GetClient(),
 		Reader:          mgr.GetAPIReader(),
 		Cloud:           cloud,
 		FirstConditions: monitor.FirstConditions,
+		Policies:        policies,
 		Events:          mgr.GetEventRecorder("azuredisk-drivernode"),
 		Workers:         nodeWorkers,
 	})

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 )
 
 // CacheOptions are the options of the controller's cache: the custom resources of one namespace,
@@ -69,7 +70,7 @@ func trimNode(n *corev1.Node) *corev1.Node {
 	}
 	trimmed.Status.VolumesInUse = n.Status.VolumesInUse
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
+		if c.Type == corev1.NodeReady || c.Type == maintenance.NodeCondition {
 			c.LastHeartbeatTime = metav1.Time{}
 			trimmed.Status.Conditions = append(trimmed.Status.Conditions, c)
 		}

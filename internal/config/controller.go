@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -34,6 +35,8 @@ type Controller struct {
 	// AttachRequired is the CSIDriver's: Kubernetes says by VolumeAttachments where a volume is to
 	// be published. Without it the pods do.
 	AttachRequired bool
+	// MaintenancePolicies are what to do before maintenance, by its kind.
+	MaintenancePolicies map[string]string
 	// ExtraTags are tags of all disks and snapshots that the driver creates.
 	ExtraTags map[string]string
 	// ClusterID is the value of the tag TagClusterID of the same; "" for none.
@@ -119,6 +122,8 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"attach slots of each node that replicas leave free for primaries")
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
 		"how long a node may be cordoned before its replicas are replaced")
+	flags.StringToStringVar(&c.MaintenancePolicies, "maintenance-policies", nil,
+		"what to do before maintenance that Azure announces, as `kind=policy`; kinds: freeze, reboot, redeploy, preempt, terminate; policies: ignore, prepare (the default: no new replicas and no pods are steered there, and volumes in use there have a replica elsewhere)")
 }
 
 // Validate returns all faults.
@@ -136,6 +141,9 @@ func (c *Controller) Validate() error {
 			"failover-mass-loss-threshold: %d must be 1 to 100 percent", c.FailoverMassLossThreshold),
 		faultIf(c.ReplicaReservedSlots < 0, "replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots),
 		faultIf(c.ReplicaDrainGrace <= 0, "replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace),
+	}
+	if _, err := maintenance.ParsePolicies(c.MaintenancePolicies); err != nil {
+		faults = append(faults, fmt.Errorf("maintenance-policies: %w", err))
 	}
 	for name, value := range c.Tags() {
 		faults = append(faults, faultIf(!paramtable.IsTag(name, value),

@@ -8,6 +8,7 @@
 //	lostnode      what is done for a node that is lost
 //	publishing    to which nodes a volume is published, without VolumeAttachments
 //	nodehealth    whether a node is lost
+//	maintenance   what Azure has announced for a node's VM
 //	identity      which VM a node is
 //	operation     work at Azure, for attachment and disk
 //

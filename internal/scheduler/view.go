@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -138,12 +139,13 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 		state := diskState(a)
 		if state == Replica {
 			// Its plug-in may be dead, or may not reach the API server: then it cannot mount the
-			// volume either.
+			// volume either. Or Azure is going to service its VM, and a replica elsewhere is better.
 			d, err := find[apiv1.AzDriverNode](ctx, v, v.Namespace, a.Spec.NodeName)
 			if err != nil {
 				return nil, err
 			}
-			if d != nil && fencing.Unanswered(d, volume) {
+			if d != nil && (fencing.Unanswered(d, volume) ||
+				meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionUndisturbed)) {
 				state = Attaching
 			}
 		}

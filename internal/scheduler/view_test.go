@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -263,6 +264,30 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 		if !reflect.DeepEqual(volume.Nodes, want[i]) {
 			t.Errorf("volume %d: got %v, want %v", i, volume.Nodes, want[i])
 		}
+	}
+}
+
+func TestAReplicaOnANodeThatAzureIsGoingToServiceCountsLess(t *testing.T) {
+	t.Parallel()
+	undisturbed := func(name string, status metav1.ConditionStatus) *apiv1.AzDriverNode {
+		return node(name, func(n *apiv1.AzDriverNode) {
+			meta.SetStatusCondition(&n.Status.Conditions, metav1.Condition{
+				Type: apiv1.NodeConditionUndisturbed, Status: status, Reason: apiv1.UndisturbedMaintenanceAnnounced,
+			})
+		})
+	}
+	objects := []client.Object{
+		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")),
+		undisturbed("announced", metav1.ConditionFalse), undisturbed("over", metav1.ConditionTrue), node("stays"),
+		undisturbed("uses-it", metav1.ConditionFalse), attachment("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+	}
+	for _, name := range []string{"announced", "over", "stays"} {
+		objects = append(objects, attachment("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
+	}
+	_, config := startAPI(t, objects...)
+	want := map[string]DiskState{"announced": Attaching, "over": Replica, "stays": Replica, "uses-it": Primary}
+	if got := seenVolumes(t, startView(t, config), pod("data"))[0].Nodes; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
 
