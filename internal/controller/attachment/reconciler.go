@@ -370,7 +370,8 @@ func (r *Reconciler) start(ctx context.Context, in attaching.Input, step attachi
 	}
 	switch step.Start {
 	case operation.WorkAttach:
-		r.Jobs.Start(a, step.Start, step.Status.Operation, r.alone(in, r.disks.attach(in.Volume, vmID, step.Resume, r.otherLUNs(a))))
+		r.Jobs.Start(a, step.Start, step.Status.Operation,
+			r.alone(in, r.disks.attach(in.Volume, vmID, step.Resume, r.otherLUNs(a))))
 	case operation.WorkDetach:
 		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
 	case operation.WorkFence:
