@@ -88,6 +88,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		Latency:           sampler,
 		Subscriptions:     s.Subscriptions,
 		LosesReservations: s.losesReservations,
+		AttachDetachOff:   s.attachDetachOff(),
 		GoalState:         s.GoalState == "on" || s.GoalState == "seed" && s.Seed%2 == 0,
 		Intercept:         arm.OperationFaults(rules),
 		Notify:            events.Send,
@@ -153,6 +154,14 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			},
 		}),
 	}, nil
+}
+
+// attachDetachOff is for what attachDetachDataDisks is not enabled; "" if it is.
+func (s settings) attachDetachOff() string {
+	if s.AttachDetach == "on" {
+		return ""
+	}
+	return s.AttachDetach
 }
 
 // losesReservations reports whether VMs lose their reservations at a disk. Azure does not document
