@@ -269,23 +269,28 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 
 func TestAReplicaOnANodeThatAzureIsGoingToServiceCountsLess(t *testing.T) {
 	t.Parallel()
-	undisturbed := func(name string, status metav1.ConditionStatus) *apiv1.AzDriverNode {
+	undisturbed := func(name string, status metav1.ConditionStatus, reason string) *apiv1.AzDriverNode {
 		return node(name, func(n *apiv1.AzDriverNode) {
 			meta.SetStatusCondition(&n.Status.Conditions, metav1.Condition{
-				Type: apiv1.NodeConditionUndisturbed, Status: status, Reason: apiv1.UndisturbedMaintenanceAnnounced,
+				Type: apiv1.NodeConditionUndisturbed, Status: status, Reason: reason,
 			})
 		})
 	}
 	objects := []client.Object{
 		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")),
-		undisturbed("announced", metav1.ConditionFalse), undisturbed("over", metav1.ConditionTrue), node("stays"),
-		undisturbed("uses-it", metav1.ConditionFalse), attachment("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		undisturbed("announced", metav1.ConditionFalse, apiv1.UndisturbedMaintenanceAnnounced), node("stays"),
+		undisturbed("over", metav1.ConditionTrue, apiv1.UndisturbedNoMaintenance),
+		undisturbed("uses-it", metav1.ConditionFalse, apiv1.UndisturbedMaintenanceAnnounced),
+		undisturbed("moves", metav1.ConditionFalse, apiv1.UndisturbedPodsMove),
+		attachment("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		attachment("data", "moves", apiv1.RolePrimary, apiv1.AttachmentAttached),
 	}
 	for _, name := range []string{"announced", "over", "stays"} {
 		objects = append(objects, attachment("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
 	}
 	_, config := startAPI(t, objects...)
-	want := map[string]DiskState{"announced": Attaching, "over": Replica, "stays": Replica, "uses-it": Primary}
+	want := map[string]DiskState{"announced": Attaching, "over": Replica, "stays": Replica, "uses-it": Primary,
+		"moves": Attaching}
 	if got := seenVolumes(t, startView(t, config), pod("data"))[0].Nodes; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
