@@ -274,6 +274,15 @@ type NodeCapacity struct {
 	LacksUltra bool `json:"lacksUltra,omitempty"`
 }
 
+// Capacity returns the capacity of the node's VM; nil if it is not known, or only of another size
+// that the VM had.
+func (d *AzDriverNode) Capacity() *NodeCapacity {
+	if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
+		return c
+	}
+	return nil
+}
+
 // Takes reports whether disks of a SKU can be attached to the VM, as far as that is known. A nil
 // capacity takes all.
 func (c *NodeCapacity) Takes(skuName string) bool {

@@ -101,7 +101,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	if err != nil {
 		return fmt.Errorf("make client of the API server: %w", err)
 	}
-	bootID, err := os.ReadFile(settings.BootIDFile)
+	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return fmt.Errorf("read boot ID: %w", err)
 	}

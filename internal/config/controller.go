@@ -47,10 +47,6 @@ type Controller struct {
 	LeaderElectionNamespace string
 	// LeaseDuration, RenewDeadline and RetryPeriod of the lease.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// VolumeWorkers, AttachmentWorkers and NodeWorkers are how many objects are reconciled at once.
-	VolumeWorkers, AttachmentWorkers, NodeWorkers int
-	// CloudOperations is how many operations at Azure are followed at once.
-	CloudOperations int
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
 	// FailoverPatience is how long a node may take to answer a request for a heartbeat.
@@ -73,8 +69,6 @@ type Controller struct {
 	ReplicaReservedSlots int32
 	// ReplicaDrainGrace is how long a node may be cordoned before its replicas are replaced.
 	ReplicaDrainGrace time.Duration
-	// WaitTimeout bounds CSI calls that come without a deadline.
-	WaitTimeout time.Duration
 }
 
 // controllerQPS is the default of kube-api-qps. The first start in a cluster writes each
@@ -109,10 +103,6 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"how long a leader that does not renew keeps others waiting")
 	flags.DurationVar(&c.RenewDeadline, "renew-deadline", 10*time.Second, "how long a leader tries to renew before it gives up")
 	flags.DurationVar(&c.RetryPeriod, "retry-period", 2*time.Second, "time between tries to get or renew the lease")
-	flags.IntVar(&c.VolumeWorkers, "volume-workers", 20, "volumes that are reconciled at once")
-	flags.IntVar(&c.AttachmentWorkers, "attachment-workers", 40, "attachments that are reconciled at once")
-	flags.IntVar(&c.NodeWorkers, "node-workers", 10, "nodes that are reconciled at once")
-	flags.IntVar(&c.CloudOperations, "cloud-operations", 1000, "operations at Azure that are followed at once")
 	flags.DurationVar(&c.CleanUpDelay, "clean-up-delay", 5*time.Minute, "how long after its release a volume keeps its replicas")
 	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 5*time.Second,
 		"least age at which a heartbeat is stale; never less than two and a half times what the node promised")
@@ -134,7 +124,6 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"how long a node may be cordoned before its replicas are replaced")
 	flags.StringToStringVar(&c.MaintenancePolicies, "maintenance-policies", nil,
 		"what to do before maintenance that Azure announces, as `kind=policy`; kinds: freeze, reboot, redeploy, preempt, terminate; policies: ignore, prepare (the default: no new replicas and no pods are steered there, and volumes in use there have a replica elsewhere), move (in addition pods with replicated volumes are evicted before)")
-	flags.DurationVar(&c.WaitTimeout, "wait-timeout", 2*time.Minute, "longest CSI call where the caller sets no deadline")
 }
 
 // Validate returns all faults.
@@ -142,6 +131,7 @@ func (c *Controller) Validate() error {
 	faults := []error{
 		c.Common.Validate(), c.Cloud.Validate(),
 		faultIf(c.Endpoint == "", "endpoint: must not be empty"),
+		faultIf(c.HeartbeatStaleAfter <= 0, "heartbeat-stale-after: %s must be above 0", c.HeartbeatStaleAfter),
 		faultIf(c.CleanUpDelay < 0, "clean-up-delay: %s must not be negative", c.CleanUpDelay),
 		faultIf(c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff, "failover-probe: %q must be %s or %s",
 			c.FailoverProbe, ProbeKubelet, ProbeOff),
@@ -161,15 +151,6 @@ func (c *Controller) Validate() error {
 	}
 	faults = append(faults, faultIf(len(c.Tags()) > mostTags,
 		"extra-tags: there are %d with cluster-id; allowed: %d, so that classes can have tags too", len(c.Tags()), mostTags))
-	for name, n := range map[string]int{
-		"volume-workers": c.VolumeWorkers, "attachment-workers": c.AttachmentWorkers, "node-workers": c.NodeWorkers,
-		"cloud-operations": c.CloudOperations,
-	} {
-		faults = append(faults, faultIf(n < 1, "%s: %d must be at least 1", name, n))
-	}
-	for name, d := range map[string]time.Duration{"heartbeat-stale-after": c.HeartbeatStaleAfter, "wait-timeout": c.WaitTimeout} {
-		faults = append(faults, faultIf(d <= 0, "%s: %s must be above 0", name, d))
-	}
 	if !(c.LeaseDuration > c.RenewDeadline+c.RetryPeriod && c.RenewDeadline > c.RetryPeriod && c.RetryPeriod > 0) {
 		faults = append(faults, fmt.Errorf(
 			"lease-duration %s, renew-deadline %s, retry-period %s: the first must be above the sum of the others, the second above the third, and that above 0",

@@ -147,10 +147,7 @@ func (r *Reporter) Capacity(ctx context.Context) (*apiv1.NodeCapacity, error) {
 	if err := r.options.Client.Get(ctx, r.key(), &node); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read capacity of node: %w", err)
 	}
-	if c := node.Status.Capacity; c == nil || c.VMSize != node.Spec.VMSize {
-		return nil, nil
-	}
-	return node.Status.Capacity, nil
+	return node.Capacity(), nil
 }
 
 func (r *Reporter) key() client.ObjectKey {

@@ -12,7 +12,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -143,7 +144,7 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 			if err != nil {
 				return nil, err
 			}
-			if d != nil && (state == Replica && reservation.Unanswered(d, volume) || leaves(d, state)) {
+			if d != nil && (state == Replica && fencing.Unanswered(d, volume) || leaves(d, state)) {
 				state = Attaching
 			}
 		}
@@ -180,7 +181,7 @@ func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	return Absent
 }
 
-// takenAt returns for each of some nodes the volumes of its attachments that do not give way.
+// takenAt returns for each of some nodes the volumes of its attachments that keep their slots.
 func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][]string, error) {
 	taken := make(map[string][]string, len(nodes))
 	for node := range nodes {
@@ -189,7 +190,7 @@ func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][
 			return nil, err
 		}
 		for _, a := range attachments {
-			if !givesWay(a) {
+			if attachment.KeepsSlot(a) {
 				taken[node] = append(taken[node], a.Spec.VolumeName)
 			}
 		}

@@ -113,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	if err := errors.Join(r.tellMaintenance(ctx, d, node), r.tellIdentity(ctx, d, identity)); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil // a heartbeat came first
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil // a heartbeat came first
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
