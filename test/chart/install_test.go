@@ -188,8 +188,8 @@ func keepsCertificate(t *testing.T, kube client.Client, upgrade func()) {
 	}
 	upgrade()
 	get()
-	if *configuration.Webhooks[0].TimeoutSeconds != 2 {
-		t.Errorf("got a timeout of %d s after the upgrade, want 2 s", *configuration.Webhooks[0].TimeoutSeconds)
+	if *configuration.Webhooks[0].TimeoutSeconds != 3 {
+		t.Errorf("got a timeout of %d s after the upgrade, want 3 s", *configuration.Webhooks[0].TimeoutSeconds)
 	}
 	if !bytes.Equal(secret.Data["ca.crt"], authority) ||
 		!bytes.Equal(configuration.Webhooks[0].ClientConfig.CABundle, authority) {
