@@ -28,6 +28,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/scheduledevents"
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 	"github.com/azuredisk-csi/azuredisk/azuresim/throttle"
 )
@@ -49,7 +50,7 @@ func Run(ctx context.Context, o Options, out, logs io.Writer) error {
 		return fmt.Errorf("make state directory: %w", err)
 	}
 	db, err := store.Open(filepath.Join(s.StateDir, "azuresim.db"), storeLockWait,
-		slices.Concat(compute.Tables, operations.Tables, auth.Tables)...)
+		slices.Concat(compute.Tables, operations.Tables, auth.Tables, scheduledevents.Tables)...)
 	if err != nil {
 		return err
 	}
@@ -87,6 +88,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		Latency:           sampler,
 		Subscriptions:     s.Subscriptions,
 		LosesReservations: s.losesReservations,
+		AttachDetachOff:   s.attachDetachOff(),
 		GoalState:         s.GoalState == "on" || s.GoalState == "seed" && s.Seed%2 == 0,
 		Intercept:         arm.OperationFaults(rules),
 		Notify:            events.Send,
@@ -145,8 +147,21 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			Directory: directory,
 			Events:    events,
 			Latency:   sampler,
+			ScheduledEvents: &scheduledevents.Schedule{
+				Store:  db,
+				Clock:  realClock,
+				Scopes: cloud,
+			},
 		}),
 	}, nil
+}
+
+// attachDetachOff is for what attachDetachDataDisks is not enabled; "" if it is.
+func (s settings) attachDetachOff() string {
+	if s.AttachDetach == "on" {
+		return ""
+	}
+	return s.AttachDetach
 }
 
 // losesReservations reports whether VMs lose their reservations at a disk. Azure does not document

@@ -29,7 +29,7 @@ const subscription = "00000000-0000-0000-0000-000000000001"
 func start(t *testing.T) verify.Options {
 	t.Helper()
 	profile := latency.Fast()
-	profile.CreateRetryAfter = latency.Duration(2 * time.Second)
+	profile.Pauses = map[string]latency.Pause{"disk.create": {Accepted: latency.Duration(2 * time.Second)}}
 	profile.Steps[latency.Attach] = latency.Range{
 		Min: latency.Duration(300 * time.Millisecond),
 		Max: latency.Duration(300 * time.Millisecond),

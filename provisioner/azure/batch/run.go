@@ -2,6 +2,7 @@ package batch
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
@@ -18,7 +19,8 @@ import (
 type run struct {
 	engine *Engine
 	batch  *batch
-	slots  int // data disks that the VM can have; 0 if that is not known
+	slots  int          // data disks that the VM can have; 0 if that is not known
+	calls  atomic.Int32 // that were made for the batch
 }
 
 // run brings every request to its end, or back to its line.
@@ -102,14 +104,24 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 
 // call makes the call for the requests.
 func (r *run) call(requests []*request) (*operation.Operation, error) {
-	k := operation.Detach
-	changes := make([]Change, len(requests))
-	for i, q := range requests {
-		if changes[i] = (Change{Kind: q.kind, AttachRequest: q.params}); q.kind != operation.Detach {
-			k = q.kind
-		}
+	return r.engine.Platform.Update(r.engine.ctx, r.update(requests))
+}
+
+// update is the call for the requests.
+func (r *run) update(requests []*request) Update {
+	return Update{
+		VMID:    r.batch.vmID,
+		Changes: changes(requests),
+		Look:    r.look(requests),
 	}
-	return r.engine.Platform.Update(r.engine.ctx, r.batch.vmID, k, changes)
+}
+
+func changes(requests []*request) []Change {
+	all := make([]Change, len(requests))
+	for i, q := range requests {
+		all[i] = Change{Kind: q.kind, AttachRequest: q.params}
+	}
+	return all
 }
 
 // follow answers the callers of a call that Azure has accepted, and follows the operation to its
