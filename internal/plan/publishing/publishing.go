@@ -43,7 +43,9 @@ type Step struct {
 // decides which VolumeAttachments there should be. It differs where that controller has to guess:
 //
 //   - If no pod on a node keeps the volume there any more, Next waits until the node's report says
-//     that the node no longer uses it, and not for a time.
+//     that the node no longer uses it, and not for a time. If Azure has refused to attach the disk,
+//     Next does not wait: the node has nothing to unmount, and its NodeStageVolume waits for the disk
+//     until the release begins.
 //   - If no report of a node is to be expected, the volume is not unpublished there while a pod on
 //     it uses the volume, even a pod that is being deleted. The node may have lost only its path to
 //     the API server: then the kubelet does not know of the deletion yet, and the pod continues to
@@ -105,8 +107,9 @@ func (in Input) firstThatSpeaks(nodes []string) []string {
 }
 
 // Done reports whether an unpublish from a node does not have to wait for the node: there is a
-// proof, the node's report says that it released the volume, or the node will not report any more
-// and no pod there can be using the volume, so that the proof must come from Azure.
+// proof, the node's report says that it released the volume, or no pod there can be using the
+// volume, and either Azure has refused to attach the disk, or the node will not report any more, so
+// that the proof must come from Azure.
 func (in Input) Done(node string) bool {
 	a := in.attachment(node)
 	if a != nil && ownership.HasProof(a) {
@@ -114,6 +117,9 @@ func (in Input) Done(node string) bool {
 	}
 	if ownership.BeingFenced(in.Volume, node) || in.cutOff(node) {
 		return false // the proof is being established
+	}
+	if in.refused(node) && !in.used(node) {
+		return true
 	}
 	report := in.Report(node)
 	if report != nil {
@@ -123,6 +129,13 @@ func (in Input) Done(node string) bool {
 		}
 	}
 	return (report == nil || in.Silent(node)) && !in.used(node)
+}
+
+// refused reports whether Azure has refused to attach the disk of a single-node volume to the node.
+// An unpublish of a multi-node volume could not be undone for a pod that the cache does not know.
+func (in Input) refused(node string) bool {
+	a := in.attachment(node)
+	return a != nil && a.Status.State == apiv1.AttachmentFailed && in.Volume.Spec.Access != apiv1.AccessMultiNode
 }
 
 // used reports whether a pod on the node uses the volume, including pods that are being deleted.

@@ -107,6 +107,22 @@ func TestAttachDetach(t *testing.T) {
 		"a volume that no pod wants any more is unpublished": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
+		"a node that waits for a disk that Azure refuses to attach is not waited for, once its pods are gone": {
+			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
+			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: publishing.Step{Unpublish: []string{"a"}}},
+		"a disk that Azure refuses to attach to one node goes to the next pod's node": {
+			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
+			pods:        pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
+			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"a pod that is to end keeps a disk that Azure refuses to attach": {
+			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
+			pods:        pods{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
+		"a shared disk that Azure refuses to attach is unpublished after the node is done": {
+			volume: objects.NewVolume(multi), attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"a volume is published again to a node that is another VM now": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{ofVM("/vm/old", attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
