@@ -181,3 +181,25 @@ func TestATokenHasNoURLThatIsNotPolled(t *testing.T) {
 		l.must(op, nil)
 	})
 }
+
+func TestAnAttachSaysWhereToReadThatTheAPIIsNotEnabled(t *testing.T) {
+	inLab(t, calm(), 1, func(l *lab) {
+		vm, disk := l.newVM(), l.newDisks(1)[0]
+		l.sim.AttachDetachOff = "region"
+		_, err := l.attach(vm, disk)
+		if err == nil || !strings.Contains(err.Error(), "docs/limitations.md#azure") {
+			l.Errorf("got %v, want an error that names the page", err)
+		}
+	})
+}
+
+func TestACloneOfADiskInAnotherRegionIsRefusedWithTheRegion(t *testing.T) {
+	inLab(t, calm(), 1, func(l *lab) {
+		spec := newDiskSpec("clone")
+		spec.SourceID, spec.Location = l.newDisks(1)[0], "westus2"
+		_, err := l.cloud.Disks().Create(l.Context(), spec)
+		if provisioner.KindOf(err) != provisioner.InvalidArgument || !strings.Contains(err.Error(), "eastus") {
+			l.Errorf("got %v (%s), want InvalidArgument with the region", err, provisioner.KindOf(err))
+		}
+	})
+}
