@@ -24,8 +24,8 @@ func TestACallIsPolledAtTheAgeOfItsSlowestChange(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			u := Update{Changes: test.changes}
 			if usual := u.Usual(); u.Kind() != test.kind || usual.From != test.from || usual.Patient != test.patient {
-				t.Errorf("got %s, from %v, patient %v; want %s, %v, %v", u.Kind(), usual.From, usual.Patient, test.kind, test.from,
-					test.patient)
+				t.Errorf("got %s, from %v, patient %v; want %s, %v, %v", u.Kind(), usual.From, usual.Patient, test.kind,
+					test.from, test.patient)
 			}
 		})
 	}
