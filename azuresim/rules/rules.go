@@ -29,14 +29,16 @@ const (
 	clientRecordings = github + "kubernetes-sigs/cloud-provider-azure/tree/master/pkg/azclient"
 	sdkRecordings    = github + "Azure/azure-sdk-for-go/blob/sdk/resourcemanager/compute/armcompute/v3.0.1/sdk/resourcemanager/compute/armcompute/testdata/recordings"
 	// cliRecording is of az vm disk attach and detach in February 2026.
-	cliRecording  = github + "Azure/azure-cli/blob/0151a1b/src/azure-cli/azure/cli/command_modules/vm/tests/latest/recordings/test_vm_disk_attach_detach.yaml"
-	managerLimits = docs + "azure-resource-manager/management/request-limits-and-throttling"
-	computeLimits = docs + "virtual-machines/compute-throttling-limits"
+	cliRecording    = github + "Azure/azure-cli/blob/0151a1b/src/azure-cli/azure/cli/command_modules/vm/tests/latest/recordings/test_vm_disk_attach_detach.yaml"
+	scheduledEvents = docs + "virtual-machines/linux/scheduled-events"
+	terminateNotice = docs + "virtual-machine-scale-sets/virtual-machine-scale-sets-terminate-notification"
+	managerLimits   = docs + "azure-resource-manager/management/request-limits-and-throttling"
+	computeLimits   = docs + "virtual-machines/compute-throttling-limits"
 )
 
 func code(names ...string) []string { return names }
 
-// All lists the rules: requests, disks, attachments, VMs, copies.
+// All lists the rules: requests, disks, attachments, VMs, scheduled events, copies.
 var All = []Rule{
 	{"token", "A call without a token, with one of another issuer, or with one that has expired is 401.", "",
 		code("auth.Authority.Check")},
@@ -240,6 +242,37 @@ var All = []Rule{
 		spec + "/ComputeRP", code("compute.scaleSetModel.shape")},
 	{"scale-set-fixed", "A scale set keeps its orchestration mode.", "", code("compute.Cloud.reshape")},
 	{"scale-set-delete", "A scale set is deleted after its instances.", "", code("compute.Cloud.completeScaleSet")},
+
+	{"metadata-header", "A request to the metadata service without the header Metadata: true is 400.", scheduledEvents,
+		code("imds.admit")},
+	{"events-scope", "Scheduled events are delivered to all VMs of an availability set or scale set, in one document.",
+		scheduledEvents, code("compute.Cloud.EventScope")},
+	{"events-one-group", "A scale set is one placement group.", "", code("compute.Cloud.EventScope")},
+	{"events-fields", "An api-version has the fields of its time: Description since 2019-04-01, EventSource since 2019-08-01, DurationInSeconds since 2020-07-01; before 2017-08-01 a name begins with an underscore.", scheduledEvents, code("imds.viewOf")},
+	{"events-types", "Preempt is there since 2017-11-01, Terminate since 2019-01-01; an older api-version does not show them.",
+		terminateNotice, code("imds.viewOf")},
+	{"events-incarnation", "DocumentIncarnation is a number that grows when an event changes.", scheduledEvents,
+		code("scheduledevents.Document.At")},
+	{"events-notice", "An event is announced at least 15 minutes (Freeze, Reboot), 10 minutes (Redeploy) or 30 seconds (Preempt) before it starts.", scheduledEvents, code("scheduledevents.Request.event")},
+	{"events-terminate-notice", "A Terminate is announced 5 to 15 minutes before, as terminateNotificationProfile says.",
+		terminateNotice, code("compute.terminateNotice")},
+	{"events-no-notice", "After a failure of hardware an event is Started at once.", scheduledEvents,
+		code("scheduledevents.Request.event")},
+	{"events-not-before", "NotBefore is a time as in \"Mon, 19 Sep 2016 18:29:47 GMT\" while the event is Scheduled, and empty when it has started.", scheduledEvents, code("imds.viewOf")},
+	{"events-start", "An event starts at NotBefore, or when one of the VMs approves it, then for all VMs that it affects.",
+		scheduledEvents, code("scheduledevents.Document.At", "scheduledevents.Document.approve")},
+	{"events-terminate-together", "A Terminate starts before NotBefore only when all that are pending are approved.",
+		terminateNotice, code("scheduledevents.Document.approve")},
+	{"events-approve", "An approval of a valid event ID is 200, also when the event is approved already; a body that cannot be read is 400.", scheduledEvents, code("imds.Server.approve")},
+	{"events-approve-unknown", "An approval of an unknown event ID is 400.", "", code("imds.Server.approve")},
+	{"events-end", "An event that has ended is not listed any more, as a rule 10 minutes after its start.", scheduledEvents,
+		code("scheduledevents.Document.At", "scheduledevents.Document.remove")},
+	{"events-cancel", "A canceled event is not listed any more and never was Started.", scheduledEvents,
+		code("scheduledevents.Document.remove")},
+	{"events-postpone", "A postponed event keeps its ID and gets another NotBefore.", "",
+		code("scheduledevents.Document.postpone")},
+	{"events-postpone-terminate", "A Terminate cannot be postponed.", terminateNotice,
+		code("scheduledevents.Document.postpone")},
 
 	{"copy-source", "A copy names a disk or snapshot that exists, is ready and is in the same location; CopyStart may cross locations.", docs + "virtual-machines/disks-incremental-snapshots", code("compute.Cloud.resolveSource", "compute.Cloud.findSource", "compute.Cloud.snapshotSource")},
 	{"copy-missing", "A source that does not exist, or is in another location, is 404 NotFound.",

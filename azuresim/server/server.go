@@ -28,6 +28,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/scheduledevents"
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 	"github.com/azuredisk-csi/azuredisk/azuresim/throttle"
 )
@@ -49,7 +50,7 @@ func Run(ctx context.Context, o Options, out, logs io.Writer) error {
 		return fmt.Errorf("make state directory: %w", err)
 	}
 	db, err := store.Open(filepath.Join(s.StateDir, "azuresim.db"), storeLockWait,
-		slices.Concat(compute.Tables, operations.Tables, auth.Tables)...)
+		slices.Concat(compute.Tables, operations.Tables, auth.Tables, scheduledevents.Tables)...)
 	if err != nil {
 		return err
 	}
@@ -146,6 +147,11 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			Directory: directory,
 			Events:    events,
 			Latency:   sampler,
+			ScheduledEvents: &scheduledevents.Schedule{
+				Store:  db,
+				Clock:  realClock,
+				Scopes: cloud,
+			},
 		}),
 	}, nil
 }

@@ -41,7 +41,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -49,8 +49,16 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,resourceNames=azuredisk-controller,verbs=get;update
 
-// leaseName is the name of the lease of the controller's leader.
-const leaseName = "azuredisk-controller"
+const (
+	// leaseName is the name of the lease of the controller's leader.
+	leaseName = "azuredisk-controller"
+	// volumeWorkers, attachmentWorkers and nodeWorkers are how many objects are reconciled at once.
+	volumeWorkers, attachmentWorkers, nodeWorkers = 20, 40, 10
+	// cloudOperations is how many operations at Azure are followed at once.
+	cloudOperations = 1000
+	// callTimeout bounds CSI calls that come without a deadline.
+	callTimeout = 2 * time.Minute
+)
 
 func newControllerCommand() *cobra.Command {
 	settings := &config.Controller{}
@@ -99,7 +107,7 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 		Scheme:                              newScheme(),
 		MapperProvider:                      cluster.NewMapper,
 		Cache:                               cluster.CacheOptions(settings.Namespace),
-		Controller:                          cluster.ControllerOptions(),
+		Controller:                          leadership.ControllerOptions(),
 		Logger:                              ctrl.Log,
 		Metrics:                             metrics,
 		HealthProbeBindAddress:              settings.HealthAddress,
@@ -152,7 +160,7 @@ func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.
 		Leases:     leases,
 		Namespace:  namespace,
 		Name:       leaseName,
-		Identity:   nodehealth.LeaderIdentity(pod, node, string(uuid.NewUUID())),
+		Identity:   leadership.Identity(pod, node, string(uuid.NewUUID())),
 		RenewEvery: settings.RetryPeriod,
 		Clock:      clock.RealClock{},
 		Log:        ctrl.Log.WithName("leadership"),
@@ -227,7 +235,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Client:        mgr.GetClient(),
 		Reader:        mgr.GetAPIReader(),
 		Cloud:         cloud,
-		Jobs:          work.New(ctx, now, settings.CloudOperations),
+		Jobs:          work.New(ctx, now, cloudOperations),
 		Nodes:         nodes,
 		Clock:         now,
 		Events:        mgr.GetEventRecorder("azuredisk-volume"),
@@ -235,7 +243,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		CleanUpDelay:  settings.CleanUpDelay,
 		ReservedSlots: settings.ReplicaReservedSlots,
 		DrainGrace:    settings.ReplicaDrainGrace,
-		Workers:       settings.VolumeWorkers,
+		Workers:       volumeWorkers,
 		Metrics:       ctrlmetrics.Registry,
 	})
 	if err != nil {
@@ -245,15 +253,19 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Client:        mgr.GetClient(),
 		Reader:        mgr.GetAPIReader(),
 		Cloud:         cloud,
-		Jobs:          work.New(ctx, now, settings.CloudOperations),
+		Jobs:          work.New(ctx, now, cloudOperations),
 		Nodes:         nodes,
 		Clock:         now,
 		Events:        mgr.GetEventRecorder("azuredisk-attachment"),
 		ReservedSlots: settings.ReplicaReservedSlots,
-		Workers:       settings.AttachmentWorkers,
+		Workers:       attachmentWorkers,
 		Overlap:       overlap(settings),
 		Metrics:       ctrlmetrics.Registry,
 	})
+	if err != nil {
+		return nil, err
+	}
+	policies, err := maintenance.ParsePolicies(settings.MaintenancePolicies)
 	if err != nil {
 		return nil, err
 	}
@@ -262,8 +274,9 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Reader:          mgr.GetAPIReader(),
 		Cloud:           cloud,
 		FirstConditions: monitor.FirstConditions,
+		Policies:        policies,
 		Events:          mgr.GetEventRecorder("azuredisk-drivernode"),
-		Workers:         settings.NodeWorkers,
+		Workers:         nodeWorkers,
 	})
 	failovers, err := failover.New(failover.Options{
 		Client:            mgr.GetClient(),
@@ -274,7 +287,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		DriverName:        settings.DriverName,
 		OwnNamespace:      ownNamespace(settings),
 		OutOfServiceTaint: settings.FailoverOutOfServiceTaint,
-		Workers:           settings.NodeWorkers,
+		Workers:           nodeWorkers,
 		Metrics:           ctrlmetrics.Registry,
 	})
 	return []reconciler{volumes, attachments, driverNodes, failovers}, err
@@ -298,7 +311,7 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 			Reader:     mgr.GetAPIReader(),
 			Events:     mgr.GetEventRecorder("azuredisk-startuptaint"),
 			DriverName: settings.DriverName,
-			Workers:    settings.NodeWorkers,
+			Workers:    nodeWorkers,
 		}))
 	}
 	pods := attachdetach.Options{
@@ -313,7 +326,7 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 			Client:     mgr.GetClient(),
 			Reader:     mgr.GetAPIReader(),
 			DriverName: settings.DriverName,
-			Workers:    settings.NodeWorkers,
+			Workers:    nodeWorkers,
 		}))
 	} else {
 		pods.Publisher = publisher
@@ -388,7 +401,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		SubscriptionID:  settings.SubscriptionID,
 		ResourceGroup:   settings.ResourceGroup,
 		Location:        settings.Location,
-		WaitTimeout:     settings.WaitTimeout,
+		WaitTimeout:     callTimeout,
 		Metrics:         ctrlmetrics.Registry,
 		PublishedByPods: !settings.AttachRequired,
 		ExtraTags:       settings.Tags(),

@@ -21,6 +21,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/webhookcert"
 )
 
+// maxRequestBytes limits the body of a request. A list of whole nodes takes about 10 KB for each.
+const maxRequestBytes = 64 << 20
+
 func newSchedulerExtenderCommand() *cobra.Command {
 	settings := &config.Scheduler{}
 	cmd := &cobra.Command{
@@ -57,7 +60,7 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 		DriverName:      settings.DriverName,
 		CertFile:        settings.TLSCertFile,
 		KeyFile:         settings.TLSKeyFile,
-		MaxRequestBytes: settings.MaxRequestBytes,
+		MaxRequestBytes: maxRequestBytes,
 		ShutdownDelay:   settings.ShutdownDelay,
 		LeaseNamespace:  settings.LeaderElectionNamespace,
 		Identity:        identity,

@@ -5,13 +5,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -137,12 +139,13 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 		state := diskState(a)
 		if state == Replica {
 			// Its plug-in may be dead, or may not reach the API server: then it cannot mount the
-			// volume either.
+			// volume either. Or Azure is going to service its VM, and a replica elsewhere is better.
 			d, err := find[apiv1.AzDriverNode](ctx, v, v.Namespace, a.Spec.NodeName)
 			if err != nil {
 				return nil, err
 			}
-			if d != nil && reservation.Unanswered(d, volume) {
+			if d != nil && (fencing.Unanswered(d, volume) ||
+				meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionUndisturbed)) {
 				state = Attaching
 			}
 		}
@@ -171,7 +174,7 @@ func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	return Absent
 }
 
-// takenAt returns for each of some nodes the volumes of its attachments that do not give way.
+// takenAt returns for each of some nodes the volumes of its attachments that keep their slots.
 func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][]string, error) {
 	taken := make(map[string][]string, len(nodes))
 	for node := range nodes {
@@ -180,7 +183,7 @@ func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][
 			return nil, err
 		}
 		for _, a := range attachments {
-			if !givesWay(a) {
+			if attachment.KeepsSlot(a) {
 				taken[node] = append(taken[node], a.Spec.VolumeName)
 			}
 		}

@@ -60,7 +60,11 @@ func (p platform) Update(ctx context.Context, update batch.Update) (*operation.O
 	if err != nil {
 		return nil, err
 	}
-	poller, err := v.attachDetach(ctx, updateOf(update.Changes))
+	luns, err := v.chooseLUNs(ctx, update.Changes)
+	if err != nil {
+		return nil, err
+	}
+	poller, err := v.attachDetach(ctx, updateOf(update.Changes, luns))
 	if err != nil {
 		return nil, p.Translate(err, "change the disks of VM %s", v.Name)
 	}
@@ -91,8 +95,9 @@ func (p platform) Resume(ctx context.Context, t operation.Token, look *operation
 	}, poller), nil
 }
 
-// updateOf translates changes into Azure's request.
-func updateOf(changes []batch.Change) armcompute.AttachDetachDataDisksRequest {
+// updateOf translates changes into Azure's request. luns are by disk; Azure chooses for those that
+// are not there.
+func updateOf(changes []batch.Change, luns map[string]int32) armcompute.AttachDetachDataDisksRequest {
 	var body armcompute.AttachDetachDataDisksRequest
 	for _, change := range changes {
 		if change.Kind != operation.Attach {
@@ -107,6 +112,9 @@ func updateOf(changes []batch.Change) armcompute.AttachDetachDataDisksRequest {
 		in := &armcompute.DataDisksToAttach{
 			DiskID:  &change.DiskID,
 			Caching: optional(armcompute.CachingTypes(change.CachingMode)),
+		}
+		if lun, chosen := luns[change.DiskID]; chosen {
+			in.Lun = &lun
 		}
 		if change.DiskEncryptionSetID != "" {
 			in.DiskEncryptionSet = &armcompute.DiskEncryptionSetParameters{ID: &change.DiskEncryptionSetID}

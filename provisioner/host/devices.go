@@ -18,8 +18,8 @@ import (
 
 type devices struct{ *Host }
 
-// Find looks, in this order, at the links of azure-vm-utils, at those of the
-// Linux agent, and at the SCSI and NVMe devices themselves.
+// Find looks, in this order, at the links of azure-vm-utils, at the links of the Linux agent, and
+// at the SCSI and NVMe devices themselves.
 func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error) {
 	if device, found := d.lookup(ctx, lun); found {
 		return device, nil
@@ -69,7 +69,7 @@ func (d devices) linkDirectories() []string {
 	}
 }
 
-// lookup returns the device at the LUN if there is one that can be opened. A link whose device does
+// lookup returns the device at the LUN if it exists and can be opened. A link whose device does
 // not exist yet, or any more, counts as no device.
 func (d devices) lookup(ctx context.Context, lun int32) (provisioner.Device, bool) {
 	number := strconv.Itoa(int(lun))

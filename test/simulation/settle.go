@@ -82,6 +82,9 @@ func (w *world) restore() {
 	dead := false
 	for _, m := range w.machines {
 		m.leaks = nil
+		m.thaw()
+		m.plugin.paused = false
+		w.withdraw(m)
 		stays := !dead && w.random.IntN(2) == 0 && m.asleep == nil // Azure detaches no disk from a VM that is hibernated
 		noKubelet := m.on && m.kubelet != nil && !m.kubelet.dead.IsZero()
 		if m.on {

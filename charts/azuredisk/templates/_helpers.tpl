@@ -103,12 +103,15 @@ affinity:
           labelSelector:
             matchLabels:
               {{- include "azuredisk.selector" . | nindent 14 }}
-      - weight: 50
+          # The pods that an upgrade replaces do not count: two new ones would else come to one zone.
+          matchLabelKeys: [pod-template-hash]
+      - weight: 100
         podAffinityTerm:
           topologyKey: topology.kubernetes.io/zone
           labelSelector:
             matchLabels:
               {{- include "azuredisk.selector" . | nindent 14 }}
+          matchLabelKeys: [pod-template-hash]
 {{- end }}
 {{- with .values.topologySpreadConstraints }}
 topologySpreadConstraints:

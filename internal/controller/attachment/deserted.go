@@ -11,7 +11,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -33,17 +33,17 @@ func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error 
 func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, message string) {
 	a := in.Attachment
 	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince",
-		in.NotReadySince, "reason", failover.ReasonFailoverStarted)
+		in.NotReadySince, "reason", lostnode.ReasonFailoverStarted)
 	about := &corev1.ObjectReference{
 		APIVersion: "v1",
 		Kind:       "Node",
 		Name:       a.Spec.NodeName,
 		UID:        types.UID(a.Spec.NodeName),
 	}
-	r.Events.Eventf(about, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted,
+	r.Events.Eventf(about, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted,
 		"volume %s: %s", a.Spec.VolumeName, message)
 	if in.Volume != nil {
-		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted,
+		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted,
 			"%s", message)
 	}
 	claim, err := r.claim(ctx, in.Volume)
@@ -53,10 +53,10 @@ func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, mess
 	if err != nil || claim == nil {
 		return
 	}
-	if failover.OptedOut(claim.Annotations) {
-		message += "; " + failover.OptOutEnds
+	if lostnode.OptedOut(claim.Annotations) {
+		message += "; " + lostnode.OptOutEnds
 	}
-	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "%s",
+	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted, "%s",
 		message)
 }
 

@@ -111,7 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
 	}
 	return result, err
 }
@@ -238,9 +238,6 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 		if err := r.giveWay(ctx, a, step.GiveWay); err != nil {
 			return reconcile.Result{}, err
 		}
-	}
-	if err := r.displace(ctx, a, step.Status); err != nil {
-		return reconcile.Result{}, err
 	}
 	written, err := r.writeStatus(ctx, in, step)
 	if err != nil {
@@ -373,7 +370,7 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	}
 	switch step.Start {
 	case operation.WorkAttach:
-		r.Jobs.Start(a, step.Start, step.Status.Operation, r.alone(in, r.disks.attach(in.Volume, vmID, step.Resume)))
+		r.Jobs.Start(a, step.Start, step.Status.Operation, r.alone(in, r.disks.attach(in.Volume, vmID, step.Resume, r.otherLUNs(a))))
 	case operation.WorkDetach:
 		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
 	case operation.WorkFence:
@@ -457,4 +454,18 @@ func (r *Reconciler) event(a *apiv1.AzVolumeAttachment, kind, reason, message st
 		message = fmt.Sprintf("disk %s, node %s", a.Spec.VolumeName, a.Spec.NodeName)
 	}
 	r.Events.Eventf(a, nil, kind, reason, reason, "%s", message)
+}
+
+// otherLUNs returns the LUNs at which the other disks of an attachment's node are recorded, from
+// the cache.
+func (r *Reconciler) otherLUNs(a *apiv1.AzVolumeAttachment) func(context.Context) ([]int32, error) {
+	return func(ctx context.Context) (luns []int32, err error) {
+		here, err := cluster.AttachmentsOfNode(ctx, r.Client, a.Namespace, a.Spec.NodeName)
+		for _, other := range here {
+			if lun := other.Status.LUN; lun != nil && other.Name != a.Name {
+				luns = append(luns, *lun)
+			}
+		}
+		return luns, err
+	}
 }

@@ -48,17 +48,21 @@ func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, es
 	ctrl.LoggerFrom(ctx).Info("which VM the node is", "node", d.Name, "vmID", established.VMID, "reason", c.Reason, "message",
 		c.Message)
 	if r.Events != nil && c.Status == metav1.ConditionFalse {
-		// Events on Nodes carry the name as UID, as the kubelet's do.
-		about := &corev1.ObjectReference{
-			APIVersion: "v1",
-			Kind:       "Node",
-			Name:       d.Name,
-			UID:        types.UID(d.Name),
-		}
-		r.Events.Eventf(about, nil, corev1.EventTypeWarning, c.Reason, "IdentifyNode", "%s; no disk is attached to the node",
-			c.Message)
+		r.Events.Eventf(aboutNode(d.Name), nil, corev1.EventTypeWarning, c.Reason, "IdentifyNode",
+			"%s; no disk is attached to the node", c.Message)
 	}
 	return nil
+}
+
+// aboutNode returns what an event about a Node is about. Events on Nodes carry the name as UID, as
+// the kubelet's do.
+func aboutNode(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       name,
+		UID:        types.UID(name),
+	}
 }
 
 // rivals requests the other nodes that name the VM of an AzDriverNode: their identities may have

@@ -42,8 +42,8 @@ type Input struct {
 	NodeLost bool
 	// NotReadySince is since when the Node is not Ready; zero if it is Ready.
 	NotReadySince time.Time
-	// UsedByPod says that a pod on the node uses the volume: also one that is being deleted, but
-	// not one that has ended. It matters only if MayBeDeserted.
+	// UsedByPod says that a pod on the node uses the volume: also a pod that is being deleted, but
+	// not a pod that has ended. It matters only if MayBeDeserted.
 	UsedByPod bool
 	// ReportProof is the proof in the node's report, for an attachment that is DeletedWithoutProof;
 	// nil if there is none.

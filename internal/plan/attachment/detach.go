@@ -153,7 +153,7 @@ func (s *Step) detachEnded(in Input) {
 // fence establishes the proof that a node that does not answer can no longer write: the job reads
 // VM and disk from Azure, and detaches the disk by force, also from a VM that is down: the VM may
 // be started with its mounts. An object that names no VM does not prove that there is no VM: it may
-// have been re-created after the one that named the VM was lost. Then the job uses what Azure lists
+// have been re-created after the object that named the VM was lost. Then the job uses what Azure lists
 // for the disk; see VMsToDetach.
 func (s *Step) fence(in Input) {
 	switch {
@@ -289,8 +289,8 @@ func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, 
 //
 //	the VM that the node is                          detach
 //	… and an attachment of another node names it     contested: if two nodes name one VM, nothing is detached for either, and there is no proof
-//	one that an attachment of another node names     nothing to do with this node
-//	that of another node, without an attachment      contested by that node. Its own report decides how that attachment is re-created (see
+//	a VM that another node's attachment names        nothing to do with this node
+//	another node's VM, without an attachment         contested by that node. Its own report decides how that attachment is re-created (see
 //	                                                 ownership.RecreateAs), and then it is the case above
 //	any other                                        unknown: it may be the node's, or another cluster's if the objects were restored from a backup; see
 //	                                                 ownership.UsesDisk

@@ -2,7 +2,6 @@ package attachment
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -44,19 +43,6 @@ func ContradictedByAzure(a *apiv1.AzVolumeAttachment, vmID string, seen *provisi
 	default:
 		return a.Status.LUN == nil || *a.Status.LUN != seen.LUN
 	}
-}
-
-// Displaced returns the attachments that are recorded under a LUN of a VM at which Azure has
-// attached the disk of by since: their disks were detached outside the driver. here are the
-// attachments of the node.
-func Displaced(here []*apiv1.AzVolumeAttachment, by, vmID string, lun int32) (displaced []*apiv1.AzVolumeAttachment) {
-	for _, a := range here {
-		if a.Name != by && a.DeletionTimestamp == nil && a.Status.State == apiv1.AttachmentAttached &&
-			a.Status.LUN != nil && *a.Status.LUN == lun && strings.EqualFold(a.Status.VMID, vmID) {
-			displaced = append(displaced, a)
-		}
-	}
-	return displaced
 }
 
 // MayReattach returns why the disk of an attachment that is ContradictedByAzure may not be attached

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 )
 
 // Helper is a healthy node with a replica, which can take the reservation of the disk from a lost
@@ -35,7 +35,7 @@ func HelperOf(node *apiv1.AzDriverNode, volume *apiv1.AzVolume, a *apiv1.AzVolum
 		}
 	}
 	for _, r := range node.Status.FenceResults {
-		if h.Request != nil && reservation.Answers(r, *h.Request) {
+		if h.Request != nil && fencing.Answers(r, *h.Request) {
 			h.Result = &r
 		}
 	}
@@ -83,10 +83,10 @@ func (s *Step) preempt(in Input) {
 		case h.Result != nil:
 		case h.Request == nil:
 			s.Ask = h.NodeName
-			s.soon(reservation.AnswerTimeout)
+			s.soon(fencing.AnswerTimeout)
 			return
 		default:
-			if left := operation.Remaining(reservation.AnswerTimeout, h.Request.Time.Time, in.Now); left > 0 {
+			if left := operation.Remaining(fencing.AnswerTimeout, h.Request.Time.Time, in.Now); left > 0 {
 				s.soon(left)
 				return
 			}

@@ -56,7 +56,7 @@ func Slots(in SlotInput) SlotDecision {
 	slots := occupants(in.OnNode, in.Attachment.Name)
 	if in.Attachment.Spec.Role == apiv1.RoleReplica {
 		// A primary without a slot is about to take one.
-		shares, slots = append(shares, due(in.OfVolume)...), append(slots, due(in.OnNode)...)
+		shares, slots = append(shares, thatUse(in.OfVolume, due)...), append(slots, thatUse(in.OnNode, due)...)
 		switch {
 		case len(shares) >= int(in.MaxShares):
 			return SlotDecision{Full: true, Message: fmt.Sprintf("all %d shares of disk %s are in use", in.MaxShares, volume)}
@@ -80,36 +80,85 @@ func Slots(in SlotInput) SlotDecision {
 	return SlotDecision{}
 }
 
-// occupants are the attachments that use, or may use, a slot at Azure.
-func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolumeAttachment {
-	var found []*apiv1.AzVolumeAttachment
-	for _, a := range all {
-		switch a.Status.State {
-		case apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
-			if a.Name != except {
-				found = append(found, a)
-			}
-		case apiv1.AttachmentPending, apiv1.AttachmentFailed:
+// slotUse is how an attachment uses a slot of its VM and a share of its disk.
+type slotUse int
+
+const (
+	// none: it has no slot at Azure and will get none as it is.
+	none slotUse = iota
+	// wanted: it is a replica that takes a slot if one is free.
+	wanted
+	// due: it is a primary that will use a slot and has none yet.
+	due
+	// yielding: it uses, or may use, a slot that a primary can get, because it is a replica or is
+	// being detached.
+	yielding
+	// kept: it uses, or may use, a slot that no primary can get.
+	kept
+)
+
+// useOf is the one rule for the slots of a node.
+func useOf(a *apiv1.AzVolumeAttachment) slotUse {
+	replica, leaving := a.Spec.Role == apiv1.RoleReplica, a.DeletionTimestamp != nil
+	switch a.Status.State {
+	case apiv1.AttachmentDetachFail:
+		return kept
+	case apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentDetaching:
+		if replica || leaving || a.Status.State == apiv1.AttachmentDetaching {
+			return yielding
 		}
+		return kept
+	case "", apiv1.AttachmentPending, apiv1.AttachmentFailed:
 	}
-	return found
+	switch {
+	case leaving, replica && a.Status.State == apiv1.AttachmentFailed:
+		return none
+	case replica:
+		return wanted
+	}
+	return due
 }
 
-// DueForSlot reports whether an attachment is a primary that will use a slot at Azure and has none
-// yet.
-func DueForSlot(a *apiv1.AzVolumeAttachment) bool {
-	return a.Spec.Role == apiv1.RolePrimary && a.DeletionTimestamp == nil &&
-		(a.Status.State == "" || a.Status.State == apiv1.AttachmentPending || a.Status.State == apiv1.AttachmentFailed)
-}
-
-func due(all []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
+func thatUse(all []*apiv1.AzVolumeAttachment, uses ...slotUse) []*apiv1.AzVolumeAttachment {
 	var found []*apiv1.AzVolumeAttachment
 	for _, a := range all {
-		if DueForSlot(a) {
+		if slices.Contains(uses, useOf(a)) {
 			found = append(found, a)
 		}
 	}
 	return found
+}
+
+// occupants are the attachments that use, or may use, a slot at Azure.
+func occupants(all []*apiv1.AzVolumeAttachment, except string) []*apiv1.AzVolumeAttachment {
+	return slices.DeleteFunc(thatUse(all, yielding, kept), func(a *apiv1.AzVolumeAttachment) bool { return a.Name == except })
+}
+
+// DueForSlot reports whether an attachment is a primary that will use a slot at Azure and has none
+// yet.
+func DueForSlot(a *apiv1.AzVolumeAttachment) bool { return useOf(a) == due }
+
+// KeepsSlot reports whether an attachment uses, or will use, a slot that a primary cannot get from
+// it. A slot that Azure failed to free stays taken.
+func KeepsSlot(a *apiv1.AzVolumeAttachment) bool { return DueForSlot(a) || useOf(a) == kept }
+
+// SlotLimit returns how many data disks of a VM the driver may use; negative if that is not known,
+// and then Azure decides.
+func SlotLimit(c *apiv1.NodeCapacity) int32 {
+	if c == nil || c.MaxDataDisks <= 0 {
+		return -1
+	}
+	return max(c.MaxDataDisks-c.ForeignDisks, 0)
+}
+
+// FreeSlots returns how many slots of a VM none of its attachments has or wants; negative if that
+// is not known.
+func FreeSlots(c *apiv1.NodeCapacity, onNode []*apiv1.AzVolumeAttachment) int32 {
+	limit := SlotLimit(c)
+	if limit < 0 {
+		return limit
+	}
+	return max(limit-int32(len(thatUse(onNode, wanted, due, yielding, kept))), 0)
 }
 
 // WaitsForSlot reports whether an attachment is a primary that waits for a slot or a share, or
@@ -172,7 +221,7 @@ func byName(a, b *apiv1.AzVolumeAttachment) int { return strings.Compare(a.Name,
 // ahead counts the primaries that wait for a slot like this one and precede it.
 func (in SlotInput) ahead(rivals []*apiv1.AzVolumeAttachment) int {
 	n := 0
-	for _, a := range due(rivals) {
+	for _, a := range thatUse(rivals, due) {
 		failed := a.Status.State == apiv1.AttachmentFailed && !WaitsForSlot(a)
 		if !failed && a.Name < in.Attachment.Name {
 			n++

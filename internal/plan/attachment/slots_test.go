@@ -255,3 +255,59 @@ func TestNewcomersOnAFullNodeTakeOneReplicaEach(t *testing.T) {
 		}
 	})
 }
+
+func TestTheUseOfASlot(t *testing.T) {
+	t.Parallel()
+	primary := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+		return of("v", "n", apiv1.RolePrimary, state)
+	}
+	replica := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+		return of("v", "n", apiv1.RoleReplica, state)
+	}
+	for name, c := range map[string]struct {
+		attachment *apiv1.AzVolumeAttachment
+		keeps      bool
+		free       int32
+	}{
+		"a primary keeps it":                                   {primary(apiv1.AttachmentAttached), true, 2},
+		"a primary that is being attached":                     {primary(apiv1.AttachmentAttaching), true, 2},
+		"a primary that waits":                                 {primary(apiv1.AttachmentPending), true, 2},
+		"a primary without a state yet":                        {primary(""), true, 2},
+		"a primary that Azure refused is attached again":       {primary(apiv1.AttachmentFailed), true, 2},
+		"a primary in a state that this program does not know": {primary("SomethingNew"), true, 2},
+		"a primary that is being detached makes room":          {primary(apiv1.AttachmentDetaching), false, 2},
+		"a primary that is to be deleted makes room":           {objects.Deleted(primary(apiv1.AttachmentAttached)), false, 2},
+		"a primary that was deleted before its attach":         {objects.Deleted(primary(apiv1.AttachmentPending)), false, 3},
+		"a primary that Azure failed to detach keeps it":       {objects.Deleted(primary(apiv1.AttachmentDetachFail)), true, 2},
+		"a replica gives way":                                  {replica(apiv1.AttachmentAttached), false, 2},
+		"a replica that is being attached gives way":           {replica(apiv1.AttachmentAttaching), false, 2},
+		"a replica that waits leaves others no slot":           {replica(apiv1.AttachmentPending), false, 2},
+		"a replica that Azure refused has none":                {replica(apiv1.AttachmentFailed), false, 3},
+		"a replica that Azure failed to detach keeps it":       {objects.Deleted(replica(apiv1.AttachmentDetachFail)), true, 2},
+	} {
+		if got := attachment.KeepsSlot(c.attachment); got != c.keeps {
+			t.Errorf("%s: keeps its slot: got %t, want %t", name, got, c.keeps)
+		}
+		capacity := &apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 1}
+		if got := attachment.FreeSlots(capacity, []*apiv1.AzVolumeAttachment{c.attachment}); got != c.free {
+			t.Errorf("%s: got %d free slots, want %d", name, got, c.free)
+		}
+	}
+}
+
+func TestTheLimitOfSlots(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		capacity *apiv1.NodeCapacity
+		want     int32
+	}{
+		"not known yet":                   {nil, -1},
+		"a size that Azure does not list": {&apiv1.NodeCapacity{ForeignDisks: 1}, -1},
+		"less the disks of others":        {&apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 1}, 3},
+		"a VM that others have filled":    {&apiv1.NodeCapacity{MaxDataDisks: 4, ForeignDisks: 5}, 0},
+	} {
+		if got := attachment.SlotLimit(c.capacity); got != c.want {
+			t.Errorf("%s: got %d, want %d", name, got, c.want)
+		}
+	}
+}

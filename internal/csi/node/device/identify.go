@@ -123,7 +123,7 @@ const (
 	metadataInterval = time.Second
 )
 
-// checkInstance compares the volume's disk with the one that instance metadata names at the LUN.
+// checkInstance compares the volume's disk with the disk that instance metadata names at the LUN.
 // Metadata may be out of date: checkInstance ignores a missing LUN, and waits if another disk is
 // named. A volume with a recorded filesystem is identified by that.
 func (f *Finder) checkInstance(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, lun int32) error {
