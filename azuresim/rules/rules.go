@@ -1,5 +1,5 @@
 // Package rules names every rule of Azure that azuresim follows, with the source that says so and
-// the functions that apply it. A test holds the list to the code and to the table in README.md;
+// the functions that apply it. A test holds the list to the code and to the table in RULES.md;
 // `azuresim verify` plays the rules against a subscription.
 package rules
 
