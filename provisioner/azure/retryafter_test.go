@@ -218,3 +218,24 @@ func TestACloneOfADiskInAnotherRegionIsRefusedWithTheRegion(t *testing.T) {
 		}
 	})
 }
+
+// Between two operations of a VM its state may be Succeeded, and it lists what the second one attaches.
+func TestAnAttachBehindAnotherOneIsNotProvedByTheEndOfThatOne(t *testing.T) {
+	inLab(t, asking(), 1, func(l *lab) {
+		vm, disks := l.newVM(), l.newDisks(2)
+		other, err := l.open(l.Context()).Attachments().Attach(l.Context(), provisioner.AttachRequest{
+			VMID:   vm,
+			DiskID: disks[0],
+			Shared: true,
+		})
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.must(l.attach(vm, disks[1]))
+		seen, err := l.cloud.Disks().Get(l.Context(), disks[1])
+		if err != nil || len(seen.AttachedTo) == 0 {
+			l.Errorf("the attach ended, and the disk is attached to %v (%v), want the VM", seen.AttachedTo, err)
+		}
+		l.must(other, nil)
+	})
+}

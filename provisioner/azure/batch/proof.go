@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -108,9 +109,29 @@ func (r *run) look(requests []*request) *operation.Look {
 				return false
 			}
 			off, _ := r.detached(vm, requests)
-			return !slices.ContainsFunc(requests, func(q *request) bool { return !off[q] && !(q.attaches() && vm.has(q)) })
+			if slices.ContainsFunc(requests, func(q *request) bool { return !off[q] && !(q.attaches() && vm.has(q)) }) {
+				return false
+			}
+			return r.attached(requests)
 		},
 	}
+}
+
+// attached reports whether the disks of all attaches name the VM. The VM's list is not enough before
+// the call has ended: it has the disk from the acceptance on, and between two operations of the VM
+// its state may be Succeeded.
+func (r *run) attached(requests []*request) bool {
+	var missing atomic.Bool
+	eachAtOnce(requests, func(_ int, q *request) {
+		if !q.attaches() {
+			return
+		}
+		disk, err := r.engine.Platform.Disk(r.engine.ctx, q.params.DiskID)
+		if err != nil || !slices.ContainsFunc(disk.AttachedTo, func(id string) bool { return operation.Key(id) == q.vm }) {
+			missing.Store(true)
+		}
+	})
+	return !missing.Load()
 }
 
 // unproved is the end of a detach whose disk the VM does not list, where it is not known whether
