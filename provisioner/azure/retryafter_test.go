@@ -239,3 +239,24 @@ func TestAnAttachBehindAnotherOneIsNotProvedByTheEndOfThatOne(t *testing.T) {
 		l.must(other, nil)
 	})
 }
+
+func TestADiskThatAVMListsMayNotBeAttachedYet(t *testing.T) {
+	inLab(t, asking(), 1, func(l *lab) {
+		vm, disks := l.newVM(), l.newDisks(2)
+		for _, disk := range disks { // the second waits for the first
+			if _, err := l.open(l.Context()).Attachments().Attach(l.Context(), provisioner.AttachRequest{
+				VMID:   vm,
+				DiskID: disk,
+				Shared: true,
+			}); err != nil {
+				l.Fatal(err)
+			}
+		}
+		time.Sleep(8 * time.Second) // the first has ended
+		l.must(l.attach(vm, disks[1]))
+		seen, err := l.cloud.Disks().Get(l.Context(), disks[1])
+		if err != nil || len(seen.AttachedTo) == 0 {
+			l.Errorf("the attach ended, and the disk is attached to %v (%v), want the VM", seen.AttachedTo, err)
+		}
+	})
+}
