@@ -183,6 +183,10 @@ lint: ## Run the linters
 	@cd playground && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
 	@cd image && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
 
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities in what the programs call (it asks vuln.go.dev; VULNDB=file:///… for a copy)
+	@$$(hack/tool.sh govulncheck) $(if $(VULNDB),-db $(VULNDB)) ./cmd/...
+
 .PHONY: clean
 clean: ## Remove the built files (the cache outside of the tree stays)
 	@rm -rf bin out

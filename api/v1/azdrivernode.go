@@ -116,6 +116,8 @@ const NodeConditionUndisturbed = "Undisturbed"
 const (
 	// UndisturbedMaintenanceAnnounced: False; the message names the event.
 	UndisturbedMaintenanceAnnounced = "MaintenanceAnnounced"
+	// UndisturbedPodsMove: False; in addition the driver moves pods away.
+	UndisturbedPodsMove = "PodsMove"
 	// UndisturbedNoMaintenance: True; the maintenance has ended or was cancelled.
 	UndisturbedNoMaintenance = "NoMaintenance"
 )

@@ -137,19 +137,15 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			PageSize:    s.PageSize,
 		}),
 		admin: admin.New(admin.Options{
-			Cloud:     cloud,
-			Faults:    rules,
-			Audit:     calls,
-			Limiter:   limiter,
-			Authority: authority,
-			Directory: directory,
-			Events:    events,
-			Latency:   sampler,
-			ScheduledEvents: &scheduledevents.Schedule{
-				Store:  db,
-				Clock:  realClock,
-				Scopes: cloud,
-			},
+			Cloud:           cloud,
+			Faults:          rules,
+			Audit:           calls,
+			Limiter:         limiter,
+			Authority:       authority,
+			Directory:       directory,
+			Events:          events,
+			Latency:         sampler,
+			ScheduledEvents: &scheduledevents.Schedule{Store: db, Clock: realClock, Scopes: cloud},
 		}),
 	}, nil
 }

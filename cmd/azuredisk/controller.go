@@ -33,6 +33,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -269,6 +270,18 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	if err != nil {
 		return nil, err
 	}
+	relocations, err := relocation.New(relocation.Options{
+		Client:     mgr.GetClient(),
+		Events:     mgr.GetEventRecorder("azuredisk-relocation"),
+		Clock:      now,
+		Policies:   policies,
+		DriverName: settings.DriverName,
+		Workers:    nodeWorkers,
+		Metrics:    ctrlmetrics.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
 	driverNodes := drivernode.New(drivernode.Options{
 		Client:          mgr.GetClient(),
 		Reader:          mgr.GetAPIReader(),
@@ -290,7 +303,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Workers:           nodeWorkers,
 		Metrics:           ctrlmetrics.Registry,
 	})
-	return []reconciler{volumes, attachments, driverNodes, failovers}, err
+	return []reconciler{volumes, attachments, driverNodes, failovers, relocations}, err
 }
 
 // overlap is how long a former leader may send requests after this one has the lease: until it has

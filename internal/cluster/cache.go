@@ -148,12 +148,19 @@ func sharedOutside(s corev1.VolumeSource) bool {
 		s.FlexVolume != nil || s.PortworxVolume != nil || s.Quobyte != nil || s.ScaleIO != nil || s.StorageOS != nil
 }
 
-// optOut returns the annotation by which a pod or a claim opts out of the failover, without others.
+// optOut returns the annotations by which a pod or a claim opts out of the failover, and a pod of
+// moves before maintenance, without others.
 func optOut(annotations map[string]string) map[string]string {
-	if value, is := annotations[apiv1.AnnotationFailover]; is {
-		return map[string]string{apiv1.AnnotationFailover: value}
+	var kept map[string]string
+	for _, key := range []string{apiv1.AnnotationFailover, apiv1.AnnotationMaintenance} {
+		if value, is := annotations[key]; is {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
 	}
-	return nil
+	return kept
 }
 
 // inTreeDriver is the driver that Kubernetes has serve in-tree azureDisk volumes, whatever this one

@@ -123,7 +123,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
 		"how long a node may be cordoned before its replicas are replaced")
 	flags.StringToStringVar(&c.MaintenancePolicies, "maintenance-policies", nil,
-		"what to do before maintenance that Azure announces, as `kind=policy`; kinds: freeze, reboot, redeploy, preempt, terminate; policies: ignore, prepare (the default: no new replicas and no pods are steered there, and volumes in use there have a replica elsewhere)")
+		"what to do before maintenance that Azure announces, as `kind=policy`; kinds: freeze, reboot, redeploy, preempt, terminate; policies: ignore, prepare (the default: no new replicas and no pods are steered there, and volumes in use there have a replica elsewhere), move (in addition pods with replicated volumes are evicted before)")
 }
 
 // Validate returns all faults.

@@ -137,21 +137,28 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 	nodes := make(map[string]DiskState, len(attachments))
 	for _, a := range attachments {
 		state := diskState(a)
-		if state == Replica {
+		if state >= Replica {
 			// Its plug-in may be dead, or may not reach the API server: then it cannot mount the
 			// volume either. Or Azure is going to service its VM, and a replica elsewhere is better.
 			d, err := find[apiv1.AzDriverNode](ctx, v, v.Namespace, a.Spec.NodeName)
 			if err != nil {
 				return nil, err
 			}
-			if d != nil && (fencing.Unanswered(d, volume) ||
-				meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionUndisturbed)) {
+			if d != nil && (state == Replica && fencing.Unanswered(d, volume) || leaves(d, state)) {
 				state = Attaching
 			}
 		}
 		nodes[a.Spec.NodeName] = max(nodes[a.Spec.NodeName], state)
 	}
 	return nodes, nil
+}
+
+// leaves reports whether a replica elsewhere is better than this disk, because Azure is going to
+// service the VM. It is better than the primary only if the driver moves the pods of the node:
+// another pod with the volume cannot start elsewhere while the node uses it.
+func leaves(d *apiv1.AzDriverNode, state DiskState) bool {
+	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionUndisturbed)
+	return c != nil && c.Status == metav1.ConditionFalse && (state == Replica || c.Reason == apiv1.UndisturbedPodsMove)
 }
 
 // diskState returns the state of an attachment. One that is being deleted or has failed counts as

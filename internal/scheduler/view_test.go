@@ -279,10 +279,10 @@ func TestAReplicaOnANodeThatAzureIsGoingToServiceCountsLess(t *testing.T) {
 	objects := []client.Object{
 		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")),
 		undisturbed("announced", metav1.ConditionFalse), undisturbed("over", metav1.ConditionTrue), node("stays"),
-		undisturbed("uses-it", metav1.ConditionFalse), attachment("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		undisturbed("uses-it", metav1.ConditionFalse), azva("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
 	}
 	for _, name := range []string{"announced", "over", "stays"} {
-		objects = append(objects, attachment("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
+		objects = append(objects, azva("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
 	}
 	_, config := startAPI(t, objects...)
 	want := map[string]DiskState{"announced": Attaching, "over": Replica, "stays": Replica, "uses-it": Primary}

@@ -167,6 +167,16 @@ func (d devices) Flush(ctx context.Context, path string) error {
 	return err
 }
 
+// Hold implements provisioner.Devices. The kernel frees the name of a SCSI disk, and the instance of
+// an NVMe namespace, with the last reference to it.
+func (d devices) Hold(ctx context.Context, path string) (release func(), err error) {
+	file, err := bounded(ctx, func() (*os.File, error) { return openDevice(path, os.O_RDONLY|unix.O_NONBLOCK) })
+	if err != nil {
+		return nil, provisioner.Errorf(provisioner.Unavailable, "hold device: %w", err)
+	}
+	return func() { _ = file.Close() }, nil // nothing was written to it
+}
+
 // SetReadOnly implements provisioner.Devices.
 func (d devices) SetReadOnly(ctx context.Context, path string, readOnly bool) error {
 	_, err := bounded(ctx, func() (struct{}, error) {

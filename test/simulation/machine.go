@@ -47,6 +47,8 @@ type machine struct {
 	mounts  map[string]mount
 	devices map[string]*device
 	leaks   []leak
+	// open are the devices that processes have open.
+	open []opened
 	// slow says how the names of those effects on the kernel begin that do not happen yet; "" for
 	// none.
 	slow string
@@ -118,7 +120,7 @@ func (m *machine) die() {
 	if m.kubelet != nil {
 		m.kubelet.halt()
 	}
-	m.mounts, m.devices, m.leaks = map[string]mount{}, map[string]*device{}, nil
+	m.mounts, m.devices, m.leaks, m.open = map[string]mount{}, map[string]*device{}, nil, nil
 }
 
 func (m *machine) stopPlugin() {

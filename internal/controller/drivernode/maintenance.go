@@ -28,6 +28,9 @@ func (r *Reconciler) tellMaintenance(ctx context.Context, d *apiv1.AzDriverNode,
 	}
 	if e := r.Policies.Next(maintenance.Announced(d, node)); e != nil {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.UndisturbedMaintenanceAnnounced, maintenance.Describe(e)
+		if r.Policies.Of(e.Kind) == maintenance.Move {
+			c.Reason = apiv1.UndisturbedPodsMove
+		}
 	}
 	switch {
 	case before == nil && c.Status == metav1.ConditionTrue:

@@ -20,6 +20,8 @@ const (
 	// Prepare: the node gets no new replicas, pods are not steered there, and each volume that is
 	// used there has a replica on a node that stays, as far as there is one.
 	Prepare Policy = "prepare"
+	// Move: in addition pods with replicated volumes are evicted before the maintenance.
+	Move Policy = "move"
 )
 
 // Policies has the policy of each kind; Prepare for one that it does not have.
@@ -34,8 +36,8 @@ func ParsePolicies(settings map[string]string) (Policies, error) {
 		switch {
 		case i < 0:
 			return nil, fmt.Errorf("%q must be one of %v", kind, kinds)
-		case policy != Ignore && policy != Prepare:
-			return nil, fmt.Errorf("the policy %q of %s must be %s or %s", settings[kind], kind, Ignore, Prepare)
+		case policy != Ignore && policy != Prepare && policy != Move:
+			return nil, fmt.Errorf("the policy %q of %s must be %s, %s or %s", settings[kind], kind, Ignore, Prepare, Move)
 		}
 		policies[kinds[i]] = policy
 	}

@@ -12,8 +12,9 @@ import (
 )
 
 func TestParsePolicies(t *testing.T) {
-	policies, err := maintenance.ParsePolicies(map[string]string{"freeze": "Ignore", "Preempt": "prepare"})
-	if err != nil || policies.Of(apiv1.MaintenanceFreeze) != maintenance.Ignore ||
+	policies, err := maintenance.ParsePolicies(map[string]string{"freeze": "Ignore", "Preempt": "prepare", "redeploy": "move"})
+	if err != nil || policies.Of(apiv1.MaintenanceRedeploy) != maintenance.Move ||
+		policies.Of(apiv1.MaintenanceFreeze) != maintenance.Ignore ||
 		policies.Of(apiv1.MaintenancePreempt) != maintenance.Prepare ||
 		policies.Of(apiv1.MaintenanceReboot) != maintenance.Prepare {
 		t.Errorf("got %v, %v; want freeze ignored, and all others prepared", policies, err)

@@ -161,6 +161,8 @@ func (h devices) Find(ctx context.Context, number int32) (provisioner.Device, er
 	return provisioner.Device{Path: device, SizeBytes: h.Size}, nil
 }
 
+func (h devices) Hold(context.Context, string) (release func(), err error) { return func() {}, nil }
+
 func (h devices) Rescan(_ context.Context, path string) (provisioner.Device, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
