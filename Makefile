@@ -167,7 +167,7 @@ generate: ## Generate code, manifests and reference documentation
 update: generate ## Update every generated file and golden chart file
 	@go test ./test/chart/... -update
 	@go test ./test/errorcodes -run TestTheReferencePage -update
-	@go test ./azuresim/rules -run TestTheTableOfTheREADME -update
+	@go test ./azuresim/rules -run TestTheTableOfRules -update
 
 .PHONY: verify
 verify: ## Fail if a generated file is out of date

@@ -120,10 +120,10 @@ func (s *Server) getOperation(c *call) (reply, error) {
 	}, nil
 }
 
-// diskResult is what the disk provider says that a finished operation made, nil if nothing is
-// there.
+// diskResult is what the document of a finished operation has of its result: of one of the disk
+// provider, and of a POST that has a result; nil if nothing is there.
 func (s *Server) diskResult(op *operations.Operation) (*asyncResult, error) {
-	if !strings.HasPrefix(op.Kind, "disk.") && !strings.HasPrefix(op.Kind, "snapshot.") {
+	if !strings.HasPrefix(op.Kind, "disk.") && !strings.HasPrefix(op.Kind, "snapshot.") && op.Kind != "vm.disks" {
 		return nil, nil
 	}
 	id, err := compute.ParseID(op.Target, "target")

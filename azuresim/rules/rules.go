@@ -1,5 +1,5 @@
 // Package rules names every rule of Azure that azuresim follows, with the source that says so and
-// the functions that apply it. A test holds the list to the code and to the table in README.md;
+// the functions that apply it. A test holds the list to the code and to the table in RULES.md;
 // `azuresim verify` plays the rules against a subscription.
 package rules
 
@@ -103,7 +103,7 @@ var All = []Rule{
 		github + "Azure/azure-sdk-for-go/issues/19707", code("arm.Server.renderListed")},
 	{"operation", "A write is answered 200, 201 or 202 with Azure-AsyncOperation, and an operation can be asked for a day.",
 		async, code("arm.Server.asyncHeaders", "arm.Server.getOperation")},
-	{"operation-output", "The answer about a finished operation of the disk provider has the resource in properties.output.",
+	{"operation-output", "The answer about a finished operation of the disk provider has the resource in properties.output, and that about a POST its result.",
 		diskRecording, code("arm.Server.diskResult")},
 	{"operation-id", "The ID of an operation is the request ID of the answer that accepts it.", sdkRecordings,
 		code("arm.Server.asyncHeaders")},

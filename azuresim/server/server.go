@@ -104,10 +104,8 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			}
 		}
 	}
-	for name, limit := range s.quotas {
-		if err := cloud.SetQuota(name, &limit); err != nil {
-			return nil, fmt.Errorf("set quota %s: %w", name, err)
-		}
+	if err := s.setQuotas(cloud); err != nil {
+		return nil, err
 	}
 	key, err := auth.LoadKey(filepath.Join(s.StateDir, "token.key"))
 	if err != nil {
@@ -150,6 +148,15 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			ScheduledEvents: &scheduledevents.Schedule{Store: db, Clock: realClock, Scopes: cloud},
 		}),
 	}, nil
+}
+
+func (s settings) setQuotas(cloud *compute.Cloud) error {
+	for name, limit := range s.quotas {
+		if err := cloud.SetQuota(name, &limit); err != nil {
+			return fmt.Errorf("set quota %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // attachDetachOff is for what attachDetachDataDisks is not enabled; "" if it is.

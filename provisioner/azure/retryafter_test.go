@@ -2,7 +2,10 @@ package azure_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -150,19 +153,31 @@ func TestSnapshotsStayWithinTheirQuota(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
 		disk := l.newDisks(1)[0]
 		began := time.Now()
+		var work sync.WaitGroup
 		for i := range 300 {
-			op, err := l.cloud.Snapshots().Create(l.Context(), provisioner.SnapshotSpec{
-				ID:          strings.Replace(disk, "/disks/", "/snapshots/", 1) + "-" + time.Duration(i).String(),
-				SourceID:    disk,
-				Location:    "eastus",
-				Incremental: true,
+			work.Go(func() {
+				op, err := l.cloud.Snapshots().Create(l.Context(), provisioner.SnapshotSpec{
+					ID:          fmt.Sprintf("%s-%d", strings.Replace(disk, "/disks/", "/snapshots/", 1), i),
+					SourceID:    disk,
+					Location:    "eastus",
+					Incremental: true,
+				})
+				if err == nil {
+					err = op.Wait(l.Context())
+				}
+				if err != nil {
+					l.Errorf("snapshot %d: %v", i, err)
+				}
 			})
-			l.must(op, err)
 		}
+		work.Wait()
 		for _, c := range l.since(began) {
-			if c.Status == 429 {
+			if c.Status == http.StatusTooManyRequests {
 				l.Errorf("%s was refused: %s", c.Path, c.Code)
 			}
+		}
+		if took := time.Since(began); took > 4*time.Minute {
+			l.Errorf("300 snapshots took %v, want at most 4 minutes: the rest of them is taken when the first window has passed", took)
 		}
 	})
 }
@@ -179,5 +194,69 @@ func TestATokenHasNoURLThatIsNotPolled(t *testing.T) {
 			l.Errorf("the token has %d bytes, want one URL of 4 KB", got)
 		}
 		l.must(op, nil)
+	})
+}
+
+func TestAnAttachSaysWhereToReadThatTheAPIIsNotEnabled(t *testing.T) {
+	inLab(t, calm(), 1, func(l *lab) {
+		vm, disk := l.newVM(), l.newDisks(1)[0]
+		l.sim.AttachDetachOff = "region"
+		_, err := l.attach(vm, disk)
+		if err == nil || !strings.Contains(err.Error(), "docs/limitations.md#azure") {
+			l.Errorf("got %v, want an error that names the page", err)
+		}
+	})
+}
+
+func TestACloneOfADiskInAnotherRegionIsRefusedWithTheRegion(t *testing.T) {
+	inLab(t, calm(), 1, func(l *lab) {
+		spec := newDiskSpec("clone")
+		spec.SourceID, spec.Location = l.newDisks(1)[0], "westus2"
+		_, err := l.cloud.Disks().Create(l.Context(), spec)
+		if provisioner.KindOf(err) != provisioner.InvalidArgument || !strings.Contains(err.Error(), "eastus") {
+			l.Errorf("got %v (%s), want InvalidArgument with the region", err, provisioner.KindOf(err))
+		}
+	})
+}
+
+// Between two operations of a VM its state may be Succeeded, and it lists what the second one attaches.
+func TestAnAttachBehindAnotherOneIsNotProvedByTheEndOfThatOne(t *testing.T) {
+	inLab(t, asking(), 1, func(l *lab) {
+		vm, disks := l.newVM(), l.newDisks(2)
+		other, err := l.open(l.Context()).Attachments().Attach(l.Context(), provisioner.AttachRequest{
+			VMID:   vm,
+			DiskID: disks[0],
+			Shared: true,
+		})
+		if err != nil {
+			l.Fatal(err)
+		}
+		l.must(l.attach(vm, disks[1]))
+		seen, err := l.cloud.Disks().Get(l.Context(), disks[1])
+		if err != nil || len(seen.AttachedTo) == 0 {
+			l.Errorf("the attach ended, and the disk is attached to %v (%v), want the VM", seen.AttachedTo, err)
+		}
+		l.must(other, nil)
+	})
+}
+
+func TestADiskThatAVMListsMayNotBeAttachedYet(t *testing.T) {
+	inLab(t, asking(), 1, func(l *lab) {
+		vm, disks := l.newVM(), l.newDisks(2)
+		for _, disk := range disks { // the second waits for the first
+			if _, err := l.open(l.Context()).Attachments().Attach(l.Context(), provisioner.AttachRequest{
+				VMID:   vm,
+				DiskID: disk,
+				Shared: true,
+			}); err != nil {
+				l.Fatal(err)
+			}
+		}
+		time.Sleep(8 * time.Second) // the first has ended
+		l.must(l.attach(vm, disks[1]))
+		seen, err := l.cloud.Disks().Get(l.Context(), disks[1])
+		if err != nil || len(seen.AttachedTo) == 0 {
+			l.Errorf("the attach ended, and the disk is attached to %v (%v), want the VM", seen.AttachedTo, err)
+		}
 	})
 }

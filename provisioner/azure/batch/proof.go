@@ -108,9 +108,26 @@ func (r *run) look(requests []*request) *operation.Look {
 				return false
 			}
 			off, _ := r.detached(vm, requests)
-			return !slices.ContainsFunc(requests, func(q *request) bool { return !off[q] && !(q.attaches() && vm.has(q)) })
+			on := r.attached(vm, requests)
+			return !slices.ContainsFunc(requests, func(q *request) bool { return !off[q] && !on[q] })
 		},
 	}
+}
+
+// attached returns the attaches whose disk the VM has: it lists the disk, is Succeeded, and the disk
+// names it. The list is not enough: it has a disk from the acceptance of the attach on, and between
+// two operations of the VM its state may be Succeeded.
+func (r *run) attached(vm VM, requests []*request) map[*request]bool {
+	proved := map[*request]bool{}
+	listed := slices.DeleteFunc(slices.Clone(requests), func(q *request) bool { return !q.attaches() || !vm.has(q) })
+	var mu sync.Mutex
+	eachAtOnce(listed, func(_ int, q *request) {
+		disk, err := r.engine.Platform.Disk(r.engine.ctx, q.params.DiskID)
+		mu.Lock()
+		defer mu.Unlock()
+		proved[q] = err == nil && slices.ContainsFunc(disk.AttachedTo, func(id string) bool { return operation.Key(id) == q.vm })
+	})
+	return proved
 }
 
 // unproved is the end of a detach whose disk the VM does not list, where it is not known whether

@@ -62,6 +62,7 @@ func leavingDisks(vm VM, requests []*request) int {
 func (r *run) settle(vm VM, requests []*request) []*request {
 	e, free, leaving := r.engine, r.slots-len(vm.DataDisks), leavingDisks(vm, requests)
 	off, faults := r.detached(vm, requests)
+	on := r.attached(vm, requests)
 	var keep, later []*request
 	for _, q := range requests {
 		a, listed := vm.find(q.disk)
@@ -79,7 +80,7 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 		case attach && listed && a.Detaching:
 			e.finish(provisioner.Errorf(provisioner.Conflict, "attach disk %s: it is being detached from VM %s", q.params.DiskID,
 				q.params.VMID), q)
-		case attach && listed && vm.State == operation.StateSucceeded:
+		case on[q]:
 			e.finish(nil, q)
 		case attach && !listed && full && leaving > 0:
 			leaving--
@@ -164,9 +165,10 @@ func (r *run) conclude(requests []*request, err error) {
 		return
 	}
 	off, _ := r.detached(vm, requests)
+	on := r.attached(vm, requests)
 	var missing []*request
 	for _, q := range requests {
-		if off[q] || q.attaches() && vm.has(q) {
+		if off[q] || on[q] {
 			r.engine.finish(nil, q)
 			continue
 		}
