@@ -39,7 +39,8 @@ func (f *Finder) identify(ctx context.Context, use usage.Usage, volume *apiv1.Az
 // take keeps other calls, and other devices, off the path of the device at the LUN until the caller
 // calls release. A device can disappear between two steps of a call, if a person detaches its disk,
 // and the kernel gives its path to the next disk unless the device is open.
-func (f *Finder) take(ctx context.Context, volume *apiv1.AzVolume, lun int32, disk provisioner.Device) (release func(), err error) {
+func (f *Finder) take(ctx context.Context, volume *apiv1.AzVolume, lun int32,
+	disk provisioner.Device) (release func(), err error) {
 	unlock, free := f.reserved.TryLock(disk.Path)
 	if !free {
 		return nil, provisioner.Errorf(provisioner.Conflict, "cannot use device %s: another volume is being staged with it",
