@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,12 +78,15 @@ func TestAReadOfEventsEndsIfTheServiceDoesNotAnswer(t *testing.T) {
 
 // service is the instance metadata of a VM whose time a test decides.
 type service struct {
+	mu     sync.Mutex // the Follower reads while the test changes
 	events []string
 	fault  error
 	reads  int
 }
 
 func (s *service) read(context.Context) (maintenance.Document, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.reads++
 	document := maintenance.Document{}
 	for _, id := range s.events {
@@ -91,6 +95,13 @@ func (s *service) read(context.Context) (maintenance.Document, error) {
 		})
 	}
 	return document, s.fault
+}
+
+func (s *service) answers(events []string, fault error) (reads int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.events, s.fault = events, fault
+	return s.reads
 }
 
 func TestFollower(t *testing.T) {
@@ -135,8 +146,7 @@ func TestFollower(t *testing.T) {
 			{"another event begins", []string{"b"}, nil, 31 * time.Second, "unknown, events, events a, unknown, events b", 1, 32},
 			{"and ends", nil, nil, time.Second, "unknown, events, events a, unknown, events b, events", 1, 2},
 		} {
-			before := s.reads
-			s.events, s.fault = step.events, step.fault
+			before := s.answers(step.events, step.fault)
 			time.Sleep(step.pass)
 			synctest.Wait()
 			if got := strings.Join(reports, ", "); got != step.reports {

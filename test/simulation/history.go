@@ -37,6 +37,9 @@ type Options struct {
 	// Restores makes histories with edits sometimes restore all of the driver's objects. The driver
 	// does not yet survive every such restore.
 	Restores bool
+	// AnyLUN lets a disk get any free LUN, also one at which another disk is recorded, as if a tool
+	// that is not the driver had attached it.
+	AnyLUN bool
 	// Without are the behaviours that are left out; see Behaviours.
 	Without []string
 }
