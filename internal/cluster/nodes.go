@@ -140,7 +140,7 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 		Zone:      identity.Zone,
 		Location:  identity.Location,
 		Health:    n.health(d, node, identity),
-		Disturbed: disturbed(d),
+		Disturbed: Disturbed(d),
 		FreeSlots: -1,
 	}, nil
 }
@@ -160,8 +160,8 @@ func (n *Nodes) addSlots(ctx context.Context, v *placement.NodeView, d *apiv1.Az
 	return nil
 }
 
-// disturbed reports whether the driver prepares for maintenance of the node's VM.
-func disturbed(d *apiv1.AzDriverNode) bool {
+// Disturbed reports whether the driver prepares for maintenance of the node's VM.
+func Disturbed(d *apiv1.AzDriverNode) bool {
 	return meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionUndisturbed)
 }
 
@@ -173,6 +173,6 @@ func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity identi
 		Node:      node,
 		Now:       n.clock.Now(),
 		Usable:    identity.VMID != "" && (ready == nil || ready.Status == metav1.ConditionTrue),
-		Disturbed: disturbed(d),
+		Disturbed: Disturbed(d),
 	})
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
 
-// luns is how many LUNs a VM has
+// maxLUNs is how many LUNs a VM has
 // (https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update, DataDisk.lun).
-const luns = 64
+const maxLUNs = 64
 
 // chooseLUNs chooses the LUNs of the disks that are to be attached, by disk, if other disks are
 // recorded for the VM. It reads the VM, because those of other tools are not recorded.
@@ -50,10 +50,10 @@ func freeLUNs(disks []string, taken map[int32]bool, attached []provisioner.Attac
 	chosen := map[string]int32{}
 	lun := int32(0)
 	for _, disk := range disks {
-		for lun < luns && taken[lun] {
+		for lun < maxLUNs && taken[lun] {
 			lun++
 		}
-		if lun < luns && !there[operation.Key(disk)] {
+		if lun < maxLUNs && !there[operation.Key(disk)] {
 			chosen[disk] = lun
 			lun++
 		}

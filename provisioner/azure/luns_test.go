@@ -10,7 +10,7 @@ import (
 func TestADiskGetsALUNThatIsNeitherTakenNorRecorded(t *testing.T) {
 	t.Parallel()
 	all := map[int32]bool{}
-	for lun := range int32(luns) {
+	for lun := range int32(maxLUNs) {
 		all[lun] = true
 	}
 	for name, test := range map[string]struct {

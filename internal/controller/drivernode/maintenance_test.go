@@ -74,4 +74,11 @@ func TestTheConditionFollowsWhatAzureAnnounces(t *testing.T) {
 	if got := w.undisturbed(); !strings.HasPrefix(got, "False Azure has announced a Preempt of the VM not before 2030-01-07") {
 		t.Errorf("the condition of the node problem detector: got %q, want False", got)
 	}
+	w.r.Policies[apiv1.MaintenancePreempt] = maintenance.Move
+	w.undisturbed()
+	d := &apiv1.AzDriverNode{}
+	w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
+	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionUndisturbed); c.Reason != apiv1.UndisturbedPodsMove {
+		t.Errorf("another policy for the same event: got reason %s, want %s", c.Reason, apiv1.UndisturbedPodsMove)
+	}
 }

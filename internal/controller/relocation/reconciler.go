@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -73,7 +72,7 @@ func New(options Options) (*Reconciler, error) {
 // Reconcile evicts the pods of one node that have to move now.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	d, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
-	if err != nil || d == nil || !disturbed(d) {
+	if err != nil || d == nil || !cluster.Disturbed(d) {
 		return reconcile.Result{}, err // the pods would be steered back
 	}
 	node, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: d.Name}, client.UnsafeDisableDeepCopy)
@@ -102,11 +101,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	return reconcile.Result{RequeueAfter: after}, errors.Join(faults...)
-}
-
-// disturbed reports whether the scheduler knows of the maintenance.
-func disturbed(d *apiv1.AzDriverNode) bool {
-	return meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionUndisturbed)
 }
 
 // see finds out whether a pod has replicated volumes, and where their replicas are.
@@ -161,7 +155,7 @@ func (r *Reconciler) warm(ctx context.Context, d *apiv1.AzDriverNode, volume *ap
 		if err != nil {
 			return false, err
 		}
-		if other != nil && !disturbed(other) {
+		if other != nil && !cluster.Disturbed(other) {
 			return true, nil
 		}
 	}
@@ -198,7 +192,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, _ string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("relocation").
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
-			return []any{d.Status.Maintenance, disturbed(d)}
+			return []any{d.Status.Maintenance, cluster.Disturbed(d)}
 		}))).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
 		Complete(r)
