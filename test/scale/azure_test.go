@@ -36,7 +36,7 @@ func startAzure(t testing.TB, nodes int) *simulator {
 	}))
 	must(t, db.Close())
 	listen, admin := loopback.Address(t), loopback.Address(t)
-	p := start(t, 5000, 4, "azuresim", "azuresim", "serve", "--listen", listen,
+	p := start(t, 0, 0, "azuresim", "azuresim", "serve", "--listen", listen,
 		"--admin-listen", admin, "--state-dir", dir, "--latency",
 		"realistic",
 		"--subscription", subscription, "--resource-group", resourceGroup, "--location", location)
