@@ -167,7 +167,7 @@ generate: ## Generate code, manifests and reference documentation
 update: generate ## Update every generated file and golden chart file
 	@go test ./test/chart/... -update
 	@go test ./test/errorcodes -run TestTheReferencePage -update
-	@go test ./azuresim/rules -run TestTheTableOfTheREADME -update
+	@go test ./azuresim/rules -run TestTheTableOfRules -update
 
 .PHONY: verify
 verify: ## Fail if a generated file is out of date
@@ -182,6 +182,10 @@ lint: ## Run the linters
 	@$$(hack/tool.sh golangci-lint) run ./...
 	@cd playground && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
 	@cd image && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
+
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities in what the programs call (it asks vuln.go.dev; VULNDB=file:///… for a copy)
+	@$$(hack/tool.sh govulncheck) $(if $(VULNDB),-db $(VULNDB)) ./cmd/...
 
 .PHONY: clean
 clean: ## Remove the built files (the cache outside of the tree stays)

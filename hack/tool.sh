@@ -5,10 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-case "${1:?usage: hack/tool.sh controller-gen|crd-ref-docs|golangci-lint}" in
+case "${1:?usage: hack/tool.sh controller-gen|crd-ref-docs|golangci-lint|govulncheck}" in
   controller-gen) module=tools package=sigs.k8s.io/controller-tools/cmd/controller-gen ;;
   crd-ref-docs)   module=tools package=github.com/elastic/crd-ref-docs ;;
   golangci-lint)  module=tools/lint package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint ;;
+  govulncheck)    module=tools/vuln package=golang.org/x/vuln/cmd/govulncheck ;;
   *) echo "hack/tool.sh: no such tool: $1" >&2; exit 2 ;;
 esac
 

@@ -39,8 +39,8 @@ type DiskOperation interface {
 type Disks interface {
 	// Create asks for a disk and returns once the platform has accepted. It is idempotent by ID:
 	// for a disk that exists and fits spec it returns an operation that has ended (or the one in
-	// flight); one that differs in size, SKU, shares, zone or source is AlreadyExists, and is not
-	// touched. The operation may be a DiskOperation. Errors: InvalidArgument (the parameters),
+	// flight); a disk that differs in size, SKU, shares, zone or source is AlreadyExists, and is
+	// not touched. The operation may be a DiskOperation. Errors: InvalidArgument (the parameters),
 	// InsufficientCapacity (quota), NotFound (source or resource group), Conflict, and the general
 	// ones.
 	Create(ctx context.Context, spec DiskSpec) (Operation, error)
@@ -89,8 +89,8 @@ type Snapshots interface {
 type Attachments interface {
 	// Attach asks for the disk to be attached and returns once the platform has
 	// accepted the request, so that errors that the request causes are returned
-	// here. The platform chooses the LUN; find it with List when Wait has
-	// returned. A disk that is attached already is a success.
+	// here. The disk gets a LUN that is free and not one of OtherLUNs; find it with List when Wait
+	// has returned. A disk that is attached already is a success, and keeps its LUN.
 	// Errors: NotFound (VM or disk), InsufficientCapacity (no free slot or share),
 	// InvalidArgument (wrong zone, wrong caching), FailedPrecondition (a disk that is not shared is
 	// attached elsewhere), Conflict (being detached, or preempted).
@@ -279,6 +279,11 @@ type AttachRequest struct {
 	DiskEncryptionSetID string
 	// WriteAccelerator turns the write accelerator on.
 	WriteAccelerator bool
+	// OtherLUNs returns the LUNs at which other disks are recorded for the VM. Such a LUN can be
+	// free, if the other disk was detached outside the driver. A node that looks for the other disk
+	// there must not find this one. It is called when the request is sent, must not block, and may
+	// be nil.
+	OtherLUNs func(context.Context) ([]int32, error)
 }
 
 // Attachment is a data disk of a VM.

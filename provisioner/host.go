@@ -17,6 +17,9 @@ type Devices interface {
 	// waits for events, and rescans the bus. Errors: NotFound when ctx ended before the device
 	// came.
 	Find(ctx context.Context, lun int32) (Device, error)
+	// Hold opens the device until release is called. As long as it is open, the kernel gives its path
+	// to no other device, also if this one disappears. Errors: Unavailable when it cannot be opened.
+	Hold(ctx context.Context, path string) (release func(), err error)
 	// Rescan makes the kernel read the size of the device again and drop its cache of the content,
 	// which another node may have changed since, and returns the device after that. Errors:
 	// Unavailable when the device cannot be opened.

@@ -10,13 +10,13 @@ import (
 // ReservationKey is a key of a persistent reservation. 0 is no key. A key of this driver says in
 // which cluster and under which epoch a node registered:
 //
-//	bits 63 to 56   0xAD, which tells the driver's keys from those of other programs
+//	bits 63 to 56   0xAD, which tells the driver's keys from other programs' keys
 //	bits 55 to 40   identity of the cluster
 //	bits 39 to 16   epoch of the ownership
 //	bits 15 to 1    hash of the node's name and the disk's ID
 //	bit  0          fence only: the node registered to take the reservation from another one, and does not own the volume
 //
-// Epochs are those of one cluster: a key of another cluster says nothing about who may use the disk
+// Epochs count within one cluster: a key of another cluster says nothing about who may use the disk
 // here. Two nodes of a cluster never own a volume under one epoch, so the keys of owners differ
 // also if their hashes are the same.
 type ReservationKey uint64

@@ -135,7 +135,7 @@ func (t ReservationType) String() string {
 	return fmt.Sprintf("type %d", t)
 }
 
-// ReservationConflict is a change that a disk refused because of what is registered and reserved.
+// ReservationConflict is a change that a disk refused because of its registrations and its holder.
 // It is the cause of an Error of the kind Conflict.
 type ReservationConflict struct {
 	// Device that refused, and Command that it refused.

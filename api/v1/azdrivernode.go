@@ -72,6 +72,9 @@ const (
 	// ReachableHeartbeatStale: Unknown; the heartbeat is late and nothing else speaks against the
 	// node.
 	ReachableHeartbeatStale = "HeartbeatStale"
+	// ReachableMaintenance: Unknown; the node is silent while Azure pauses its VM, which Azure had
+	// announced. It is lost when it is still silent some seconds after the announced end.
+	ReachableMaintenance = "Maintenance"
 	// ReachableNodeLost: False; two independent signals.
 	ReachableNodeLost = "NodeLost"
 	// ReachableVMDown: False; Azure says that the VM is stopped, deallocated or deleted.
@@ -102,6 +105,22 @@ const (
 // NodeConditionVMKnown reports whether the controller believes which VM the node says to be. It is
 // absent until it was False. Only the controller writes it.
 const NodeConditionVMKnown = "VMKnown"
+
+// NodeConditionUndisturbed reports whether Azure leaves the node's VM alone. It is False from when
+// Azure announces maintenance for which the driver prepares (controller.maintenance) until the
+// maintenance has ended: the node gets no new replicas, and pods are not steered there. It is absent
+// until it was False. Only the controller writes it.
+const NodeConditionUndisturbed = "Undisturbed"
+
+// Reasons of the condition Undisturbed.
+const (
+	// UndisturbedMaintenanceAnnounced: False; the message names the event.
+	UndisturbedMaintenanceAnnounced = "MaintenanceAnnounced"
+	// UndisturbedPodsMove: False; in addition the driver moves pods away.
+	UndisturbedPodsMove = "PodsMove"
+	// UndisturbedNoMaintenance: True; the maintenance has ended or was cancelled.
+	UndisturbedNoMaintenance = "NoMaintenance"
+)
 
 // NodeConditionReservationsKept says that the node is registered with disks of volumes that it has
 // not staged, because other nodes are fenced from them. It is True or absent.
@@ -160,15 +179,76 @@ type AzDriverNodeStatus struct {
 	// +listType=map
 	// +listMapKey=volumeName
 	FenceResults []FenceResult `json:"fenceResults,omitempty"`
+	// Maintenance is what Azure has announced for the VM, as the scheduled events of the instance
+	// metadata say; unset while the metadata has not answered. Only the node plug-in writes it, and
+	// only when it changes. While it is unset, the controller reads the condition VMEventScheduled
+	// of the Node, which the node problem detector of AKS writes.
+	// +optional
+	Maintenance *NodeMaintenance `json:"maintenance,omitempty"`
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
 	// Conditions of the node plug-in: Ready, ReservationsKept, and of the node as the controller
-	// sees it: Reachable, Probeable, OutOfService, VMKnown.
+	// sees it: Reachable, Probeable, OutOfService, VMKnown, Undisturbed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// NodeMaintenance is what Azure has announced for a VM.
+type NodeMaintenance struct {
+	// Events that concern the VM and have not ended. An event is removed when Azure does not
+	// announce it any more: it has ended or was cancelled.
+	// +optional
+	// +listType=map
+	// +listMapKey=eventID
+	// +kubebuilder:validation:MaxItems=16
+	Events []MaintenanceEvent `json:"events,omitempty"`
+}
+
+// MaintenanceKind is what Azure does to a VM.
+// +kubebuilder:validation:Enum=Freeze;Reboot;Redeploy;Preempt;Terminate
+type MaintenanceKind string
+
+// The kinds of maintenance, by Azure's names. Events of other kinds are not reported.
+const (
+	// MaintenanceFreeze: the VM is paused and continues with its memory.
+	MaintenanceFreeze MaintenanceKind = "Freeze"
+	// MaintenanceReboot: the VM is started again.
+	MaintenanceReboot MaintenanceKind = "Reboot"
+	// MaintenanceRedeploy: the VM is started again on another host.
+	MaintenanceRedeploy MaintenanceKind = "Redeploy"
+	// MaintenancePreempt: the VM is a spot VM and is evicted.
+	MaintenancePreempt MaintenanceKind = "Preempt"
+	// MaintenanceTerminate: the VM is deleted.
+	MaintenanceTerminate MaintenanceKind = "Terminate"
+)
+
+// MaintenanceEvent is one scheduled event of a VM.
+type MaintenanceEvent struct {
+	// EventID is Azure's name of the event. It stays the same when the event is postponed.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	EventID string `json:"eventID"`
+	// Kind of the event.
+	Kind MaintenanceKind `json:"kind"`
+	// NotBefore is the earliest time at which the event begins, unless a user lets it begin sooner.
+	// Unset for an event that has begun.
+	// +optional
+	NotBefore *metav1.Time `json:"notBefore,omitempty"`
+	// Started says that the event has begun. The VM may be paused at any time until the event is
+	// removed.
+	// +optional
+	Started bool `json:"started,omitempty"`
+	// DurationSeconds is how long the interruption is expected to take; unset if Azure does not say.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DurationSeconds *int32 `json:"durationSeconds,omitempty"`
+	// Source says who caused the event: Platform or User.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	Source string `json:"source,omitempty"`
 }
 
 // NodeCapacity is how many disks the VM can have. The driver has MaxDataDisks less ForeignDisks.
@@ -192,6 +272,15 @@ type NodeCapacity struct {
 	// If it does, they must be enabled on the VM as well, which this field does not say.
 	// +optional
 	LacksUltra bool `json:"lacksUltra,omitempty"`
+}
+
+// Capacity returns the capacity of the node's VM; nil if it is not known, or only of another size
+// that the VM had.
+func (d *AzDriverNode) Capacity() *NodeCapacity {
+	if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
+		return c
+	}
+	return nil
 }
 
 // Takes reports whether disks of a SKU can be attached to the VM, as far as that is known. A nil

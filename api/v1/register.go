@@ -43,3 +43,10 @@ const (
 	AnnotationFailover = GroupName + "/failover"
 	FailoverDisabled   = "disabled"
 )
+
+// AnnotationMaintenance on a Pod with the value MaintenanceStay keeps the driver from evicting the
+// pod before maintenance of its node.
+const (
+	AnnotationMaintenance = GroupName + "/maintenance"
+	MaintenanceStay       = "stay"
+)

@@ -1,6 +1,6 @@
-// Package admin is the API for the operator of the simulator: faults, latencies, power and network
-// of VMs, the record of calls, quotas, and reset. It is served on a listener of its own and never
-// on the one that clients of Azure see.
+// Package admin is the API for the operator of the simulator: faults, latencies, power, network and
+// scheduled events of VMs, the record of calls, quotas, and reset. It is served on a listener of
+// its own and never on the one that clients of Azure see.
 package admin
 
 import (
@@ -18,6 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/azuresim/scheduledevents"
 	"github.com/azuredisk-csi/azuredisk/azuresim/throttle"
 )
 
@@ -31,6 +32,8 @@ type Options struct {
 	Directory *auth.Directory
 	Events    *Events
 	Latency   *latency.Sampler
+	// ScheduledEvents are the maintenance events of the VMs.
+	ScheduledEvents *scheduledevents.Schedule
 }
 
 // New returns the handler.
@@ -46,6 +49,13 @@ func New(o Options) http.Handler {
 	mux.HandleFunc("DELETE /admin/faults/{id}", a.removeFault)
 	mux.HandleFunc("GET /admin/vms", a.vms)
 	mux.HandleFunc("POST /admin/vms/{vm}/{action}", a.changeVM)
+	mux.HandleFunc("GET /admin/vms/{vm}/scheduled-events", a.eventsOfVM)
+	mux.HandleFunc("POST /admin/vms/{vm}/scheduled-events", a.approveEvents)
+	mux.HandleFunc("GET /admin/scheduled-events", a.listScheduledEvents)
+	mux.HandleFunc("POST /admin/scheduled-events", a.addScheduledEvent)
+	mux.HandleFunc("PATCH /admin/scheduled-events/{id}", a.postponeScheduledEvent)
+	mux.HandleFunc("POST /admin/scheduled-events/{id}/start", a.startScheduledEvent)
+	mux.HandleFunc("DELETE /admin/scheduled-events/{id}", a.removeScheduledEvent)
 	mux.HandleFunc("GET /admin/reservations", a.reservations)
 	mux.HandleFunc("GET /admin/events", a.Events.stream)
 	mux.HandleFunc("GET /admin/latency", func(w http.ResponseWriter, _ *http.Request) { write(w, a.Latency.Profile()) })

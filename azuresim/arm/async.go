@@ -1,6 +1,8 @@
 package arm
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -17,18 +19,42 @@ func (s *Server) asyncHeaders(w http.ResponseWriter, c *call, out reply) {
 	op := out.op
 	status := baseURL(c.Request) + "/subscriptions/" + op.Subscription + "/providers/Microsoft.Compute/locations/" + op.Location +
 		"/" + op.Route + "/" + op.ID
-	version := "api-version=" + url.QueryEscape(c.URL.Query().Get("api-version"))
-	w.Header().Set("Azure-AsyncOperation", status+"?"+version)
-	if out.location {
-		w.Header().Set("Location", status+"?monitor=true&"+version)
+	query := "api-version=" + url.QueryEscape(c.URL.Query().Get("api-version"))
+	if s.Latency.Profile().SignedURLs {
+		query += signature(op)
 	}
-	s.retryAfter(w.Header(), op.Kind == "disk.create")
+	w.Header().Set("Azure-AsyncOperation", status+"?"+query)
+	if out.location {
+		w.Header().Set("Location", status+"?monitor=true&"+query)
+	}
+	w.Header().Set("x-ms-request-id", op.ID)
+	accepted, _, _ := s.Latency.Pause(op.Kind)
+	retryAfter(w.Header(), accepted)
+}
+
+// certificate has the length and the alphabet of the one in the URLs of Azure's operations.
+var certificate = strings.Repeat("MIIHhzCCBm-gAwIBAgITHgc2XbqNhwF0", 103)
+
+// signature are the members by which Azure recognizes the URL of an operation as its own.
+func signature(op *operations.Operation) string {
+	sum := sha256.Sum256([]byte(op.ID))
+	hash := base64.RawURLEncoding.EncodeToString(sum[:])
+	return "&p=" + op.ID + "&t=" + strconv.FormatInt(op.Accepted.UnixNano()/100, 10) + "&c=" + certificate +
+		"&s=" + strings.Repeat(hash, 8) + "&h=" + hash
+}
+
+// pollPause is how long an answer about an operation in progress asks to wait.
+func (s *Server) pollPause(op *operations.Operation) time.Duration {
+	_, first, later := s.Latency.Pause(op.Kind)
+	if _, again := s.polled.LoadOrStore(op.ID, true); again {
+		return later
+	}
+	return first
 }
 
 // retryAfter tells the client when to retry. Below a second there is only the millisecond header,
 // which Azure's SDKs know.
-func (s *Server) retryAfter(h http.Header, creation bool) {
-	d := s.Latency.RetryAfter(creation)
+func retryAfter(h http.Header, d time.Duration) {
 	switch {
 	case d >= time.Second:
 		h.Set("Retry-After", strconv.Itoa(int(d/time.Second)))
@@ -39,11 +65,11 @@ func (s *Server) retryAfter(h http.Header, creation bool) {
 
 // asyncStatus is the document behind Azure-AsyncOperation.
 type asyncStatus struct {
-	StartTime time.Time  `json:"startTime"`
-	EndTime   *time.Time `json:"endTime,omitempty"`
-	Status    string     `json:"status"`
-	Name      string     `json:"name"`
-	Error     any        `json:"error,omitempty"`
+	StartTime any    `json:"startTime"`
+	EndTime   any    `json:"endTime,omitempty"`
+	Status    string `json:"status"`
+	Name      string `json:"name"`
+	Error     any    `json:"error,omitempty"`
 	// Properties has the result of an operation of the disk provider.
 	Properties *asyncResult `json:"properties,omitempty"`
 }
@@ -61,8 +87,10 @@ func (s *Server) getOperation(c *call) (reply, error) {
 		return reply{}, armerror.New(404, "NotFound", "The operation '%s' could not be found.", c.params["operation"])
 	}
 	header := http.Header{}
-	if !op.Done() {
-		s.retryAfter(header, false)
+	if op.Done() {
+		s.polled.Delete(op.ID)
+	} else {
+		retryAfter(header, s.pollPause(op))
 	}
 	if c.URL.Query().Get("monitor") == "true" {
 		out, err := s.monitor(op)
@@ -73,13 +101,12 @@ func (s *Server) getOperation(c *call) (reply, error) {
 		return out, err
 	}
 	st := asyncStatus{
-		StartTime: op.Accepted.UTC(),
+		StartTime: stamp(op.Accepted),
 		Status:    "InProgress",
 		Name:      op.ID,
 	}
 	if op.Done() {
-		ended := op.Ended.UTC()
-		st.Status, st.EndTime = string(op.State), &ended
+		st.Status, st.EndTime = string(op.State), stamp(op.Ended)
 		if op.Error != nil {
 			st.Error = op.Error.Body()
 		} else if st.Properties, err = s.diskResult(op); err != nil {
@@ -93,10 +120,10 @@ func (s *Server) getOperation(c *call) (reply, error) {
 	}, nil
 }
 
-// diskResult is what the disk provider says that a finished operation made, nil if nothing is
-// there.
+// diskResult is what the document of a finished operation has of its result: of one of the disk
+// provider, and of a POST that has a result; nil if nothing is there.
 func (s *Server) diskResult(op *operations.Operation) (*asyncResult, error) {
-	if !strings.HasPrefix(op.Kind, "disk.") && !strings.HasPrefix(op.Kind, "snapshot.") {
+	if !strings.HasPrefix(op.Kind, "disk.") && !strings.HasPrefix(op.Kind, "snapshot.") && op.Kind != "vm.disks" {
 		return nil, nil
 	}
 	id, err := compute.ParseID(op.Target, "target")

@@ -1,17 +1,19 @@
 package arm
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
 )
 
 func stamp(t time.Time) any {
 	if t.IsZero() {
 		return nil
 	}
-	return t.UTC().Format(time.RFC3339Nano)
+	return t.UTC().Format("2006-01-02T15:04:05.0000000+00:00")
 }
 
 // shown is the provisioning state in Azure's spelling for disks: one that is being made is being
@@ -46,8 +48,11 @@ func renderDisk(d *compute.DiskView) any {
 	if p["encryption"] == nil {
 		p["encryption"] = map[string]string{"type": "EncryptionAtRestWithPlatformKey"}
 	}
-	if spec.MaxShares > 1 {
+	if spec.MaxShares > 1 || spec.SKU == skus.UltraSSDLRS {
 		p["maxShares"] = spec.MaxShares
+	}
+	if spec.SKU == skus.UltraSSDLRS {
+		p["diskIOPSReadOnly"], p["diskMBpsReadOnly"] = cmp.Or(spec.IOPSReadOnly, 650), cmp.Or(spec.MBpsReadOnly, 82)
 	}
 	body := map[string]any{
 		"id": d.ID.String(), "name": d.ID.Name, "type": "Microsoft.Compute/disks", "location": d.Location,

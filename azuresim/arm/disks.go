@@ -100,7 +100,7 @@ func decodeCreation(raw json.RawMessage) (*compute.SourceInput, error) {
 
 func (s *Server) diskHandlers() handlers {
 	return handlers{
-		put:    writer(decodeDisk, s.Cloud.PutDisk, accepted(renderDisk)),
+		put:    sparse(writer(decodeDisk, s.Cloud.PutDisk, accepted(renderDisk))),
 		patch:  writer(decodeDisk, s.Cloud.PatchDisk, accepted(renderDisk)),
 		get:    reader(s.Cloud.Disk, renderDisk),
 		delete: deleter(s.Cloud.DeleteDisk),

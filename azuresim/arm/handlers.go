@@ -1,7 +1,9 @@
 package arm
 
 import (
+	"encoding/json"
 	"net/http"
+	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
 	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
@@ -51,6 +53,42 @@ func accepted[T any](render func(*T) any) func(compute.Accepted[T]) reply {
 			op:       a.Op,
 			location: true,
 		}
+	}
+}
+
+// sparse shortens the answer to a PUT that the disk provider has accepted: the operation has not begun
+// to make the resource, and the answer has what the caller sent.
+func sparse(put handler) handler {
+	return func(c *call) (reply, error) {
+		out, err := put(c)
+		whole, ok := out.body.(map[string]any)
+		if err != nil || out.op == nil || !ok {
+			return out, err
+		}
+		var sent struct {
+			SKU        map[string]any
+			Properties map[string]any
+		}
+		if err := json.Unmarshal(c.body, &sent); err != nil {
+			return reply{}, err
+		}
+		made, sku := whole["properties"].(map[string]any), whole["sku"].(map[string]string)
+		properties := object(nil, sent.Properties)
+		properties["provisioningState"] = made["provisioningState"]
+		short := map[string]any{"properties": properties}
+		for _, name := range []string{"id", "name", "type", "location", "zones", "tags"} {
+			if whole[name] != nil {
+				short[name] = whole[name]
+			}
+		}
+		switch existed := !strings.HasSuffix(out.op.Kind, ".create"); {
+		case existed:
+			short["sku"], properties["diskSizeBytes"] = sku, made["diskSizeBytes"]
+		case sent.SKU != nil:
+			short["sku"] = map[string]string{"name": sku["name"]}
+		}
+		out.body = short
+		return out, nil
 	}
 }
 

@@ -51,11 +51,11 @@ func (s *Server) table() []route {
 	s.addScaleSets(add)
 	s.addLinked(add)
 	add("GET", sub+provider+"skus", "ResourceSKUs.List", "skus", "", s.listSKUs)
-	add("GET", sub+provider+"locations/{location}/usages", "Usage.List", "usages", "", s.listUsages)
+	add("GET", sub+provider+"locations/{location}/usages", "Usage.List", "usages", throttle.GetUsages, s.listUsages)
 	add("GET", sub+provider+"locations/{location}/operations/{operation}", "Operations.Get", "operations", throttle.GetOperation,
 		s.getOperation)
-	add("GET", sub+provider+"locations/{location}/DiskOperations/{operation}", "DiskOperations.Get", "operations", "",
-		s.getOperation)
+	add("GET", sub+provider+"locations/{location}/DiskOperations/{operation}", "DiskOperations.Get", "operations",
+		throttle.PollDisk, s.getOperation)
 	add("GET", "subscriptions", "Subscriptions.List", "subscriptions", "", s.listSubscriptions)
 	add("GET", sub, "Subscriptions.Get", "subscriptions", "", s.getSubscription)
 	add("GET", sub+"/resourceGroups", "ResourceGroups.List", "resourceGroups", "", s.listGroups)
@@ -69,18 +69,20 @@ func (s *Server) table() []route {
 type adder func(method, pattern, api, kind, policy string, handle handler)
 
 func (s *Server) addDisks(add adder) {
-	for _, r := range []struct{ kind, api string }{{compute.KindDisk, "Disks"}, {compute.KindSnapshot, "Snapshots"}} {
+	for _, r := range []struct{ kind, api, put string }{
+		{compute.KindDisk, "Disks", throttle.PutDisk}, {compute.KindSnapshot, "Snapshots", throttle.PutSnapshot},
+	} {
 		h := s.diskHandlers()
 		if r.kind == compute.KindSnapshot {
 			h = s.snapshotHandlers()
 		}
 		one := group + provider + r.kind + "/{name}"
-		add("PUT", one, r.api+".CreateOrUpdate", r.kind, "", h.put)
-		add("PATCH", one, r.api+".Update", r.kind, "", h.patch)
-		add("GET", one, r.api+".Get", r.kind, "", h.get)
-		add("DELETE", one, r.api+".Delete", r.kind, "", h.delete)
-		add("GET", group+provider+r.kind, r.api+".ListByResourceGroup", r.kind, "", h.list)
-		add("GET", sub+provider+r.kind, r.api+".List", r.kind, "", h.list)
+		add("PUT", one, r.api+".CreateOrUpdate", r.kind, r.put, h.put)
+		add("PATCH", one, r.api+".Update", r.kind, throttle.PutDisk, h.patch)
+		add("GET", one, r.api+".Get", r.kind, throttle.GetDisk, h.get)
+		add("DELETE", one, r.api+".Delete", r.kind, throttle.DeleteDisk, h.delete)
+		add("GET", group+provider+r.kind, r.api+".ListByResourceGroup", r.kind, throttle.ListDisks, h.list)
+		add("GET", sub+provider+r.kind, r.api+".List", r.kind, throttle.ListDisks, h.list)
 	}
 }
 
@@ -109,9 +111,9 @@ var powerActions = map[string]string{
 func (s *Server) addScaleSets(add adder) {
 	k, scaleSets := compute.KindScaleSet, lister(s, s.Cloud.ScaleSets, renderScaleSet)
 	one := group + provider + k + "/{name}"
-	add("PUT", one, "VirtualMachineScaleSets.CreateOrUpdate", k, "", writer(decodeScaleSet, s.Cloud.PutScaleSet, scaleSetReply))
-	add("PATCH", one, "VirtualMachineScaleSets.Update", k, "", writer(decodeScaleSet, s.Cloud.PatchScaleSet, scaleSetReply))
-	add("GET", one, "VirtualMachineScaleSets.Get", k, throttle.LowCostGetVMSS, reader(s.Cloud.ScaleSet, renderScaleSet))
+	add("PUT", one, "VirtualMachineScaleSets.CreateOrUpdate", k, "", writeScaleSet(s.Cloud.PutScaleSet))
+	add("PATCH", one, "VirtualMachineScaleSets.Update", k, "", writeScaleSet(s.Cloud.PatchScaleSet))
+	add("GET", one, "VirtualMachineScaleSets.Get", k, throttle.LowCostGetVMSS, s.getScaleSet)
 	add("DELETE", one, "VirtualMachineScaleSets.Delete", k, "", deleter(s.Cloud.DeleteScaleSet))
 	add("POST", one+"/delete", "VirtualMachineScaleSets.DeleteInstances", k, throttle.UpdateVMSSVMs, s.deleteInstances)
 	add("GET", group+provider+k, "VirtualMachineScaleSets.List", k, throttle.HighCostGetVMSS, scaleSets)

@@ -48,16 +48,41 @@ func decodeScaleSet(raw []byte) (compute.ScaleSetInput, error) {
 	return in, err
 }
 
-func scaleSetReply(a compute.Accepted[compute.ScaleSet]) reply {
-	status := http.StatusOK
-	if a.Created {
-		status = http.StatusCreated
+// writeScaleSet answers a PUT or a PATCH of a scale set.
+func writeScaleSet(write func(compute.ID, compute.ScaleSetInput) (compute.Accepted[compute.ScaleSet], error)) handler {
+	return func(c *call) (reply, error) {
+		in, err := decodeScaleSet(c.body)
+		if err != nil {
+			return reply{}, err
+		}
+		in.IfMatch = c.Header.Get("If-Match")
+		a, err := write(c.id(), in)
+		if err != nil {
+			return reply{}, err
+		}
+		status := http.StatusOK
+		if a.Created {
+			status = http.StatusCreated
+		}
+		return reply{
+			status: status,
+			body:   renderScaleSet(a.Resource),
+			op:     a.Op,
+			header: etag(a.Resource),
+		}, nil
+	}
+}
+
+func (s *Server) getScaleSet(c *call) (reply, error) {
+	ss, err := s.Cloud.ScaleSet(c.id())
+	if err != nil {
+		return reply{}, err
 	}
 	return reply{
-		status: status,
-		body:   renderScaleSet(a.Resource),
-		op:     a.Op,
-	}
+		status: http.StatusOK,
+		body:   renderScaleSet(ss),
+		header: etag(ss),
+	}, nil
 }
 
 func (s *Server) deleteInstances(c *call) (reply, error) {
@@ -95,7 +120,7 @@ func renderScaleSet(ss *compute.ScaleSet) any {
 	}
 	return object(ss.TopLevel, map[string]any{
 		"id": ss.ID.String(), "name": ss.ID.Name, "type": "Microsoft.Compute/virtualMachineScaleSets", "location": ss.Location,
-		"zones": ss.Zones, "tags": ss.Tags,
+		"zones": ss.Zones, "tags": ss.Tags, "etag": `"` + ss.ETag() + `"`,
 		"sku": map[string]any{"name": ss.SKU, "tier": "Standard", "capacity": ss.Capacity},
 		"properties": object(ss.Properties, map[string]any{
 			"provisioningState": ss.Provisioning, "uniqueId": ss.UniqueID, "timeCreated": stamp(ss.Created),

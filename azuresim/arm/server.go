@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,6 +48,7 @@ type Options struct {
 type Server struct {
 	Options
 	routes []route
+	polled sync.Map // IDs of the operations whose first answer was that they are in progress
 }
 
 // New returns a server.

@@ -39,7 +39,7 @@ func decodeSnapshot(raw []byte) (compute.SnapshotInput, error) {
 
 func (s *Server) snapshotHandlers() handlers {
 	return handlers{
-		put:    writer(decodeSnapshot, s.Cloud.PutSnapshot, accepted(renderSnapshot)),
+		put:    sparse(writer(decodeSnapshot, s.Cloud.PutSnapshot, accepted(renderSnapshot))),
 		patch:  writer(decodeSnapshot, s.Cloud.PatchSnapshot, accepted(renderSnapshot)),
 		get:    reader(s.Cloud.Snapshot, renderSnapshot),
 		delete: deleter(s.Cloud.DeleteSnapshot),

@@ -34,6 +34,16 @@ func renderVM(vm *compute.VM, instanceView bool) any {
 	return object(vm.TopLevel, body)
 }
 
+// renderListedVM renders an entry of a list.
+func (s *Server) renderListedVM(vm *compute.VM, instanceView bool) any {
+	if s.Latency.Profile().UpperCaseGroups && vm.ID.Instance == "" {
+		listed := *vm
+		listed.ID.Group = strings.ToUpper(vm.ID.Group)
+		vm = &listed
+	}
+	return renderVM(vm, instanceView)
+}
+
 // renderStatus is an entry of a list with statusOnly: neither tags nor profiles, so it says nothing
 // about disks.
 func renderStatus(vm *compute.VM) any {
@@ -63,13 +73,21 @@ func renderStorage(vm *compute.VM) any {
 		}
 		disks = append(disks, object(nil, map[string]any{
 			"lun": d.LUN, "name": d.Disk.Name, "createOption": "Attach", "caching": d.Caching,
-			"writeAcceleratorEnabled": d.WriteAccelerator,
-			"managedDisk":             object(d.Other, map[string]any{"id": d.Disk.String(), "storageAccountType": orNil(d.SKU)}),
-			"deleteOption":            deleteOption, "detachOption": detachOption,
+			"writeAcceleratorEnabled": orNil(d.WriteAccelerator), "diskSizeGB": orNil(shownSize(vm, d)),
+			"managedDisk":  object(d.Other, map[string]any{"id": d.Disk.String(), "storageAccountType": orNil(d.SKU)}),
+			"deleteOption": deleteOption, "detachOption": detachOption,
 			"toBeDetached": d.State == compute.DiskDetaching || d.State == compute.DiskDetachFailed,
 		}))
 	}
 	return object(vm.Storage, map[string]any{"dataDisks": disks})
+}
+
+// shownSize is the size of a disk in a VM's list: a VM that is off shows none.
+func shownSize(vm *compute.VM, d compute.DataDisk) int64 {
+	if vm.Off() {
+		return 0
+	}
+	return d.SizeGB
 }
 
 type status struct {

@@ -2,6 +2,7 @@ package arm
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 
@@ -56,8 +57,8 @@ type dataDiskBody struct {
 
 // managedBody is a managedDisk; in a POST its members stand in the entry itself.
 type managedBody struct {
-	ID          string          `json:"id"`
-	AccountType json.RawMessage `json:"storageAccountType"` // the disk decides
+	ID          string `json:"id"`
+	AccountType string `json:"storageAccountType"`
 }
 
 // decodeVM reads a VM or instance. whole says that the body is a PUT, where a storage profile
@@ -119,6 +120,7 @@ func decodeDataDisk(raw json.RawMessage) (compute.DataDiskInput, error) {
 			Caching:          d.Caching,
 			DeleteOption:     d.DeleteOption,
 			WriteAccelerator: d.WriteAccelerator,
+			AccountType:      m.AccountType,
 			Other:            other,
 		},
 	}, err
@@ -136,6 +138,9 @@ func (s *Server) putVM(c *call) (reply, error) {
 		}
 	}
 	a, err := s.Cloud.PutVM(c.id(), in)
+	if e, ok := errors.AsType[*armerror.Error](err); ok && e.Target == "instanceIds" {
+		err = armerror.InvalidParameter("instanceIds", "%s", e.Message)
+	}
 	if err != nil {
 		return reply{}, err
 	}
@@ -168,8 +173,8 @@ func (s *Server) vmReply(a compute.Accepted[compute.VM], status int) reply {
 	}
 }
 
-func etag(vm *compute.VM) http.Header {
-	return http.Header{"Etag": {`"` + vm.ETag() + `"`}}
+func etag(resource interface{ ETag() string }) http.Header {
+	return http.Header{"Etag": {`"` + resource.ETag() + `"`}}
 }
 
 func (s *Server) getVM(c *call) (reply, error) {
@@ -210,22 +215,20 @@ func (s *Server) listVMs(c *call) (reply, error) {
 	if filter != "" {
 		return s.listMembers(c, filter, after, render)
 	}
-	if q.Get("$expand") != "" {
-		return reply{}, armerror.InvalidParameter("$expand", "The expand option '%s' needs a filter.", q.Get("$expand"))
-	}
 	p, err := s.Cloud.VMs(c.params["subscription"], c.params["group"], after, s.PageSize)
 	return listReply(c, p, render), err
 }
 
 // renderListed renders the entries of a list of VMs: whole, with their status, or with their status
-// only. Lists of a resource group have no statusOnly.
+// only. Lists of a resource group have no statusOnly. Without a filter the expand option is accepted
+// and has no effect.
 func (s *Server) renderListed(c *call) func(*compute.VM) any {
 	q := c.URL.Query()
 	if only := q.Get("statusOnly"); only != "" && !strings.EqualFold(only, "false") && c.params["group"] == "" {
 		return renderStatus
 	}
-	expand := strings.EqualFold(q.Get("$expand"), "instanceView")
-	return func(vm *compute.VM) any { return renderVM(vm, expand) }
+	expand := strings.EqualFold(q.Get("$expand"), "instanceView") && q.Get("$filter") != ""
+	return func(vm *compute.VM) any { return s.renderListedVM(vm, expand) }
 }
 
 // listMembers answers the one filter that Azure has here: the VMs of a flexible scale set.
@@ -235,11 +238,15 @@ func (s *Server) listMembers(c *call, filter, after string, render func(*compute
 		return reply{}, armerror.BadRequest("InvalidParameter",
 			"The filter '%s' is not supported; 'virtualMachineScaleSet/id' eq '<id>' is.", filter)
 	}
+	var none compute.Page[compute.VM]
 	id, err := compute.ParseID(strings.Trim(strings.TrimSpace(value), "'"), "$filter")
 	if err != nil {
-		return reply{}, err
+		return listReply(c, none, render), nil
 	}
 	p, err := s.Cloud.Instances(id, after, s.PageSize)
+	if e, ok := errors.AsType[*armerror.Error](err); ok && e.Status == http.StatusNotFound {
+		return listReply(c, none, render), nil
+	}
 	return listReply(c, p, render), err
 }
 

@@ -79,7 +79,7 @@ func NotAllowed(format string, args ...any) *Error {
 // Conflict makes the 409 for another request in flight on the same resource.
 func Conflict() *Error {
 	return New(http.StatusConflict, "Conflict",
-		"The request failed due to conflict with a concurrent request. To resolve it, please retry after the other request has completed.")
+		"The request failed due to conflict with a concurrent request. please refer to https://aka.ms/activitylog to get more details on the conflicting requests.")
 }
 
 // From returns err as an Error: itself if it is or wraps one, otherwise a 500.

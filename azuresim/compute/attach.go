@@ -1,6 +1,7 @@
 package compute
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ type AttachInput struct {
 	Caching          string
 	DeleteOption     string
 	WriteAccelerator bool
+	AccountType      string // that the caller gives for the disk; the disk keeps its own
 	Other            Properties
 }
 
@@ -47,6 +49,9 @@ type update struct {
 
 // AttachDetach is POST attachDetachDataDisks.
 func (c *Cloud) AttachDetach(id ID, attach []AttachInput, detach []DetachInput) (*operations.Operation, error) {
+	if err := c.attachDetachEnabled(); err != nil {
+		return nil, err
+	}
 	return change(c, func(tx *store.Tx) (*operations.Operation, error) {
 		vm, err := c.mustVM(tx, id)
 		if err != nil {
@@ -77,6 +82,18 @@ func (c *Cloud) AttachDetach(id ID, attach []AttachInput, detach []DetachInput) 
 		}
 		return c.commitUpdate(u)
 	})
+}
+
+// attachDetachEnabled refuses the call where it is not enabled. Users have reported the two messages;
+// the code is an assumption.
+func (c *Cloud) attachDetachEnabled() error {
+	switch c.AttachDetachOff {
+	case "subscription":
+		return armerror.BadRequest("BadRequest", "The subscription is not enabled for using the attach detach data disks API.")
+	case "region":
+		return armerror.BadRequest("BadRequest", "The attach detach data disks API is not enabled for the region.")
+	}
+	return nil
 }
 
 // admit decides whether the update may wait in line, takes the place of those before it, or is
@@ -151,7 +168,8 @@ func (c *Cloud) attachOne(u *update, in AttachInput) error {
 		LUN:              lun,
 		Disk:             d.ID,
 		UID:              d.UID,
-		SKU:              d.Spec.SKU,
+		SKU:              cmp.Or(in.AccountType, d.Spec.SKU),
+		SizeGB:           d.Spec.SizeGB,
 		Caching:          caching,
 		DeleteOption:     in.DeleteOption,
 		WriteAccelerator: in.WriteAccelerator,
@@ -289,8 +307,10 @@ func (c *Cloud) updateTime(u *update) time.Duration {
 		d = c.Latency.Draw(latency.Attach)
 	}
 	switch {
-	case u.detached > 0 && u.forced:
+	case u.detached > 0 && u.forced && u.vm.PowerCut:
 		d = max(d, c.Latency.Draw(latency.ForceDetach))
+	case u.detached > 0 && u.forced:
+		d = max(d, c.Latency.Draw(latency.ForceDetachRunning))
 	case u.detached > 0:
 		d = max(d, c.Latency.Draw(latency.Detach))
 	case u.attached == 0:

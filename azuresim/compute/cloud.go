@@ -34,6 +34,9 @@ type Options struct {
 	Subscriptions     []string
 	// GoalState makes VMs list what they are to have; see ListGoalState.
 	GoalState bool
+	// AttachDetachOff makes Azure refuse attachDetachDataDisks: "subscription" or "region", for which
+	// it is not enabled; "" if it is enabled.
+	AttachDetachOff string
 	// Intercept may delay operations or make them fail; see operations.Options.
 	Intercept func(op *operations.Operation) (time.Duration, *armerror.Error)
 	// Notify is called with power and network changes of VMs, after they are committed. It must not

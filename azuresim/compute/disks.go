@@ -146,12 +146,16 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 	if err := diskTable.Put(tx, id.Key(), d); err != nil {
 		return none, err
 	}
+	step := latency.DiskCreate
+	if d.Spec.SKU == skus.UltraSSDLRS {
+		step = latency.UltraDiskCreate
+	}
 	op, err := c.enqueue(tx, job{
 		kind:     opDiskCreate,
 		lane:     diskLane(id),
 		target:   id,
 		location: d.Location,
-		duration: c.Latency.Draw(latency.DiskCreate),
+		duration: c.Latency.Draw(step),
 	})
 	return Accepted[DiskView]{c.diskView(d, nil), op, true}, err
 }

@@ -73,9 +73,29 @@ func (c *Cloud) completeDisk(tx *store.Tx, op *operations.Operation, id ID) erro
 			d.CopyStarted, d.CopyDone = c.copyTimes() // the disk can be used during the copy
 		}
 		d.Spec = to
+		if err := c.showSize(tx, d); err != nil {
+			return err
+		}
 	}
 	d.Provisioning = Succeeded
 	return diskTable.Put(tx, id.Key(), d)
+}
+
+// showSize writes the size of a disk into the lists of the VMs that have it.
+func (c *Cloud) showSize(tx *store.Tx, d *Disk) error {
+	_, vms, err := c.holders(tx, d)
+	if err != nil {
+		return err
+	}
+	for _, vm := range vms {
+		if entry := vm.findDisk(d.ID); entry != nil && entry.SizeGB != d.Spec.SizeGB {
+			entry.SizeGB = d.Spec.SizeGB
+			if err := vmTable.Put(tx, vm.ID.Key(), vm); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // forgetDisk removes a disk. A VM that was attaching it keeps it in its list.
@@ -108,6 +128,9 @@ func (c *Cloud) completeVM(tx *store.Tx, op *operations.Operation, id ID) error 
 	before := vm.Power
 	switch op.Kind {
 	case opVMCreate, opVMStart, opVMRestart:
+		if op.Kind == opVMCreate {
+			vm.Revision++ // the model of a VM that is made changes once more
+		}
 		vm.Power, vm.PowerCut, vm.Hibernated = PowerRunning, false, false // Azure starts it on a healthy host
 	case opVMPowerOff:
 		vm.Power, vm.Hibernated = PowerStopped, false

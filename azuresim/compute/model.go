@@ -120,7 +120,8 @@ type DataDisk struct {
 	LUN              int        `json:"lun"`
 	Disk             ID         `json:"disk"`
 	UID              string     `json:"uid"`
-	SKU              string     `json:"sku"`
+	SKU              string     `json:"sku"` // that the caller gave, or else the disk's
+	SizeGB           int64      `json:"sizeGB,omitempty"`
 	Caching          string     `json:"caching"`
 	DeleteOption     string     `json:"deleteOption,omitempty"`
 	WriteAccelerator bool       `json:"writeAccelerator,omitempty"`
@@ -171,6 +172,7 @@ type ScaleSet struct {
 	Tags         map[string]string `json:"tags,omitempty"`
 	SKU          string            `json:"sku"`
 	Capacity     int               `json:"capacity"`
+	Revision     uint64            `json:"revision"` // grows with each accepted write; the ETag
 	Flexible     bool              `json:"flexible"`
 	NextInstance int               `json:"nextInstance"`
 	Created      time.Time         `json:"created"`

@@ -24,6 +24,7 @@ type ScaleSetInput struct {
 	SKU        *string
 	Capacity   *int
 	Mode       *string // Uniform or Flexible
+	IfMatch    string
 	TopLevel   Properties
 	Properties Properties
 }
@@ -98,6 +99,9 @@ func (c *Cloud) newScaleSet(id ID, in ScaleSetInput) (*ScaleSet, error) {
 
 // reshape lays the input over the scale set and accepts the operation.
 func (c *Cloud) reshape(tx *store.Tx, ss *ScaleSet, in ScaleSetInput) (*operations.Operation, error) {
+	if err := matchETag(ss.ETag(), in.IfMatch); err != nil {
+		return nil, err
+	}
 	if err := c.laneFree(tx, scaleSetLane(ss.ID)); err != nil {
 		return nil, err
 	}
@@ -122,7 +126,10 @@ func (c *Cloud) reshape(tx *store.Tx, ss *ScaleSet, in ScaleSetInput) (*operatio
 		ss.Tags = in.Tags
 	}
 	ss.TopLevel, ss.Properties = overlaid(ss.TopLevel, in.TopLevel), overlaid(ss.Properties, in.Properties)
-	ss.Provisioning = Updating
+	if ss.Provisioning = Updating; ss.Revision == 0 {
+		ss.Provisioning = Creating
+	}
+	ss.Revision++
 	if err := c.shrink(tx, ss); err != nil {
 		return nil, err
 	}
@@ -140,6 +147,9 @@ func (c *Cloud) reshape(tx *store.Tx, ss *ScaleSet, in ScaleSetInput) (*operatio
 		duration: c.Latency.Draw(latency.ScaleSet),
 	})
 }
+
+// ETag is the scale set's entity tag, without quotes.
+func (ss *ScaleSet) ETag() string { return itoa(ss.Revision) }
 
 func scaleSetLane(id ID) string { return "vmss " + id.Key() }
 

@@ -186,9 +186,7 @@ func (c *Cloud) snapshotSource(tx *store.Tx, s *Snapshot, in *SourceInput) error
 	case start && (src.id.Kind != KindSnapshot || !s.Incremental):
 		return armerror.BadRequest("BadRequest", "CopyStart makes an incremental snapshot from an incremental snapshot.")
 	case !start && src.location != s.Location:
-		return armerror.BadRequest("BadRequest",
-			"The source '%s' is in location '%s'; a copy must be in the same location, not in '%s'.", src.id, src.location,
-			s.Location)
+		return elsewhere()
 	case start && src.instant:
 		return armerror.NotAllowed("The source '%s' is not ready: it is in state InstantAccess and cannot be copied before its background copy has finished.", src.id)
 	case !start && copiesInBackground(src.sku) && !s.Incremental:

@@ -30,7 +30,7 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 	}
 	switch id.Kind {
 	case KindDisk:
-		d, err := get(tx, diskTable, id)
+		d, err := source(tx, diskTable, id)
 		if err != nil {
 			return sourceInfo{}, err
 		}
@@ -44,7 +44,7 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 			ready:    ready,
 		}, goneIf(d.Provisioning, id)
 	case KindSnapshot:
-		s, err := get(tx, snapshotTable, id)
+		s, err := source(tx, snapshotTable, id)
 		if err != nil {
 			return sourceInfo{}, err
 		}
@@ -67,9 +67,28 @@ func (c *Cloud) findSource(tx *store.Tx, resourceID, parameter string) (sourceIn
 
 func goneIf(provisioning string, id ID) error {
 	if provisioning == Deleting {
-		return resourceNotFound(id)
+		return noSource(id)
 	}
 	return nil
+}
+
+// noSource refuses a copy of what does not exist.
+func noSource(id ID) error {
+	return armerror.New(404, "NotFound", "Resource %s is not found.", id.Name)
+}
+
+// elsewhere refuses a copy of what is in another location.
+func elsewhere() error {
+	return armerror.New(404, "NotFound", "The entity was not found in this Azure location.")
+}
+
+// source reads the source of a copy.
+func source[T any](tx *store.Tx, table store.Table[T], id ID) (*T, error) {
+	found, err := table.Get(tx, id.Key())
+	if err == nil && found == nil {
+		return nil, noSource(id)
+	}
+	return found, err
 }
 
 // resolveSource fills in what a new disk of the SKU is made from and returns the size of its
@@ -96,9 +115,7 @@ func (c *Cloud) resolveSource(tx *store.Tx, d *Disk, sku string, in *SourceInput
 		return 0, armerror.NotAllowed("The source '%s' is not ready: its background copy or creation has not finished.", src.id)
 	}
 	if src.location != d.Location && !strings.EqualFold(in.Option, "CopyStart") {
-		return 0, armerror.BadRequest("BadRequest",
-			"The source '%s' is in location '%s'; a copy must be in the same location, not in '%s'.", src.id, src.location,
-			d.Location)
+		return 0, elsewhere()
 	}
 	d.Source.ResourceID, d.Source.UID, d.Source.Option = src.id.String(), src.uid, "Copy"
 	if strings.EqualFold(in.Option, "CopyStart") {

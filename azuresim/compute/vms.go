@@ -1,8 +1,10 @@
 package compute
 
 import (
+	"bytes"
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,6 +42,9 @@ func (c *Cloud) mustVM(tx *store.Tx, id ID) (*VM, error) {
 	}
 	if id.Instance == "" {
 		return nil, resourceNotFound(id)
+	}
+	if _, err := strconv.Atoi(id.Instance); err != nil {
+		return nil, armerror.InvalidParameter("instanceId", "Virtual Machine Scale Set VM instanceId must be a number.")
 	}
 	ss, err := scaleSetTable.Get(tx, scaleSetOf(id).Key())
 	if err != nil {
@@ -101,7 +106,7 @@ func (c *Cloud) updateVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 	if err != nil {
 		return none, err
 	}
-	if err := matchETag(vm, in.IfMatch); err != nil {
+	if err := matchETag(vm.ETag(), in.IfMatch); err != nil {
 		return none, err
 	}
 	if in.Location != nil && skus.NormalizeLocation(*in.Location) != vm.Location {
@@ -111,6 +116,10 @@ func (c *Cloud) updateVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 	if in.Zones != nil && !slices.Equal(in.Zones, vm.Zones) {
 		return none, armerror.New(409, "PropertyChangeNotAllowed",
 			"Changing property 'zones' is not allowed.").WithTarget("zones")
+	}
+	before, err := json.Marshal(vm)
+	if err != nil {
+		return none, err
 	}
 	u := &update{
 		tx:        tx,
@@ -136,8 +145,18 @@ func (c *Cloud) updateVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) 
 	if err := vm.checkCount(staying); err != nil {
 		return none, err
 	}
+	if same, err := u.changesNothing(before); err != nil || same {
+		vm.Provisioning = Updating // in the answer only
+		return Accepted[VM]{vm, nil, false}, err
+	}
 	op, err := c.commitUpdate(u)
 	return Accepted[VM]{vm, op, false}, err
+}
+
+// changesNothing reports whether a whole update leaves a VM as it was, so that Azure ends it at once.
+func (u *update) changesNothing(before []byte) (bool, error) {
+	after, err := json.Marshal(u.vm)
+	return u.vm.Provisioning == Succeeded && len(u.interrupted) == 0 && bytes.Equal(before, after), err
 }
 
 // take merges the caller's properties into the VM, all but its data disks.
@@ -164,12 +183,12 @@ func unknownSize(name string) error {
 		"The value '%s' provided for the VM size is not valid. The simulated sizes can be had from the resource SKUs.", name)
 }
 
-func matchETag(vm *VM, ifMatch string) error {
-	if ifMatch == "" || ifMatch == "*" || strings.Trim(ifMatch, `"`) == vm.ETag() {
+func matchETag(etag, ifMatch string) error {
+	if ifMatch == "" || ifMatch == "*" || strings.Trim(ifMatch, `"`) == etag {
 		return nil
 	}
-	return armerror.New(412, "ConditionNotMet",
-		"The condition '%s' in the If-Match header was not satisfied. The current ETag is '%s'.", ifMatch, vm.ETag())
+	return armerror.New(412, "PreconditionFailed", "Etag provided in if-match header %s does not match etag \"%s\" of resource.",
+		ifMatch, etag)
 }
 
 func (c *Cloud) createVM(tx *store.Tx, id ID, in VMInput) (Accepted[VM], error) {

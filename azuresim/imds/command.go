@@ -25,6 +25,7 @@ const armResource = "https://management.azure.com/"
 type options struct {
 	armEndpoint    string
 	armCA          string
+	adminEndpoint  string
 	tokenKey       string
 	resourceID     string
 	subscription   string
@@ -60,6 +61,8 @@ front end from where it was started.`,
 		"the ARM front end: http://HOST:PORT, https://HOST:PORT or unix:///PATH (required)")
 	flags.StringVar(&o.armCA, "arm-ca", "",
 		"file of PEM certificates that the front end's is checked against (default: the system's)")
+	flags.StringVar(&o.adminEndpoint, "admin-endpoint", "",
+		"the admin API, which has the scheduled events: http://HOST:PORT or unix:///PATH (default: there are none)")
 	flags.StringVar(&o.tokenKey, "token-key-file", "",
 		"file with the front end's token key, so that it accepts the tokens made here (default: a random key)")
 	flags.StringVar(&o.resourceID, "resource-id", "",
@@ -134,7 +137,10 @@ func run(ctx context.Context, o options) error {
 			slog.WarnContext(ctx, "front end does not answer, serving what it said before", "error", err)
 		},
 	}
-	server := &http.Server{Handler: (&Server{Source: cached, Signer: signer}).Handler(), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler:           (&Server{Source: cached, Signer: signer, Events: o.events(id)}).Handler(),
+		ReadHeaderTimeout: 10 * time.Second,
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	select {
@@ -145,6 +151,18 @@ func run(ctx context.Context, o options) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	return server.Shutdown(stopping)
+}
+
+// events asks the admin API.
+func (o options) events(id string) Events {
+	if o.adminEndpoint == "" {
+		return NoEvents{}
+	}
+	events := &AdminEvents{Endpoint: o.adminEndpoint, Client: &http.Client{Timeout: armTimeout}, ResourceID: id}
+	if socket, ok := strings.CutPrefix(o.adminEndpoint, "unix://"); ok {
+		events.Endpoint, events.Client = "http://azuresim", DialUnix(socket)
+	}
+	return events
 }
 
 // source asks the front end, with a token as every client of ARM must have one.

@@ -89,7 +89,7 @@ func serve(t *testing.T, f *frontEnd, id string, c clock.PassiveClock) string {
 			Source: source,
 			Clock:  c,
 			Keep:   10 * time.Second,
-		}, Signer: signer,
+		}, Signer: signer, Events: imds.NoEvents{},
 	}).Handler())
 	t.Cleanup(server.Close)
 	return server.URL
@@ -213,7 +213,7 @@ func TestVMWithoutIdentityGetsNoToken(t *testing.T) {
 	}
 }
 
-func TestNoEventIsScheduled(t *testing.T) {
+func TestNoEventIsScheduledWhereNoneAreKnown(t *testing.T) {
 	base := serve(t, startFrontEnd(t), vmPath, clock.RealClock{})
 	if status, body := get(t, base+"/metadata/scheduledevents?api-version=2020-07-01"); status != 200 ||
 		strings.TrimSpace(body) != `{"DocumentIncarnation":1,"Events":[]}` {

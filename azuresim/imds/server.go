@@ -31,6 +31,8 @@ const newestShown = 3
 type Server struct {
 	Source Source
 	Signer *Signer
+	// Events are the scheduled events of the VM.
+	Events Events
 	// Logger receives failures of the source. Nil is slog's default.
 	Logger *slog.Logger
 }
@@ -49,13 +51,14 @@ func (s *Server) Handler() http.Handler {
 
 // admit holds the requests to the rules that keep a tricked web server in the VM from being used to
 // reach the service: the Metadata header must be there, and no proxy's header.
-func admit(w http.ResponseWriter, r *http.Request, complain func(w http.ResponseWriter, status int, what string)) bool {
+func admit(w http.ResponseWriter, r *http.Request, complain func(w http.ResponseWriter, status int, what string),
+	methods ...string) bool {
 	switch {
 	case !strings.EqualFold(r.Header.Get("Metadata"), "true"):
 		complain(w, http.StatusBadRequest, "Bad request. Required metadata header not specified")
 	case r.Header.Get("X-Forwarded-For") != "":
 		complain(w, http.StatusBadRequest, "Bad request. Requests must not contain an X-Forwarded-For header")
-	case r.Method != http.MethodGet:
+	case !slices.Contains(methods, r.Method):
 		complain(w, http.StatusMethodNotAllowed, "Method not allowed")
 	default:
 		return true
@@ -64,8 +67,8 @@ func admit(w http.ResponseWriter, r *http.Request, complain func(w http.Response
 }
 
 // admitVersion is admit, for a path that wants a version too.
-func admitVersion(w http.ResponseWriter, r *http.Request, versions []string) bool {
-	if !admit(w, r, refuse) {
+func admitVersion(w http.ResponseWriter, r *http.Request, versions []string, methods ...string) bool {
+	if !admit(w, r, refuse, methods...) {
 		return false
 	}
 	if slices.Contains(versions, r.URL.Query().Get("api-version")) {
@@ -81,13 +84,13 @@ func admitVersion(w http.ResponseWriter, r *http.Request, versions []string) boo
 }
 
 func (s *Server) versions(w http.ResponseWriter, r *http.Request) {
-	if admit(w, r, refuse) {
+	if admit(w, r, refuse, http.MethodGet) {
 		answer(w, http.StatusOK, map[string]any{"apiVersions": instanceVersions})
 	}
 }
 
 func (s *Server) instance(w http.ResponseWriter, r *http.Request) {
-	if !admitVersion(w, r, instanceVersions) {
+	if !admitVersion(w, r, instanceVersions, http.MethodGet) {
 		return
 	}
 	instance, ok := s.ask(w, r)
@@ -119,7 +122,7 @@ func (s *Server) instance(w http.ResponseWriter, r *http.Request) {
 
 // token serves the managed identity. Its errors have the form of OAuth, unlike those of the rest.
 func (s *Server) token(w http.ResponseWriter, r *http.Request) {
-	if !admit(w, r, refuseToken) {
+	if !admit(w, r, refuseToken, http.MethodGet) {
 		return
 	}
 	query := r.URL.Query()
@@ -200,13 +203,6 @@ func (i Instance) identity(query map[string][]string) (Identity, bool) {
 		}
 	}
 	return Identity{}, false
-}
-
-// scheduledEvents says that nothing is planned for the VM.
-func (s *Server) scheduledEvents(w http.ResponseWriter, r *http.Request) {
-	if admitVersion(w, r, eventVersions) {
-		answer(w, http.StatusOK, map[string]any{"DocumentIncarnation": 1, "Events": []any{}})
-	}
 }
 
 func (s *Server) ask(w http.ResponseWriter, r *http.Request) (Instance, bool) {

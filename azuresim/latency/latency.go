@@ -18,33 +18,36 @@ import (
 type Step string
 
 // The steps that a profile may set. Request is the time that any call takes before it is answered;
-// PerDisk is added for each disk of a VM update after the first.
+// PerDisk is added for each disk of a VM update after the first. ForceDetach is a forced detach from
+// a VM whose host does not answer, and ForceDetachRunning one from a VM that runs.
 const (
-	Request        Step = "request"
-	DiskCreate     Step = "diskCreate"
-	DiskUpdate     Step = "diskUpdate"
-	DiskDelete     Step = "diskDelete"
-	SnapshotCreate Step = "snapshotCreate"
-	SnapshotDelete Step = "snapshotDelete"
-	BackgroundCopy Step = "backgroundCopy"
-	Attach         Step = "attach"
-	Detach         Step = "detach"
-	ForceDetach    Step = "forceDetach"
-	PerDisk        Step = "perDisk"
-	VMCreate       Step = "vmCreate"
-	VMUpdate       Step = "vmUpdate"
-	VMDelete       Step = "vmDelete"
-	VMStart        Step = "vmStart"
-	VMPowerOff     Step = "vmPowerOff"
-	VMDeallocate   Step = "vmDeallocate"
-	VMRestart      Step = "vmRestart"
-	ScaleSet       Step = "scaleSet"
+	Request            Step = "request"
+	DiskCreate         Step = "diskCreate"
+	UltraDiskCreate    Step = "ultraDiskCreate"
+	DiskUpdate         Step = "diskUpdate"
+	DiskDelete         Step = "diskDelete"
+	SnapshotCreate     Step = "snapshotCreate"
+	SnapshotDelete     Step = "snapshotDelete"
+	BackgroundCopy     Step = "backgroundCopy"
+	Attach             Step = "attach"
+	Detach             Step = "detach"
+	ForceDetach        Step = "forceDetach"
+	ForceDetachRunning Step = "forceDetachRunning"
+	PerDisk            Step = "perDisk"
+	VMCreate           Step = "vmCreate"
+	VMUpdate           Step = "vmUpdate"
+	VMDelete           Step = "vmDelete"
+	VMStart            Step = "vmStart"
+	VMPowerOff         Step = "vmPowerOff"
+	VMDeallocate       Step = "vmDeallocate"
+	VMRestart          Step = "vmRestart"
+	ScaleSet           Step = "scaleSet"
 )
 
 // Steps lists every step.
 var Steps = []Step{
-	Request, DiskCreate, DiskUpdate, DiskDelete, SnapshotCreate, SnapshotDelete, BackgroundCopy, Attach, Detach, ForceDetach,
-	PerDisk,
+	Request, DiskCreate, UltraDiskCreate, DiskUpdate, DiskDelete, SnapshotCreate, SnapshotDelete, BackgroundCopy, Attach, Detach,
+	ForceDetach, ForceDetachRunning, PerDisk,
 	VMCreate, VMUpdate, VMDelete, VMStart, VMPowerOff, VMDeallocate, VMRestart, ScaleSet,
 }
 
@@ -77,15 +80,32 @@ type Range struct {
 	TailMax    Duration `json:"tailMax,omitempty"`
 }
 
-// Profile holds a range for each step (a missing step takes no time) and the times to wait that
-// answers name: all of them, and that which accepts the creation of a disk. ForeignQuotas lets the
-// answers to writes to scale sets and their instances name quotas that the request does not use,
-// with nothing left in them, as Azure's do.
+// Pause is how long the answers about one kind of operation ask to wait; 0 for not.
+type Pause struct {
+	// Accepted is in the answer that accepts the operation.
+	Accepted Duration `json:"accepted,omitzero"`
+	// FirstPoll is in the first answer that says that the operation is in progress. Azure predicts
+	// there how long the operation takes.
+	FirstPoll Duration `json:"firstPoll,omitzero"`
+}
+
+// Profile is how Azure answers: how long it takes, and what its answers have besides the resources.
 type Profile struct {
-	RetryAfter       Duration       `json:"retryAfter"`
-	CreateRetryAfter Duration       `json:"createRetryAfter,omitzero"`
-	ForeignQuotas    bool           `json:"foreignQuotas,omitzero"`
-	Steps            map[Step]Range `json:"steps"`
+	// RetryAfter is in every answer about an operation in progress whose kind has no Pause.
+	RetryAfter Duration `json:"retryAfter"`
+	// Pauses by the kind of the operation, such as vm.disks, which is attachDetachDataDisks.
+	Pauses map[string]Pause `json:"pauses,omitempty"`
+	// ForeignQuotas lets the answers to writes to scale sets and their instances name quotas that
+	// the request does not use, with nothing left in them, as Azure's do.
+	ForeignQuotas bool `json:"foreignQuotas,omitzero"`
+	// SignedURLs makes the URLs of operations as long as Azure's, which have a signature and the
+	// certificate to check it with, about 4 KB.
+	SignedURLs bool `json:"signedURLs,omitzero"`
+	// UpperCaseGroups writes resource groups in upper case where Azure has been seen to: in the IDs
+	// of VMs in lists.
+	UpperCaseGroups bool `json:"upperCaseGroups,omitzero"`
+	// Steps take the time of their range; a missing step takes none.
+	Steps map[Step]Range `json:"steps"`
 }
 
 // Parse reads a profile from JSON and reports every fault in it.
@@ -102,9 +122,12 @@ func Parse(r io.Reader) (*Profile, error) {
 // Validate reports every fault of the profile.
 func (p *Profile) Validate() error {
 	var faults []error
-	for name, d := range map[string]Duration{"retryAfter": p.RetryAfter, "createRetryAfter": p.CreateRetryAfter} {
-		if d < 0 {
-			faults = append(faults, fmt.Errorf("%s %s: must not be negative", name, time.Duration(d)))
+	if p.RetryAfter < 0 {
+		faults = append(faults, fmt.Errorf("retryAfter %s: must not be negative", time.Duration(p.RetryAfter)))
+	}
+	for kind, pause := range p.Pauses {
+		if pause.Accepted < 0 || pause.FirstPoll < 0 {
+			faults = append(faults, fmt.Errorf("pauses of %s: must not be negative", kind))
 		}
 	}
 	for step, r := range p.Steps {
@@ -150,14 +173,16 @@ func (s *Sampler) Draw(step Step) time.Duration {
 	return lo + time.Duration(s.rand.Int63n(int64(hi-lo)+1))
 }
 
-// RetryAfter is the polling interval that answers ask for; creation: that the answer asks for which
-// accepts the creation of a disk.
-func (s *Sampler) RetryAfter(creation bool) time.Duration {
+// Pause returns how long the answers about a kind of operation ask to wait: the answer that accepts
+// it, the first one that says that it is in progress, and later ones.
+func (s *Sampler) Pause(kind string) (accepted, first, later time.Duration) {
 	p := s.Profile()
-	if creation && p.CreateRetryAfter > 0 {
-		return time.Duration(p.CreateRetryAfter)
+	always := time.Duration(p.RetryAfter)
+	pause, ok := p.Pauses[kind]
+	if !ok {
+		return always, always, always
 	}
-	return time.Duration(p.RetryAfter)
+	return time.Duration(pause.Accepted), time.Duration(pause.FirstPoll), 0
 }
 
 // Use makes the sampler draw from another profile, which must be valid and not be changed any more.

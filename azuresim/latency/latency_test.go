@@ -35,24 +35,24 @@ func TestDrawsStayInTheirRangeAndRepeatWithTheSeed(t *testing.T) {
 		if d != second[i] {
 			t.Fatal("two runs with one seed differ")
 		}
-		if d < 10*time.Second || d > time.Minute {
+		if d < 5900*time.Millisecond || d > 45500*time.Millisecond {
 			t.Errorf("drew %s", d)
 		}
-		if d > 13*time.Second {
+		if d > 11900*time.Millisecond {
 			tail++
 		}
 	}
-	if tail < 20 || tail > 140 {
-		t.Errorf("%d of 2000 draws are in the tail of 3 %%", tail)
+	if tail < 40 || tail > 160 {
+		t.Errorf("%d of 2000 draws are in the tail of 4 %%", tail)
 	}
 }
 
 func TestParseNamesEveryFault(t *testing.T) {
-	_, err := Parse(strings.NewReader(`{"retryAfter":"-1s","steps":{"attach":{"min":"2s","max":"1s"},"dance":{"min":"0s","max":"1s"},"detach":{"min":"0s","max":"1s","tailChance":2}}}`))
+	_, err := Parse(strings.NewReader(`{"retryAfter":"-1s","pauses":{"vm.disks":{"accepted":"-1s"}},"steps":{"attach":{"min":"2s","max":"1s"},"dance":{"min":"0s","max":"1s"},"detach":{"min":"0s","max":"1s","tailChance":2}}}`))
 	if err == nil {
 		t.Fatal("accepted")
 	}
-	for _, part := range []string{"retryAfter", `"attach"`, `"dance"`, `"detach"`} {
+	for _, part := range []string{"retryAfter", "pauses of vm.disks", `"attach"`, `"dance"`, `"detach"`} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("got %[2]v, want an error that names %[1]s", part, err)
 		}
@@ -65,21 +65,22 @@ func TestParseNamesEveryFault(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := NewSampler(p, rand.New(rand.NewSource(1)))
-	if s.Draw(Attach) != time.Second || s.Draw(Detach) != 0 || s.RetryAfter(false) != 2*time.Second {
+	if accepted, first, later := s.Pause("vm.disks"); s.Draw(Attach) != time.Second || s.Draw(Detach) != 0 ||
+		accepted != 2*time.Second || first != accepted || later != accepted {
 		t.Error("the profile is not followed")
 	}
 }
 
 func TestASamplerDrawsFromTheProfileThatItIsGivenLater(t *testing.T) {
 	s := NewSampler(Realistic(), rand.New(rand.NewSource(1)))
-	if d := s.Draw(Attach); d < 10*time.Second {
+	if d := s.Draw(Attach); d < 5*time.Second {
 		t.Errorf("realistic: an attach took %s", d)
 	}
 	s.Use(Fast())
 	if d := s.Draw(Attach); d > 10*time.Millisecond {
 		t.Errorf("fast: an attach took %s", d)
 	}
-	if s.RetryAfter(false) != time.Duration(Fast().RetryAfter) {
-		t.Errorf("fast: clients wait %s, want %s", s.RetryAfter(false), time.Duration(Fast().RetryAfter))
+	if accepted, _, _ := s.Pause("vm.disks"); accepted != time.Duration(Fast().RetryAfter) {
+		t.Errorf("fast: clients wait %s, want %s", accepted, time.Duration(Fast().RetryAfter))
 	}
 }

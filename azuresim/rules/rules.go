@@ -1,5 +1,5 @@
 // Package rules names every rule of Azure that azuresim follows, with the source that says so and
-// the functions that apply it. A test holds the list to the code and to the table in README.md;
+// the functions that apply it. A test holds the list to the code and to the table in RULES.md;
 // `azuresim verify` plays the rules against a subscription.
 package rules
 
@@ -24,13 +24,21 @@ const (
 	shared        = docs + "virtual-machines/disks-shared"
 	enableShared  = docs + "virtual-machines/disks-shared-enable"
 	async         = docs + "azure-resource-manager/management/async-operations"
-	managerLimits = docs + "azure-resource-manager/management/request-limits-and-throttling"
-	computeLimits = docs + "virtual-machines/compute-throttling-limits"
+	// clientRecordings are of clients of VMs and scale sets, api-version 2025-04-01, and sdkRecordings
+	// of the Go SDK's own tests, 2022 and 2023.
+	clientRecordings = github + "kubernetes-sigs/cloud-provider-azure/tree/master/pkg/azclient"
+	sdkRecordings    = github + "Azure/azure-sdk-for-go/blob/sdk/resourcemanager/compute/armcompute/v3.0.1/sdk/resourcemanager/compute/armcompute/testdata/recordings"
+	// cliRecording is of az vm disk attach and detach in February 2026.
+	cliRecording    = github + "Azure/azure-cli/blob/0151a1b/src/azure-cli/azure/cli/command_modules/vm/tests/latest/recordings/test_vm_disk_attach_detach.yaml"
+	scheduledEvents = docs + "virtual-machines/linux/scheduled-events"
+	terminateNotice = docs + "virtual-machine-scale-sets/virtual-machine-scale-sets-terminate-notification"
+	managerLimits   = docs + "azure-resource-manager/management/request-limits-and-throttling"
+	computeLimits   = docs + "virtual-machines/compute-throttling-limits"
 )
 
 func code(names ...string) []string { return names }
 
-// All lists the rules: requests, disks, attachments, VMs, copies.
+// All lists the rules: requests, disks, attachments, VMs, scheduled events, copies.
 var All = []Rule{
 	{"token", "A call without a token, with one of another issuer, or with one that has expired is 401.", "",
 		code("auth.Authority.Check")},
@@ -78,7 +86,7 @@ var All = []Rule{
 			"compute.Cloud.createVM", "compute.Cloud.newScaleSet")},
 	{"location-unknown", "An unknown location is 400 LocationNotAvailableForResourceType.", "", code("compute.locationUnknown")},
 	{"id-malformed", "A reference that is no resource ID is 400 InvalidParameter.", spec, code("compute.ParseID")},
-	{"filter", "Lists of SKUs filter by location, lists of VMs by scale set.",
+	{"filter", "Lists of SKUs filter by location, lists of VMs by scale set; the list of an unknown scale set is empty.",
 		"https://learn.microsoft.com/rest/api/compute/resource-skus/list", code("arm.Server.listSKUs", "arm.Server.listMembers")},
 	{"pages", "Lists come in pages with a nextLink: Azure's have 50 to 200 VMs.",
 		github + "Azure/azure-sdk-for-java/issues/31382", code("arm.listReply")},
@@ -86,7 +94,7 @@ var All = []Rule{
 		github + "Azure/azure-sdk-for-java/issues/27991", code("arm.call.after")},
 	{"list-vms", "A list of the VMs of a resource group or subscription has their disks and not their power state.",
 		github + "Azure/azure-sdk-for-java/issues/31382", code("arm.Server.listVMs")},
-	{"list-expand", "A list of VMs takes $expand=instanceView only with a filter.",
+	{"list-expand", "A list of VMs without a filter takes $expand=instanceView, and does not show the power state.",
 		github + "Azure/azure-rest-api-specs/issues/42411", code("arm.Server.listVMs")},
 	{"list-instances", "A list of the instances of a uniform scale set has their disks, and with $expand=instanceView their power state.", spec, code("arm.Server.listInstances")},
 	{"list-status", "A list of the VMs of a subscription with statusOnly has their power state, and neither tags nor profiles.",
@@ -95,14 +103,28 @@ var All = []Rule{
 		github + "Azure/azure-sdk-for-go/issues/19707", code("arm.Server.renderListed")},
 	{"operation", "A write is answered 200, 201 or 202 with Azure-AsyncOperation, and an operation can be asked for a day.",
 		async, code("arm.Server.asyncHeaders", "arm.Server.getOperation")},
-	{"operation-output", "The answer about a finished operation of the disk provider has the resource in properties.output.",
+	{"operation-output", "The answer about a finished operation of the disk provider has the resource in properties.output, and that about a POST its result.",
 		diskRecording, code("arm.Server.diskResult")},
+	{"operation-id", "The ID of an operation is the request ID of the answer that accepts it.", sdkRecordings,
+		code("arm.Server.asyncHeaders")},
+	{"operation-url", "The URLs of an operation have a signature and a certificate, about 4 KB.", cliRecording,
+		code("arm.signature", "latency.Realistic")},
 	{"retry-after-create", "The creation of a disk is answered with Retry-After: 2.",
-		"recorded: PUT of a disk with api-version 2020-12-01 on 2021-11-01", code("arm.Server.retryAfter", "latency.Realistic")},
+		"recorded: PUT of a disk with api-version 2020-12-01 on 2021-11-01", code("arm.retryAfter", "latency.Realistic")},
+	{"retry-after-vm", "A VM or scale set that is made, deleted or restarted is answered with Retry-After: 10, and the first poll with a predicted time; a PUT or PATCH of a VM that exists, and later polls, with none.", sdkRecordings,
+		code("arm.Server.pollPause", "latency.Realistic")},
+	{"retry-after-attach", "attachDetachDataDisks is answered with Retry-After, by its reference; that it is as for a restart is assumed.",
+		"https://learn.microsoft.com/rest/api/compute/virtual-machines/attach-detach-data-disks", code("latency.Realistic")},
+	{"put-answer", "The answer that accepts the PUT of a disk or snapshot has what was sent, and Updating; of one that exists, also SKU tier and size.", diskRecording, code("arm.sparse")},
+	{"times", "Times have seven digits and +00:00.", cliRecording, code("arm.stamp")},
+	{"ids-upper", "Lists of VMs have their IDs with the resource group in upper case.",
+		"recorded: lists of VMs by az in 2019 and 2020, and by Cloud Custodian", code("arm.Server.renderListedVM")},
 	{"quota-manager", "Resource Manager gives a principal 250 reads (25/s), 200 writes and 200 deletes (10/s each) in a subscription, and all principals 15 times that.", managerLimits, code("throttle.Request.limits", "throttle.limit.refusal")},
 	{"quota-compute", "Azure Compute gives each VM and each subscription token buckets by policy.", computeLimits,
 		code("throttle.Request.limits", "throttle.limit.refusal")},
-	{"quota-foreign", "Answers to writes to scale sets and their instances also name quotas that the request does not use, one with nothing left.", github + "Azure/azure-sdk-for-go/blob/sdk/resourcemanager/compute/armcompute/v3.0.1/sdk/resourcemanager/compute/armcompute/testdata/recordings", code("throttle.Limiter.headers", "latency.Realistic")},
+	{"quota-disks", "The disk provider gives a subscription numbers of writes, deletions, lists, reads and polls in 3 and in 30 minutes.",
+		github + "Azure/azure-sdk-assets/tree/0b86147/go/sdk/resourcemanager/compute/armcompute/testdata/recordings", code("throttle.windows")},
+	{"quota-foreign", "Answers to writes to scale sets and their instances also name quotas that the request does not use, one with nothing left.", sdkRecordings, code("throttle.Limiter.headers", "latency.Realistic")},
 
 	{"disk-name", "A disk's name has 1 to 80 letters, digits, underlines, full stops and hyphens, begins with a letter or digit, and does not end with a full stop or hyphen.", docs + "azure-resource-manager/management/resource-name-rules", code("compute.CheckName")},
 	{"disk-sku", "A disk has one of the SKUs of the specification.", spec, code("compute.checkDisk")},
@@ -119,7 +141,7 @@ var All = []Rule{
 		docs + "virtual-machines/disks-change-performance", code("compute.checkTier", "compute.diskStep.checkTier")},
 	{"disk-tier-shown", "Only premium SSDs show a tier.", github + "MicrosoftDocs/azure-docs/issues/106167",
 		code("compute.Cloud.diskView")},
-	{"disk-performance-shown", "Every disk shows the IOPS and MBps that it has, and dataAccessAuthMode only if it was set.",
+	{"disk-performance-shown", "Every disk shows the IOPS and MBps that it has, Ultra disks also those of readers, and dataAccessAuthMode only if it was set.",
 		diskRecording, code("compute.Cloud.diskView", "arm.renderDisk")},
 	{"disk-performance", "IOPS and MBps can be chosen for Ultra and Premium v2 disks, within limits by size.",
 		docs + "virtual-machines/disks-types", code("compute.checkPerformance")},
@@ -171,6 +193,8 @@ var All = []Rule{
 	{"attach-fixed", "An attached disk keeps its LUN.", "", code("compute.update.attachAgain")},
 	{"attach-nothing", "attachDetachDataDisks needs a disk, and detachOption can only be ForceDetach.", spec,
 		code("compute.Cloud.AttachDetach", "arm.Server.attachDetach")},
+	{"attach-enabled", "Azure has refused attachDetachDataDisks where the subscription or the region was not enabled (`--attach-detach`). Status and code are an assumption.",
+		github + "Azure/azure-rest-api-specs/issues/27476", code("compute.Cloud.attachDetachEnabled")},
 	{"detach-absent", "Detaching a disk that is not attached is 400 InvalidParameter, one that does not exist 404 NotFound.", "",
 		code("compute.Cloud.detachOne", "compute.update.checkEntry")},
 	{"detach-listed", "A disk that is being detached is listed with toBeDetached, by force also with detachOption, until it is off; or, with --goal-state, not from the moment at which the detach is accepted. In both cases a detach that fails leaves it at the host, and the disk names the VM.", "recorded: a forced detach by PUT with api-version 2022-08-01, and an orderly one; what a VM lists after a failure is not recorded", code("arm.renderStorage", "compute.update.markDetaching")},
@@ -201,19 +225,58 @@ var All = []Rule{
 		code("compute.Cloud.newVM", "compute.Cloud.newScaleSet")},
 	{"vm-fixed", "A VM keeps its location and zones: 409 PropertyChangeNotAllowed.",
 		docs + "azure-resource-manager/troubleshooting/common-deployment-errors", code("compute.Cloud.updateVM")},
-	{"vm-etag", "A write with another ETag than the VM's is 412.", spec + "/ComputeRP",
-		code("compute.matchETag", "arm.Server.putVM")},
+	{"vm-etag", "A write with another ETag than that of the VM or scale set is 412 PreconditionFailed. The ETag counts accepted writes, and the end of a VM's creation.",
+		clientRecordings, code("compute.matchETag", "arm.Server.putVM")},
+	{"vm-same", "A PUT or PATCH of a VM that changes nothing is answered 200 and Updating, without an operation, and the ETag stays.",
+		clientRecordings, code("compute.update.changesNothing")},
+	{"vm-disks-shown", "A VM's list shows of a disk the size, while the VM is on, the storage type that the caller gave, and no write accelerator if there is none.",
+		cliRecording, code("arm.renderStorage", "arm.shownSize")},
 	{"vm-restart", "A deallocated VM cannot be restarted.", "", code("compute.Cloud.SetPower")},
 	{"vm-hibernate", "A VM with the hibernation capability that runs can be hibernated: it is deallocated and HibernationState/Hibernated, its disks are Frozen and cannot be attached or detached, and it is started with its memory.", docs + "virtual-machines/hibernate-resume", code("compute.VM.mayHibernate", "compute.Cloud.admit", "compute.Cloud.diskView")},
 	{"vm-join", "A VM joins only a flexible scale set.",
 		docs + "virtual-machine-scale-sets/virtual-machine-scale-sets-orchestration-modes", code("compute.VM.join")},
 	{"instance-unknown", "An instance that does not exist is 404 NotFound, one of a scale set that does not exist 404 ParentResourceNotFound.", github + "kubernetes-sigs/cloud-provider-azure/blob/master/pkg/consts/consts.go", code("compute.Cloud.mustVM")},
+	{"instance-number", "An instance that is no number is 400 InvalidParameter, and so is the PUT of one that does not exist.",
+		clientRecordings, code("compute.Cloud.mustVM", "arm.Server.putVM")},
 	{"instance-profiles", "An instance of a scale set has the OS disk, image and network profile of the model.",
 		spec + "/ComputeRP", code("compute.scaleSetModel.shape")},
 	{"scale-set-fixed", "A scale set keeps its orchestration mode.", "", code("compute.Cloud.reshape")},
 	{"scale-set-delete", "A scale set is deleted after its instances.", "", code("compute.Cloud.completeScaleSet")},
 
+	{"metadata-header", "A request to the metadata service without the header Metadata: true is 400.", scheduledEvents,
+		code("imds.admit")},
+	{"events-scope", "Scheduled events are delivered to all VMs of an availability set or scale set, in one document.",
+		scheduledEvents, code("compute.Cloud.EventScope")},
+	{"events-one-group", "A scale set is one placement group.", "", code("compute.Cloud.EventScope")},
+	{"events-fields", "An api-version has the fields of its time: Description since 2019-04-01, EventSource since 2019-08-01, DurationInSeconds since 2020-07-01; before 2017-08-01 a name begins with an underscore.", scheduledEvents, code("imds.viewOf")},
+	{"events-types", "Preempt is there since 2017-11-01, Terminate since 2019-01-01; an older api-version does not show them.",
+		terminateNotice, code("imds.viewOf")},
+	{"events-incarnation", "DocumentIncarnation is a number that grows when an event changes.", scheduledEvents,
+		code("scheduledevents.Document.At")},
+	{"events-notice", "An event is announced at least 15 minutes (Freeze, Reboot), 10 minutes (Redeploy) or 30 seconds (Preempt) before it starts.", scheduledEvents, code("scheduledevents.Request.event")},
+	{"events-terminate-notice", "A Terminate is announced 5 to 15 minutes before, as terminateNotificationProfile says.",
+		terminateNotice, code("compute.terminateNotice")},
+	{"events-no-notice", "After a failure of hardware an event is Started at once.", scheduledEvents,
+		code("scheduledevents.Request.event")},
+	{"events-not-before", "NotBefore is a time as in \"Mon, 19 Sep 2016 18:29:47 GMT\" while the event is Scheduled, and empty when it has started.", scheduledEvents, code("imds.viewOf")},
+	{"events-start", "An event starts at NotBefore, or when one of the VMs approves it, then for all VMs that it affects.",
+		scheduledEvents, code("scheduledevents.Document.At", "scheduledevents.Document.approve")},
+	{"events-terminate-together", "A Terminate starts before NotBefore only when all that are pending are approved.",
+		terminateNotice, code("scheduledevents.Document.approve")},
+	{"events-approve", "An approval of a valid event ID is 200, also when the event is approved already; a body that cannot be read is 400.", scheduledEvents, code("imds.Server.approve")},
+	{"events-approve-unknown", "An approval of an unknown event ID is 400.", "", code("imds.Server.approve")},
+	{"events-end", "An event that has ended is not listed any more, as a rule 10 minutes after its start.", scheduledEvents,
+		code("scheduledevents.Document.At", "scheduledevents.Document.remove")},
+	{"events-cancel", "A canceled event is not listed any more and never was Started.", scheduledEvents,
+		code("scheduledevents.Document.remove")},
+	{"events-postpone", "A postponed event keeps its ID and gets another NotBefore.", "",
+		code("scheduledevents.Document.postpone")},
+	{"events-postpone-terminate", "A Terminate cannot be postponed.", terminateNotice,
+		code("scheduledevents.Document.postpone")},
+
 	{"copy-source", "A copy names a disk or snapshot that exists, is ready and is in the same location; CopyStart may cross locations.", docs + "virtual-machines/disks-incremental-snapshots", code("compute.Cloud.resolveSource", "compute.Cloud.findSource", "compute.Cloud.snapshotSource")},
+	{"copy-missing", "A source that does not exist, or is in another location, is 404 NotFound.",
+		github + "Azure/azure-cli/issues/11909", code("compute.noSource", "compute.elsewhere")},
 	{"copy-size", "A copy is not smaller than its source.", docs + "virtual-machines/snapshot-copy-managed-disk",
 		code("compute.Cloud.createDisk")},
 	{"copy-busy", "A source is not deleted while something is copied from it.", "",

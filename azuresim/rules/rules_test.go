@@ -16,7 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/rules"
 )
 
-var update = flag.Bool("update", false, "write the table of rules into README.md")
+var update = flag.Bool("update", false, "write the table of rules into RULES.md")
 
 // functions are azuresim's functions by name, and whether they make an error of Azure.
 func functions(t *testing.T) map[string]bool {
@@ -121,15 +121,31 @@ func table() string {
 			if host == "github.com" && len(parts) == 4 {
 				text = parts[0] + "/" + parts[1] + "#" + parts[3]
 			}
-			source = fmt.Sprintf("[%s](%s)", text, r.Source)
+			source = fmt.Sprintf("%s: [%s](%s)", kindOf(r.Source), text, r.Source)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", r.ID, r.Says, source)
 	}
 	return b.String() + "\n"
 }
 
-func TestTheTableOfTheREADME(t *testing.T) {
-	const file = "../README.md"
+// kindOf is what an address is evidence of.
+func kindOf(address string) string {
+	switch {
+	case strings.Contains(address, "/recordings") || strings.Contains(address, "/testdata/") ||
+		strings.Contains(address, "/pkg/azclient"):
+		return "recorded"
+	case strings.Contains(address, "azure-rest-api-specs/tree"):
+		return "specification"
+	case strings.HasPrefix(address, "https://learn.microsoft.com/"):
+		return "documentation"
+	case strings.Contains(address, "/issues/") || strings.Contains(address, "/pull/"):
+		return "reported"
+	}
+	return "code of a client"
+}
+
+func TestTheTableOfRules(t *testing.T) {
+	const file = "../RULES.md"
 	raw, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)

@@ -61,7 +61,9 @@ func TestAttachDuringPutConflicts(t *testing.T) {
 	s.disk("a")
 	s.vm("node", "Standard_D4s_v5")
 	s.hold("vm.update", "node")
-	put, err := s.beginPatch("node")
+	put, err := s.vms.BeginUpdate(t.Context(), group, "node", armcompute.VirtualMachineUpdate{
+		Tags: map[string]*string{"a": to.Ptr("b")},
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
+	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 )
 
 const (
@@ -163,7 +164,8 @@ func TestUnknownResourceGroupAndSubscription(t *testing.T) {
 	s := start(t)
 	_, err := s.disks.BeginCreateOrUpdate(t.Context(), "nowhere", "a", diskParams(), nil)
 	expectCode(t, responseError(t, err), 404, "ResourceGroupNotFound")
-	f, err := armcompute.NewClientFactory("11111111-0000-0000-0000-000000000000", anyToken{}, clientOptions(s.url, nil))
+	f, err := armcompute.NewClientFactory("11111111-0000-0000-0000-000000000000", simtest.Simulator{}.Credential(),
+		clientOptions(s.url, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

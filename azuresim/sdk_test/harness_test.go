@@ -14,7 +14,6 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
@@ -25,7 +24,7 @@ import (
 )
 
 const (
-	subscription = "00000000-0000-0000-0000-000000000001"
+	subscription = simtest.Subscription
 	group        = "default"
 )
 
@@ -39,12 +38,6 @@ type simulator struct {
 	vms        *armcompute.VirtualMachinesClient
 	sets       *armcompute.VirtualMachineScaleSetsClient
 	instances  *armcompute.VirtualMachineScaleSetVMsClient
-}
-
-type anyToken struct{}
-
-func (anyToken) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
-	return azcore.AccessToken{Token: "anything", ExpiresOn: time.Now().Add(time.Hour)}, nil
 }
 
 // start runs a simulator in this process until the test ends.
@@ -62,23 +55,14 @@ func start(t *testing.T, change ...func(*server.Options)) *simulator {
 }
 
 func clientOptions(url string, transport policy.Transporter) *arm.ClientOptions {
-	return &arm.ClientOptions{ClientOptions: policy.ClientOptions{
-		Transport: transport,
-		Cloud: cloud.Configuration{
-			ActiveDirectoryAuthorityHost: url,
-			Services: map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: {
-				Endpoint: url,
-				Audience: "https://management.azure.com",
-			}},
-		},
-		InsecureAllowCredentialWithHTTP: true,
-		Retry:                           policy.RetryOptions{MaxRetries: -1},
-	}, DisableRPRegistration: true}
+	o := simtest.Simulator{URL: url}.ClientOptions()
+	o.Transport = transport
+	return o
 }
 
 // connect makes the clients; a transport of nil is the SDK's.
 func (s *simulator) connect(transport policy.Transporter) {
-	f, err := armcompute.NewClientFactory(subscription, anyToken{}, clientOptions(s.url, transport))
+	f, err := armcompute.NewClientFactory(subscription, simtest.Simulator{}.Credential(), clientOptions(s.url, transport))
 	if err != nil {
 		s.t.Fatal(err)
 	}

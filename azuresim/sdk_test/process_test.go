@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 		o := server.Defaults()
 		o.Listen, o.AdminListen = filepath.Join(dir, "azure.sock"), filepath.Join(dir, "admin.sock")
 		o.StateDir, o.Latency, o.Throttle, o.LogLevel = dir, "fast", "off", "error"
+		o.Reservations = "keep" // by the seed, some disks would forget theirs at a detach
 		if h := filepath.Join(dir, "hypervisor.sock"); exists(h) {
 			o.Hypervisor = h
 		}

@@ -155,12 +155,13 @@ func TestETagGuardsWrites(t *testing.T) {
 	s := start(t)
 	s.vm("node", "Standard_D4s_v5")
 	vm := s.getVM("node")
+	vm.Tags = map[string]*string{"a": to.Ptr("b")}
 	p, err := s.vms.BeginCreateOrUpdate(t.Context(), group, "node", vm,
 		&armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfMatch: vm.Etag})
 	finish(t, p, err)
 	_, err = s.vms.BeginCreateOrUpdate(t.Context(), group, "node", vm,
 		&armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfMatch: vm.Etag})
-	expectCode(t, responseError(t, err), 412, "ConditionNotMet")
+	expectCode(t, responseError(t, err), 412, "PreconditionFailed")
 }
 
 func TestVMsAreCreatedWithDisks(t *testing.T) {

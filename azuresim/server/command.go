@@ -28,6 +28,8 @@ func NewCommand() *cobra.Command {
 	f.StringVar(&o.GoalState, "goal-state", o.GoalState,
 		"whether VMs list what they are to have, so not a disk whose detach was accepted: "+
 			"on, off, or seed, which is on if the seed is even")
+	f.StringVar(&o.AttachDetach, "attach-detach", o.AttachDetach,
+		"whether Azure has enabled attachDetachDataDisks: on, or for what it has not: subscription or region")
 	f.StringVar(&o.Throttle, "throttle", o.Throttle, "on: hold clients to Azure's request quotas")
 	f.StringVar(&o.Auth, "auth", o.Auth, "on: refuse calls without a token of this simulator")
 	f.StringArrayVar(&o.Clients, "client", o.Clients,

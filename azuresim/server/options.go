@@ -32,6 +32,7 @@ type Options struct {
 	Seed           int64    // of the latencies, of Reservations and of GoalState
 	Reservations   string   // keep, lose or seed
 	GoalState      string   // on, off, or seed: on if Seed is even
+	AttachDetach   string   // on, or for what attachDetachDataDisks is not enabled: subscription or region
 	Throttle       string   // on or off
 	Auth           string   // on or off
 	Clients        []string // client-id=secret pairs that may ask for tokens; none: every client may
@@ -59,6 +60,7 @@ func Defaults() Options {
 		Seed:           1,
 		Reservations:   "seed",
 		GoalState:      "seed",
+		AttachDetach:   "on",
 		Throttle:       "on",
 		Auth:           "off",
 		Subscriptions:  []string{"00000000-0000-0000-0000-000000000001"},
@@ -111,6 +113,9 @@ func (o Options) resolve() (settings, error) {
 	}
 	if !slices.Contains([]string{"keep", "lose", "seed"}, o.Reservations) {
 		fault("reservations", "%q must be keep, lose or seed", o.Reservations)
+	}
+	if !slices.Contains([]string{"on", "subscription", "region"}, o.AttachDetach) {
+		fault("attach-detach", "%q must be on, subscription or region", o.AttachDetach)
 	}
 	if !slices.Contains([]string{"on", "off", "seed"}, o.GoalState) {
 		fault("goal-state", "%q must be on, off or seed", o.GoalState)

@@ -28,6 +28,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/hypervisor"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/scheduledevents"
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 	"github.com/azuredisk-csi/azuredisk/azuresim/throttle"
 )
@@ -49,7 +50,7 @@ func Run(ctx context.Context, o Options, out, logs io.Writer) error {
 		return fmt.Errorf("make state directory: %w", err)
 	}
 	db, err := store.Open(filepath.Join(s.StateDir, "azuresim.db"), storeLockWait,
-		slices.Concat(compute.Tables, operations.Tables, auth.Tables)...)
+		slices.Concat(compute.Tables, operations.Tables, auth.Tables, scheduledevents.Tables)...)
 	if err != nil {
 		return err
 	}
@@ -87,6 +88,7 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		Latency:           sampler,
 		Subscriptions:     s.Subscriptions,
 		LosesReservations: s.losesReservations,
+		AttachDetachOff:   s.attachDetachOff(),
 		GoalState:         s.GoalState == "on" || s.GoalState == "seed" && s.Seed%2 == 0,
 		Intercept:         arm.OperationFaults(rules),
 		Notify:            events.Send,
@@ -102,10 +104,8 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			}
 		}
 	}
-	for name, limit := range s.quotas {
-		if err := cloud.SetQuota(name, &limit); err != nil {
-			return nil, fmt.Errorf("set quota %s: %w", name, err)
-		}
+	if err := s.setQuotas(cloud); err != nil {
+		return nil, err
 	}
 	key, err := auth.LoadKey(filepath.Join(s.StateDir, "token.key"))
 	if err != nil {
@@ -137,16 +137,34 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 			PageSize:    s.PageSize,
 		}),
 		admin: admin.New(admin.Options{
-			Cloud:     cloud,
-			Faults:    rules,
-			Audit:     calls,
-			Limiter:   limiter,
-			Authority: authority,
-			Directory: directory,
-			Events:    events,
-			Latency:   sampler,
+			Cloud:           cloud,
+			Faults:          rules,
+			Audit:           calls,
+			Limiter:         limiter,
+			Authority:       authority,
+			Directory:       directory,
+			Events:          events,
+			Latency:         sampler,
+			ScheduledEvents: &scheduledevents.Schedule{Store: db, Clock: realClock, Scopes: cloud},
 		}),
 	}, nil
+}
+
+func (s settings) setQuotas(cloud *compute.Cloud) error {
+	for name, limit := range s.quotas {
+		if err := cloud.SetQuota(name, &limit); err != nil {
+			return fmt.Errorf("set quota %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// attachDetachOff is for what attachDetachDataDisks is not enabled; "" if it is.
+func (s settings) attachDetachOff() string {
+	if s.AttachDetach == "on" {
+		return ""
+	}
+	return s.AttachDetach
 }
 
 // losesReservations reports whether VMs lose their reservations at a disk. Azure does not document

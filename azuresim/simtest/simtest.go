@@ -9,6 +9,12 @@ import (
 	"io"
 	"net/http"
 	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 )
@@ -18,6 +24,39 @@ type Simulator struct {
 	// URL is where it answers as Azure, and AdminURL where it is administered: scheme, host and
 	// port. Both listen on any free port of 127.0.0.1.
 	URL, AdminURL string
+}
+
+// Subscription is the one that a simulator has unless it is started with others. It has the resource
+// group default, in eastus.
+const Subscription = "00000000-0000-0000-0000-000000000001"
+
+// anyone is a credential for a simulator that checks no tokens.
+type anyone struct{}
+
+// GetToken implements azcore.TokenCredential.
+func (anyone) GetToken(context.Context, policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	return azcore.AccessToken{Token: "anything", ExpiresOn: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}, nil
+}
+
+// Credential is accepted by a simulator that checks no tokens.
+func (Simulator) Credential() azcore.TokenCredential { return anyone{} }
+
+// ClientOptions lead clients of Azure's SDK to the simulator. The SDK does not retry.
+func (s Simulator) ClientOptions() *arm.ClientOptions {
+	return &arm.ClientOptions{
+		ClientOptions: policy.ClientOptions{
+			Cloud: cloud.Configuration{
+				ActiveDirectoryAuthorityHost: s.URL,
+				Services: map[cloud.ServiceName]cloud.ServiceConfiguration{cloud.ResourceManager: {
+					Endpoint: s.URL,
+					Audience: "https://management.azure.com",
+				}},
+			},
+			InsecureAllowCredentialWithHTTP: true,
+			Retry:                           policy.RetryOptions{MaxRetries: -1},
+		},
+		DisableRPRegistration: true,
+	}
 }
 
 // Start runs azuresim until the test and its later cleanups have ended, and returns when it

@@ -4,8 +4,10 @@
 package throttle
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -31,47 +33,116 @@ const (
 	HighCostGetVMSS = "HighCostGetVMScaleSet"
 )
 
+// Policies of the disk provider, as they were recorded until 2023. Their windows hold for a
+// subscription.
+const (
+	PutDisk     = "CreateUpdateDisks"
+	DeleteDisk  = "DeleteDisks"
+	PutSnapshot = "HighCostSnapshotCreateHydrate"
+	GetDisk     = "LowCostGet of disks"
+	ListDisks   = "HighCostGet of disks"
+	PollDisk    = "GetOperation of disks"
+	GetUsages   = "GetSubscriptionInfo"
+	shortWindow = 3 * time.Minute
+	longWindow  = 30 * time.Minute
+)
+
 // managerQuota is Resource Manager's quota per principal and subscription by kind of request. All
 // principals of a subscription together have managerPrincipals times as much.
-var managerQuota = map[string]Quota{"reads": {25 * 60, 250}, "writes": {10 * 60, 200}, "deletes": {10 * 60, 200}}
+var managerQuota = map[string]Quota{
+	"reads":   {PerMinute: 25 * 60, Capacity: 250},
+	"writes":  {PerMinute: 10 * 60, Capacity: 200},
+	"deletes": {PerMinute: 10 * 60, Capacity: 200},
+}
 
 const managerPrincipals = 15
 
-// Quota is the size of a bucket and how fast it fills; a capacity of 0 means no limit.
-type Quota struct{ PerMinute, Capacity int }
+// Quota is the size of a bucket and how fast it fills; a capacity of 0 means no limit. With a window
+// the bucket fills at once when the window ends, and a window begins with the first call.
+type Quota struct {
+	PerMinute, Capacity int
+	Window              time.Duration
+}
 
 // every is the time in which one token flows in.
 func (q Quota) every() time.Duration { return time.Minute / time.Duration(q.PerMinute) }
 
-// Policy is the quota of a group of calls.
-type Policy struct{ Resource, Subscription Quota }
+// Policy is the quota of a group of calls. Windows are by the name in the header.
+type Policy struct {
+	Resource, Subscription Quota
+	Windows                map[string]Quota
+}
+
+// windows are the quotas of a policy of the disk provider: for 3 minutes, and for 30.
+func windows(name string, short, long int) Policy {
+	p := Policy{Windows: map[string]Quota{name + "3Min": {Capacity: short, Window: shortWindow}}}
+	if long > 0 {
+		p.Windows[name+"30Min"] = Quota{Capacity: long, Window: longWindow}
+	}
+	return p
+}
 
 // Policies are Azure's published quotas of the compute resource provider.
 var Policies = map[string]Policy{
-	PutVM:           {Quota{4, 12}, Quota{500, 1500}},
-	UpdateVM:        {Quota{4, 12}, Quota{500, 1500}},
-	DeleteVM:        {Quota{4, 12}, Quota{500, 1500}},
-	LowCostGet:      {Quota{12, 36}, Quota{8000, 24000}},
-	HighCostGet:     {Quota{}, Quota{300, 900}},
-	GetOperation:    {Quota{15, 45}, Quota{5000, 15000}},
-	UpdateVMSSVMs:   {Quota{4, 12}, Quota{500, 1500}},
-	GetVMSSVMs:      {Quota{12, 36}, Quota{2000, 6000}},
-	LowCostGetVMSS:  {Quota{12, 36}, Quota{800, 2400}},
-	HighCostGetVMSS: {Quota{10, 30}, Quota{360, 1080}},
+	PutVM:           bucketed(4, 12, 500, 1500),
+	UpdateVM:        bucketed(4, 12, 500, 1500),
+	DeleteVM:        bucketed(4, 12, 500, 1500),
+	LowCostGet:      bucketed(12, 36, 8000, 24000),
+	HighCostGet:     bucketed(0, 0, 300, 900),
+	GetOperation:    bucketed(15, 45, 5000, 15000),
+	UpdateVMSSVMs:   bucketed(4, 12, 500, 1500),
+	GetVMSSVMs:      bucketed(12, 36, 2000, 6000),
+	LowCostGetVMSS:  bucketed(12, 36, 800, 2400),
+	HighCostGetVMSS: bucketed(10, 30, 360, 1080),
+	PutDisk:         windows("CreateUpdateDisks", 1000, 8000),
+	DeleteDisk:      windows("DeleteDisks", 3000, 24000),
+	PutSnapshot:     windows("HighCostSnapshotCreateHydrate", 240, 1920),
+	GetDisk:         windows("LowCostGet", 15000, 120000),
+	ListDisks:       windows("HighCostGet", 240, 1920),
+	PollDisk:        windows("GetOperation", 50000, 400000),
+	GetUsages:       windows("GetSubscriptionInfo", 420, 0),
+}
+
+// bucketed is a policy whose buckets fill all the time: that of a resource, and that of the
+// subscription, each with how much flows in every minute, and its size.
+func bucketed(perMinute, capacity, allPerMinute, allCapacity int) Policy {
+	return Policy{
+		Resource:     Quota{PerMinute: perMinute, Capacity: capacity},
+		Subscription: Quota{PerMinute: allPerMinute, Capacity: allCapacity},
+	}
 }
 
 // bucket is known by the time at which it is full again. Whole nanoseconds, and not fractions of
 // tokens, are counted, so that after Retry-After there is a token and not almost one.
-type bucket struct{ full time.Time }
+type bucket struct {
+	full time.Time
+	used int // in the window that ends when it is full again
+}
 
 // level returns how many tokens there are, and how long it takes until there is one.
 func (b *bucket) level(q Quota, now time.Time) (tokens int, wait time.Duration) {
+	if q.Window > 0 {
+		switch {
+		case !now.Before(b.full):
+			return q.Capacity, 0
+		case b.used < q.Capacity:
+			return q.Capacity - b.used, 0
+		}
+		return 0, b.full.Sub(now)
+	}
 	missing := max(0, b.full.Sub(now))
 	room := time.Duration(q.Capacity)*q.every() - missing
 	return int(max(0, room) / q.every()), max(0, q.every()-room)
 }
 
 func (b *bucket) take(q Quota, now time.Time) {
+	if q.Window > 0 {
+		if !now.Before(b.full) {
+			b.full, b.used = now.Add(q.Window), 0
+		}
+		b.used++
+		return
+	}
 	if b.full.Before(now) {
 		b.full = now
 	}
@@ -165,7 +236,7 @@ func (r Request) limits() []limit {
 			quota:  own,
 		},
 		{key: sub + "/all/" + kind, name: kind, isARM: true, header: header + "global-" + kind,
-			quota: Quota{managerPrincipals * own.PerMinute, managerPrincipals * own.Capacity}},
+			quota: Quota{PerMinute: managerPrincipals * own.PerMinute, Capacity: managerPrincipals * own.Capacity}},
 	}
 	p, ok := Policies[r.Policy]
 	if !ok {
@@ -177,6 +248,16 @@ func (r Request) limits() []limit {
 			name:  r.Policy + "Resource",
 			quota: p.Resource,
 		})
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Windows)) {
+		list = append(list, limit{
+			key:   sub + "/" + r.Policy + "/" + name,
+			name:  name,
+			quota: p.Windows[name],
+		})
+	}
+	if p.Subscription.Capacity == 0 {
+		return list
 	}
 	return append(list, limit{
 		key:   sub + "/" + r.Policy,
@@ -224,7 +305,7 @@ func (li limit) refusal(r Request, now time.Time, wait time.Duration) *armerror.
 			strings.TrimSuffix(li.name, "s"), r.Subscription, r.Principal, seconds)
 	} else {
 		detail, _ := json.Marshal(map[string]any{
-			"operationGroup": li.name, "startTime": now.Add(-time.Minute).UTC(), "endTime": now.UTC(),
+			"operationGroup": li.name, "startTime": now.Add(-cmp.Or(li.quota.Window, time.Minute)).UTC(), "endTime": now.UTC(),
 			"allowedRequestCount": li.quota.Capacity, "measuredRequestCount": li.quota.Capacity + 1,
 		})
 		e = armerror.New(http.StatusTooManyRequests, "OperationNotAllowed",

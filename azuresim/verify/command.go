@@ -25,7 +25,8 @@ func NewCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "verify",
 		Short: "Play the rules of the simulator against a real subscription, and print where the two differ",
-		Long: "Play the rules of the simulator against a real subscription, and print where the two differ.\n\n" +
+		Long: "Play the rules of the simulator against a real subscription, and print where the two differ. Then ask what is not\n" +
+			"known of the platform, and print what was seen: paste such lines into an issue.\n\n" +
 			"It needs the right to create a resource group, and the credentials of the environment (az login is enough). It makes small disks and two VMs in one\n" +
 			"resource group, and deletes that at the end. What a killed run leaves behind is deleted by the next..",
 		Args: cobra.NoArgs,
@@ -56,7 +57,7 @@ func NewCommand() *cobra.Command {
 	f.StringVar(&o.Endpoint, "endpoint", o.Endpoint, "endpoint of Resource Manager; over plain http no credentials are sent")
 	f.StringVar(&o.Subnet, "subnet", o.Subnet, "resource ID of the subnet of the VMs (default: a network is created)")
 	f.Float64Var(&o.MaxCost, "max-cost", o.MaxCost, "what the run may cost at most, in US dollars; it ends before that")
-	f.StringSliceVar(&o.Rules, "rule", o.Rules, "rule to play; repeatable (default: all)")
+	f.StringSliceVar(&o.Rules, "rule", o.Rules, "rule to play, or question to ask; repeatable (default: all)")
 	_ = c.MarkFlagRequired("subscription")
 	return c
 }

@@ -171,7 +171,7 @@ func diskPlays() []play {
 		put("disk-access", "400 BadRequest", func(w *world) object {
 			return w.spec(object{"networkAccessPolicy": "AllowPrivate", "diskAccessId": missing(w, "diskAccesses")})
 		}),
-		put("copy-source", "404 ResourceNotFound", func(w *world) object {
+		put("copy-source", "404 NotFound", func(w *world) object {
 			return w.spec(object{"creationData": object{"createOption": "Copy", "sourceResourceId": missing(w, "disks")}})
 		}),
 		{"retry-after-create", "2", func(ctx context.Context, w *world) (string, error) {

@@ -26,7 +26,7 @@ type Options struct {
 	// MaxCost limits what the run may cost, in US dollars: it ends when that much may have been
 	// spent.
 	MaxCost float64
-	// Rules to play; all if empty.
+	// Rules to play and questions to ask; all if empty.
 	Rules      []string
 	Credential azcore.TokenCredential
 	Transport  policy.Transporter // the SDK's own if nil
@@ -50,7 +50,7 @@ const (
 // Difference is a rule in which azuresim differs from the platform.
 type Difference struct{ Rule, Simulator, Platform string }
 
-// Run plays the rules, and writes one line for each. It removes what it made, also if ctx ends.
+// Run plays the rules and asks the questions, and writes one line for each. It removes what it made, also if ctx ends.
 func Run(ctx context.Context, o Options, out io.Writer) (differences []Difference, err error) {
 	limit := min(longestRun, time.Duration(o.MaxCost/hourlyCost*float64(time.Hour))-cleanUpTime)
 	if limit < shortestRun {
@@ -80,7 +80,10 @@ func Run(ctx context.Context, o Options, out io.Writer) (differences []Differenc
 	if err := w.makeGroup(playing, o.Clock.Now().Add(limit+cleanUpTime)); err != nil {
 		return nil, err
 	}
-	return w.play(playing, plays, out)
+	if differences, err = w.play(playing, plays, out); err != nil {
+		return differences, err
+	}
+	return differences, w.ask(playing, asked(o.Rules), func(format string, args ...any) { fmt.Fprintf(out, format, args...) })
 }
 
 func (w *world) play(ctx context.Context, plays []play, out io.Writer) (differences []Difference, err error) {
@@ -109,7 +112,7 @@ func (w *world) play(ctx context.Context, plays []play, out io.Writer) (differen
 func chosen(names []string) ([]play, error) {
 	all := allPlays()
 	for _, name := range names {
-		if !slices.Contains(played(), name) {
+		if !slices.Contains(played(), name) && len(asked([]string{name})) == 0 {
 			return nil, fmt.Errorf("rule %q is not played; these are: %s", name, strings.Join(played(), ", "))
 		}
 	}

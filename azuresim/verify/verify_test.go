@@ -29,7 +29,7 @@ const subscription = "00000000-0000-0000-0000-000000000001"
 func start(t *testing.T) verify.Options {
 	t.Helper()
 	profile := latency.Fast()
-	profile.CreateRetryAfter = latency.Duration(2 * time.Second)
+	profile.Pauses = map[string]latency.Pause{"disk.create": {Accepted: latency.Duration(2 * time.Second)}}
 	profile.Steps[latency.Attach] = latency.Range{
 		Min: latency.Duration(300 * time.Millisecond),
 		Max: latency.Duration(300 * time.Millisecond),
@@ -80,6 +80,7 @@ func get(t *testing.T, url string) string {
 
 func TestAzuresimFollowsItsOwnRules(t *testing.T) {
 	o := start(t)
+	o.Rules = verify.Played() // and no questions
 	var out bytes.Buffer
 	differences, err := verify.Run(t.Context(), o, &out)
 	if err != nil || len(differences) > 0 {
@@ -91,6 +92,36 @@ func TestAzuresimFollowsItsOwnRules(t *testing.T) {
 	for _, name := range verify.Played() {
 		if !slices.ContainsFunc(rules.All, func(r rules.Rule) bool { return r.ID == name }) {
 			t.Errorf("%s is played, and is no rule", name)
+		}
+	}
+}
+
+func TestWhatIsNotKnownIsAskedAndShown(t *testing.T) {
+	o := start(t)
+	o.Poll = 60 * time.Millisecond // within the quota of reads of a VM
+	o.Rules = []string{"ask-attach", "ask-detach", "ask-forced-detach", "ask-concurrent-attach", "ask-premium-v2"}
+	var out bytes.Buffer
+	if differences, err := verify.Run(t.Context(), o, &out); err != nil || len(differences) > 0 {
+		t.Fatalf("got %v, %v, want no difference\n%s", differences, err, &out)
+	}
+	for question, want := range map[string][]string{
+		"ask-attach": {"202", "Azure-AsyncOperation of", "left: Microsoft.Compute/UpdateVMResource",
+			"VM Succeeded, the disk is listed"},
+		"ask-detach":            {"VM Succeeded, the disk is not listed, disk Unattached", "output: true"},
+		"ask-forced-detach":     {"VM Succeeded, the disk is not listed"},
+		"ask-concurrent-attach": {": 202"},
+		"ask-premium-v2":        {"400"},
+	} {
+		line := ""
+		for _, l := range strings.Split(out.String(), "\n") {
+			if strings.HasPrefix(l, "SEEN    "+question+" ") {
+				line = l
+			}
+		}
+		for _, part := range want {
+			if !strings.Contains(line, part) {
+				t.Errorf("%s: got %q, want %q in it", question, line, part)
+			}
 		}
 	}
 }

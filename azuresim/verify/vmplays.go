@@ -150,7 +150,7 @@ func vmPlays() []play {
 		refusal("vm-size", "400 InvalidParameter", http.MethodPut, ofVM("refused", ""), object{
 			"location": "eastus", "properties": object{"hardwareProfile": object{"vmSize": "Golden_D2"}},
 		}),
-		refusal("list-expand", "400 InvalidParameter", http.MethodGet, listOfGroup("&$expand=instanceView"), nil),
+		play{"list-expand", "storageProfile", partsListed(listOfGroup("&$expand=instanceView"))}.after(makeVM("vm-1")),
 		play{"list-vms", "storageProfile", partsListed(listOfGroup(""))}.after(makeVM("vm-1")),
 		play{"list-status", "instanceView", partsListed(func(w *world) string {
 			return "/subscriptions/" + w.Subscription + vmList + "&statusOnly=true"
@@ -170,7 +170,7 @@ func vmPlays() []play {
 		refusal("disk-delete-attached", "409 OperationNotAllowed", http.MethodDelete, ofDisk("one"), nil).after(one),
 		{"disk-shares-change", "409 OperationNotAllowed", grow(object{"maxShares": 3})},
 		{"disk-grow-attached", "409 OperationNotAllowed", grow(object{"diskSizeGB": 8})},
-		refusal("vm-etag", "412 ConditionNotMet", http.MethodPatch, ofVM("vm-1", ""), object{"tags": object{"a": "b"}},
+		refusal("vm-etag", "412 PreconditionFailed", http.MethodPatch, ofVM("vm-1", ""), object{"tags": object{"a": "b"}},
 			"If-Match", `"0"`).after(makeVM("vm-1")),
 		{"vm-fixed", "409 PropertyChangeNotAllowed", func(ctx context.Context, w *world) (string, error) {
 			body := w.vmSpec("vm-1")

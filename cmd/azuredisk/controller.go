@@ -33,6 +33,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -41,7 +42,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -49,8 +50,16 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,resourceNames=azuredisk-controller,verbs=get;update
 
-// leaseName is the name of the lease of the controller's leader.
-const leaseName = "azuredisk-controller"
+const (
+	// leaseName is the name of the lease of the controller's leader.
+	leaseName = "azuredisk-controller"
+	// volumeWorkers, attachmentWorkers and nodeWorkers are how many objects are reconciled at once.
+	volumeWorkers, attachmentWorkers, nodeWorkers = 20, 40, 10
+	// cloudOperations is how many operations at Azure are followed at once.
+	cloudOperations = 1000
+	// callTimeout bounds CSI calls that come without a deadline.
+	callTimeout = 2 * time.Minute
+)
 
 func newControllerCommand() *cobra.Command {
 	settings := &config.Controller{}
@@ -67,7 +76,8 @@ func newControllerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			limitHeap(controllerHeapGrowth)
+			limitHeap()
+			cluster.BeginWithLists()
 			return runController(cmd.Context(), settings, cloud, followCredentials(credentials))
 		},
 	}
@@ -96,8 +106,9 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	metrics.ExtraHandlers = crashpoint.Handlers()
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme:                              newScheme(),
+		MapperProvider:                      cluster.NewMapper,
 		Cache:                               cluster.CacheOptions(settings.Namespace),
-		Controller:                          cluster.ControllerOptions(),
+		Controller:                          leadership.ControllerOptions(),
 		Logger:                              ctrl.Log,
 		Metrics:                             metrics,
 		HealthProbeBindAddress:              settings.HealthAddress,
@@ -150,7 +161,7 @@ func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.
 		Leases:     leases,
 		Namespace:  namespace,
 		Name:       leaseName,
-		Identity:   nodehealth.LeaderIdentity(pod, node, string(uuid.NewUUID())),
+		Identity:   leadership.Identity(pod, node, string(uuid.NewUUID())),
 		RenewEvery: settings.RetryPeriod,
 		Clock:      clock.RealClock{},
 		Log:        ctrl.Log.WithName("leadership"),
@@ -225,7 +236,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Client:        mgr.GetClient(),
 		Reader:        mgr.GetAPIReader(),
 		Cloud:         cloud,
-		Jobs:          work.New(ctx, now, settings.CloudOperations),
+		Jobs:          work.New(ctx, now, cloudOperations),
 		Nodes:         nodes,
 		Clock:         now,
 		Events:        mgr.GetEventRecorder("azuredisk-volume"),
@@ -233,7 +244,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		CleanUpDelay:  settings.CleanUpDelay,
 		ReservedSlots: settings.ReplicaReservedSlots,
 		DrainGrace:    settings.ReplicaDrainGrace,
-		Workers:       settings.VolumeWorkers,
+		Workers:       volumeWorkers,
 		Metrics:       ctrlmetrics.Registry,
 	})
 	if err != nil {
@@ -243,14 +254,30 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Client:        mgr.GetClient(),
 		Reader:        mgr.GetAPIReader(),
 		Cloud:         cloud,
-		Jobs:          work.New(ctx, now, settings.CloudOperations),
+		Jobs:          work.New(ctx, now, cloudOperations),
 		Nodes:         nodes,
 		Clock:         now,
 		Events:        mgr.GetEventRecorder("azuredisk-attachment"),
 		ReservedSlots: settings.ReplicaReservedSlots,
-		Workers:       settings.AttachmentWorkers,
+		Workers:       attachmentWorkers,
 		Overlap:       overlap(settings),
 		Metrics:       ctrlmetrics.Registry,
+	})
+	if err != nil {
+		return nil, err
+	}
+	policies, err := maintenance.ParsePolicies(settings.MaintenancePolicies)
+	if err != nil {
+		return nil, err
+	}
+	relocations, err := relocation.New(relocation.Options{
+		Client:     mgr.GetClient(),
+		Events:     mgr.GetEventRecorder("azuredisk-relocation"),
+		Clock:      now,
+		Policies:   policies,
+		DriverName: settings.DriverName,
+		Workers:    nodeWorkers,
+		Metrics:    ctrlmetrics.Registry,
 	})
 	if err != nil {
 		return nil, err
@@ -260,8 +287,9 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Reader:          mgr.GetAPIReader(),
 		Cloud:           cloud,
 		FirstConditions: monitor.FirstConditions,
+		Policies:        policies,
 		Events:          mgr.GetEventRecorder("azuredisk-drivernode"),
-		Workers:         settings.NodeWorkers,
+		Workers:         nodeWorkers,
 	})
 	failovers, err := failover.New(failover.Options{
 		Client:            mgr.GetClient(),
@@ -272,10 +300,10 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		DriverName:        settings.DriverName,
 		OwnNamespace:      ownNamespace(settings),
 		OutOfServiceTaint: settings.FailoverOutOfServiceTaint,
-		Workers:           settings.NodeWorkers,
+		Workers:           nodeWorkers,
 		Metrics:           ctrlmetrics.Registry,
 	})
-	return []reconciler{volumes, attachments, driverNodes, failovers}, err
+	return []reconciler{volumes, attachments, driverNodes, failovers, relocations}, err
 }
 
 // overlap is how long a former leader may send requests after this one has the lease: until it has
@@ -296,7 +324,7 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 			Reader:     mgr.GetAPIReader(),
 			Events:     mgr.GetEventRecorder("azuredisk-startuptaint"),
 			DriverName: settings.DriverName,
-			Workers:    settings.NodeWorkers,
+			Workers:    nodeWorkers,
 		}))
 	}
 	pods := attachdetach.Options{
@@ -311,7 +339,7 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 			Client:     mgr.GetClient(),
 			Reader:     mgr.GetAPIReader(),
 			DriverName: settings.DriverName,
-			Workers:    settings.NodeWorkers,
+			Workers:    nodeWorkers,
 		}))
 	} else {
 		pods.Publisher = publisher
@@ -386,7 +414,7 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		SubscriptionID:  settings.SubscriptionID,
 		ResourceGroup:   settings.ResourceGroup,
 		Location:        settings.Location,
-		WaitTimeout:     settings.WaitTimeout,
+		WaitTimeout:     callTimeout,
 		Metrics:         ctrlmetrics.Registry,
 		PublishedByPods: !settings.AttachRequired,
 		ExtraTags:       settings.Tags(),

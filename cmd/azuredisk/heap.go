@@ -9,27 +9,20 @@ import (
 )
 
 const (
-	// controllerHeapGrowth and schedulerHeapGrowth are by how many percent the heap may grow until
-	// the garbage is collected. Go's default of 100 doubles the peak. The extender keeps less, and
-	// answers requests all the time.
-	controllerHeapGrowth, schedulerHeapGrowth = 30, 50
 	// heapShare is the percentage of the container's memory that Go may use before it collects
-	// garbage however little the heap has grown. The rest is for what Go does not count, and for
-	// the time that a collection takes.
-	heapShare = 90
+	// garbage however little the heap has grown. With it the controller and the extender stay below
+	// 70 % of the limits that docs/explanation/performance.md recommends: the rest is the program's
+	// text, and what is allocated while garbage is collected.
+	heapShare = 60
 	// memoryMax is the file in which the kernel shows the memory limit of the container, in bytes,
 	// or "max" for none (cgroup v2).
 	memoryMax = "/sys/fs/cgroup/memory.max"
 )
 
-// limitHeap makes the garbage collector run more often than by default, and still more often before
-// the container reaches its memory limit, at which the kernel would kill it. growth is in percent.
-// The environment variables GOGC and GOMEMLIMIT take precedence.
-func limitHeap(growth int) {
-	const byDefault = 100
-	if set := debug.SetGCPercent(growth); set != byDefault {
-		debug.SetGCPercent(set)
-	}
+// limitHeap makes the garbage collector run more often before the program reaches the memory limit
+// of the container, at which the kernel would kill it. The environment variable GOMEMLIMIT takes
+// precedence.
+func limitHeap() {
 	if limit := containerLimit(memoryMax); limit > 0 && debug.SetMemoryLimit(-1) == math.MaxInt64 {
 		debug.SetMemoryLimit(limit / 100 * heapShare)
 	}

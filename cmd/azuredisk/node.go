@@ -101,7 +101,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	if err != nil {
 		return fmt.Errorf("make client of the API server: %w", err)
 	}
-	bootID, err := os.ReadFile(settings.BootIDFile)
+	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return fmt.Errorf("read boot ID: %w", err)
 	}
@@ -162,7 +162,8 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		case <-serving.Done():
 		}
 	}()
-	if err := runNodeManager(serving, kube, settings, api, nodes, report, calls); err != nil {
+	events := followerOf(settings, instance, report)
+	if err := runNodeManager(serving, kube, settings, api, nodes, report, calls, events); err != nil {
 		return err
 	}
 	if err := report.Leave(context.WithoutCancel(ctx)); err != nil {
@@ -239,7 +240,7 @@ func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeSer
 
 // runNodeManager runs the parts side by side until ctx ends or one of them fails.
 func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, api client.WithWatch, nodes *node.Server,
-	report *nodereport.Reporter, calls *server.Server,
+	report *nodereport.Reporter, calls *server.Server, events manager.Runnable,
 ) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: newScheme(),
@@ -257,6 +258,7 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		"readyz":  mgr.AddReadyzCheck("report", func(*http.Request) error { return scanned(report) }),
 		"report":  mgr.Add(report),
 		"calls":   mgr.Add(calls),
+		"events":  mgr.Add(events),
 		"fences": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			return nodes.AnswerFences(ctx, ctrlmetrics.Registry)
 		})),
@@ -362,6 +364,22 @@ func diskAt(ctx context.Context, settings *config.Node) func(context.Context, in
 		return nil
 	}
 	return ask
+}
+
+// followerOf returns what follows the scheduled events of this VM, if the node uses instance
+// metadata.
+func followerOf(settings *config.Node, instance apiv1.AzDriverNodeSpec, report *nodereport.Reporter) manager.Runnable {
+	if !slices.Contains(settings.MetadataSources, string(imds.SourceIMDS)) {
+		report.SetMaintenance(nil)
+		return manager.RunnableFunc(func(context.Context) error { return nil })
+	}
+	events := &imds.Events{Endpoint: settings.IMDSEndpoint}
+	return imds.Follower{
+		Read:   events.Read,
+		VMID:   instance.VMID,
+		Report: report.SetMaintenance,
+		Clock:  clock.RealClock{},
+	}
 }
 
 func scanned(report *nodereport.Reporter) error {

@@ -15,10 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
 	"github.com/azuredisk-csi/azuredisk/internal/webhookcert"
 )
+
+// maxRequestBytes limits the body of a request. A list of whole nodes takes about 10 KB for each.
+const maxRequestBytes = 64 << 20
 
 func newSchedulerExtenderCommand() *cobra.Command {
 	settings := &config.Scheduler{}
@@ -30,7 +34,8 @@ func newSchedulerExtenderCommand() *cobra.Command {
 			if err := prepare(cmd, &settings.Common, settings.Validate); err != nil {
 				return err
 			}
-			limitHeap(schedulerHeapGrowth)
+			limitHeap()
+			cluster.BeginWithLists()
 			return runSchedulerExtender(cmd.Context(), settings)
 		},
 	}
@@ -55,7 +60,7 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 		DriverName:      settings.DriverName,
 		CertFile:        settings.TLSCertFile,
 		KeyFile:         settings.TLSKeyFile,
-		MaxRequestBytes: settings.MaxRequestBytes,
+		MaxRequestBytes: maxRequestBytes,
 		ShutdownDelay:   settings.ShutdownDelay,
 		LeaseNamespace:  settings.LeaderElectionNamespace,
 		Identity:        identity,

@@ -7,21 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 )
-
-// ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a
-// controller of controller-runtime 0.24.1 with the priority queue may not stop, and delays the
-// manager's end by its whole grace period, so that the next leader waits for the lease
-// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
-func ControllerOptions() ctrlconfig.Controller {
-	return ctrlconfig.Controller{UsePriorityQueue: ptr.To(false)}
-}
 
 // CacheOptions are the options of the controller's cache: the custom resources of one namespace,
 // and only those fields of Kubernetes' own objects that the controller reads.
@@ -45,7 +36,7 @@ func CacheOptions(namespace string) cache.Options {
 	}
 }
 
-// transform makes a transform of a function that returns of an object what is kept.
+// transform makes a transform of a function that trims an object.
 func transform[T any](trim func(*T) *T) toolscache.TransformFunc {
 	return func(object any) (any, error) {
 		if o, is := object.(*T); is {
@@ -79,7 +70,7 @@ func trimNode(n *corev1.Node) *corev1.Node {
 	}
 	trimmed.Status.VolumesInUse = n.Status.VolumesInUse
 	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
+		if c.Type == corev1.NodeReady || c.Type == maintenance.NodeCondition {
 			c.LastHeartbeatTime = metav1.Time{}
 			trimmed.Status.Conditions = append(trimmed.Status.Conditions, c)
 		}
@@ -157,12 +148,19 @@ func sharedOutside(s corev1.VolumeSource) bool {
 		s.FlexVolume != nil || s.PortworxVolume != nil || s.Quobyte != nil || s.ScaleIO != nil || s.StorageOS != nil
 }
 
-// optOut keeps of annotations the one by which a pod or a claim opts out of the failover.
+// optOut returns the annotations by which a pod or a claim opts out of the failover, and a pod of
+// moves before maintenance, without others.
 func optOut(annotations map[string]string) map[string]string {
-	if value, is := annotations[apiv1.AnnotationFailover]; is {
-		return map[string]string{apiv1.AnnotationFailover: value}
+	var kept map[string]string
+	for _, key := range []string{apiv1.AnnotationFailover, apiv1.AnnotationMaintenance} {
+		if value, is := annotations[key]; is {
+			if kept == nil {
+				kept = map[string]string{}
+			}
+			kept[key] = value
+		}
 	}
-	return nil
+	return kept
 }
 
 // inTreeDriver is the driver that Kubernetes has serve in-tree azureDisk volumes, whatever this one

@@ -10,7 +10,9 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -143,9 +145,9 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 		Spec: apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary},
 		Status: apiv1.AzVolumeAttachmentStatus{
 			Conditions: []metav1.Condition{{
-				Type:   attachment.ConditionAttached,
+				Type:   attaching.ConditionAttached,
 				Status: metav1.ConditionFalse,
-				Reason: attachment.ReasonWaitingForSlot,
+				Reason: attaching.ReasonWaitingForSlot,
 			}},
 		},
 	}
@@ -156,5 +158,24 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 	attached.Status.State = apiv1.AttachmentAttached
 	if got := AttachmentSlotKeys(attached); got != nil {
 		t.Errorf("an attached primary has the keys %v", got)
+	}
+}
+
+func TestANodeKeepsItsReadinessAndWhatAzureAnnounces(t *testing.T) {
+	t.Parallel()
+	n := &corev1.Node{}
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeReady, maintenance.NodeCondition} {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: kind, Status: corev1.ConditionTrue, Message: "Freeze Scheduled: ", LastHeartbeatTime: metav1.Now(),
+		})
+	}
+	got := trimNode(n)
+	if len(got.Status.Conditions) != 2 || !nodehealth.KubeletReady(got) || len(maintenance.FromNode(got)) != 1 {
+		t.Errorf("got %+v, want the conditions of the kubelet and of the announced event", got.Status.Conditions)
+	}
+	for _, c := range got.Status.Conditions {
+		if !c.LastHeartbeatTime.IsZero() {
+			t.Errorf("got a time of the last heartbeat, which changes every few minutes: %+v", c)
+		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
-// NodeVM indexes AzDriverNodes by the VM that they name, and Nodes by that of their providerID, in
-// lower case.
+// NodeVM indexes AzDriverNodes by the VM that they name, and Nodes by the VM of their providerID,
+// in lower case.
 const NodeVM = "vm"
 
 // NodeVMKeys are the keys of the index NodeVM, of both kinds.
@@ -108,8 +108,8 @@ func NodesOfVM(ctx context.Context, cache client.Reader, namespace, vm string) (
 }
 
 // ForeignVM returns a VM that has the disk of a volume and that is outside of this cluster, "" if
-// there is none; see ownership.ForeignVM. attachedTo are the VMs that Azure lists for the disk, and
-// attachments those of the volume. cache has the index NodeVM.
+// there is none; see ownership.ForeignVM. attachedTo are the VMs that Azure lists for the disk.
+// cache has the index NodeVM.
 func ForeignVM(
 	ctx context.Context, cache client.Reader, namespace string, attachedTo []string, attachments []*apiv1.AzVolumeAttachment,
 ) (string, error) {

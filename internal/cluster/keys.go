@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -166,7 +166,7 @@ func VolumeReplicasKeys(o client.Object) []string {
 
 // AttachmentSlotKeys are the keys of the index AttachmentSlot.
 func AttachmentSlotKeys(o client.Object) []string {
-	if a, ok := o.(*apiv1.AzVolumeAttachment); ok && attachment.WaitsForSlot(a) {
+	if a, ok := o.(*apiv1.AzVolumeAttachment); ok && attaching.WaitsForSlot(a) {
 		return []string{AttachmentSlotAwaited}
 	}
 	return nil

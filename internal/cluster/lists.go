@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -12,9 +11,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
-
-// ConflictRetry is how soon to retry after another writer changed the object.
-const ConflictRetry = 25 * time.Millisecond
 
 // Attachments returns the attachments whose field AttachmentVolume or AttachmentNode has a value.
 // They are the cache's own, and only to be read.
@@ -115,7 +111,7 @@ func ReadOnly(pv *corev1.PersistentVolume) bool {
 	return pv != nil && pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly
 }
 
-// IsOf reports whether an AzVolume is that of the disk of a PersistentVolume of the driver.
+// IsOf reports whether an AzVolume and a PersistentVolume of the driver are of the same disk.
 func IsOf(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
 	disk, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle)
 	return err == nil && volumehandle.Of(v.Spec.Disk).Same(disk)
@@ -137,8 +133,8 @@ func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*co
 	return podsBy(ctx, reader, PodDisk, volume)
 }
 
-// UsedOn reports whether a pod on a node uses a volume: also one that is being deleted, but not one
-// that has ended. pods reads the pods, from the cache or from the API server, and reader the
+// UsedOn reports whether a pod on a node uses a volume: also a pod that is being deleted, but not a
+// pod that has ended. pods reads the pods, from the cache or from the API server, and reader the
 // PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume
 // for long.
 func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string) (bool, error) {

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -64,22 +65,16 @@ func (n *Nodes) Facts(ctx context.Context, name string) (NodeFacts, error) {
 	facts := NodeFacts{NoReport: nodehealth.NoReport(n.judge.Health(name), d, node)}
 	switch {
 	case d != nil:
-		facts.MaxDataDisks, facts.NotReadySince = slots(d), nodehealth.NotReadySince(node)
+		facts.NotReadySince = nodehealth.NotReadySince(node)
+		if limit := attaching.SlotLimit(d.Capacity()); limit >= 0 {
+			// A VM that others have filled keeps one, and Azure's answer says that it is taken.
+			facts.MaxDataDisks = max(limit, 1)
+		}
 	case node != nil:
 		facts.ProviderVM = identity.ProviderVM(node)
 	}
 	facts.Identity, err = IdentityOf(ctx, n.reader, node, d)
 	return facts, err
-}
-
-// slots is how many data disks of the VM are the driver's to use; 0 if that is not known. A VM
-// that others have filled keeps one, and Azure's answer says that it is taken.
-func slots(d *apiv1.AzDriverNode) int32 {
-	c := d.Status.Capacity
-	if c == nil || c.VMSize != d.Spec.VMSize || c.MaxDataDisks <= 0 {
-		return 0
-	}
-	return max(c.MaxDataDisks-c.ForeignDisks, 1)
 }
 
 // read reads the objects of a node. They share memory with the cache and must not be changed.
@@ -145,6 +140,7 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 		Zone:      identity.Zone,
 		Location:  identity.Location,
 		Health:    n.health(d, node, identity),
+		Disturbed: Disturbed(d),
 		FreeSlots: -1,
 	}, nil
 }
@@ -155,21 +151,18 @@ func (n *Nodes) addSlots(ctx context.Context, v *placement.NodeView, d *apiv1.Az
 	if err != nil {
 		return err
 	}
-	taken := int32(0)
 	v.Volumes = make(map[string]bool, len(here))
 	for _, a := range here {
 		v.Volumes[a.Spec.VolumeName] = true
-		if a.Status.State != apiv1.AttachmentFailed {
-			taken++
-		}
 	}
-	if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
-		v.Capacity = c
-	}
-	if most := slots(d); most > 0 {
-		v.FreeSlots = max(most-taken, 0)
-	}
+	v.Capacity = d.Capacity()
+	v.FreeSlots = attaching.FreeSlots(v.Capacity, here)
 	return nil
+}
+
+// Disturbed reports whether the driver prepares for maintenance of the node's VM.
+func Disturbed(d *apiv1.AzDriverNode) bool {
+	return meta.IsStatusConditionFalse(d.Status.Conditions, apiv1.NodeConditionUndisturbed)
 }
 
 // health derives the health of a node for replicas. A node whose VM is not established gets none.
@@ -180,5 +173,6 @@ func (n *Nodes) health(d *apiv1.AzDriverNode, node *corev1.Node, identity identi
 		Node:      node,
 		Now:       n.clock.Now(),
 		Usable:    identity.VMID != "" && (ready == nil || ready.Status == metav1.ConditionTrue),
+		Disturbed: Disturbed(d),
 	})
 }

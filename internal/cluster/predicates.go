@@ -20,8 +20,9 @@ func Changed[T client.Object](part func(T) any) predicate.Predicate {
 	}}
 }
 
-// StagedVolumes is the part of an AzDriverNode that is its report.
+// StagedVolumes is the node report of an AzDriverNode.
 func StagedVolumes(d *apiv1.AzDriverNode) any { return d.Status.StagedVolumes }
 
-// Scanned says of an AzDriverNode whether what its report does not name counts as not staged there.
+// Scanned reports whether a volume that the report of an AzDriverNode does not name counts as not
+// staged there.
 func Scanned(d *apiv1.AzDriverNode) any { return ownership.ReportProvesAbsence(d) }

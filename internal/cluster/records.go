@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -50,14 +49,9 @@ func (r *Records) Attachment(ctx context.Context, reader client.Reader, volume, 
 	return Find[apiv1.AzVolumeAttachment](ctx, reader, r.Key(apiv1.AttachmentName(volume, node)))
 }
 
-// Attachments returns the attachments of a volume.
+// Attachments returns the attachments of a volume. They may be the cache's own, and are only read.
 func (r *Records) Attachments(ctx context.Context, reader client.Reader, volume string) ([]*apiv1.AzVolumeAttachment, error) {
-	var list apiv1.AzVolumeAttachmentList
-	if err := reader.List(ctx, &list, client.InNamespace(r.Namespace),
-		client.MatchingFields{AttachmentVolume: volume}); err != nil {
-		return nil, fmt.Errorf("list attachments: %w", err)
-	}
-	return Pointers(list.Items), nil
+	return Attachments(ctx, reader, r.Namespace, AttachmentVolume, volume)
 }
 
 // EpochOf returns the epoch of a volume, 0 before a node first acquired ownership.

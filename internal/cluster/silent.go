@@ -1,14 +1,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -18,72 +17,53 @@ import (
 // AzDriverNode, or with one whose node plug-in has not scanned the node's mounts. It saves a list
 // of all nodes.
 type silentNodes struct {
-	synced []func() bool
+	synced []toolscache.InformerSynced
 
-	mu sync.Mutex
-	// nodes says of each node whether its report speaks, and silent has the nodes whose report does
-	// not.
-	nodes  map[string]facts
-	silent map[string]struct{}
+	mu    sync.Mutex
+	nodes map[string]facts
+	// silent counts the nodes whose report does not speak.
+	silent int
 }
 
+// facts say which objects a node has, and whether its report speaks.
 type facts struct{ node, report, speaks bool }
 
+func (f facts) silent() int {
+	if f.speaks || f == (facts{}) {
+		return 0
+	}
+	return 1
+}
+
 func newSilentNodes(ctx context.Context, informers cache.Informers) (*silentNodes, error) {
-	s := &silentNodes{nodes: map[string]facts{}, silent: map[string]struct{}{}}
-	for _, kind := range []struct {
-		object client.Object
-		note   func(f *facts, o client.Object, exists bool)
-	}{
-		{&corev1.Node{}, func(f *facts, _ client.Object, exists bool) { f.node = exists }},
-		{&apiv1.AzDriverNode{}, func(f *facts, o client.Object, exists bool) {
-			d, ok := o.(*apiv1.AzDriverNode)
-			f.report, f.speaks = exists, exists && ok && ownership.ReportedUse(&apiv1.AzVolume{}, d) == ""
-		}},
-	} {
-		informer, err := informers.GetInformer(ctx, kind.object)
-		if err != nil {
-			return nil, fmt.Errorf("get informer of %T: %w", kind.object, err)
-		}
-		registration, err := informer.AddEventHandler(s.handler(kind.note))
-		if err != nil {
-			return nil, fmt.Errorf("watch %T: %w", kind.object, err)
-		}
-		s.synced = append(s.synced, registration.HasSynced)
+	s := &silentNodes{nodes: map[string]facts{}}
+	nodes, err := OnChange(ctx, informers, &corev1.Node{}, func(before, after *corev1.Node) {
+		s.note(cmp.Or(after, before).Name, func(f *facts) { f.node = after != nil })
+	})
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
+	reports, err := OnChange(ctx, informers, &apiv1.AzDriverNode{}, func(before, after *apiv1.AzDriverNode) {
+		speaks := after != nil && ownership.ReportedUse(&apiv1.AzVolume{}, after) == ""
+		s.note(cmp.Or(after, before).Name, func(f *facts) { f.report, f.speaks = after != nil, speaks })
+	})
+	s.synced = append(s.synced, nodes, reports)
+	return s, err
 }
 
-func (s *silentNodes) handler(note func(f *facts, o client.Object, exists bool)) toolscache.ResourceEventHandler {
-	change := func(changed any, exists bool) {
-		if gone, ok := changed.(toolscache.DeletedFinalStateUnknown); ok {
-			changed = gone.Obj
-		}
-		o, ok := changed.(client.Object)
-		if !ok {
-			return
-		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		f := s.nodes[o.GetName()]
-		note(&f, o, exists)
-		s.nodes[o.GetName()] = f
-		if delete(s.silent, o.GetName()); !f.speaks {
-			s.silent[o.GetName()] = struct{}{}
-		}
-		if !f.node && !f.report {
-			delete(s.nodes, o.GetName())
-			delete(s.silent, o.GetName())
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { change(o, true) },
-		UpdateFunc: func(_, o any) { change(o, true) },
-		DeleteFunc: func(o any) { change(o, false) },
+func (s *silentNodes) note(name string, change func(*facts)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.nodes[name]
+	s.silent -= f.silent()
+	change(&f)
+	s.silent += f.silent()
+	if s.nodes[name] = f; f == (facts{}) {
+		delete(s.nodes, name)
 	}
 }
 
-// any reports whether there may be such a node. A nil silentNodes knows nothing.
+// any reports whether there may be a silent node. A nil silentNodes knows nothing.
 func (s *silentNodes) any() bool {
 	if s == nil {
 		return true
@@ -95,5 +75,5 @@ func (s *silentNodes) any() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.silent) > 0
+	return s.silent > 0
 }

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -22,20 +24,14 @@ type Watch struct {
 // Object is an object to wait for.
 type Object struct{ kind, name string }
 
-const (
-	kindVolume     = "AzVolume"
-	kindAttachment = "AzVolumeAttachment"
-	kindNode       = "AzDriverNode"
-)
-
 // VolumeNamed is the AzVolume of a name.
-func VolumeNamed(name string) Object { return Object{kindVolume, name} }
+func VolumeNamed(name string) Object { return Object{"AzVolume", name} }
 
 // AttachmentNamed is the AzVolumeAttachment of a name.
-func AttachmentNamed(name string) Object { return Object{kindAttachment, name} }
+func AttachmentNamed(name string) Object { return Object{"AzVolumeAttachment", name} }
 
 // NodeNamed is the AzDriverNode of a name.
-func NodeNamed(name string) Object { return Object{kindNode, name} }
+func NodeNamed(name string) Object { return Object{"AzDriverNode", name} }
 
 // NewWatch makes a Watch.
 func NewWatch() *Watch {
@@ -44,41 +40,59 @@ func NewWatch() *Watch {
 
 // Register makes a cache report its changes to the Watch.
 func (w *Watch) Register(ctx context.Context, informers cache.Informers) error {
-	for kind, o := range map[string]client.Object{
-		kindVolume: &apiv1.AzVolume{}, kindAttachment: &apiv1.AzVolumeAttachment{}, kindNode: &apiv1.AzDriverNode{},
-	} {
-		informer, err := informers.GetInformer(ctx, o)
-		if err != nil {
-			return fmt.Errorf("get informer of %s: %w", kind, err)
+	var err error
+	if w.silent, err = newSilentNodes(ctx, informers); err != nil {
+		return err
+	}
+	return errors.Join(
+		wakeOn(ctx, w, informers, &apiv1.AzVolume{}, VolumeNamed),
+		wakeOn(ctx, w, informers, &apiv1.AzVolumeAttachment{}, AttachmentNamed),
+		wakeOn(ctx, w, informers, &apiv1.AzDriverNode{}, NodeNamed))
+}
+
+func wakeOn[T object](ctx context.Context, w *Watch, informers cache.Informers, kind T, named func(string) Object) error {
+	_, err := OnChange(ctx, informers, kind, func(before, after T) { w.wake(named(cmp.Or(after, before).GetName())) })
+	return err
+}
+
+type object interface {
+	comparable
+	client.Object
+}
+
+// OnChange has the cache call change for each object of a kind that appears, changes or is deleted,
+// with the object before and after it; nil if it did not exist. synced reports whether change has
+// been called for all objects that were there.
+func OnChange[T object](ctx context.Context, informers cache.Informers, kind T,
+	change func(before, after T)) (synced toolscache.InformerSynced, err error) {
+	informer, err := informers.GetInformer(ctx, kind)
+	if err != nil {
+		return nil, fmt.Errorf("get informer of %T: %w", kind, err)
+	}
+	changed := func(before, after any) {
+		if gone, ok := before.(toolscache.DeletedFinalStateUnknown); ok {
+			before = gone.Obj
 		}
-		if _, err := informer.AddEventHandler(w.handler(kind)); err != nil {
-			return fmt.Errorf("watch %s: %w", kind, err)
+		was, _ := before.(T)
+		is, _ := after.(T)
+		if was != is {
+			change(was, is)
 		}
 	}
-	var err error
-	w.silent, err = newSilentNodes(ctx, informers)
-	return err
+	registration, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(after any) { changed(nil, after) },
+		UpdateFunc: changed,
+		DeleteFunc: func(before any) { changed(before, nil) },
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch %T: %w", kind, err)
+	}
+	return registration.HasSynced, nil
 }
 
 // AnySilent reports whether there may be a node whose report does not say which volumes it uses,
 // from the cache.
 func (w *Watch) AnySilent() bool { return w.silent.any() }
-
-func (w *Watch) handler(kind string) toolscache.ResourceEventHandler {
-	wake := func(changed any) {
-		if gone, ok := changed.(toolscache.DeletedFinalStateUnknown); ok {
-			changed = gone.Obj
-		}
-		if o, ok := changed.(client.Object); ok {
-			w.wake(Object{kind, o.GetName()})
-		}
-	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    wake,
-		UpdateFunc: func(_, after any) { wake(after) },
-		DeleteFunc: wake,
-	}
-}
 
 func (w *Watch) wake(key Object) {
 	w.mu.Lock()

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -34,6 +35,8 @@ type Controller struct {
 	// AttachRequired is the CSIDriver's: Kubernetes says by VolumeAttachments where a volume is to
 	// be published. Without it the pods do.
 	AttachRequired bool
+	// MaintenancePolicies are what to do before maintenance, by its kind.
+	MaintenancePolicies map[string]string
 	// ExtraTags are tags of all disks and snapshots that the driver creates.
 	ExtraTags map[string]string
 	// ClusterID is the value of the tag TagClusterID of the same; "" for none.
@@ -44,10 +47,6 @@ type Controller struct {
 	LeaderElectionNamespace string
 	// LeaseDuration, RenewDeadline and RetryPeriod of the lease.
 	LeaseDuration, RenewDeadline, RetryPeriod time.Duration
-	// VolumeWorkers, AttachmentWorkers and NodeWorkers are how many objects are reconciled at once.
-	VolumeWorkers, AttachmentWorkers, NodeWorkers int
-	// CloudOperations is how many operations at Azure are followed at once.
-	CloudOperations int
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
 	// FailoverPatience is how long a node may take to answer a request for a heartbeat.
@@ -70,8 +69,6 @@ type Controller struct {
 	ReplicaReservedSlots int32
 	// ReplicaDrainGrace is how long a node may be cordoned before its replicas are replaced.
 	ReplicaDrainGrace time.Duration
-	// WaitTimeout bounds CSI calls that come without a deadline.
-	WaitTimeout time.Duration
 }
 
 // controllerQPS is the default of kube-api-qps. The first start in a cluster writes each
@@ -106,10 +103,6 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"how long a leader that does not renew keeps others waiting")
 	flags.DurationVar(&c.RenewDeadline, "renew-deadline", 10*time.Second, "how long a leader tries to renew before it gives up")
 	flags.DurationVar(&c.RetryPeriod, "retry-period", 2*time.Second, "time between tries to get or renew the lease")
-	flags.IntVar(&c.VolumeWorkers, "volume-workers", 20, "volumes that are reconciled at once")
-	flags.IntVar(&c.AttachmentWorkers, "attachment-workers", 40, "attachments that are reconciled at once")
-	flags.IntVar(&c.NodeWorkers, "node-workers", 10, "nodes that are reconciled at once")
-	flags.IntVar(&c.CloudOperations, "cloud-operations", 1000, "operations at Azure that are followed at once")
 	flags.DurationVar(&c.CleanUpDelay, "clean-up-delay", 5*time.Minute, "how long after its release a volume keeps its replicas")
 	flags.DurationVar(&c.HeartbeatStaleAfter, "heartbeat-stale-after", 5*time.Second,
 		"least age at which a heartbeat is stale; never less than two and a half times what the node promised")
@@ -129,7 +122,8 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"attach slots of each node that replicas leave free for primaries")
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
 		"how long a node may be cordoned before its replicas are replaced")
-	flags.DurationVar(&c.WaitTimeout, "wait-timeout", 2*time.Minute, "longest CSI call where the caller sets no deadline")
+	flags.StringToStringVar(&c.MaintenancePolicies, "maintenance-policies", nil,
+		"what to do before maintenance that Azure announces, as `kind=policy`; kinds: freeze, reboot, redeploy, preempt, terminate; policies: ignore, prepare (the default: no new replicas and no pods are steered there, and volumes in use there have a replica elsewhere), move (in addition pods with replicated volumes are evicted before)")
 }
 
 // Validate returns all faults.
@@ -137,6 +131,7 @@ func (c *Controller) Validate() error {
 	faults := []error{
 		c.Common.Validate(), c.Cloud.Validate(),
 		faultIf(c.Endpoint == "", "endpoint: must not be empty"),
+		faultIf(c.HeartbeatStaleAfter <= 0, "heartbeat-stale-after: %s must be above 0", c.HeartbeatStaleAfter),
 		faultIf(c.CleanUpDelay < 0, "clean-up-delay: %s must not be negative", c.CleanUpDelay),
 		faultIf(c.FailoverProbe != ProbeKubelet && c.FailoverProbe != ProbeOff, "failover-probe: %q must be %s or %s",
 			c.FailoverProbe, ProbeKubelet, ProbeOff),
@@ -147,21 +142,15 @@ func (c *Controller) Validate() error {
 		faultIf(c.ReplicaReservedSlots < 0, "replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots),
 		faultIf(c.ReplicaDrainGrace <= 0, "replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace),
 	}
+	if _, err := maintenance.ParsePolicies(c.MaintenancePolicies); err != nil {
+		faults = append(faults, fmt.Errorf("maintenance-policies: %w", err))
+	}
 	for name, value := range c.Tags() {
 		faults = append(faults, faultIf(!paramtable.IsTag(name, value),
 			"extra-tags, cluster-id: %q=%q must have 1 to 512 characters other than <>%%&?\\/ in the name, and up to 256 in the value", name, value))
 	}
 	faults = append(faults, faultIf(len(c.Tags()) > mostTags,
 		"extra-tags: there are %d with cluster-id; allowed: %d, so that classes can have tags too", len(c.Tags()), mostTags))
-	for name, n := range map[string]int{
-		"volume-workers": c.VolumeWorkers, "attachment-workers": c.AttachmentWorkers, "node-workers": c.NodeWorkers,
-		"cloud-operations": c.CloudOperations,
-	} {
-		faults = append(faults, faultIf(n < 1, "%s: %d must be at least 1", name, n))
-	}
-	for name, d := range map[string]time.Duration{"heartbeat-stale-after": c.HeartbeatStaleAfter, "wait-timeout": c.WaitTimeout} {
-		faults = append(faults, faultIf(d <= 0, "%s: %s must be above 0", name, d))
-	}
 	if !(c.LeaseDuration > c.RenewDeadline+c.RetryPeriod && c.RenewDeadline > c.RetryPeriod && c.RetryPeriod > 0) {
 		faults = append(faults, fmt.Errorf(
 			"lease-duration %s, renew-deadline %s, retry-period %s: the first must be above the sum of the others, the second above the third, and that above 0",

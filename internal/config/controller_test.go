@@ -46,18 +46,16 @@ func TestFailoverCanBeSwitchedOffPartByPart(t *testing.T) {
 }
 
 func TestControllerValidateListsAllFaults(t *testing.T) {
-	err := controllerSettings(t, "--endpoint=", "--cloud-config=azure.json", "--volume-workers=0", "--attachment-workers=0",
-		"--node-workers=0", "--cloud-operations=0",
-		"--clean-up-delay=-1s", "--heartbeat-stale-after=0s", "--wait-timeout=0s", "--replica-reserved-slots=-1",
+	err := controllerSettings(t, "--endpoint=", "--cloud-config=azure.json",
+		"--clean-up-delay=-1s", "--heartbeat-stale-after=0s", "--replica-reserved-slots=-1",
 		"--retry-period=0s",
 		"--failover-probe=ping", "--failover-mass-loss-threshold=101").Validate()
 	if err == nil {
 		t.Fatal("no fault was found")
 	}
 	for _, fault := range []string{
-		"endpoint:", "cloud-config:", "volume-workers:", "attachment-workers:", "node-workers:", "cloud-operations:",
-		"clean-up-delay:", "heartbeat-stale-after:",
-		"wait-timeout:", "replica-reserved-slots:", "lease-duration ",
+		"endpoint:", "cloud-config:", "clean-up-delay:", "heartbeat-stale-after:",
+		"replica-reserved-slots:", "lease-duration ",
 		`failover-probe: "ping" must be kubelet or off`, "failover-mass-loss-threshold: 101 must be 1 to 100 percent",
 	} {
 		if !strings.Contains("\n"+err.Error(), "\n"+fault) {

@@ -68,8 +68,6 @@ type Node struct {
 	PersistentReservations string
 	// NVMeReservations lets the node reserve shared disks that are NVMe namespaces.
 	NVMeReservations bool
-	// BootIDFile holds the kernel's boot ID.
-	BootIDFile string
 }
 
 // AddFlags registers the settings with their defaults.
@@ -114,7 +112,6 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 		"auto: reserve a shared disk for the node that uses its filesystem, so that a lost node is fenced by the disk; off: for no volume")
 	flags.BoolVar(&n.NVMeReservations, "nvme-reservations", false,
 		"reserve also shared disks that this node has as NVMe namespaces; no NVMe disk of Azure has passed the driver's tests of reservations yet")
-	flags.StringVar(&n.BootIDFile, "boot-id-file", "/proc/sys/kernel/random/boot_id", "`path` of the kernel's boot ID")
 }
 
 // Validate returns all faults.

@@ -27,8 +27,6 @@ type Scheduler struct {
 	// WebhookConfiguration is the MutatingWebhookConfiguration that trusts the certificate in
 	// WebhookSecret.
 	WebhookConfiguration string
-	// MaxRequestBytes bounds the body of a request.
-	MaxRequestBytes int64
 	// ShutdownDelay is the time between saying not ready and stopping.
 	ShutdownDelay time.Duration
 	// LeaderElectionNamespace holds the lease; "" turns the election off.
@@ -52,8 +50,6 @@ func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 		"`name` of an existing Secret in the Service's namespace, in which the webhook's certificate is made and renewed; empty with --tls-cert-file")
 	flags.StringVar(&s.WebhookConfiguration, "webhook-configuration", "",
 		"`name` of the MutatingWebhookConfiguration that gets the authorities of the certificate in --webhook-secret")
-	flags.Int64Var(&s.MaxRequestBytes, "max-request-bytes", 64<<20,
-		"largest request body; a list of whole nodes takes about 10 KB for each")
 	flags.DurationVar(&s.ShutdownDelay, "shutdown-delay", 5*time.Second,
 		"how long to go on answering after saying not ready, before stopping")
 	flags.StringVar(&s.LeaderElectionNamespace, "leader-election-namespace", "",
@@ -69,7 +65,6 @@ func (s *Scheduler) Validate() error {
 		faultIf(s.Address == "", "address: must not be empty"),
 		faultIf((s.TLSCertFile == "") != (s.TLSKeyFile == ""), "tls-cert-file, tls-key-file: give both or neither"),
 		s.webhookFaults(),
-		faultIf(s.MaxRequestBytes < 1<<10, "max-request-bytes: %d must be at least 1024", s.MaxRequestBytes),
 		faultIf(s.ShutdownDelay < 0, "shutdown-delay: %s must not be negative", s.ShutdownDelay),
 	)
 }

@@ -11,7 +11,7 @@ import (
 // of this VM, or "" if it has none there. The service's data may be out of date, so a disk that was
 // attached or detached a moment ago may be missing or still be there.
 func DiskAt(ctx context.Context, endpoint string, lun int32) (string, error) {
-	body, err := get(ctx, endpoint, "/metadata/instance/compute/storageProfile/dataDisks")
+	body, err := getOnce(ctx, endpoint, "/metadata/instance/compute/storageProfile/dataDisks")
 	if err != nil {
 		return "", err
 	}

@@ -1,8 +1,9 @@
 // Package imds finds out which Azure VM this node is: from the instance metadata
 // service of the VM, or from the Node object where that does not answer.
 //
-// The node plug-in asks which VM it is once, when it starts, and which disk is at a LUN before it
-// uses a device (DiskAt). Nothing here needs a credential.
+// The node plug-in asks which VM it is once, when it starts, which disk is at a LUN before it uses a
+// device (DiskAt), and every second what Azure has announced for the VM (Events). Nothing here needs
+// a credential.
 package imds
 
 import (
@@ -79,28 +80,30 @@ func ask(ctx context.Context, source Source, options Options) (apiv1.AzDriverNod
 }
 
 func fromIMDS(ctx context.Context, endpoint string) (apiv1.AzDriverNodeSpec, error) {
-	body, err := get(ctx, endpoint, "/metadata/instance/compute")
+	body, err := getOnce(ctx, endpoint, "/metadata/instance/compute")
 	if err != nil {
 		return apiv1.AzDriverNodeSpec{}, err
 	}
 	return parse(body)
 }
 
-func get(ctx context.Context, endpoint, path string) ([]byte, error) {
+// getOnce reads without a connection that is kept.
+func getOnce(ctx context.Context, endpoint, path string) ([]byte, error) {
+	client := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
+	return get(ctx, client, endpoint, path, url.Values{"api-version": {apiVersion}, "format": {"json"}})
+}
+
+// get reads with a client that uses no proxy, whatever the environment says: the service refuses
+// forwarded requests, and a proxy would answer for its own VM.
+func get(ctx context.Context, client *http.Client, endpoint, path string, query url.Values) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	target := strings.TrimSuffix(endpoint, "/") + path + "?" + url.Values{
-		"api-version": {apiVersion},
-		"format":      {"json"},
-	}.Encode()
+	target := strings.TrimSuffix(endpoint, "/") + path + "?" + query.Encode()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target, nil)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
 	request.Header.Set("Metadata", "true")
-	// No proxy, whatever the environment says: the service refuses forwarded requests,
-	// and a proxy would answer for its own VM.
-	client := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true}}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, fmt.Errorf("ask for instance metadata: %w", err)

@@ -43,7 +43,7 @@ type Record struct {
 	// for none.
 	ReservationKey string `json:"reservationKey,omitempty"`
 	// Unfenced says that this reservation keeps no fenced node from writing
-	// (plan/reservation.Reserved). It is false if that is not known, as in records of earlier
+	// (plan/fencing.Reserved). It is false if that is not known, as in records of earlier
 	// versions.
 	Unfenced bool `json:"unfenced,omitempty"`
 	// SELinuxLabel that the filesystem was mounted with, "" for none; nil in the records of earlier

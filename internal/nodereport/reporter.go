@@ -71,6 +71,9 @@ type Reporter struct {
 
 	mu    sync.Mutex
 	ready metav1.Condition
+	// maintenance is what Azure has announced, once SetMaintenance was called.
+	maintenance    *apiv1.NodeMaintenance
+	maintenanceSet bool
 	// forgotten are the volumes whose entries the next write removes.
 	forgotten map[string]bool
 	// unstaging are the volumes whose unstage was begun.
@@ -144,10 +147,7 @@ func (r *Reporter) Capacity(ctx context.Context) (*apiv1.NodeCapacity, error) {
 	if err := r.options.Client.Get(ctx, r.key(), &node); client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("read capacity of node: %w", err)
 	}
-	if c := node.Status.Capacity; c == nil || c.VMSize != node.Spec.VMSize {
-		return nil, nil
-	}
-	return node.Status.Capacity, nil
+	return node.Capacity(), nil
 }
 
 func (r *Reporter) key() client.ObjectKey {
@@ -310,6 +310,7 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 	status.MountsScannedTime = &scanned
 	status.BootID = r.options.Scanner.BootID
 	status.DriverVersion = r.options.DriverVersion
+	r.reportMaintenance(status)
 	return scanned, r.reportKept(status)
 }
 

@@ -1,12 +1,14 @@
 // Package plan has no code of its own. Each folder below it holds the decisions of one kind:
 //
+//	fencing       the commands to a disk that has persistent reservations
 //	ownership     which node may use a volume; both halves of the hand-over
-//	attachment    the next step of an AzVolumeAttachment
+//	attaching     the next step of an AzVolumeAttachment
 //	disk          the next step of an AzVolume's disk
 //	placement     which nodes have replicas
-//	failover      what is done for a node that is lost
-//	attachdetach  to which nodes a volume is published, without VolumeAttachments
+//	lostnode      what is done for a node that is lost
+//	publishing    to which nodes a volume is published, without VolumeAttachments
 //	nodehealth    whether a node is lost
+//	maintenance   what Azure has announced for a node's VM
 //	identity      which VM a node is
 //	operation     work at Azure, for attachment and disk
 //

@@ -95,8 +95,8 @@ func clusterOf(nodes, volumes int) []client.Object {
 		disk := fmt.Sprintf("disk-%d", i)
 		objects = append(objects,
 			claim(fmt.Sprintf("claim-%d", i), "pv-"+disk, "ours"), volume("pv-"+disk, driver, diskURI(disk)),
-			attachment(disk, nodeName(i%nodes), apiv1.RolePrimary, apiv1.AttachmentAttached),
-			attachment(disk, nodeName((i+1)%nodes), apiv1.RoleReplica, apiv1.AttachmentAttached))
+			azva(disk, nodeName(i%nodes), apiv1.RolePrimary, apiv1.AttachmentAttached),
+			azva(disk, nodeName((i+1)%nodes), apiv1.RoleReplica, apiv1.AttachmentAttached))
 	}
 	return objects
 }

@@ -36,7 +36,7 @@ func node(name string, change ...func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode 
 }
 
 // attachment is of the disk whose ID is diskURI(disk).
-func attachment(disk, nodeName string, role apiv1.Role, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+func azva(disk, nodeName string, role apiv1.Role, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
 	volume := volumeName(diskURI(disk))
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: apiv1.DefaultNamespace, Name: apiv1.AttachmentName(volume, nodeName)},

@@ -18,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
@@ -65,22 +66,19 @@ func observe(ctx context.Context, config *rest.Config, view *View) (*observation
 			return nil, fmt.Errorf("index attachments by %s: %w", field, err)
 		}
 	}
-	for kind, handler := range map[client.Object]toolscache.ResourceEventHandler{
-		&apiv1.AzDriverNode{}: view.driverNodes(), &apiv1.AzVolumeAttachment{}: view.attachments(),
-		&corev1.PersistentVolumeClaim{}: nil, &corev1.PersistentVolume{}: nil, &storagev1.StorageClass{}: nil,
-	} {
-		informer, err := objects.GetInformer(ctx, kind)
-		if err != nil {
+	attachments, err := cluster.OnChange(ctx, objects, &apiv1.AzVolumeAttachment{}, view.countAttachment)
+	if err != nil {
+		return nil, err
+	}
+	driverNodes, err := cluster.OnChange(ctx, objects, &apiv1.AzDriverNode{}, view.noteNode)
+	if err != nil {
+		return nil, err
+	}
+	o.synced = append(o.synced, attachments, driverNodes)
+	for _, kind := range []client.Object{&corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}, &storagev1.StorageClass{}} {
+		if _, err := objects.GetInformer(ctx, kind); err != nil {
 			return nil, fmt.Errorf("get informer of %T: %w", kind, err)
 		}
-		if handler == nil {
-			continue
-		}
-		registration, err := informer.AddEventHandler(handler)
-		if err != nil {
-			return nil, fmt.Errorf("watch %T: %w", kind, err)
-		}
-		o.synced = append(o.synced, registration.HasSynced)
 	}
 	return o, nil
 }
@@ -124,42 +122,22 @@ func (o *observation) await(c clock.Clock, start, patience time.Duration) func(c
 	}
 }
 
-// attachments keeps in the table how many attachments of each node do not give way.
-func (v *View) attachments() toolscache.ResourceEventHandler {
-	count := func(o any, by int) {
-		if a, ok := last(o).(*apiv1.AzVolumeAttachment); ok && !givesWay(a) {
+// countAttachment keeps in the table how many attachments of each node keep their slots.
+func (v *View) countAttachment(before, after *apiv1.AzVolumeAttachment) {
+	count := func(a *apiv1.AzVolumeAttachment, by int) {
+		if a != nil && attaching.KeepsSlot(a) {
 			v.table.change(a.Spec.NodeName, func(f *nodeFacts) { f.taken += by })
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { count(o, 1) },
-		UpdateFunc: func(before, after any) { count(before, -1); count(after, 1) },
-		DeleteFunc: func(o any) { count(o, -1) },
-	}
+	count(before, -1)
+	count(after, 1)
 }
 
-// driverNodes keeps the rest of the table.
-func (v *View) driverNodes() toolscache.ResourceEventHandler {
-	observe := func(o any) {
-		if d, ok := o.(*apiv1.AzDriverNode); ok {
-			v.table.observe(d, v.DriverName)
-		}
+// noteNode keeps the rest of the table.
+func (v *View) noteNode(before, after *apiv1.AzDriverNode) {
+	if after != nil {
+		v.table.observe(after, v.DriverName)
+	} else {
+		v.table.forget(before.Name)
 	}
-	return toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    observe,
-		UpdateFunc: func(_, after any) { observe(after) },
-		DeleteFunc: func(o any) {
-			if d, ok := last(o).(*apiv1.AzDriverNode); ok {
-				v.table.forget(d.Name)
-			}
-		},
-	}
-}
-
-// last is the object of an event, or what was last known of one whose deletion was missed.
-func last(o any) any {
-	if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-		return gone.Obj
-	}
-	return o
 }

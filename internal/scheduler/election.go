@@ -20,8 +20,8 @@ import (
 const LeaseName = "azuredisk-scheduler-extender"
 
 // elect competes for the lease until ctx is done. The replica that holds it is called active in its
-// log and its metric. The lease has no other effect: every replica answers, and one that loses the
-// lease continues to answer, so that the extender also works while the API server is unreachable.
+// log and its metric. The lease has no other effect: every replica answers, and a replica that loses
+// the lease continues to answer, so that the extender also works while the API server is unreachable.
 func elect(ctx context.Context, config *rest.Config, namespace, identity string, metrics *Metrics) error {
 	client, err := coordinationv1.NewForConfig(config)
 	if err != nil {

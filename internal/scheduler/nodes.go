@@ -41,7 +41,7 @@ type nodeFacts struct {
 	fault      Feasibility
 	// capacity is shared with all nodes that have the same; zero if it is not known.
 	capacity unique.Handle[apiv1.NodeCapacity]
-	// taken is how many attachments of the node do not give way.
+	// taken is how many attachments of the node keep their slots.
 	taken int
 }
 
@@ -70,7 +70,7 @@ func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string) {
 			fault:      faultOf(d, driverName),
 			taken:      f.taken,
 		}
-		if c := d.Status.Capacity; c != nil && c.VMSize == d.Spec.VMSize {
+		if c := d.Capacity(); c != nil {
 			f.capacity = unique.Make(*c)
 		}
 	})
@@ -103,7 +103,7 @@ type moment struct {
 	nodes      map[string]*nodeFacts
 	driverName string
 	demand     demand
-	// taken are the volumes of the attachments that do not give way, of each node that is near.
+	// taken are the volumes of the attachments that keep their slots, of each node that is near.
 	taken map[string][]string
 	// near are the facts of the nodes that are near. There are few, and to compare pointers costs
 	// less than to look up a name.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
 // Room judges whether the VM of a node can take the disks of all of a pod's volumes. Disks that are
@@ -37,7 +38,7 @@ func Room(node string, capacity *apiv1.NodeCapacity, taken []string, volumes []V
 // roomFor judges whether a VM can have so many disks of a pod beside the other disks that cannot
 // give way. If Azure does not list the VM's size, it decides itself.
 func roomFor(capacity *apiv1.NodeCapacity, others, disks int) Feasibility {
-	if capacity.MaxDataDisks <= 0 || others+int(capacity.ForeignDisks)+disks <= int(capacity.MaxDataDisks) {
+	if limit := attaching.SlotLimit(capacity); limit < 0 || others+disks <= int(limit) {
 		return Feasibility{}
 	}
 	// The same words for every VM of a size, so that the scheduler can count them together.
@@ -48,17 +49,4 @@ func roomFor(capacity *apiv1.NodeCapacity, others, disks int) Feasibility {
 
 func unsupported(sku string) Feasibility {
 	return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", sku)}
-}
-
-// givesWay reports whether a primary can get the slot of an attachment: it is a replica's, it is
-// being freed, or Azure never gave it. One that Azure failed to free stays taken.
-func givesWay(a *apiv1.AzVolumeAttachment) bool {
-	switch a.Status.State {
-	case apiv1.AttachmentDetachFail:
-		return false
-	case apiv1.AttachmentDetaching, apiv1.AttachmentFailed:
-		return true
-	case "", apiv1.AttachmentPending, apiv1.AttachmentAttaching, apiv1.AttachmentAttached:
-	}
-	return a.DeletionTimestamp != nil || a.Spec.Role == apiv1.RoleReplica
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
@@ -102,41 +101,6 @@ func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
 	})
 }
 
-func TestWhatGivesWay(t *testing.T) {
-	t.Parallel()
-	deleted := func(a *apiv1.AzVolumeAttachment) *apiv1.AzVolumeAttachment {
-		a.DeletionTimestamp, a.Finalizers = ptr.To(metav1.NewTime(epoch)), []string{apiv1.Finalizer}
-		return a
-	}
-	primary := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
-		return attachment("v", "n", apiv1.RolePrimary, state)
-	}
-	replica := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
-		return attachment("v", "n", apiv1.RoleReplica, state)
-	}
-	for name, c := range map[string]struct {
-		attachment *apiv1.AzVolumeAttachment
-		want       bool
-	}{
-		"a primary does not":                                          {primary(apiv1.AttachmentAttached), false},
-		"nor one that is on its way":                                  {primary(apiv1.AttachmentAttaching), false},
-		"nor one that waits":                                          {primary(apiv1.AttachmentPending), false},
-		"nor one without a state yet":                                 {primary(""), false},
-		"one that Azure turned away has nothing to give":              {primary(apiv1.AttachmentFailed), true},
-		"one that is being detached makes room":                       {primary(apiv1.AttachmentDetaching), true},
-		"one that is to go makes room":                                {deleted(primary(apiv1.AttachmentAttached)), true},
-		"one that Azure failed to detach does not":                    {deleted(primary(apiv1.AttachmentDetachFail)), false},
-		"a replica does":                                              {replica(apiv1.AttachmentAttached), true},
-		"also one that is on its way":                                 {replica(apiv1.AttachmentAttaching), true},
-		"but not a replica that Azure failed to detach":               {deleted(replica(apiv1.AttachmentDetachFail)), false},
-		"a state that this program does not know counts as it stands": {primary("SomethingNew"), false},
-	} {
-		if got := givesWay(c.attachment); got != c.want {
-			t.Errorf("%s: %t", name, got)
-		}
-	}
-}
-
 // roomOf is the view's judgement of one node.
 func roomOf(t *testing.T, v *View, node string, volumes []Volume) (h Feasibility) {
 	t.Helper()
@@ -202,11 +166,11 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 		node("replicas", sized(2, 0)), node("primaries", sized(2, 0)), node("foreign", sized(2, 1)), node("unknown"),
 		node("resized", sized(2, 0), func(n *apiv1.AzDriverNode) { n.Spec.VMSize = "Standard_D64s_v5" }),
 		node("holds", sized(1, 0)),
-		attachment("a", "replicas", apiv1.RoleReplica, attached), attachment("b", "replicas", apiv1.RoleReplica, attached),
-		attachment("a", "primaries", apiv1.RolePrimary, attached), attachment("b", "primaries", apiv1.RolePrimary, attached),
-		attachment("c", "foreign", apiv1.RolePrimary, attached), attachment("c", "unknown", apiv1.RolePrimary, attached),
-		attachment("d", "resized", apiv1.RolePrimary, attached), attachment("e", "resized", apiv1.RolePrimary, attached),
-		attachment("data", "holds", apiv1.RolePrimary, attached),
+		azva("a", "replicas", apiv1.RoleReplica, attached), azva("b", "replicas", apiv1.RoleReplica, attached),
+		azva("a", "primaries", apiv1.RolePrimary, attached), azva("b", "primaries", apiv1.RolePrimary, attached),
+		azva("c", "foreign", apiv1.RolePrimary, attached), azva("c", "unknown", apiv1.RolePrimary, attached),
+		azva("d", "resized", apiv1.RolePrimary, attached), azva("e", "resized", apiv1.RolePrimary, attached),
+		azva("data", "holds", apiv1.RolePrimary, attached),
 	)
 	view := startView(t, config)
 	fits := func(name string) bool {
@@ -222,11 +186,11 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 			t.Errorf("%s has room: %t, want %t", name, got, want)
 		}
 	}
-	stub.put(attachment("b", "primaries", apiv1.RoleReplica, attached))
+	stub.put(azva("b", "primaries", apiv1.RoleReplica, attached))
 	expect.Eventually(t, "a primary that was demoted gives way", func() bool { return fits("primaries") })
 	stub.put(node("foreign", sized(2, 0)))
 	expect.Eventually(t, "a disk from outside is gone", func() bool { return fits("foreign") })
-	stub.put(attachment("a", "replicas", apiv1.RolePrimary, attached))
-	stub.put(attachment("b", "replicas", apiv1.RolePrimary, attached))
+	stub.put(azva("a", "replicas", apiv1.RolePrimary, attached))
+	stub.put(azva("b", "replicas", apiv1.RolePrimary, attached))
 	expect.Eventually(t, "replicas that were promoted do not give way", func() bool { return !fits("replicas") })
 }

@@ -91,7 +91,7 @@ func TestRunServesUntilItIsToldToStop(t *testing.T) {
 	t.Parallel()
 	_, config := startAPI(t, node("node-a"), node("node-b"),
 		claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")),
-		attachment("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached))
+		azva("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached))
 	o, stop := startRun(t, nil, config)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	url, health := "http://"+o.Listener.Addr().String(), "http://"+o.HealthListener.Addr().String()

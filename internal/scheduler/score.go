@@ -12,7 +12,7 @@ const (
 	// Absent: nothing of the disk is on the node.
 	Absent DiskState = iota
 	// Attaching: the disk is on its way to the node, or is there, and the node has not answered the
-	// request to fence another one.
+	// request to fence another one, or Azure is going to service its VM.
 	Attaching
 	// Replica: the disk is attached and waits to be promoted.
 	Replica

@@ -5,13 +5,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -135,20 +137,28 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 	nodes := make(map[string]DiskState, len(attachments))
 	for _, a := range attachments {
 		state := diskState(a)
-		if state == Replica {
+		if state >= Replica {
 			// Its plug-in may be dead, or may not reach the API server: then it cannot mount the
-			// volume either.
+			// volume either. Or Azure is going to service its VM, and a replica elsewhere is better.
 			d, err := find[apiv1.AzDriverNode](ctx, v, v.Namespace, a.Spec.NodeName)
 			if err != nil {
 				return nil, err
 			}
-			if d != nil && reservation.Unanswered(d, volume) {
+			if d != nil && (state == Replica && fencing.Unanswered(d, volume) || leaves(d, state)) {
 				state = Attaching
 			}
 		}
 		nodes[a.Spec.NodeName] = max(nodes[a.Spec.NodeName], state)
 	}
 	return nodes, nil
+}
+
+// leaves reports whether a replica elsewhere is better than this disk, because Azure is going to
+// service the VM. It is better than the primary only if the driver moves the pods of the node:
+// another pod with the volume cannot start elsewhere while the node uses it.
+func leaves(d *apiv1.AzDriverNode, state DiskState) bool {
+	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionUndisturbed)
+	return c != nil && c.Status == metav1.ConditionFalse && (state == Replica || c.Reason == apiv1.UndisturbedPodsMove)
 }
 
 // diskState returns the state of an attachment. One that is being deleted or has failed counts as
@@ -171,7 +181,7 @@ func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	return Absent
 }
 
-// takenAt returns for each of some nodes the volumes of its attachments that do not give way.
+// takenAt returns for each of some nodes the volumes of its attachments that keep their slots.
 func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][]string, error) {
 	taken := make(map[string][]string, len(nodes))
 	for node := range nodes {
@@ -180,7 +190,7 @@ func (v *View) takenAt(ctx context.Context, nodes map[string]bool) (map[string][
 			return nil, err
 		}
 		for _, a := range attachments {
-			if !givesWay(a) {
+			if attaching.KeepsSlot(a) {
 				taken[node] = append(taken[node], a.Spec.VolumeName)
 			}
 		}

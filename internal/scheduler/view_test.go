@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
@@ -41,9 +42,9 @@ func startView(t testing.TB, config *rest.Config) *observation {
 
 func TestVolumesOfAPod(t *testing.T) {
 	t.Parallel()
-	deleting := attachment("data", "node-c", apiv1.RoleReplica, apiv1.AttachmentAttached)
+	deleting := azva("data", "node-c", apiv1.RoleReplica, apiv1.AttachmentAttached)
 	deleting.DeletionTimestamp, deleting.Finalizers = ptr.To(metav1.NewTime(epoch)), []string{apiv1.Finalizer}
-	nameless := attachment("data", "node-x", apiv1.RoleReplica, apiv1.AttachmentAttached)
+	nameless := azva("data", "node-x", apiv1.RoleReplica, apiv1.AttachmentAttached)
 	nameless.Name, nameless.Spec.NodeName = "nameless", ""
 	ephemeral := claim("web-0-scratch", "pv-scratch", "ours")
 	ephemeral.OwnerReferences = []metav1.OwnerReference{{
@@ -70,13 +71,13 @@ func TestVolumesOfAPod(t *testing.T) {
 		claim("web-0-stolen", "pv-data", "ours"),
 		claim("no-handle", "pv-no-handle", "ours"), volume("pv-no-handle", driver, ""),
 		class("ours", driver), class("theirs", "file.csi.azure.com"),
-		attachment("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached),
-		attachment("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
-		attachment("data", "node-d", apiv1.RoleReplica, apiv1.AttachmentAttaching),
-		attachment("data", "node-e", apiv1.RoleReplica, apiv1.AttachmentFailed),
-		attachment("data", "node-f", apiv1.RoleReplica, apiv1.AttachmentDetaching),
-		attachment("data", "node-g", apiv1.RoleReplica, "SomethingNew"),
-		attachment("logs", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
+		azva("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		azva("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
+		azva("data", "node-d", apiv1.RoleReplica, apiv1.AttachmentAttaching),
+		azva("data", "node-e", apiv1.RoleReplica, apiv1.AttachmentFailed),
+		azva("data", "node-f", apiv1.RoleReplica, apiv1.AttachmentDetaching),
+		azva("data", "node-g", apiv1.RoleReplica, "SomethingNew"),
+		azva("logs", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
 		deleting, nameless,
 	)
 	view := startView(t, config)
@@ -239,12 +240,12 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 			Epoch:      2,
 			Key:        "0xad",
 		}),
-		asked("uses-it"), attachment("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		asked("uses-it"), azva("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
 	}
 	for _, name := range []string{"silent", "not-asked", "answered", "refused", "answered-before", "no-plug-in"} {
-		objects = append(objects, attachment("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
+		objects = append(objects, azva("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
 	}
-	objects = append(objects, attachment("logs", "silent", apiv1.RoleReplica, apiv1.AttachmentAttached))
+	objects = append(objects, azva("logs", "silent", apiv1.RoleReplica, apiv1.AttachmentAttached))
 	_, config := startAPI(t, objects...)
 	volumes := seenVolumes(t, startView(t, config), pod("data", "logs"))
 	want := []map[string]DiskState{
@@ -266,9 +267,33 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	}
 }
 
+func TestAReplicaOnANodeThatAzureIsGoingToServiceCountsLess(t *testing.T) {
+	t.Parallel()
+	undisturbed := func(name string, status metav1.ConditionStatus) *apiv1.AzDriverNode {
+		return node(name, func(n *apiv1.AzDriverNode) {
+			meta.SetStatusCondition(&n.Status.Conditions, metav1.Condition{
+				Type: apiv1.NodeConditionUndisturbed, Status: status, Reason: apiv1.UndisturbedMaintenanceAnnounced,
+			})
+		})
+	}
+	objects := []client.Object{
+		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")),
+		undisturbed("announced", metav1.ConditionFalse), undisturbed("over", metav1.ConditionTrue), node("stays"),
+		undisturbed("uses-it", metav1.ConditionFalse), azva("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
+	}
+	for _, name := range []string{"announced", "over", "stays"} {
+		objects = append(objects, azva("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
+	}
+	_, config := startAPI(t, objects...)
+	want := map[string]DiskState{"announced": Attaching, "over": Replica, "stays": Replica, "uses-it": Primary}
+	if got := seenVolumes(t, startView(t, config), pod("data"))[0].Nodes; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	t.Parallel()
-	replica := attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttaching)
+	replica := azva("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttaching)
 	stub, config := startAPI(t, claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")), replica)
 	view := startView(t, config)
 	at := func() DiskState {
@@ -279,9 +304,9 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 		want DiskState
 	}{
 		{nil, Attaching},
-		{attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
-		{attachment("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached), Primary},
-		{attachment("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
+		{azva("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
+		{azva("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached), Primary},
+		{azva("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
 	} {
 		if step.next != nil {
 			stub.put(step.next)

@@ -127,9 +127,9 @@ func TestTheWebhookSteersAPod(t *testing.T) {
 	_, config := startAPI(t,
 		node("node-a"), node("node-b"), node("node-d"), node("node-c", func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }),
 		claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")),
-		attachment("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached),
-		attachment("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
-		attachment("data", "node-c", apiv1.RoleReplica, apiv1.AttachmentAttached),
+		azva("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached),
+		azva("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
+		azva("data", "node-c", apiv1.RoleReplica, apiv1.AttachmentAttached),
 		claim("theirs", "pv-theirs", "theirs"), volume("pv-theirs", "nfs.example.com", "x"))
 	handler, registry := newWebhook(startView(t, config), yes)
 	for name, c := range map[string]struct {

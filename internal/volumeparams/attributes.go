@@ -18,9 +18,9 @@ const (
 	maxPartition = 128
 )
 
-// Attributes are the volume attributes that the driver uses of a PersistentVolume whose disk it has
-// not created: one that was created manually, by the V1 driver, or for Kubernetes' in-tree
-// azureDisk volumes.
+// Attributes are the volume attributes that the driver uses of a PersistentVolume that it has not
+// created: a PersistentVolume that a user or the V1 driver created, or Kubernetes for an in-tree
+// azureDisk volume.
 type Attributes struct {
 	// CachingMode that is requested; "" for none.
 	CachingMode string

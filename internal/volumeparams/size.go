@@ -112,7 +112,7 @@ func (p *Parameters) sizeContradictions(sizeBytes int64) []string {
 }
 
 // Caching returns the host caching of a disk of the size: the requested one, or the default. For
-// shared disks, those of provisioned performance and those from 4096 GiB on it is always None,
+// shared disks, disks of provisioned performance and disks from 4096 GiB on it is always None,
 // because Azure refuses to attach them with another one.
 func (p *Parameters) Caching(sizeBytes int64) string {
 	switch {

@@ -1,14 +1,14 @@
 // Package webhookcert keeps the certificate of an admission webhook that several replicas serve.
 // The certificate, its key and its authorities are in a Secret, which must exist. The first replica
-// that finds no certificate there, or one that has lived for two thirds of its life, writes a new
-// one. Each replica serves the one in the Secret, and writes the authorities into the webhook's
-// configuration.
+// that finds no certificate there, or a certificate that is two thirds of its life old, writes a
+// new one. Each replica serves the certificate in the Secret, and writes the authorities into the
+// webhook's configuration.
 //
 // Invariants:
 //   - What a replica serves is trusted, also while the others serve another certificate: a new one
-//     is served after it is in the Secret, and its authority is trusted together with that of the
-//     certificate before.
-//   - A write that races with that of another replica fails, and the loser reads the winner's
+//     is served after it is in the Secret, and its authority is trusted together with the
+//     authority of the certificate before.
+//   - A write that races with another replica's write fails, and the loser reads the winner's
 //     certificate.
 //   - Only the Secret and the configuration of that name are read and written.
 package webhookcert

@@ -75,7 +75,7 @@ func (a *Azure) Watch(ctx context.Context, changed func([]VM)) {
 }
 
 func (a *Azure) watchOnce(ctx context.Context, changed func([]VM)) error {
-	events, err := a.api().Open(ctx, http.MethodGet, "/admin/events", nil)
+	events, err := a.Admin().Open(ctx, http.MethodGet, "/admin/events", nil)
 	if err != nil {
 		return err
 	}
@@ -109,11 +109,11 @@ func (a *Azure) waitForGuest(ctx context.Context) error {
 func (a *Azure) logOf(name string) string { return filepath.Join(a.opts.Logs, name+".log") }
 
 func (a *Azure) admin(ctx context.Context, method, path string, answer any) error {
-	return a.api().Call(ctx, method, path, nil, answer)
+	return a.Admin().Call(ctx, method, path, nil, answer)
 }
 
-// api is a client of the admin API by its socket.
-func (a *Azure) api() Admin {
+// Admin is a client of the admin API by its socket.
+func (a *Azure) Admin() Admin {
 	return Admin{URL: "http://azuresim", Client: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", AdminSocket(a.opts.Dir))

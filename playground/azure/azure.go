@@ -173,6 +173,7 @@ func (a *Azure) ServeMetadata(node topology.Node, ns *network.Namespace) error {
 	return a.start(metadataName(node), a.opts.Namespace, 0, "imds",
 		"--arm-endpoint", "http://"+a.Endpoint(),
 		"--token-key-file", filepath.Join(a.frontEndDir(), "token.key"),
+		"--admin-endpoint", "unix://"+AdminSocket(a.opts.Dir),
 		"--resource-id", node.ResourceID(),
 		"--netns", ns.Path,
 		"--listen", metadataAddress)

@@ -28,8 +28,10 @@ type BuildOptions struct {
 	// Kubernetes is the minor version of Kubernetes, like "1.37".
 	Kubernetes string
 	Nodes      int
-	Subnet     netip.Prefix
-	APIPort    int
+	// Zones is how many zones the nodes are in, topology.DefaultZones if it is 0.
+	Zones   int
+	Subnet  netip.Prefix
+	APIPort int
 	// Latency is azuresim's latency profile and Seed its seed.
 	Latency string
 	// NoQuotas switches off Azure's quotas.
@@ -119,6 +121,7 @@ func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, 
 	out := state.Options{
 		Kubernetes:     b.programs.Kubernetes,
 		Nodes:          opts.Nodes,
+		Zones:          opts.Zones,
 		Subnet:         opts.Subnet,
 		APIPort:        opts.APIPort,
 		Latency:        opts.Latency,

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -141,6 +142,18 @@ func (c *Cluster) Partition(ctx context.Context, node string) error {
 
 // Heal plugs the network cable of a node in again. It is idempotent.
 func (c *Cluster) Heal(ctx context.Context, node string) error { return c.act(ctx, node, "heal") }
+
+// Freeze pauses a node for that time, as Azure pauses a VM: all of its processes and its network
+// stand still. It returns when the node goes on; that does not depend on the caller. If notice is
+// not nil, a scheduled event announces it to the VM that long before.
+func (c *Cluster) Freeze(ctx context.Context, node string, length time.Duration, notice *time.Duration) (state.Freeze, error) {
+	query := url.Values{"for": {length.String()}}
+	if notice != nil {
+		query.Set("announce", notice.String())
+	}
+	var freeze state.Freeze
+	return freeze, c.call(ctx, http.MethodPost, "/nodes/"+url.PathEscape(node)+"/freeze?"+query.Encode(), nil, &freeze)
+}
 
 func (c *Cluster) act(ctx context.Context, node, action string) error {
 	return c.call(ctx, http.MethodPost, "/nodes/"+url.PathEscape(node)+"/"+action, nil, nil)

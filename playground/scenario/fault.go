@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
+	"github.com/azuredisk-csi/azuredisk/playground/state"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
@@ -99,6 +100,37 @@ func (e *Environment) PowerOn(ctx context.Context, node string) (time.Time, erro
 	}
 	e.Repaired(repairPower(node))
 	return at, nil
+}
+
+// Freeze pauses a node, and returns when it goes on. If notice is not nil, it is announced to
+// the VM that long before.
+func (e *Environment) Freeze(ctx context.Context, node string, length time.Duration, notice *time.Duration) (state.Freeze,
+	error) {
+	freeze, err := e.Cluster.Freeze(ctx, node, length, notice)
+	if err != nil {
+		return freeze, fmt.Errorf("freeze %s: %w", node, err)
+	}
+	for _, step := range []struct {
+		at         time.Time
+		what, more string
+	}{
+		{freeze.Announced, "a freeze is announced", "a scheduled event is in the metadata of its VM"},
+		{freeze.Frozen, "frozen", "its processes and its network stand still"},
+		{freeze.Thawed, "goes on", "after " + timeline.Round(freeze.Thawed.Sub(freeze.Frozen))},
+	} {
+		if !step.at.IsZero() {
+			e.Events.Add(timeline.Event{
+				At:      step.at,
+				Lane:    timeline.Node(node),
+				Kind:    timeline.State,
+				Source:  "scenario",
+				Subject: node,
+				Step:    step.what,
+				Detail:  step.more,
+			})
+		}
+	}
+	return freeze, nil
 }
 
 // Partition cuts a node off from the network and returns when that began.

@@ -11,10 +11,12 @@ package scenario
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
+	"github.com/azuredisk-csi/azuredisk/playground/state"
 )
 
 // Cluster is what a scenario needs of a playground; *cluster.Cluster is one.
@@ -26,12 +28,16 @@ type Cluster interface {
 	Azure
 }
 
-// Power is the power of the nodes. Both methods are idempotent.
+// Power is the power of the nodes. PowerOff and PowerOn are idempotent.
 type Power interface {
 	// PowerOff cuts the power of a node: its disks fail first, then its processes are
 	// gone. Azure still says that its VM runs. PowerOn boots it again.
 	PowerOff(ctx context.Context, node string) error
 	PowerOn(ctx context.Context, node string) error
+	// Freeze pauses a node for that time, as Azure pauses a VM: all of its processes and its network
+	// stand still. It returns when the node goes on. If notice is not nil, a scheduled event
+	// announces it to the VM that long before.
+	Freeze(ctx context.Context, node string, length time.Duration, notice *time.Duration) (state.Freeze, error)
 }
 
 // Network is the network of the nodes and pods.

@@ -76,26 +76,38 @@ func (e *Environment) SteadyOf(workloads []Workload, volumes []observer.Volume) 
 func (e *Environment) JudgeSteady(ctx context.Context, all []Steady, from time.Time, patience time.Duration) error {
 	for _, s := range all {
 		name := s.Workload.Name
-		pod := e.View.Pod(s.Workload.Pod())
-		same := pod != nil && pod.UID == s.Pod && observer.IsRunning(pod)
-		e.Check("the pod of "+name+" is left alone", same && e.View.PrimaryOf(s.Volume.Name) == s.Primary,
-			"on %s; the volume was %s, and is %s", s.Node, s.Primary, e.View.PrimaryOf(s.Volume.Name))
-		until := e.Clock.Now()
-		// What a pod that is cut off has written arrives later.
-		waiting, cancel := context.WithTimeout(ctx, MoveTimeout)
-		received, err := e.Collector.Await(waiting, name, func(t recorder.Received) bool {
-			return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):],
-				func(a recorder.Ack) bool { return a.Time.After(until) })
-		})
-		cancel()
+		e.Check("the pod of "+name+" is left alone", e.LeftAlone(s), "on %s; the volume was %s, and is %s", s.Node, s.Primary,
+			e.View.PrimaryOf(s.Volume.Name))
+		pause, err := e.WritePause(ctx, s.Workload, from)
 		if err != nil {
-			return fmt.Errorf("wait until %s reports its records: %w", name, err)
+			return err
 		}
-		pause := longestPause(received.Acks, from, until)
 		e.Metric("longest_write_pause_seconds_"+name, Seconds(pause))
 		e.Check("it writes all the time", pause <= patience, "no record of %s for %s at the longest", name, timeline.Round(pause))
 	}
 	return nil
+}
+
+// LeftAlone reports whether the same pod runs and holds the same volume.
+func (e *Environment) LeftAlone(s Steady) bool {
+	pod := e.View.Pod(s.Workload.Pod())
+	return pod != nil && pod.UID == s.Pod && observer.IsRunning(pod) && e.View.PrimaryOf(s.Volume.Name) == s.Primary
+}
+
+// WritePause is the longest time for which the workload wrote nothing, from that time until now.
+func (e *Environment) WritePause(ctx context.Context, w Workload, from time.Time) (time.Duration, error) {
+	until := e.Clock.Now()
+	// What a pod that is cut off has written arrives later.
+	ctx, cancel := context.WithTimeout(ctx, MoveTimeout)
+	defer cancel()
+	received, err := e.Collector.Await(ctx, w.Name, func(t recorder.Received) bool {
+		return slices.ContainsFunc(t.Acks[max(0, len(t.Acks)-1000):],
+			func(a recorder.Ack) bool { return a.Time.After(until) })
+	})
+	if err != nil {
+		return 0, fmt.Errorf("wait until %s reports its records: %w", w.Name, err)
+	}
+	return longestPause(received.Acks, from, until), nil
 }
 
 // longestPause is the longest time without a record between those times.
@@ -123,12 +135,7 @@ func (e *Environment) Fences() string {
 // NothingFenced checks that since then no volume was taken from its node and nothing was
 // asked of Azure that changes a VM or a disk.
 func (e *Environment) NothingFenced(ctx context.Context, since time.Time) error {
-	fenced := 0
-	for _, m := range e.View.Observer.Marks() {
-		if !m.At.Before(since) && (m.Kind == observer.FenceDecided || m.Kind == observer.ReleaseProven) {
-			fenced++
-		}
-	}
+	fenced := e.Taken(since)
 	e.Metric("fences", fenced)
 	e.Check("no volume is taken from its node", fenced == 0, "%d decisions and proofs", fenced)
 	calls, err := e.Azure.Since(ctx, since)
@@ -145,4 +152,15 @@ func (e *Environment) NothingFenced(ctx context.Context, since time.Time) error 
 	e.Check("nothing is written to Azure, no forced detach above all", writes == 0, "%d writes among %d calls", writes,
 		len(calls))
 	return nil
+}
+
+// Taken counts the decisions and proofs since then that took a volume from its node.
+func (e *Environment) Taken(since time.Time) int {
+	taken := 0
+	for _, m := range e.View.Observer.Marks() {
+		if !m.At.Before(since) && (m.Kind == observer.FenceDecided || m.Kind == observer.ReleaseProven) {
+			taken++
+		}
+	}
+	return taken
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -24,7 +25,8 @@ const (
 	StartTimeout = 4 * time.Minute
 )
 
-// Workload is a StatefulSet of one pod that writes records to a volume of its own.
+// Workload is a StatefulSet of one pod that writes records, to a volume of its own unless it is
+// Stateless.
 type Workload struct {
 	// Name is that of the StatefulSet and of the workload at the Collector.
 	Name string
@@ -38,6 +40,11 @@ type Workload struct {
 	Zone string
 	// KeepTrying makes the pod continue when its disk fails, instead of ending.
 	KeepTrying bool
+	// ZRS gives the disk copies in all zones, so that the pod may run in any of them.
+	ZRS bool
+	// Stateless gives the pod a folder of its node in the place of a disk: what it wrote is gone when
+	// it moves.
+	Stateless bool
 	// Interval is the time from one record to the next; the recorder's own if it is zero.
 	Interval time.Duration
 }
@@ -54,15 +61,19 @@ func (w Workload) storageClass(scenario, driver string) *storagev1.StorageClass 
 	if w.NoReservations {
 		reservations = "off"
 	}
+	sku := "Premium_LRS"
+	if w.ZRS {
+		sku = "Premium_ZRS"
+	}
 	return &storagev1.StorageClass{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: fmt.Sprintf("scenario-shares-%d-replicas-%d-reservations-%s-%s", w.MaxShares, w.Replicas, reservations,
-				driver),
+			Name: fmt.Sprintf("scenario-%s-shares-%d-replicas-%d-reservations-%s-%s",
+				strings.ToLower(strings.TrimPrefix(sku, "Premium_")), w.MaxShares, w.Replicas, reservations, driver),
 			Labels: map[string]string{scenarioLabel: scenario},
 		},
 		Provisioner: driver,
 		Parameters: map[string]string{
-			"skuName": "Premium_LRS", "cachingMode": "None",
+			"skuName": sku, "cachingMode": "None",
 			"maxShares": fmt.Sprint(w.MaxShares), "maxMountReplicaCount": fmt.Sprint(w.Replicas),
 			"persistentReservations": reservations,
 		},
@@ -95,7 +106,7 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 	if w.Zone != "" {
 		nodes = map[string]string{corev1.LabelTopologyZone: w.Zone}
 	}
-	return &appsv1.StatefulSet{
+	set := &appsv1.StatefulSet{
 		ObjectMeta: meta,
 		Spec: appsv1.StatefulSetSpec{
 			ServiceName: w.Name,
@@ -121,20 +132,45 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 			}},
 		},
 	}
+	if w.Stateless {
+		set.Spec.VolumeClaimTemplates = nil
+		set.Spec.Template.Spec.Volumes = []corev1.Volume{{
+			Name:         "data",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}},
+		}}
+	}
+	return set
 }
 
 // create makes the workload and does not wait.
 func (e *Environment) create(ctx context.Context, w Workload) error {
-	class := w.storageClass(e.Report.Scenario, e.driver)
-	if _, err := e.Kube.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil &&
-		!apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make storage class %s: %w", class.Name, err)
+	name := ""
+	if !w.Stateless {
+		class := w.storageClass(e.Report.Scenario, e.driver)
+		if _, err := e.Kube.StorageV1().StorageClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil &&
+			!apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("make storage class %s: %w", class.Name, err)
+		}
+		name = class.Name
 	}
-	set := w.statefulSet(e, class.Name)
+	set := w.statefulSet(e, name)
 	if _, err := e.Kube.AppsV1().StatefulSets(e.Namespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("make stateful set %s: %w", w.Name, err)
 	}
 	return nil
+}
+
+// AwaitWriting blocks until the workload's pod runs and writes.
+func (e *Environment) AwaitWriting(ctx context.Context, w Workload) error {
+	err := e.View.Await(ctx, StartTimeout, w.Pod()+" runs", func() bool {
+		pod := e.View.Pod(w.Pod())
+		return pod != nil && observer.IsRunning(pod)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = e.AwaitWriter(ctx, w, string(e.View.Pod(w.Pod()).UID))
+	return err
 }
 
 // AwaitReady blocks until the workload's pod runs and writes, and its volume has all

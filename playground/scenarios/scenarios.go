@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
+	"github.com/azuredisk-csi/azuredisk/playground/scenarios/maintenance"
 	"github.com/azuredisk-csi/azuredisk/playground/scenarios/nodeloss"
 	"github.com/azuredisk-csi/azuredisk/playground/scenarios/outages"
 	"github.com/azuredisk-csi/azuredisk/playground/scenarios/replicas"
@@ -25,11 +26,17 @@ var All = []scenario.Scenario{
 	nodeloss.Partition,
 	nodeloss.KubeletDead,
 	nodeloss.Reboot,
+	maintenance.Freeze,
+	maintenance.FreezeLeader,
 	replicas.NodeDrain,
+	maintenance.PoolUpgrade,
+	maintenance.PoolUpgradeZRS,
+	maintenance.PoolUpgradeTwoReplicas,
 	outages.ControllerCrash,
 	nodeloss.AzureBrownout,
 	outages.APIServerOutage,
 	outages.MassFalseAlarm,
+	outages.ZoneDown,
 	replicas.SlotPressure,
 	replicas.FullNode,
 	replicas.CleanUp,

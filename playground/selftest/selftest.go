@@ -117,6 +117,7 @@ func (t *test) usualSteps() []steps.Step {
 		{Name: "a pod reserves a shared disk, and another node's pod takes the reservation", Run: t.reservations},
 		{Name: "a node without power has no processes, and boots again", Run: t.power},
 		{Name: "a partitioned node is not reached, and is again when healed", Run: t.network},
+		{Name: "a frozen node stands still, as its metadata announced, and goes on", Run: t.freeze},
 		{Name: "a VM that is deallocated takes its node with it", Run: t.deallocate},
 		{Name: "the playground has the processes that it should", Run: t.count},
 	}
@@ -126,6 +127,7 @@ func (t *test) killSteps() []steps.Step {
 	return []steps.Step{
 		{Name: "a disk is attached", Run: t.attachDisk},
 		{Name: "the playground has the processes that it should", Run: t.count},
+		{Name: "a node is frozen", Run: t.freezeLong},
 		{Name: "the supervisor is killed, and everything with it", Run: t.kill},
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -16,12 +17,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/poll"
+	"github.com/azuredisk-csi/azuredisk/playground/state"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
-const metadataURL = "http://169.254.169.254/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+const (
+	metadataURL = "http://169.254.169.254/metadata/instance/compute/name?api-version=2021-02-01&format=text"
+	eventsURL   = "http://169.254.169.254/metadata/scheduledevents?api-version=2020-07-01"
+)
 
 func (t *test) service(ctx context.Context) error {
 	for _, node := range t.Plan.Nodes {
@@ -298,6 +304,97 @@ func (t *test) network(ctx context.Context) error {
 		_, err := t.kube.CoreV1().Pods(namespace).GetLogs("server-"+name, &corev1.PodLogOptions{}).DoRaw(ctx)
 		return err
 	})
+}
+
+// freeze announces the freeze of a node, reads the announcement inside, and watches the node from
+// outside.
+func (t *test) freeze(ctx context.Context) error {
+	const name, length, notice = "node-3", 3 * time.Second, 30 * time.Second
+	type result struct {
+		freeze state.Freeze
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		notice := notice
+		freeze, err := t.Freeze(ctx, name, length, &notice)
+		done <- result{freeze, err}
+	}()
+	admin, err := t.AzureAdmin(ctx)
+	if err != nil {
+		return err
+	}
+	var event azure.ScheduledEvent
+	err = poll.Until(ctx, notice, pollEvery, "the freeze is announced", func(ctx context.Context) error {
+		all, err := admin.ScheduledEvents(ctx)
+		if err == nil && len(all) != 1 {
+			return fmt.Errorf("there are %d events", len(all))
+		}
+		if err == nil {
+			event = all[0]
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := t.expect(ctx, t.eventsOn(name), event.ID); err != nil {
+		return err
+	}
+	if err := t.waitForFreeze(ctx, name, true); err != nil {
+		return err
+	}
+	reach, cancel := context.WithTimeout(ctx, length/3)
+	defer cancel()
+	if _, err := t.kube.CoreV1().Pods(namespace).GetLogs("server-"+name, &corev1.PodLogOptions{}).DoRaw(reach); err == nil {
+		return fmt.Errorf("the kubelet of %s answers although the node is frozen", name)
+	}
+	got := <-done
+	if got.err != nil {
+		return got.err
+	}
+	if took := got.freeze.Thawed.Sub(got.freeze.Frozen); took < length || took > 2*length {
+		return fmt.Errorf("%s was frozen for %s, want %s", name, took, length)
+	}
+	return errors.Join(t.waitForFreeze(ctx, name, false), t.expect(ctx, t.eventsOn(name), `"Events":[]`),
+		t.expect(ctx, t.podOn(name, "get", "http://servers.default.svc.cluster.local/"), "200 server-node-"))
+}
+
+// eventsOn is a pod that reads the scheduled events of the node.
+func (t *test) eventsOn(node string) *corev1.Pod {
+	pod := t.podOn(node, "get", eventsURL, "Metadata", "true")
+	pod.Spec.HostNetwork = true
+	return pod
+}
+
+func (t *test) waitForFreeze(ctx context.Context, name string, want bool) error {
+	return poll.Until(ctx, podTimeout, pollEvery, fmt.Sprintf("%s is frozen: %t", name, want), func(ctx context.Context) error {
+		status, err := t.Status(ctx)
+		if err == nil && !slices.ContainsFunc(status.Nodes,
+			func(n state.NodeStatus) bool { return n.Name == name && n.Frozen == want }) {
+			err = fmt.Errorf("the nodes are %+v", status.Nodes)
+		}
+		return err
+	})
+}
+
+// freezeLong freezes a node and returns before it goes on.
+func (t *test) freezeLong(ctx context.Context) error {
+	const name = "node-2"
+	failed := make(chan error, 1)
+	go func() {
+		_, err := t.Freeze(context.WithoutCancel(ctx), name, time.Hour, nil)
+		failed <- err
+	}()
+	if err := t.waitForFreeze(ctx, name, true); err != nil {
+		select {
+		case because := <-failed:
+			err = errors.Join(because, err)
+		default:
+		}
+		return err
+	}
+	return nil
 }
 
 func (t *test) deallocate(ctx context.Context) error {

@@ -96,7 +96,9 @@ func (d Dir) Clear() error {
 
 // Options are the choices with which a playground is brought up.
 type Options struct {
-	Nodes  int          `json:"nodes"`
+	Nodes int `json:"nodes"`
+	// Zones is how many zones the nodes are in.
+	Zones  int          `json:"zones"`
 	Subnet netip.Prefix `json:"subnet"`
 	// Kubernetes is the version of Kubernetes.
 	Kubernetes programs.Kubernetes `json:"kubernetes"`
@@ -144,7 +146,7 @@ func (o Options) Images() []images.Image {
 }
 
 // Plan is the plan that the options describe.
-func (o Options) Plan() (topology.Plan, error) { return topology.New(o.Nodes, o.Subnet) }
+func (o Options) Plan() (topology.Plan, error) { return topology.New(o.Nodes, o.Zones, o.Subnet) }
 
 // Status is what the supervisor knows about the playground.
 type Status struct {
@@ -185,6 +187,17 @@ type NodeStatus struct {
 	PID       int  `json:"pid"`
 	Power     bool `json:"power"`
 	Connected bool `json:"connected"`
+	// Frozen says that the machine stands still.
+	Frozen bool `json:"frozen"`
+}
+
+// Freeze says when a machine stood still.
+type Freeze struct {
+	// Announced is when the event was made that announced it; zero for none.
+	Announced time.Time `json:"announced"`
+	// From Frozen to Thawed all processes and the network stood still.
+	Frozen time.Time `json:"frozen"`
+	Thawed time.Time `json:"thawed"`
 }
 
 // Event is one line of progress.

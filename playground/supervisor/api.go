@@ -21,18 +21,19 @@ func (s *Supervisor) handler() http.Handler {
 		answer(w, s.status(), nil)
 	})
 	mux.HandleFunc("GET /events", s.serveEvents)
-	mux.HandleFunc("POST /nodes/{name}/{action}", s.whenReady(func(r *http.Request) error {
-		return s.act(r.Context(), r.PathValue("name"), r.PathValue("action"))
+	mux.HandleFunc("POST /nodes/{name}/{action}", s.whenReady(func(r *http.Request) (any, error) {
+		return struct{}{}, s.act(r.Context(), r.PathValue("name"), r.PathValue("action"))
 	}))
-	mux.HandleFunc("POST /images", s.whenReady(func(r *http.Request) error {
-		return s.load(r.Context(), r.Body)
+	mux.HandleFunc("POST /nodes/{name}/freeze", s.whenReady(func(r *http.Request) (any, error) { return s.freezeNode(r) }))
+	mux.HandleFunc("POST /images", s.whenReady(func(r *http.Request) (any, error) {
+		return struct{}{}, s.load(r.Context(), r.Body)
 	}))
-	mux.HandleFunc("PUT /scheduler/extender", s.whenReady(func(r *http.Request) error {
+	mux.HandleFunc("PUT /scheduler/extender", s.whenReady(func(r *http.Request) (any, error) {
 		var extender *controlplane.Extender
 		if err := json.NewDecoder(r.Body).Decode(&extender); err != nil {
-			return fmt.Errorf("read the extender: %w", err)
+			return nil, fmt.Errorf("read the extender: %w", err)
 		}
-		return s.controlPlane.SetExtender(extender)
+		return struct{}{}, s.controlPlane.SetExtender(extender)
 	}))
 	mux.HandleFunc("POST /forward", func(w http.ResponseWriter, r *http.Request) {
 		address, err := s.forward(r.Context(), r.URL.Query().Get("to"))
@@ -41,13 +42,14 @@ func (s *Supervisor) handler() http.Handler {
 	return mux
 }
 
-func (s *Supervisor) whenReady(f func(*http.Request) error) http.HandlerFunc {
+func (s *Supervisor) whenReady(f func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if status := s.status(); status.Phase != state.Ready {
 			http.Error(w, "the playground is not ready: "+status.Phase+" "+status.Error, http.StatusConflict)
 			return
 		}
-		answer(w, struct{}{}, f(r))
+		value, err := f(r)
+		answer(w, value, err)
 		_, _ = io.Copy(io.Discard, r.Body)
 	}
 }
@@ -101,6 +103,7 @@ func (s *Supervisor) status() state.Status {
 			Address:   n.Address.String(),
 			Zone:      n.ZoneLabel(),
 			Connected: s.connected[n.Name],
+			Frozen:    s.frozen[n.Name] != nil,
 		}
 		if m := s.machines[n.Name]; m != nil {
 			node.PID = m.PID()

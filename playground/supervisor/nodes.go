@@ -107,6 +107,7 @@ func (s *Supervisor) switchOff(ctx context.Context, n topology.Node) error {
 		return nil
 	}
 	s.machines[n.Name].PowerOff()
+	s.forgetFrozen(n.Name)
 	s.azure.StopMetadata(ctx, n)
 	s.setConnected(n.Name, false)
 	return s.lab.Unplug(n.Name)
@@ -114,11 +115,16 @@ func (s *Supervisor) switchOff(ctx context.Context, n topology.Node) error {
 
 // connect plugs the cable of a running machine in or pulls it.
 func (s *Supervisor) connect(n topology.Node, connected bool) error {
-	if err := s.lab.SetConnected(n.Name, connected); err != nil {
-		return err
-	}
 	s.setConnected(n.Name, connected)
-	return nil
+	return s.plug(n)
+}
+
+// plug has the cable of a running machine be as it should: a machine that is frozen has none.
+func (s *Supervisor) plug(n topology.Node) error {
+	s.mu.Lock()
+	connected := s.connected[n.Name] && s.frozen[n.Name] == nil
+	s.mu.Unlock()
+	return s.lab.SetConnected(n.Name, connected)
 }
 
 func (s *Supervisor) setConnected(name string, connected bool) {

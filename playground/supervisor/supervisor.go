@@ -54,8 +54,10 @@ type Supervisor struct {
 	failure   error
 	server    string
 	connected map[string]bool
-	locks     map[string]*sync.Mutex
-	azure     *azure.Azure
+	// frozen has a channel for each node that is frozen, which is closed when it is not any more.
+	frozen map[string]chan struct{}
+	locks  map[string]*sync.Mutex
+	azure  *azure.Azure
 	// Where azuresim answers: ARM for pods, ARM and the admin API for the host.
 	armURL, armHostURL, adminURL string
 }
@@ -80,6 +82,7 @@ func Run(ctx context.Context, dir state.Dir, log *slog.Logger) error {
 		phase:     state.Starting,
 		machines:  map[string]*machine.Machine{},
 		connected: map[string]bool{},
+		frozen:    map[string]chan struct{}{},
 		locks:     map[string]*sync.Mutex{},
 	}
 	if err := s.prepare(); err != nil {

@@ -40,7 +40,7 @@ type Node struct {
 	Name    string
 	Address netip.Addr
 	PodNet  netip.Prefix
-	// Zone is Azure's number of the availability zone: "1" or "2".
+	// Zone is Azure's number of the availability zone: "1" to "3".
 	Zone string
 }
 
@@ -48,11 +48,24 @@ type Node struct {
 // Services' networks are the two that follow it.
 const DefaultSubnet = "10.230.0.0/24"
 
-const maxNodes = 64
+const (
+	maxNodes = 64
+	// DefaultZones is how many availability zones the nodes are in.
+	DefaultZones = 2
+	// maxZones is how many a region of Azure has.
+	maxZones = 3
+)
 
-// New plans a playground with that many nodes. The subnet must be an IPv4 /24 of a
-// /16 of its own; the following two /16 become the pods' and the Services' network.
-func New(nodes int, subnet netip.Prefix) (Plan, error) {
+// New plans a playground with that many nodes, one after the other in the zones; DefaultZones if
+// zones is 0. The subnet must be an IPv4 /24 of a /16 of its own; the following two /16 become the
+// pods' and the Services' network.
+func New(nodes, zones int, subnet netip.Prefix) (Plan, error) {
+	if zones == 0 {
+		zones = DefaultZones
+	}
+	if zones < 1 || zones > maxZones {
+		return Plan{}, fmt.Errorf("%d zones: there may be 1 to %d", zones, maxZones)
+	}
 	if nodes < 1 || nodes > maxNodes {
 		return Plan{}, fmt.Errorf("%d nodes: there may be 1 to %d", nodes, maxNodes)
 	}
@@ -74,7 +87,7 @@ func New(nodes int, subnet netip.Prefix) (Plan, error) {
 			Name:    fmt.Sprintf("node-%d", i),
 			Address: nth(subnet, 10+i),
 			PodNet:  netip.PrefixFrom(nth(p.PodNet, i<<8), 24),
-			Zone:    fmt.Sprint(2 - i%2),
+			Zone:    fmt.Sprint(1 + (i-1)%zones),
 		})
 	}
 	return p, nil

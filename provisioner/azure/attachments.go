@@ -27,7 +27,7 @@ func (a attachments) List(ctx context.Context, vmID string) ([]provisioner.Attac
 
 // platform implements batch.Platform.
 type platform struct {
-	*client.Client // UpdateDelay
+	*client.Client // UpdateDelay, HasReads
 	cloud          *Cloud
 }
 
@@ -55,21 +55,29 @@ func (p platform) Disk(ctx context.Context, diskID string) (batch.Disk, error) {
 }
 
 // Update implements batch.Platform.
-func (p platform) Update(ctx context.Context, vmID string, k operation.Kind, changes []batch.Change) (*operation.Operation,
-	error) {
-	v, err := p.cloud.vm(vmID)
+func (p platform) Update(ctx context.Context, update batch.Update) (*operation.Operation, error) {
+	v, err := p.cloud.vm(update.VMID)
 	if err != nil {
 		return nil, err
 	}
-	poller, err := v.attachDetach(ctx, updateOf(changes))
+	luns, err := v.chooseLUNs(ctx, update.Changes)
+	if err != nil {
+		return nil, err
+	}
+	poller, err := v.attachDetach(ctx, updateOf(update.Changes, luns))
 	if err != nil {
 		return nil, p.Translate(err, "change the disks of VM %s", v.Name)
 	}
-	return p.Follow(k, len(changes), vmID, poller, false), nil
+	return p.Follow(operation.Following{
+		Kind:     update.Kind(),
+		Usual:    update.Usual(),
+		Resource: update.VMID,
+		Look:     update.Look,
+	}, poller), nil
 }
 
 // Resume implements batch.Platform.
-func (p platform) Resume(ctx context.Context, t operation.Token) (*operation.Operation, error) {
+func (p platform) Resume(ctx context.Context, t operation.Token, look *operation.Look) (*operation.Operation, error) {
 	v, err := p.cloud.vm(t.ID)
 	if err != nil {
 		return nil, err
@@ -78,11 +86,18 @@ func (p platform) Resume(ctx context.Context, t operation.Token) (*operation.Ope
 	if err != nil {
 		return nil, err
 	}
-	return p.Follow(t.Kind, max(t.Together, 1), t.ID, poller, true), nil
+	return p.Follow(operation.Following{
+		Kind:     t.Kind,
+		Usual:    operation.Usual(t.Kind, max(t.Together, 1)),
+		Resource: t.ID,
+		Resumed:  true,
+		Look:     look,
+	}, poller), nil
 }
 
-// updateOf translates changes into Azure's request.
-func updateOf(changes []batch.Change) armcompute.AttachDetachDataDisksRequest {
+// updateOf translates changes into Azure's request. luns are by disk; Azure chooses for those that
+// are not there.
+func updateOf(changes []batch.Change, luns map[string]int32) armcompute.AttachDetachDataDisksRequest {
 	var body armcompute.AttachDetachDataDisksRequest
 	for _, change := range changes {
 		if change.Kind != operation.Attach {
@@ -97,6 +112,9 @@ func updateOf(changes []batch.Change) armcompute.AttachDetachDataDisksRequest {
 		in := &armcompute.DataDisksToAttach{
 			DiskID:  &change.DiskID,
 			Caching: optional(armcompute.CachingTypes(change.CachingMode)),
+		}
+		if lun, chosen := luns[change.DiskID]; chosen {
+			in.Lun = &lun
 		}
 		if change.DiskEncryptionSetID != "" {
 			in.DiskEncryptionSet = &armcompute.DiskEncryptionSetParameters{ID: &change.DiskEncryptionSetID}

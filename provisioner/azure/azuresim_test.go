@@ -3,6 +3,7 @@ package azure_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
+	"github.com/azuredisk-csi/azuredisk/azuresim/contract"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -119,6 +121,26 @@ func (s *simulator) options(t *testing.T) azure.Options {
 		Cloud:          c.Cloud(),
 		SubscriptionID: subscription,
 		UserAgent:      "azuredisk",
+		Transport:      checked(t, http.DefaultClient.Do),
+	}
+}
+
+// checked is a transport that holds the driver's requests, and the simulator's answers, to Azure's
+// own description of them.
+func checked(t *testing.T, send func(*http.Request) (*http.Response, error)) policy.Transporter {
+	t.Helper()
+	description, err := contract.Describe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &contract.Transport{
+		Send:        send,
+		Description: description,
+		Report: func(fault string) {
+			if t.Context().Err() == nil { // later calls are of what the test has left behind
+				t.Error(fault)
+			}
+		},
 	}
 }
 
@@ -132,6 +154,16 @@ func (s *simulator) open(t *testing.T) (cloud *azure.Cloud, closeIt func()) {
 		t.Fatal(err)
 	}
 	return cloud, cancel
+}
+
+// openWith makes a client that lives as long as the test.
+func (s *simulator) openWith(t *testing.T, options azure.Options) *azure.Cloud {
+	t.Helper()
+	cloud, err := azure.New(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cloud
 }
 
 func (s *simulator) call(t *testing.T, method, path string, in, out any) {

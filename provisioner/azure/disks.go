@@ -79,6 +79,7 @@ func (d disks) Create(ctx context.Context, spec provisioner.DiskSpec) (provision
 	body.ExtendedLocation = d.cloud.extendedLocation()
 	p, err := client.Wrap(r.Disks.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
 	op, err := d.cloud.begun(operation.CreateDisk, spec.ID, p, err)
+	err = d.cloud.whereSourceIs(ctx, spec.SourceID, spec.Location, err)
 	return op, d.cloud.skus.OverQuota(ctx, r.SubscriptionID, spec, err)
 }
 
@@ -132,10 +133,15 @@ func (d disks) Resume(ctx context.Context, text string) (provisioner.Operation, 
 		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume the %s of %s: %w", t.Kind, t.ID, err)
 	}
 	return resourceOperation{
-		cloud:     d.cloud,
-		text:      text,
-		Operation: d.cloud.api.Follow(t.Kind, 1, t.ID, p, true),
-		id:        t.ID,
+		cloud: d.cloud,
+		text:  text,
+		Operation: d.cloud.api.Follow(operation.Following{
+			Kind:     t.Kind,
+			Usual:    operation.Usual(t.Kind, 1),
+			Resource: t.ID,
+			Resumed:  true,
+		}, p),
+		id: t.ID,
 	}, nil
 }
 

@@ -14,6 +14,9 @@
 //   - Attach and detach are attachDetachDataDisks calls, for VMs and for instances of uniform scale
 //     sets alike. One such call is in flight per VM; requests that arrive meanwhile are sent
 //     together in the next one.
+//   - An attach and a detach of one VM share a call, although a detach takes twice as long: one after
+//     the other they would wait as long together, and use twice as much of a quota of 4 updates a
+//     minute.
 //   - Before each call the VM is read, and requests that arrive during that read are in the call.
 //     The read shows which requests have nothing left to do and which do not fit, so that decisions
 //     rest on Azure's answer and not on a cache.
@@ -23,9 +26,12 @@
 //     while it is in flight, so that the disks of a lost node are detached in about the time of one
 //     call. A forced detach that an earlier process began is resumed or watched, because another
 //     one would take the whole time again.
-//   - An operation has one poller, however many callers wait for it. A Retry-After is kept. A poll
-//     that fails says nothing about the operation.
-//   - Every request is paced by the documented quotas and by what the answers say is left.
+//   - An operation has one poller, however many callers wait for it. A Retry-After is kept, and
+//     meanwhile the VM is read: a read is another call, and may prove the end. A poll that fails
+//     says nothing about the operation.
+//   - Every request is paced by the documented quotas, the recorded ones of the disk provider, and
+//     what the answers say is left.
+//   - A token to resume an operation has the URL of its document alone: Azure's URLs have 4 KB each.
 //   - That a VM does not exist, or does not have a disk, is a proof for the callers. It is accepted
 //     only from an answer that is Azure's and complete.
 //   - Errors are classified by HTTP status, error code, target and detail codes, and not by text.

@@ -16,7 +16,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
 
-// lostNode makes a VM with n disks.
+// lostNode makes a VM with n disks whose host does not answer any more.
 func (l *lab) lostNode(n int) (vm string, disks []string) {
 	l.Helper()
 	vm, disks = l.newVM(), l.newDisks(n)
@@ -25,6 +25,9 @@ func (l *lab) lostNode(n int) (vm string, disks []string) {
 		all.Go(func() { l.must(l.attach(vm, disk)) })
 	}
 	all.Wait()
+	if err := l.sim.CutPower(l.Context(), nameOf(vm), false); err != nil {
+		l.Fatal(err)
+	}
 	time.Sleep(3 * time.Minute) // the quotas are full again
 	return vm, disks
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
 	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
+	"github.com/azuredisk-csi/azuredisk/azuresim/contract"
 	"github.com/azuredisk-csi/azuredisk/azuresim/dataplane"
 	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
@@ -68,6 +69,9 @@ func calm() *latency.Profile {
 // inLab runs a test in a lab.
 func inLab(t *testing.T, profile *latency.Profile, seed int64, test func(l *lab)) {
 	t.Helper()
+	if _, err := contract.Describe(); err != nil { // reads files, which a bubble cannot wait for
+		t.Fatal(err)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := newLab(t, profile, seed)
@@ -184,7 +188,7 @@ func (l *lab) open(ctx context.Context) *azure.Cloud {
 	c, err := azure.New(ctx, azure.Options{
 		Credential:     l,
 		SubscriptionID: subscription,
-		Transport:      l,
+		Transport:      checked(l.T, l.Do),
 		Cloud:          labCloud(),
 		UserAgent:      "azuredisk",
 	})

@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync/atomic"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/client"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
 )
@@ -18,6 +21,7 @@ type resourceOperation struct {
 	text  string
 	id    string
 	*operation.Operation
+	made *atomic.Pointer[batch.Disk] // that a read found before the operation could be polled; nil for none
 }
 
 // begun makes the operation of a call that has been answered.
@@ -25,7 +29,16 @@ func (c *Cloud) begun(k operation.Kind, id string, p client.SDKPoller, err error
 	if err != nil {
 		return nil, c.api.Translate(err, "%s %s", k, id)
 	}
-	op := c.api.Follow(k, 1, id, p, false)
+	what := operation.Following{
+		Kind:     k,
+		Usual:    operation.Usual(k, 1),
+		Resource: id,
+	}
+	made := &atomic.Pointer[batch.Disk]{}
+	if k == operation.CreateDisk {
+		what.Look = c.lookAtDisk(id, made)
+	}
+	op := c.api.Follow(what, p)
 	if op.Token() == "" {
 		if err := op.Err(); err != nil {
 			return nil, err
@@ -36,12 +49,29 @@ func (c *Cloud) begun(k operation.Kind, id string, p client.SDKPoller, err error
 		cloud:     c,
 		Operation: op,
 		id:        id,
+		made:      made,
 		text: operation.Token{
 			Kind: k,
 			ID:   id,
 			SDK:  op.Token(),
 		}.Text(),
 	}, nil
+}
+
+// lookAtDisk finds out whether a disk has been created. Azure asks to wait for two seconds before
+// the first poll of an operation that takes a third of a second.
+func (c *Cloud) lookAtDisk(id string, made *atomic.Pointer[batch.Disk]) *operation.Look {
+	return &operation.Look{
+		Every: 400 * time.Millisecond,
+		Proved: func(ctx context.Context) bool {
+			seen, err := c.readDisk(provisioner.Deferrable(ctx), id)
+			if err != nil || seen.State != operation.StateSucceeded {
+				return false
+			}
+			made.Store(&seen)
+			return true
+		},
+	}
 }
 
 // Token implements provisioner.Operation.
@@ -59,6 +89,11 @@ func (o resourceOperation) Wait(ctx context.Context) error {
 
 // Disk implements provisioner.DiskOperation.
 func (o resourceOperation) Disk() (provisioner.Disk, bool) {
+	if o.made != nil {
+		if seen := o.made.Load(); seen != nil {
+			return seen.Disk, true
+		}
+	}
 	var made armcompute.Disk
 	if o.Kind != operation.CreateDisk || o.Output() == nil || json.Unmarshal(o.Output(), &made) != nil ||
 		operation.Key(client.Value(made.ID)) != operation.Key(o.id) {

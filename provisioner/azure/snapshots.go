@@ -124,7 +124,8 @@ func (s snapshots) Create(ctx context.Context, spec provisioner.SnapshotSpec) (p
 	}
 	body.ExtendedLocation = s.cloud.extendedLocation()
 	p, err := client.Wrap(r.Snapshots.BeginCreateOrUpdate(ctx, r.ResourceGroupName, r.Name, body, nil))
-	return s.cloud.begun(operation.CreateSnapshot, spec.ID, p, err)
+	op, err := s.cloud.begun(operation.CreateSnapshot, spec.ID, p, err)
+	return op, s.cloud.whereSourceIs(ctx, spec.SourceID, spec.Location, err)
 }
 
 // newSnapshot translates a snapshot to be created into the SDK's model.

@@ -65,6 +65,20 @@ func attachmentTests() []test {
 			op, err = r.attach("vm-1", id, false)
 			r.refused(provisioner.InvalidArgument, op, err)
 		}},
+		{"a disk gets no LUN at which another is recorded", func(r *run) {
+			vm := r.NewVM(r.T, r.SmallSize, "")
+			op, err := r.Cloud.Attachments().Attach(r.ctx, provisioner.AttachRequest{
+				VMID:        vm,
+				DiskID:      r.disk(nil),
+				CachingMode: "None",
+				OtherLUNs:   func(context.Context) ([]int32, error) { return []int32{0, 2}, nil },
+			})
+			r.done(op, err)
+			list, err := r.Cloud.Attachments().List(r.ctx, vm)
+			if err != nil || len(list) != 1 || list[0].LUN != 1 {
+				r.Fatalf("got %+v, %v, want one disk at LUN 1", list, err)
+			}
+		}},
 		{"a deleted VM has lost its disks", func(r *run) {
 			vm, id := r.NewVM(r.T, r.SmallSize, ""), r.disk(nil)
 			op, err := r.attach(vm, id, false)

@@ -28,7 +28,7 @@ func (a attachments) Attach(ctx context.Context, request provisioner.AttachReque
 		vmID:   request.VMID,
 		diskID: request.DiskID,
 		shared: request.Shared,
-		do:     func(plan effect) (*operation, error) { return a.p.attach(request, plan) },
+		do:     func(plan effect) (*operation, error) { return a.p.attach(ctx, request, plan) },
 	})
 }
 
@@ -142,7 +142,7 @@ func arrivedBefore(call vmCall, v *vm) bool {
 	return s == nil || (s.attaching == nil && s.detaching == nil)
 }
 
-func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*operation, error) {
+func (p *platform) attach(ctx context.Context, request provisioner.AttachRequest, plan effect) (*operation, error) {
 	v, d, err := p.attachable(request)
 	if err != nil {
 		return nil, err
@@ -162,9 +162,15 @@ func (p *platform) attach(request provisioner.AttachRequest, plan effect) (*oper
 	if err := p.room(v, d); err != nil {
 		return nil, err
 	}
+	var others []int32
+	if request.OtherLUNs != nil {
+		if others, err = request.OtherLUNs(ctx); err != nil {
+			return nil, err
+		}
+	}
 	taken := &slot{
 		diskID:  d.ID,
-		lun:     v.freeLUN(),
+		lun:     v.freeLUN(others),
 		request: request,
 	}
 	v.slots = append(v.slots, taken)

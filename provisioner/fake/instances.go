@@ -67,9 +67,9 @@ func (v *vm) drop(s *slot) {
 	v.slots = slices.DeleteFunc(v.slots, func(other *slot) bool { return other == s })
 }
 
-func (v *vm) freeLUN() int32 {
+func (v *vm) freeLUN(others []int32) int32 {
 	for lun := int32(0); ; lun++ {
-		if !slices.ContainsFunc(v.slots, func(s *slot) bool { return s.lun == lun }) {
+		if !slices.Contains(others, lun) && !slices.ContainsFunc(v.slots, func(s *slot) bool { return s.lun == lun }) {
 			return lun
 		}
 	}

@@ -65,8 +65,8 @@ func limits(skuName string, sizeBytes int64) (provisioner.DiskLimits, error) {
 
 type skus struct{ p *platform }
 
-// VM implements provisioner.SKUs. Every size takes Premium disks, and Ultra disks in every zone,
-// but those of the series A.
+// VM implements provisioner.SKUs. Every size but those of the series A takes Premium disks, and
+// Ultra disks in every zone.
 func (s skus) VM(ctx context.Context, _, vmSize string) (provisioner.VMLimits, error) {
 	_, err := s.p.enter(ctx, SKUsVM, vmSize, "")
 	if err != nil {

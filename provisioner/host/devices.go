@@ -18,8 +18,8 @@ import (
 
 type devices struct{ *Host }
 
-// Find looks, in this order, at the links of azure-vm-utils, at those of the
-// Linux agent, and at the SCSI and NVMe devices themselves.
+// Find looks, in this order, at the links of azure-vm-utils, at the links of the Linux agent, and
+// at the SCSI and NVMe devices themselves.
 func (d devices) Find(ctx context.Context, lun int32) (provisioner.Device, error) {
 	if device, found := d.lookup(ctx, lun); found {
 		return device, nil
@@ -69,7 +69,7 @@ func (d devices) linkDirectories() []string {
 	}
 }
 
-// lookup returns the device at the LUN if there is one that can be opened. A link whose device does
+// lookup returns the device at the LUN if it exists and can be opened. A link whose device does
 // not exist yet, or any more, counts as no device.
 func (d devices) lookup(ctx context.Context, lun int32) (provisioner.Device, bool) {
 	number := strconv.Itoa(int(lun))
@@ -165,6 +165,16 @@ func (d devices) Flush(ctx context.Context, path string) error {
 		return struct{}{}, nil
 	})
 	return err
+}
+
+// Hold implements provisioner.Devices. The kernel frees the name of a SCSI disk, and the instance of
+// an NVMe namespace, with the last reference to it.
+func (d devices) Hold(ctx context.Context, path string) (release func(), err error) {
+	file, err := bounded(ctx, func() (*os.File, error) { return openDevice(path, os.O_RDONLY|unix.O_NONBLOCK) })
+	if err != nil {
+		return nil, provisioner.Errorf(provisioner.Unavailable, "hold device: %w", err)
+	}
+	return func() { _ = file.Close() }, nil // nothing was written to it
 }
 
 // SetReadOnly implements provisioner.Devices.

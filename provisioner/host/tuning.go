@@ -84,8 +84,8 @@ func (d settingsDir) apply(setting provisioner.DeviceSetting) error {
 	}
 }
 
-// resolve returns the file of a setting. Links may lead about within what is the disk's own, and
-// not out of it: device/driver/unbind would be every disk's.
+// resolve returns the file of a setting. Links may lead to other files of the disk, and not out of
+// its folder: device/driver/unbind would unbind every disk.
 func (d settingsDir) resolve(path string) (string, error) {
 	if !filepath.IsLocal(filepath.FromSlash(path)) {
 		return "", provisioner.Errorf(provisioner.InvalidArgument,

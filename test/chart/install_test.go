@@ -16,8 +16,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -70,7 +72,7 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		func(t *testing.T) { schedulerWritesAuthorities(t, kube) })
 	t.Run("an upgrade keeps the certificate of the webhook", func(t *testing.T) {
 		keepsCertificate(t, kube, func() {
-			run(t, "upgrade", release, chartDir(), "--reset-values", "--set", "scheduler.webhook.timeoutSeconds=2")
+			run(t, "upgrade", release, chartDir(), "--reset-values", "--set", "scheduler.webhook.timeoutSeconds=3")
 		})
 	})
 	t.Run("a rollback keeps the certificate of the webhook and the records", func(t *testing.T) {
@@ -128,6 +130,35 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 		run(t, "install", release, chartDir())
 		run(t, "uninstall", release, "--no-hooks")
 	})
+	t.Run("records of the first V2 are refused", func(t *testing.T) { refusesFirstV2(t, config) })
+}
+
+// refusesFirstV2 gives a CRD what the preview of V2 leaves behind: a version that objects are
+// stored in, and that the chart's CRD does not have.
+func refusesFirstV2(t *testing.T, config string) {
+	scheme := runtime.NewScheme()
+	must(t, apiextensionsv1.AddToScheme(scheme))
+	kube, err := client.New(apiserver.Config(t), client.Options{Scheme: scheme})
+	must(t, err)
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	must(t, kube.Get(t.Context(), client.ObjectKey{Name: "azvolumes.disk.csi.azure.com"}, crd))
+	first := *crd.Spec.Versions[0].DeepCopy()
+	first.Name, first.Served, first.Storage = "v1beta2", false, false
+	crd.Spec.Versions = append(crd.Spec.Versions, first)
+	must(t, kube.Update(t.Context(), crd))
+	crd.Status.StoredVersions = append(crd.Status.StoredVersions, first.Name)
+	must(t, kube.Status().Update(t.Context(), crd))
+	defer func() {
+		crd.Status.StoredVersions = crd.Status.StoredVersions[:1]
+		must(t, kube.Status().Update(t.Context(), crd))
+		crd.Spec.Versions = crd.Spec.Versions[:1]
+		must(t, kube.Update(t.Context(), crd))
+	}()
+	_, err = helm(t, "install", release, chartDir(), "--kubeconfig", config, "-n", namespace)
+	if want := "azvolumes.disk.csi.azure.com of the first V2 driver is there, with objects of version v1beta2"; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want an error with %q", err, want)
+	}
 }
 
 // keepsCertificate checks that Helm leaves alone what the pods of the webhook write: the
@@ -153,8 +184,8 @@ func keepsCertificate(t *testing.T, kube client.Client, upgrade func()) {
 	}
 	upgrade()
 	get()
-	if *configuration.Webhooks[0].TimeoutSeconds != 2 {
-		t.Errorf("got a timeout of %d s after the upgrade, want 2 s", *configuration.Webhooks[0].TimeoutSeconds)
+	if *configuration.Webhooks[0].TimeoutSeconds != 3 {
+		t.Errorf("got a timeout of %d s after the upgrade, want 3 s", *configuration.Webhooks[0].TimeoutSeconds)
 	}
 	if !bytes.Equal(secret.Data["ca.crt"], authority) ||
 		!bytes.Equal(configuration.Webhooks[0].ClientConfig.CABundle, authority) {

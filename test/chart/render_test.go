@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 )
 
 func TestLint(t *testing.T) {
@@ -164,7 +164,7 @@ func TestTheFailoverKnowsThePodsOfTheScheduler(t *testing.T) {
 		workload := find(t, objects(t, render(t)), "Deployment", release+"-"+component)
 		labels, _, err := unstructured.NestedStringMap(workload.Object, "spec", "template", "metadata", "labels")
 		must(t, err)
-		got := failover.AdvisesScheduler(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
+		got := lostnode.AdvisesScheduler(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: labels}})
 		if want := component == "scheduler"; got != want {
 			t.Errorf("pods of the %s: got %t, want %t", component, got, want)
 		}

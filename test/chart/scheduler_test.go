@@ -161,9 +161,6 @@ func startExtender(t *testing.T, objectNamespace string) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	defaults := &config.Scheduler{
-		MaxRequestBytes: 1 << 20,
-	}
 	registry := prometheus.NewRegistry()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -173,7 +170,7 @@ func startExtender(t *testing.T, objectNamespace string) string {
 			Namespace:       objectNamespace,
 			DriverName:      config.DriverName,
 			Listener:        listener,
-			MaxRequestBytes: defaults.MaxRequestBytes,
+			MaxRequestBytes: 1 << 20,
 			LeaseNamespace:  objectNamespace,
 			Identity:        "test",
 			Registry:        registry,

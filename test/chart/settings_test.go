@@ -1,6 +1,7 @@
 package chart_test
 
 import (
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
+
+// A zone that is lost must not take both controllers with it, also after an upgrade: the pods that
+// it replaces, which are in all zones, must not count.
+func TestReplicasAreKeptOnDifferentNodesAndInDifferentZones(t *testing.T) {
+	t.Parallel()
+	list := objects(t, render(t))
+	for _, name := range []string{release + "-controller", release + "-scheduler"} {
+		terms := nested(t, find(t, list, "Deployment", name), "spec", "template", "spec", "affinity", "podAntiAffinity",
+			"preferredDuringSchedulingIgnoredDuringExecution")
+		var got []string
+		for _, term := range terms {
+			of := term["podAffinityTerm"].(map[string]any)
+			got = append(got, fmt.Sprint(of["topologyKey"], " ", term["weight"], " ", of["matchLabelKeys"]))
+		}
+		want := []string{"kubernetes.io/hostname 100 [pod-template-hash]", "topology.kubernetes.io/zone 100 [pod-template-hash]"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s is kept apart by %q, want %q", name, got, want)
+		}
+	}
+}
 
 // kubectl apply of rendered manifests puts an object without a namespace into the current one.
 func TestEachNamespacedObjectNamesItsNamespace(t *testing.T) {

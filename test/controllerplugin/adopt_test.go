@@ -160,62 +160,6 @@ func TestTwoDisksOfOneNameAreTwoVolumes(t *testing.T) {
 	}
 }
 
-func TestPublishRefusesAttributesThatItCannotObey(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("an-a", "1", size)
-	disk := v1Disk("wrong")
-	p.Cloud.AddDisk(disk)
-	for name, attributes := range map[string]map[string]string{
-		"a caching mode":      {"cachingMode": "Always"},
-		"a filesystem":        {"fsType": "ntfs"},
-		"a partition":         {"partition": "sdc1"},
-		"a profile":           {"perfProfile": "fast"},
-		"too many replicas":   {"maxMountReplicaCount": "1"},
-		"a setting":           {"perfProfile": "advanced", "device-setting/../x": "y"},
-		"profile, no setting": {"perfProfile": "advanced"},
-	} {
-		err := p.PublishWith(t.Context(), disk.ID, "an-a", controlplane.Mounted(), attributes)
-		if status.Code(err) != codes.InvalidArgument {
-			t.Errorf("%s: got %v, want InvalidArgument", name, err)
-			continue
-		}
-		for key, value := range attributes {
-			if key != "perfProfile" && (!strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), value)) {
-				t.Errorf("%s: got error %q, want one that names %s and %s", name, err, key, value)
-			}
-		}
-	}
-	if p.Volume("wrong") != nil {
-		t.Error("publish with attributes that are not allowed: got an AzVolume, want none")
-	}
-}
-
-func TestPublishRefusesAnIDThatIsNoDisk(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("hn-a", "1", size)
-	for _, handle := range []string{
-		"nonsense", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks",
-		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
-		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/",
-		"https://account.blob.core.windows.net/vhds/disk.vhd",
-		"/subscriptions//resourceGroups/rg/providers/Microsoft.Compute/disks/d",
-	} {
-		err := p.PublishWith(t.Context(), handle, "hn-a", controlplane.Mounted(), nil)
-		if status.Code(err) != codes.NotFound || !strings.Contains(err.Error(), handle) ||
-			!strings.Contains(err.Error(), "/subscriptions/{s}/resourceGroups/") {
-			t.Errorf("publish %q: %v", handle, err)
-		}
-		if _, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle}); err != nil {
-			t.Errorf("delete %q: %v", handle, err)
-		}
-	}
-	// In another case it is the same disk.
-	disk := v1Disk("Upper")
-	p.Cloud.AddDisk(disk)
-	must(t, p.PublishWith(t.Context(), strings.ToUpper(disk.ID), "hn-a", controlplane.Mounted(), nil))
-	must(t, p.PublishWith(t.Context(), strings.ToLower(disk.ID), "hn-a", controlplane.Mounted(), nil))
-}
-
 // volumeFor creates a PersistentVolume for a disk and waits until the driver's cache has it.
 func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit func(*corev1.PersistentVolume)) {
 	t.Helper()

@@ -15,7 +15,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -251,7 +251,7 @@ func TestHeldPrimaryOutlivesTheDeletionOfItsObject(t *testing.T) {
 	must(t, p.Client.Delete(t.Context(), p.Attachment("vol", "hp-a")))
 	p.Eventually("the deletion is held", func() string {
 		for _, c := range p.Attachment("vol", "hp-a").Status.Conditions {
-			if c.Reason == attachment.ReasonPrimaryHeld {
+			if c.Reason == attaching.ReasonPrimaryHeld {
 				return ""
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"testing"
 	"time"
 
@@ -100,26 +99,4 @@ func TestVolumeMovesToItsReplicaWithoutAzure(t *testing.T) {
 	if len(p.Attachments("vol")) != 0 || p.Volume("vol") != nil || len(p.Cloud.State().Disks) != 0 {
 		t.Fatal("something is left over")
 	}
-}
-
-func TestVolumeWithoutReplicasIsDetachedOnUnpublish(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Latency: fake.Latency{
-		Attach: 300 * time.Millisecond,
-		Detach: 300 * time.Millisecond,
-	}})
-	p.AddNode("wr-a", "1", size)
-	p.AddNode("wr-b", "1", size)
-	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS"})
-	must(t, p.Publish(t.Context(), handle, "wr-a"))
-	must(t, p.Unpublish(t.Context(), handle, "wr-a"))
-	if to := p.AttachedTo("vol"); len(to) != 0 {
-		t.Fatalf("attached to %v after Unpublish", to)
-	}
-	must(t, p.Publish(t.Context(), handle, "wr-b"))
-	p.Eventually("attached elsewhere", func() string {
-		if to := p.AttachedTo("vol"); !slices.Equal(to, []string{"wr-b"}) {
-			return fmt.Sprint(to)
-		}
-		return ""
-	})
 }

@@ -38,7 +38,7 @@ func codeLinks(t *testing.T, page string) (links map[string]bool) {
 }
 
 // TestLinksToDeclarationsLeadThere checks links such as
-// [`Failover`](../../internal/plan/failover.go) on all pages.
+// [`Failover`](../../internal/plan/lostnode.go) on all pages.
 func TestLinksToDeclarationsLeadThere(t *testing.T) {
 	for _, page := range pages(t) {
 		codeLinks(t, page)

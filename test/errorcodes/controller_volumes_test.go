@@ -208,7 +208,9 @@ func publishRows() []row[controllerWorld] {
 		{rpc, "Azure never attaches the disk there: it is in another zone", codes.InvalidArgument,
 			func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), nodeFar, nil) }},
 		{rpc, "the disk does not exist, its volume is being deleted, or the ID is no disk's", codes.NotFound,
-			func(w controllerWorld) error { return w.publish(w.Context(), w.missing(), nodeA, nil) }},
+			func(w controllerWorld) error {
+				return alike(w.publish(w.Context(), w.missing(), nodeA, nil), w.publish(w.Context(), "nonsense", nodeA, nil))
+			}},
 		{rpc, "the node does not exist", codes.NotFound,
 			func(w controllerWorld) error { return w.publish(w.Context(), w.volume(nil), "nowhere", nil) }},
 		{rpc, "the node plug-in of a node that exists has not reported yet", codes.Unavailable, func(w controllerWorld) error {

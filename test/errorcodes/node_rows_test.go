@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memhost"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -31,7 +32,7 @@ func stageRows() []row[nodeWorld] {
 	where := func(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)) func(nodeWorld) error {
 		return func(w nodeWorld) error { w.change(edit); return w.stage(w.Context(), nil) }
 	}
-	in := func(change func(*kernel)) func(nodeWorld) error {
+	in := func(change func(*memhost.Host)) func(nodeWorld) error {
 		return func(w nodeWorld) error { change(w.kernel); return w.stage(w.Context(), nil) }
 	}
 	return []row[nodeWorld]{
@@ -57,10 +58,10 @@ func stageRows() []row[nodeWorld] {
 			}},
 		{rpc, "a volume attribute has a value that is not allowed", codes.InvalidArgument,
 			with(map[string]string{"perfProfile": "fast"})},
-		{rpc, "the kernel refuses a device setting, or the disk does not have it", codes.InvalidArgument, with(map[string]string{
-			"perfProfile":                    "advanced",
-			"device-setting/queue/scheduler": "x",
-		})},
+		{rpc, "the kernel refuses a device setting, or the disk does not have it", codes.InvalidArgument, func(w nodeWorld) error {
+			w.kernel.TuneFails = provisioner.Errorf(provisioner.InvalidArgument, "the kernel refused the value")
+			return with(map[string]string{"perfProfile": "advanced", "device-setting/queue/scheduler": "x"})(w)
+		}},
 		{rpc, "the volume does not exist, or the ID is no disk's", codes.NotFound,
 			asked(func(r *csi.NodeStageVolumeRequest) { r.VolumeId = "nonsense" })},
 		{rpc, "the node is not the one that may use the volume, or may no more", codes.FailedPrecondition,
@@ -71,19 +72,20 @@ func stageRows() []row[nodeWorld] {
 			// at its own it is mounted
 			return w.ofAnother().stage(w.Context(), func(r *csi.NodeStageVolumeRequest) { r.StagingTargetPath += "-2" })
 		}},
-		{rpc, "the device has another size than the volume", codes.FailedPrecondition, in(func(k *kernel) { k.size = 2 << 30 })},
+		{rpc, "the device has another size than the volume", codes.FailedPrecondition,
+			in(func(k *memhost.Host) { k.Size = 2 << 30 })},
 		{rpc, "the device carries something else than the volume's filesystem, or is blank and should not be",
-			codes.FailedPrecondition, in(func(k *kernel) { k.found.Type = "xfs" })},
+			codes.FailedPrecondition, in(func(k *memhost.Host) { k.Content.FS.Type = "xfs" })},
 		{rpc, "the disk has no partition of the number", codes.FailedPrecondition, with(map[string]string{"partition": "3"})},
-		{rpc, "the filesystem must be repaired manually", codes.FailedPrecondition, in(func(k *kernel) {
-			k.refused = provisioner.Errorf(provisioner.FailedPrecondition, "must be repaired manually")
+		{rpc, "the filesystem must be repaired manually", codes.FailedPrecondition, in(func(k *memhost.Host) {
+			k.MountFails = provisioner.Errorf(provisioner.FailedPrecondition, "must be repaired manually")
 		})},
 		{rpc, "the disk is not attached, or its device does not show up, when the time is up", codes.DeadlineExceeded,
 			func(w nodeWorld) error {
-				w.kernel.absent = true
+				w.kernel.Detach()
 				return w.stage(w.shortly(), nil)
 			}},
-		{rpc, "the device does not answer", codes.Unavailable, in(func(k *kernel) { k.dead = true })},
+		{rpc, "the device does not answer", codes.Unavailable, in(func(k *memhost.Host) { k.Answering = nil })},
 		{rpc, "the API server cannot be reached", codes.Unavailable,
 			func(w nodeWorld) error { w.unreachable(); return w.stage(w.Context(), nil) }},
 		{rpc, "it fails for any reason, and the volume is mounted or its device is in use", codes.Unavailable,
@@ -93,7 +95,7 @@ func stageRows() []row[nodeWorld] {
 				return w.stage(w.Context(), nil)
 			}},
 		{rpc, "mount fails, as for options that the filesystem does not know", codes.Internal,
-			in(func(k *kernel) { k.refused = errors.New("mount: wrong fs type, bad option") })},
+			in(func(k *memhost.Host) { k.MountFails = errors.New("mount: wrong fs type, bad option") })},
 		{rpc, "another call for the volume is running", codes.Aborted,
 			func(w nodeWorld) error { w.busy(); return w.stage(w.Context(), nil) }},
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
-	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memhost"
 )
 
 const (
@@ -37,7 +37,7 @@ var volume = apiv1.VolumeName("s", "rg", "pvc-1")
 // mounted yet.
 type nodeWorld struct {
 	*testing.T
-	kernel *kernel
+	kernel *memhost.Host
 	server *node.Server
 	api    client.WithWatch
 	dir    string
@@ -85,7 +85,7 @@ func newNodeWorld(t *testing.T) nodeWorld {
 	failing := new(error)
 	w := nodeWorld{
 		T:       t,
-		kernel:  &kernel{mounts: map[string]provisioner.MountPoint{}, size: 1 << 30},
+		kernel:  memhost.New(thisNode, 0),
 		dir:     t.TempDir(),
 		failing: failing,
 		api:     fakeapi.With(v, a).Build(),
@@ -259,7 +259,12 @@ func (w nodeWorld) ofAnother() nodeWorld {
 // busy has a call for the volume at work until the row ends.
 func (w nodeWorld) busy() {
 	w.Helper()
-	w.kernel.held = make(chan struct{})
+	held := make(chan struct{})
+	w.kernel.Hook = func(step string) {
+		if step == "before mount" {
+			<-held
+		}
+	}
 	first := make(chan error, 1)
 	go func() {
 		for {
@@ -270,7 +275,7 @@ func (w nodeWorld) busy() {
 			}
 		}
 	}()
-	w.Cleanup(func() { close(w.kernel.held); <-first })
+	w.Cleanup(func() { close(held); <-first })
 	// The second call shows that the first has the volume.
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		if err := w.unpublish(volumeID, w.target()+"-none"); err != nil {

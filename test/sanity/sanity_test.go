@@ -44,6 +44,7 @@ func TestSanity(t *testing.T) {
 		Nodes:       1,
 		Controllers: 1,
 		Regional:    true,
+		Contract:    true,
 	})
 	config := sanity.NewTestConfig()
 	config.Address = "unix://" + s.Nodes[0].Socket

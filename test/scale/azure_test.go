@@ -36,7 +36,8 @@ func startAzure(t testing.TB, nodes int) *simulator {
 	}))
 	must(t, db.Close())
 	listen, admin := loopback.Address(t), loopback.Address(t)
-	p := start(t, "azuresim", "azuresim", "serve", "--listen", listen, "--admin-listen", admin, "--state-dir", dir, "--latency",
+	p := start(t, 0, 0, "azuresim", "azuresim", "serve", "--listen", listen,
+		"--admin-listen", admin, "--state-dir", dir, "--latency",
 		"realistic",
 		"--subscription", subscription, "--resource-group", resourceGroup, "--location", location)
 	s := &simulator{url: "http://" + listen, admin: "http://" + admin}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -381,9 +381,9 @@ func (c *cluster) attachment(v, node, distance int) *apiv1.AzVolumeAttachment {
 			VMID:               vmID(node),
 			ObservedGeneration: 1,
 			Conditions: []metav1.Condition{{
-				Type:               attachment.ConditionAttached,
+				Type:               attaching.ConditionAttached,
 				Status:             metav1.ConditionTrue,
-				Reason:             attachment.ReasonAttached,
+				Reason:             attaching.ReasonAttached,
 				LastTransitionTime: metav1.Now(),
 				ObservedGeneration: 1,
 			}},

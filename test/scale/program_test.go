@@ -27,8 +27,11 @@ type program struct {
 	stopped bool
 }
 
-// start starts a program of the project; it ends with the test.
-func start(t testing.TB, name, program_ string, arguments ...string) *program {
+// start starts a program of the project; it ends with the test. The driver's programs use as much
+// memory as in a container with the limit that docs/explanation/performance.md recommends for nodes
+// (heapShare in cmd/azuredisk): 1Gi for a large cluster, half for a smaller one, and of that the
+// share; 0 for a program without a limit.
+func start(t testing.TB, nodes int, share float64, name, program_ string, arguments ...string) *program {
 	t.Helper()
 	logs := filepath.Join(tree.Root(), "out", "bench-scale")
 	must(t, os.MkdirAll(logs, 0o755))
@@ -38,6 +41,12 @@ func start(t testing.TB, name, program_ string, arguments ...string) *program {
 	defer out.Close()
 	p.cmd = exec.Command(filepath.Join(binaries(t), program_), arguments...)
 	p.cmd.Stdout, p.cmd.Stderr = out, out
+	if limitMiB := 512 * share; limitMiB > 0 {
+		if nodes > 2000 {
+			limitMiB *= 2
+		}
+		p.cmd.Env = append(os.Environ(), fmt.Sprintf("GOMEMLIMIT=%dMiB", int(limitMiB*0.6)))
+	}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	p.began = time.Now()
 	must(t, p.cmd.Start())

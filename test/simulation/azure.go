@@ -267,6 +267,9 @@ func (d azureDisks) Resume(ctx context.Context, token string) (provisioner.Opera
 
 func (a azureAttachments) Attach(ctx context.Context, r provisioner.AttachRequest) (provisioner.Operation, error) {
 	ready := func() bool { return a.w.azure.free(r.VMID, r.DiskID, true, r.Shared) }
+	if a.w.options.AnyLUN {
+		r.OtherLUNs = nil
+	}
 	return operate(ctx, a.azureClient, request{
 		method: fake.AttachmentsAttach,
 		vm:     r.VMID,

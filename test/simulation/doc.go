@@ -25,6 +25,7 @@
 //     is being staged and requests fail, a call to stage a volume comes after the proof, a machine that was fenced by a pre-emption has the disk attached while
 //     others use the volume, a machine reserves a disk long after it was granted the volume, a volume is staged in place when a person has
 //     detached its disk and it is attached again by another path;
+//   - pauses: Azure freezes machines, with and without an announcement, processes get no time, and nodes announce what is not so (pauses.go);
 //   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
 //
 // # One seed, one history
@@ -55,6 +56,7 @@
 //   - only DeleteVolume deletes a disk, even if other clients delete PersistentVolumes and AzVolumes at any time;
 //   - no disk ever shrinks, and at the end each disk is equal to the spec of its volume;
 //   - identity: no disk is mounted for another one's volume (mounts.sameDisk), and its reservations change only with keys of that disk (commands.ofItsDisk);
+//   - a pause is not a death: no node is fenced while Azure pauses it as announced (world.fencedInPause), and one that stays silent is;
 //   - never format twice: no filesystem is created on a device that is not blank;
 //   - the world settles: when the faults stop, every volume is published where it is wanted.
 package simulation

@@ -18,7 +18,7 @@ type wakes struct {
 
 // hibernate takes the power of a machine, which starts again with its mounts and dirty pages.
 func (w *world) hibernate(m *machine) {
-	m.on, m.silentSince, m.asleep = false, w.now(), &wakes{}
+	m.on, m.silentSince, m.asleep, m.frozen = false, w.now(), &wakes{}, nil
 	m.stopPlugin() // what pauses in the middle of a call is another fault
 	w.note("%s hibernates", m.name)
 	switch w.random.IntN(3) {

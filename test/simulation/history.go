@@ -37,6 +37,9 @@ type Options struct {
 	// Restores makes histories with edits sometimes restore all of the driver's objects. The driver
 	// does not yet survive every such restore.
 	Restores bool
+	// AnyLUN lets a disk get any free LUN, also one at which another disk is recorded, as if a tool
+	// that is not the driver had attached it.
+	AnyLUN bool
 	// Without are the behaviours that are left out; see Behaviours.
 	Without []string
 }
@@ -60,6 +63,7 @@ const (
 	behaviourPaths = "paths"
 	// behaviourInitiators: the disks take all nodes for one initiator.
 	behaviourInitiators = "initiators"
+	behaviourPauses     = "pauses"
 )
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history
@@ -68,7 +72,7 @@ func Behaviours() []string {
 	return []string{
 		behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes,
 		behaviourReservations, behaviourClusters, behaviourForgets, behaviourHibernation, behaviourGoalState,
-		behaviourPaths, behaviourInitiators,
+		behaviourPaths, behaviourInitiators, behaviourPauses,
 	}
 }
 
@@ -172,6 +176,7 @@ func newWorld(seed uint64, options Options) *world {
 	w.forgets = w.reservations && w.has(behaviourForgets, 5, 3)
 	w.hibernates, w.goalState = w.has(behaviourHibernation, 29, 8), w.has(behaviourGoalState, 31, 14)
 	w.paths, w.oneInitiator = !w.forgets && w.has(behaviourPaths, 2, 1), w.has(behaviourInitiators, 37, 3)
+	w.pauses = w.has(behaviourPauses, 41, 8)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

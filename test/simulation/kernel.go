@@ -91,7 +91,7 @@ func (m *machine) deviceOf(disk string, lun int32) *device {
 	}
 	for i := 0; ; i++ {
 		path := fmt.Sprintf("/dev/sd%c", 'a'+i)
-		if d := m.devices[path]; d == nil || d.cut && !m.holds(path) {
+		if d := m.devices[path]; d == nil || d.cut && !m.named(path) {
 			m.devices[path] = &device{
 				path: path,
 				disk: disk,
@@ -101,6 +101,32 @@ func (m *machine) deviceOf(disk string, lun int32) *device {
 			return m.devices[path]
 		}
 	}
+}
+
+// Hold implements provisioner.Devices.
+func (k devices) Hold(_ context.Context, path string) (release func(), err error) {
+	d, err := k.device(path)
+	if err != nil {
+		return nil, err
+	}
+	k.m.open = append(k.m.open, opened{path: path, by: k.by})
+	return func() {
+		if i := slices.Index(k.m.open, opened{path: d.path, by: k.by}); i >= 0 {
+			k.m.open = slices.Delete(k.m.open, i, i+1)
+		}
+	}, nil
+}
+
+// opened is a device that a process has open.
+type opened struct {
+	path string
+	by   *owner
+}
+
+// named reports whether the path means a device that is gone, because a mount or a process that
+// lives holds it.
+func (m *machine) named(path string) bool {
+	return m.holds(path) || slices.ContainsFunc(m.open, func(o opened) bool { return o.path == path && !o.by.dead })
 }
 
 // holds reports whether a mount holds the device, be it in another namespace.

@@ -137,7 +137,9 @@ func (k *kubelet) volume(v *volumeModel) *localVolume {
 }
 
 // reaches reports whether the kubelet reaches the API server.
-func (k *kubelet) reaches() bool { return k.m.on && !k.m.cutOff && !k.m.w.apiDown && k.dead.IsZero() }
+func (k *kubelet) reaches() bool {
+	return k.m.on && !k.m.cutOff && !k.m.w.apiDown && k.dead.IsZero() && k.m.frozen == nil
+}
 
 func (p *localPod) stopped(now time.Time) bool { return p.ending && !p.ends.After(now) }
 
@@ -149,7 +151,7 @@ func (k *kubelet) wanted(v *volumeModel) bool {
 
 // choices are what the kubelet could do now.
 func (k *kubelet) choices() []func() {
-	if k == nil || !k.m.on || !k.dead.IsZero() {
+	if k == nil || !k.m.on || !k.dead.IsZero() || k.m.frozen != nil {
 		return nil
 	}
 	var choices []func()

@@ -114,6 +114,7 @@ func (w *world) changed(c memapi.Change) {
 	case *apiv1.AzVolume:
 		if after, ok := c.After.(*apiv1.AzVolume); ok {
 			w.ownershipChanged(before, after)
+			w.fencedInPause(before, after)
 			w.sizeChanged(before, after)
 		}
 	case *corev1.Pod:

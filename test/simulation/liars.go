@@ -56,6 +56,14 @@ func (w *world) lie() {
 	}
 	v := pick(w.random, w.volumes)
 	what := ""
+	if w.pauses && w.random.IntN(4) == 0 {
+		w.note("%s lies: Azure freezes it for ever", m.name)
+		d.Status.Maintenance = &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{
+			EventID: "invented", Kind: apiv1.MaintenanceFreeze, Started: true,
+		}}}
+		w.must(w.store.Update(d, true))
+		return
+	}
 	switch w.random.IntN(8) {
 	case 0:
 		other := pick(w.random, w.machines)

@@ -25,6 +25,9 @@ func (w *world) live() {
 			}
 			w.nodeFault(m, v)
 		}
+		if w.pauses && w.random.IntN(8) == 0 {
+			w.stall(pick(w.random, w.hosts()))
+		}
 		for range w.random.IntN(25) {
 			if w.violation != "" {
 				return
@@ -219,7 +222,7 @@ func (w *world) misfortune(m *machine) {
 		w.apiDown = !w.apiDown
 		w.note("API server down: %t", w.apiDown)
 	case n < 28:
-		if m.on {
+		if m.on && m.frozen == nil {
 			w.note("the plug-in of %s is killed", m.name)
 			m.stopPlugin()
 			m.startPlugin()

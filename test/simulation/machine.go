@@ -16,6 +16,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -31,6 +32,9 @@ type machine struct {
 	asleep *wakes
 	// cutOff says that it cannot reach the API server. Its kernel continues to write.
 	cutOff bool
+	// frozen is set while Azure pauses it, and document is what Azure has announced for it.
+	frozen   *freeze
+	document maintenance.Document
 	// silentSince is when the API server lost touch with the kubelet.
 	silentSince time.Time
 	// renewed is when the kubelet last renewed its lease.
@@ -43,6 +47,8 @@ type machine struct {
 	mounts  map[string]mount
 	devices map[string]*device
 	leaks   []leak
+	// open are the devices that processes have open.
+	open []opened
 	// slow says how the names of those effects on the kernel begin that do not happen yet; "" for
 	// none.
 	slow string
@@ -59,6 +65,7 @@ type machine struct {
 	plugin *owner
 	cancel context.CancelFunc
 	server *node.Server
+	report *nodereport.Reporter
 	starts int
 }
 
@@ -86,7 +93,7 @@ type device struct {
 // boot gives the machine power, a new kernel and a node plug-in.
 func (m *machine) boot() {
 	m.boots++
-	m.asleep = nil
+	m.asleep, m.frozen = nil, nil
 	m.on, m.cutOff, m.silentSince = true, false, time.Time{}
 	m.mounts = map[string]mount{}
 	m.devices = map[string]*device{}
@@ -107,13 +114,13 @@ func (m *machine) boot() {
 // die cuts the power.
 func (m *machine) die() {
 	m.w.note("%s loses its power", m.name)
-	m.asleep = nil
+	m.asleep, m.frozen = nil, nil
 	m.on, m.silentSince = false, m.w.now()
 	m.stopPlugin()
 	if m.kubelet != nil {
 		m.kubelet.halt()
 	}
-	m.mounts, m.devices, m.leaks = map[string]mount{}, map[string]*device{}, nil
+	m.mounts, m.devices, m.leaks, m.open = map[string]mount{}, map[string]*device{}, nil, nil
 }
 
 func (m *machine) stopPlugin() {
@@ -126,7 +133,7 @@ func (m *machine) bootID() string { return fmt.Sprintf("%s-boot-%d", m.name, m.b
 
 func (m *machine) startPlugin() {
 	m.starts++
-	m.plugin = &owner{name: fmt.Sprintf("%s.%d", m.name, m.starts), cutOff: m.cutOff}
+	m.plugin = &owner{name: fmt.Sprintf("%s.%d", m.name, m.starts), cutOff: m.cutOff, paused: m.frozen != nil}
 	var ctx context.Context
 	ctx, m.cancel = context.WithCancel(logr.NewContext(context.Background(), logr.Discard()))
 	api := m.w.tamper(memapi.NewClient(m.w.store, m.w.gate(m.plugin), nil), m.name)
@@ -151,6 +158,7 @@ func (m *machine) startPlugin() {
 		Clock: gatedClock{host},
 	})
 	report.SetReady(true, "Serving", "")
+	m.report = report
 	m.server = node.New(node.Options{
 		NodeName:     m.name,
 		DriverName:   driverName,
@@ -191,6 +199,7 @@ func (m *machine) startPlugin() {
 		}, node.ClearInterval+151*time.Nanosecond) // at moments at which no other timer of the node ends
 	}()
 	synctest.Wait()
+	m.readEvents()
 }
 
 // setCutOff cuts the machine off the API server, or joins it again.
@@ -267,6 +276,9 @@ func (m *machine) look() {
 // unheard is when the API server last heard of a kubelet that is silent now; zero if it is not
 // silent.
 func (m *machine) unheard() time.Time {
+	if m.silentSince.IsZero() && m.frozen != nil {
+		return m.frozen.since
+	}
 	if m.silentSince.IsZero() && m.kubelet != nil {
 		return m.kubelet.dead
 	}

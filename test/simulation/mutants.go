@@ -87,6 +87,9 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 			o.Spec.Role, o.Spec.Epoch, o.Status.Proof, o.DeletionTimestamp = apiv1.RolePrimary, 1, nil, nil
 		}
 	case *apiv1.AzDriverNode:
+		if t.node == "" {
+			t.w.tamperPauses(o)
+		}
 		if t.w.options.Mutant == NoProof && t.node == "" {
 			o.Status.StagedVolumes, o.Status.MountsScannedTime, o.Status.ReportDigest = nil, o.Status.HeartbeatTime, ""
 		}

@@ -50,7 +50,7 @@ var interventions = []intervention{
 	{when: (*world).kubeletDead, pods: forcePods,
 		file: "guides/failover.md", section: "When only the kubelet is dead", words: "To move such a pod, delete its object:"},
 	{when: (*world).detachedByForce, pods: endPods,
-		file: "guides/failover.md", section: "When the node recovers", words: "Delete that pod. The one after it starts."},
+		file: "guides/failover.md", section: "When the node recovers", words: "Delete that pod."},
 	{when: (*world).beingDeleted, pods: endPods,
 		file: "guides/restore.md", section: "If the records of one volume were lost",
 		words: "End the pods that use the volume on that node"},

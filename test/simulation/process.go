@@ -86,9 +86,10 @@ func (p *process) start() error {
 		Writer:            p.client,
 		Instances:         cloud.Instances(),
 		Namespace:         namespace,
-		Clock:             bubbleClock,
+		Clock:             w.clockOf(p.owner),
 		Prober:            prober{w, p.owner},
 		StaleAfter:        staleAfter,
+		PauseLimits:       w.pauseLimits(),
 		MassLossThreshold: massLoss,
 		Enabled:           true,
 	})
@@ -100,7 +101,7 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
-	if _, err := informer.AddEventHandler(p.monitor.Handler()); err != nil {
+	if _, err := informer.AddEventHandler(w.observer(p.monitor.Handler())); err != nil {
 		return err
 	}
 	watch := cluster.NewWatch()
@@ -238,7 +239,7 @@ func (p prober) Probe(ctx context.Context, node *corev1.Node) liveness.ProbeResu
 	return liveness.ProbeResult{Answered: true, Connection: c}
 }
 
-// connection is one to a machine, which answers as long as it has power and can be reached.
+// connection is one to a machine, which answers as long as it runs and can be reached.
 type connection struct {
 	m     *machine
 	boots int
@@ -246,7 +247,7 @@ type connection struct {
 
 // Ended implements liveness.Connection.
 func (c *connection) Ended() (ended, unanswered bool) {
-	gone := !c.m.on || c.m.cutOff
+	gone := !c.m.on || c.m.cutOff || c.m.frozen != nil
 	return gone || c.boots != c.m.boots, gone
 }
 

@@ -17,6 +17,7 @@ import (
 // playUsed plays the scenes of volumes that are in use.
 func (w *world) playUsed(cluster *kubernetes) {
 	w.playHibernation(cluster)
+	w.playPauses(cluster)
 	if !w.scenes {
 		return
 	}

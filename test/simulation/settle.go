@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
@@ -82,6 +82,9 @@ func (w *world) restore() {
 	dead := false
 	for _, m := range w.machines {
 		m.leaks = nil
+		m.thaw()
+		m.plugin.paused = false
+		w.withdraw(m)
 		stays := !dead && w.random.IntN(2) == 0 && m.asleep == nil // Azure detaches no disk from a VM that is hibernated
 		noKubelet := m.on && m.kubelet != nil && !m.kubelet.dead.IsZero()
 		if m.on {
@@ -164,7 +167,7 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 
 // why is what an attachment's condition says of its state.
 func why(a *apiv1.AzVolumeAttachment) string {
-	if c := meta.FindStatusCondition(a.Status.Conditions, attachment.ConditionAttached); c != nil {
+	if c := meta.FindStatusCondition(a.Status.Conditions, plan.ConditionAttached); c != nil {
 		return ": " + c.Reason + ": " + c.Message
 	}
 	return ""
@@ -203,7 +206,7 @@ func (w *world) waitsForBelief(a *apiv1.AzVolumeAttachment) bool {
 	if a.Status.VMID == "" {
 		return true // which VM it is is not known, and nothing was asked of Azure
 	}
-	c := meta.FindStatusCondition(a.Status.Conditions, attachment.ConditionAttached)
+	c := meta.FindStatusCondition(a.Status.Conditions, plan.ConditionAttached)
 	_, attached := w.azure.holds(a.Status.VMID, diskOf(a.Spec.VolumeName))
 	return !attached && a.Status.State == apiv1.AttachmentPending && c != nil && c.Reason == identity.ReasonNodeUnknown
 }

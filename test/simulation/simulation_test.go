@@ -157,14 +157,15 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 			"edits"},
 		"a node waits for a disk that is off": {simulation.StagingIsStaged, "the world does not settle", 11,
 			"faults"},
-		"a volume is staged with another one's device": {simulation.DevicesOfOthers, "identity", 11, "faults"},
+		"a volume is staged with another one's device": {simulation.DevicesOfOthers, "identity", 7 * 11,
+			"kubelets,faults"},
 		"a reservation is taken without an abort": {simulation.PlainPreempt, "by pre-emption", 3 * 7 * 19,
 			"kubelets,reservations,scenes"},
 		"a volume is staged without a reservation": {simulation.NoReserve, "is not reserved", 3, "reservations"},
 		"a key has no epoch": {simulation.KeysWithoutEpoch, "by pre-emption", 3 * 7 * 19,
 			"kubelets,reservations,scenes"},
-		"a reservation ends before the flush": {simulation.ReleaseBeforeFlush, "refuses the last writes", 3 * 19,
-			"reservations,scenes"},
+		"a reservation ends before the flush": {simulation.ReleaseBeforeFlush, "is not reserved", 3 * 7 * 19,
+			"kubelets,reservations,scenes"},
 		"a reservation ends before the detach": {simulation.LeavesEarly, "by pre-emption", 3 * 7 * 19,
 			"kubelets,reservations,scenes"},
 		"a key that was replaced counts as pre-empted": {simulation.ReplacedIsPreempted, "by pre-emption", 3 * 7 * 19 * 37,
@@ -173,10 +174,13 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 			"kubelets,paths,reservations,scenes"},
 		"the holder loses the disk": {simulation.NoHolder, "by pre-emption", 3 * 7 * 19,
 			"kubelets,reservations,scenes,forgets"},
-		"the reservation of another volume's disk is changed": {simulation.NoIdentity, "of another disk", 3 * 11,
-			"faults,reservations"},
+		"the reservation of another volume's disk is changed": {simulation.NoIdentity, "of another disk", 3 * 7 * 11,
+			"kubelets,faults,reservations"},
 		"an entry that was taken out stays away": {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
 		"another cluster's VMs are not seen":     {simulation.ForeignVMsUnseen, "production", 23, "clusters"},
+		"a node is fenced in an announced pause": {simulation.NoPatience, "a pause is not a death", 41, "pauses"},
+		"an announced pause has no end": {simulation.PatienceWithoutEnd, "the world does not settle", 41,
+			"pauses"},
 		"a restored status is believed": {simulation.CopiesBelieved, "is detached from production", 23,
 			"clusters"},
 		"a pre-empted attachment gets a later epoch": {simulation.PreemptedRaised, "law 3: the pre-empted attachment",
@@ -185,6 +189,8 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			options := simulation.Options{Directory: filepath.Join(directory, name), Mutant: broken.mutant}
+			// Otherwise no device is taken for another one's.
+			options.AnyLUN = broken.mutant == simulation.DevicesOfOthers || broken.mutant == simulation.NoIdentity
 			options.Without = slices.DeleteFunc(simulation.Behaviours(),
 				func(b string) bool { return slices.Contains(strings.Split(broken.has, ","), b) })
 			keeps := options

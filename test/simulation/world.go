@@ -132,6 +132,10 @@ type world struct {
 	overlaps bool
 	// hibernates says that VMs are hibernated, and goalState that they list what they are to have.
 	hibernates, goalState bool
+	// pauses says that machines and processes stand still now and then; announced counts the events
+	// that Azure has announced.
+	pauses    bool
+	announced int
 	// people says that there are retained disks, and that people delete AzVolumes.
 	people bool
 

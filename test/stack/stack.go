@@ -53,6 +53,8 @@ type Options struct {
 	// NoDevices leaves out the hypervisor: volumes are attached, and cannot be staged. This needs
 	// no root.
 	NoDevices bool
+	// Contract holds the driver's requests, and azuresim's answers, to Azure's own description.
+	Contract bool
 	// AzureFlags are further flags of azuresim, and ControllerFlags of the controller plug-ins.
 	AzureFlags, ControllerFlags []string
 }
@@ -77,11 +79,13 @@ type Stack struct {
 	controller csi.ControllerClient
 	groups     csi.GroupControllerClient
 	arm        string
-	bin        string
-	logs       string
-	kubeconfig string
-	hypervisor *Process
-	killable   []*Process
+	// driverAzure is where the controllers reach Azure.
+	driverAzure string
+	bin         string
+	logs        string
+	kubeconfig  string
+	hypervisor  *Process
+	killable    []*Process
 }
 
 // Node is a simulated VM with its node plug-in.
@@ -206,6 +210,10 @@ func (s *Stack) startAzure(t testing.TB) {
 	}, s.options.AzureFlags...), answersHTTP("http://"+admin+"/admin/healthz"))
 	azuresim.mustStart(t)
 	s.killable = append(s.killable, azuresim)
+	s.driverAzure = s.arm
+	if s.options.Contract {
+		s.driverAzure = checked(t, s.arm)
+	}
 }
 
 func (s *Stack) startNode(t testing.TB, i int) {
@@ -255,7 +263,7 @@ func (s *Stack) startController(t testing.TB, i int) {
 	raw, err := json.Marshal(map[string]string{
 		"tenantId": "00000000-0000-0000-0000-00000000000a", "subscriptionId": Subscription, "resourceGroup": ResourceGroup,
 		"location":                Location,
-		"resourceManagerEndpoint": s.arm, "aadClientId": "stack", "aadClientSecret": "stack",
+		"resourceManagerEndpoint": s.driverAzure, "aadClientId": "stack", "aadClientSecret": "stack",
 	})
 	expect.Must(t, err)
 	expect.Must(t, os.WriteFile(cloudConfig, raw, 0o600))

@@ -8,12 +8,13 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Labels of every object. They do not have the version, so an upgrade changes only what it must. */}}
+{{/* Labels of every object. Pods do not have the version, so an upgrade changes only what it must. */}}
 {{- define "azuredisk.labels" -}}
 app.kubernetes.io/name: azuredisk
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/part-of: azuredisk
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
@@ -103,12 +104,15 @@ affinity:
           labelSelector:
             matchLabels:
               {{- include "azuredisk.selector" . | nindent 14 }}
-      - weight: 50
+          # The pods that an upgrade replaces do not count: two new ones would else come to one zone.
+          matchLabelKeys: [pod-template-hash]
+      - weight: 100
         podAffinityTerm:
           topologyKey: topology.kubernetes.io/zone
           labelSelector:
             matchLabels:
               {{- include "azuredisk.selector" . | nindent 14 }}
+          matchLabelKeys: [pod-template-hash]
 {{- end }}
 {{- with .values.topologySpreadConstraints }}
 topologySpreadConstraints:

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 )
 
 // explain writes events to the pods that wait for the volume, which say why. It returns when to
@@ -22,11 +22,11 @@ func (r *Reconciler) explain(o observed) time.Duration {
 		if p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
 			continue
 		}
-		wait := attachdetach.WaitOf(o.Input, p.Spec.NodeName)
+		wait := publishing.WaitOf(o.Input, p.Spec.NodeName)
 		if wait.Key == "" {
 			continue
 		}
-		if in := attachdetach.FirstEventIn(p, r.Clock.Now()); in > 0 {
+		if in := publishing.FirstEventIn(p, r.Clock.Now()); in > 0 {
 			after = operation.Sooner(after, in)
 			continue
 		}

@@ -3,7 +3,7 @@
 // attach/detach controller, no VolumeAttachments and no sidecar csi-attacher (ADR 0011).
 //
 // It does not decide which node may have a volume. It calls the CSI controller server as the
-// sidecar would, so ownership and proofs are written in one place; attachdetach.Next decides which
+// sidecar would, so ownership and proofs are written in one place; publishing.Next decides which
 // calls to make.
 //
 // In both modes it writes events that tell pods why they wait for a volume that another node holds.
@@ -31,10 +31,10 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -90,7 +90,7 @@ func New(options Options) *Reconciler { return &Reconciler{Options: options} }
 
 // observed is a volume and what a decision about its nodes needs.
 type observed struct {
-	attachdetach.Input
+	publishing.Input
 	// name of the AzVolume, whether or not there is one.
 	name string
 	// sources say how each of the pods uses the volume.
@@ -110,15 +110,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if r.Publisher == nil {
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
-	step := attachdetach.Next(o.Input)
-	hasPod := func(node string) bool { return attachdetach.PublishedFor(o.Pods, node) != nil }
+	step := publishing.Next(o.Input)
+	hasPod := func(node string) bool { return publishing.PublishedFor(o.Pods, node) != nil }
 	publish, pause := r.refused.due(o.name, step.Publish, hasPod, r.Clock.Now())
 	step.Publish = publish
 	return reconcile.Result{RequeueAfter: operation.Sooner(after, pause)}, r.act(ctx, o, step)
 }
 
 // act makes the calls of a step.
-func (r *Reconciler) act(ctx context.Context, o observed, step attachdetach.Step) error {
+func (r *Reconciler) act(ctx context.Context, o observed, step publishing.Step) error {
 	var unpublish, publish []call
 	for _, node := range step.Unpublish {
 		unpublish = append(unpublish, func() error { return r.unpublish(ctx, o, node) })
@@ -206,7 +206,7 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 }
 
 // nodesOf returns the nodes that a decision can be about.
-func nodesOf(in attachdetach.Input) []string {
+func nodesOf(in publishing.Input) []string {
 	var nodes []string
 	for _, p := range in.Pods {
 		nodes = append(nodes, p.Spec.NodeName)
@@ -260,7 +260,7 @@ func (r *Reconciler) stillDone(ctx context.Context, o observed, node string) (bo
 func (r *Reconciler) publish(ctx context.Context, o observed, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	pod := attachdetach.PublishedFor(o.Pods, node)
+	pod := publishing.PublishedFor(o.Pods, node)
 	request, name, err := r.request(ctx, o.sources[client.ObjectKeyFromObject(pod)], pod.Namespace, node)
 	if apierrors.IsNotFound(err) {
 		return nil // the PersistentVolume has just been deleted

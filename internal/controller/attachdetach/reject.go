@@ -12,8 +12,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 )
 
 // reject fails the pods that were placed on a node without a free slot, as the kubelet does where
@@ -35,8 +35,8 @@ func (r *Reconciler) reject(ctx context.Context, o observed, node, message strin
 }
 
 // slots reads how many disks the scheduler places on a node, and how many others are there.
-func (r *Reconciler) slots(ctx context.Context, o observed, node string) (attachdetach.Slots, error) {
-	slots := attachdetach.Slots{}
+func (r *Reconciler) slots(ctx context.Context, o observed, node string) (publishing.Slots, error) {
+	slots := publishing.Slots{}
 	n, err := cluster.Find[storagev1.CSINode](ctx, r.Client, client.ObjectKey{Name: node})
 	if err != nil {
 		return slots, err
@@ -49,7 +49,7 @@ func (r *Reconciler) slots(ctx context.Context, o observed, node string) (attach
 		}
 	}
 	here, err := cluster.Attachments(ctx, r.Client, o.Volume.Namespace, cluster.AttachmentNode, node)
-	slots.Occupied = attachment.Occupied(here, apiv1.AttachmentName(o.name, node))
+	slots.Occupied = attaching.Occupied(here, apiv1.AttachmentName(o.name, node))
 	return slots, err
 }
 
@@ -60,11 +60,11 @@ func (r *Reconciler) fail(ctx context.Context, cached *corev1.Pod, node, message
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(cached), p); err != nil {
 		return client.IgnoreNotFound(err)
 	}
-	if p.UID != cached.UID || !attachdetach.MayReject(p, node) {
+	if p.UID != cached.UID || !publishing.MayReject(p, node) {
 		return nil
 	}
 	before := p.DeepCopy()
-	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, attachdetach.RejectedReason, message
+	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, publishing.RejectedReason, message
 	err := r.Client.Status().Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the change is an event
@@ -74,6 +74,6 @@ func (r *Reconciler) fail(ctx context.Context, cached *corev1.Pod, node, message
 	}
 	ctrl.LoggerFrom(ctx).Info("the pod was failed, because its node has no free slot", "pod",
 		client.ObjectKeyFromObject(p).String(), "node", node)
-	r.event(p, corev1.EventTypeWarning, attachdetach.RejectedReason, message)
+	r.event(p, corev1.EventTypeWarning, publishing.RejectedReason, message)
 	return nil
 }

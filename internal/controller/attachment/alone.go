@@ -7,7 +7,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -18,7 +18,7 @@ import (
 // outside of this cluster has it. The publish asked before that, and another cluster may have done
 // the same at the same time. Each cluster attaches the disk first and asks then, so at least one of
 // the two sees the other, and no node stages a disk that is not Attached.
-func (r *Reconciler) alone(in attachment.Input, attach work.Func) work.Func {
+func (r *Reconciler) alone(in attaching.Input, attach work.Func) work.Func {
 	v := in.Volume
 	asked := v.Spec.Access == apiv1.AccessMultiNode || v.Status.Primary != nil && v.Status.Primary.Exclusive
 	if !asked || ownership.Confirmed(v) {

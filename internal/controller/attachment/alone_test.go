@@ -10,7 +10,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -93,7 +93,7 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 			attached := func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
 				return operation.Truth{Attached: true, LUN: 3}, nil
 			}
-			truth, err := r.alone(attachment.Input{Attachment: a, Volume: v}, attached)(t.Context(), nil)
+			truth, err := r.alone(attaching.Input{Attachment: a, Volume: v}, attached)(t.Context(), nil)
 			if test.refused != errors.Is(err, provisioner.FailedPrecondition) || truth.Attached == test.refused {
 				t.Errorf("got %+v, %v; want it refused: %t", truth, err, test.refused)
 			}

@@ -10,14 +10,14 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // readTruth reads at the API server what the fence of a deserted volume depends on. The cache may
 // be behind, and a pod that it does not show yet would lose its disk.
-func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error {
+func (r *Reconciler) readTruth(ctx context.Context, in *attaching.Input) error {
 	a := in.Attachment
 	node, err := cluster.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: a.Spec.NodeName})
 	if err != nil {
@@ -30,20 +30,20 @@ func (r *Reconciler) readTruth(ctx context.Context, in *attachment.Input) error 
 
 // tellDeserted writes the events about a deserted volume whose fence has begun: on the volume, its
 // PersistentVolumeClaim and the Node.
-func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, message string) {
+func (r *Reconciler) tellDeserted(ctx context.Context, in attaching.Input, message string) {
 	a := in.Attachment
 	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince",
-		in.NotReadySince, "reason", failover.ReasonFailoverStarted)
+		in.NotReadySince, "reason", lostnode.ReasonFailoverStarted)
 	about := &corev1.ObjectReference{
 		APIVersion: "v1",
 		Kind:       "Node",
 		Name:       a.Spec.NodeName,
 		UID:        types.UID(a.Spec.NodeName),
 	}
-	r.Events.Eventf(about, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted,
+	r.Events.Eventf(about, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted,
 		"volume %s: %s", a.Spec.VolumeName, message)
 	if in.Volume != nil {
-		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted,
+		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted,
 			"%s", message)
 	}
 	claim, err := r.claim(ctx, in.Volume)
@@ -53,10 +53,10 @@ func (r *Reconciler) tellDeserted(ctx context.Context, in attachment.Input, mess
 	if err != nil || claim == nil {
 		return
 	}
-	if failover.OptedOut(claim.Annotations) {
-		message += "; " + failover.OptOutEnds
+	if lostnode.OptedOut(claim.Annotations) {
+		message += "; " + lostnode.OptOutEnds
 	}
-	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, failover.ReasonFailoverStarted, failover.ReasonFailoverStarted, "%s",
+	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted, "%s",
 		message)
 }
 

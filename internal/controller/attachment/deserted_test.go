@@ -15,7 +15,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
@@ -281,7 +281,7 @@ func TestEventsOfADesertedVolumeSayOnceWhyItIsFenced(t *testing.T) {
 			d.reconcile(t)
 			var started []string
 			for len(d.events.Events) > 0 {
-				if e := <-d.events.Events; strings.Contains(e, failover.ReasonFailoverStarted) {
+				if e := <-d.events.Events; strings.Contains(e, lostnode.ReasonFailoverStarted) {
 					started = append(started, e)
 				}
 			}
@@ -290,7 +290,7 @@ func TestEventsOfADesertedVolumeSayOnceWhyItIsFenced(t *testing.T) {
 			}
 			last := started[2]
 			if !strings.Contains(last, "node a is not Ready since") ||
-				strings.Contains(last, failover.OptOutEnds) != test.optOut {
+				strings.Contains(last, lostnode.OptOutEnds) != test.optOut {
 				t.Errorf("got event on the PersistentVolumeClaim %q; want it to say that the node is not Ready, and that the opt-out has ended: %t",
 					last, test.optOut)
 			}

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
 
@@ -45,7 +45,7 @@ func TestTheDiskIsKnownWithoutItsAzVolume(t *testing.T) {
 				Namespace: "ns",
 				Name:      apiv1.AttachmentName(desertedVolume, desertedNode),
 			}, a))
-			got, err := d.diskID(t.Context(), attachment.Input{Attachment: a, Volume: test.volume})
+			got, err := d.diskID(t.Context(), attaching.Input{Attachment: a, Volume: test.volume})
 			if err != nil || got != test.want {
 				t.Errorf("got disk %q, %v; want %q", got, err, test.want)
 			}

@@ -11,7 +11,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -22,7 +22,7 @@ import (
 // fence makes the job that fences the node: by the VM if it is recorded to which one the disk was
 // attached, else by the disk. If another attachment names that VM, it goes by the disk as well, so
 // that the disk is not detached from that VM.
-func (r *Reconciler) fence(in attachment.Input, diskID, vmID, token string) work.Func {
+func (r *Reconciler) fence(in attaching.Input, diskID, vmID, token string) work.Func {
 	fence := r.fenceBy(in, diskID, vmID, token)
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		truth, err := fence(ctx, accepted)
@@ -31,7 +31,7 @@ func (r *Reconciler) fence(in attachment.Input, diskID, vmID, token string) work
 	}
 }
 
-func (r *Reconciler) fenceBy(in attachment.Input, diskID, vmID, token string) work.Func {
+func (r *Reconciler) fenceBy(in attaching.Input, diskID, vmID, token string) work.Func {
 	a := in.Attachment
 	if in.Volume == nil || a.Status.VMID != "" && in.SharedWith == "" {
 		return r.disks.fence(a.Spec.VolumeName, diskID, vmID, token)
@@ -42,7 +42,7 @@ func (r *Reconciler) fenceBy(in attachment.Input, diskID, vmID, token string) wo
 }
 
 // suspects returns the VMs from which a disk has to be cut off so that an attachment's node cannot
-// write any more; see attachment.VMsToDetach. Where the providerID of the Node names a VM, that is
+// write any more; see attaching.VMsToDetach. Where the providerID of the Node names a VM, that is
 // the node's, also if its AzDriverNode is gone or contradicts it.
 func (r *Reconciler) suspects(
 	ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, attachedTo []string,
@@ -62,7 +62,7 @@ func (r *Reconciler) suspects(
 	if vm := identity.ProviderVM(node); vm != "" {
 		nodes[a.Spec.NodeName] = identity.Identity{Name: a.Spec.NodeName, VMID: vm}
 	}
-	cut, contested, unknown := attachment.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
+	cut, contested, unknown := attaching.VMsToDetach(attachedTo, a.Spec.NodeName, attachments, nodes)
 	if contested != "" {
 		return nil, provisioner.Errorf(provisioner.Conflict,
 			"fence node %s: it is not certain to which of its VMs the disk was attached, and Azure says that it is attached to that of node %s (%s); "+
@@ -80,7 +80,7 @@ func (r *Reconciler) suspects(
 // diskID returns the ID of the disk of an attachment's volume. Where the AzVolume is lost, a
 // PersistentVolume names the disk; "" if none does. Without the ID, a disk that Azure is attaching
 // cannot be detached: Azure does not list it yet.
-func (r *Reconciler) diskID(ctx context.Context, in attachment.Input) (string, error) {
+func (r *Reconciler) diskID(ctx context.Context, in attaching.Input) (string, error) {
 	if in.Volume != nil {
 		return cmp.Or(in.Volume.Status.DiskURI, volumehandle.Of(in.Volume.Spec.Disk).String()), nil
 	}

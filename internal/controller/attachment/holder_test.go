@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -94,8 +94,8 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 			if begun := apierrors.IsNotFound(err) || d.Jobs.Job(a).Work == operation.WorkDetach; begun != test.begins {
 				t.Errorf("got a detach begun %t, want %t", begun, test.begins)
 			}
-			c := meta.FindStatusCondition(a.Status.Conditions, attachment.ConditionAttached)
-			if test.inCache && (c == nil || c.Reason != attachment.ReasonHoldsReservation) {
+			c := meta.FindStatusCondition(a.Status.Conditions, attaching.ConditionAttached)
+			if test.inCache && (c == nil || c.Reason != attaching.ReasonHoldsReservation) {
 				t.Errorf("got condition %+v, want the reason HoldsReservation", c)
 			}
 		})

@@ -17,27 +17,27 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // helpers returns the healthy nodes with a replica that can take the reservation of the disk from
 // the attachment's node, in the order of their names; nil if the fence has nothing to take.
-func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attachment.Helper,
+func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attaching.Helper,
 	error) {
 	if !ownership.BeingFenced(volume, a.Spec.NodeName) {
 		return nil, nil // as nearly always: then the report need not be read
 	}
 	report, err := r.driverNode(ctx, r.Client, a.Namespace, a.Spec.NodeName)
-	if err != nil || !attachment.MayPreempt(volume, a, report) {
+	if err != nil || !attaching.MayPreempt(volume, a, report) {
 		return nil, err
 	}
 	all, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return nil, err
 	}
-	var helpers []attachment.Helper
+	var helpers []attaching.Helper
 	for _, other := range all {
 		if other.Spec.Role != apiv1.RoleReplica || other.Status.State != apiv1.AttachmentAttached ||
 			other.DeletionTimestamp != nil {
@@ -54,9 +54,9 @@ func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *api
 		if view == nil || node == nil || view.Health != nodehealth.Healthy {
 			continue
 		}
-		helpers = append(helpers, attachment.HelperOf(node, volume, a))
+		helpers = append(helpers, attaching.HelperOf(node, volume, a))
 	}
-	slices.SortFunc(helpers, func(x, y attachment.Helper) int { return cmp.Compare(x.NodeName, y.NodeName) })
+	slices.SortFunc(helpers, func(x, y attaching.Helper) int { return cmp.Compare(x.NodeName, y.NodeName) })
 	return helpers, nil
 }
 
@@ -69,7 +69,7 @@ func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, names
 func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, helper string) error {
 	err := retry.OnError(retry.DefaultRetry, apierrors.IsInvalid, func() error {
 		node, err := r.driverNode(ctx, r.Reader, a.Namespace, helper)
-		if err != nil || node == nil || attachment.HelperOf(node, volume, a).Request != nil {
+		if err != nil || node == nil || attaching.HelperOf(node, volume, a).Request != nil {
 			return err
 		}
 		patch, err := addRequest(node.Status.FenceRequests, apiv1.FenceRequest{

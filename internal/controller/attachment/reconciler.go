@@ -1,7 +1,7 @@
 // Package attachment reconciles AzVolumeAttachments: it brings Azure's attachments to what the
 // objects say, and establishes Azure's proofs that a lost node can no longer write.
 //
-// attachment.Next decides what to do. Azure is called in jobs beside the reconciler, never by it.
+// attaching.Next decides what to do. Azure is called in jobs beside the reconciler, never by it.
 package attachment
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -101,25 +101,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	step := attachment.Next(in)
+	step := attaching.Next(in)
 	if step.Deserted {
 		if err := r.readTruth(ctx, &in); err != nil {
 			return reconcile.Result{}, err
 		}
-		step = attachment.Next(in)
+		step = attaching.Next(in)
 	}
 	result, err := r.act(ctx, in, step)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
 	}
 	return result, err
 }
 
 // observe reads the attachment's surroundings from the cache. The objects are the cache's own, and
 // only to be read.
-func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (attachment.Input, error) {
-	in := attachment.Input{
+func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (attaching.Input, error) {
+	in := attaching.Input{
 		Now:          r.Clock.Now(),
 		LeadingSince: r.leadingSince,
 		Overlap:      r.Overlap,
@@ -152,7 +152,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		in.VMID = facts.ProviderVM
 	}
 	in.NodeLost, in.NotReadySince = facts.NoReport || facts.Identity.Another(a), facts.NotReadySince
-	if attachment.MayBeDeserted(in) {
+	if attaching.MayBeDeserted(in) {
 		if in.UsedByPod, err = cluster.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
 			return in, err
 		}
@@ -162,7 +162,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		if err != nil {
 			return in, err
 		}
-		in.SharedWith = attachment.SharedVM(volume, a, in.VMID, all)
+		in.SharedWith = attaching.SharedVM(volume, a, in.VMID, all)
 		if in.KeptFor, err = r.keptFor(ctx, r.Client, in, all); err != nil {
 			return in, err
 		}
@@ -196,17 +196,17 @@ func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1
 	}, client.UnsafeDisableDeepCopy)
 }
 
-func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks int32) (attachment.SlotDecision, error) {
+func (r *Reconciler) room(ctx context.Context, in attaching.Input, maxDataDisks int32) (attaching.SlotDecision, error) {
 	a := in.Attachment
 	ofVolume, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
-		return attachment.SlotDecision{}, err
+		return attaching.SlotDecision{}, err
 	}
 	onNode, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentNode, a.Spec.NodeName)
 	if err != nil {
-		return attachment.SlotDecision{}, err
+		return attaching.SlotDecision{}, err
 	}
-	return attachment.Slots(attachment.SlotInput{
+	return attaching.Slots(attaching.SlotInput{
 		Attachment:    a,
 		MaxShares:     in.Volume.Shares(),
 		MaxDataDisks:  maxDataDisks,
@@ -223,7 +223,7 @@ func (r *Reconciler) room(ctx context.Context, in attachment.Input, maxDataDisks
 	}), nil
 }
 
-func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachment.Step) (reconcile.Result, error) {
+func (r *Reconciler) act(ctx context.Context, in attaching.Input, step attaching.Step) (reconcile.Result, error) {
 	a := in.Attachment
 	switch {
 	case step.AddFinalizer:
@@ -238,9 +238,6 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 		if err := r.giveWay(ctx, a, step.GiveWay); err != nil {
 			return reconcile.Result{}, err
 		}
-	}
-	if err := r.displace(ctx, a, step.Status); err != nil {
-		return reconcile.Result{}, err
 	}
 	written, err := r.writeStatus(ctx, in, step)
 	if err != nil {
@@ -266,7 +263,7 @@ func (r *Reconciler) act(ctx context.Context, in attachment.Input, step attachme
 }
 
 // requeue adds to the step's own time the checks of a node whose proof is awaited.
-func requeue(in attachment.Input, step attachment.Step) time.Duration {
+func requeue(in attaching.Input, step attaching.Step) time.Duration {
 	a := in.Attachment
 	awaited := (a.Spec.Role == apiv1.RolePrimary || a.DeletionTimestamp != nil) && !ownership.ProvedReleased(in.Volume, a) &&
 		step.Status.Proof == a.Status.Proof &&
@@ -310,13 +307,13 @@ func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, 
 	}); err != nil {
 		return fmt.Errorf("delete a replica to free its slot: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("deleting a replica to free its slot", "replica", name, "reason", attachment.ReasonReplicaGaveWay)
-	r.event(victim, corev1.EventTypeNormal, attachment.ReasonReplicaGaveWay, "its slot is needed by "+to.Name)
+	ctrl.LoggerFrom(ctx).Info("deleting a replica to free its slot", "replica", name, "reason", attaching.ReasonReplicaGaveWay)
+	r.event(victim, corev1.EventTypeNormal, attaching.ReasonReplicaGaveWay, "its slot is needed by "+to.Name)
 	return nil
 }
 
 // writeStatus writes the status if it changed, and reports whether it did.
-func (r *Reconciler) writeStatus(ctx context.Context, in attachment.Input, step attachment.Step) (bool, error) {
+func (r *Reconciler) writeStatus(ctx context.Context, in attaching.Input, step attaching.Step) (bool, error) {
 	a := in.Attachment
 	if equality.Semantic.DeepEqual(a.Status, step.Status) {
 		return false, nil
@@ -338,7 +335,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attachment.Input, step 
 		crashpoint.At("fence-after-proof")
 		r.proofs.WithLabelValues(string(step.Status.Proof.Kind)).Inc()
 	}
-	if a.Status.State != step.Status.State || step.Reason == attachment.ReasonFenced {
+	if a.Status.State != step.Status.State || step.Reason == attaching.ReasonFenced {
 		r.say(ctx, a, step)
 	}
 	return true, nil
@@ -346,7 +343,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attachment.Input, step 
 
 // start starts the job of a step. If the status did not have to be written, which would have shown
 // a change, the object is read again first: a step derived from an old copy must not reach Azure.
-func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attachment.Step, written bool) error {
+func (r *Reconciler) start(ctx context.Context, in attaching.Input, step attaching.Step, written bool) error {
 	a := in.Attachment
 	if !written {
 		current := &apiv1.AzVolumeAttachment{}
@@ -373,7 +370,8 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 	}
 	switch step.Start {
 	case operation.WorkAttach:
-		r.Jobs.Start(a, step.Start, step.Status.Operation, r.alone(in, r.disks.attach(in.Volume, vmID, step.Resume)))
+		r.Jobs.Start(a, step.Start, step.Status.Operation,
+			r.alone(in, r.disks.attach(in.Volume, vmID, step.Resume, r.otherLUNs(a))))
 	case operation.WorkDetach:
 		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
 	case operation.WorkFence:
@@ -392,13 +390,13 @@ func (r *Reconciler) start(ctx context.Context, in attachment.Input, step attach
 // cache does not: another attachment that names the VM, or a node for which the disk must stay
 // attached. An attachment names its VM before Azure is asked to attach the disk, so no disk is
 // detached that another attachment has.
-func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step attachment.Step) error {
+func (r *Reconciler) mayDetach(ctx context.Context, in attaching.Input, step attaching.Step) error {
 	a := in.Attachment
 	all, err := cluster.Attachments(ctx, r.Reader, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
 	if err != nil {
 		return err
 	}
-	if other := attachment.SharedVM(in.Volume, a, in.VMID, all); other != in.SharedWith {
+	if other := attaching.SharedVM(in.Volume, a, in.VMID, all); other != in.SharedWith {
 		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name,
 			fmt.Errorf("it names the same VM as attachment %q, not %q", other, in.SharedWith))
 	}
@@ -416,7 +414,7 @@ func (r *Reconciler) mayDetach(ctx context.Context, in attachment.Input, step at
 // keptFor returns the node for which the disk must stay attached to the attachment's node; all are
 // the attachments of the volume. Only the disks of shares above 1 are reserved.
 func (r *Reconciler) keptFor(
-	ctx context.Context, reader client.Reader, in attachment.Input, all []*apiv1.AzVolumeAttachment,
+	ctx context.Context, reader client.Reader, in attaching.Input, all []*apiv1.AzVolumeAttachment,
 ) (string, error) {
 	a := in.Attachment
 	if len(all) < 2 || in.Volume != nil && in.Volume.Spec.Disk.MaxShares < 2 {
@@ -426,7 +424,7 @@ func (r *Reconciler) keptFor(
 	if err != nil {
 		return "", err
 	}
-	return attachment.KeptFor(in.Volume, a, all, report), nil
+	return attaching.KeptFor(in.Volume, a, all, report), nil
 }
 
 // kept reports whether a replica must not give way. If that cannot be read, the replica is kept.
@@ -439,7 +437,7 @@ func (r *Reconciler) kept(ctx context.Context, replica *apiv1.AzVolumeAttachment
 	return err != nil || ownership.HoldsOff(volume, replica, all) != ""
 }
 
-func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step attachment.Step) {
+func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step attaching.Step) {
 	ctrl.LoggerFrom(ctx).Info("attachment changes state", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "role",
 		a.Spec.Role,
 		"state", step.Status.State, "reason", step.Reason, "message", step.Message)
@@ -457,4 +455,18 @@ func (r *Reconciler) event(a *apiv1.AzVolumeAttachment, kind, reason, message st
 		message = fmt.Sprintf("disk %s, node %s", a.Spec.VolumeName, a.Spec.NodeName)
 	}
 	r.Events.Eventf(a, nil, kind, reason, reason, "%s", message)
+}
+
+// otherLUNs returns the LUNs at which the other disks of an attachment's node are recorded, from
+// the cache.
+func (r *Reconciler) otherLUNs(a *apiv1.AzVolumeAttachment) func(context.Context) ([]int32, error) {
+	return func(ctx context.Context) (luns []int32, err error) {
+		here, err := cluster.AttachmentsOfNode(ctx, r.Client, a.Namespace, a.Spec.NodeName)
+		for _, other := range here {
+			if lun := other.Status.LUN; lun != nil && other.Name != a.Name {
+				luns = append(luns, *lun)
+			}
+		}
+		return luns, err
+	}
 }

@@ -19,7 +19,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -73,7 +73,7 @@ func (r *Reconciler) enqueue(namespace, field string) handler.EventHandler {
 // roomMade requests the attachments that may wait for a slot, when the slots or the waiting
 // attachments have changed: one is deleted or being deleted, or one more waits, which may be first
 // in order and so get the slot that another one has waited for. Each of them takes the slot of a
-// replica of its own (attachment.Slots), but only if it is reconciled.
+// replica of its own (attaching.Slots), but only if it is reconciled.
 func (r *Reconciler) roomMade() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent,
@@ -98,7 +98,7 @@ func (r *Reconciler) roomMade() handler.EventHandler {
 
 func due(o client.Object) bool {
 	a, ok := o.(*apiv1.AzVolumeAttachment)
-	return ok && attachment.DueForSlot(a)
+	return ok && attaching.DueForSlot(a)
 }
 
 // wake requests the attachments of the same node and of the same volume that are not attached.
@@ -143,7 +143,7 @@ func whichVM(d *apiv1.AzDriverNode) any {
 }
 
 // nodeChanged passes Nodes that are created or deleted, and changes between Ready and not Ready,
-// for which the release of a volume may wait; see attachment.DesertedGrace. A providerID that
+// for which the release of a volume may wait; see attaching.DesertedGrace. A providerID that
 // becomes known may establish which VM the node is.
 func nodeChanged() predicate.Predicate {
 	return cluster.Changed(func(n *corev1.Node) any { return [2]any{nodehealth.KubeletReady(n), n.Spec.ProviderID} })

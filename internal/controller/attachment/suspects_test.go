@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -141,7 +141,7 @@ func TestTheFenceOfAnAttachmentThatNamesNoVMEndsAnAttachUnderWay(t *testing.T) {
 					}},
 					disks: newDiskWork(cloud),
 				}
-				in := attachment.Input{Attachment: a, Volume: &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}}
+				in := attaching.Input{Attachment: a, Volume: &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}}
 				token := resume(t, cloud, disk)
 				if _, err := cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{
 					VMID:   lostVM,

@@ -32,7 +32,8 @@ func newDiskWork(cloud provisioner.Cloud) diskWork {
 	}
 }
 
-func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
+func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string,
+	otherLUNs func(context.Context) ([]int32, error)) work.Func {
 	request := provisioner.AttachRequest{
 		VMID:                vmID,
 		DiskID:              volume.Status.DiskURI,
@@ -40,6 +41,7 @@ func (d diskWork) attach(volume *apiv1.AzVolume, vmID, token string) work.Func {
 		Shared:              volume.Shares() > 1,
 		DiskEncryptionSetID: disk.EncryptionSet(volume),
 		WriteAccelerator:    volume.Spec.Disk.WriteAcceleratorEnabled,
+		OtherLUNs:           otherLUNs,
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		op, err := d.resumeOr(ctx, token,

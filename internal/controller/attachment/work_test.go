@@ -124,7 +124,7 @@ func TestTheProofOfAFenceComesAfterASupersededAttachHasEnded(t *testing.T) {
 				work, jobs := newDiskWork(cloud), runner.New(t.Context(), clock.RealClock{}, 1)
 				volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}
 				object := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Name: "pvc-0-a"}}
-				jobs.Start(object, operation.WorkAttach, nil, work.attach(volume, lostVM, ""))
+				jobs.Start(object, operation.WorkAttach, nil, work.attach(volume, lostVM, "", nil))
 				time.Sleep(time.Second)
 				began := time.Now()
 				jobs.Start(object, operation.WorkFence, nil, work.fence("pvc-0", disk, lostVM, ""))
@@ -149,7 +149,7 @@ func TestTheTruthOfAnAttachNamesTheVMThatWasAsked(t *testing.T) {
 	cloud.AddDisk(provisioner.Disk{ID: disk, MaxShares: 3})
 	cloud.AddVM(provisioner.Instance{ID: lostVM, Size: "Standard_M128s"})
 	volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{DiskURI: disk}}
-	truth, err := newDiskWork(cloud).attach(volume, lostVM, "")(t.Context(), func(provisioner.Operation) {})
+	truth, err := newDiskWork(cloud).attach(volume, lostVM, "", nil)(t.Context(), func(provisioner.Operation) {})
 	if err != nil || !truth.Attached || truth.VMID != lostVM {
 		t.Errorf("got %+v, %v; want it attached to %s", truth, err, lostVM)
 	}

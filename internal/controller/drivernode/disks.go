@@ -15,8 +15,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/reattach"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -92,7 +92,7 @@ func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here 
 	}
 	if !gone { // without a VM there is nothing to attach to
 		if err := r.correct(ctx, d, here, c.seen, now); apierrors.IsConflict(err) {
-			return &c.foreign, cluster.ConflictRetry, nil // what Azure said is too old for what is there now
+			return &c.foreign, operation.ConflictRetry, nil // what Azure said is too old for what is there now
 		} else if err != nil {
 			return nil, 0, err
 		}
@@ -150,7 +150,7 @@ func contradicted(d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachme
 	at time.Time) []*apiv1.AzVolumeAttachment {
 	var all []*apiv1.AzVolumeAttachment
 	for _, volume := range slices.Sorted(maps.Keys(here)) {
-		if attachment.ContradictedByAzure(here[volume], d.Spec.VMID, seen[volume], at) {
+		if attaching.ContradictedByAzure(here[volume], d.Spec.VMID, seen[volume], at) {
 			all = append(all, here[volume])
 		}
 	}
@@ -278,7 +278,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 		return fmt.Errorf("record the VM of an attachment: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason",
-		attachment.ReasonAttachmentLost)
+		attaching.ReasonAttachmentLost)
 	return nil
 }
 
@@ -289,9 +289,35 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment,
 	seen map[string]*provisioner.Attachment, now time.Time) error {
 	for _, a := range contradicted(d, here, seen, now) {
-		if err := reattach.Reset(ctx, r.Client, r.Reader, a, d.Spec.VMID, seen[a.Spec.VolumeName], now); err != nil {
+		if err := r.attachAgain(ctx, a, d.Spec.VMID, seen[a.Spec.VolumeName], now); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// attachAgain makes an attachment one whose disk is attached like a new one, unless the node has staged
+// the volume. vmID is the VM whose disks Azure listed, and seen the disk as it was listed there at
+// now; nil if it was not. The write succeeds only if nothing has changed since a was read. The
+// attachment's own reconciler continues from there.
+func (r *Reconciler) attachAgain(ctx context.Context, a *apiv1.AzVolumeAttachment, vmID string,
+	seen *provisioner.Attachment, now time.Time) error {
+	report, err := cluster.ReportOfVM(ctx, r.Reader, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName}, vmID)
+	if err != nil {
+		return err
+	}
+	log := ctrl.LoggerFrom(ctx).WithValues("volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "reason",
+		attaching.ReasonDetachedOutside)
+	if why := attaching.MayReattach(report, a.Spec.VolumeName); why != "" {
+		log.Info("Azure does not have the disk where it is recorded, and it remains so", "message", why)
+		return nil
+	}
+	changed := a.DeepCopy()
+	changed.Status = attaching.StatusToAttachAgain(a, seen, now)
+	if err := r.Client.Status().Patch(ctx, changed,
+		client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reset the status of an attachment: %w", err)
+	}
+	log.Info("Azure does not have the disk where it is recorded; attaching it again")
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -148,7 +148,7 @@ func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachme
 			VMID:  w.vm(),
 			LUN:   &lun,
 			Conditions: []metav1.Condition{{
-				Type: attachment.ConditionAttached, Status: metav1.ConditionTrue, Reason: attachment.ReasonAttached,
+				Type: attaching.ConditionAttached, Status: metav1.ConditionTrue, Reason: attaching.ReasonAttached,
 				LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
 			}},
 		},

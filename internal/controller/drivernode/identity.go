@@ -18,47 +18,58 @@ import (
 )
 
 // tellIdentity maintains the condition VMKnown, and writes an event on the Node when it turns
-// False. A node that was always believed gets no condition, which saves a write per node. The
-// condition decides nothing: the node can write it, too.
+// False. The condition decides nothing: the node can write it, too.
 func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, established identity.Identity) error {
-	before := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionVMKnown)
 	c := metav1.Condition{
-		Type:               apiv1.NodeConditionVMKnown,
-		Status:             metav1.ConditionTrue,
-		Reason:             identity.ReasonVMEstablished,
-		ObservedGeneration: d.Generation,
-		LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+		Type:   apiv1.NodeConditionVMKnown,
+		Status: metav1.ConditionTrue,
+		Reason: identity.ReasonVMEstablished,
 	}
 	if established.VMID == "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, established.Reason, established.Message
 	}
+	if told, err := r.tell(ctx, d, c); err != nil || !told {
+		return err
+	}
+	ctrl.LoggerFrom(ctx).Info("which VM the node is", "node", d.Name, "vmID", established.VMID, "reason", c.Reason, "message",
+		c.Message)
+	if r.Events != nil && c.Status == metav1.ConditionFalse {
+		r.Events.Eventf(aboutNode(d.Name), nil, corev1.EventTypeWarning, c.Reason, "IdentifyNode",
+			"%s; no disk is attached to the node", c.Message)
+	}
+	return nil
+}
+
+// tell writes a condition of an AzDriverNode if it is not there as it should be, and reports whether
+// it did. A node for which it was never False gets no condition, which saves a write per node.
+func (r *Reconciler) tell(ctx context.Context, d *apiv1.AzDriverNode, c metav1.Condition) (told bool, err error) {
+	before := meta.FindStatusCondition(d.Status.Conditions, c.Type)
 	switch {
 	case before == nil && c.Status == metav1.ConditionTrue:
-		return nil
+		return false, nil
 	case before != nil && before.Status == c.Status && before.Reason == c.Reason && before.Message == c.Message:
-		return nil
+		return false, nil
 	}
+	c.ObservedGeneration, c.LastTransitionTime = d.Generation, metav1.NewTime(r.Clock.Now())
 	changed := d.DeepCopy()
 	meta.SetStatusCondition(&changed.Status.Conditions, c)
 	if err := r.Client.Status().Patch(ctx, changed,
 		client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("write condition %s of node %s: %w", c.Type, d.Name, err)
+		return false, fmt.Errorf("write condition %s of node %s: %w", c.Type, d.Name, err)
 	}
 	changed.DeepCopyInto(d)
-	ctrl.LoggerFrom(ctx).Info("which VM the node is", "node", d.Name, "vmID", established.VMID, "reason", c.Reason, "message",
-		c.Message)
-	if r.Events != nil && c.Status == metav1.ConditionFalse {
-		// Events on Nodes carry the name as UID, as the kubelet's do.
-		about := &corev1.ObjectReference{
-			APIVersion: "v1",
-			Kind:       "Node",
-			Name:       d.Name,
-			UID:        types.UID(d.Name),
-		}
-		r.Events.Eventf(about, nil, corev1.EventTypeWarning, c.Reason, "IdentifyNode", "%s; no disk is attached to the node",
-			c.Message)
+	return true, nil
+}
+
+// aboutNode returns what an event about a Node is about. Events on Nodes carry the name as UID, as
+// the kubelet's do.
+func aboutNode(name string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: "v1",
+		Kind:       "Node",
+		Name:       name,
+		UID:        types.UID(name),
 	}
-	return nil
 }
 
 // rivals requests the other nodes that name the VM of an AzDriverNode: their identities may have

@@ -33,6 +33,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -57,7 +58,10 @@ type Options struct {
 	// FirstConditions returns the conditions that are missing in the status of a new node. They are
 	// written with its capacity.
 	FirstConditions func(*apiv1.AzDriverNode) []metav1.Condition
-	// Events records events about Nodes whose VM is not known; nil records none.
+	// Policies say for which announced maintenance the driver prepares.
+	Policies maintenance.Policies
+	// Events records events about Nodes whose VM is not known, or for which Azure has announced
+	// maintenance; nil records none.
 	Events events.EventRecorder
 	// Clock paces the looks at Azure; nil for the real one.
 	Clock clock.PassiveClock
@@ -108,8 +112,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.tellIdentity(ctx, d, identity); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil // a heartbeat came first
+	if err := errors.Join(r.tellMaintenance(ctx, d, node), r.tellIdentity(ctx, d, identity)); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil // a heartbeat came first
 	} else if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -245,13 +249,15 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azdrivernode").
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
-			return []any{d.Spec, d.Status.FenceRequests}
+			return []any{d.Spec, d.Status.FenceRequests, d.Status.Maintenance}
 		}))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals),
 			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
+		}), builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any {
+			return []any{n.Spec.ProviderID, maintenance.FromNode(n)}
+		}))).
 		Watches(&apiv1.AzVolumeAttachment{},
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 				if a, ok := o.(*apiv1.AzVolumeAttachment); ok {

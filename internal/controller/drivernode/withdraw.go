@@ -11,7 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
 // withdraw removes the requests to fence that a node has and that are over. The node then gives up
@@ -33,7 +33,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 			if err != nil {
 				return err
 			}
-			if attachment.FenceRequestOver(request, lost) {
+			if attaching.FenceRequestOver(request, lost) {
 				ctrl.LoggerFrom(ctx).Info("withdrawing a request to fence", "volume", request.VolumeName, "node",
 					request.NodeName, "helper", d.Name)
 				continue

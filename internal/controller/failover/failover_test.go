@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -88,8 +88,8 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 		}
 		return ""
 	})
-	if took := time.Since(request.Time.Time); took < reservation.AnswerTimeout {
-		t.Errorf("unresponsive after %s, want not before %s", took, reservation.AnswerTimeout)
+	if took := time.Since(request.Time.Time); took < fencing.AnswerTimeout {
+		t.Errorf("unresponsive after %s, want not before %s", took, fencing.AnswerTimeout)
 	}
 	if !l.podThere("other") || !l.podThere("web-0") || l.tainted(b, apiv1.TaintNodeLost) {
 		t.Error("the node was treated as lost")

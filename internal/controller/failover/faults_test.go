@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -203,7 +203,7 @@ func TestAVolumeThatOptedOutMovesWhenItsPodIsDeletedByForce(t *testing.T) {
 		Namespace: l.Namespace,
 		Name:      "web-0",
 	}}, client.GracePeriodSeconds(0)))
-	l.expectNote("FailoverStarted", "PersistentVolumeClaim", failover.OptOutEnds)
+	l.expectNote("FailoverStarted", "PersistentVolumeClaim", lostnode.OptOutEnds)
 	l.must(l.Unpublish(t.Context(), handle, a))
 	if proof := l.Volume("vol").Status.LastRelease.Proof; proof.Kind != apiv1.ProofDetached {
 		t.Errorf("got proof %+v, want %s", proof, apiv1.ProofDetached)

@@ -12,13 +12,13 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // fence writes the decision to fence the node from a volume. From then on the attachment reconciler
 // establishes the proof.
-func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) error {
+func (r *Reconciler) fence(ctx context.Context, o observed, v lostnode.Volume) error {
 	written, err := false, error(nil)
 	crashpoint.At("failover-before-release")
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
@@ -37,7 +37,7 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v failover.Volume) e
 // fenceOwnership makes the node's ownership Releasing because the node was lost, and reports
 // whether it did. The first try decides from the cache: its write succeeds only if the cache is
 // current.
-func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v failover.Volume) (written bool, err error) {
+func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v lostnode.Volume) (written bool, err error) {
 	current := v.Volume.DeepCopy()
 	err = cluster.Retry(apierrors.IsConflict, func() error {
 		primary, holder, changed := ownership.StartRelease(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
@@ -102,7 +102,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachme
 // repair makes the node's attachment the primary of the ownership that is being fenced, or deletes
 // the attachment of a multi-node volume, as the process that wrote the decision would have done. It
 // deletes an attachment that is Preempted.
-func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) error {
+func (r *Reconciler) repair(ctx context.Context, o observed, v lostnode.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		return r.deleteFenced(ctx, v.Attachment)
 	}
@@ -147,7 +147,7 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v failover.Volume) 
 }
 
 // unblocked ends the failover of a volume: Kubernetes does the rest and unpublishes it.
-func (r *Reconciler) unblocked(ctx context.Context, o observed, v failover.Volume) error {
+func (r *Reconciler) unblocked(ctx context.Context, o observed, v lostnode.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		if _, err := r.setFinalizer(ctx, v.Attachment, false); client.IgnoreNotFound(err) != nil {
 			return err

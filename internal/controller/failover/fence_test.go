@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
@@ -74,9 +74,9 @@ func TestTheAttachmentOfAPreemptedNodeIsDeletedAndNotMadeAPrimary(t *testing.T) 
 	r := &Reconciler{Options: Options{Client: c, Reader: c}}
 	expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(a), a))
 	expect.Must(t, r.repair(t.Context(), observed{
-		Input:     failover.Input{NodeName: "a"},
+		Input:     lostnode.Input{NodeName: "a"},
 		namespace: "ns",
-	}, failover.Volume{Volume: v, Attachment: a}))
+	}, lostnode.Volume{Volume: v, Attachment: a}))
 	expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(a), a))
 	if a.DeletionTimestamp == nil || !ownership.Preempted(a) || a.Spec.Epoch != 5 {
 		t.Errorf("got epoch %d, proof %+v, deleted %v; want it deleted, and otherwise unchanged", a.Spec.Epoch, a.Status.Proof,

@@ -13,9 +13,9 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 )
 
 // journal reports what the failover does: in the log, as events and as metrics. Its memory makes
@@ -62,7 +62,7 @@ func newJournal(options Options) (*journal, error) {
 	}, nil
 }
 
-func holdOf(v failover.Volume) hold {
+func holdOf(v lostnode.Volume) hold {
 	h := hold{volume: v.Volume.Name, epoch: v.Epoch()}
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		h.uid = string(v.Attachment.UID)
@@ -79,7 +79,7 @@ func (j *journal) entry(node string) *entry {
 
 // markOf returns the mark of a volume. If another process made the decision, the mark is made from
 // the record.
-func (j *journal) markOf(o observed, v failover.Volume) *mark {
+func (j *journal) markOf(o observed, v lostnode.Volume) *mark {
 	e, h := j.entry(o.NodeName), holdOf(v)
 	if e.volumes[h] == nil {
 		m := &mark{decided: decidedAt(v, j.Clock.Now())}
@@ -95,7 +95,7 @@ func (j *journal) markOf(o observed, v failover.Volume) *mark {
 	return e.volumes[h]
 }
 
-func decidedAt(v failover.Volume, otherwise time.Time) time.Time {
+func decidedAt(v lostnode.Volume, otherwise time.Time) time.Time {
 	var since *metav1.Time
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		since = v.Attachment.DeletionTimestamp
@@ -115,7 +115,7 @@ func (j *journal) provenOnce(m *mark, kind apiv1.ProofKind) {
 
 // look records what was observed: proofs, pods that are left alone, and volumes that Kubernetes has
 // unpublished.
-func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
+func (j *journal) look(ctx context.Context, o observed, step lostnode.Step) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, v := range step.Waiting {
@@ -128,7 +128,7 @@ func (j *journal) look(ctx context.Context, o observed, step failover.Step) {
 			j.provenOnce(m, v.Proof().Kind)
 		}
 		if j.once(o, "proven "+v.Volume.Name+v.Proof().Time.String()) {
-			j.say(ctx, o, v, failover.ReasonFailoverProven,
+			j.say(ctx, o, v, lostnode.ReasonFailoverProven,
 				fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Kind, o.NodeName, v.Proof().Message))
 		}
 	}
@@ -152,7 +152,7 @@ func (j *journal) once(o observed, what string) bool {
 	return true
 }
 
-func (j *journal) leftAlone(ctx context.Context, o observed, p failover.KeptPod) {
+func (j *journal) leftAlone(ctx context.Context, o observed, p lostnode.KeptPod) {
 	if !j.once(o, "left alone "+string(p.Pod.UID)+string(p.Reason)) {
 		return
 	}
@@ -161,10 +161,10 @@ func (j *journal) leftAlone(ctx context.Context, o observed, p failover.KeptPod)
 		"volumes", p.Volumes,
 		"reason", string(p.Reason), "message", p.Message)
 	message := fmt.Sprintf("left alone on lost node %s: %s", o.NodeName, p.Message)
-	j.event(p.Pod, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack, message)
+	j.event(p.Pod, corev1.EventTypeWarning, lostnode.ReasonFailoverHeldBack, message)
 	for _, volume := range p.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeWarning, failover.ReasonFailoverHeldBack,
+			j.event(claim, corev1.EventTypeWarning, lostnode.ReasonFailoverHeldBack,
 				fmt.Sprintf("remains with pod %s, which is %s", p.Pod.Name, message))
 		}
 	}
@@ -186,8 +186,8 @@ func (j *journal) falseAlarm(ctx context.Context, o observed) {
 		return
 	}
 	j.metrics.falseAlarms.Inc()
-	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(), "reason", failover.ReasonFalseAlarm)
-	j.onNode(o, corev1.EventTypeWarning, failover.ReasonFalseAlarm, fmt.Sprintf(
+	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(), "reason", lostnode.ReasonFalseAlarm)
+	j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonFalseAlarm, fmt.Sprintf(
 		"the node was lost, and is alive %s after a volume was taken from it; controller.failover.patience decides for how long it may be silent",
 		after.Round(time.Second)))
 }
@@ -229,7 +229,7 @@ func (j *journal) ended(m *mark, result string) {
 }
 
 // decided reports the decision to fence the node from a volume.
-func (j *journal) decided(ctx context.Context, o observed, v failover.Volume) {
+func (j *journal) decided(ctx context.Context, o observed, v lostnode.Volume) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	m := &mark{decided: j.Clock.Now(), silentFrom: o.Health.SilentFrom}
@@ -240,80 +240,80 @@ func (j *journal) decided(ctx context.Context, o observed, v failover.Volume) {
 	}
 	j.metrics.phases.WithLabelValues(phaseDetect).Observe(max(m.decided.Sub(m.silentFrom), 0).Seconds())
 	message := fmt.Sprintf("node %s is lost and the volume is taken from it: %s", o.NodeName, o.Health.Evidence)
-	if claim := o.claims[v.Volume.Name]; claim != nil && failover.OptedOut(claim.Annotations) {
-		message += "; " + failover.OptOutEnds
+	if claim := o.claims[v.Volume.Name]; claim != nil && lostnode.OptedOut(claim.Annotations) {
+		message += "; " + lostnode.OptOutEnds
 	}
-	j.say(ctx, o, v, failover.ReasonFailoverStarted, message)
+	j.say(ctx, o, v, lostnode.ReasonFailoverStarted, message)
 	for _, p := range o.Pods {
 		for _, used := range p.Volumes {
 			if used.Volume == v.Volume.Name {
-				j.event(p.Pod, corev1.EventTypeWarning, failover.ReasonFailoverStarted, used.Name+": "+message)
+				j.event(p.Pod, corev1.EventTypeWarning, lostnode.ReasonFailoverStarted, used.Name+": "+message)
 			}
 		}
 	}
 }
 
 // podDeleted reports that a pod was deleted.
-func (j *journal) podDeleted(ctx context.Context, o observed, d failover.PodDeletion) {
+func (j *journal) podDeleted(ctx context.Context, o observed, d lostnode.PodDeletion) {
 	j.metrics.podsDeleted.Inc()
 	name := d.Pod.Namespace + "/" + d.Pod.Name
 	ctrl.LoggerFrom(ctx).Info("pod deleted", "pod", name, "node", o.NodeName, "volumes", d.Volumes, "forced", d.Force, "reason",
-		failover.ReasonFailoverPodDeleted)
+		lostnode.ReasonFailoverPodDeleted)
 	message := fmt.Sprintf("node %s was lost and is fenced from the pod's volumes (%s)", o.NodeName,
 		strings.Join(d.Volumes, ", "))
-	j.event(d.Pod, corev1.EventTypeWarning, failover.ReasonFailoverPodDeleted, message)
+	j.event(d.Pod, corev1.EventTypeWarning, lostnode.ReasonFailoverPodDeleted, message)
 	for _, volume := range d.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted,
+			j.event(claim, corev1.EventTypeNormal, lostnode.ReasonFailoverPodDeleted,
 				"pod "+d.Pod.Name+" on lost node "+o.NodeName+" was deleted")
 		}
 	}
-	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted, "pod "+name+": "+message)
+	j.onNode(o, corev1.EventTypeNormal, lostnode.ReasonFailoverPodDeleted, "pod "+name+": "+message)
 }
 
 // unserved reports that a pod of the driver was deleted.
 func (j *journal) unserved(ctx context.Context, o observed, pod *corev1.Pod) {
 	name := pod.Namespace + "/" + pod.Name
 	ctrl.LoggerFrom(ctx).Info("pod of the driver deleted", "pod", name, "node", o.NodeName, "reason",
-		failover.ReasonFailoverPodDeleted)
-	j.onNode(o, corev1.EventTypeNormal, failover.ReasonFailoverPodDeleted,
+		lostnode.ReasonFailoverPodDeleted)
+	j.onNode(o, corev1.EventTypeNormal, lostnode.ReasonFailoverPodDeleted,
 		"pod "+name+": the node is lost or unresponsive, and the pod advised kube-scheduler")
 }
 
 // pruned reports that Kubernetes was informed that the node no longer uses a volume.
-func (j *journal) pruned(ctx context.Context, o observed, v failover.Volume) {
-	j.say(ctx, o, v, failover.ReasonFailoverPruned, "removed from the volumesInUse of lost node "+o.NodeName)
+func (j *journal) pruned(ctx context.Context, o observed, v lostnode.Volume) {
+	j.say(ctx, o, v, lostnode.ReasonFailoverPruned, "removed from the volumesInUse of lost node "+o.NodeName)
 }
 
 // unblocked reports that nothing on the node prevents the unpublish of the volume any more.
-func (j *journal) unblocked(ctx context.Context, o observed, v failover.Volume) {
+func (j *journal) unblocked(ctx context.Context, o observed, v lostnode.Volume) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if m := j.markOf(o, v); !m.unblocked {
 		j.ended(m, resultUnblocked)
-		j.say(ctx, o, v, failover.ReasonFailoverUnblocked,
+		j.say(ctx, o, v, lostnode.ReasonFailoverUnblocked,
 			"no pod on lost node "+o.NodeName+" uses it any more; Kubernetes can publish it elsewhere")
 	}
 }
 
 // tainted reports that the Node's taints were changed.
-func (j *journal) tainted(ctx context.Context, o observed, step failover.Step) {
+func (j *journal) tainted(ctx context.Context, o observed, step lostnode.Step) {
 	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "unresponsive",
 		string(step.Unresponsive), "outOfService", string(step.OutOfService))
-	if step.Quarantine == failover.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeQuarantined,
+	if step.Quarantine == lostnode.TaintAdd {
+		j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonNodeQuarantined,
 			"volumes are taken from the node; no new pods until it is back: "+o.Health.Evidence)
 	}
-	if step.Unresponsive == failover.TaintAdd {
-		message := fmt.Sprintf("the node has not answered a request to fence another node within %s; no new pods until it gives a sign of life", reservation.AnswerTimeout)
-		j.onNode(o, corev1.EventTypeWarning, failover.ReasonNodeUnresponsive, message)
+	if step.Unresponsive == lostnode.TaintAdd {
+		message := fmt.Sprintf("the node has not answered a request to fence another node within %s; no new pods until it gives a sign of life", fencing.AnswerTimeout)
+		j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonNodeUnresponsive, message)
 	}
-	if step.OutOfService == failover.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, failover.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
+	if step.OutOfService == lostnode.TaintAdd {
+		j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
 	}
-	if step.Quarantine == failover.TaintRemove || step.Unresponsive == failover.TaintRemove ||
-		step.OutOfService == failover.TaintRemove {
-		j.onNode(o, corev1.EventTypeNormal, failover.ReasonNodeBack,
+	if step.Quarantine == lostnode.TaintRemove || step.Unresponsive == lostnode.TaintRemove ||
+		step.OutOfService == lostnode.TaintRemove {
+		j.onNode(o, corev1.EventTypeNormal, lostnode.ReasonNodeBack,
 			"the node is Ready and gives signs of life; the driver's taints were removed")
 	}
 }
@@ -326,8 +326,8 @@ func (j *journal) refused(ctx context.Context, o observed, refused []error) {
 		j.metrics.refused.Inc()
 		if j.once(o, "refused "+err.Error()) {
 			ctrl.LoggerFrom(ctx).Error(err, "the cluster refuses a write", "node", o.NodeName, "reason",
-				failover.ReasonWriteRefused)
-			j.onNode(o, corev1.EventTypeWarning, failover.ReasonWriteRefused,
+				lostnode.ReasonWriteRefused)
+			j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonWriteRefused,
 				"the cluster refuses a write of the driver, which tries again and goes on with what needs no such write: "+
 					err.Error())
 		}
@@ -336,7 +336,7 @@ func (j *journal) refused(ctx context.Context, o observed, refused []error) {
 
 // say reports something about a volume: in the log, and as event of volume, PersistentVolumeClaim
 // and Node.
-func (j *journal) say(ctx context.Context, o observed, v failover.Volume, reason, message string) {
+func (j *journal) say(ctx context.Context, o observed, v lostnode.Volume, reason, message string) {
 	ctrl.LoggerFrom(ctx).Info("failover", "volume", v.Volume.Name, "node", o.NodeName, "epoch", v.Epoch(), "reason", reason,
 		"message", message)
 	j.event(v.Volume, corev1.EventTypeNormal, reason, message)

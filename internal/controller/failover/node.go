@@ -16,15 +16,15 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // taint adds the taints that a step wants to the Node, and removes the taints that it no longer
 // wants.
-func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) error {
-	if step.Quarantine == failover.TaintAsIs && step.Unresponsive == failover.TaintAsIs &&
-		step.OutOfService == failover.TaintAsIs {
+func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) error {
+	if step.Quarantine == lostnode.TaintAsIs && step.Unresponsive == lostnode.TaintAsIs &&
+		step.OutOfService == lostnode.TaintAsIs {
 		return nil
 	}
 	node := &corev1.Node{}
@@ -38,7 +38,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 			fmt.Errorf("the Node was replaced while its failover was decided"))
 	}
 	var unrecorded error
-	if step.OutOfService == failover.TaintAdd {
+	if step.OutOfService == lostnode.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
 		unrecorded = r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Health.Evidence)
 		if _, other := refusals(unrecorded); other != nil {
@@ -52,7 +52,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 	since := metav1.NewTime(r.Clock.Now())
 	change(node, step.OutOfService, corev1.Taint{
 		Key:       corev1.TaintNodeOutOfService,
-		Value:     failover.OutOfServiceValue,
+		Value:     lostnode.OutOfServiceValue,
 		Effect:    corev1.TaintEffectNoExecute,
 		TimeAdded: &since,
 	})
@@ -64,23 +64,23 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step failover.Step) 
 		crashpoint.At("failover-after-taint")
 		r.journal.tainted(ctx, o, step)
 	}
-	if step.OutOfService == failover.TaintRemove {
+	if step.OutOfService == lostnode.TaintRemove {
 		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.OutOfServiceNodeBack, "")
 	}
 	return unrecorded
 }
 
 // change adds or removes one taint.
-func change(node *corev1.Node, what failover.TaintChange, taint corev1.Taint) {
+func change(node *corev1.Node, what lostnode.TaintChange, taint corev1.Taint) {
 	same := func(t corev1.Taint) bool { return t.Key == taint.Key && t.Effect == taint.Effect }
 	switch what {
-	case failover.TaintAdd:
+	case lostnode.TaintAdd:
 		if !slices.ContainsFunc(node.Spec.Taints, same) {
 			node.Spec.Taints = append(node.Spec.Taints, taint)
 		}
-	case failover.TaintRemove:
+	case lostnode.TaintRemove:
 		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, same)
-	case failover.TaintAsIs:
+	case lostnode.TaintAsIs:
 	}
 }
 
@@ -106,7 +106,7 @@ func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status 
 
 // prune removes volumes from the Node's status.volumesInUse, after which Kubernetes unpublishes
 // them.
-func (r *Reconciler) prune(ctx context.Context, o observed, volumes []failover.Volume) error {
+func (r *Reconciler) prune(ctx context.Context, o observed, volumes []lostnode.Volume) error {
 	if len(volumes) == 0 {
 		return nil
 	}

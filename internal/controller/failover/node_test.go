@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
@@ -21,9 +21,9 @@ func TestANodeThatReplacedALostOneIsNotTainted(t *testing.T) {
 	o := observed{namespace: "ns"}
 	o.NodeName, o.Node, o.DriverNode = "a", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "old"}}, report
 	r := &Reconciler{Options: Options{Client: c, Reader: c}}
-	if err := r.taint(t.Context(), o, failover.Step{
-		Quarantine:   failover.TaintAdd,
-		OutOfService: failover.TaintAdd,
+	if err := r.taint(t.Context(), o, lostnode.Step{
+		Quarantine:   lostnode.TaintAdd,
+		OutOfService: lostnode.TaintAdd,
 	}); !apierrors.IsConflict(err) {
 		t.Errorf("taint: %v, want a conflict", err)
 	}

@@ -13,9 +13,9 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -34,7 +34,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	if o.DriverNode == nil {
 		r.forget(request.Name)
 	} else {
-		o.Unresponsive, o.answerIn = reservation.Unresponsive(o.DriverNode, r.Clock.Now())
+		o.Unresponsive, o.answerIn = fencing.Unresponsive(o.DriverNode, r.Clock.Now())
 	}
 	o.Heard = r.heard(o.DriverNode, o.Unresponsive)
 	if err := r.volumes(ctx, &o); err != nil {
@@ -87,7 +87,7 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		if err := r.claim(ctx, o, v); err != nil {
 			return err
 		}
-		found := failover.Volume{Volume: v, Attachment: attachments[v.Name]}
+		found := lostnode.Volume{Volume: v, Attachment: attachments[v.Name]}
 		if o.Node != nil {
 			found.InUse = len(inuse.Names(o.Node.Status.VolumesInUse, r.DriverName, volumehandle.Of(v.Spec.Disk))) > 0
 		}
@@ -172,10 +172,10 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 		return fmt.Errorf("list pods of node: %w", err)
 	}
 	for i := range list.Items {
-		p := failover.Pod{Pod: &list.Items[i]}
+		p := lostnode.Pod{Pod: &list.Items[i]}
 		// Another pod of the Deployment that is placed here meanwhile does not run, and is not in
 		// the Service.
-		if p.Pod.Namespace == r.OwnNamespace && p.Pod.Status.Phase == corev1.PodRunning && failover.AdvisesScheduler(p.Pod) {
+		if p.Pod.Namespace == r.OwnNamespace && p.Pod.Status.Phase == corev1.PodRunning && lostnode.AdvisesScheduler(p.Pod) {
 			o.SchedulerPods = append(o.SchedulerPods, p.Pod)
 		}
 		for _, v := range p.Pod.Spec.Volumes {
@@ -192,11 +192,11 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 
 // podVolume finds out what a volume of a pod is. The cache holds only PersistentVolumeClaims and
 // objects that are not of one node.
-func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod, v corev1.Volume) (failover.PodVolume, error) {
+func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod, v corev1.Volume) (lostnode.PodVolume, error) {
 	if v.PersistentVolumeClaim == nil {
-		return failover.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
+		return lostnode.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
 	}
-	found := failover.PodVolume{
+	found := lostnode.PodVolume{
 		Name:     "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName,
 		ReadOnly: v.PersistentVolumeClaim.ReadOnly,
 	}
@@ -208,7 +208,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	if err != nil || claim == nil {
 		return found, err
 	}
-	found.OptedOut = failover.OptedOut(claim.Annotations)
+	found.OptedOut = lostnode.OptedOut(claim.Annotations)
 	if claim.Spec.VolumeName == "" {
 		return found, nil
 	}
@@ -229,7 +229,7 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 // see ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of
 // this one.
 func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
-	if slices.ContainsFunc(o.Volumes, func(v failover.Volume) bool {
+	if slices.ContainsFunc(o.Volumes, func(v lostnode.Volume) bool {
 		return v.Volume.Name == name && cluster.IsOf(v.Volume, pv)
 	}) {
 		return false, nil

@@ -13,14 +13,14 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // deletePod deletes a pod of the node. By force only after the API server itself has shown that the
 // node can no longer write to any of its volumes.
-func (r *Reconciler) deletePod(ctx context.Context, o observed, d failover.PodDeletion, p *proofs) error {
+func (r *Reconciler) deletePod(ctx context.Context, o observed, d lostnode.PodDeletion, p *proofs) error {
 	options := []client.DeleteOption{client.Preconditions{UID: &d.Pod.UID}}
 	if d.Force {
 		for _, volume := range d.Volumes {
@@ -131,5 +131,5 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	if a == nil {
 		return multiNode && (down || !ownership.NeverPublished(v)), nil
 	}
-	return failover.Volume{Volume: v, Attachment: a}.Proof() != nil, nil
+	return lostnode.Volume{Volume: v, Attachment: a}.Proof() != nil, nil
 }

@@ -3,7 +3,7 @@
 // used the volumes, and removes the volumes from the Node's status.volumesInUse. Then Kubernetes
 // itself unpublishes them, and publishes them where the new pods are.
 //
-// failover.Next decides what to do. Every decision is recorded before it has an effect, and any
+// lostnode.Next decides what to do. Every decision is recorded before it has an effect, and any
 // process carries out what was decided, in any later state of the node. The memory of the process
 // serves metrics, and prevents repetition.
 package failover
@@ -28,8 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/failover"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
@@ -122,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	step := failover.Next(o.Input)
+	step := lostnode.Next(o.Input)
 	r.journal.look(ctx, o, step)
 	refused, err := refusals(r.act(ctx, o, step))
 	r.journal.refused(ctx, o, refused)
@@ -131,7 +130,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	switch {
 	case onlyConflicts(err):
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case o.marked() && o.Health.State == nodehealth.Healthy && !o.Heard:
@@ -147,10 +146,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 // other; a failure of one volume does not stop the others. No pod is deleted before the node is
 // closed to new ones, unless the cluster forbids the taint: then the extender keeps new pods away,
 // and a pod that starts there nevertheless is deleted again.
-func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) error {
+func (r *Reconciler) act(ctx context.Context, o observed, step lostnode.Step) error {
 	failures := []error{
-		each(ctx, step.Fence, func(v failover.Volume) error { return r.fence(ctx, o, v) }),
-		each(ctx, step.Repair, func(v failover.Volume) error { return r.repair(ctx, o, v) }),
+		each(ctx, step.Fence, func(v lostnode.Volume) error { return r.fence(ctx, o, v) }),
+		each(ctx, step.Repair, func(v lostnode.Volume) error { return r.repair(ctx, o, v) }),
 	}
 	if err := r.taint(ctx, o, step); err != nil {
 		failures = append(failures, err)
@@ -161,9 +160,9 @@ func (r *Reconciler) act(ctx context.Context, o observed, step failover.Step) er
 	proofs := newProofs(r, o)
 	failures = append(failures,
 		each(ctx, step.Unserve, func(pod *corev1.Pod) error { return r.unserve(ctx, o, pod) }),
-		each(ctx, step.Delete, func(d failover.PodDeletion) error { return r.deletePod(ctx, o, d, proofs) }),
+		each(ctx, step.Delete, func(d lostnode.PodDeletion) error { return r.deletePod(ctx, o, d, proofs) }),
 		r.prune(ctx, o, step.Prune),
-		each(ctx, step.Unblocked, func(v failover.Volume) error { return r.unblocked(ctx, o, v) }),
+		each(ctx, step.Unblocked, func(v lostnode.Volume) error { return r.unblocked(ctx, o, v) }),
 	)
 	return errors.Join(failures...)
 }
@@ -254,7 +253,7 @@ func (r *Reconciler) forget(node string) {
 
 // observed is a node with its pods and volumes.
 type observed struct {
-	failover.Input
+	lostnode.Input
 	namespace string
 	// answerIn is in what time the node must have answered a request; 0 if there is none that it
 	// can still answer in time.
@@ -269,6 +268,6 @@ func (o observed) marked() bool {
 	if o.DriverNode != nil && meta.IsStatusConditionTrue(o.DriverNode.Status.Conditions, apiv1.NodeConditionOutOfService) {
 		return true
 	}
-	return o.Node != nil && (failover.OurOutOfServiceTaint(o.Node) ||
+	return o.Node != nil && (lostnode.OurOutOfServiceTaint(o.Node) ||
 		nodehealth.HasTaint(o.Node, apiv1.TaintNodeLost) || nodehealth.HasTaint(o.Node, apiv1.TaintNodeUnresponsive))
 }

@@ -29,6 +29,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -68,7 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, r.DriverName, disks)
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
 	case err != nil:
 		return reconcile.Result{}, err
 	case len(pruned) > 0:

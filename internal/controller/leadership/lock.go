@@ -15,6 +15,8 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrlconfig "sigs.k8s.io/controller-runtime/pkg/config"
 
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
@@ -27,12 +29,19 @@ const lookEvery = 500 * time.Millisecond
 // renewEvery.
 func LookEvery(renewEvery time.Duration) time.Duration { return min(lookEvery, renewEvery) }
 
+// ControllerOptions are the options of all controllers of a manager. They use client-go's queue: a
+// controller of controller-runtime 0.24.1 with the priority queue may not stop, and delays the
+// manager's end by its whole grace period, so that the next leader waits for the lease
+// (https://github.com/kubernetes-sigs/controller-runtime/issues/3538).
+func ControllerOptions() ctrlconfig.Controller {
+	return ctrlconfig.Controller{UsePriorityQueue: ptr.To(false)}
+}
+
 // Options of a Lock.
 type Options struct {
 	Leases          coordinationv1client.LeasesGetter
 	Namespace, Name string
-	// Identity is the holder's name that this process writes into the lease; see
-	// nodehealth.LeaderIdentity.
+	// Identity is the holder's name that this process writes into the lease; see Identity.
 	Identity string
 	// RenewEvery is how often the leader renews the lease, and a standby reads it.
 	RenewEvery time.Duration
@@ -97,7 +106,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if !l.due() {
 		return record, raw, nil
 	}
-	node := nodehealth.LeaderNode(record.HolderIdentity)
+	node := nodeOf(record.HolderIdentity)
 	l.Log.Info("taking the lease of a leader whose node is lost", "holder", record.HolderIdentity, "node", node, "evidence",
 		l.Health(node).Evidence)
 	released := *record
@@ -137,7 +146,7 @@ func (l *Lock) ofAnother() bool {
 
 // due reports whether the lease is to be taken from its holder.
 func (l *Lock) due() bool {
-	node := nodehealth.LeaderNode(l.seen.HolderIdentity)
+	node := nodeOf(l.seen.HolderIdentity)
 	return node != "" && nodehealth.AcquiresLease(nodehealth.LeaderSigns{
 		Health:     l.Health(node),
 		Unrenewed:  l.Clock.Since(l.changed),

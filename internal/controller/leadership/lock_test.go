@@ -153,7 +153,7 @@ func contend(ctx context.Context, t *testing.T, l *lease, node string) *contende
 	t.Helper()
 	c := &contender{
 		client:     &client{lease: l},
-		identity:   nodehealth.LeaderIdentity("pod-on-"+node, node, "uid"),
+		identity:   Identity("pod-on-"+node, node, "uid"),
 		led:        make(chan struct{}),
 		judgements: map[string]nodehealth.Judgement{},
 	}
@@ -292,4 +292,18 @@ func TestLookingOftenCostsTheAPIServerNothing(t *testing.T) {
 			t.Errorf("the standby read the lease %d times in %d periods", reads, periods)
 		}
 	})
+}
+
+func TestALeadersIdentityNamesItsNode(t *testing.T) {
+	t.Parallel()
+	for identity, want := range map[string]string{
+		Identity("controller-7d-x2", "node-1.example", "6f1c-11"): "node-1.example",
+		Identity("controller-7d-x2", "", "6f1c-11"):               "",
+		"of-an-earlier-version_6f1c-11":                           "",
+		"":                                                        "",
+	} {
+		if got := nodeOf(identity); got != want {
+			t.Errorf("%q: got node %q, want %q", identity, got, want)
+		}
+	}
 }

@@ -40,6 +40,13 @@ func (c contact) answered(now time.Time) contact {
 	return c
 }
 
+// lost returns the contact after a time in which this process stood still: silence counts again from
+// the next answer on.
+func (c contact) lost() contact {
+	c.last = time.Time{}
+	return c
+}
+
 // alive reports whether silence counts.
 func (c contact) alive(now time.Time) bool { return now.Sub(c.last) <= contactLoss }
 

@@ -17,6 +17,9 @@ const (
 // heldSwitchedOff is the reason why no node is fenced if failover is off.
 const heldSwitchedOff = "failover is switched off (failover-enabled)"
 
+// heldStoodStill is the reason why no node is fenced until a round after this process stood still.
+const heldStoodStill = "this controller has just stood still, and has not looked at the node since"
+
 // guard is the state of the guard against mass false alarms.
 type guard struct {
 	// alarm is when a node became suspect while no other was; zero while none is. Every node is
@@ -29,21 +32,23 @@ type guard struct {
 
 // judge updates the health of all nodes and notifies the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
-	// gone counts the nodes that are lost or down. over counts the nodes that are failed over,
-	// which the guard does not count.
+	// gone counts the nodes that are lost or down. over counts the nodes that the guard does not
+	// count: those that are failed over, and those whose silence Azure has announced.
 	gone, lost, suspect, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
+		n.excuse(now, m.PauseLimits)
 		signs := n.signs(m.contact, now, &m.Options)
 		v := nodehealth.Judgement{SilentFrom: signs.SilentFrom}
 		if last := n.lastSign(now); last.After(v.SilentFrom) {
 			v.SilentFrom = last
 		}
 		v.State, v.Evidence = nodehealth.Judge(signs)
+		v.Paused = v.State == nodehealth.Suspect && signs.Contact && signs.Pause != ""
 		if v.State.LostOrDown() {
 			gone++
 		}
 		switch {
-		case n.over(v):
+		case n.uncounted(v, now):
 			over++
 		case v.State == nodehealth.Lost:
 			lost++
@@ -80,7 +85,7 @@ func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool)
 	suspects, unseen, recent := 0, 0, false
 	for _, n := range m.nodes {
 		v := n.next
-		if n.over(v) {
+		if n.uncounted(v, now) {
 			continue
 		}
 		suspect := v.State == nodehealth.Lost
@@ -136,9 +141,11 @@ func (m *Monitor) set(n *node, v nodehealth.Judgement, now time.Time) {
 	if v.State != nodehealth.Lost {
 		n.confirmed = false
 	}
+	m.metrics.pause(n.endPause(v, now))
 	n.health = v
 	grace := v.PastReplicaGrace(now)
-	tell := v.State != before.State || v.Fence() != before.Fence() || v.MassLoss != before.MassLoss || grace && !n.graceTold
+	tell := v.State != before.State || v.Fence() != before.Fence() || v.MassLoss != before.MassLoss ||
+		v.Paused != before.Paused || grace && !n.graceTold
 	n.graceTold = grace
 	if tell {
 		m.notify(n.name)

@@ -16,6 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -172,12 +173,17 @@ func (m *Monitor) readLease(ctx context.Context, n *node, beats uint64) {
 }
 
 // confirmSilence reads the AzDriverNode from the API server itself, because the cache may be cut
-// off.
+// off. Of a node whose plug-in does not follow Azure's announcements it reads what the node problem
+// detector has written into the Node: no node is lost before it was confirmed.
 func (m *Monitor) confirmSilence(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	d := &apiv1.AzDriverNode{}
 	err := m.APIReader.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: n.name}, d)
+	var announced []apiv1.MaintenanceEvent
+	if k8sNode := (&corev1.Node{}); m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode) == nil {
+		announced = maintenance.FromNode(k8sNode)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n.confirm.busy = false
@@ -185,6 +191,9 @@ func (m *Monitor) confirmSilence(ctx context.Context, n *node, beats uint64) {
 		return
 	}
 	m.observe(d)
+	if !n.pauses.followed {
+		m.metrics.announced(n.pauses.announce(announced, m.Clock.Now()))
+	}
 	if n.beats == beats {
 		n.confirmed = true
 	}

@@ -3,6 +3,7 @@ package liveness
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -11,6 +12,7 @@ type metrics struct {
 	lost, guarded     prometheus.Gauge
 	requests          prometheus.Counter
 	probes, questions *prometheus.CounterVec
+	events, pauses    *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -33,8 +35,18 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_liveness_vm_reads_total",
 			Help: "Questions to Azure about the power state of silent nodes' VMs, by error kind; ok for none.",
 		}, []string{"result"}),
+		events: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_liveness_maintenance_events_total",
+			Help: "Events that nodes said Azure had announced for their VMs, by kind.",
+		}, []string{"kind"}),
+		pauses: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "azuredisk_liveness_announced_pauses_total",
+			Help: "Silences of nodes during announced pauses, by result: survived, exceeded (the node was still silent at the " +
+				"end) or refused (the limit was used up).",
+		}, []string{"result"}),
 	}
-	return m, drivermetrics.Register(registerer, "liveness", m.lost, m.guarded, m.requests, m.probes, m.questions)
+	return m, drivermetrics.Register(registerer, "liveness", m.lost, m.guarded, m.requests, m.probes, m.questions, m.events,
+		m.pauses)
 }
 
 func (m *metrics) show(lost int, guarded bool) {
@@ -65,4 +77,17 @@ func (m *metrics) question(err error) {
 		}
 	}
 	m.questions.WithLabelValues(result).Inc()
+}
+
+func (m *metrics) announced(events []apiv1.MaintenanceEvent) {
+	for _, e := range events {
+		m.events.WithLabelValues(string(e.Kind)).Inc()
+	}
+}
+
+// pause counts the end of a silence; "" is none.
+func (m *metrics) pause(result string) {
+	if result != "" {
+		m.pauses.WithLabelValues(result).Inc()
+	}
 }

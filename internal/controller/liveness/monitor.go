@@ -68,6 +68,9 @@ type Options struct {
 	// Patience is how long a node that probes reach may take to answer a request for a heartbeat
 	// before it is lost; 0 for nodehealth.DefaultPatience.
 	Patience time.Duration
+	// PauseLimits bound the silence that announcements of pauses excuse; zero for
+	// nodehealth.DefaultPauseLimits.
+	PauseLimits nodehealth.PauseLimits
 	// MassLossThreshold is the percentage of nodes above which the guard holds fencing back.
 	MassLossThreshold int
 	// Enabled allows nodes to be fenced. Without it they are judged, and Azure is not asked.
@@ -85,9 +88,11 @@ type Monitor struct {
 	// ConditionWriter.
 	wake, changed chan struct{}
 
-	mu          sync.Mutex
-	nodes       map[string]*node
-	contact     contact
+	mu      sync.Mutex
+	nodes   map[string]*node
+	contact contact
+	// lastRound is when the last round began; zero before the first.
+	lastRound   time.Time
 	guard       guard
 	subscribers []*subscription
 }
@@ -96,6 +101,9 @@ type Monitor struct {
 func New(options Options) (*Monitor, error) {
 	if options.Patience == 0 {
 		options.Patience = nodehealth.DefaultPatience
+	}
+	if options.PauseLimits == (nodehealth.PauseLimits{}) {
+		options.PauseLimits = nodehealth.DefaultPauseLimits
 	}
 	m := &Monitor{
 		Options: options,
@@ -161,6 +169,9 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 		n.probe.works = n.probe.works || meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionProbeable)
 	}
 	n.vmID, n.promise, n.request.possible = d.Spec.VMID, d.Status.HeartbeatSeconds, d.Status.HeartbeatOnRequest
+	if n.pauses.followed = d.Status.Maintenance != nil; n.pauses.followed {
+		m.metrics.announced(n.pauses.announce(d.Status.Maintenance.Events, now))
+	}
 	value, beats := timeOf(d.Status.HeartbeatTime), n.beats
 	if known && !value.Equal(n.heartbeat) {
 		n.beat(now)
@@ -231,6 +242,9 @@ func (m *Monitor) heard(name string) (v nodehealth.Judgement, heard bool) {
 	n, heard := m.nodes[name]
 	if heard {
 		v = n.health
+	}
+	if v.Fence() && v.State == nodehealth.Lost && m.stoodStill(m.Clock.Now()) {
+		v.HeldBack = heldStoodStill
 	}
 	return v, heard
 }

@@ -35,6 +35,7 @@ type node struct {
 	lease   lease
 	confirm attempt
 	stake   stake
+	pauses  pauses
 
 	// health is the judgement. next replaces it when all nodes have been judged.
 	health, next nodehealth.Judgement
@@ -183,6 +184,9 @@ func (n *node) signs(c contact, now time.Time, o *Options) nodehealth.Signs {
 		ProbeFailures: n.probe.failures,
 		Power:         n.azure.power,
 		VMGone:        n.azure.gone,
+	}
+	if n.pauses.excuse.Holds(now) {
+		s.Pause = n.pauses.excuse.String()
 	}
 	if n.lease.duration > 0 {
 		_, s.LeaseAge = c.silence(n.lease.changed)

@@ -35,6 +35,9 @@ const (
 	// Options.Patience. If the network of this process fails, the probes of all nodes fail
 	// at once, and the answers must not overload the API server.
 	maxRequests = 200
+	// standstill is the time without a round after which this process has stood still: its VM was
+	// paused, or it got no processor.
+	standstill = 2 * time.Second
 	// long is for how long a node is overdue before no question about it is urgent any more.
 	long = time.Minute
 )
@@ -141,6 +144,10 @@ type look struct {
 func (m *Monitor) round(ctx context.Context, r runner) {
 	m.mu.Lock()
 	now := m.Clock.Now()
+	if m.stoodStill(now) {
+		m.contact = m.contact.lost()
+	}
+	m.lastRound = now
 	for _, n := range m.nodes {
 		n.checkConnection(now)
 	}
@@ -163,6 +170,12 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.judge(m.Clock.Now())
+}
+
+// stoodStill reports whether this process has done nothing for so long that the silence of the nodes
+// may have been its own. What it knew of them before then is out of date.
+func (m *Monitor) stoodStill(now time.Time) bool {
+	return !m.lastRound.IsZero() && now.Sub(m.lastRound) > standstill
 }
 
 // undecided reports whether the answer to a request for a heartbeat is overdue, but was not yet at

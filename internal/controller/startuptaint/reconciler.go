@@ -28,6 +28,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -88,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case err != nil:

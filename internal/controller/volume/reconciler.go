@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	after, err := r.step(ctx, o)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. The next reconciliation decides from the newer state.
-		return reconcile.Result{RequeueAfter: cluster.ConflictRetry}, nil
+		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
 	}
 	return reconcile.Result{RequeueAfter: after}, err
 }
@@ -166,7 +166,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
 		// What was asked for while the job ran has not been looked at, and no event will say so
 		// again.
-		step.RequeueAfter = operation.Sooner(step.RequeueAfter, cluster.ConflictRetry)
+		step.RequeueAfter = operation.Sooner(step.RequeueAfter, operation.ConflictRetry)
 	}
 	if step.Spec != nil {
 		return step.RequeueAfter, r.writeSpec(ctx, o.volume, *step.Spec)
@@ -234,7 +234,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 
 // forget deletes the object of a volume, and does not touch the disk. It is a conflict if the
 // volume has changed, or if the API server has the PersistentVolume: the cache of PersistentVolumes
-// can be behind that of AzVolumes, in which another leader has recorded it.
+// can be older than the cache of AzVolumes, in which another leader has recorded it.
 func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) error {
 	pv := &corev1.PersistentVolume{}
 	switch err := r.Reader.Get(ctx, client.ObjectKey{Name: v.Status.PersistentVolume}, pv); {

@@ -16,7 +16,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -210,13 +210,13 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		if err := r.setSpec(ctx, a, spec); err != nil {
 			return err
 		}
-		r.event(o.volume, false, attachment.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
+		r.event(o.volume, false, attaching.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
 	}
 	for _, a := range repair.Remove {
 		if err := r.remove(ctx, a); err != nil {
 			return err
 		}
-		r.event(o.volume, false, attachment.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
+		r.event(o.volume, false, attaching.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
 	}
 	if a := repair.Promote; a != nil {
 		spec := a.Spec
@@ -227,7 +227,7 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		if err := r.setSpec(ctx, a, spec); err != nil {
 			return err
 		}
-		r.event(o.volume, true, attachment.ReasonRoleRepaired,
+		r.event(o.volume, true, attaching.ReasonRoleRepaired,
 			"node "+a.Spec.NodeName+" is primary and its attachment was edited to be a replica")
 	}
 	if repair.Primary != "" {
@@ -245,7 +245,7 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		if err := r.create(ctx, o.volume, spec); err != nil {
 			return err
 		}
-		r.event(o.volume, true, attachment.ReasonPrimaryRecreated,
+		r.event(o.volume, true, attaching.ReasonPrimaryRecreated,
 			"node "+repair.Primary+" is primary and its attachment was missing")
 	}
 	return nil

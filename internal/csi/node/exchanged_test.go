@@ -22,8 +22,8 @@ const secondLUN = lun + 1
 // disks were detached, and one or both are attached again.
 func TestARawBlockVolumeGetsTheDeviceThatAnotherOneHadBefore(t *testing.T) {
 	exchange := func(host *memoryHost) {
-		host.attach("/dev/sdd", lun)
-		host.attachOther(memoryDevice, secondLUN)
+		host.Attach("/dev/sdd", lun)
+		host.AttachOther(memoryDevice, secondLUN)
 	}
 	for name, test := range map[string]struct {
 		podStays bool
@@ -36,16 +36,16 @@ func TestARawBlockVolumeGetsTheDeviceThatAnotherOneHadBefore(t *testing.T) {
 		},
 		"the other disk is not attached": {
 			after: func(m *machine, host *memoryHost) {
-				host.attach("/dev/sdd", lun)
-				delete(host.others, secondLUN)
+				host.Attach("/dev/sdd", lun)
+				delete(host.Others, secondLUN)
 				m.changeSecond(func(a *apiv1.AzVolumeAttachment) { a.Status.State, a.Status.LUN = apiv1.AttachmentPending, nil })
 			},
 			first: "/dev/sdd",
 		},
 		"the other disk is recorded at a LUN that has no device": {
 			after: func(_ *machine, host *memoryHost) {
-				host.attach("/dev/sdd", lun)
-				delete(host.others, secondLUN)
+				host.Attach("/dev/sdd", lun)
+				delete(host.Others, secondLUN)
 			},
 			first: "/dev/sdd",
 		},
@@ -62,19 +62,19 @@ func TestARawBlockVolumeGetsTheDeviceThatAnotherOneHadBefore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				host := newMemoryHost()
-				host.attachOther("/dev/sdd", secondLUN)
+				host.AttachOther("/dev/sdd", secondLUN)
 				m := newMachine(t, host, t.TempDir(), quiet)
 				m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 					v.Spec.Access, v.Status.Primary = apiv1.AccessMultiNode, nil
 				})
-				m.publishSecond(host.size)
+				m.publishSecond(host.Size)
 				m.changeSecond(func(a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(secondLUN) })
 				s, capability := m.start(), blockCapability(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER)
 				m.must(m.stage(s, capability))
 				m.must(m.stageSecond(s, capability))
 				if test.podStays {
-					host.mounts["/pod-of-the-first"] = provisioner.MountPoint{Source: memoryDevice, Target: "/pod-of-the-first"}
-					host.mounts["/pod-of-the-second"] = provisioner.MountPoint{Source: "/dev/sdd", Target: "/pod-of-the-second"}
+					host.Mounted["/pod-of-the-first"] = provisioner.MountPoint{Source: memoryDevice, Target: "/pod-of-the-first"}
+					host.Mounted["/pod-of-the-second"] = provisioner.MountPoint{Source: "/dev/sdd", Target: "/pod-of-the-second"}
 				}
 				test.after(m, host)
 				m.wantPublished(m.publishNext(s, capability), m.target()+"-next", test.first)
@@ -87,7 +87,7 @@ func TestARawBlockVolumeGetsTheDeviceThatAnotherOneHadBefore(t *testing.T) {
 // wantPublished fails unless a NodePublishVolume gave a pod the device, or failed for "".
 func (m *machine) wantPublished(err error, target, device string) {
 	m.t.Helper()
-	if got := m.host.(*memoryHost).mounts[target].Source; (err == nil) != (device != "") || got != device {
+	if got := m.host.(*memoryHost).Mounted[target].Source; (err == nil) != (device != "") || got != device {
 		m.t.Errorf("NodePublishVolume for %s: %v, device %q, want device %q", target, err, got, device)
 	}
 }

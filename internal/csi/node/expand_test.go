@@ -62,7 +62,7 @@ func TestLaw4TheSizeOfADiskThatIsGrowing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const unit = 1 << 30
 			h := newMemoryHost()
-			h.size = test.device * unit
+			h.Size = test.device * unit
 			m := newMachine(t, h, t.TempDir(), quiet)
 			m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Spec.CapacityBytes, v.Status.SizeBytes = test.asked*unit, test.recorded*unit
@@ -80,13 +80,13 @@ func TestADiskThatGrowsWhileItsDeviceIsFoundIsUsed(t *testing.T) {
 		v.Spec.CapacityBytes, v.Status.SizeBytes = 1<<30, 1<<30
 	})
 	grown := false
-	h.onFind = func() {
+	h.OnFind = func() {
 		if grown {
 			return
 		}
 		grown = true
 		m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.CapacityBytes = 2 << 30 })
-		h.size = 2 << 30
+		h.Size = 2 << 30
 	}
 	if err := m.stage(m.start(), mountCapability("ext4")); err != nil || !grown {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )

@@ -32,7 +32,7 @@ const (
 func lost(t *testing.T) (*machine, *memoryHost, *apiv1.AzVolumeAttachment) {
 	t.Helper()
 	host := newMemoryHost()
-	host.content = content{fs: provisioner.Filesystem{Type: "ext4", UUID: recorded}}
+	host.Content = content{FS: provisioner.Filesystem{Type: "ext4", UUID: recorded}}
 	m := newMachine(t, host, t.TempDir(), func(string) {})
 	m.publish(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 		v.Spec.Disk.MaxShares = 3
@@ -49,7 +49,7 @@ func lost(t *testing.T) (*machine, *memoryHost, *apiv1.AzVolumeAttachment) {
 		lostNode,
 		func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch },
 	)
-	host.hold(t, lostNode, keyOf(t, lostNode, lostEpoch))
+	hold(t, host, lostNode, keyOf(t, lostNode, lostEpoch))
 	if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace,
 		Name:      thisNode,
@@ -156,12 +156,12 @@ func TestALostNodeIsFencedAndTheDiskIsLeftWhenItIsDetached(t *testing.T) {
 	m.request(lostRequest)
 	_, stop := m.run()
 	result := m.results("the request was there before the start", one)[0]
-	state := host.shared.State()
+	state := host.Shared.State()
 	if result.Key != own.String() || result.Generation != int64(state.Generation) || result.Message != "" ||
 		result.NodeName != lostNode || result.Epoch != lostEpoch {
 		t.Errorf("got result %+v, want key %s and generation %d", result, own, state.Generation)
 	}
-	if state.Holder != own || host.shared.Allows(lostNode, true) {
+	if state.Holder != own || host.Shared.Allows(lostNode, true) {
 		t.Errorf("the disk has %s, want it held by %s only", state, own)
 	}
 	stop()
@@ -191,7 +191,7 @@ func TestALostNodeIsFencedAndTheDiskIsLeftWhenItIsDetached(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.results("withdrawn, and the disk is detached from the lost node", none)
-	if state := host.shared.State(); len(state.Keys) != 0 {
+	if state := host.Shared.State(); len(state.Keys) != 0 {
 		t.Errorf("the disk has %s, want no key", state)
 	}
 	stop()
@@ -204,7 +204,7 @@ func TestARequestIsAnsweredWhileThePluginRuns(t *testing.T) {
 	m.run()
 	<-watched
 	m.request(lostRequest)
-	if result := m.results("the watch shows the request", one)[0]; result.Key == "" || host.shared.Allows(lostNode, true) {
+	if result := m.results("the watch shows the request", one)[0]; result.Key == "" || host.Shared.Allows(lostNode, true) {
 		t.Errorf("got result %+v, want a key", result)
 	}
 }
@@ -248,9 +248,9 @@ func TestAFenceThatIsRefused(t *testing.T) {
 		"the ownership has a later epoch": func(m *machine, _ *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.Epoch++ })
 		},
-		"the device carries another filesystem": func(_ *machine, h *memoryHost) { h.content.fs.UUID = "another" },
+		"the device carries another filesystem": func(_ *machine, h *memoryHost) { h.Content.FS.UUID = "another" },
 		"the lost node does not hold the reservation": func(m *machine, h *memoryHost) {
-			if err := h.onNode(lostNode).Unregister(m.t.Context(), memoryDevice, keyOf(m.t, lostNode, lostEpoch)); err != nil {
+			if err := h.OnNode(lostNode).Unregister(m.t.Context(), memoryDevice, keyOf(m.t, lostNode, lostEpoch)); err != nil {
 				m.t.Fatal(err)
 			}
 		},
@@ -272,13 +272,13 @@ func TestAFenceThatIsRefused(t *testing.T) {
 			t.Parallel()
 			m, host, _ := lost(t)
 			edit(m, host)
-			before := host.shared.State().Generation
+			before := host.Shared.State().Generation
 			m.request(lostRequest)
 			m.run()
 			if result := m.results("refused", one)[0]; result.Key != "" || result.Message == "" || result.Epoch != lostEpoch {
 				t.Errorf("got result %+v, want a message and no key", result)
 			}
-			if state := host.shared.State(); state.Generation != before {
+			if state := host.Shared.State(); state.Generation != before {
 				t.Errorf("the disk has %s, want it as before", state)
 			}
 			m.request()
@@ -297,9 +297,9 @@ func TestAFailedFenceKeepsTheReservationOfAnEarlierOne(t *testing.T) {
 		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: lostEpoch - 1}
 	})
 	own, victim := keyOf(t, thisNode, lostEpoch).FenceOnly(), keyOf(t, lostNode, lostEpoch)
-	host.hook = func(step string) {
-		if step == "reserve" && host.shared.State().Holder == own { // the lost node's plug-in was about to register
-			expect.Must(t, host.onNode(lostNode).Register(t.Context(), memoryDevice, victim))
+	host.Hook = func(step string) {
+		if step == "reserve" && host.Shared.State().Holder == own { // the lost node's plug-in was about to register
+			expect.Must(t, host.OnNode(lostNode).Register(t.Context(), memoryDevice, victim))
 		}
 	}
 	m.request(lostRequest)
@@ -307,13 +307,13 @@ func TestAFailedFenceKeepsTheReservationOfAnEarlierOne(t *testing.T) {
 	if result := m.results("failed", one)[0]; result.Key != "" || result.Message == "" {
 		t.Errorf("got result %+v, want a message and no key", result)
 	}
-	if state := host.shared.State(); state.Holder != own || host.shared.Allows("node-c", true) {
+	if state := host.Shared.State(); state.Holder != own || host.Shared.Allows("node-c", true) {
 		t.Errorf("the disk has %s, want it held by %s", state, own)
 	}
 	expect.Must(t, errors.Join(m.direct.Delete(t.Context(), before), m.direct.Delete(t.Context(), other)))
 	m.request()
 	m.results("withdrawn", none)
-	if state := host.shared.State(); state.Registered(own) {
+	if state := host.Shared.State(); state.Registered(own) {
 		t.Errorf("the disk has %s, want no key %s", state, own)
 	}
 }
@@ -378,7 +378,7 @@ func TestARequestThatIsWithdrawnBeforeItsResultWasWrittenIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.request()
-	m.results("the fence-only key remains", func([]apiv1.FenceResult) bool { return len(host.shared.State().Keys) == 0 })
+	m.results("the fence-only key remains", func([]apiv1.FenceResult) bool { return len(host.Shared.State().Keys) == 0 })
 }
 
 // The node that fenced the lost node becomes the owner, and its pod ends before the disk is
@@ -401,13 +401,13 @@ func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
 	if err := m.stage(s, mountCapability("ext4")); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := host.shared.State().Holder, keyOf(t, thisNode, lostEpoch+1); got != want {
+	if got, want := host.Shared.State().Holder, keyOf(t, thisNode, lostEpoch+1); got != want {
 		t.Errorf("staged: the disk is held by %s, want %s", got, want)
 	}
 	if err := m.unstage(s); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := host.shared.State().Holder, keyOf(t, thisNode, lostEpoch+1).FenceOnly(); got != want {
+	if got, want := host.Shared.State().Holder, keyOf(t, thisNode, lostEpoch+1).FenceOnly(); got != want {
 		t.Errorf("unstaged: the disk is held by %s, want %s", got, want)
 	}
 	m.assertClean()
@@ -417,7 +417,7 @@ func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
 	m.request()
 	m.results("withdrawn", none)
 	s.EndReservations(t.Context())
-	if state := host.shared.State(); len(state.Keys) != 0 {
+	if state := host.Shared.State(); len(state.Keys) != 0 {
 		t.Errorf("the disk has %s, want no key", state)
 	}
 }
@@ -426,8 +426,8 @@ func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
 func TestAFenceIsNoProofIfTheDiskTakesBothNodesForOne(t *testing.T) {
 	t.Parallel()
 	m, host, _ := lost(t)
-	expect.Must(t, host.onNode(lostNode).Unregister(t.Context(), memoryDevice, keyOf(t, lostNode, lostEpoch)))
-	host.hold(t, thisNode, keyOf(t, lostNode, lostEpoch)) // under the same name for the disk
+	expect.Must(t, host.OnNode(lostNode).Unregister(t.Context(), memoryDevice, keyOf(t, lostNode, lostEpoch)))
+	hold(t, host, thisNode, keyOf(t, lostNode, lostEpoch)) // under the same name for the disk
 	m.request(lostRequest)
 	m.run()
 	result := m.results("an answer", one)[0]
@@ -445,7 +445,7 @@ func TestAFenceOutlastsARestartAfterThePreemption(t *testing.T) {
 		Key:        keyOf(t, thisNode, lostEpoch).FenceOnly().String(),
 		Victim:     keyOf(t, lostNode, lostEpoch).String(),
 	}
-	disk, own := host.onNode(thisNode), keyOf(t, thisNode, lostEpoch).FenceOnly()
+	disk, own := host.OnNode(thisNode), keyOf(t, thisNode, lostEpoch).FenceOnly()
 	expect.Must(t, m.records.PutKept(pair))
 	expect.Must(t, errors.Join(disk.Register(t.Context(), memoryDevice, own),
 		disk.PreemptAndAbort(t.Context(), memoryDevice, own, keyOf(t, lostNode, lostEpoch))))

@@ -87,7 +87,7 @@ func TestADeviceWithWhichAnotherVolumeIsStagedIsNotUsed(t *testing.T) {
 				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 					v.Status.Primary.State = apiv1.OwnershipReleased
 				})
-				clear(m.host.(*memoryHost).mounts)
+				clear(m.host.(*memoryHost).Mounted)
 			}, codes.OK},
 		} {
 			t.Run(kind+", "+name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestADeviceWithWhichAnotherVolumeIsStagedIsNotUsed(t *testing.T) {
 				s := m.start()
 				m.must(m.stage(s, capability))
 				test.after(m)
-				m.publishSecond(host.size)
+				m.publishSecond(host.Size)
 				if err := m.stageSecond(s, capability); status.Code(err) != test.want {
 					t.Errorf("stage of %s: %v, want %s", second, err, test.want)
 				}
@@ -110,11 +110,11 @@ func TestTwoVolumesAreNotStagedWithOneDeviceAtOnce(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.publish(nil)
-	m.publishSecond(host.size)
+	m.publishSecond(host.Size)
 	s := m.start()
 	var err error
-	host.onCheck = func(string) error {
-		host.onCheck = nil
+	host.OnCheck = func(string) error {
+		host.OnCheck = nil
 		err = m.stageSecond(s, mountCapability("ext4"))
 		return nil
 	}
@@ -161,8 +161,8 @@ func TestTheDiskThatInstanceMetadataNames(t *testing.T) {
 					if status.Code(err) != test.want {
 						t.Errorf("stage: %v, want %s", err, test.want)
 					}
-					if test.want != codes.OK && (host.formats > 0 || len(host.mounts) > 0) {
-						t.Errorf("the device was formatted %d times; mounts %v", host.formats, host.mounts)
+					if test.want != codes.OK && (host.Formats > 0 || len(host.Mounted) > 0) {
+						t.Errorf("the device was formatted %d times; mounts %v", host.Formats, host.Mounted)
 					}
 				})
 			})
@@ -172,7 +172,7 @@ func TestTheDiskThatInstanceMetadataNames(t *testing.T) {
 
 func TestAKnownFilesystemDoesNotWaitForInstanceMetadata(t *testing.T) {
 	host := newMemoryHost()
-	host.content = content{fs: someFilesystem}
+	host.Content = content{FS: someFilesystem}
 	m := newMachine(t, host, t.TempDir(), quiet)
 	m.edit = func(o *node.Options) {
 		o.DiskAt = func(context.Context, int32) (string, error) { return secondID, nil }
@@ -191,10 +191,10 @@ func TestADeviceIsNotUsedWhenTheLUNHasChanged(t *testing.T) {
 			host := newMemoryHost()
 			m := newMachine(t, host, t.TempDir(), quiet)
 			m.publish(nil)
-			host.onFind = func() {
-				host.onFind = nil
+			host.OnFind = func() {
+				host.OnFind = nil
 				m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) })
-				host.attach("/dev/sdd", lun+1)
+				host.Attach("/dev/sdd", lun+1)
 			}
 			m.must(m.stage(m.start(), capability))
 			if record, _, err := m.records.Get(volume); err != nil || record.Device != "/dev/sdd" || record.LUN != lun+1 {
@@ -217,7 +217,7 @@ func TestLaw2AMountIsTakenAwayWhenTheGrantHasChangedDuringACheck(t *testing.T) {
 			host := newMemoryHost()
 			m := newMachine(t, host, t.TempDir(), quiet)
 			m.publish(nil)
-			host.onCheck = func(string) error { m.change(edit); return nil }
+			host.OnCheck = func(string) error { m.change(edit); return nil }
 			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != codes.Unavailable {
 				t.Errorf("stage: %v, want Unavailable", err)
 			}
@@ -243,8 +243,8 @@ func TestACheckThatTakesLongerThanItsCall(t *testing.T) {
 				m := newMachine(t, host, t.TempDir(), quiet)
 				m.publish(nil)
 				s := m.start()
-				host.onCheck = func(string) error {
-					host.onCheck = nil
+				host.OnCheck = func(string) error {
+					host.OnCheck = nil
 					time.Sleep(10 * time.Minute)
 					return test.result
 				}
@@ -286,12 +286,12 @@ func TestAnUnstageEndsACheck(t *testing.T) {
 	s := m.start()
 	stop := make(chan struct{})
 	checking := make(chan struct{})
-	host.onStop = func(device string) {
+	host.OnStop = func(device string) {
 		if device == memoryDevice {
 			close(stop)
 		}
 	}
-	host.onCheck = func(string) error {
+	host.OnCheck = func(string) error {
 		close(checking)
 		<-stop
 		return provisioner.Errorf(provisioner.Unavailable, "it was stopped")

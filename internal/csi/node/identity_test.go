@@ -67,8 +67,8 @@ func TestAVolumeIsNotStagedForAnotherDiskThanItsOwn(t *testing.T) {
 				m.edit = func(o *node.Options) { o.AwaitPublish = awaitPublish }
 				m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk = diskOf(otherID) })
 				assertRefused(t, "NodeStageVolume", m.stage(m.start(), capability), codes.FailedPrecondition)
-				if len(host.mounts) > 0 || host.formats > 0 || m.entry() != nil {
-					t.Errorf("a refused call left mounts %v, %d formats, entry %+v; want none", host.mounts, host.formats,
+				if len(host.Mounted) > 0 || host.Formats > 0 || m.entry() != nil {
+					t.Errorf("a refused call left mounts %v, %d formats, entry %+v; want none", host.Mounted, host.Formats,
 						m.entry())
 				}
 			})
@@ -91,7 +91,7 @@ func (m *machine) stageOther(host *memoryHost, s *node.Server, capability *csi.V
 		m.t.Fatal(err)
 	}
 	path := filepath.Join(m.dir, "v1", "globalmount")
-	host.mounts[path] = provisioner.MountPoint{
+	host.Mounted[path] = provisioner.MountPoint{
 		Source: "/dev/sdd",
 		Target: path,
 		FSType: "ext4",
@@ -129,7 +129,7 @@ func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
 			if got := m.record(); got.VolumeID != record.VolumeID || got.StagingPath != record.StagingPath {
 				t.Errorf("record %+v, want %+v", got, record)
 			}
-			if _, mounted := host.mounts[m.stagingPath()]; mounted == record.Block {
+			if _, mounted := host.Mounted[m.stagingPath()]; mounted == record.Block {
 				t.Errorf("mounted at the staging path: %t, want %t", mounted, !record.Block)
 			}
 		})
@@ -147,7 +147,7 @@ func TestADiskOfV1UnderARecordOfAnotherCanBeUnstaged(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if _, mounted := host.mounts[path]; mounted || m.entry() == nil || m.entry().Phase != apiv1.PhaseStaged {
+	if _, mounted := host.Mounted[path]; mounted || m.entry() == nil || m.entry().Phase != apiv1.PhaseStaged {
 		t.Errorf("mounted %t, entry %+v; want false and the other disk's entry as it was", mounted, m.entry())
 	}
 }

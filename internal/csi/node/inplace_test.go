@@ -25,7 +25,7 @@ import (
 // under epoch 3, with a new device.
 func (m *machine) fenced(host *memoryHost) {
 	m.t.Helper()
-	host.detach()
+	host.Detach()
 	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 		v.Status.Primary = &apiv1.Ownership{
 			NodeName: thisNode,
@@ -34,7 +34,7 @@ func (m *machine) fenced(host *memoryHost) {
 		}
 		a.Spec.Epoch = 3
 	})
-	host.attach("/dev/sdd", lun)
+	host.Attach("/dev/sdd", lun)
 }
 
 func (m *machine) publishNext(s *node.Server, capability *csi.VolumeCapability) error {
@@ -65,10 +65,10 @@ func TestLaw2ThePodAfterAFenceDoesNotGetTheDeviceOfBefore(t *testing.T) {
 			m.must(m.publishVolume(s, capability, false))
 			m.fenced(host)
 			m.must(m.publishNext(s, capability))
-			if got := host.mounts[m.target()+"-next"].Source; got != "/dev/sdd" {
+			if got := host.Mounted[m.target()+"-next"].Source; got != "/dev/sdd" {
 				t.Errorf("the next pod got %s, want /dev/sdd", got)
 			}
-			if got := host.mounts[m.target()].Source; got != memoryDevice {
+			if got := host.Mounted[m.target()].Source; got != memoryDevice {
 				t.Errorf("the pod of before has %s, want %s as before", got, memoryDevice)
 			}
 			if entry := m.entry(); entry == nil || entry.Epoch != 3 || entry.Phase != apiv1.PhaseStaged ||
@@ -167,7 +167,7 @@ func stagedAgainUnderAnotherLUN(t *testing.T, capability *csi.VolumeCapability) 
 	m.publish(nil)
 	s := m.start()
 	m.must(m.stage(s, capability))
-	host.detach()
+	host.Detach()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	result := make(chan error, 1)
@@ -185,10 +185,10 @@ func stagedAgainUnderAnotherLUN(t *testing.T, capability *csi.VolumeCapability) 
 			t.Fatalf("the entry is %+v after a minute, want the phase Staging; NodePublishVolume: %v", entry, <-result)
 		}
 	}
-	host.attach("/dev/sdd", lun+1)
+	host.Attach("/dev/sdd", lun+1)
 	m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = ptr.To(lun + 1) })
 	m.must(<-result)
-	if got := host.mounts[m.target()+"-next"].Source; got != "/dev/sdd" {
+	if got := host.Mounted[m.target()+"-next"].Source; got != "/dev/sdd" {
 		t.Errorf("the pod got %s, want /dev/sdd", got)
 	}
 }
@@ -200,14 +200,14 @@ func TestAFilesystemThatHasShutDownIsMountedAgainAfterItsPods(t *testing.T) {
 	s := m.start()
 	m.must(m.stage(s, mountCapability("ext4")))
 	m.must(m.publishVolume(s, mountCapability("ext4"), false))
-	host.seal(m.stagingPath())
+	host.Seal(m.stagingPath())
 	if err := m.publishNext(s, mountCapability("ext4")); status.Code(err) != codes.Unavailable ||
 		!strings.Contains(err.Error(), m.target()) {
 		t.Errorf("publish: %v, want Unavailable because of %s", err, m.target())
 	}
 	m.must(m.unpublishVolume(s))
 	m.must(m.publishNext(s, mountCapability("ext4")))
-	if host.mounts[m.stagingPath()].Sealed {
+	if host.Mounted[m.stagingPath()].Sealed {
 		t.Error("the filesystem still takes no writes")
 	}
 }
@@ -220,9 +220,9 @@ func TestAStagingPathWithTheMountOfBeforeIsStagedAgain(t *testing.T) {
 	s := m.start()
 	m.must(m.stage(s, mountCapability("ext4")))
 	m.fenced(host)
-	host.revive(memoryDevice) // as another disk under the name of before
+	host.Revive(memoryDevice) // as another disk under the name of before
 	m.must(m.stage(s, mountCapability("ext4")))
-	if got := host.mounts[m.stagingPath()].Source; got != "/dev/sdd" {
+	if got := host.Mounted[m.stagingPath()].Source; got != "/dev/sdd" {
 		t.Errorf("%s is mounted, want /dev/sdd", got)
 	}
 }
@@ -249,7 +249,7 @@ func killDuringStageInPlace(t *testing.T, capability *csi.VolumeCapability, n in
 		if entry := m.entry(); entry == nil || entry.Epoch != 3 || entry.Phase != apiv1.PhaseStaged {
 			m.t.Errorf("entry = %+v, want Staged under epoch 3", entry)
 		}
-		if got := host.mounts[m.target()+"-next"].Source; got != "/dev/sdd" {
+		if got := host.Mounted[m.target()+"-next"].Source; got != "/dev/sdd" {
 			m.t.Errorf("the pod got %s, want /dev/sdd", got)
 		}
 		return err
@@ -261,7 +261,7 @@ func killDuringStageInPlace(t *testing.T, capability *csi.VolumeCapability, n in
 		"the kubelet publishes again, and only the call had ended": publishedAgain,
 		"the kubelet unstages": func(*machine, *memoryHost, *node.Server) error { return nil },
 		"the node reboots": func(m *machine, host *memoryHost, _ *node.Server) error {
-			clear(host.mounts)
+			clear(host.Mounted)
 			m.bootID = "boot-2"
 			return m.stage(m.start(), capability)
 		},
@@ -279,7 +279,7 @@ func killDuringStageInPlace(t *testing.T, capability *csi.VolumeCapability, n in
 		m, host, k := bench(t)
 		m.publish(nil)
 		m.must(m.stage(m.start(), capability))
-		made := host.content
+		made := host.Content
 		m.fenced(host)
 		s := m.start()
 		at, err := k.during(n, func() error { return m.publishNext(s, capability) })
@@ -296,8 +296,8 @@ func killDuringStageInPlace(t *testing.T, capability *csi.VolumeCapability, n in
 			m.unpublishAt(s, m.target()+"-next")
 			m.must(m.unstage(s))
 			m.assertClean()
-			if host.content != made {
-				t.Errorf("the disk carries %+v, want %+v", host.content, made)
+			if host.Content != made {
+				t.Errorf("the disk carries %+v, want %+v", host.Content, made)
 			}
 		})
 		m.t = t
@@ -314,7 +314,7 @@ func TestAFailureToStageInPlaceIsNotFinal(t *testing.T) {
 			})
 		},
 		"a device of another size": func(m *machine, host *memoryHost) {
-			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.size + 1 })
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.Size + 1 })
 		},
 		"the volume is gone": func(m *machine, _ *memoryHost) {
 			v := &apiv1.AzVolume{}

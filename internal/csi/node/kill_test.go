@@ -56,10 +56,10 @@ func (k *killer) during(n int, call func() error) (at string, err error) {
 func bench(t *testing.T) (*machine, *memoryHost, *killer) {
 	t.Helper()
 	host, k := newMemoryHost(), &killer{}
-	host.hook = k.hook
+	host.Hook = k.hook
 	m := newMachine(t, host, t.TempDir(), k.hook)
 	k.check = func(step string) {
-		inUse := len(host.mounts) > 0 || host.content.garbage || step == "before mkfs" || step == "before mount"
+		inUse := len(host.Mounted) > 0 || host.Content.Garbage || step == "before mkfs" || step == "before mount"
 		if inUse && m.entry() == nil {
 			t.Errorf("%s: the volume is in use and the report does not name it", step)
 		}
@@ -75,7 +75,7 @@ func endings(m *machine, host *memoryHost, capability *csi.VolumeCapability) map
 			t.Errorf("unstage: %v", err)
 		}
 		m.assertClean()
-		if host.content.garbage {
+		if host.Content.Garbage {
 			t.Error("a half-made filesystem is left on the disk")
 		}
 	}
@@ -91,7 +91,7 @@ func endings(m *machine, host *memoryHost, capability *csi.VolumeCapability) map
 		},
 		"the kubelet unstages": finish,
 		"the node reboots": func(t *testing.T) {
-			clear(host.mounts)
+			clear(host.Mounted)
 			m.bootID = "boot-2"
 			if err := m.stage(m.start(), capability); err != nil {
 				t.Errorf("stage: %v", err)
@@ -159,7 +159,7 @@ func TestLaw5AKillAtAnyStepOfUnstagingLosesNothing(t *testing.T) {
 		if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
 			t.Fatal(err)
 		}
-		made := host.content
+		made := host.Content
 		s := m.start()
 		at, err := k.during(n, func() error { return m.unstage(s) })
 		if err != nil {
@@ -169,8 +169,8 @@ func TestLaw5AKillAtAnyStepOfUnstagingLosesNothing(t *testing.T) {
 			t.Errorf("after a kill at %q: %v", at, err)
 		}
 		m.assertClean()
-		if host.content != made || host.formats != 1 {
-			t.Errorf("after a kill at %q the disk carries %+v (formatted %d times), want %+v", at, host.content, host.formats,
+		if host.Content != made || host.Formats != 1 {
+			t.Errorf("after a kill at %q the disk carries %+v (formatted %d times), want %+v", at, host.Content, host.Formats,
 				made)
 		}
 		if at == "" {
@@ -187,15 +187,15 @@ func TestLaw4AKillNeverLeadsToASecondFormat(t *testing.T) {
 		if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
 			t.Fatal(err)
 		}
-		made := host.content
+		made := host.Content
 		for range 3 {
 			s := m.start()
 			_, _ = k.during(n, func() error { return m.unstage(s) })
 			s = m.start()
 			_, _ = k.during(n, func() error { return m.stage(s, mountCapability("ext4")) })
 		}
-		if host.content != made {
-			t.Fatalf("n = %d: the disk carries %+v, want %+v", n, host.content, made)
+		if host.Content != made {
+			t.Fatalf("n = %d: the disk carries %+v, want %+v", n, host.Content, made)
 		}
 		if n > 20 {
 			return
@@ -210,7 +210,7 @@ func TestLaw5AKillWhileACopyGetsItsUUIDLosesNothing(t *testing.T) {
 	source := provisioner.Filesystem{Type: "ext4", UUID: "11111111-1111-1111-1111-111111111111"}
 	for n := 1; ; n++ {
 		m, host, k := bench(t)
-		host.content = content{fs: source}
+		host.Content = content{FS: source}
 		m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.UID, v.Spec.Source = "volume-1", &apiv1.VolumeSource{DiskURI: "source"}
 		})
@@ -225,9 +225,9 @@ func TestLaw5AKillWhileACopyGetsItsUUIDLosesNothing(t *testing.T) {
 		if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
 			t.Fatalf("after a kill at %q: %v", at, err)
 		}
-		made := host.content.fs
-		if made.Type != "ext4" || made.UUID == source.UUID || host.formats != 0 {
-			t.Fatalf("after a kill at %q the copy carries %+v (formatted %d times)", at, made, host.formats)
+		made := host.Content.FS
+		if made.Type != "ext4" || made.UUID == source.UUID || host.Formats != 0 {
+			t.Fatalf("after a kill at %q the copy carries %+v (formatted %d times)", at, made, host.Formats)
 		}
 		if entry := m.entry(); entry == nil || entry.Filesystem == nil || entry.Filesystem.UUID != made.UUID {
 			t.Fatalf("after a kill at %q the report says %+v, and the device carries %s", at, entry, made.UUID)
@@ -239,8 +239,8 @@ func TestLaw5AKillWhileACopyGetsItsUUIDLosesNothing(t *testing.T) {
 		if err := m.unstage(m.start()); err != nil {
 			t.Fatal(err)
 		}
-		if err := m.stage(m.start(), mountCapability("ext4")); err != nil || host.content.fs != made {
-			t.Fatalf("after the record: %v; the device carries %+v", err, host.content.fs)
+		if err := m.stage(m.start(), mountCapability("ext4")); err != nil || host.Content.FS != made {
+			t.Fatalf("after the record: %v; the device carries %+v", err, host.Content.FS)
 		}
 		if at == "" {
 			return

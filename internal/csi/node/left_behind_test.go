@@ -115,7 +115,7 @@ func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 			err := m.stage(s, capability)
 			if err == nil || csistatus.Final(csistatus.Code(err)) {
 				t.Errorf("the volume is in use (%v), and NodeStageVolume ends with %v, want a code that is not final",
-					host.mounts, err)
+					host.Mounted, err)
 			}
 			if m.entry() == nil {
 				t.Error("the report has no entry of the volume, which is in use")
@@ -127,7 +127,7 @@ func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 // unmountedAndHeld is a NodeUnstageVolume that finds the device in use in another mount namespace.
 // After that another node acquires the ownership.
 func unmountedAndHeld(m *machine, host *memoryHost) {
-	host.held = true
+	host.Held = true
 	wantCode(m.t, m.unstage(m.start()), codes.Aborted, "held")
 	m.change(acquireElsewhere)
 }
@@ -171,7 +171,7 @@ func TestAPublishThatLeavesAMountBehindHasNoFinalCode(t *testing.T) {
 	m.publish(nil)
 	s := m.start()
 	m.must(m.stage(s, mountCapability("ext4")))
-	host.bindFails = errors.New("remount read-only: exit code 32")
+	host.BindFails = errors.New("remount read-only: exit code 32")
 	wantCode(t, m.publishVolume(s, mountCapability("ext4"), true), codes.Unavailable, "exit code 32", m.target())
 	m.must(m.unpublishVolume(s))
 	wantCode(t, m.publishVolume(s, &csi.VolumeCapability{}, true), codes.InvalidArgument)
@@ -186,12 +186,12 @@ func stagedByV1(m *machine, host *memoryHost) (path string) {
 	data, err := json.Marshal(map[string]string{"volumeHandle": volumeID, "driverName": driverName})
 	m.must(err)
 	m.must(os.WriteFile(filepath.Join(filepath.Dir(path), "vol_data.json"), data, 0o600))
-	host.mounts[path] = provisioner.MountPoint{
+	host.Mounted[path] = provisioner.MountPoint{
 		Source: memoryDevice,
 		Target: path,
 		FSType: "ext4",
 	}
-	host.unflushed = true
+	host.Unflushed = true
 	return path
 }
 
@@ -211,7 +211,7 @@ func TestLaw3AVolumeWithoutARecordIsUnstagedAfterTheFlush(t *testing.T) {
 		k.check = nil // until the scan the report does not name the volume, and proves nothing
 		m.publish(nil)
 		path := stagedByV1(m, host)
-		host.held = true
+		host.Held = true
 		at, _ := k.during(n, func() error { return m.unstageAt(path) })
 		for range 2 {
 			wantCode(t, m.unstageAt(path), codes.Aborted, "held")
@@ -224,10 +224,10 @@ func TestLaw3AVolumeWithoutARecordIsUnstagedAfterTheFlush(t *testing.T) {
 			_, err := s.NodeUnstageVolume(t.Context(), &csi.NodeUnstageVolumeRequest{VolumeId: volumeID, StagingTargetPath: path})
 			wantCode(t, err, codes.Aborted, "held")
 		}
-		host.held = false
+		host.Held = false
 		m.must(m.unstageAt(path))
 		m.assertClean()
-		if host.unflushed {
+		if host.Unflushed {
 			t.Errorf("killed at step %d (%s): the report says unstaged, and the device was not flushed", n, at)
 		}
 		if at == "" {
@@ -245,13 +245,13 @@ func TestTheStagingPathOfARawBlockVolumeGoesLast(t *testing.T) {
 	s := m.start()
 	m.must(m.stage(s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)))
 	var steps []string
-	host.hook = func(step string) { steps = append(steps, step) }
-	host.held = true
+	host.Hook = func(step string) { steps = append(steps, step) }
+	host.Held = true
 	wantCode(t, m.unstage(s), codes.Aborted, "held")
 	if slices.Contains(steps, "before unmount") {
 		t.Errorf("the staging path was removed by a call that failed: steps %v", steps)
 	}
-	host.held = false
+	host.Held = false
 	m.must(m.unstage(s))
 	if want := []string{"before unmount", "after unmount"}; fmt.Sprint(steps) != fmt.Sprint(want) {
 		t.Errorf("steps = %v, want %v", steps, want)
@@ -271,7 +271,7 @@ func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
 	data, err := json.Marshal(map[string]string{"volumeHandle": volumeID, "driverName": driverName})
 	m.must(err)
 	m.must(os.WriteFile(filepath.Join(blocks, "pv-1", "data", "vol_data.json"), data, 0o600))
-	host.mounts[target] = provisioner.MountPoint{Source: memoryDevice, Target: target}
+	host.Mounted[target] = provisioner.MountPoint{Source: memoryDevice, Target: target}
 	s := m.start()
 	_, err = s.NodeStageVolume(t.Context(), &csi.NodeStageVolumeRequest{ // as a kubelet that was started again does
 		VolumeId:          volumeID,
@@ -284,17 +284,17 @@ func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
 	}
 	_, err = s.NodeUnpublishVolume(t.Context(), &csi.NodeUnpublishVolumeRequest{VolumeId: volumeID, TargetPath: target})
 	m.must(err)
-	host.held, host.unflushed = true, true
+	host.Held, host.Unflushed = true, true
 	for range 2 {
 		wantCode(t, m.unstageAt(staging), codes.Aborted, "held")
 		if m.entry() == nil {
 			t.Fatal("the report does not name the volume, and its device is held")
 		}
 	}
-	host.held = false
+	host.Held = false
 	m.must(m.unstageAt(staging))
 	m.assertClean()
-	if host.unflushed {
+	if host.Unflushed {
 		t.Error("the report says unstaged, and the device was not flushed")
 	}
 }

@@ -21,20 +21,20 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 	const reserved = "the owner of another volume has reserved the device"
 	refusals := map[string]func(*machine, *memoryHost, *node.Options){
 		"the device has another size": func(m *machine, host *memoryHost, _ *node.Options) {
-			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.size + 1 })
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.Size + 1 })
 		},
 		"another volume is staged with the device": func(m *machine, host *memoryHost, _ *node.Options) {
 			record := m.record()
 			record.VolumeName, record.VolumeID, record.StagingPath = second, secondID, filepath.Join(m.dir, "2", "globalmount")
 			m.must(m.records.Put(record))
-			host.mounts[record.StagingPath] = provisioner.MountPoint{Source: "/dev/sdd", Target: record.StagingPath}
+			host.Mounted[record.StagingPath] = provisioner.MountPoint{Source: "/dev/sdd", Target: record.StagingPath}
 		},
 		"instance metadata names another disk": func(_ *machine, _ *memoryHost, options *node.Options) {
 			options.DiskAt = func(context.Context, int32) (string, error) { return secondID, nil }
 		},
 		reserved: func(m *machine, host *memoryHost, _ *node.Options) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk.MaxShares = 3 })
-			host.hold(t, "node-c", keyOf(t, "node-c", 9))
+			hold(t, host, "node-c", keyOf(t, "node-c", 9))
 		},
 	}
 	calls := map[string]func(*machine, *node.Server, *csi.VolumeCapability) error{
@@ -53,8 +53,8 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 						m := newMachine(t, host, t.TempDir(), quiet)
 						m.publish(nil)
 						m.must(m.stage(m.start(), capability))
-						host.detach()
-						host.attach("/dev/sdd", lun)
+						host.Detach()
+						host.Attach("/dev/sdd", lun)
 						m.edit = func(options *node.Options) { refuse(m, host, options) }
 						if err := call(m, m.start(), capability); status.Code(err) != codes.Unavailable {
 							t.Errorf("%s: %v, want Unavailable", name, err)
@@ -78,10 +78,10 @@ func TestAVolumeWithoutDeviceAndPathIsReportedAsStaging(t *testing.T) {
 	s, capability := m.start(), mountCapability("ext4")
 	m.must(m.stage(s, capability))
 	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-		v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: host.content.fs.UUID}
+		v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: host.Content.FS.UUID}
 	})
-	delete(host.mounts, m.stagingPath())
-	host.content.fs.UUID = "another"
+	delete(host.Mounted, m.stagingPath())
+	host.Content.FS.UUID = "another"
 	if err := m.publishNext(s, capability); status.Code(err) != codes.Unavailable {
 		t.Errorf("NodePublishVolume: got %v, want Unavailable", err)
 	}
@@ -98,8 +98,8 @@ func TestAVolumeWhoseDeviceAnswersStaysStaged(t *testing.T) {
 	m.publish(nil)
 	s := m.start()
 	m.must(m.stage(s, mountCapability("ext4")))
-	host.attach("/dev/sdd", lun)
-	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.size + 1 })
+	host.Attach("/dev/sdd", lun)
+	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = host.Size + 1 })
 	if err := m.stage(s, mountCapability("ext4")); status.Code(err) != codes.Unavailable {
 		t.Errorf("NodeStageVolume: %v, want Unavailable", err)
 	}
@@ -125,7 +125,7 @@ func TestARawBlockVolumeGetsNoOtherDiskWithItsLUNAndPath(t *testing.T) {
 		if err := m.publishNext(s, capability); status.Code(err) != codes.Unavailable {
 			t.Errorf("NodePublishVolume: %v, want Unavailable", err)
 		}
-		if got := host.mounts[m.target()+"-next"].Source; got != "" {
+		if got := host.Mounted[m.target()+"-next"].Source; got != "" {
 			t.Errorf("the pod got %s, want no device", got)
 		}
 		if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaging {
@@ -133,7 +133,7 @@ func TestARawBlockVolumeGetsNoOtherDiskWithItsLUNAndPath(t *testing.T) {
 		}
 		// The other volume is staged with the device, and the first volume's record of that device
 		// is out of date.
-		m.publishSecond(host.size)
+		m.publishSecond(host.Size)
 		m.must(m.stageSecond(s, capability))
 	})
 }

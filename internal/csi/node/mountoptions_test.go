@@ -30,7 +30,7 @@ func TestJoinedMountOptions(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()
-			host.content.fs.Type, host.content.fs.UUID = "ext4", "1"
+			host.Content.FS.Type, host.Content.FS.UUID = "ext4", "1"
 			m := newMachine(t, host, t.TempDir(), quiet)
 			m.publish(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.ReadOnly = test.sealed })
 			s := m.start()
@@ -38,8 +38,8 @@ func TestJoinedMountOptions(t *testing.T) {
 			for _, call := range []string{"first", "repeated"} {
 				m.must(m.stage(s, capability))
 				m.must(m.publishVolume(s, capability, false))
-				if host.options != test.want {
-					t.Errorf("%s call: mounted with %q, want %q", call, host.options, test.want)
+				if host.Options != test.want {
+					t.Errorf("%s call: mounted with %q, want %q", call, host.Options, test.want)
 				}
 			}
 			label := m.record().SELinuxLabel

@@ -16,7 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/reservation"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -35,15 +35,10 @@ func keyOf(t *testing.T, name string, epoch int64) provisioner.ReservationKey {
 	return key
 }
 
-// onNode is the volume's disk as another node sees it.
-func (h *memoryHost) onNode(name string) provisioner.Reservations {
-	return sharedisk.Node{Name: name, Disk: func(context.Context, string) (*sharedisk.Disk, error) { return h.shared, nil }}
-}
-
 // hold lets another node reserve the disk with a key.
-func (h *memoryHost) hold(t *testing.T, name string, key provisioner.ReservationKey) {
+func hold(t *testing.T, h *memoryHost, name string, key provisioner.ReservationKey) {
 	t.Helper()
-	disk := h.onNode(name)
+	disk := h.OnNode(name)
 	if err := errors.Join(disk.Register(t.Context(), memoryDevice, key),
 		disk.Reserve(t.Context(), memoryDevice, key)); err != nil {
 		t.Fatal(err)
@@ -89,8 +84,8 @@ func TestStagingReservesTheDiskBeforeItTouchesIt(t *testing.T) {
 		}
 	})
 	m.publishShared(7)
-	host.hook = func(step string) {
-		if state := host.shared.State(); step != "reserve" && state.Holder != own {
+	host.Hook = func(step string) {
+		if state := host.Shared.State(); step != "reserve" && state.Holder != own {
 			t.Errorf("%s: the disk has %s, want a reservation of key %s", step, state, own)
 		}
 	}
@@ -105,24 +100,24 @@ func TestStagingReservesTheDiskBeforeItTouchesIt(t *testing.T) {
 		record.ReservationKey != own.String() {
 		t.Errorf("got entry %+v, record %+v, %v; want both with key %s", entry, record, err, own)
 	}
-	if generation := host.shared.State().Generation; generation != 1 {
+	if generation := host.Shared.State().Generation; generation != 1 {
 		t.Errorf("got %d changes of the registrations, want 1", generation)
 	}
-	host.hook = func(step string) {
-		if step == "reserve" && host.unflushed {
+	host.Hook = func(step string) {
+		if step == "reserve" && host.Unflushed {
 			t.Error("the reservation ends before the flush")
 		}
 	}
 	reported := false
 	released = func() {
-		if reported = true; len(host.shared.State().Keys) != 0 {
+		if reported = true; len(host.Shared.State().Keys) != 0 {
 			t.Error("the volume was reported unstaged before the reservation ended")
 		}
 	}
 	if err := m.unstage(s); err != nil {
 		t.Fatal(err)
 	}
-	if state := host.shared.State(); !reported || len(state.Keys) != 0 {
+	if state := host.Shared.State(); !reported || len(state.Keys) != 0 {
 		t.Errorf("after the unstage (reported: %t) the disk has %s, want no key", reported, state)
 	}
 	m.assertClean()
@@ -281,15 +276,15 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 				}
 			})
 			if test.holder != 0 {
-				host.hold(t, "holder", test.holder)
+				hold(t, host, "holder", test.holder)
 			}
 			s := m.start()
 			err := m.stage(s, mountCapability("ext4"))
 			if test.failure == codes.OK && err != nil || test.failure != codes.OK &&
-				(status.Code(err) != test.failure || host.formats != 0) {
-				t.Fatalf("stage: got %v and %d formats, want %v, and no format after a failure", err, host.formats, test.failure)
+				(status.Code(err) != test.failure || host.Formats != 0) {
+				t.Fatalf("stage: got %v and %d formats, want %v, and no format after a failure", err, host.Formats, test.failure)
 			}
-			if state := host.shared.State(); state.Holder != test.want || state.Registered(own) != (test.want == own) {
+			if state := host.Shared.State(); state.Holder != test.want || state.Registered(own) != (test.want == own) {
 				t.Errorf("the disk has %s, want holder %s", state, test.want)
 			}
 			if test.failure != codes.OK {
@@ -373,11 +368,11 @@ func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			host := newMemoryHost()
-			host.shared.NoAbort = true
+			host.Shared.NoAbort = true
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if test.holder != 0 {
-				host.hold(t, "node-a", test.holder)
+				hold(t, host, "node-a", test.holder)
 			}
 			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.failure {
 				t.Fatalf("stage: got %v, want %v", err, test.failure)
@@ -385,7 +380,7 @@ func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
 			if test.failure != codes.OK {
 				return
 			}
-			if state := host.shared.State(); state.Type != provisioner.NoReservation || state.Registered(keyOf(t, thisNode, 7)) ||
+			if state := host.Shared.State(); state.Type != provisioner.NoReservation || state.Registered(keyOf(t, thisNode, 7)) ||
 				m.entry().ReservationKey != "" {
 				t.Errorf("the disk has %s, the report key %q; want no reservation, and no key of this node", state,
 					m.entry().ReservationKey)
@@ -400,7 +395,7 @@ func TestADiskThatIsReservedAndRefusesACommandIsNotUsed(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, refusing{host}, t.TempDir(), func(string) {})
 	m.publishShared(7)
-	host.hold(t, "node-a", keyOf(t, "node-a", 6))
+	hold(t, host, "node-a", keyOf(t, "node-a", 6))
 	err := m.stage(m.start(), mountCapability("ext4"))
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), keyOf(t, "node-a", 6).String()) {
 		t.Errorf("stage: got %v, want FailedPrecondition that names the holder", err)
@@ -443,20 +438,20 @@ func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if test.before {
-				host.hold(t, "former path", own)
+				hold(t, host, "former path", own)
 			}
 			s := m.start()
 			expect.Must(t, m.stage(s, mountCapability("ext4")))
-			if !host.shared.Allows(thisNode, true) {
-				t.Errorf("staged, and the disk refuses the writes of this node: it has %s", host.shared.State())
+			if !host.Shared.Allows(thisNode, true) {
+				t.Errorf("staged, and the disk refuses the writes of this node: it has %s", host.Shared.State())
 			}
 			if test.after {
-				expect.Must(t, host.onNode(thisNode).Clear(t.Context(), memoryDevice, own))
-				host.hold(t, "former path", own)
+				expect.Must(t, host.OnNode(thisNode).Clear(t.Context(), memoryDevice, own))
+				hold(t, host, "former path", own)
 			}
 			expect.Must(t, m.unstage(s))
 			m.assertClean()
-			if state := host.shared.State(); len(state.Keys) != 0 {
+			if state := host.Shared.State(); len(state.Keys) != 0 {
 				t.Errorf("unstaged: the disk has %s, want no key", state)
 			}
 		})
@@ -481,16 +476,16 @@ func TestTheReservationOfAnotherDiskIsNotEnded(t *testing.T) {
 			s := m.start()
 			if staged {
 				expect.Must(t, m.stage(s, mountCapability("ext4")))
-				expect.Must(t, host.onNode(thisNode).Clear(t.Context(), memoryDevice, own))
+				expect.Must(t, host.OnNode(thisNode).Clear(t.Context(), memoryDevice, own))
 			} else {
 				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { recordFilesystem(v) })
 			}
-			host.content = content{fs: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
-			host.hold(t, "node-x", own)
+			host.Content = content{FS: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
+			hold(t, host, "node-x", own)
 			expect.Must(t, m.unstage(s))
 			m.assertClean()
-			if !host.shared.Allows("node-x", true) || host.shared.Allows(thisNode, true) {
-				t.Errorf("the disk has %s, want the reservation of the other node", host.shared.State())
+			if !host.Shared.Allows("node-x", true) || host.Shared.Allows(thisNode, true) {
+				t.Errorf("the disk has %s, want the reservation of the other node", host.Shared.State())
 			}
 		})
 	}
@@ -524,7 +519,7 @@ func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.failure {
 				t.Errorf("stage: got %v, want %v", err, test.failure)
 			}
-			if got := host.shared.State().Holder; got != test.want {
+			if got := host.Shared.State().Holder; got != test.want {
 				t.Errorf("the disk is held by %s, want %s", got, test.want)
 			}
 			if entry := m.entry(); test.failure == codes.OK && (entry.UnreservedReason == "") != (test.want != 0) {
@@ -571,9 +566,9 @@ func TestAGrantThatIsLostWhileTheDiskIsReserved(t *testing.T) {
 	m := newMachine(t, host, t.TempDir(), func(string) {})
 	m.publishShared(7)
 	lost := false
-	host.hook = func(step string) {
+	host.Hook = func(step string) {
 		switch {
-		case step == "reserve" && !lost && host.shared.State().Holder == keyOf(t, thisNode, 7):
+		case step == "reserve" && !lost && host.Shared.State().Holder == keyOf(t, thisNode, 7):
 			lost = true
 			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 7}
@@ -585,7 +580,7 @@ func TestAGrantThatIsLostWhileTheDiskIsReserved(t *testing.T) {
 	if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != codes.Unavailable {
 		t.Errorf("got %v, want Unavailable", err)
 	}
-	if state := host.shared.State(); !lost || len(state.Keys) != 0 {
+	if state := host.Shared.State(); !lost || len(state.Keys) != 0 {
 		t.Errorf("the disk has %s, want no key", state)
 	}
 	m.assertClean()
@@ -594,24 +589,24 @@ func TestAGrantThatIsLostWhileTheDiskIsReserved(t *testing.T) {
 func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 	t.Parallel()
 	for name, broken := range map[string]func(*memoryHost){
-		"before the record": func(h *memoryHost) { h.content = content{garbage: true} },
+		"before the record": func(h *memoryHost) { h.Content = content{Garbage: true} },
 		"after the record": func(h *memoryHost) {
-			h.onCheck = func(string) error { return provisioner.Errorf(provisioner.FailedPrecondition, "repair it") }
+			h.OnCheck = func(string) error { return provisioner.Errorf(provisioner.FailedPrecondition, "repair it") }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			host := newMemoryHost()
 			broken(host)
-			if host.content.blank() {
-				host.content = content{fs: provisioner.Filesystem{Type: "ext4", UUID: "u"}}
+			if host.Content.Blank() {
+				host.Content = content{FS: provisioner.Filesystem{Type: "ext4", UUID: "u"}}
 			}
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if err := m.stage(m.start(), mountCapability("ext4")); err == nil {
 				t.Fatal("got nil, want an error")
 			}
-			if state := host.shared.State(); len(state.Keys) != 0 {
+			if state := host.Shared.State(); len(state.Keys) != 0 {
 				t.Errorf("the disk has %s, want no key", state)
 			}
 			m.assertClean()
@@ -624,7 +619,7 @@ func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 // node could have the volume.
 func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	t.Parallel()
-	fencedUnder5 := func(m *machine, host *memoryHost) { host.hold(m.t, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
+	fencedUnder5 := func(m *machine, host *memoryHost) { hold(m.t, host, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
 	for name, test := range map[string]struct {
 		// before is called before the volume is staged, and after after that.
 		before, after func(*machine, *memoryHost)
@@ -633,10 +628,10 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	}{
 		"the node that fenced holds the reservation": {before: fencedUnder5},
 		"its next owner left the reservation behind": {staysHere: true, before: func(m *machine, host *memoryHost) {
-			host.hold(m.t, "node-d", keyOf(m.t, "node-d", 6))
+			hold(m.t, host, "node-d", keyOf(m.t, "node-d", 6))
 		}},
 		"this node was killed after it had reserved the disk": {before: func(m *machine, host *memoryHost) {
-			host.hold(m.t, thisNode, keyOf(m.t, thisNode, 7))
+			hold(m.t, host, thisNode, keyOf(m.t, thisNode, 7))
 		}},
 		"the reservation was lost before the staging": {before: func(m *machine, _ *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
@@ -647,7 +642,7 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 			})
 		}},
 		"the reservation was lost after the staging": {before: fencedUnder5, after: func(m *machine, host *memoryHost) {
-			expect.Must(m.t, host.onNode(thisNode).Clear(m.t.Context(), memoryDevice, keyOf(m.t, thisNode, 7)))
+			expect.Must(m.t, host.OnNode(thisNode).Clear(m.t.Context(), memoryDevice, keyOf(m.t, thisNode, 7)))
 		}},
 		"whether the reservation is unfenced is not known": {before: fencedUnder5, after: func(m *machine, _ *memoryHost) {
 			record, _, err := m.records.Get(volume)
@@ -678,21 +673,21 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 			if got := m.kept(); !strings.Contains(got, volume) {
 				t.Errorf("got %q in the condition ReservationsKept, want the volume", got)
 			}
-			if got, want := host.shared.State().Holder, keyOf(t, thisNode, 7).FenceOnly(); got != want ||
-				host.shared.Allows("node-a", true) {
+			if got, want := host.Shared.State().Holder, keyOf(t, thisNode, 7).FenceOnly(); got != want ||
+				host.Shared.Allows("node-a", true) {
 				t.Errorf("the disk is held by %s and takes writes of the fenced node: %t; want key %s, and no writes", got,
-					host.shared.Allows("node-a", true), want)
+					host.Shared.Allows("node-a", true), want)
 			}
 			if test.staysHere {
 				expect.Must(t, m.stage(s, mountCapability("ext4"))) // under the same epoch
 				expect.Must(t, m.unstage(s))
 			} else {
 				takeOver(t, host, keyOf(t, "node-c", 8))
-				expect.Must(t, host.onNode("node-c").Unregister(t.Context(), memoryDevice, keyOf(t, "node-c", 8)))
+				expect.Must(t, host.OnNode("node-c").Unregister(t.Context(), memoryDevice, keyOf(t, "node-c", 8)))
 			}
 			expect.Must(t, m.direct.Delete(t.Context(), fenced))
 			s.EndReservations(t.Context())
-			if state := host.shared.State(); len(state.Keys) != 0 {
+			if state := host.Shared.State(); len(state.Keys) != 0 {
 				t.Errorf("the disk has %s, want no key", state)
 			}
 			if got := m.kept(); got != "" {
@@ -718,7 +713,7 @@ func TestWhenNoNodeWasFencedTheAttachmentsAreNotListed(t *testing.T) {
 		}},
 		"an unstage after the reservation was cleared and a staging in place": {after: func(m *machine, s *node.Server) error {
 			host := m.host.(*memoryHost)
-			err := host.onNode(thisNode).Clear(m.t.Context(), memoryDevice, keyOf(m.t, thisNode, 7))
+			err := host.OnNode(thisNode).Clear(m.t.Context(), memoryDevice, keyOf(m.t, thisNode, 7))
 			return errors.Join(err, m.stage(s, mountCapability("ext4")), m.unstage(s))
 		}},
 		"the end of all reservations": {after: func(m *machine, _ *node.Server) error {
@@ -741,11 +736,11 @@ func TestWhenNoNodeWasFencedTheAttachmentsAreNotListed(t *testing.T) {
 			})
 			s := m.start()
 			expect.Must(t, m.stage(s, mountCapability("ext4")))
-			if own := keyOf(t, thisNode, 7); host.shared.State().Holder != own {
-				t.Fatalf("staged: the disk has %s, want key %s", host.shared.State(), own)
+			if own := keyOf(t, thisNode, 7); host.Shared.State().Holder != own {
+				t.Fatalf("staged: the disk has %s, want key %s", host.Shared.State(), own)
 			}
 			expect.Must(t, test.after(m, s))
-			if state := host.shared.State(); len(state.Keys) != 0 {
+			if state := host.Shared.State(); len(state.Keys) != 0 {
 				t.Errorf("the disk has %s, want no key", state)
 			}
 		})
@@ -764,7 +759,7 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 		if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
 			t.Fatalf("killed at %q, then staged: %v", inStage, err)
 		}
-		if state := host.shared.State(); state.Holder != own || m.entry().ReservationKey != own.String() {
+		if state := host.Shared.State(); state.Holder != own || m.entry().ReservationKey != own.String() {
 			t.Errorf("killed at %q, then staged: the disk has %s, the report key %q; want both with key %s", inStage, state,
 				m.entry().ReservationKey, own)
 		}
@@ -774,7 +769,7 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 			t.Fatalf("killed at %q, then unstaged: %v", inUnstage, err)
 		}
 		m.assertClean()
-		if state := host.shared.State(); len(state.Keys) != 0 {
+		if state := host.Shared.State(); len(state.Keys) != 0 {
 			t.Errorf("killed at %q, then unstaged: the disk has %s, want no key", inUnstage, state)
 		}
 		takeOver(t, host, next)
@@ -787,9 +782,9 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 // takeOver lets the next owner stage.
 func takeOver(t *testing.T, host *memoryHost, key provisioner.ReservationKey) {
 	t.Helper()
-	reserver := reservation.Reserver{Disk: host.onNode("node-c")}
-	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.shared.State(), plan.Owner{Key: key}); err != nil ||
-		!host.shared.Allows("node-c", true) {
-		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.shared.State())
+	reserver := reservation.Reserver{Disk: host.OnNode("node-c")}
+	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.Shared.State(), plan.Owner{Key: key}); err != nil ||
+		!host.Shared.Allows("node-c", true) {
+		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.Shared.State())
 	}
 }

@@ -45,14 +45,14 @@ func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
 				v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "u-1"}
 			},
 			host: func(h *memoryHost) {
-				h.content.fs = provisioner.Filesystem{
+				h.Content.FS = provisioner.Filesystem{
 					Type: "ext4",
 					UUID: "u-2",
 				}
 			}, want: codes.FailedPrecondition,
 		},
 		"a device that is neither blank nor a filesystem": {
-			host: func(h *memoryHost) { h.content.garbage = true },
+			host: func(h *memoryHost) { h.Content.Garbage = true },
 			want: codes.FailedPrecondition,
 		},
 		"a filesystem on a volume of several nodes": {
@@ -66,15 +66,15 @@ func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
 			if test.host != nil {
 				test.host(host)
 			}
-			before := host.content
+			before := host.Content
 			m := newMachine(t, host, t.TempDir(), quiet)
 			m.publish(test.edit)
 			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.want {
 				t.Errorf("stage: %v, want %v", err, test.want)
 			}
 			m.assertClean()
-			if host.content != before || host.formats != 0 {
-				t.Errorf("the device was written to: %+v", host.content)
+			if host.Content != before || host.Formats != 0 {
+				t.Errorf("the device was written to: %+v", host.Content)
 			}
 		})
 	}
@@ -214,8 +214,8 @@ func TestALeftOverEntryGoesWithARefusal(t *testing.T) {
 		t.Errorf("stage: %v, want FailedPrecondition", err)
 	}
 	m.assertClean()
-	if !host.content.blank() {
-		t.Errorf("the next node finds %+v", host.content)
+	if !host.Content.Blank() {
+		t.Errorf("the next node finds %+v", host.Content)
 	}
 }
 
@@ -236,12 +236,12 @@ func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
 			State:    apiv1.OwnershipHeld,
 		}
 	})
-	before := host.content
+	before := host.Content
 	if err := m.unstage(m.start()); err != nil {
 		t.Fatal(err)
 	}
 	m.assertClean()
-	if host.content != before {
+	if host.Content != before {
 		t.Error("the node wrote to the device without holding the ownership")
 	}
 }
@@ -254,14 +254,14 @@ func TestUnstageWaitsForWhateverHoldsTheDevice(t *testing.T) {
 	if err := m.stage(s, mountCapability("ext4")); err != nil {
 		t.Fatal(err)
 	}
-	host.held = true
+	host.Held = true
 	if err := m.unstage(s); status.Code(err) != codes.Aborted {
 		t.Errorf("unstage of a device that is held: %v, want Aborted", err)
 	}
 	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseUnstaging {
 		t.Errorf("entry = %+v, want Unstaging", entry)
 	}
-	host.held = false
+	host.Held = false
 	if err := m.unstage(m.start()); err != nil {
 		t.Error(err)
 	}
@@ -292,7 +292,7 @@ func TestASingleWriterHasOneTarget(t *testing.T) {
 	}
 	// What the kubelet makes of a subPath is not another target.
 	subPath := "/pods/1/volume-subpaths/pv/container/0"
-	host.mounts[subPath] = provisioner.MountPoint{Source: memoryDevice, Target: subPath}
+	host.Mounted[subPath] = provisioner.MountPoint{Source: memoryDevice, Target: subPath}
 	if err := publish("/pods/1"); err != nil {
 		t.Errorf("the same target again: %v", err)
 	}

@@ -253,8 +253,8 @@ func TestAVolumeIsMountedUnderOneSELinuxLabel(t *testing.T) {
 	m.publish(nil)
 	s := m.start()
 	m.must(m.stage(s, mountCapability("ext4", label)))
-	if host.options != label {
-		t.Errorf("mounted with %q", host.options)
+	if host.Options != label {
+		t.Errorf("mounted with %q", host.Options)
 	}
 	m.must(m.publishVolume(s, mountCapability("ext4", label), false))
 	wantCode(t, m.publishVolume(s, mountCapability("ext4", other), false), codes.AlreadyExists, "c1,c2", "c3,c4")
@@ -285,23 +285,23 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 	}{
 		"a disk that works": {},
 		"a disk that is gone": {
-			edit: func(h *memoryHost, _ *machine) { h.broken = gone },
+			edit: func(h *memoryHost, _ *machine) { h.Broken = gone },
 			want: []string{"DeviceGone"},
 			kind: csi.VolumeHealthErrorType_INACCESSIBLE,
 		},
 		"a raw block disk that is gone": {
-			edit:  func(h *memoryHost, _ *machine) { h.broken = gone },
+			edit:  func(h *memoryHost, _ *machine) { h.Broken = gone },
 			block: true,
 			want:  []string{"DeviceGone"},
 			kind:  csi.VolumeHealthErrorType_INACCESSIBLE,
 		},
 		"a disk that fails": {
-			edit: func(h *memoryHost, _ *machine) { h.broken = provisioner.Unavailable },
+			edit: func(h *memoryHost, _ *machine) { h.Broken = provisioner.Unavailable },
 			want: []string{"ReadFailed"},
 			kind: csi.VolumeHealthErrorType_INACCESSIBLE,
 		},
 		"a filesystem that the kernel shut": {
-			edit: func(h *memoryHost, m *machine) { h.seal(m.stagingPath()) },
+			edit: func(h *memoryHost, m *machine) { h.Seal(m.stagingPath()) },
 			want: []string{"FilesystemTakesNoWrites"},
 			kind: csi.VolumeHealthErrorType_DEGRADED,
 		},
@@ -381,7 +381,7 @@ func TestStorageIsOutOfReachWhenNoDiskAnswers(t *testing.T) {
 		m.must(err)
 		return len(response.GetBackendHealth())
 	}
-	host.broken = provisioner.Unavailable
+	host.Broken = provisioner.Unavailable
 	if n := backends(); n != 0 {
 		t.Errorf("%d complaints about storage where the only disk fails: that is the volume's matter", n)
 	}
@@ -390,7 +390,7 @@ func TestStorageIsOutOfReachWhenNoDiskAnswers(t *testing.T) {
 	if n := backends(); n != 1 {
 		t.Errorf("%d complaints about storage where two disks fail", n)
 	}
-	host.broken = nil
+	host.Broken = nil
 	if n := backends(); n != 0 {
 		t.Errorf("%d complaints about storage that works", n)
 	}

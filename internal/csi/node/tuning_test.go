@@ -58,7 +58,7 @@ func TestTheBasicProfileFollowsFromTheDisk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			memory := newMemoryHost()
-			memory.size = test.gib << 30
+			memory.Size = test.gib << 30
 			m := newMachine(t, memory, t.TempDir(), quiet)
 			m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				disk := test.disk
@@ -71,11 +71,11 @@ func TestTheBasicProfileFollowsFromTheDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 			var values []string
-			for _, setting := range memory.tuned {
+			for _, setting := range memory.Tuned {
 				values = append(values, setting.Value)
 			}
 			if got := strings.Join(values, " "); got != test.want {
-				t.Errorf("settings %s, want %s: %+v", got, test.want, memory.tuned)
+				t.Errorf("settings %s, want %s: %+v", got, test.want, memory.Tuned)
 			}
 		})
 	}
@@ -113,7 +113,7 @@ func TestProfilesThatDoNotTuneOrCannot(t *testing.T) {
 			if status.Code(err) != test.code {
 				t.Fatalf("stage: %v, want %v", err, test.code)
 			}
-			if diff := cmp.Diff(test.want, memory.tuned); diff != "" {
+			if diff := cmp.Diff(test.want, memory.Tuned); diff != "" {
 				t.Errorf("settings (-want +got):\n%s", diff)
 			}
 			if err != nil {

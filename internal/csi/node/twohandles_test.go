@@ -196,16 +196,16 @@ func TestTwoHandlesThatExcludeEachOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()
-			host.content.fs.Type, host.content.fs.UUID = "ext4", "1"
+			host.Content.FS.Type, host.Content.FS.UUID = "ext4", "1"
 			m := newMachine(t, host, t.TempDir(), quiet)
 			m.publish(nil)
 			s := m.start()
 			one, two := m.twoUsers(test.first, test.second)
 			m.must(one.start(s))
-			protected := host.protected
+			protected := host.Protected
 			wantCode(t, two.start(s), test.code, test.words)
-			if host.protected != protected {
-				t.Errorf("the device is write-protected: %t, want it as for the first pod: %t", host.protected, protected)
+			if host.Protected != protected {
+				t.Errorf("the device is write-protected: %t, want it as for the first pod: %t", host.Protected, protected)
 			}
 			m.must(two.unstage(s))
 			m.must(one.publish(s))

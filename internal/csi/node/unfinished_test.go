@@ -45,8 +45,8 @@ func TestAFormatThatWasCutShortIsClearedWithoutACallOfTheKubelet(t *testing.T) {
 			change(m)
 			m.start().EndUnfinished(t.Context())
 			m.assertClean()
-			if !host.content.blank() {
-				t.Errorf("the disk carries %+v, want nothing", host.content)
+			if !host.Content.Blank() {
+				t.Errorf("the disk carries %+v, want nothing", host.Content)
 			}
 		})
 	}
@@ -61,12 +61,12 @@ func TestAFormatIsClearedAlthoughAFormerPathHoldsTheReservation(t *testing.T) {
 	own := keyOf(t, thisNode, record.Epoch)
 	record.ReservationKey = own.String()
 	m.must(m.records.Put(record))
-	host.hold(t, "former path", own)
+	hold(t, host, "former path", own)
 	m.bootID = "boot-2"
 	m.start().EndUnfinished(t.Context())
 	m.assertClean()
-	if !host.content.blank() {
-		t.Errorf("the disk carries %+v, want nothing", host.content)
+	if !host.Content.Blank() {
+		t.Errorf("the disk carries %+v, want nothing", host.Content)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestAFormatIsNotClearedWhileACallForTheVolumeIsAtWork(t *testing.T) {
 	m, host, _ := bench(t)
 	m.publish(nil)
 	var s *node.Server
-	host.hook = func(step string) {
+	host.Hook = func(step string) {
 		if step == "inside mkfs" {
 			s.EndUnfinished(t.Context())
 		}
@@ -82,8 +82,8 @@ func TestAFormatIsNotClearedWhileACallForTheVolumeIsAtWork(t *testing.T) {
 	s = m.start()
 	m.must(m.stage(s, mountCapability("ext4")))
 	s.EndUnfinished(t.Context())
-	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaged || host.formats != 1 {
-		t.Errorf("got entry %+v after %d formats, want a staged volume after one", entry, host.formats)
+	if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaged || host.Formats != 1 {
+		t.Errorf("got entry %+v after %d formats, want a staged volume after one", entry, host.Formats)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestAFormatIsNotClearedWhileACallForTheVolumeIsAtWork(t *testing.T) {
 // it has to clear.
 func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
 	for name, away := range map[string]func(m *machine, host *memoryHost){
-		"the node has no device": func(_ *machine, host *memoryHost) { host.detach() },
+		"the node has no device": func(_ *machine, host *memoryHost) { host.Detach() },
 		"the attachment is pending": func(m *machine, _ *memoryHost) {
 			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentPending })
 		},
@@ -107,8 +107,8 @@ func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
 func TestTheRemainsOfAFormatAreLeftToTheNextNodeAfterAFence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, host := interrupted(t)
-		host.detach()
-		host.content.garbage = false // what is on the disk is no longer the node's concern
+		host.Detach()
+		host.Content.Garbage = false // what is on the disk is no longer the node's concern
 		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status.State = apiv1.AttachmentPending
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
@@ -124,8 +124,8 @@ func TestTheRemainsOfAFormatAreLeftToTheNextNodeAfterAFence(t *testing.T) {
 func TestTheRemainsOfAFormatAreLeftBehindWithADeletedAttachment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, host := interrupted(t)
-		host.detach()
-		host.content.garbage = false
+		host.Detach()
+		host.Content.Garbage = false
 		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.Finalizer} })
 		attachment := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace,
@@ -147,12 +147,12 @@ func waitsForTheDisk(t *testing.T, away func(m *machine, host *memoryHost)) {
 	if record, recorded, err := m.records.Get(volume); !recorded || record.Formatting == nil || m.entry() == nil {
 		t.Fatalf("got record %+v (%v), entry %+v; want both while the disk is away", record, err, m.entry())
 	}
-	host.attach("/dev/sdd", lun)
+	host.Attach("/dev/sdd", lun)
 	m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentAttached })
 	s.EndUnfinished(t.Context())
 	m.assertClean()
-	if !host.content.blank() {
-		t.Errorf("the disk carries %+v, want nothing", host.content)
+	if !host.Content.Blank() {
+		t.Errorf("the disk carries %+v, want nothing", host.Content)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestAnUnstageThatWasBegunIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 			m.publish(nil)
 			s := m.start()
 			m.must(m.stage(s, test.capability))
-			host.held = true
+			host.Held = true
 			wantCode(t, m.unstage(s), codes.Aborted, "held")
 			if test.restart {
 				s = m.start()
@@ -184,10 +184,10 @@ func TestAnUnstageThatWasBegunIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 			if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseUnstaging {
 				t.Fatalf("the device is held, and the report has the entry %+v, want it Unstaging", entry)
 			}
-			host.held = false
+			host.Held = false
 			s.EndUnfinished(t.Context())
 			m.assertClean()
-			if host.unflushed {
+			if host.Unflushed {
 				t.Error("the report says unstaged, and the device was not flushed")
 			}
 			m.must(m.unstage(s)) // a kubelet that calls again
@@ -205,10 +205,10 @@ func TestAVolumeThatIsStagedAgainIsNotUnstaged(t *testing.T) {
 	m.publish(nil)
 	s := m.start()
 	m.must(m.stage(s, mountCapability("ext4")))
-	host.held = true
+	host.Held = true
 	wantCode(t, m.unstage(s), codes.Aborted, "held")
-	host.held = false
-	host.hook = func(step string) {
+	host.Held = false
+	host.Hook = func(step string) {
 		if step == "before mount" {
 			s.EndUnfinished(t.Context())
 		}
@@ -216,7 +216,7 @@ func TestAVolumeThatIsStagedAgainIsNotUnstaged(t *testing.T) {
 	m.must(m.stage(s, mountCapability("ext4")))
 	s.EndUnfinished(t.Context())
 	m.wantStagedAt(m.stagingPath())
-	if _, mounted := host.mounts[m.stagingPath()]; !mounted {
+	if _, mounted := host.Mounted[m.stagingPath()]; !mounted {
 		t.Error("nothing is mounted at the staging path, want the device")
 	}
 }
@@ -232,11 +232,11 @@ func TestAStageThatNeverSucceededIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 	}{
 		"a filesystem that is mounted": {
 			capability: mountCapability("ext4"),
-			fails:      func(_ *machine, h *memoryHost) bool { return len(h.mounts) > 0 },
+			fails:      func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 },
 		},
 		"a filesystem that another mount holds": {
 			capability: mountCapability("ext4"),
-			fails:      func(_ *machine, h *memoryHost) bool { return len(h.mounts) > 0 },
+			fails:      func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 },
 			held:       true,
 		},
 		"a raw block volume": {
@@ -271,12 +271,12 @@ func TestAStageThatNeverSucceededIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 			if m.entry() == nil {
 				t.Fatal("the report could not be written, and has no entry")
 			}
-			away, host.held = false, test.held
+			away, host.Held = false, test.held
 			s.EndUnfinished(t.Context())
 			if entry := m.entry(); (entry != nil) != test.held {
 				t.Errorf("held: %t, and the report has the entry %+v", test.held, entry)
 			}
-			host.held = false
+			host.Held = false
 			s.EndUnfinished(t.Context())
 			m.assertClean()
 		})
@@ -293,12 +293,12 @@ func TestAVolumeThatTheKubeletHoldsAsStagedIsNotUnstaged(t *testing.T) {
 		"a filesystem":                     {mountCapability("ext4"), func(*node.Server, *machine, *memoryHost) {}},
 		"a raw block volume without a pod": {block, func(*node.Server, *machine, *memoryHost) {}},
 		"a filesystem that a user unmounted": {mountCapability("ext4"), func(_ *node.Server, m *machine, h *memoryHost) {
-			delete(h.mounts, m.stagingPath())
+			delete(h.Mounted, m.stagingPath())
 		}},
 		"a filesystem that is staged again, and waits for its disk": {mountCapability("ext4"),
 			func(s *node.Server, m *machine, h *memoryHost) {
-				delete(h.mounts, m.stagingPath())
-				h.detach()
+				delete(h.Mounted, m.stagingPath())
+				h.Detach()
 				ctx, cancel := context.WithTimeout(m.t.Context(), 5*time.Second)
 				defer cancel()
 				_, err := s.NodePublishVolume(ctx, &csi.NodePublishVolumeRequest{
@@ -308,7 +308,7 @@ func TestAVolumeThatTheKubeletHoldsAsStagedIsNotUnstaged(t *testing.T) {
 					VolumeCapability:  mountCapability("ext4"),
 				})
 				wantCode(m.t, err, codes.DeadlineExceeded)
-				h.attach(memoryDevice, lun)
+				h.Attach(memoryDevice, lun)
 			}},
 	} {
 		t.Run(name, func(t *testing.T) {

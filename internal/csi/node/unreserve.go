@@ -9,14 +9,14 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // EndReservations ends the reservations that this node has kept after it had unstaged the volumes,
 // when no fenced node has the disks any more. If the node plug-in was configured to make no
-// reservations, it also ends those of the volumes that are staged: the volumes remain mounted, and
+// reservations, it also ends the reservations of staged volumes: the volumes remain mounted, and
 // another driver may take over their disks.
 func (s *Server) EndReservations(ctx context.Context) {
 	s.endAllKept(ctx)

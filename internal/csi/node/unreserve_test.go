@@ -16,12 +16,12 @@ func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), func(string) {})
 	m.publishShared(7)
-	host.hold(t, "node-c", keyOf(t, "node-c", 6).FenceOnly())
+	hold(t, host, "node-c", keyOf(t, "node-c", 6).FenceOnly())
 	s := m.start()
 	expect.Must(t, m.stage(s, mountCapability("ext4")))
 	s.EndReservations(t.Context())
-	if own := keyOf(t, thisNode, 7); host.shared.State().Holder != own {
-		t.Fatalf("with reservations on, the disk has %s after EndReservations, want key %s", host.shared.State(), own)
+	if own := keyOf(t, thisNode, 7); host.Shared.State().Holder != own {
+		t.Fatalf("with reservations on, the disk has %s after EndReservations, want key %s", host.Shared.State(), own)
 	}
 	fenced := m.addAttachment("lost", func(a *apiv1.AzVolumeAttachment) {
 		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 6
@@ -30,7 +30,7 @@ func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
 	m.edit = func(o *node.Options) { o.Reservations = false }
 	s = m.start()
 	s.EndReservations(t.Context())
-	if host.shared.Allows("lost", true) {
+	if host.Shared.Allows("lost", true) {
 		t.Fatal("the node that was fenced can write before its disk is detached")
 	}
 	expect.Must(t, m.direct.Delete(t.Context(), fenced, client.GracePeriodSeconds(0)))
@@ -41,7 +41,7 @@ func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
 			record.ReservationKey != "" {
 			t.Errorf("got entry %+v, record %+v, %v; want both staged and without a key", entry, record, err)
 		}
-		if state := host.shared.State(); len(state.Keys) != 0 {
+		if state := host.Shared.State(); len(state.Keys) != 0 {
 			t.Errorf("the disk has %s, want no key", state)
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memhost"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -32,6 +33,16 @@ const (
 	volumeID   = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
 	lun        = int32(3)
 )
+
+// memoryHost is a node's kernel in memory. Its steps can be interrupted by a panic, which stands for
+// a kill.
+type memoryHost = memhost.Host
+
+type content = memhost.Content
+
+const memoryDevice = memhost.DevicePath
+
+func newMemoryHost() *memoryHost { return memhost.New(thisNode, lun) }
 
 // volume is the name of the AzVolume of volumeID.
 var volume = volumehandle.Of(diskOf(volumeID)).VolumeName()

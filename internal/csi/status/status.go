@@ -91,7 +91,7 @@ func apiServerUnavailable(err error) bool {
 }
 
 // networkFailed reports whether a request got no answer, so it is not known whether the server has
-// carried it out. net/http returns each such failure as a *url.Error, whatever its cause: a lost
+// carried it out. net/http returns each failure of this kind as a *url.Error, whatever its cause: a lost
 // HTTP/2 connection has no type of its own. The interface net.Error is not sufficient: every
 // syscall.Errno has its methods, also ENOSPC.
 func networkFailed(err error) bool {

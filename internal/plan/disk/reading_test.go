@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -27,7 +27,7 @@ func refusedAttach(kind provisioner.Kind, ago time.Duration, reason string) *api
 		Time:    *objects.Ago(ago),
 	}
 	a.Status.Conditions = []metav1.Condition{{
-		Type:               attachment.ConditionAttached,
+		Type:               attaching.ConditionAttached,
 		Status:             metav1.ConditionFalse,
 		Reason:             reason,
 		LastTransitionTime: *objects.Ago(ago),
@@ -56,21 +56,21 @@ func TestARefusedAttachLeadsToOneReadOfTheDisk(t *testing.T) {
 		want       operation.Work
 	}{
 		"an argument that Azure refuses": {objects.NewVolume(),
-			refusedAttach(provisioner.InvalidArgument, 0, attachment.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InvalidArgument, 0, attaching.ReasonAttachFailed), operation.WorkReadDisk},
 		"a disk that another VM has": {objects.NewVolume(),
-			refusedAttach(provisioner.FailedPrecondition, 0, attachment.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.FailedPrecondition, 0, attaching.ReasonAttachFailed), operation.WorkReadDisk},
 		"a disk without a free share": {objects.NewVolume(),
-			refusedAttach(provisioner.InsufficientCapacity, 0, attachment.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InsufficientCapacity, 0, attaching.ReasonAttachFailed), operation.WorkReadDisk},
 		"a refusal after the last read": {objects.NewVolume(readAgo(time.Minute)),
-			refusedAttach(provisioner.InvalidArgument, 0, attachment.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InvalidArgument, 0, attaching.ReasonAttachFailed), operation.WorkReadDisk},
 		"a refusal before the last read": {objects.NewVolume(readAgo(time.Minute)),
-			refusedAttach(provisioner.InvalidArgument, time.Hour, attachment.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.InvalidArgument, time.Hour, attaching.ReasonAttachFailed), operation.WorkNone},
 		"a platform that is not there": {objects.NewVolume(),
-			refusedAttach(provisioner.Unavailable, 0, attachment.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.Unavailable, 0, attaching.ReasonAttachFailed), operation.WorkNone},
 		"a quota": {objects.NewVolume(),
-			refusedAttach(provisioner.RateLimited, 0, attachment.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.RateLimited, 0, attaching.ReasonAttachFailed), operation.WorkNone},
 		"a node that is known to be full, so that Azure was not asked": {
-			objects.NewVolume(), refusedAttach(provisioner.InsufficientCapacity, 0, attachment.ReasonNoSlot), operation.WorkNone},
+			objects.NewVolume(), refusedAttach(provisioner.InsufficientCapacity, 0, attaching.ReasonNoSlot), operation.WorkNone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -139,7 +139,7 @@ func TestWhatWasReadCountsWhereItDiffersFromTheRecord(t *testing.T) {
 				HasFinalizer: true,
 				Volume:       v,
 				Attachments: objects.Attachments(
-					refusedAttach(provisioner.InvalidArgument, time.Second, attachment.ReasonAttachFailed)),
+					refusedAttach(provisioner.InvalidArgument, time.Second, attaching.ReasonAttachFailed)),
 				Job: operation.Job{
 					Work:  operation.WorkReadDisk,
 					Phase: operation.PhaseEnded,
@@ -169,10 +169,10 @@ func TestWhatWasReadCountsWhereItDiffersFromTheRecord(t *testing.T) {
 				t.Errorf("got condition %+v, want one that says %q", c, test.differs)
 			}
 			same := test.differs == "" && found.SizeBytes == 1<<30
-			if differs := attachment.DiskDiffers(v, in.Attachments[0]); differs == same {
+			if differs := attaching.DiskDiffers(v, in.Attachments[0]); differs == same {
 				t.Errorf("the next attach is another request: %t, want %t", differs, !same)
 			}
-			if attachment.DiskMustBeRead(v, in.Attachments[0]) {
+			if attaching.DiskMustBeRead(v, in.Attachments[0]) {
 				t.Error("the disk is read again although Azure has refused nothing since")
 			}
 		})
@@ -210,7 +210,7 @@ func TestTheConditionEndsWhenTheDiskIsAsRecorded(t *testing.T) {
 func TestAReadThatFailsCountsAsARead(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume()
-	refused := objects.Attachments(refusedAttach(provisioner.NotFound, time.Second, attachment.ReasonAttachFailed))
+	refused := objects.Attachments(refusedAttach(provisioner.NotFound, time.Second, attaching.ReasonAttachFailed))
 	job := operation.Job{
 		Work:  operation.WorkReadDisk,
 		Phase: operation.PhaseEnded,
@@ -232,7 +232,7 @@ func TestAReadThatFailsCountsAsARead(t *testing.T) {
 	}); step.Start != operation.WorkNone {
 		t.Errorf("got work %q, want none", step.Start)
 	}
-	if v.Shares() != 3 || disk.SKU(v) != "Premium_LRS" || attachment.DiskDiffers(v, refused[0]) {
+	if v.Shares() != 3 || disk.SKU(v) != "Premium_LRS" || attaching.DiskDiffers(v, refused[0]) {
 		t.Errorf("got %d shares, SKU %s; want the record's", v.Shares(), disk.SKU(v))
 	}
 }

@@ -20,6 +20,8 @@ func Condition(j Judgement) metav1.Condition {
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, j.HeldBack+"; "+j.Evidence
 	case j.State == Lost:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableNodeLost
+	case j.Paused:
+		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableMaintenance
 	default:
 		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale
 	}

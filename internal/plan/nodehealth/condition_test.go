@@ -27,6 +27,11 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			State:    nodehealth.Suspect,
 			Evidence: "late",
 		}, metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale, "late", nodehealth.Suspect},
+		"paused": {nodehealth.Judgement{
+			State:    nodehealth.Suspect,
+			Evidence: "announced",
+			Paused:   true,
+		}, metav1.ConditionUnknown, apiv1.ReachableMaintenance, "announced", nodehealth.Suspect},
 		"lost": {nodehealth.Judgement{
 			State:    nodehealth.Lost,
 			Evidence: "probes",

@@ -1,28 +1,6 @@
 package nodehealth
 
-import (
-	"strings"
-	"time"
-)
-
-// LeaderIdentity is the identity under which a controller holds the leader's lease: its pod, the
-// pod's node, and a unique part.
-func LeaderIdentity(pod, node, unique string) string {
-	if node == "" {
-		return pod + "_" + unique
-	}
-	return pod + "_" + node + "_" + unique
-}
-
-// LeaderNode returns the node that an identity names; "" if it names none. Neither a pod's nor a
-// node's name contains an underscore.
-func LeaderNode(identity string) string {
-	parts := strings.Split(identity, "_")
-	if len(parts) != 3 {
-		return ""
-	}
-	return parts[1]
-}
+import "time"
 
 // LeaderSigns are what a standby knows about the leader.
 type LeaderSigns struct {

@@ -46,17 +46,3 @@ func TestAStandbyAcquiresTheLeaseOfALostLeaderOnly(t *testing.T) {
 		})
 	}
 }
-
-func TestALeadersIdentityNamesItsNode(t *testing.T) {
-	t.Parallel()
-	for identity, want := range map[string]string{
-		nodehealth.LeaderIdentity("controller-7d-x2", "node-1.example", "6f1c-11"): "node-1.example",
-		nodehealth.LeaderIdentity("controller-7d-x2", "", "6f1c-11"):               "",
-		"of-an-earlier-version_6f1c-11":                                            "",
-		"":                                                                         "",
-	} {
-		if got := nodehealth.LeaderNode(identity); got != want {
-			t.Errorf("%q: got node %q, want %q", identity, got, want)
-		}
-	}
-}

@@ -52,6 +52,9 @@ type Judgement struct {
 	// MassLoss says of a node that is Suspect or Lost that it is one of so many at once that the
 	// fault may be elsewhere.
 	MassLoss bool
+	// Paused says of a Suspect node that Azure has announced a pause of its VM, which excuses its
+	// silence.
+	Paused bool
 }
 
 // Fence reports whether a fence of the node may begin.
@@ -92,11 +95,14 @@ type Signs struct {
 	// there is none.
 	Power  provisioner.PowerState
 	VMGone bool
+	// Pause says why an announced pause excuses the silence at present; "" if none does.
+	Pause string
 }
 
 // Judge decides the state of a node. It is Lost only by two independent signals: a heartbeat that
 // is stale or does not come on request, and failed probes or, if probes never reached the node, the
-// kubelet's lease. If Azure says that the VM is down, no second signal is needed.
+// kubelet's lease. If Azure says that the VM is down, no second signal is needed. While an announced
+// pause excuses the silence, the node is Suspect.
 func Judge(s Signs) (state State, evidence string) {
 	down := s.VMGone || s.Power == provisioner.PowerStopped || s.Power == provisioner.PowerDeallocated
 	stale := s.Silence > s.StaleAge || s.Unanswered > s.Patience
@@ -114,6 +120,8 @@ func Judge(s Signs) (state State, evidence string) {
 		return Down, since + "; Azure says that the VM is " + string(s.Power)
 	case !s.Contact:
 		return Suspect, since + "; the API server does not answer this controller"
+	case s.Pause != "":
+		return Suspect, since + "; " + s.Pause
 	case !stale:
 		return Suspect, since + "; the API server was out of reach in the meantime"
 	}

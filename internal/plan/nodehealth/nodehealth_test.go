@@ -80,6 +80,18 @@ func TestJudgeNode(t *testing.T) {
 			nodehealth.Down, "no such VM"},
 		"a VM that is gone is down also without the API server": {with(
 			func(s *nodehealth.Signs) { s.VMGone, s.Contact = true, false }), nodehealth.Down, "no such VM"},
+		"an announced pause excuses the silence": {with(
+			func(s *nodehealth.Signs) { unreachable(s); s.Pause = "Azure has announced it" }), nodehealth.Suspect,
+			"Azure has announced it"},
+		"a node that is well is healthy also during a pause": {with(
+			func(s *nodehealth.Signs) { s.Silence, s.Pause = time.Second, "Azure has announced it" }), nodehealth.Healthy,
+			"fresh"},
+		"a VM that is stopped is down also during a pause": {with(
+			func(s *nodehealth.Signs) {
+				s.Pause, s.Power = "Azure has announced it", provisioner.PowerStopped
+			}), nodehealth.Down, "Stopped"},
+		"a VM that is gone is down also during a pause": {with(
+			func(s *nodehealth.Signs) { s.Pause, s.VMGone = "Azure has announced it", true }), nodehealth.Down, "no such VM"},
 		"a running VM can be lost": {with(
 			func(s *nodehealth.Signs) { unreachable(s); s.Power = provisioner.PowerRunning }), nodehealth.Lost, "probes"},
 		"a suspect node remains suspect while the clock starts again": {

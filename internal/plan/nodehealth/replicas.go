@@ -26,16 +26,19 @@ type ReplicaSigns struct {
 	// Usable says that the node's VM is established, and that the node plug-in does not report
 	// itself as not ready.
 	Usable bool
-	Now    time.Time
+	// Disturbed says that Azure has announced maintenance of the VM for which the driver prepares.
+	Disturbed bool
+	Now       time.Time
 }
 
 // ForReplicas derives the health of a node for replicas from its judgement. A Healthy node may get
 // replicas; a Suspect one keeps its replicas and gets no new ones; the replicas of a Lost one are
-// replaced. A node that is lost, down or not ready remains Suspect for a grace period, because a
-// reboot takes no longer; and while the guard against mass loss is active.
+// replaced. A node that Azure is going to service is Suspect. A node that is lost, down or not ready
+// remains Suspect for a grace period, because a reboot takes no longer; and while the guard against
+// mass loss is active.
 func ForReplicas(s ReplicaSigns) State {
 	switch {
-	case s.Judgement.State == Healthy && s.Usable && KubeletReady(s.Node):
+	case s.Judgement.State == Healthy && s.Usable && !s.Disturbed && KubeletReady(s.Node):
 		return Healthy
 	case s.Judgement.MassLoss:
 		return Suspect

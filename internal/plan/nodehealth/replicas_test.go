@@ -67,6 +67,19 @@ func TestForReplicas(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a node that Azure is going to service", func(t *testing.T) {
+		t.Parallel()
+		signs := nodehealth.ReplicaSigns{
+			Judgement: silentFor(nodehealth.Healthy, 0),
+			Node:      kubelet(-1),
+			Usable:    true,
+			Disturbed: true,
+			Now:       objects.Now,
+		}
+		if got := nodehealth.ForReplicas(signs); got != nodehealth.Suspect {
+			t.Errorf("got %s, want %s", got, nodehealth.Suspect)
+		}
+	})
 	t.Run("a Node without a condition Ready", func(t *testing.T) {
 		t.Parallel()
 		signs := nodehealth.ReplicaSigns{

@@ -10,6 +10,9 @@ const (
 	MinWait    = 50 * time.Millisecond
 )
 
+// ConflictRetry is how soon to retry after another writer changed the object.
+const ConflictRetry = 25 * time.Millisecond
+
 // RetryIn returns how long to wait until the next try of something that began to fail at since and
 // failed last at last; 0 if the time has come. The wait doubles after each failure, from a second
 // to a minute, without a counter: it is as long as the failures have lasted.

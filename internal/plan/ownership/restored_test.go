@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -81,22 +81,22 @@ func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 func TestAnAttachmentWithoutOwnershipIsReleasedByItsNodesReport(t *testing.T) {
 	t.Parallel()
 	a := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached))
-	in := attachment.Input{
+	in := attaching.Input{
 		Now:          objects.Now,
 		Attachment:   a,
 		Volume:       objects.NewVolume(objects.NeverOwned),
 		HasFinalizer: true,
 	}
-	if step := attachment.Next(in); step.Start != operation.WorkNone || step.Status.Proof != nil {
+	if step := attaching.Next(in); step.Start != operation.WorkNone || step.Status.Proof != nil {
 		t.Fatalf("got %+v without a proof, want nothing done", step)
 	}
 	in.ReportProof, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 2, objects.Now)
-	step := attachment.Next(in)
+	step := attaching.Next(in)
 	if step.Start != operation.WorkNone || step.Status.Proof == nil || step.Status.Proof.Kind != apiv1.ProofUnstaged {
 		t.Fatalf("got %+v, want the proof recorded before anything else", step)
 	}
 	a.Status = step.Status
-	if step := attachment.Next(in); step.Start != operation.WorkDetach {
+	if step := attaching.Next(in); step.Start != operation.WorkDetach {
 		t.Errorf("got start %q after the proof, want %q", step.Start, operation.WorkDetach)
 	}
 }

@@ -27,6 +27,8 @@ type NodeView struct {
 	Location string
 	// Health for replicas; see nodehealth.ForReplicas.
 	Health nodehealth.State
+	// Disturbed says that Azure has announced maintenance of the VM.
+	Disturbed bool
 	// FreeSlots for data disks; negative if it is not known, and then it is not a limit.
 	FreeSlots int32
 	// Crowded says that an attachment there waits for a slot or found none, whatever the count is.
@@ -180,6 +182,8 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 // why says why a node gets no new replica, or "".
 func why(in Input, around *surroundings, n *NodeView) string {
 	switch {
+	case n.Disturbed:
+		return "Azure has announced maintenance of the VM"
 	case n.Health != nodehealth.Healthy:
 		return fmt.Sprintf("the node is %s", n.Health)
 	case !reachable(in, n):

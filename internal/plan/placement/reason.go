@@ -9,6 +9,7 @@ const (
 	ReasonReplicaSurplus    = "ReplicaSurplus"
 	ReasonReplicaNodeLost   = "ReplicaNodeLost"
 	ReasonReplicaDrained    = "ReplicaDrained"
+	ReasonReplicaDisturbed  = "ReplicaDisturbed"
 	ReasonReplicaMisplaced  = "ReplicaMisplaced"
 	ReasonReplicaFailed     = "ReplicaFailed"
 	ReasonReplicasExpired   = "ReplicasExpired"

@@ -52,7 +52,8 @@ type standing struct {
 	target Target
 	// useful ones count.
 	useful, failed []*apiv1.AzVolumeAttachment
-	// leaving ones stand on nodes that are lost or are being drained, or wait on a suspect node.
+	// leaving ones stand on nodes that are lost or are being drained, or that Azure services together
+	// with the primary's, or wait on a suspect node.
 	// They go when enough others are attached, or when another one needs their share; where no
 	// other node can take the replica they stay, because their node may come back first. Those on
 	// lost nodes come first.
@@ -209,12 +210,23 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 		}
 		drained, wait := drained(in, node)
 		s.in = operation.Sooner(s.in, wait)
-		if drained {
+		switch {
+		case drained:
 			s.leaving = append(s.leaving, because(ReasonReplicaDrained))
-		} else {
+		case node.Disturbed && primaryDisturbed(in):
+			// The volume is going to move, and must find a replica on a node that stays.
+			s.leaving = append(s.leaving, because(ReasonReplicaDisturbed))
+		default:
 			s.useful = append(s.useful, a)
 		}
 	}
+}
+
+// primaryDisturbed reports whether Azure has announced maintenance of the VM that uses the volume.
+func primaryDisturbed(in Input) bool {
+	return slices.ContainsFunc(in.Nodes, func(n NodeView) bool {
+		return n.Disturbed && ownership.OwnedBy(in.Volume, n.Node.Name)
+	})
 }
 
 // drained reports whether a node has been closed to the volume's pods for longer than a planned

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -367,15 +367,15 @@ func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
 	t.Parallel()
 	waiting := objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentPending)
 	waiting.Status.Conditions = []metav1.Condition{{
-		Type:   attachment.ConditionAttached,
+		Type:   attaching.ConditionAttached,
 		Status: metav1.ConditionFalse,
-		Reason: attachment.ReasonWaitingForSlot,
+		Reason: attaching.ReasonWaitingForSlot,
 	}}
-	if !attachment.WaitsForSlot(waiting) {
+	if !attaching.WaitsForSlot(waiting) {
 		t.Fatal("one that waits for room is not known")
 	}
 	waiting.Spec.Role = apiv1.RoleReplica
-	if attachment.WaitsForSlot(waiting) {
+	if attaching.WaitsForSlot(waiting) {
 		t.Fatal("a replica that waits for room keeps others off")
 	}
 }

@@ -68,6 +68,37 @@ func TestReplicas(t *testing.T) {
 			Attachments: objects.Attachments(primary, replica("b")),
 			Nodes:       three,
 		}, nil},
+		"no replica comes to a node that Azure is going to service": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary),
+			Nodes:       []placement.NodeView{three[0], newNode("b", "1", disturbed), three[2]},
+		}, []string{"Create c: ReplicaPlaced"}},
+		"a replica there stays while the primary's node does": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b")),
+			Nodes:       []placement.NodeView{three[0], newNode("b", "1", disturbed), three[2]},
+		}, nil},
+		"and is replaced if Azure services both": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b")),
+			Nodes:       []placement.NodeView{newNode("a", "1", disturbed), newNode("b", "1", disturbed), three[2]},
+		}, []string{"Create c: ReplicaPlaced"}},
+		"it leaves when the other one is attached": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b"), replica("c")),
+			Nodes:       []placement.NodeView{newNode("a", "1", disturbed), newNode("b", "1", disturbed), three[2]},
+		}, []string{"Delete b: ReplicaDisturbed"}},
+		"it stays if Azure services all nodes": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b")),
+			Nodes: []placement.NodeView{newNode("a", "1", disturbed), newNode("b", "1", disturbed),
+				newNode("c", "1", disturbed)},
+		}, nil},
+		"a primary whose node Azure services keeps its replica elsewhere": {placement.Input{
+			Volume:      objects.NewVolume(held),
+			Attachments: objects.Attachments(primary, replica("b")),
+			Nodes:       []placement.NodeView{newNode("a", "1", disturbed), three[1], three[2]},
+		}, nil},
 		"too many are cut": {placement.Input{
 			Volume:      objects.NewVolume(held),
 			Attachments: objects.Attachments(primary, replica("b"), replica("c")),
@@ -223,9 +254,10 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-func cordoned(n *placement.NodeView) { n.Node.Spec.Unschedulable = true }
-func lost(n *placement.NodeView)     { n.Health = nodehealth.Lost }
-func suspect(n *placement.NodeView)  { n.Health = nodehealth.Suspect }
+func cordoned(n *placement.NodeView)  { n.Node.Spec.Unschedulable = true }
+func lost(n *placement.NodeView)      { n.Health = nodehealth.Lost }
+func disturbed(n *placement.NodeView) { n.Health, n.Disturbed = nodehealth.Suspect, true }
+func suspect(n *placement.NodeView)   { n.Health = nodehealth.Suspect }
 func tainted(n *placement.NodeView) {
 	n.Node.Spec.Taints = []corev1.Taint{{
 		Key:    "dedicated",

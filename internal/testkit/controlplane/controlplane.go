@@ -27,6 +27,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
@@ -169,7 +170,7 @@ func (p *ControlPlane) start() *process {
 	if !p.options.Quiet {
 		log = testr.NewWithInterface(p.t, testr.Options{LogTimestamp: true})
 	}
-	controllers := cluster.ControllerOptions()
+	controllers := leadership.ControllerOptions()
 	controllers.SkipNameValidation = ptr(true) // every test has controllers of the same names
 	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
 		Scheme:                        apiserver.Scheme(p.t),

@@ -49,6 +49,7 @@ func newUpCommand(dir *string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&build.Nodes, "nodes", 4, "number of worker nodes")
+	f.IntVar(&build.Zones, "zones", topology.DefaultZones, "number of availability zones that the nodes are in, 1 to 3")
 	kubernetesFlag(f, &build.Kubernetes)
 	f.StringVar(&subnet, "subnet", subnet,
 		"network of the machines (IPv4, 24 bits); pods and Services take the next two of 16 bits")

@@ -100,9 +100,10 @@ func (v *statusView) nodes(ctx context.Context, client kubernetes.Interface) {
 			}
 		}
 	}
-	v.row("NODE", "READY", "POWER", "NETWORK", "ZONE", "ADDRESS", "PID")
+	v.row("NODE", "READY", "POWER", "FROZEN", "NETWORK", "ZONE", "ADDRESS", "PID")
 	for _, n := range v.status.Nodes {
-		v.row(n.Name, orUnknown(ready[n.Name]), onOff(n.Power), onOff(n.Connected), n.Zone, n.Address, v.hostPID(n.PID))
+		v.row(n.Name, orUnknown(ready[n.Name]), onOff(n.Power), yesNo(n.Frozen), onOff(n.Connected), n.Zone, n.Address,
+			v.hostPID(n.PID))
 	}
 }
 
@@ -146,6 +147,13 @@ func onOff(on bool) string {
 		return "on"
 	}
 	return "off"
+}
+
+func yesNo(yes bool) string {
+	if yes {
+		return "yes"
+	}
+	return "no"
 }
 
 func orUnknown(s string) string {

@@ -17,12 +17,16 @@ const (
 	ComponentLabel   = "app.kubernetes.io/component"
 	ControllerPlugin = "controller"
 	NodePlugin       = "node"
+	Scheduler        = "scheduler"
 )
 
 // Controllers are the pods of the driver's controllers that are not about to end, by name.
-func (v *View) Controllers() []*corev1.Pod {
+func (v *View) Controllers() []*corev1.Pod { return v.Component(ControllerPlugin) }
+
+// Component are the pods of a component of the driver that are not about to end, by name.
+func (v *View) Component(name string) []*corev1.Pod {
 	// A lister's List never fails: it reads memory.
-	pods, _ := v.ofDriver.Core().V1().Pods().Lister().List(labels.SelectorFromSet(labels.Set{ComponentLabel: ControllerPlugin}))
+	pods, _ := v.ofDriver.Core().V1().Pods().Lister().List(labels.SelectorFromSet(labels.Set{ComponentLabel: name}))
 	pods = slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool { return pod.DeletionTimestamp != nil })
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	return pods

@@ -8,23 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
 	"github.com/azuredisk-csi/azuredisk/playground/scenario/evidence"
-	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
 const (
 	drainedVolumes  = 10
 	maxDrainSeconds = 25
-	// evictAgain is how long is waited after an eviction that a PodDisruptionBudget refused.
-	evictAgain = time.Second
 )
 
 // NodeDrain is the scenario node-drain.
@@ -58,7 +49,9 @@ func nodeDrain(ctx context.Context, e *scenario.Environment) error {
 	if err != nil {
 		return err
 	}
-	moves, err := drain(ctx, e, node, workloads, volumes)
+	e.Progress("draining %s", node)
+	e.RepairLater("uncordon "+node, func(ctx context.Context) error { return e.SetCordon(ctx, node, false) })
+	moves, err := e.Drain(ctx, node, workloads, volumes)
 	if err != nil {
 		return err
 	}
@@ -90,100 +83,6 @@ func drainTarget(ctx context.Context, e *scenario.Environment) (node, zone strin
 		}
 	}
 	return "", "", errors.New("there is no node without the controller's leader")
-}
-
-// drain drains the node and returns when all workloads run elsewhere.
-func drain(ctx context.Context, e *scenario.Environment, node string, workloads []scenario.Workload,
-	volumes []observer.Volume) ([]scenario.Move, error) {
-	var moves []scenario.Move
-	for i, w := range workloads {
-		pod := e.View.Pod(w.Pod())
-		if pod == nil || pod.Spec.NodeName != node {
-			return nil, fmt.Errorf("pod %s is not on %s", w.Pod(), node)
-		}
-		moves = append(moves, scenario.Move{
-			Workload: w,
-			Volume:   volumes[i],
-			From:     node,
-			Machines: e.View.Nodes(w.Zone),
-		})
-	}
-	held := map[string]map[string]observer.Attachment{}
-	old := map[string]*corev1.Pod{}
-	for _, m := range moves {
-		held[m.Workload.Name], old[m.Workload.Name] = e.View.Attachments(m.Volume.Name), e.View.Pod(m.Workload.Pod())
-	}
-	e.Progress("draining %s", node)
-	e.RepairLater("uncordon "+node, func(ctx context.Context) error { return e.SetCordon(ctx, node, false) })
-	began := e.Say(timeline.Kubernetes, "", "drain of "+node+" begins", "it is cordoned, and all of its pods are evicted")
-	if err := evictAll(ctx, e, node); err != nil {
-		return nil, err
-	}
-	for i := range moves {
-		m := &moves[i]
-		m.Requested = began
-		name := m.Workload.Pod()
-		err := e.View.Await(ctx, scenario.MoveTimeout, name+" runs on another node than "+node, func() bool {
-			pod := e.View.Pod(name)
-			return pod != nil && pod.UID != old[m.Workload.Name].UID && observer.IsRunning(pod) && pod.Spec.NodeName != node
-		})
-		if err != nil {
-			return nil, err
-		}
-		pod := e.View.Pod(name)
-		m.To = pod.Spec.NodeName
-		m.Running = observer.First(e.View.Observer.Marks(), began, observer.Milestone{Kind: observer.PodRunning, Pod: pod.UID}).At
-		m.OntoReplica = held[m.Workload.Name][m.To].State == "Attached"
-		received, err := e.AwaitWriter(ctx, m.Workload, string(pod.UID))
-		if err != nil {
-			return nil, err
-		}
-		m.LastWrite, m.FirstWrite = scenario.AroundStart(received.Acks, string(pod.UID))
-	}
-	return moves, nil
-}
-
-// evictAll cordons the node and evicts its pods at the same time, and returns when all
-// evictions have been granted.
-func evictAll(ctx context.Context, e *scenario.Environment, node string) error {
-	if err := e.SetCordon(ctx, node, true); err != nil {
-		return err
-	}
-	pods, err := e.Kube.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
-	if err != nil {
-		return fmt.Errorf("list the pods of %s: %w", node, err)
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	evicted := 0
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" {
-			continue
-		}
-		evicted++
-		group.Go(func() error { return evict(ctx, e, pod) })
-	}
-	e.Metric("evicted_pods", evicted)
-	return group.Wait()
-}
-
-func evict(ctx context.Context, e *scenario.Environment, pod *corev1.Pod) error {
-	eviction := &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
-	}
-	var failure error
-	err := e.Poll(ctx, scenario.MoveTimeout, evictAgain, pod.Name+" may be evicted", func(ctx context.Context) error {
-		err := e.Kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction)
-		if apierrors.IsTooManyRequests(err) {
-			return err
-		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			failure = fmt.Errorf("evict %s: %w", pod.Name, err)
-		}
-		return nil
-	})
-	return errors.Join(failure, err)
 }
 
 func recordDrain(ctx context.Context, e *scenario.Environment, node string, moves []scenario.Move) error {

@@ -278,22 +278,22 @@ func (e *Engine) Resume(ctx context.Context, text string) (provisioner.Operation
 		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume an operation: %q is not the token of an operation",
 			text)
 	}
-	op, err := e.Platform.Resume(ctx, t)
+	r := newRequest(t.Kind, params)
+	resumed := &run{engine: e, batch: &batch{
+		vm:       r.vm,
+		vmID:     t.ID,
+		resumed:  true,
+		together: t.Together,
+	}}
+	op, err := e.Platform.Resume(ctx, t, resumed.look([]*request{r}))
 	if err != nil {
 		return nil, provisioner.Errorf(provisioner.InvalidArgument, "resume the %s of disk %s: %w", t.Kind, t.DiskID, err)
 	}
-	r := newRequest(t.Kind, params)
 	r.accept(text)
 	if known := e.beginResumed(r); known != r {
 		return known, nil
 	}
 	go func() {
-		resumed := &run{engine: e, batch: &batch{
-			vm:       r.vm,
-			vmID:     t.ID,
-			resumed:  true,
-			together: t.Together,
-		}}
 		resumed.conclude([]*request{r}, op.Wait(e.ctx))
 		e.mu.Lock()
 		defer e.mu.Unlock()

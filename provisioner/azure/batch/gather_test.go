@@ -47,13 +47,13 @@ func (p *steadyVM) VM(ctx context.Context, vmID string) (VM, error) {
 
 func (p *steadyVM) UpdateDelay(string) time.Duration { return p.delay }
 
-func (p *steadyVM) Update(_ context.Context, vmID string, k operation.Kind, changes []Change) (*operation.Operation, error) {
+func (p *steadyVM) Update(_ context.Context, u Update) (*operation.Operation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.updates = append(p.updates, update{time.Since(p.began), len(changes)})
+	p.updates = append(p.updates, update{time.Since(p.began), len(u.Changes)})
 	p.delay = 0
-	return p.follower.Follow(k, len(changes), vmID,
-		&tenSeconds{preemptedPoller{time.Now().Add(10 * time.Second)}, fmt.Sprint(len(p.updates))}, false), nil
+	return p.follower.Follow(following(u),
+		&tenSeconds{preemptedPoller{time.Now().Add(10 * time.Second)}, fmt.Sprint(len(p.updates))}), nil
 }
 
 // tenSeconds is an operation that succeeds.

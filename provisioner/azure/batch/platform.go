@@ -18,11 +18,42 @@ type Platform interface {
 	Disk(ctx context.Context, diskID string) (Disk, error)
 	// UpdateDelay is how long an update of a VM would have to wait for its quota.
 	UpdateDelay(vmID string) time.Duration
+	// HasReads reports whether that many reads of a VM are left of its quota.
+	HasReads(vmID string, n int) bool
 	// Update changes the data disks of a VM in one call. It returns when Azure has accepted the
 	// call.
-	Update(ctx context.Context, vmID string, k operation.Kind, changes []Change) (*operation.Operation, error)
-	// Resume follows a call that an earlier process made.
-	Resume(ctx context.Context, token operation.Token) (*operation.Operation, error)
+	Update(ctx context.Context, update Update) (*operation.Operation, error)
+	// Resume follows a call that an earlier process made. The look is as in Update.
+	Resume(ctx context.Context, token operation.Token, look *operation.Look) (*operation.Operation, error)
+}
+
+// Update is a call that changes the data disks of a VM.
+type Update struct {
+	VMID    string
+	Changes []Change
+	// Look finds out whether all changes are made.
+	Look *operation.Look
+}
+
+// Kind is the kind of the operation: that of the changes for which others wait.
+func (u Update) Kind() operation.Kind {
+	k := operation.Detach
+	for _, c := range u.Changes {
+		if c.Kind != operation.Detach {
+			k = c.Kind
+		}
+	}
+	return k
+}
+
+// Usual is when such an update usually ends: when the slowest of its changes does. A detach takes
+// longer than an attach.
+func (u Update) Usual() operation.Span {
+	usual := operation.Usual(u.Changes[0].Kind, len(u.Changes))
+	for _, c := range u.Changes[1:] {
+		usual = usual.Slower(operation.Usual(c.Kind, len(u.Changes)))
+	}
+	return usual
 }
 
 // Sizes tells how many data disks VMs can have.

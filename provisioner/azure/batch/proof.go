@@ -1,9 +1,11 @@
 package batch
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
@@ -76,6 +78,56 @@ func (r *run) isOff(vm VM, q *request) (bool, error) {
 		return true, nil
 	}
 	return err == nil && !slices.ContainsFunc(disk.AttachedTo, func(id string) bool { return operation.Key(id) == q.vm }), err
+}
+
+const (
+	// lookInterval is the least time between two reads of a VM whose operation may not be polled
+	// yet, of a quota of 12 reads a minute.
+	lookInterval = time.Second
+	// readsForFences and readsForAll are how many of the 36 reads are left for what must read the
+	// VM: looks of fences leave the first, all others the second.
+	readsForFences, readsForAll = 6, 12
+)
+
+// look finds out by reads of the VM and of the disks whether a call has done what the requests ask
+// for. It rests on the same proofs as everything else: see isOff and VM.has. A call that a later one
+// of the batch replaces is not looked for any more.
+func (r *run) look(requests []*request) *operation.Look {
+	left, call := readsForAll, r.calls.Add(1)
+	if slices.ContainsFunc(requests, func(q *request) bool { return q.kind == operation.ForceDetach }) {
+		left = readsForFences
+	}
+	return &operation.Look{
+		Every: lookInterval,
+		Proved: func(ctx context.Context) bool {
+			if r.calls.Load() != call || !r.engine.Platform.HasReads(r.batch.vmID, left) {
+				return false
+			}
+			vm, err := r.engine.Platform.VM(ctx, r.batch.vmID)
+			if err != nil || !vm.Gone && vm.State != operation.StateSucceeded {
+				return false
+			}
+			off, _ := r.detached(vm, requests)
+			on := r.attached(vm, requests)
+			return !slices.ContainsFunc(requests, func(q *request) bool { return !off[q] && !on[q] })
+		},
+	}
+}
+
+// attached returns the attaches whose disk the VM has: it lists the disk, is Succeeded, and the disk
+// names it. The list is not enough: it has a disk from the acceptance of the attach on, and between
+// two operations of the VM its state may be Succeeded.
+func (r *run) attached(vm VM, requests []*request) map[*request]bool {
+	proved := map[*request]bool{}
+	listed := slices.DeleteFunc(slices.Clone(requests), func(q *request) bool { return !q.attaches() || !vm.has(q) })
+	var mu sync.Mutex
+	eachAtOnce(listed, func(_ int, q *request) {
+		disk, err := r.engine.Platform.Disk(r.engine.ctx, q.params.DiskID)
+		mu.Lock()
+		defer mu.Unlock()
+		proved[q] = err == nil && slices.ContainsFunc(disk.AttachedTo, func(id string) bool { return operation.Key(id) == q.vm })
+	})
+	return proved
 }
 
 // unproved is the end of a detach whose disk the VM does not list, where it is not known whether

@@ -2,6 +2,7 @@ package batch
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
@@ -18,7 +19,8 @@ import (
 type run struct {
 	engine *Engine
 	batch  *batch
-	slots  int // data disks that the VM can have; 0 if that is not known
+	slots  int          // data disks that the VM can have; 0 if that is not known
+	calls  atomic.Int32 // that were made for the batch
 }
 
 // run brings every request to its end, or back to its line.
@@ -60,6 +62,7 @@ func leavingDisks(vm VM, requests []*request) int {
 func (r *run) settle(vm VM, requests []*request) []*request {
 	e, free, leaving := r.engine, r.slots-len(vm.DataDisks), leavingDisks(vm, requests)
 	off, faults := r.detached(vm, requests)
+	on := r.attached(vm, requests)
 	var keep, later []*request
 	for _, q := range requests {
 		a, listed := vm.find(q.disk)
@@ -77,7 +80,7 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 		case attach && listed && a.Detaching:
 			e.finish(provisioner.Errorf(provisioner.Conflict, "attach disk %s: it is being detached from VM %s", q.params.DiskID,
 				q.params.VMID), q)
-		case attach && listed && vm.State == operation.StateSucceeded:
+		case on[q]:
 			e.finish(nil, q)
 		case attach && !listed && full && leaving > 0:
 			leaving--
@@ -102,14 +105,24 @@ func (r *run) settle(vm VM, requests []*request) []*request {
 
 // call makes the call for the requests.
 func (r *run) call(requests []*request) (*operation.Operation, error) {
-	k := operation.Detach
-	changes := make([]Change, len(requests))
-	for i, q := range requests {
-		if changes[i] = (Change{Kind: q.kind, AttachRequest: q.params}); q.kind != operation.Detach {
-			k = q.kind
-		}
+	return r.engine.Platform.Update(r.engine.ctx, r.update(requests))
+}
+
+// update is the call for the requests.
+func (r *run) update(requests []*request) Update {
+	return Update{
+		VMID:    r.batch.vmID,
+		Changes: changes(requests),
+		Look:    r.look(requests),
 	}
-	return r.engine.Platform.Update(r.engine.ctx, r.batch.vmID, k, changes)
+}
+
+func changes(requests []*request) []Change {
+	all := make([]Change, len(requests))
+	for i, q := range requests {
+		all[i] = Change{Kind: q.kind, AttachRequest: q.params}
+	}
+	return all
 }
 
 // follow answers the callers of a call that Azure has accepted, and follows the operation to its
@@ -152,9 +165,10 @@ func (r *run) conclude(requests []*request, err error) {
 		return
 	}
 	off, _ := r.detached(vm, requests)
+	on := r.attached(vm, requests)
 	var missing []*request
 	for _, q := range requests {
-		if off[q] || q.attaches() && vm.has(q) {
+		if off[q] || on[q] {
 			r.engine.finish(nil, q)
 			continue
 		}

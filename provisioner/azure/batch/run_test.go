@@ -42,12 +42,14 @@ func (p *oneVM) Disk(_ context.Context, id string) (Disk, error) {
 
 func (p *oneVM) UpdateDelay(string) time.Duration { return 0 }
 
-func (p *oneVM) Resume(context.Context, operation.Token) (*operation.Operation, error) {
+func (p *oneVM) HasReads(string, int) bool { return true }
+
+func (p *oneVM) Resume(context.Context, operation.Token, *operation.Look) (*operation.Operation, error) {
 	return nil, errors.New("not expected")
 }
 
 // Update accepts the call. After a second another process replaces it.
-func (p *oneVM) Update(_ context.Context, vmID string, k operation.Kind, _ []Change) (*operation.Operation, error) {
+func (p *oneVM) Update(_ context.Context, u Update) (*operation.Operation, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
@@ -55,7 +57,17 @@ func (p *oneVM) Update(_ context.Context, vmID string, k operation.Kind, _ []Cha
 		p.disks[i].Detaching = true
 	}
 	p.state = operation.StateUpdating
-	return p.follower.Follow(k, 1, vmID, &preemptedPoller{until: time.Now().Add(time.Second)}, false), nil
+	return p.follower.Follow(following(u), &preemptedPoller{until: time.Now().Add(time.Second)}), nil
+}
+
+// following describes the operation of an update.
+func following(u Update) operation.Following {
+	return operation.Following{
+		Kind:     u.Kind(),
+		Usual:    u.Usual(),
+		Resource: u.VMID,
+		Look:     u.Look,
+	}
 }
 
 func (p *oneVM) detachAll() {

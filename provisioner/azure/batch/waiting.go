@@ -24,7 +24,7 @@ func (e *Engine) Waiting(vmID, diskID string) provisioner.Waiting {
 	case r.state == inFlight:
 		return provisioner.Waiting{For: provisioner.WaitingForAnswer, Since: b.filled}
 	case len(b.requests) > 0:
-		usual := operation.Usual(b.requests[0].kind, len(b.requests))
+		usual := Update{Changes: changes(b.requests)}.Usual()
 		return provisioner.Waiting{
 			For:   provisioner.WaitingForUpdate,
 			Since: b.filled,

@@ -207,6 +207,11 @@ func (c *Client) UpdateDelay(vmID string) time.Duration {
 	return c.pacer.Delay(c.Clock.Now(), pacing.Scope{Policy: pacing.UpdateVM, Resource: operation.Key(vmID)})
 }
 
+// HasReads reports whether that many reads of a VM are left of its quota.
+func (c *Client) HasReads(vmID string, n int) bool {
+	return c.pacer.Has(c.Clock.Now(), pacing.Scope{Policy: pacing.GetVM, Resource: operation.Key(vmID)}, float64(n))
+}
+
 // Persistent sets how often the SDK retries a request about a VM: once, and not at all after a
 // request that Azure failed to answer. The callers of this package repeat such requests, and while
 // Azure is down each further request uses the quota that they need when Azure is back.

@@ -149,8 +149,15 @@ func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *pr
 		e.Message += " AKS puts such a deny assignment on the node resource group with node resource group lockdown, " +
 			"which AKS Automatic has always: this driver cannot attach disks there (docs/limitations.md#aks)."
 	}
+	if strings.Contains(strings.ToLower(message), notEnabled) {
+		e.Message += " This driver attaches disks by that API only: see docs/limitations.md#azure."
+	}
 	return e
 }
+
+// notEnabled is in the messages with which Azure refuses attachDetachDataDisks where it is not
+// enabled. The code of these refusals is not known. The text decides nothing: it adds to a message.
+const notEnabled = "attach detach data disks api"
 
 // read takes the refusal and its message out of an answer.
 func read(refused *azcore.ResponseError) (refusal, string) {

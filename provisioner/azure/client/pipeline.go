@@ -147,7 +147,7 @@ func (p quotaPolicy) learn(resp *http.Response, l limits) {
 	switch {
 	case (resp.StatusCode == http.StatusCreated || resp.StatusCode == http.StatusAccepted) && wait > 0 &&
 		l.own.Policy != pacing.GetOperation:
-		c.pacer.Block(now.Add(wait), pacing.Scope{Policy: pacing.Accepted, Resource: l.own.Resource})
+		c.pacer.Block(now.Add(wait), pacing.Scope{Policy: pacing.Accepted, Resource: l.resource})
 		return
 	case resp.StatusCode == http.StatusServiceUnavailable && wait > 0:
 		c.pacer.Block(now.Add(wait), l.own)
@@ -178,12 +178,13 @@ func (n notRetried) Unwrap() error { return n.error }
 
 // limits are the limits for a request.
 type limits struct {
-	own     pacing.Scope // of its resource, or of the operation that it polls
-	named   string       // the name of own's quota in x-ms-ratelimit-remaining-resource
-	kind    pacing.Scope // of the requests that share a quota of Azure Compute with it, if own has no policy
-	share   pacing.Scope // of Resource Manager's quota, for polls
-	manager pacing.Scope // of all reads, writes or deletes of the subscription
-	silence pacing.Scope // of the requests that pause if Resource Manager refuses this one
+	resource string       // the path of the resource, in lower case
+	own      pacing.Scope // of its resource, of the operation that it polls, or of the disk provider in the subscription
+	named    string       // the name of own's quota in x-ms-ratelimit-remaining-resource; without the length of a window
+	kind     pacing.Scope // of the requests that share a quota of Azure Compute with it, if own has no policy
+	share    pacing.Scope // of Resource Manager's quota, for polls
+	manager  pacing.Scope // of all reads, writes or deletes of the subscription
+	silence  pacing.Scope // of the requests that pause if Resource Manager refuses this one
 }
 
 // subscriptionOf returns the subscription in a lower-case path.
@@ -219,15 +220,20 @@ func limitsOf(ctx context.Context, r *http.Request) limits {
 		all.Policy = pacing.Deletes
 	}
 	l := limits{
-		own:     pacing.Scope{Resource: path},
-		kind:    kindOfRequest(r.Method, subscription, path),
-		manager: all,
-		silence: all,
+		resource: strings.TrimSuffix(path, "/attachdetachdatadisks"),
+		own:      pacing.Scope{Resource: path},
+		kind:     kindOfRequest(r.Method, subscription, path),
+		manager:  all,
+		silence:  all,
 	}
 	if id, ok := ctx.Value(operationOf{}).(string); ok {
 		l.own, l.named = pacing.Scope{Policy: pacing.GetOperation, Resource: id}, computeQuota+"GetOperationResource"
 		l.share = pacing.Scope{Policy: pacing.Polls, Resource: subscription}
 		l.silence = l.share
+		return l
+	}
+	if policy, named := diskPolicy(r.Method, path); policy != pacing.NoPolicy {
+		l.own, l.named = pacing.Scope{Policy: policy, Resource: subscription}, computeQuota+named
 		return l
 	}
 	uniform := strings.Contains(path, "/virtualmachinescalesets/")
@@ -252,6 +258,25 @@ func limitsOf(ctx context.Context, r *http.Request) limits {
 		l.own, l.named = pacing.Scope{Policy: pacing.GetVM, Resource: path}, computeQuota+reads
 	}
 	return l
+}
+
+// diskPolicy returns the policy of a request to the disk provider that has a quota which a burst can
+// use up, and the name of that quota. Reads of one disk have 15000 in 3 minutes.
+func diskPolicy(method, path string) (p pacing.Policy, named string) {
+	_, resource, _ := strings.Cut(path, "/providers/microsoft.compute/")
+	kind, name, _ := strings.Cut(resource, "/")
+	switch {
+	case kind != "disks" && kind != "snapshots":
+	case method == http.MethodGet && name == "":
+		return pacing.ListDisks, "HighCostGet"
+	case method == http.MethodPut && kind == "snapshots":
+		return pacing.PutSnapshot, "HighCostSnapshotCreateHydrate"
+	case method == http.MethodPut, method == http.MethodPatch:
+		return pacing.PutDisk, "CreateUpdateDisks"
+	case method == http.MethodDelete:
+		return pacing.DeleteDisk, "DeleteDisks"
+	}
+	return pacing.NoPolicy, ""
 }
 
 // computeQuota is the prefix of the names of Azure Compute's quotas. The names of the quotas of

@@ -39,16 +39,15 @@ func Wrap[T any](p *runtime.Poller[T], err error) (SDKPoller, error) {
 	return pollerOf[T]{p}, nil
 }
 
-// Follow polls an operation on a resource until it has ended. Resumed says that the operation began
-// in an earlier process.
-func (c *Client) Follow(k operation.Kind, disks int, resource string, p SDKPoller, resumed bool) *operation.Operation {
-	first := c.pacer.Silence(c.Clock.Now(), pacing.Scope{Policy: pacing.Accepted, Resource: operation.Key(resource)})
-	return c.Follower.Follow(k, disks, resource, &poller{
+// Follow polls an operation until it has ended.
+func (c *Client) Follow(what operation.Following, p SDKPoller) *operation.Operation {
+	resource := operation.Key(what.Resource)
+	return c.Follower.Follow(what, &poller{
 		SDKPoller:    p,
 		client:       c,
-		first:        first,
-		subscription: subscriptionOf(operation.Key(resource)),
-	}, resumed)
+		first:        c.pacer.Silence(c.Clock.Now(), pacing.Scope{Policy: pacing.Accepted, Resource: resource}),
+		subscription: subscriptionOf(resource),
+	})
 }
 
 // poller implements operation.Poller. Azure counts the polls of each operation separately.
@@ -69,8 +68,25 @@ func (p *poller) ResumeToken() (string, error) {
 	var err error
 	if p.token == "" {
 		p.token, err = p.SDKPoller.ResumeToken()
+		p.token = essential(p.token)
 	}
 	return p.token, p.client.Translate(err, "read the SDK's token")
+}
+
+// essential is a token of the SDK without the URLs that are not needed to poll the operation. The
+// URLs of Azure's operations have 4 KB each, and tokens are stored in custom resources. A token
+// without the URL of the operation's document stays as it is.
+func essential(token string) string {
+	var whole struct {
+		Type  string         `json:"type"`
+		Token map[string]any `json:"token"`
+	}
+	if json.Unmarshal([]byte(token), &whole) != nil || whole.Token["asyncURL"] == nil {
+		return token
+	}
+	delete(whole.Token, "locURL")  // the result, which is not read: see operation.Follower
+	delete(whole.Token, "origURL") // the resource
+	return operation.Compact(whole)
 }
 
 func (p *poller) scope() pacing.Scope {

@@ -47,16 +47,35 @@ type Answer struct {
 	Output []byte
 }
 
+// Look finds out by other reads than polls that an operation has succeeded. It is used while Azure
+// asks not to poll the operation.
+type Look struct {
+	// Proved reports whether the resources show that the operation has succeeded.
+	Proved func(ctx context.Context) bool
+	// Every is the least time between two looks.
+	Every time.Duration
+}
+
+// Following describes an operation to follow.
+type Following struct {
+	Kind Kind
+	// Usual is when such operations usually end.
+	Usual Span
+	// Resource is the ID of what the operation is on.
+	Resource string
+	// Resumed says that the operation began in an earlier process.
+	Resumed bool
+	// Look is nil if only polls show the end.
+	Look *Look
+}
+
 // Operation is a long-running operation with one goroutine that polls it for all callers.
 type Operation struct {
-	Kind     Kind
-	disks    int // that it attaches or detaches
-	resource string
-	token    string
-	resumed  bool // by this process, which does not know when it began
-	done     chan struct{}
-	err      error  // after done
-	output   []byte // after done
+	Following
+	token  string
+	done   chan struct{}
+	err    error  // after done
+	output []byte // after done
 }
 
 // Token is the SDK's token; "" for an operation that ended at once.
@@ -127,17 +146,11 @@ func NewFollower(ctx context.Context, options Options) *Follower {
 	}
 }
 
-// Follow polls an operation on a resource until it has ended. It returns the Operation that exists
-// already, if the operation is being followed. Resumed says that the operation began in an earlier
-// process.
-func (f *Follower) Follow(k Kind, disks int, resource string, p Poller, resumed bool) *Operation {
-	o := &Operation{
-		Kind:     k,
-		disks:    disks,
-		resource: Key(resource),
-		resumed:  resumed,
-		done:     make(chan struct{}),
-	}
+// Follow polls an operation until it has ended. It returns the Operation that exists already, if the
+// operation is being followed.
+func (f *Follower) Follow(what Following, p Poller) *Operation {
+	what.Resource = Key(what.Resource)
+	o := &Operation{Following: what, done: make(chan struct{})}
 	w := &watch{
 		follower:  f,
 		operation: o,
@@ -151,7 +164,7 @@ func (f *Follower) Follow(k Kind, disks int, resource string, p Poller, resumed 
 	}
 	token, err := p.ResumeToken()
 	if err != nil {
-		o.err = fmt.Errorf("read the token of the %s of %s: %w", k, o.resource, err)
+		o.err = fmt.Errorf("read the token of the %s of %s: %w", o.Kind, o.Resource, err)
 		close(o.done)
 		return o
 	}
@@ -187,12 +200,10 @@ func (w *watch) run() {
 
 func (w *watch) untilDone() error {
 	f, o := w.follower, w.operation
-	usual := Usual(o.Kind, o.disks)
 	pause := w.poller.FirstPause() // that Azure asked for, or after a failure
 	failures := 0
 	for !w.poller.Done() {
-		if err := f.clock.Pause(f.ctx, max(pause, f.shortestPause(),
-			usual.NextPoll(f.clock.Since(w.began), w.poller.Scarce()))); err != nil {
+		if proved, err := w.pause(pause); proved || err != nil {
 			return err
 		}
 		answer, err := w.poller.Poll(f.ctx)
@@ -213,6 +224,43 @@ func (w *watch) untilDone() error {
 		return nil // what the SDK's final request would return is not needed
 	}
 	return w.outcome()
+}
+
+// pause waits until the next poll: at least as long as asked, the time that Azure asked for. It ends
+// early if the resources prove before that the operation has succeeded.
+func (w *watch) pause(asked time.Duration) (proved bool, err error) {
+	f, o := w.follower, w.operation
+	next := max(f.shortestPause(), o.Usual.NextPoll(f.clock.Since(w.began), w.poller.Scarce()))
+	until := f.clock.Now().Add(max(asked, next))
+	for o.Look != nil && asked > next {
+		wait := max(o.Usual.NextPoll(f.clock.Since(w.began), !o.Usual.Early), o.Look.Every)
+		if !f.clock.Now().Add(wait).Before(until) {
+			break
+		}
+		if err := f.clock.Pause(f.ctx, wait); err != nil {
+			return false, err
+		}
+		if w.look(until.Sub(f.clock.Now())) {
+			return true, nil
+		}
+	}
+	return false, f.clock.Pause(f.ctx, until.Sub(f.clock.Now()))
+}
+
+// look looks once, for at most the limit: a read that takes longer must not put the poll off.
+func (w *watch) look(limit time.Duration) (proved bool) {
+	f := w.follower
+	ctx, cancel := context.WithCancel(f.ctx)
+	defer cancel()
+	seen := make(chan bool, 1)
+	go func() { seen <- w.operation.Look.Proved(ctx) }()
+	timer := f.clock.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case proved = <-seen:
+	case <-timer.C():
+	}
+	return proved
 }
 
 // perOperation is what each operation in flight adds to the pause between two polls of any of them,
@@ -238,21 +286,21 @@ func (w *watch) pollFailed(err error) error {
 			Kind:    provisioner.Conflict,
 			Code:    CodeForgotten,
 			Err:     err,
-			Message: fmt.Sprintf("poll the %s of %s: Azure does not know any more how it ended", o.Kind, o.resource),
+			Message: fmt.Sprintf("poll the %s of %s: Azure does not know any more how it ended", o.Kind, o.Resource),
 		}
 	case kind == provisioner.InvalidArgument:
-		return fmt.Errorf("poll the %s of %s: %w", o.Kind, o.resource, err)
+		return fmt.Errorf("poll the %s of %s: %w", o.Kind, o.Resource, err)
 	case kind == provisioner.Unauthorized:
 		level = 0 // polling goes on until the identity has the right to poll
 	}
-	f.log.V(level).Info("polling goes on after a failure", "operation", o.Kind, "resource", o.resource, "error", err.Error())
+	f.log.V(level).Info("polling goes on after a failure", "operation", o.Kind, "resource", o.Resource, "error", err.Error())
 	return nil
 }
 
 // note records the answer of a poll, which has the age of a resumed operation.
 func (w *watch) note(answer Answer) {
 	w.last = answer
-	if !w.operation.resumed || answer.Start.IsZero() {
+	if !w.operation.Resumed || answer.Start.IsZero() {
 		return
 	}
 	now := w.follower.clock.Now()
@@ -274,9 +322,9 @@ func (w *watch) outcome() error {
 		case err == nil && outcome == nil:
 			return nil
 		case err == nil:
-			return fmt.Errorf("%s of %s: %w", w.operation.Kind, w.operation.resource, outcome)
+			return fmt.Errorf("%s of %s: %w", w.operation.Kind, w.operation.Resource, outcome)
 		case !Transient(err):
-			return fmt.Errorf("read the outcome of the %s of %s: %w", w.operation.Kind, w.operation.resource, err)
+			return fmt.Errorf("read the outcome of the %s of %s: %w", w.operation.Kind, w.operation.Resource, err)
 		}
 		if err := f.clock.Pause(f.ctx, max(provisioner.RetryAfter(err), f.clock.Backoff(failures))); err != nil {
 			return err

@@ -100,11 +100,19 @@ const tokenVersion = 1
 // Text is the token as it is stored.
 func (t Token) Text() string {
 	t.Version = tokenVersion
-	text, err := json.Marshal(t)
-	if err != nil {
-		panic(err) // strings, a bool and ints can always be written
+	return Compact(t)
+}
+
+// Compact writes strings, numbers and maps of them as JSON. It does not escape the ampersands of
+// URLs, as json.Marshal does.
+func Compact(v any) string {
+	var text strings.Builder
+	to := json.NewEncoder(&text)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(v); err != nil {
+		panic(err) // such values can always be written
 	}
-	return string(text)
+	return strings.TrimSuffix(text.String(), "\n")
 }
 
 // ParseToken reads a token, which must be of one of the kinds.

@@ -27,7 +27,7 @@ func TestTheEndOfAnAttachIsNoticedSoonWithFewPolls(t *testing.T) {
 			t.Errorf("an end after %v costs %d polls and is noticed %v late", end, polls, late)
 		}
 	}
-	if polls, late := pollsUntil(usual, 13*time.Second); polls > 22 || late > 350*time.Millisecond {
+	if polls, late := pollsUntil(usual, 9*time.Second); polls > 17 || late > 400*time.Millisecond {
 		t.Errorf("a usual attach costs %d polls and is noticed %v late", polls, late)
 	}
 	if polls, late := pollsUntil(usual, time.Minute); polls > 55 || late > 5*time.Second {
@@ -61,9 +61,9 @@ func TestPollsNeverStallAndNeverSpin(t *testing.T) {
 
 func TestTheEndOfADetachIsNoticedWithVeryFewPolls(t *testing.T) {
 	for _, disks := range []int{1, 20, 40} {
-		end := 11500*time.Millisecond + time.Duration(disks-1)*perDisk
-		if polls, late := pollsUntil(Usual(Detach, disks), end); polls > 5 || late > 800*time.Millisecond {
-			t.Errorf("a detach of %d disks costs %d polls and is noticed %v late, want at most 5 polls and 800 ms", disks, polls,
+		end := 16500*time.Millisecond + time.Duration(disks-1)*perDisk
+		if polls, late := pollsUntil(Usual(Detach, disks), end); polls > 6 || late > 800*time.Millisecond {
+			t.Errorf("a detach of %d disks costs %d polls and is noticed %v late, want at most 6 polls and 800 ms", disks, polls,
 				late)
 		}
 	}

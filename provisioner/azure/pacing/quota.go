@@ -4,7 +4,6 @@
 package pacing
 
 import (
-	"strings"
 	"sync"
 	"time"
 )
@@ -20,6 +19,15 @@ const (
 	GetOperation Policy = "GetOperation"
 	ListVMs      Policy = "ListVMs"
 	NoPolicy     Policy = ""
+)
+
+// The policies of the disk provider, which hold for a subscription. Azure does not document them:
+// their quotas were recorded. Lists are of disks and of snapshots.
+const (
+	PutDisk     Policy = "PutDisk"
+	DeleteDisk  Policy = "DeleteDisk"
+	ListDisks   Policy = "ListDisks"
+	PutSnapshot Policy = "PutSnapshot"
 )
 
 // The policies of Resource Manager, which count the requests of this principal. Polls is this
@@ -73,41 +81,6 @@ const margin = 10
 // reads the VM before and after the forced detach, and polls it a few times.
 const Reserve = 150
 
-// bucket estimates the remaining budget. The number of tokens is negative while requests wait.
-type bucket struct {
-	budget
-	tokens float64
-	at     time.Time
-}
-
-func newBucket(b budget, now time.Time) *bucket {
-	return &bucket{
-		budget: b,
-		tokens: b.burst,
-		at:     now,
-	}
-}
-
-func (b *bucket) refill(now time.Time) {
-	if now.After(b.at) {
-		b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Minutes()*b.perMinute)
-		b.at = now
-	}
-}
-
-// delay returns how long it takes until the bucket holds that many tokens.
-func (b *bucket) delay(now time.Time, tokens float64) time.Duration {
-	b.refill(now)
-	return time.Duration(max(tokens-b.tokens, 0) / b.perMinute * float64(time.Minute))
-}
-
-// take takes a token and returns how long to wait until it is there.
-func (b *bucket) take(now time.Time) time.Duration {
-	b.refill(now)
-	b.tokens--
-	return b.delay(now, 0)
-}
-
 // Scope is what a limit applies to: one resource, or all reads or writes of a subscription.
 type Scope struct {
 	Policy   Policy
@@ -124,7 +97,7 @@ type Remaining struct {
 // be called concurrently.
 type Pacer struct {
 	mu      sync.Mutex
-	buckets map[Scope]*bucket
+	quotas  map[Scope]quota
 	blocked map[Scope]time.Time // until when Azure asked for silence
 	failed  map[Scope]bool      // Azure did not answer the latest request, or answered with a failure of its own
 }
@@ -132,7 +105,7 @@ type Pacer struct {
 // NewPacer makes a Pacer for which all quotas are full.
 func NewPacer() *Pacer {
 	return &Pacer{
-		buckets: map[Scope]*bucket{},
+		quotas:  map[Scope]quota{},
 		blocked: map[Scope]time.Time{},
 		failed:  map[Scope]bool{},
 	}
@@ -166,8 +139,8 @@ func (p *Pacer) Block(until time.Time, s Scope) {
 func (p *Pacer) Take(now time.Time, s Scope) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b := p.bucket(now, s); b != nil {
-		return b.take(now)
+	if q := p.quota(now, s); q != nil {
+		return q.take(now)
 	}
 	return 0
 }
@@ -178,37 +151,36 @@ func (p *Pacer) Take(now time.Time, s Scope) time.Duration {
 func (p *Pacer) TakeAbove(now time.Time, s Scope, reserve float64) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b := p.bucket(now, s)
-	if b == nil {
+	q := p.quota(now, s)
+	if q == nil {
 		return 0
 	}
-	if wait := b.delay(now, reserve+1); wait > 0 {
+	if wait := q.delay(now, reserve+1); wait > 0 {
 		return wait
 	}
-	return b.take(now)
+	return q.take(now)
 }
 
-// bucket returns the bucket of a scope, nil if its policy has no budget. The caller holds the lock.
-func (p *Pacer) bucket(now time.Time, s Scope) *bucket {
-	b, ok := budgetOf(s.Policy)
-	if !ok {
+// quota returns the quota of a scope, nil if its policy has none. The caller holds the lock.
+func (p *Pacer) quota(now time.Time, s Scope) quota {
+	if found, ok := p.quotas[s]; ok {
+		return found
+	}
+	made := newQuota(s.Policy, now)
+	if made == nil {
 		return nil
 	}
-	if len(p.buckets) > 4096 {
+	if len(p.quotas) > 4096 {
 		p.forgetFull(now)
 	}
-	found, ok := p.buckets[s]
-	if !ok {
-		found = newBucket(b, now)
-		p.buckets[s] = found
-	}
-	return found
+	p.quotas[s] = made
+	return made
 }
 
 func (p *Pacer) forgetFull(now time.Time) {
-	for s, b := range p.buckets {
-		if b.delay(now, b.burst) == 0 {
-			delete(p.buckets, s)
+	for s, q := range p.quotas {
+		if q.full(now) {
+			delete(p.quotas, s)
 		}
 	}
 }
@@ -217,8 +189,8 @@ func (p *Pacer) forgetFull(now time.Time) {
 func (p *Pacer) Delay(now time.Time, s Scope) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b, ok := p.buckets[s]; ok {
-		return b.delay(now, 1)
+	if q, ok := p.quotas[s]; ok {
+		return q.delay(now, 1)
 	}
 	return 0
 }
@@ -227,11 +199,14 @@ func (p *Pacer) Delay(now time.Time, s Scope) time.Duration {
 const scarce = 20
 
 // Scarce reports whether few tokens are left in the scope.
-func (p *Pacer) Scarce(now time.Time, s Scope) bool {
+func (p *Pacer) Scarce(now time.Time, s Scope) bool { return !p.Has(now, s, scarce) }
+
+// Has reports whether that many tokens are left in the scope.
+func (p *Pacer) Has(now time.Time, s Scope, tokens float64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, ok := p.buckets[s]
-	return ok && b.delay(now, scarce) > 0
+	q, ok := p.quotas[s]
+	return !ok || q.delay(now, tokens) == 0
 }
 
 // Learn lowers the estimate to what an answer says is left of the quota of that name, which is the
@@ -240,15 +215,12 @@ func (p *Pacer) Scarce(now time.Time, s Scope) bool {
 func (p *Pacer) Learn(now time.Time, s Scope, name string, left []Remaining) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	b, ok := p.buckets[s]
+	q, ok := p.quotas[s]
 	if !ok {
 		return
 	}
-	b.refill(now)
 	for _, r := range left {
-		if strings.EqualFold(r.Policy, name) {
-			b.tokens = min(b.tokens, r.Left)
-		}
+		q.learn(now, name, r)
 	}
 }
 
@@ -256,7 +228,7 @@ func (p *Pacer) Learn(now time.Time, s Scope, name string, left []Remaining) {
 func (p *Pacer) Forget(s Scope) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.buckets, s)
+	delete(p.quotas, s)
 	delete(p.failed, s)
 }
 

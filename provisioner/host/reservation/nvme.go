@@ -95,7 +95,7 @@ func nvmeIsHost(fd int) error {
 	return nil
 }
 
-// identifies reports whether a Host Identifier can be that of one machine: it is not one byte over
+// identifies reports whether a Host Identifier can identify one machine: it is not one byte over
 // and over.
 func identifies(id []byte) bool {
 	return slices.ContainsFunc(id, func(b byte) bool { return b != id[0] })

@@ -74,7 +74,7 @@ func (c *Calls) Do(ctx context.Context, key string, run func(context.Context) er
 	return status.From(run(ctx))
 }
 
-// Volume parses a volume ID. A missing one is InvalidArgument, and one that cannot be a disk's is
+// Volume parses a volume ID. A missing ID is InvalidArgument, and an ID that cannot be a disk's is
 // NotFound.
 func Volume(id string) (volumehandle.Handle, error) {
 	if id == "" {

@@ -92,7 +92,7 @@ func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequ
 }
 
 // nodesSupport reports whether a node in a place has a VM that can have disks of the SKU, or
-// whether no such node is known yet.
+// whether no node of the place is known yet.
 func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuName string) (bool, error) {
 	var nodes apiv1.AzDriverNodeList
 	if err := s.Client.List(ctx, &nodes, client.InNamespace(s.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -108,7 +108,7 @@ func (s *Provisioner) nodesSupport(ctx context.Context, p topology.Place, skuNam
 		if at := identities[d.Name]; at.VMID == "" || at.Zone != p.Zone || !strings.EqualFold(at.Location, p.Location) {
 			continue
 		}
-		if d.Status.Capacity.Takes(skuName) {
+		if d.Capacity().Takes(skuName) {
 			return true, nil
 		}
 		known = true

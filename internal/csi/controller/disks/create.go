@@ -318,13 +318,21 @@ func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (cur
 }
 
 // volumeContext returns the parameters as the V1 driver returns them, so that a PersistentVolume
-// works with both drivers.
+// works with both drivers. A parameter keeps the spelling of the StorageClass, by which tools look
+// for it.
 func volumeContext(parameters map[string]string, v *apiv1.AzVolume, p volumeparams.Parameters) map[string]string {
 	values := map[string]string{}
 	maps.Copy(values, parameters)
 	set := func(key, value string) {
-		maps.DeleteFunc(values, func(k, _ string) bool { return strings.EqualFold(k, key) })
-		values[key] = value
+		given := false
+		for spelling := range parameters {
+			if strings.EqualFold(spelling, key) {
+				values[spelling], given = value, true
+			}
+		}
+		if !given {
+			values[key] = value
+		}
 	}
 	set("kind", "Managed")
 	set("cachingMode", v.Spec.Disk.CachingMode)

@@ -168,12 +168,12 @@ func TestMountOptionsThatNoNodeCanUseAreRefused(t *testing.T) {
 }
 
 // A PersistentVolume of this driver has to work with the V1 driver after a migration back: it has
-// the attributes that V1 would have written.
+// the attributes that V1 would have written, in the spelling of the StorageClass.
 func TestTheVolumeContextIsV1s(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	request := controlplane.CreateRequest("back", map[string]string{
 		"SkuName": "Premium_LRS", "kind": "dedicated", "CACHINGMODE": "ReadOnly", "attachDiskInitialDelay": "500",
-		"perfProfile":                 "basic",
+		"maxshares": "1", "perfProfile": "basic",
 		"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "back",
 		"tags":                    "a=b",
 		"writeAcceleratorEnabled": "true",
@@ -183,8 +183,8 @@ func TestTheVolumeContextIsV1s(t *testing.T) {
 	response, err := p.CSI.CreateVolume(t.Context(), request)
 	must(t, err)
 	want := map[string]string{
-		"SkuName": "Premium_LRS", "kind": "Managed", "cachingMode": "ReadOnly", "attachDiskInitialDelay": "500",
-		"perfProfile":                 "basic",
+		"SkuName": "Premium_LRS", "kind": "Managed", "CACHINGMODE": "ReadOnly", "attachDiskInitialDelay": "500",
+		"maxshares": "1", "perfProfile": "basic",
 		"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "back",
 		"tags":                    "a=b",
 		"writeAcceleratorEnabled": "true", "tier": "P20", "requestedsizegib": "10", "fsType": "ext4",

@@ -183,7 +183,7 @@ type origin struct {
 // fromSource limits a request with a content source to what the source allows: no smaller than the
 // source, in its region and, for a clone of a disk of one zone, in its zone. Without a content
 // source it returns the request unchanged. Errors: NotFound for a source that does not exist,
-// Unavailable for one that is not complete yet, OutOfRange, InvalidArgument, ResourceExhausted.
+// Unavailable for a source that is not complete yet, OutOfRange, InvalidArgument, ResourceExhausted.
 func (s *Provisioner) fromSource(ctx context.Context, request *csi.CreateVolumeRequest,
 	p *volumeparams.Parameters) (*csi.CreateVolumeRequest, *apiv1.VolumeSource, error) {
 	if request.GetVolumeContentSource() == nil {

@@ -31,7 +31,7 @@ import (
 // rewrite changes the spec of an AzVolume, and returns the AzVolume with that spec. edit gets the
 // AzVolume, and the spec to edit, from which changes that Azure has refused before are removed; if
 // edit returns cluster.ErrChanged, rewrite reads the AzVolume again. A disk without an AzVolume is
-// adopted; one that does not exist is NotFound.
+// adopted; a disk that does not exist is NotFound.
 func (s *Provisioner) rewrite(ctx context.Context, handle volumehandle.Handle, a call.Access,
 	edit func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error) (v *apiv1.AzVolume, err error) {
 	err = cluster.RetryChanged("volume "+handle.VolumeName(), func() error {
@@ -243,8 +243,8 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 	return s.awaitSettings(ctx, v)
 }
 
-// learn writes to the record of a disk what was changed at Azure outside the driver. The class then
-// changes the disk as it is: one that names what the record says would change nothing.
+// learn writes to the AzVolume what was changed of its disk at Azure outside the driver. A class
+// whose values are those of the outdated AzVolume would change nothing otherwise.
 func (s *Provisioner) learn(ctx context.Context, handle volumehandle.Handle) error {
 	learnt := false
 	access := call.Access{Pattern: apiv1.AccessSingleNode}

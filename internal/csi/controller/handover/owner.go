@@ -13,8 +13,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -97,7 +97,7 @@ func (s *Publisher) ownershipUnchanged(ctx context.Context, v *apiv1.AzVolume) e
 // the cache, because nothing is decided from it.
 func (s *Publisher) refused(ctx context.Context, v *apiv1.AzVolume, refusal error) error {
 	a, err := s.Attachment(ctx, s.Client, v.Name, v.Status.Primary.NodeName)
-	wait := attachdetach.Holder(v, a)
+	wait := publishing.Holder(v, a)
 	if err != nil || wait.Message == "" || !errors.Is(refusal, provisioner.FailedPrecondition) {
 		return refusal
 	}

@@ -13,9 +13,9 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -23,7 +23,7 @@ import (
 // the API server after the release was started, or what the attachment reconciler got from Azure.
 func (s *Publisher) awaitProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (*apiv1.ReleaseProof, error) {
 	var proof *apiv1.ReleaseProof
-	why, holder := "", attachdetach.Wait{}
+	why, holder := "", publishing.Wait{}
 	name := apiv1.AttachmentName(v.Name, node)
 	err := s.Watch.Until(ctx, func() (bool, error) {
 		var err error
@@ -42,7 +42,7 @@ func (s *Publisher) awaitProof(ctx context.Context, v *apiv1.AzVolume, node stri
 // findProof looks for the proof once. If there is none, why says what is missing, and holder what
 // the driver is doing about it.
 func (s *Publisher) findProof(ctx context.Context, v *apiv1.AzVolume, node string, epoch int64) (proof *apiv1.ReleaseProof,
-	why string, holder attachdetach.Wait, err error) {
+	why string, holder publishing.Wait, err error) {
 	d, err := s.report(ctx, node)
 	if err != nil {
 		return nil, "", holder, err
@@ -67,7 +67,7 @@ func (s *Publisher) findProof(ctx context.Context, v *apiv1.AzVolume, node strin
 	if a != nil && a.Status.Proof != nil && a.Status.Proof.Epoch >= epoch {
 		return a.Status.Proof, "", holder, nil
 	}
-	return nil, why, attachdetach.Holder(v, a), nil
+	return nil, why, publishing.Holder(v, a), nil
 }
 
 // report reads the AzDriverNode of a node from the API server; nil if there is none.
@@ -140,10 +140,11 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) || ownership.Preempted(a) {
 			return nil
 		}
-		before := a.DeepCopy()
-		a.Status.Proof = proof
-		err := s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		proved := a.DeepCopy() // a may be the cache's own
+		proved.Status.Proof = proof
+		err := s.Client.Status().Patch(ctx, proved, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{}))
 		if !cluster.IsChanged(err) {
+			a = proved
 			return err
 		}
 		current, readErr := s.Attachment(ctx, s.Reader, volume, node)
@@ -234,11 +235,10 @@ func (s *Publisher) proveUnrecorded(ctx context.Context, v *apiv1.AzVolume, a *a
 }
 
 // unreported returns a FailedPrecondition if Azure says that the disk is attached to a node that
-// may be using the volume by its report. Azure is asked only if such a node may exist: one that
-// reports the volume under a later epoch or, if the AzVolume has no ownership, one that has not
-// reported since it scanned its mounts. A publish of a volume that lost nothing costs no call. The
-// reports may come from the cache: such a report was written under an ownership that the AzVolume
-// has lost since.
+// may be using the volume by its report. Azure is asked only if there may be a node that reports
+// the volume under a later epoch or, if the AzVolume has no ownership, a node that has not reported
+// since it scanned its mounts. A publish of a volume that lost nothing costs no call. The reports
+// may come from the cache: the node wrote them under an ownership that the AzVolume has lost since.
 func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment,
 	read diskRead) error {
 	if found, err := s.reportedByAny(ctx, v); err != nil || !found {

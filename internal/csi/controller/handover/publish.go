@@ -18,7 +18,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachment"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -123,7 +123,7 @@ func (s *Publisher) withdraw(ctx context.Context, handle volumehandle.Handle, no
 	if err != nil {
 		return err
 	}
-	if attachment.DiskFull(v, attachments) {
+	if attaching.DiskFull(v, attachments) {
 		return refused
 	}
 	if err := s.unpublish(ctx, handle, node); err != nil {
@@ -249,7 +249,7 @@ func (s *Publisher) awaitAccepted(ctx context.Context, written *apiv1.AzVolumeAt
 			if err != nil {
 				return false, err
 			}
-			if !attachment.DiskMustBeRead(v, a) && !attachment.DiskDiffers(v, a) {
+			if !attaching.DiskMustBeRead(v, a) && !attaching.DiskDiffers(v, a) {
 				return true, call.Failure(a.Status.Error)
 			}
 		case apiv1.AttachmentPending, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:

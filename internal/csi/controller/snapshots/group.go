@@ -33,8 +33,8 @@ import (
 // driver that cannot promise the order of writes; a group of one volume needs no proof.
 //
 // After the proof the driver takes the seal: one more snapshot, of the first disk, whose ID is the
-// group's. Members without a seal are from a call that was interrupted; the next call uses those of
-// the current epochs and takes the others again.
+// group's. Members without a seal are from a call that was interrupted; the next call uses the
+// members of the current epochs and takes the others again.
 
 // Tags of a group's snapshots.
 const (

@@ -21,14 +21,44 @@ import (
 // calls release, no other call uses the device.
 func (f *Finder) identify(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, lun int32,
 	disk provisioner.Device) (release func(), err error) {
-	release, reserved := f.reserved.TryLock(disk.Path)
-	if !reserved {
-		return nil, provisioner.Errorf(provisioner.Conflict, "cannot use device %s: another volume is being staged with it",
-			disk.Path)
+	release, err = f.take(ctx, volume, lun, disk)
+	if err != nil {
+		return nil, err
 	}
 	err = f.checkNotAnothers(ctx, use.Volume, disk)
 	if err == nil {
 		err = f.checkInstance(ctx, use, volume, lun)
+	}
+	if err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// take keeps other calls, and other devices, off the path of the device at the LUN until the caller
+// calls release. A device can disappear between two steps of a call, if a person detaches its disk,
+// and the kernel gives its path to the next disk unless the device is open.
+func (f *Finder) take(ctx context.Context, volume *apiv1.AzVolume, lun int32,
+	disk provisioner.Device) (release func(), err error) {
+	unlock, free := f.reserved.TryLock(disk.Path)
+	if !free {
+		return nil, provisioner.Errorf(provisioner.Conflict, "cannot use device %s: another volume is being staged with it",
+			disk.Path)
+	}
+	closeDevice, err := f.Host.Devices().Hold(ctx, disk.Path)
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	release = func() {
+		closeDevice()
+		unlock()
+	}
+	// What is at the LUN now keeps its path.
+	held, found, err := f.FindSoon(ctx, volume, lun)
+	if err == nil && (!found || held.Path != disk.Path) {
+		err = provisioner.Errorf(provisioner.Unavailable, "the device %s at LUN %d has disappeared; retry", disk.Path, lun)
 	}
 	if err != nil {
 		release()
@@ -123,7 +153,7 @@ const (
 	metadataInterval = time.Second
 )
 
-// checkInstance compares the volume's disk with the one that instance metadata names at the LUN.
+// checkInstance compares the volume's disk with the disk that instance metadata names at the LUN.
 // Metadata may be out of date: checkInstance ignores a missing LUN, and waits if another disk is
 // named. A volume with a recorded filesystem is identified by that.
 func (f *Finder) checkInstance(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, lun int32) error {

@@ -48,8 +48,8 @@ func performanceOf(volume *apiv1.AzVolume) volumeparams.Performance {
 const (
 	// basicScheduler is the V1 driver's: it merges requests, and no request waits for ever.
 	basicScheduler = "mq-deadline"
-	// basicReadAheadKB is the V1 driver's. Most workloads on such a disk are databases, which read
-	// at random.
+	// basicReadAheadKB is the V1 driver's. Most workloads on data disks are databases, which
+	// read at random.
 	basicReadAheadKB = 8
 	// typicalLatencyMS is the latency of a request while the disk is within its limits.
 	typicalLatencyMS = 4

@@ -18,8 +18,8 @@ import (
 // that another node finds it blank. It does so only while the node still has the ownership with the
 // same epoch; otherwise other nodes may have used the device since.
 //
-// Before it writes, it calls hold with the whole disk. The reservation under which the filesystem
-// was being made may be that of a former path of this node, and the disk would refuse the writes.
+// Before it writes, it calls hold with the whole disk: a former path of this node may hold the
+// reservation under which the filesystem was being made, and the disk would refuse the writes.
 func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.Record,
 	hold func(ctx context.Context, device string) error) error {
 	if record.Formatting == nil {
@@ -80,8 +80,8 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 	return err
 }
 
-// checkFormatting refuses a disk with another filesystem than the one that was being made: the LUN
-// may have another volume's disk.
+// checkFormatting refuses a disk with a filesystem that was not being made: the LUN may have
+// another volume's disk.
 func (s *Stager) checkFormatting(ctx context.Context, device string, record nodereport.Record) error {
 	if record.Partition != 0 {
 		return nil // such a disk is not reserved

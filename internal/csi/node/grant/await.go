@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -81,7 +81,7 @@ func (r *Reader) whyUnpublished(ctx context.Context, name string, volume *apiv1.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), holderTimeout)
 	defer cancel()
 	holder, err := r.Attachment(ctx, name, primary.NodeName)
-	if wait := attachdetach.Holder(volume, holder); err == nil && wait.Message != "" {
+	if wait := publishing.Holder(volume, holder); err == nil && wait.Message != "" {
 		return wait.Message
 	}
 	return reason

@@ -1,4 +1,4 @@
-// Package reservation sends the commands that internal/plan/reservation decides to a shared disk:
+// Package reservation sends the commands that internal/plan/fencing decides to a shared disk:
 // it reads the state of the disk's reservations, sends one command, and reads again, until the disk
 // is as it should be.
 package reservation
@@ -7,7 +7,7 @@ import (
 	"context"
 	"errors"
 
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/reservation"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 

@@ -1,0 +1,192 @@
+package relocation_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+const (
+	namespace  = "azure-disk-csi"
+	driverName = apiv1.GroupName
+	diskURI    = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/data"
+)
+
+// world is node-a, which Azure is going to service, with a pod whose volume has a replica on node-b.
+type world struct {
+	t       *testing.T
+	api     client.WithWatch
+	evicted []string
+	// answer is that of the API server to an eviction.
+	answer error
+	clock  *clocktesting.FakeClock
+	r      *relocation.Reconciler
+	events *events.FakeRecorder
+}
+
+func driverNode(name string, undisturbed metav1.ConditionStatus, kind apiv1.MaintenanceKind) *apiv1.AzDriverNode {
+	return &apiv1.AzDriverNode{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: name},
+		Status: apiv1.AzDriverNodeStatus{
+			Maintenance: &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Kind: kind, Started: true}}},
+			Conditions:  []metav1.Condition{{Type: apiv1.NodeConditionUndisturbed, Status: undisturbed}},
+		},
+	}
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	yes := true
+	handle, err := volumehandle.Parse(diskURI)
+	expect.Must(t, err)
+	pod := func(name, claim string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID("uid-of-" + name),
+			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", Controller: &yes}}}}
+		p.Spec.NodeName = "node-a"
+		p.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		return p
+	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data"}}
+	claim.Spec.VolumeName = "pv"
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: diskURI}
+	volume := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: handle.VolumeName()}}
+	volume.Spec.MaxMountReplicaCount, volume.Spec.Disk.MaxShares = 1, 2
+	attached := func(node string, role apiv1.Role) *apiv1.AzVolumeAttachment {
+		return &apiv1.AzVolumeAttachment{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume.Name, node)},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume.Name, NodeName: node, Role: role},
+			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached},
+		}
+	}
+	objects = append(objects, pod("database", "data"), pod("cache", "elsewhere"), claim, pv, volume,
+		attached("node-a", apiv1.RolePrimary), attached("node-b", apiv1.RoleReplica),
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
+	w := &world{t: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)),
+		events: events.NewFakeRecorder(10)}
+	w.api = interceptor.NewClient(fakeapi.With(objects...).WithIndex(&corev1.Pod{}, cluster.PodNode, cluster.PodNodeKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys).Build(), interceptor.Funcs{
+		SubResourceCreate: func(_ context.Context, _ client.Client, kind string, pod, eviction client.Object,
+			_ ...client.SubResourceCreateOption) error {
+			e, is := eviction.(*policyv1.Eviction)
+			if kind != "eviction" || !is || e.DeleteOptions.Preconditions.UID == nil {
+				t.Errorf("got %s %T, want the eviction of that very pod", kind, eviction)
+			}
+			if w.answer == nil {
+				w.evicted = append(w.evicted, pod.GetName())
+			}
+			return w.answer
+		},
+	})
+	w.r, err = relocation.New(relocation.Options{
+		Client:     w.api,
+		Events:     w.events,
+		Clock:      w.clock,
+		Policies:   maintenance.Policies{apiv1.MaintenancePreempt: maintenance.Move},
+		DriverName: driverName,
+		Metrics:    prometheus.NewRegistry(),
+	})
+	expect.Must(t, err)
+	return w
+}
+
+func (w *world) reconcile() (reconcile.Result, error) {
+	return w.r.Reconcile(w.t.Context(),
+		reconcile.Request{NamespacedName: client.ObjectKey{Namespace: namespace, Name: "node-a"}})
+}
+
+func TestPodsWithReplicatedVolumesAreEvicted(t *testing.T) {
+	stays := driverNode("node-b", metav1.ConditionTrue, apiv1.MaintenanceFreeze)
+	for name, c := range map[string]struct {
+		nodes []client.Object
+		want  []string
+	}{
+		"a spot VM is evicted": {[]client.Object{driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt), stays},
+			[]string{"database"}},
+		"another kind of maintenance": {[]client.Object{driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenanceReboot),
+			stays}, nil},
+		"the scheduler does not know of it yet": {
+			[]client.Object{driverNode("node-a", metav1.ConditionTrue, apiv1.MaintenancePreempt), stays}, nil},
+		"no AzDriverNode": {nil, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, c.nodes...)
+			if _, err := w.reconcile(); err != nil || !slices.Equal(w.evicted, c.want) {
+				t.Errorf("got %v, %v; want %v evicted", w.evicted, err, c.want)
+			}
+		})
+	}
+}
+
+func TestAColdPodWaitsForItsReplica(t *testing.T) {
+	announced := driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt)
+	e := &announced.Status.Maintenance.Events[0]
+	for name, c := range map[string]struct {
+		other  metav1.ConditionStatus
+		evicts bool
+	}{"a replica on a node that stays": {metav1.ConditionTrue, true}, "on one that leaves too": {metav1.ConditionFalse, false}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, announced.DeepCopy(), driverNode("node-b", c.other, apiv1.MaintenancePreempt))
+			at := metav1.NewTime(w.clock.Now().Add(90 * time.Second))
+			e.Started, e.NotBefore = false, &at
+			d := &apiv1.AzDriverNode{}
+			expect.Must(t, w.api.Get(t.Context(), client.ObjectKeyFromObject(announced), d))
+			d.Status.Maintenance = announced.Status.Maintenance
+			expect.Must(t, w.api.Status().Update(t.Context(), d))
+			result, err := w.reconcile()
+			if err != nil || (len(w.evicted) > 0) != c.evicts || result.RequeueAfter != maintenance.MoveAgain {
+				t.Errorf("got %v, %+v, %v; want an eviction: %t", w.evicted, result, err, c.evicts)
+			}
+		})
+	}
+}
+
+func TestTheAnswerToAnEviction(t *testing.T) {
+	for name, c := range map[string]struct {
+		answer error
+		fails  bool
+		events int
+	}{
+		"it is done":                 {nil, false, 1},
+		"a budget does not allow it": {apierrors.NewTooManyRequests("no disruptions", 10), false, 0},
+		"the pod is gone":            {apierrors.NewNotFound(corev1.Resource("pods"), "database"), false, 0},
+		"another pod has its name": {apierrors.NewConflict(corev1.Resource("pods"), "database", errors.New("uid")), false,
+			0},
+		"the API server does not answer": {errors.New("no answer"), true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt))
+			w.answer = c.answer
+			result, err := w.reconcile()
+			if (err != nil) != c.fails || !c.fails && result.RequeueAfter != maintenance.MoveAgain ||
+				len(w.events.Events) != c.events {
+				t.Errorf("got %+v, %v and %d events; want a failure: %t, and %d events", result, err, len(w.events.Events), c.fails,
+					c.events)
+			}
+		})
+	}
+}

@@ -1,0 +1,28 @@
+package attaching
+
+// Reasons of the conditions, events and logs of an attachment. Each is used for one thing.
+const (
+	ReasonAttaching        = "Attaching"
+	ReasonAttached         = "Attached"
+	ReasonAttachFailed     = "AttachFailed"
+	ReasonDetaching        = "Detaching"
+	ReasonDetached         = "Detached"
+	ReasonDetachFailed     = "DetachFailed"
+	ReasonVolumeNotReady   = "VolumeNotReady"
+	ReasonVMUnrecorded     = "VMUnrecorded"
+	ReasonStatusRestored   = "StatusRestored"
+	ReasonWaitingForSlot   = "WaitingForSlot"
+	ReasonNoSlot           = "NoSlot"
+	ReasonPrimaryHeld      = "PrimaryHeld"
+	ReasonWaitingForProof  = "WaitingForProof"
+	ReasonHoldsReservation = "HoldsReservation"
+	ReasonFencing          = "Fencing"
+	ReasonFenced           = "Fenced"
+	ReasonReplicaGaveWay   = "ReplicaGaveWay"
+	ReasonAttachmentLost   = "AttachmentLost"
+	ReasonRoleRepaired     = "RoleRepaired"
+	ReasonPrimaryRecreated = "PrimaryRecreated"
+)
+
+// ConditionAttached is the condition type of AzVolumeAttachment.
+const ConditionAttached = "Attached"

@@ -1,0 +1,249 @@
+package lostnode
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+// Pod is a pod on the node and its volumes.
+type Pod struct {
+	Pod     *corev1.Pod
+	Volumes []PodVolume
+}
+
+// PodVolume is a volume of a pod that another node could use as well.
+type PodVolume struct {
+	// Volume is the name of the AzVolume; "" if it is not this driver's, or not known.
+	Volume string
+	// Name for the user, as in "claim shop/cart".
+	Name string
+	// ReadOnly says that the pod cannot write to it.
+	ReadOnly bool
+	// OptedOut says that its PersistentVolumeClaim has the annotation that opts out of failover.
+	OptedOut bool
+	// Unknown says that its PersistentVolumeClaim or its PersistentVolume was not found.
+	Unknown bool
+	// NeverPublished says that the node may use it without a record of this driver; see
+	// ownership.NeverPublished.
+	NeverPublished bool
+}
+
+// HoldReason is why a pod must be left alone.
+type HoldReason string
+
+// The reasons.
+const (
+	// HoldOptOut: the pod or one of its PersistentVolumeClaims opts out.
+	HoldOptOut HoldReason = "OptedOut"
+	// HoldNoOwner: no controller would re-create the pod.
+	HoldNoOwner HoldReason = "NoOwner"
+	// HoldDaemonSet: its owner would re-create it on the same node.
+	HoldDaemonSet HoldReason = "DaemonSet"
+	// HoldForeignVolume: it may be writing to a volume that this driver cannot fence, or cannot
+	// fence yet.
+	HoldForeignVolume HoldReason = "ForeignVolume"
+	// HoldUnknownVolume: it is not known which volume it uses.
+	HoldUnknownVolume HoldReason = "UnknownVolume"
+	// HoldSharedVolume: it uses a volume together with a pod that must be left alone.
+	HoldSharedVolume HoldReason = "SharedVolume"
+	// HoldMassLoss: so many nodes seem lost at once that the driver fences no node.
+	HoldMassLoss HoldReason = "MassLoss"
+)
+
+// OptOutEnds says, for the user, why a volume is fenced although its PersistentVolumeClaim opts out
+// of failover.
+const OptOutEnds = "the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
+	" of its claim keeps the driver from deleting a pod, and from taking the volume from a pod; " +
+	"no pod on that node uses the volume any more"
+
+// optOutAdvice ends the message about a pod that opted out.
+const optOutAdvice = "; to have its volumes moved, delete it by force (kubectl delete pod --force), after which the driver fences the node from them"
+
+// massLossAdvice ends the message about a pod that the guard holds back.
+const massLossAdvice = ", so the fault may be in the controller's network and no further volume is fenced; the driver continues when enough nodes answer again, " +
+	"or for each node whose VM is stopped at Azure (az vm stop)"
+
+// KeptPod is a pod that is left alone, together with its volumes.
+type KeptPod struct {
+	Pod     *corev1.Pod
+	Reason  HoldReason
+	Message string
+	// Volumes of this driver that it uses and that the node keeps.
+	Volumes []string
+}
+
+// ours are the names of the pod's AzVolumes.
+func (p Pod) ours() []string {
+	var names []string
+	for _, v := range p.Volumes {
+		if v.Volume != "" && !slices.Contains(names, v.Volume) {
+			names = append(names, v.Volume)
+		}
+	}
+	return names
+}
+
+// hold says why a pod must be left alone because of itself. down says that the VM is proved down:
+// then nothing runs on it any more.
+func (p Pod) hold(down bool) (HoldReason, string) {
+	if OptedOut(p.Pod.Annotations) {
+		return HoldOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
+	}
+	for _, v := range p.Volumes {
+		if v.OptedOut {
+			return HoldOptOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
+				optOutAdvice
+		}
+	}
+	if down {
+		return "", ""
+	}
+	if p.Pod.DeletionTimestamp == nil { // a pod that is being deleted needs no owner
+		owner := controllerOf(p.Pod)
+		switch owner {
+		case "", "Node":
+			return HoldNoOwner, "no controller would re-create it"
+		case "DaemonSet":
+			return HoldDaemonSet, "its DaemonSet would re-create it on the same node"
+		}
+	}
+	for _, v := range p.Volumes {
+		switch {
+		case v.NeverPublished:
+			return HoldForeignVolume, v.Name + " was not published by this driver, which cannot fence a node from it before that"
+		case v.Volume != "" || v.ReadOnly:
+		case v.Unknown:
+			return HoldUnknownVolume, v.Name + " was not found"
+		default:
+			return HoldForeignVolume, v.Name +
+				" is writable and belongs to another driver, so this driver cannot fence a node from it"
+		}
+	}
+	return "", ""
+}
+
+// OptedOut reports whether the annotations of a pod or a PersistentVolumeClaim opt out of failover.
+func OptedOut(annotations map[string]string) bool {
+	return annotations[apiv1.AnnotationFailover] == apiv1.FailoverDisabled
+}
+
+func controllerOf(p *corev1.Pod) string {
+	for _, o := range p.OwnerReferences {
+		if o.Controller != nil && *o.Controller {
+			return o.Kind
+		}
+	}
+	return ""
+}
+
+// optedOut reports whether anything on the node opted out.
+func (f *decision) optedOut() bool {
+	return slices.ContainsFunc(f.in.Pods, func(p Pod) bool {
+		reason, _ := p.hold(true)
+		return reason == HoldOptOut
+	})
+}
+
+// judgePods finds the pods that must be left alone. Their volumes remain with the node. Then other
+// pods that use these volumes must be left alone too, with all of their volumes, and so on.
+func (f *decision) judgePods() {
+	f.leave = make([]HoldReason, len(f.in.Pods))
+	messages := make([]string, len(f.in.Pods))
+	for i, p := range f.in.Pods {
+		if len(p.ours()) == 0 {
+			continue
+		}
+		if f.leave[i], messages[i] = p.hold(f.in.Health.State == nodehealth.Down); f.leave[i] != "" {
+			f.keep(p)
+		}
+	}
+	for again := true; again; {
+		again = false
+		for i, p := range f.in.Pods {
+			shared := slices.IndexFunc(p.ours(), func(name string) bool { return f.kept[name] })
+			if f.leave[i] != "" || shared < 0 {
+				continue
+			}
+			f.leave[i] = HoldSharedVolume
+			messages[i] = fmt.Sprintf("it uses volume %s together with a pod that is left alone", p.ours()[shared])
+			f.keep(p)
+			again = true
+		}
+	}
+	for i, p := range f.in.Pods {
+		switch {
+		case f.leave[i] != "" && f.concerned(p):
+			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
+				Pod:     p.Pod,
+				Reason:  f.leave[i],
+				Message: messages[i],
+				Volumes: f.keptOf(p),
+			})
+		case f.leave[i] == "" && f.in.Health.Guarded() && len(f.undecided(p)) > 0:
+			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
+				Pod:     p.Pod,
+				Reason:  HoldMassLoss,
+				Message: f.in.Health.HeldBack + massLossAdvice,
+				Volumes: f.undecided(p),
+			})
+		}
+	}
+}
+
+// undecided returns the volumes of a pod that the node holds and that have no decision yet.
+func (f *decision) undecided(p Pod) []string {
+	return slices.DeleteFunc(p.ours(), func(name string) bool {
+		_, held := f.held[name]
+		return !held || f.decided[name] || f.proven[name]
+	})
+}
+
+// keep records that the volumes of a pod remain with the node, except those for which a fence was
+// decided before.
+func (f *decision) keep(p Pod) {
+	for _, name := range p.ours() {
+		if _, held := f.held[name]; held && !f.decided[name] {
+			f.kept[name] = true
+		}
+	}
+}
+
+func (f *decision) keptOf(p Pod) []string {
+	return slices.DeleteFunc(p.ours(), func(name string) bool { return !f.kept[name] })
+}
+
+// concerned reports whether the failover is about the pod: it uses a volume that is being fenced,
+// or the node is lost now.
+func (f *decision) concerned(p Pod) bool {
+	ours := p.ours()
+	return len(ours) > 0 && (f.begins || slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] }))
+}
+
+// pods decides which pods are deleted: those whose volumes of this driver are all free.
+func (f *decision) pods() {
+	for i, p := range f.in.Pods {
+		if !f.concerned(p) || f.leave[i] != "" {
+			continue
+		}
+		ours := p.ours()
+		if !slices.ContainsFunc(ours, func(name string) bool { return !f.free(name) }) {
+			f.step.Delete = append(f.step.Delete, PodDeletion{
+				Pod:     p.Pod,
+				Force:   true,
+				Volumes: ours,
+			})
+			continue
+		}
+		// The node is Ready again before the fence of all of the pod's volumes was complete. The
+		// pod has lost some of them permanently; its kubelet ends it, and unmounts the others.
+		if f.alive && p.Pod.DeletionTimestamp == nil &&
+			!slices.ContainsFunc(ours, func(name string) bool { return f.decided[name] && !f.proven[name] }) {
+			f.step.Delete = append(f.step.Delete, PodDeletion{Pod: p.Pod, Volumes: ours})
+		}
+	}
+}

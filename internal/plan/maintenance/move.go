@@ -1,0 +1,70 @@
+package maintenance
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+)
+
+const (
+	// moveBefore is how long before the maintenance may begin a pod is evicted whose volumes all
+	// have a replica on a node that stays. Earlier the maintenance may still be cancelled or
+	// postponed.
+	moveBefore = 2 * time.Minute
+	// moveColdBefore is when a pod is evicted whose volumes do not, if the VM does not survive the
+	// maintenance.
+	moveColdBefore = time.Minute
+	// MoveAgain is when to look at a pod again whose eviction a PodDisruptionBudget does not allow.
+	MoveAgain = 2 * time.Second
+)
+
+// Pod is a pod on a node that Azure is going to service.
+type Pod struct {
+	*corev1.Pod
+	// Replicated says that a volume of the pod wants replicas. Warm says that each of those volumes
+	// has one attached to a node that stays.
+	Replicated, Warm bool
+}
+
+// Evict decides whether a pod is evicted now because of an event, and if not, when to decide again;
+// 0 for never. It is true only of pods that a controller creates again on another node, and with
+// volumes for which the driver has prepared a replica.
+func (p Policies) Evict(e *apiv1.MaintenanceEvent, pod Pod, now time.Time) (evict bool, in time.Duration) {
+	if p.Of(e.Kind) != Move || !movable(pod) {
+		return false, 0
+	}
+	survives, starts := e.Kind == apiv1.MaintenanceFreeze, begins(e)
+	switch {
+	case starts.IsZero() || now.After(starts):
+		// A VM that is about to be paused cannot end its pods in time. To wait is shorter.
+		return !survives, 0
+	case pod.Warm:
+		in = starts.Sub(now) - moveBefore
+	case survives:
+		in = MoveAgain // it may get its replica yet
+		return false, in
+	default:
+		in = starts.Sub(now) - moveColdBefore
+		if in > MoveAgain {
+			return false, MoveAgain
+		}
+	}
+	return in <= 0, max(in, 0)
+}
+
+// movable reports whether a controller creates the pod again on another node, and the pod has not
+// opted out.
+func movable(pod Pod) bool {
+	if !pod.Replicated || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded ||
+		pod.Status.Phase == corev1.PodFailed || pod.Annotations[apiv1.AnnotationMaintenance] == apiv1.MaintenanceStay {
+		return false
+	}
+	for _, o := range pod.OwnerReferences {
+		if o.Controller != nil && *o.Controller {
+			return o.Kind != "Node" && o.Kind != "DaemonSet"
+		}
+	}
+	return false
+}

@@ -1,0 +1,144 @@
+package publishing
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+)
+
+// Wait is why a node does not have a volume yet. The zero Wait belongs to a volume that no other
+// node holds.
+type Wait struct {
+	// Key is the same as long as the message says nothing new: times and the text of Azure's errors
+	// do not change it.
+	Key string
+	// Message says who holds the volume, what is being done about it, and what Azure answered.
+	Message string
+	// Failing says that waiting alone does not help: Azure refuses, the holder does not answer, or
+	// pods there keep the volume.
+	Failing bool
+}
+
+// Holder says which node holds a single-node volume, and what is being done to release it.
+// attachment is the holder's, nil if there is none.
+func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
+	primary := volume.Status.Primary
+	if volume.Spec.Access == apiv1.AccessMultiNode || primary == nil || primary.State == apiv1.OwnershipReleased {
+		return Wait{}
+	}
+	w := Wait{
+		Key:     fmt.Sprintf("%s %d %s %s", primary.NodeName, primary.Epoch, primary.State, primary.Cause),
+		Message: fmt.Sprintf("volume %s is held by node %s (epoch %d)", volume.Name, primary.NodeName, primary.Epoch),
+	}
+	const forced = "detached by force"
+	switch {
+	case ownership.BeingFenced(volume, primary.NodeName):
+		w.Message += ", which was lost"
+		if primary.Since != nil {
+			w.Message += " at " + clockTime(*primary.Since)
+		}
+		return w.detach(attachment, forced)
+	case primary.State == apiv1.OwnershipReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
+		return w.detach(attachment, forced)
+	case primary.State == apiv1.OwnershipReleasing:
+		w.Message += " and is being released; the node has not reported yet that it unstaged the volume"
+	default:
+		w.Message += "; the node must unstage it first"
+	}
+	return w
+}
+
+// clockTime is the time of day.
+func clockTime(t metav1.Time) string { return t.UTC().Format(time.TimeOnly) + " UTC" }
+
+// detach adds the progress of the detach of the disk.
+func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
+	add := func(phase, text string, args ...any) Wait {
+		w.Key += " " + phase
+		w.Message += "; " + fmt.Sprintf(text, args...)
+		return w
+	}
+	switch {
+	case a == nil:
+		return add("unattached", "its disk will be %s", how)
+	case ownership.HasProof(a) && a.Status.Proof.Kind != apiv1.ProofUnstaged:
+		return add("proven", "the node can no longer write to it (proof %s), and it is being released", a.Status.Proof.Kind)
+	case a.Status.Error != nil:
+		w.Failing = true
+		return add("failed "+a.Status.Error.Kind, "its disk is being %s, and the request is repeated; the last one failed: %s",
+			how, a.Status.Error.Message)
+	case a.Status.Operation != nil:
+		return add("accepted", "its disk is being %s; Azure accepted the request at %s", how,
+			clockTime(a.Status.Operation.StartTime))
+	}
+	return add("asked", "its disk is being %s; Azure has not answered yet", how)
+}
+
+// WaitOf says why a node with pods that want a volume does not have it yet. A wait that will end by
+// the next call is no reason.
+func WaitOf(in Input, node string) Wait {
+	if in.Volume == nil || in.Volume.Spec.Access == apiv1.AccessMultiNode || in.Volume.Status.Primary == nil {
+		return Wait{}
+	}
+	primary := in.Volume.Status.Primary
+	if primary.State == apiv1.OwnershipReleased {
+		return in.leftOver(node)
+	}
+	if primary.NodeName == node && !ownership.BeingFenced(in.Volume, node) {
+		return Wait{}
+	}
+	w := Holder(in.Volume, in.attachment(primary.NodeName))
+	switch {
+	case primary.State == apiv1.OwnershipReleasing:
+		return w
+	case PublishedFor(in.Pods, primary.NodeName) != nil:
+		w.Key, w.Failing = w.Key+" used", true
+		w.Message = fmt.Sprintf("volume %s can be used on one node at a time and is held by node %s (epoch %d), because pods there use it and have not been asked to end",
+			in.Volume.Name, primary.NodeName, primary.Epoch)
+	case in.Done(primary.NodeName):
+		return Wait{}
+	}
+	if in.Silent(primary.NodeName) {
+		w.Key, w.Failing = w.Key+" silent", true
+		w.Message += "; that node is not Ready"
+		if d := in.Report(primary.NodeName); d != nil {
+			if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil {
+				w.Key += " " + c.Reason
+				w.Message += strings.TrimSuffix(fmt.Sprintf(" (%s: %s", c.Reason, c.Message), ": ") + ")"
+			}
+		}
+	}
+	return w
+}
+
+// leftOver says what remains of a released volume elsewhere: a disk that only one VM can have must
+// be detached from the last one first.
+func (in Input) leftOver(node string) Wait {
+	for _, a := range in.Attachments {
+		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Shares() <= 1 {
+			w := Wait{
+				Key:     a.Spec.NodeName + " released",
+				Message: fmt.Sprintf("volume %s was released by node %s", in.Volume.Name, a.Spec.NodeName),
+			}
+			return w.detach(a, "detached")
+		}
+	}
+	return Wait{}
+}
+
+// waitGrace is how long a pod waits before an event says why: a planned move takes about as long.
+const waitGrace = 3 * time.Second
+
+// FirstEventIn returns how long it is until an event says why a pod waits for its volume; 0 if the
+// time has come.
+func FirstEventIn(pod *corev1.Pod, now time.Time) time.Duration {
+	return operation.Remaining(waitGrace, pod.CreationTimestamp.Time, now)
+}

@@ -1,0 +1,229 @@
+package publishing_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+)
+
+func TestWaiting(t *testing.T) {
+	const primary = apiv1.RolePrimary
+	attached := func(change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
+		a := objects.NewAttachment("a", primary, 4, apiv1.AttachmentAttached)
+		for _, c := range change {
+			c(a)
+		}
+		return a
+	}
+	lost := func(v *apiv1.AzVolume) {
+		v.Status.Primary.Cause, v.Status.Primary.Since = apiv1.CauseNodeLost, &metav1.Time{Time: objects.Now}
+	}
+	refused := func(a *apiv1.AzVolumeAttachment) {
+		a.Status.State, a.Status.Error = apiv1.AttachmentDetaching, &apiv1.Error{
+			Kind:    "Unavailable",
+			Message: "503 Service Unavailable",
+		}
+	}
+	accepted := func(a *apiv1.AzVolumeAttachment) {
+		a.Status.Operation = &apiv1.Operation{Kind: "Fence", StartTime: metav1.NewTime(objects.Now)}
+	}
+	proven := func(a *apiv1.AzVolumeAttachment) {
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 4}
+	}
+	heldBack := objects.Report("a", "vol")
+	heldBack.Status.Conditions = []metav1.Condition{{
+		Type:    apiv1.NodeConditionReachable,
+		Reason:  apiv1.ReachableFencingHeldBack,
+		Message: "2 of 4 nodes seem lost",
+	}}
+	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	held, releasing := objects.Owned("a", 4, apiv1.OwnershipHeld), objects.Owned("a", 4, apiv1.OwnershipReleasing)
+	released := objects.Owned("", 4, apiv1.OwnershipReleased)
+	single := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }
+	shared := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }
+	unstaged := func(a *apiv1.AzVolumeAttachment) {
+		a.DeletionTimestamp = objects.Ago(0)
+		a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 4}
+	}
+	for name, test := range map[string]struct {
+		volume     *apiv1.AzVolume
+		attachment *apiv1.AzVolumeAttachment
+		others     []*corev1.Pod
+		reports    []*apiv1.AzDriverNode
+		silent     []string
+		node       string
+		// want are parts of the message; none for no wait.
+		want    []string
+		failing bool
+	}{
+		"a volume without an AzVolume":        {},
+		"a released volume":                   {volume: objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased))},
+		"a volume that the node itself holds": {volume: objects.NewVolume(held), attachment: attached(), node: "a"},
+		"a volume of several nodes":           {volume: objects.NewVolume(multi), attachment: attached()},
+		"a volume that another node has to unstage": {
+			volume:     objects.NewVolume(held),
+			attachment: attached(),
+			reports:    []*apiv1.AzDriverNode{objects.Report("a", "vol")},
+			want:       []string{"held by node a (epoch 4)", "unstage"},
+		},
+		"a volume that another node is to release": {
+			volume:     objects.NewVolume(releasing),
+			attachment: attached(),
+			want:       []string{"held by node a (epoch 4)", "not reported yet"},
+		},
+		"an unshared disk that is being detached": {
+			volume:     objects.NewVolume(released, single),
+			attachment: attached(unstaged),
+			want:       []string{"released by node a", "being detached"},
+		},
+		"an unshared disk that Azure does not detach": {
+			volume:     objects.NewVolume(released, single),
+			attachment: attached(unstaged, refused),
+			want:       []string{"503"},
+			failing:    true,
+		},
+		"a shared disk that is being detached": {
+			volume:     objects.NewVolume(released, shared),
+			attachment: attached(unstaged),
+		},
+		"a volume that the other node has just unstaged": {
+			volume:     objects.NewVolume(held),
+			attachment: attached(),
+			reports:    []*apiv1.AzDriverNode{objects.Report("a")},
+		},
+		"a fence that has not begun": {
+			volume: objects.NewVolume(releasing, lost),
+			want:   []string{"which was lost at " + objects.Now.UTC().Format(time.TimeOnly), "by force"},
+		},
+		"a fence that Azure has not answered": {
+			volume:     objects.NewVolume(releasing, lost),
+			attachment: attached(),
+			want:       []string{"which was lost", "has not answered"},
+		},
+		"a fence that Azure has accepted": {
+			volume:     objects.NewVolume(releasing, lost),
+			attachment: attached(accepted),
+			want:       []string{"accepted the request at"},
+		},
+		"a fence that Azure has refused": {
+			volume:     objects.NewVolume(releasing, lost),
+			attachment: attached(refused),
+			want:       []string{"503 Service Unavailable", "repeated"},
+			failing:    true,
+		},
+		"a fence that is proven": {
+			volume:     objects.NewVolume(releasing, lost),
+			attachment: attached(proven),
+			want:       []string{"no longer write", "Detached"},
+		},
+		"a fence of the node that wants it back": {
+			volume:     objects.NewVolume(releasing, lost),
+			attachment: attached(refused),
+			node:       "a",
+			want:       []string{"503"},
+			failing:    true,
+		},
+		"a release that became a forced detach": {
+			volume:     objects.NewVolume(releasing),
+			attachment: attached(refused),
+			want:       []string{"503"},
+			failing:    true,
+		},
+		"a volume that pods of another node keep": {
+			volume:     objects.NewVolume(held),
+			attachment: attached(),
+			others:     []*corev1.Pod{user("a", 0)},
+			want:       []string{"pods there use it"},
+			failing:    true,
+		},
+		"a volume that an ending pod still uses": {
+			volume:     objects.NewVolume(held),
+			attachment: attached(),
+			reports:    []*apiv1.AzDriverNode{objects.Report("a", "vol")},
+			others:     []*corev1.Pod{user("a", 0, ending)},
+			want:       []string{"unstage"},
+		},
+		"a holder that is not Ready": {
+			volume:     objects.NewVolume(held),
+			attachment: attached(),
+			silent:     []string{"a"},
+			others:     []*corev1.Pod{user("a", 0, ending)},
+			reports:    []*apiv1.AzDriverNode{objects.Report("a", "vol")},
+			want:       []string{"that node is not Ready"},
+			failing:    true,
+		},
+		"a holder whose fencing the guard holds back": {
+			volume:     objects.NewVolume(held),
+			attachment: attached(),
+			silent:     []string{"a"},
+			others:     []*corev1.Pod{user("a", 0, ending)},
+			reports:    []*apiv1.AzDriverNode{heldBack},
+			want:       []string{"FencingHeldBack: 2 of 4 nodes seem lost"},
+			failing:    true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var attachments []*apiv1.AzVolumeAttachment
+			if test.attachment != nil {
+				attachments = append(attachments, test.attachment)
+			}
+			node := test.node
+			if node == "" {
+				node = "b"
+			}
+			got := publishing.WaitOf(input(test.volume, attachments, append(test.others, user(node, 0)), test.reports,
+				test.silent), node)
+			if (got.Key != "") != (len(test.want) > 0) || got.Failing != test.failing {
+				t.Errorf("got %+v, want a wait: %t, failing: %t", got, len(test.want) > 0, test.failing)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(got.Message, want) {
+					t.Errorf("got message %q, want one with %q", got.Message, want)
+				}
+			}
+		})
+	}
+}
+
+func TestTheKeyOfAWaitDoesNotFollowTimesAndTexts(t *testing.T) {
+	wait := func(message string, kind string, at time.Time) publishing.Wait {
+		a := objects.NewAttachment("a", apiv1.RolePrimary, 4, apiv1.AttachmentDetaching)
+		a.Status.Error = &apiv1.Error{
+			Kind:    kind,
+			Message: message,
+			Time:    metav1.NewTime(at),
+		}
+		return publishing.Holder(objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipReleasing),
+			func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }), a)
+	}
+	first, again, other := wait("503 (request 1)", "Unavailable", objects.Now), wait("503 (request 2)", "Unavailable",
+		objects.Now.Add(time.Minute)), wait("429", "RateLimited", objects.Now)
+	if first.Key != again.Key {
+		t.Errorf("got keys %q and %q for two answers of one kind, want one", first.Key, again.Key)
+	}
+	if first.Key == other.Key {
+		t.Errorf("got key %q for answers of two kinds, want two", first.Key)
+	}
+}
+
+func TestAPodIsToldThatItWaitsAfterSomeSeconds(t *testing.T) {
+	pod := user("b", 0)
+	for age, want := range map[time.Duration]time.Duration{
+		0:               3 * time.Second,
+		time.Second:     2 * time.Second,
+		3 * time.Second: 0,
+		time.Hour:       0,
+	} {
+		if got := publishing.FirstEventIn(pod, pod.CreationTimestamp.Add(age)); got != want {
+			t.Errorf("a pod that is %s old: got %s, want %s", age, got, want)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package volumehandle_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
+)
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+		"/SUBSCRIPTIONS/s/resourcegroups/rg/Providers/microsoft.compute/DISKS/D_1",
+		"", "/", "nonsense", "/subscriptions//resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
+		"https://account.blob.core.windows.net/vhds/disk.vhd",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		h, err := volumehandle.Parse(text)
+		if err != nil {
+			return
+		}
+		if !strings.EqualFold(h.String(), text) {
+			t.Fatalf("%q became %q", text, h)
+		}
+		again, err := volumehandle.Parse(h.String())
+		if err != nil || again != h || !again.Same(h) {
+			t.Fatalf("%q read back as %+v: %v", text, again, err)
+		}
+		if faults := validation.IsDNS1123Subdomain(h.VolumeName()); len(faults) > 0 {
+			t.Fatalf("%q names the AzVolume %q: %v", text, h.VolumeName(), faults)
+		}
+	})
+}
+
+func FuzzParseSnapshot(f *testing.F) {
+	for _, seed := range []string{
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
+		"/SUBSCRIPTIONS/s/resourcegroups/rg/Providers/microsoft.compute/SNAPSHOTS/S_1",
+		"", "snapshot-1", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		h, err := volumehandle.ParseSnapshot(text)
+		if err != nil {
+			return
+		}
+		if again, err := volumehandle.ParseSnapshot(h.String()); err != nil || again != h ||
+			!strings.EqualFold(h.String(), text) {
+			t.Fatalf("%q read back as %+v: %v", text, again, err)
+		}
+	})
+}
+
+func TestWhatIsNoDiskIsNoHandle(t *testing.T) {
+	for _, text := range []string{
+		"nonsense", "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",
+		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/d/",
+		"https://account.blob.core.windows.net/vhds/disk.vhd",
+		"/subscriptions//resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+	} {
+		if h, err := volumehandle.Parse(text); err == nil || !strings.Contains(err.Error(), text) ||
+			!strings.Contains(err.Error(), "/subscriptions/{s}/resourceGroups/") {
+			t.Errorf("%q: got %+v, %v; want an error that names it and says how a handle looks", text, h, err)
+		}
+	}
+}

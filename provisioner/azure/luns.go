@@ -1,0 +1,62 @@
+package azure
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/batch"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/operation"
+)
+
+// maxLUNs is how many LUNs a VM has
+// (https://learn.microsoft.com/rest/api/compute/virtual-machines/create-or-update, DataDisk.lun).
+const maxLUNs = 64
+
+// chooseLUNs chooses the LUNs of the disks that are to be attached, by disk, if other disks are
+// recorded for the VM. It reads the VM, because those of other tools are not recorded.
+func (v vmClient) chooseLUNs(ctx context.Context, changes []batch.Change) (map[string]int32, error) {
+	taken := map[int32]bool{}
+	var disks []string
+	for _, change := range changes {
+		if change.Kind != operation.Attach || change.OtherLUNs == nil {
+			continue
+		}
+		others, err := change.OtherLUNs(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("find the recorded LUNs of VM %s: %w", v.Name, err)
+		}
+		for _, lun := range others {
+			taken[lun] = true
+		}
+		disks = append(disks, change.DiskID)
+	}
+	if len(taken) == 0 {
+		return nil, nil
+	}
+	vm, err := v.get(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	return freeLUNs(disks, taken, vm.DataDisks), nil
+}
+
+// freeLUNs returns LUNs for disks that are not attached. Where none is left, Azure says so.
+func freeLUNs(disks []string, taken map[int32]bool, attached []provisioner.Attachment) map[string]int32 {
+	there := map[string]bool{}
+	for _, a := range attached {
+		taken[a.LUN], there[operation.Key(a.DiskID)] = true, true
+	}
+	chosen := map[string]int32{}
+	lun := int32(0)
+	for _, disk := range disks {
+		for lun < maxLUNs && taken[lun] {
+			lun++
+		}
+		if lun < maxLUNs && !there[operation.Key(disk)] {
+			chosen[disk] = lun
+			lun++
+		}
+	}
+	return chosen
+}
