@@ -47,7 +47,9 @@ func (t *bench) awaitCapacity(ctx context.Context, name, size string) error {
 		have := claim.Status.Capacity[corev1.ResourceStorage]
 		// Kubernetes says for how long a claim is not used by a condition, too: that is no step.
 		steps := slices.DeleteFunc(claim.Status.Conditions,
-			func(c corev1.PersistentVolumeClaimCondition) bool { return c.Type == corev1.PersistentVolumeClaimUnused })
+			func(c corev1.PersistentVolumeClaimCondition) bool {
+				return c.Type == corev1.PersistentVolumeClaimUnused
+			})
 		return errors.Join(
 			check(have.Cmp(want) == 0, "it has %s", have.String()),
 			check(len(steps) == 0, "its conditions are %v", steps),
