@@ -341,7 +341,7 @@ type DataDiskInput struct {
 }
 
 // replaceDisks replaces the VM's list by the caller's: it detaches the disks that are missing or
-// marked, and attaches the new ones, some of which it creates.
+// marked, and attaches the new ones. It creates those with createOption Empty.
 func (c *Cloud) replaceDisks(u *update, list []DataDiskInput) error {
 	var wanted []DataDiskInput
 	seenLUN := map[int]bool{}
