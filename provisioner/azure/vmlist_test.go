@@ -154,9 +154,13 @@ func TestTheWayToAttachIsChosenOnceForEachTypeOfVM(t *testing.T) {
 func TestWithoutTheRightToWriteVMsTheDriverSaysSo(t *testing.T) {
 	b := newBed(t, 1, func(o *server.Options) { o.AttachDetach = "subscription" })
 	err := b.outcome(b.cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: b.vm, DiskID: b.disks[0]}))
-	if provisioner.KindOf(err) != provisioner.Unauthorized || !strings.Contains(err.Error(), "virtualMachines/write") ||
-		!strings.Contains(err.Error(), "attach detach data disks API") {
-		t.Errorf("got %v, want Unauthorized with the action that is missing, and why it is needed", err)
+	if provisioner.KindOf(err) != provisioner.Unauthorized {
+		t.Fatalf("got %v, want Unauthorized", err)
+	}
+	for _, want := range []string{"virtualMachines/write", "attach detach data disks API", "docs/limitations.md#azure"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want the action that is missing and where to read of it: %s", err, want)
+		}
 	}
 }
 
