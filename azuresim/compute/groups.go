@@ -27,8 +27,7 @@ func (c *Cloud) PutGroup(g Group) (created bool, err error) {
 			return false, err
 		}
 		if old != nil && old.Deleting {
-			_, err := openGroup(tx, g.Subscription, g.Name)
-			return false, err
+			return false, openGroup(tx, g.Subscription, g.Name)
 		}
 		if old != nil && old.Location != g.Location {
 			return false, armerror.New(409, "InvalidResourceGroupLocation",
@@ -183,14 +182,14 @@ func hasAny[T any](t store.Table[T], tx *store.Tx, prefix string) (bool, error) 
 	return false, nil
 }
 
-// openGroup returns a group in which something is to be written.
-func openGroup(tx *store.Tx, subscription, name string) (*Group, error) {
+// openGroup refuses writes in a group that does not exist or is being deleted.
+func openGroup(tx *store.Tx, subscription, name string) error {
 	g, err := mustGroup(tx, subscription, name)
 	if err == nil && g.Deleting {
-		return nil, armerror.New(409, "ResourceGroupBeingDeleted",
+		return armerror.New(409, "ResourceGroupBeingDeleted",
 			"The resource group '%s' is in deprovisioning state and cannot perform this operation.", name)
 	}
-	return g, err
+	return err
 }
 
 func mustGroup(tx *store.Tx, subscription, name string) (*Group, error) {

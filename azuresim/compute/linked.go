@@ -30,7 +30,7 @@ func (c *Cloud) PutLinked(l Linked) (Accepted[Linked], error) {
 	}
 	l.Location = location.Name
 	return change(c, func(tx *store.Tx) (Accepted[Linked], error) {
-		if _, err := openGroup(tx, l.ID.Subscription, l.ID.Group); err != nil {
+		if err := openGroup(tx, l.ID.Subscription, l.ID.Group); err != nil {
 			return Accepted[Linked]{}, err
 		}
 		before, err := linkedTable.Get(tx, l.ID.Key())

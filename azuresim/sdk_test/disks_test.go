@@ -29,7 +29,8 @@ func TestSomeRegionsHavePremiumV2InNoZone(t *testing.T) {
 	if d := s.disk("a", sku(premiumV2), regional); len(d.Zones) > 0 {
 		t.Errorf("zones are %v, want none", d.Zones)
 	}
-	p, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "b", diskParams(sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), regional), nil)
+	p, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "b",
+		diskParams(sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), regional), nil)
 	expectCode(t, failure(t, p, err), 400, "InvalidParameter")
 }
 

@@ -140,10 +140,10 @@ func (v vmClient) writeList(ctx context.Context, changes []batch.Change) (client
 		if err != nil {
 			return nil, err
 		}
-		if client.Value(have.state) != operation.StateSucceeded && client.Value(have.state) != operation.StateFailed && !forced(changes) {
+		state := client.Value(have.state)
+		if state != operation.StateSucceeded && state != operation.StateFailed && !forced(changes) {
 			// An update of a list takes the place of what is in flight, and an ordinary one need not.
-			return nil, provisioner.Errorf(provisioner.Conflict, "change the disks of VM %s: the VM is %s", v.Name,
-				client.Value(have.state))
+			return nil, provisioner.Errorf(provisioner.Conflict, "change the disks of VM %s: the VM is %s", v.Name, state)
 		}
 		list, err := withChanges(have.storage.DataDisks, changes, taken)
 		if err != nil {
