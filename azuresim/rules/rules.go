@@ -189,7 +189,8 @@ var All = []Rule{
 
 	{"attach-missing-disk", "An attach of a disk that does not exist is 404 NotFound, also in a whole list that names it.",
 		github + "kubernetes/kubernetes/pull/88444", code("compute.Cloud.attachOne", "compute.checkDiskReady")},
-	{"attach-ready", "A disk that is not ready cannot be attached.", "", code("compute.checkDiskReady", "compute.Cloud.settleDisks")},
+	{"attach-ready", "A disk that is not ready cannot be attached.", "",
+		code("compute.checkDiskReady", "compute.Cloud.settleDisks")},
 	{"attach-zone", "A disk attaches to VMs in its zone and location; zonal disks not to availability sets.",
 		github + "jrudlin/Azure/pull/7", code("compute.checkPlacement")},
 	{"attach-owned", "A disk that maxShares VMs have is 409 ConflictingUserInput.",
