@@ -75,8 +75,7 @@ type client struct {
 	report   *reporter
 	outcomes outcomeLog
 	db       *pgx.Conn
-	// committed is the last row of which the server has said that it is committed, next the one that
-	// is to be inserted.
+	// committed is the last row that the server has acknowledged, next the one that is to be inserted.
 	committed, next int64
 }
 
@@ -162,7 +161,7 @@ func (c *client) connect(ctx context.Context) error {
 
 func (c *client) disconnect() {
 	if c.db != nil {
-		// The server may not answer any more: nobody waits for its farewell.
+		// The server may not answer any more, so its answer is not waited for.
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		_ = c.db.Close(ended)

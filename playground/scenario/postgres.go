@@ -18,8 +18,8 @@ import (
 
 const (
 	postgresPort = 5432
-	// nobody is the user of PostgreSQL, which refuses to run as root. It is in each /etc/passwd.
-	nobody = 65534
+	// postgresUser is the user of PostgreSQL, which refuses to run as root. Each /etc/passwd has it.
+	postgresUser = 65534
 	// startPostgres makes a database where there is none, runs a load beside the clients, and becomes
 	// PostgreSQL. The load is a transaction every 20 ms, each a few KiB of log to replay after a crash.
 	startPostgres = `set -e
@@ -43,9 +43,9 @@ func (w Workload) PostgresService() string { return w.Name }
 // runPostgres has the pod run the PostgreSQL that is installed on its node, in place of the recorder.
 func runPostgres(pod *corev1.PodSpec) {
 	pod.SecurityContext = &corev1.PodSecurityContext{
-		RunAsUser:  ptr.To[int64](nobody),
-		RunAsGroup: ptr.To[int64](nobody),
-		FSGroup:    ptr.To[int64](nobody),
+		RunAsUser:  ptr.To[int64](postgresUser),
+		RunAsGroup: ptr.To[int64](postgresUser),
+		FSGroup:    ptr.To[int64](postgresUser),
 	}
 	pod.TerminationGracePeriodSeconds = ptr.To[int64](30)
 	c := &pod.Containers[0]

@@ -16,7 +16,7 @@ import (
 const (
 	// longFreeze is a pause that users of AKS report several times a week.
 	longFreeze = 6 * time.Second
-	// Freezes and power cuts with each patience.
+	// freezes and powerCuts are how many there are with each patience.
 	freezes, powerCuts = 5, 3
 	// clientLimit is how long a client is waited for after a fault.
 	clientLimit = 90 * time.Second
@@ -237,7 +237,7 @@ func (d *database) conclude(ctx context.Context) error {
 		}
 	}
 	d.Metric("commits", rows)
-	d.Check("no commit that a client was told of is lost", len(lost) == 0, "of %d; %s", rows, strings.Join(lost, "; "))
+	d.Check("no acknowledged commit is lost", len(lost) == 0, "of %d; %s", rows, strings.Join(lost, "; "))
 	var lines []string
 	for _, patience := range patiences {
 		for _, kind := range []string{"freeze", "power cut"} {

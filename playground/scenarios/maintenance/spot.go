@@ -13,7 +13,7 @@ import (
 const (
 	// evictionNotice is how long before its end Azure announces the eviction of a spot VM.
 	evictionNotice = 30 * time.Second
-	// maxEvictionPause is how long a pod may write nothing when it is moved before its VM goes.
+	// maxEvictionPause is how long a pod may write nothing when it is moved before the eviction.
 	maxEvictionPause = 4 * time.Second
 )
 
