@@ -201,7 +201,7 @@ func TestWhyOverARealAPIServer(t *testing.T) {
 		"a pod that waits": {[]string{"why", "pod", "cart-0"}, 2, []string{
 			"Pod " + l.namespace + "/cart-0: The volume can be used on one node at a time, and node a has it: pod cart-old uses it there.",
 			"primary a (Held, epoch 4)", "Primary (epoch 4), Attached", "What to do: delete or move those pods",
-			"HeldByPods (NeedsAction)",
+			"Cause: HeldByPods (it needs an action)",
 			"az disk show --ids /subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/vol", "with your rights in the cluster",
 		}},
 		"its claim":                {[]string{"why", "pvc/data"}, 2, []string{"node a has it", "HeldByPods"}},
@@ -212,11 +212,11 @@ func TestWhyOverARealAPIServer(t *testing.T) {
 		"a pod that is not there":  {[]string{"why", "pod", "x"}, 3, []string{"there is no pod " + l.namespace + "/x"}},
 		"a kind that is unknown":   {[]string{"why", "service", "x"}, 3, []string{"expected pod, pvc, pv, node or snapshot"}},
 		"a pod, with the rights of the namespace": {[]string{"why", "pod", "cart-0", "--as", "developer"}, 2, []string{
-			"cannot be attached to node b", "> volume vol is held by node a", "FailedAttachVolume (NeedsAction)",
+			"cannot be attached to node b", "> volume vol is held by node a", "FailedAttachVolume (it needs an action)",
 			"the driver's records could not be read", "azdrivernodes.disk.csi.azure.com (not allowed)",
 		}},
 		"a claim, with the rights of the namespace": {[]string{"why", "pvc", "data", "--as", "developer"}, 3, []string{
-			"not readable with these rights", "NotReadable (CannotTell)",
+			"not readable with these rights", "NotReadable (it cannot be told)",
 		}},
 		"a node, with the rights of the namespace": {[]string{"why", "node", "a", "--as", "developer"}, 3,
 			[]string{"NotReadable"}},

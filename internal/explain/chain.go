@@ -24,7 +24,7 @@ func (f Facts) chain() []Link {
 		if p.Spec.NodeName != "" {
 			says += " on node " + p.Spec.NodeName
 		}
-		links = append(links, Link{Object: f.Subject.String(), Says: says, Since: moment(p.CreationTimestamp)})
+		links = append(links, Link{Object: "pod", Name: p.Name, Says: says, Since: moment(p.CreationTimestamp)})
 	}
 	for _, v := range f.Volumes {
 		links = append(links, f.volumeChain(v)...)
@@ -42,13 +42,13 @@ func (f Facts) volumeChain(v *Volume) []Link {
 		if c.Spec.VolumeName != "" {
 			says += " to PersistentVolume " + c.Spec.VolumeName
 		}
-		links = append(links, Link{Object: v.claim(), Says: says, Since: moment(c.CreationTimestamp)})
+		links = append(links, Link{Object: "claim", Name: c.Name, Says: says, Since: moment(c.CreationTimestamp)})
 	}
 	az := v.AzVolume
 	if az == nil {
 		return links
 	}
-	links = append(links, Link{Object: "AzVolume " + az.Name, Says: volumeSays(v), Since: sinceOf(az.Status.Primary)})
+	links = append(links, Link{Object: "AzVolume", Name: az.Name, Says: volumeSays(v), Since: sinceOf(az.Status.Primary)})
 	if last := az.Status.LastRelease; last != nil {
 		links = append(links, Link{
 			Object: "last release",
@@ -104,7 +104,7 @@ func attachmentLink(a *apiv1.AzVolumeAttachment) Link {
 	if a.DeletionTimestamp != nil {
 		says += ", being deleted"
 	}
-	link := Link{Object: "  node " + a.Spec.NodeName, Says: says}
+	link := Link{Object: "attachment", Name: a.Spec.NodeName, Says: says}
 	if c != nil {
 		link.Since = moment(c.LastTransitionTime)
 		took := c.LastTransitionTime.Sub(a.CreationTimestamp.Time)
@@ -121,7 +121,7 @@ func (f Facts) nodeChain(name string) []Link {
 		return nil
 	}
 	var parts []string
-	link := Link{Object: "node " + name}
+	link := Link{Object: "node", Name: name}
 	switch {
 	case n.Node == nil:
 		parts = append(parts, "no Node")

@@ -91,6 +91,7 @@ type Report struct {
 // Link is one object of the chain.
 type Link struct {
 	Object string     `json:"object"`
+	Name   string     `json:"name,omitempty"`
 	Says   string     `json:"says"`
 	Since  *time.Time `json:"since,omitempty"`
 }

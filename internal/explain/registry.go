@@ -305,6 +305,8 @@ var registry = slices.Concat(
 		Cause{"UpdateRefused", "", NeedsAction, []string{"UpdateRefused"},
 			"Azure refused the change of the disk permanently.",
 			"request a change that Azure allows. A shared disk is resized only while no node has it: end its pods first"},
+		Cause{"ReplicaAttaching", "", Waits, []string{"ReplicaPlaced", "ReplicasMissing"},
+			"The volume works, and a replica is being attached to another node.", nothing},
 		Cause{"ReplicasMissing", "", NeedsAction, []string{"ReplicasMissing"},
 			"Fewer replicas are attached than wanted. The volume works; a move or a failover is slower.",
 			"do what helps against the reasons that are named for each node"},

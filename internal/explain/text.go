@@ -10,7 +10,10 @@ import (
 // Text is the report for a terminal: a sentence, what was quoted, the chain, and what to do.
 func (r Report) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s: %s\n", upper(r.Subject.String()), r.Sentence)
+	if r.Subject.Kind != KindNode { // whose sentences name it
+		fmt.Fprintf(&b, "%s: ", upper(r.Subject.String()))
+	}
+	fmt.Fprintf(&b, "%s\n", r.Sentence)
 	r.quote(&b, r.Finding)
 	for _, v := range r.Others {
 		fmt.Fprintf(&b, "\nAlso: %s\n", v.Sentence)
@@ -20,7 +23,7 @@ func (r Report) Text() string {
 		b.WriteString("\n")
 		table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 		for _, l := range r.Chain {
-			fmt.Fprintf(table, "  %s\t%s%s\n", l.Object, l.Says, r.since(l.Since))
+			fmt.Fprintf(table, "  %s\t%s%s\n", l.title(), l.Says, r.since(l.Since))
 		}
 		_ = table.Flush() // into memory
 	}
@@ -28,7 +31,7 @@ func (r Report) Text() string {
 	for _, v := range r.Others {
 		fmt.Fprintf(&b, "            %s.\n", strings.TrimSuffix(v.Next, "."))
 	}
-	if len(r.Azure) > 0 && r.Outcome != Healthy {
+	if len(r.Azure) > 0 && (r.Outcome == NeedsAction || r.Outcome == CannotTell) {
 		b.WriteString("\nAt Azure:\n")
 		for _, a := range r.Azure {
 			fmt.Fprintf(&b, "  %s\n    %s\n    %s\n", a.What, a.Command, a.Portal)
@@ -36,6 +39,18 @@ func (r Report) Text() string {
 	}
 	b.WriteString("\n" + r.source())
 	return b.String()
+}
+
+// longestTitle keeps the table narrow: the name of an AzVolume is long, and ends with a hash.
+const longestTitle = 40
+
+// title names the object of a link.
+func (l Link) title() string {
+	title := strings.TrimSpace(l.Object + " " + l.Name)
+	if len(title) > longestTitle {
+		return l.Object
+	}
+	return title
 }
 
 func (r Report) quote(b *strings.Builder, v Finding) {
@@ -68,9 +83,16 @@ func ago(d time.Duration) string {
 	}
 }
 
+var outcomeSays = map[Outcome]string{
+	Healthy:     "nothing is wrong",
+	Waits:       "it ends without you",
+	NeedsAction: "it needs an action",
+	CannotTell:  "it cannot be told",
+}
+
 // source says what the answer was made from.
 func (r Report) source() string {
-	text := fmt.Sprintf("Finding %s (%s). ", r.ID, r.Outcome)
+	text := fmt.Sprintf("Cause: %s (%s). ", r.ID, outcomeSays[r.Outcome])
 	if r.Rights == "cluster" {
 		text += "Made from the driver's records, with your rights in the cluster."
 	} else {

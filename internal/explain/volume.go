@@ -176,11 +176,25 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 		if r := az.Status.Replicas; r != nil {
 			ready, wanted = r.Ready, r.Wanted
 		}
-		missing := find("ReplicasMissing", "%s It has %d of %d replicas, so its next move is slower.", healthy.Sentence, ready,
-			wanted)
+		if c.Message == "" { // places were found
+			return f.until(find("ReplicaAttaching", "%s A replica is being attached%s.", healthy.Sentence, replicaOn(v)).
+				seen(f.azEvidence(v)...), transition(c, f.Now).Add(expectAttach))
+		}
+		missing := find("ReplicasMissing", "%s It has %d of %d replicas, so its next move is slower.",
+			healthy.Sentence, ready, wanted)
 		return missing.quoting(c.Message).seen(f.azEvidence(v)...)
 	}
 	return healthy.seen(f.azEvidence(v)...)
+}
+
+// replicaOn names a node to which a replica is being attached.
+func replicaOn(v *Volume) string {
+	for _, a := range v.Attachments {
+		if a.Spec.Role == apiv1.RoleReplica && a.Status.State != apiv1.AttachmentAttached && a.DeletionTimestamp == nil {
+			return " to node " + a.Spec.NodeName
+		}
+	}
+	return ""
 }
 
 // update explains a change of the disk that is not complete.

@@ -462,6 +462,14 @@ func diskFaults() map[string]fault {
 				Reason: placement.ReasonReplicasMissing, Message: step.Why,
 			})
 		}), "ReplicasMissing", "a: the disk cannot be attached in the node's zone", "reasons that are named"},
+		"a replica that is being attached": {changed(newStage(), inUse, func(s *stage) {
+			s.volume.Spec.MaxMountReplicaCount = 1
+			s.step(s.attaching(s.attachment("a", apiv1.RoleReplica, 0), operation.Job{}))
+			s.volume.Status.Conditions = append(s.volume.Status.Conditions, metav1.Condition{
+				Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: placement.ReasonReplicasMissing,
+				LastTransitionTime: *objects.Ago(time.Second),
+			})
+		}), "ReplicaAttaching", "A replica is being attached to node a", "expected to end by 12:00:59"},
 		"a growth that Azure refuses while the disk is shared": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.Spec.CapacityBytes, s.volume.Generation = 2<<30, 2
 			begun := &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), StartTime: *objects.Ago(time.Second)}
