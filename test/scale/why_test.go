@@ -1,12 +1,14 @@
 package scale
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -42,12 +44,7 @@ func (f *filler) explained(t testing.TB, node int) (requests, bytes int64, took 
 	config.DisableCompression = true
 	reader := newReader(t, config)
 	began := time.Now()
-	facts, err := collect.Collect(t.Context(), reader, collect.Options{
-		Subject:         explain.Subject{Kind: explain.KindPod, Namespace: f.namespace, Name: podName(node)},
-		DriverName:      driverName,
-		DriverNamespace: f.namespace,
-		Now:             time.Now,
-	})
+	facts, err := collect.Collect(t.Context(), reader, f.question(node))
 	must(t, err)
 	report := explain.Explain(facts)
 	took = time.Since(began)
@@ -55,6 +52,26 @@ func (f *filler) explained(t testing.TB, node int) (requests, bytes int64, took 
 		t.Fatalf("got %d volumes and %s, want %d volumes and a cause", len(facts.Volumes), report.Text(), volumesPerNode)
 	}
 	return count.requests.Load(), count.bytes.Load(), took
+}
+
+// question is why the pod of a node is as it is.
+func (f *filler) question(node int) collect.Options {
+	return collect.Options{
+		Subject:         explain.Subject{Kind: explain.KindPod, Namespace: f.namespace, Name: podName(node)},
+		DriverName:      driverName,
+		DriverNamespace: f.namespace,
+		Now:             time.Now,
+	}
+}
+
+// settled waits until the caches of the API server have what was written to etcd directly.
+func (f *filler) settled(t testing.TB) {
+	t.Helper()
+	reader := newReader(t, apiserver.Config(t))
+	must(t, wait.PollUntilContextTimeout(t.Context(), time.Second, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := collect.Collect(ctx, reader, f.question(0))
+		return err == nil, nil
+	}))
 }
 
 func newReader(t testing.TB, config *rest.Config) client.Reader {
@@ -88,6 +105,7 @@ func TestAnExplanationCostsTheSameInALargerCluster(t *testing.T) {
 // BenchmarkWhy measures an explanation in a cluster of -nodes nodes.
 func BenchmarkWhy(b *testing.B) {
 	f := filled(b, *nodesFlag)
+	f.settled(b)
 	var longest time.Duration
 	var requests, bytes int64
 	for b.Loop() {
