@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
+	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
@@ -81,9 +82,8 @@ func spotEviction(ctx context.Context, e *scenario.Environment) error {
 	e.Metric("seconds_left", scenario.Seconds(event.NotBefore.Sub(f.Running)))
 	e.Metric("write_pause_seconds", scenario.Seconds(pause))
 	e.Bound("the longest time without a record", pause, maxEvictionPause.Seconds())
-	taken := e.Taken(f.Fault)
-	e.Metric("fences", taken)
-	e.Check("no volume is taken from its node by force", taken == 0, "%d decisions and proofs", taken)
+	fence := observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{Kind: observer.FenceDecided})
+	e.Check("the volume is handed over, and not taken from its node", fence.At.IsZero(), "fence decided: %t", !fence.At.IsZero())
 	if err := e.JudgeAll(ctx, w); err != nil {
 		return err
 	}
