@@ -3,6 +3,7 @@ package scale
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -31,9 +32,21 @@ func (c *counted) RoundTrip(request *http.Request) (*http.Response, error) {
 	answer, err := c.next.RoundTrip(request)
 	c.requests.Add(1)
 	if err == nil {
-		c.bytes.Add(max(answer.ContentLength, 0))
+		answer.Body = countedBody{answer.Body, c}
 	}
 	return answer, err
+}
+
+// countedBody counts what is read, also of an answer whose length is not known before.
+type countedBody struct {
+	io.ReadCloser
+	count *counted
+}
+
+func (b countedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.count.bytes.Add(int64(n))
+	return n, err
 }
 
 // explained asks why a pod is as it is, and returns the cost.
@@ -93,6 +106,7 @@ func TestAnExplanationCostsTheSameInALargerCluster(t *testing.T) {
 			if requests > mostRequests {
 				t.Errorf("got %d requests, want at most %d", requests, mostRequests)
 			}
+			t.Logf("%d requests, %d bytes", requests, size)
 			bytes[nodes] = size
 		})
 	}
