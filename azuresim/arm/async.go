@@ -17,19 +17,24 @@ import (
 // asyncHeaders adds the headers by which a client follows an operation.
 func (s *Server) asyncHeaders(w http.ResponseWriter, c *call, out reply) {
 	op := out.op
-	status := baseURL(c.Request) + "/subscriptions/" + op.Subscription + "/providers/Microsoft.Compute/locations/" + op.Location +
-		"/" + op.Route + "/" + op.ID
 	query := "api-version=" + url.QueryEscape(c.URL.Query().Get("api-version"))
+	accepted, _, _ := s.Latency.Pause(op.Kind)
+	retryAfter(w.Header(), accepted)
+	subscription := baseURL(c.Request) + "/subscriptions/" + op.Subscription
+	if c.route.kind == "resourceGroups" {
+		w.Header().Set("Location", subscription+"/operationresults/"+op.ID+"?"+query)
+		return
+	}
+	status := subscription + "/providers/Microsoft.Compute/locations/" + op.Location + "/" + op.Route + "/" + op.ID
 	if s.Latency.Profile().SignedURLs {
 		query += signature(op)
 	}
 	w.Header().Set("Azure-AsyncOperation", status+"?"+query)
+	w.Header().Set("Azure-AsyncNotification", "Enabled")
 	if out.location {
 		w.Header().Set("Location", status+"?monitor=true&"+query)
 	}
 	w.Header().Set("x-ms-request-id", op.ID)
-	accepted, _, _ := s.Latency.Pause(op.Kind)
-	retryAfter(w.Header(), accepted)
 }
 
 // certificate has the length and the alphabet of the one in the URLs of Azure's operations.
@@ -92,7 +97,7 @@ func (s *Server) getOperation(c *call) (reply, error) {
 	} else {
 		retryAfter(header, s.pollPause(op))
 	}
-	if c.URL.Query().Get("monitor") == "true" {
+	if c.URL.Query().Get("monitor") == "true" || c.route.kind == "resourceGroups" {
 		out, err := s.monitor(op)
 		out.header = header
 		if out.status == http.StatusAccepted {
@@ -123,10 +128,10 @@ func (s *Server) getOperation(c *call) (reply, error) {
 // diskResult is what the document of a finished operation has of its result: of one of the disk
 // provider, and of a POST that has a result; nil if nothing is there.
 func (s *Server) diskResult(op *operations.Operation) (*asyncResult, error) {
-	if !strings.HasPrefix(op.Kind, "disk.") && !strings.HasPrefix(op.Kind, "snapshot.") && op.Kind != "vm.disks" {
+	if op.Route != "DiskOperations" && op.Kind != "vm.disks" {
 		return nil, nil
 	}
-	id, err := compute.ParseID(op.Target, "target")
+	id, err := compute.Target(op)
 	if err != nil {
 		return nil, err
 	}
@@ -145,9 +150,12 @@ func (s *Server) monitor(op *operations.Operation) (reply, error) {
 	if op.Error != nil {
 		return reply{}, op.Error
 	}
-	id, err := compute.ParseID(op.Target, "target")
+	id, err := compute.Target(op)
 	if err != nil {
 		return reply{}, err
+	}
+	if id.Kind == "" {
+		return reply{status: http.StatusOK}, nil
 	}
 	body, err := s.resultOf(op, id)
 	if err != nil || body == nil {
@@ -183,6 +191,12 @@ func (s *Server) resultOf(op *operations.Operation, id compute.ID) (any, error) 
 			return nil, err
 		}
 		return renderVM(vm, false), nil
+	case "linked.put":
+		l, err := s.Cloud.Linked(id)
+		if err != nil {
+			return nil, err
+		}
+		return renderLinked(l), nil
 	case "vmss.put":
 		ss, err := s.Cloud.ScaleSet(id)
 		if err != nil {

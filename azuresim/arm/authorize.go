@@ -90,6 +90,14 @@ func (c *call) links() []linked {
 				Set string `json:"diskEncryptionSetId"`
 			} `json:"encryption"`
 			DiskAccess string `json:"diskAccessId"`
+			Storage    struct {
+				Disks []struct {
+					Disk struct {
+						ID  string    `json:"id"`
+						Set reference `json:"diskEncryptionSet"`
+					} `json:"managedDisk"`
+				} `json:"dataDisks"`
+			} `json:"storageProfile"`
 		} `json:"properties"`
 		Attach []struct {
 			Disk string    `json:"diskId"`
@@ -114,6 +122,10 @@ func (c *call) links() []linked {
 	add(kind+"/beginGetAccess/action", source)
 	add("diskEncryptionSets/read", body.Properties.Encryption.Set)
 	add("diskAccesses/read", body.Properties.DiskAccess)
+	for _, d := range body.Properties.Storage.Disks {
+		add("disks/write", d.Disk.ID)
+		add("diskEncryptionSets/read", d.Disk.Set.ID)
+	}
 	for _, d := range body.Attach {
 		add("disks/write", d.Disk)
 		add("diskEncryptionSets/read", d.Set.ID)

@@ -43,10 +43,14 @@ func (s *Server) getSubscription(c *call) (reply, error) {
 }
 
 func renderGroup(g *compute.Group) any {
+	state := compute.Succeeded
+	if g.Deleting {
+		state = compute.Deleting
+	}
 	return object(nil, map[string]any{
 		"id": "/subscriptions/" + g.Subscription + "/resourceGroups/" + g.Name, "name": g.Name,
 		"type":     "Microsoft.Resources/resourceGroups",
-		"location": g.Location, "tags": g.Tags, "properties": map[string]string{"provisioningState": compute.Succeeded},
+		"location": g.Location, "tags": g.Tags, "properties": map[string]string{"provisioningState": state},
 	})
 }
 
@@ -93,7 +97,8 @@ func (s *Server) headGroup(c *call) (reply, error) {
 }
 
 func (s *Server) deleteGroup(c *call) (reply, error) {
-	return reply{status: http.StatusOK}, s.Cloud.DeleteGroup(c.params["subscription"], c.params["group"])
+	op, err := s.Cloud.DeleteGroup(c.params["subscription"], c.params["group"])
+	return reply{status: http.StatusAccepted, op: op}, err
 }
 
 func (s *Server) listGroups(c *call) (reply, error) {

@@ -33,7 +33,7 @@ func (s *Server) putLinked(c *call) (reply, error) {
 	if b.Location == "" {
 		return reply{}, armerror.BadRequest("LocationRequired", "The location property is required for this definition.")
 	}
-	l, err := s.Cloud.PutLinked(compute.Linked{
+	a, err := s.Cloud.PutLinked(compute.Linked{
 		ID:         c.id(),
 		Location:   b.Location,
 		Tags:       b.Tags,
@@ -43,7 +43,7 @@ func (s *Server) putLinked(c *call) (reply, error) {
 	if err != nil {
 		return reply{}, err
 	}
-	return reply{status: http.StatusOK, body: renderLinked(l)}, nil
+	return accepted(renderLinked)(a), nil
 }
 
 func (s *Server) deleteLinked(c *call) (reply, error) {

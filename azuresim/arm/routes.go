@@ -63,6 +63,7 @@ func (s *Server) table() []route {
 	add("GET", group, "ResourceGroups.Get", "resourceGroups", "", s.getGroup)
 	add("HEAD", group, "ResourceGroups.CheckExistence", "resourceGroups", "", s.headGroup)
 	add("DELETE", group, "ResourceGroups.Delete", "resourceGroups", "", s.deleteGroup)
+	add("GET", sub+"/operationresults/{operation}", "ResourceGroups.DeleteResult", "resourceGroups", "", s.getOperation)
 	return append(list, s.openRoutes()...)
 }
 

@@ -64,7 +64,14 @@ func renderStorage(vm *compute.VM) any {
 		if d.Unlisted {
 			continue
 		}
-		deleteOption, detachOption := d.DeleteOption, any(nil)
+		createOption, deleteOption, detachOption := "Attach", d.DeleteOption, any(nil)
+		id := any(d.Disk.String())
+		if d.Created {
+			createOption = "Empty"
+		}
+		if d.Created && d.State == compute.DiskAttaching {
+			id = nil // Azure has yet to make the disk
+		}
 		if d.Force && d.State == compute.DiskDetaching {
 			detachOption = "ForceDetach"
 		}
@@ -72,9 +79,9 @@ func renderStorage(vm *compute.VM) any {
 			deleteOption = "Detach"
 		}
 		disks = append(disks, object(nil, map[string]any{
-			"lun": d.LUN, "name": d.Disk.Name, "createOption": "Attach", "caching": d.Caching,
+			"lun": d.LUN, "name": d.Disk.Name, "createOption": createOption, "caching": d.Caching,
 			"writeAcceleratorEnabled": orNil(d.WriteAccelerator), "diskSizeGB": orNil(shownSize(vm, d)),
-			"managedDisk":  object(d.Other, map[string]any{"id": d.Disk.String(), "storageAccountType": orNil(d.SKU)}),
+			"managedDisk":  object(d.Other, map[string]any{"id": id, "storageAccountType": orNil(d.SKU)}),
 			"deleteOption": deleteOption, "detachOption": detachOption,
 			"toBeDetached": d.State == compute.DiskDetaching || d.State == compute.DiskDetachFailed,
 		}))
@@ -129,6 +136,7 @@ func renderInstanceView(vm *compute.VM) any {
 				Code:    "ProvisioningState/" + state,
 				Level:   "Info",
 				Display: "Provisioning " + state,
+				Time:    stamp(d.Changed),
 			}},
 		})
 	}

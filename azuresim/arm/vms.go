@@ -50,6 +50,7 @@ type dataDiskBody struct {
 	Caching          string          `json:"caching"`
 	DeleteOption     string          `json:"deleteOption"`
 	DetachOption     string          `json:"detachOption"`
+	SizeGB           *int64          `json:"diskSizeGB"`
 	ToBeDetached     bool            `json:"toBeDetached"`
 	WriteAccelerator bool            `json:"writeAcceleratorEnabled"`
 	ManagedDisk      json.RawMessage `json:"managedDisk"`
@@ -112,6 +113,7 @@ func decodeDataDisk(raw json.RawMessage) (compute.DataDiskInput, error) {
 	return compute.DataDiskInput{
 		Name:         d.Name,
 		CreateOption: d.CreateOption,
+		SizeGB:       d.SizeGB,
 		ToBeDetached: d.ToBeDetached,
 		DetachOption: d.DetachOption,
 		AttachInput: compute.AttachInput{

@@ -13,7 +13,7 @@ import (
 
 // Apply implements operations.Executor: it makes the operation's effects on the data plane.
 func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
-	id, err := ParseID(op.Target, "target")
+	id, err := Target(op)
 	if err != nil {
 		return err
 	}
@@ -36,6 +36,8 @@ func (c *Cloud) Apply(ctx context.Context, op *operations.Operation) error {
 		return c.applySnapshot(ctx, op, id)
 	case opScaleSetPut, opScaleSetDelete:
 		return c.awaitMembers(id)
+	case opGroupDelete:
+		return c.emptyGroup(id)
 	case opVMCreate, opVMUpdate, opVMDisks, opVMDelete, opVMStart, opVMPowerOff, opVMDeallocate, opVMHibernate, opVMRestart:
 		return c.withPlane(id, func(vm *VM) error { return c.applyVM(ctx, op, vm) })
 	}
@@ -56,11 +58,12 @@ func (c *Cloud) applyDelete(ctx context.Context, d *Disk) error {
 	return c.Plane.DeleteDisk(ctx, d.UID)
 }
 
-// present returns the disk of a VM if the data plane is to have it, or nil: it has been deleted, or
-// is being deleted.
+// present returns the disk of a VM if the data plane is to have it, or nil: it has been deleted, is
+// being deleted, or could not be created.
 func (c *Cloud) present(d DataDisk) (*Disk, error) {
 	disk, err := view(c, func(tx *store.Tx) (*Disk, error) { return diskTable.Get(tx, d.Disk.Key()) })
-	if err != nil || d.Gone || disk == nil || disk.UID != d.UID || disk.Provisioning == Deleting {
+	if err != nil || d.Gone || disk == nil || disk.UID != d.UID || disk.Provisioning == Deleting ||
+		disk.Provisioning == Failed {
 		return nil, err
 	}
 	return disk, nil
@@ -126,6 +129,9 @@ func (c *Cloud) applyVM(ctx context.Context, op *operations.Operation, vm *VM) e
 			return err
 		}
 	}
+	if err := c.awaitCreated(op, vm); err != nil {
+		return err
+	}
 	var faults []error
 	for _, d := range vm.Disks {
 		if d.Operation == op.ID && d.State == DiskDetaching {
@@ -180,7 +186,7 @@ func (c *Cloud) powerOn(ctx context.Context, vm *VM) error {
 
 // Undo implements operations.Executor: a disk whose attach fails must not stay visible.
 func (c *Cloud) Undo(ctx context.Context, op *operations.Operation) error {
-	id, err := ParseID(op.Target, "target")
+	id, err := Target(op)
 	if err != nil || id.Kind != KindVM && id.Instance == "" {
 		return err
 	}

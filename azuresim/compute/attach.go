@@ -26,6 +26,7 @@ type AttachInput struct {
 	WriteAccelerator bool
 	AccountType      string // that the caller gives for the disk; the disk keeps its own
 	Other            Properties
+	created          bool // the same update makes the disk
 }
 
 // DetachInput asks for a disk to be detached.
@@ -160,13 +161,18 @@ func (c *Cloud) attachOne(u *update, in AttachInput) error {
 		copying: view.CompletionPercent != nil && *view.CompletionPercent < 100,
 		caching: caching,
 		accel:   in.WriteAccelerator,
+		created: in.created,
 	})
 	if err != nil {
 		return err
 	}
+	shown := d.ID
+	if in.created {
+		shown = id
+	}
 	u.vm.Disks = append(u.vm.Disks, DataDisk{
 		LUN:              lun,
-		Disk:             d.ID,
+		Disk:             shown,
 		UID:              d.UID,
 		SKU:              cmp.Or(in.AccountType, d.Spec.SKU),
 		SizeGB:           d.Spec.SizeGB,
@@ -175,6 +181,8 @@ func (c *Cloud) attachOne(u *update, in AttachInput) error {
 		WriteAccelerator: in.WriteAccelerator,
 		State:            DiskAttaching,
 		Operation:        u.opID,
+		Created:          in.created,
+		Changed:          c.Clock.Now().UTC(),
 		Other:            in.Other,
 	})
 	if err := u.vm.checkCount(staying); err != nil {
@@ -327,12 +335,13 @@ type DataDiskInput struct {
 	AttachInput
 	Name         string
 	CreateOption string
+	SizeGB       *int64 // of a disk to create
 	ToBeDetached bool
 	DetachOption string
 }
 
 // replaceDisks replaces the VM's list by the caller's: it detaches the disks that are missing or
-// marked, and attaches the new ones.
+// marked, and attaches the new ones. It creates those with createOption Empty.
 func (c *Cloud) replaceDisks(u *update, list []DataDiskInput) error {
 	var wanted []DataDiskInput
 	seenLUN := map[int]bool{}
@@ -340,6 +349,11 @@ func (c *Cloud) replaceDisks(u *update, list []DataDiskInput) error {
 	for _, in := range list {
 		if err := u.checkEntry(&in, seenLUN); err != nil {
 			return err
+		}
+		if in.DiskID == "" {
+			if err := c.createListed(u, &in); err != nil {
+				return err
+			}
 		}
 		id, err := ParseID(in.DiskID, "dataDisk.managedDisk.id")
 		if err != nil {
@@ -370,7 +384,7 @@ func (c *Cloud) replaceDisks(u *update, list []DataDiskInput) error {
 }
 
 // checkEntry judges one entry of a whole list by itself and fills in the disk ID of one that is
-// given by name.
+// given by name or LUN. An entry that still has none asks for a new disk.
 func (u *update) checkEntry(in *DataDiskInput, seenLUN map[int]bool) error {
 	if in.LUN == nil {
 		return missing("dataDisk.lun")
@@ -380,12 +394,13 @@ func (u *update) checkEntry(in *DataDiskInput, seenLUN map[int]bool) error {
 	}
 	seenLUN[*in.LUN] = true
 	for _, have := range u.vm.Disks {
-		if in.DiskID == "" && (strings.EqualFold(have.Disk.Name, in.Name) || have.LUN == *in.LUN) {
+		if in.DiskID == "" && (strings.EqualFold(have.Disk.Name, in.Name) || in.Name == "" && have.LUN == *in.LUN) {
 			in.DiskID = have.Disk.String()
 		}
 	}
 	known := func(d DataDisk) bool { return strings.EqualFold(d.Disk.String(), in.DiskID) }
 	isNew := !slices.ContainsFunc(u.vm.Disks, known)
+	empty := strings.EqualFold(in.CreateOption, "Empty")
 	switch {
 	case in.DetachOption != "" && !strings.EqualFold(in.DetachOption, "ForceDetach"):
 		return armerror.InvalidParameter("dataDisk.detachOption",
@@ -396,11 +411,14 @@ func (u *update) checkEntry(in *DataDiskInput, seenLUN map[int]bool) error {
 	case isNew && in.ToBeDetached:
 		return armerror.InvalidParameter("dataDisk.toBeDetached",
 			"Disk '%s' cannot be detached from VM '%s' because it is not attached to it.", in.Name, u.vm.Name)
-	case isNew && !strings.EqualFold(in.CreateOption, "Attach"):
+	case isNew && empty && in.DiskID != "":
+		return armerror.InvalidParameter("dataDisk.managedDisk.id",
+			"Parameter 'dataDisk.managedDisk.id' is not allowed for a disk that 'dataDisk.createOption' Empty makes.")
+	case isNew && !empty && !strings.EqualFold(in.CreateOption, "Attach"):
 		return armerror.InvalidParameter("dataDisk.createOption",
-			"The value '%s' of parameter 'dataDisk.createOption' is not supported by this simulator for a new disk; Attach is.",
+			"The value '%s' of parameter 'dataDisk.createOption' is not supported by this simulator for a new disk; Attach and Empty are.",
 			in.CreateOption)
-	case in.DiskID == "":
+	case in.DiskID == "" && !empty:
 		return missing("dataDisk.managedDisk.id")
 	}
 	return nil

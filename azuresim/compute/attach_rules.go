@@ -32,6 +32,7 @@ type attachCase struct {
 	copying bool
 	caching string
 	accel   bool
+	created bool // by the same update
 }
 
 // checkAttach applies every rule that does not depend on the VM's other disks.
@@ -45,6 +46,9 @@ func checkAttach(a attachCase) error {
 }
 
 func checkDiskReady(a attachCase) error {
+	if a.created {
+		return nil
+	}
 	switch a.disk.Provisioning {
 	case Deleting:
 		return armerror.New(404, "NotFound", "Disk %s is not found.", a.disk.ID)

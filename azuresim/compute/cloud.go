@@ -139,7 +139,8 @@ func (c *Cloud) enqueueAs(tx *store.Tx, id string, j job) (*operations.Operation
 		return nil, fmt.Errorf("encode payload of %s: %w", j.kind, err)
 	}
 	route := "operations"
-	if j.target.Kind == KindDisk || j.target.Kind == KindSnapshot {
+	switch j.target.Kind {
+	case KindDisk, KindSnapshot, KindEncryptionSet, KindDiskAccess:
 		route = "DiskOperations"
 	}
 	op := &operations.Operation{

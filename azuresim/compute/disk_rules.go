@@ -66,7 +66,7 @@ func checkDiskZones(d *Disk, sku skus.Disk) error {
 		return armerror.New(409, "SkuNotAvailable",
 			"The requested disk SKU '%s' for resource '%s' is currently not available in location '%s' zones '%s'. "+
 				"Please try another zone or SKU.", sku.Name, d.ID, location.Name, d.Zones[0])
-	case len(d.Zones) == 0 && sku.Provisioned && len(location.Zones) > 0:
+	case len(d.Zones) == 0 && location.NeedsZone(sku):
 		return armerror.InvalidParameter("zones", "A disk of SKU '%s' must be in an availability zone in location '%s'.",
 			sku.Name, location.Name)
 	case sku.ZoneRedundant && len(location.Zones) == 0:

@@ -92,7 +92,7 @@ func (c *Cloud) PatchDisk(id ID, in DiskInput) (Accepted[DiskView], error) {
 // acceptsWrite refuses writes to a missing group and to a disk or snapshot with an operation under
 // way.
 func (c *Cloud) acceptsWrite(tx *store.Tx, id ID) error {
-	if _, err := mustGroup(tx, id.Subscription, id.Group); err != nil {
+	if err := openGroup(tx, id.Subscription, id.Group); err != nil {
 		return err
 	}
 	return c.laneFree(tx, diskLane(id))

@@ -31,13 +31,15 @@ const (
 	opVMRestart      = "vm.restart"
 	opScaleSetPut    = "vmss.put"
 	opScaleSetDelete = "vmss.delete"
+	opGroupDelete    = "group.delete"
+	opLinkedPut      = "linked.put"
 )
 
 func itoa(n uint64) string { return strconv.FormatUint(n, 10) }
 
 // Complete implements operations.Executor: it records what the operation was for.
 func (c *Cloud) Complete(tx *store.Tx, op *operations.Operation) error {
-	id, err := ParseID(op.Target, "target")
+	id, err := Target(op)
 	if err != nil {
 		return err
 	}
@@ -52,6 +54,10 @@ func (c *Cloud) Complete(tx *store.Tx, op *operations.Operation) error {
 		return snapshotTable.Delete(tx, id.Key())
 	case opScaleSetPut, opScaleSetDelete:
 		return c.completeScaleSet(tx, op, id)
+	case opGroupDelete:
+		return c.completeGroup(tx, id)
+	case opLinkedPut:
+		return nil
 	}
 	return c.completeVM(tx, op, id)
 }
@@ -171,7 +177,10 @@ func (c *Cloud) settleDisks(tx *store.Tx, op *operations.Operation, vm *VM) erro
 			continue
 		}
 		if d.State == DiskAttaching {
-			d.State, d.Operation = DiskAttached, ""
+			if disk.Provisioning == Failed {
+				return armerror.NotAllowed("Disk '%s' cannot be attached because its provisioning failed.", disk.ID.Name)
+			}
+			d.State, d.Operation, d.Changed = DiskAttached, "", now
 			disk.claimOf(vm).Attached = true
 		} else {
 			disk.dropClaim(vm)
@@ -209,7 +218,7 @@ func (c *Cloud) forgetVM(tx *store.Tx, vm *VM) error {
 
 // Fail implements operations.Executor: it undoes what the operation had announced.
 func (c *Cloud) Fail(tx *store.Tx, op *operations.Operation, _ *armerror.Error) error {
-	id, err := ParseID(op.Target, "target")
+	id, err := Target(op)
 	if err != nil {
 		return err
 	}
@@ -236,6 +245,10 @@ func (c *Cloud) Fail(tx *store.Tx, op *operations.Operation, _ *armerror.Error) 
 		return snapshotTable.Put(tx, id.Key(), s)
 	case opScaleSetPut, opScaleSetDelete:
 		return c.failScaleSet(tx, id)
+	case opGroupDelete:
+		return c.failGroup(tx, id)
+	case opLinkedPut:
+		return failLinked(tx, op, id)
 	}
 	return c.failVM(tx, op, id)
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
 )
 
 // Resource kinds, as they are spelled in resource IDs.
@@ -48,10 +49,13 @@ type ID struct {
 	Instance     string `json:"instance,omitempty"` // instance of a uniform scale set; Kind is KindScaleSet then
 }
 
-// String is the resource ID as Azure writes it.
+// String is the resource ID as Azure writes it. Without a Kind it is that of the resource group.
 func (id ID) String() string {
-	s := "/subscriptions/" + id.Subscription + "/resourceGroups/" + id.Group + "/providers/Microsoft.Compute/" + id.Kind + "/" +
-		id.Name
+	s := "/subscriptions/" + id.Subscription + "/resourceGroups/" + id.Group
+	if id.Kind == "" {
+		return s
+	}
+	s += "/providers/Microsoft.Compute/" + id.Kind + "/" + id.Name
 	if id.Instance != "" {
 		s += "/virtualMachines/" + id.Instance
 	}
@@ -69,6 +73,14 @@ func groupPrefix(subscription, group, kind string) string {
 		p += "resourcegroups/" + group + "/providers/microsoft.compute/" + kind + "/"
 	}
 	return strings.ToLower(p)
+}
+
+// Target is what an operation is about.
+func Target(op *operations.Operation) (ID, error) {
+	if parts := strings.Split(op.Target, "/"); op.Kind == opGroupDelete && len(parts) == 5 {
+		return ID{Subscription: parts[2], Group: parts[4]}, nil
+	}
+	return ParseID(op.Target, "target")
 }
 
 // ParseID reads a resource ID of one of the kinds above. target names the parameter that held it,

@@ -2,8 +2,11 @@ package compute
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/armerror"
+	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
 	"github.com/azuredisk-csi/azuredisk/azuresim/skus"
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 )
@@ -18,19 +21,47 @@ type Linked struct {
 	Properties Properties        `json:"properties,omitempty"`
 }
 
-// PutLinked makes or replaces a disk encryption set or disk access.
-func (c *Cloud) PutLinked(l Linked) (*Linked, error) {
+// PutLinked makes or replaces a disk encryption set or disk access. Its operation has no effect of its
+// own: the resource can be used at once.
+func (c *Cloud) PutLinked(l Linked) (Accepted[Linked], error) {
 	location, ok := skus.LocationByName(l.Location)
 	if !ok {
-		return nil, locationUnknown(l.Location)
+		return Accepted[Linked]{}, locationUnknown(l.Location)
 	}
 	l.Location = location.Name
-	return change(c, func(tx *store.Tx) (*Linked, error) {
-		if _, err := mustGroup(tx, l.ID.Subscription, l.ID.Group); err != nil {
-			return nil, err
+	return change(c, func(tx *store.Tx) (Accepted[Linked], error) {
+		if err := openGroup(tx, l.ID.Subscription, l.ID.Group); err != nil {
+			return Accepted[Linked]{}, err
 		}
-		return &l, linkedTable.Put(tx, l.ID.Key(), &l)
+		before, err := linkedTable.Get(tx, l.ID.Key())
+		if err != nil {
+			return Accepted[Linked]{}, err
+		}
+		if err := linkedTable.Put(tx, l.ID.Key(), &l); err != nil {
+			return Accepted[Linked]{}, err
+		}
+		op, err := c.enqueue(tx, job{
+			kind:     opLinkedPut,
+			lane:     "linked " + l.ID.Key(),
+			target:   l.ID,
+			location: l.Location,
+			duration: c.Latency.Draw(latency.DiskUpdate),
+			payload:  before,
+		})
+		return Accepted[Linked]{Resource: &l, Op: op}, err
 	})
+}
+
+// failLinked puts back what was there before.
+func failLinked(tx *store.Tx, op *operations.Operation, id ID) error {
+	var before *Linked
+	if err := json.Unmarshal(op.Payload, &before); err != nil {
+		return fmt.Errorf("decode payload: %w", err)
+	}
+	if before == nil {
+		return linkedTable.Delete(tx, id.Key())
+	}
+	return linkedTable.Put(tx, id.Key(), before)
 }
 
 // Linked returns a disk encryption set or disk access.

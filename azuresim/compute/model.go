@@ -35,6 +35,7 @@ type Group struct {
 	Name         string            `json:"name"`
 	Location     string            `json:"location"`
 	Tags         map[string]string `json:"tags,omitempty"`
+	Deleting     bool              `json:"deleting,omitempty"`
 }
 
 // Source says what a disk or snapshot is made from.
@@ -131,6 +132,8 @@ type DataDisk struct {
 	Unlisted         bool       `json:"unlisted,omitempty"`  // the VM lists what it is to have, and its detach was accepted
 	Operation        string     `json:"operation,omitempty"` // the one that will end Attaching or Detaching
 	Gone             bool       `json:"gone,omitempty"`      // the disk was deleted while it was being attached
+	Created          bool       `json:"created,omitempty"`   // the update that attached the disk made it
+	Changed          time.Time  `json:"changed"`             // when the attach was accepted, then when it was done
 	Other            Properties `json:"other,omitempty"`     // of managedDisk
 }
 

@@ -137,6 +137,9 @@ func (w *world) step(r *rand.Rand) error {
 	case 9:
 		lun := r.Intn(3)
 		list := []DataDiskInput{{CreateOption: "Attach", AttachInput: AttachInput{DiskID: disk().String(), LUN: &lun}}}
+		if r.Intn(3) == 0 {
+			list = []DataDiskInput{{CreateOption: "Empty", Name: disk().Name, SizeGB: &gb, AttachInput: AttachInput{LUN: &lun}}}
+		}
 		_, err := w.cloud.PatchVM(vm, VMInput{Disks: list[:r.Intn(2)], DisksGiven: true})
 		return err
 	case 10:

@@ -39,7 +39,7 @@ func scaleSetOf(instance ID) ID {
 func (c *Cloud) PutScaleSet(id ID, in ScaleSetInput) (Accepted[ScaleSet], error) {
 	return change(c, func(tx *store.Tx) (Accepted[ScaleSet], error) {
 		var none Accepted[ScaleSet]
-		if _, err := mustGroup(tx, id.Subscription, id.Group); err != nil {
+		if err := openGroup(tx, id.Subscription, id.Group); err != nil {
 			return none, err
 		}
 		ss, err := scaleSetTable.Get(tx, id.Key())

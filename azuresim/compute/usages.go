@@ -118,6 +118,10 @@ func (c *Cloud) Usages(subscription, location string) ([]Usage, error) {
 				Limit:     limit,
 			})
 		}
+		snapshots, err := snapshotUsages(tx, subscription, known.Name)
+		if err != nil {
+			return nil, err
+		}
 		vms, err := vmTable.All(tx, "")
 		if err != nil {
 			return nil, err
@@ -132,8 +136,34 @@ func (c *Cloud) Usages(subscription, location string) ([]Usage, error) {
 				machines.Current++
 			}
 		}
-		return append(list, machines), nil
+		sets := Usage{
+			Name:      "availabilitySets",
+			Localized: "Availability Sets",
+			Limit:     2500,
+		}
+		return append(append(list, snapshots...), sets, machines), nil
 	})
+}
+
+// snapshotUsages counts snapshots. Their limits are shown and not enforced.
+func snapshotUsages(tx *store.Tx, subscription, location string) ([]Usage, error) {
+	const limit = 75000
+	list := []Usage{
+		{Name: "StandardSnapshotCount", Localized: "Standard Snapshots", Limit: limit},
+		{Name: "PremiumSnapshotCount", Localized: "Premium Snapshots", Limit: limit},
+		{Name: "ZRSSnapshotCount", Localized: "ZRS Snapshots", Limit: limit},
+	}
+	at := map[string]int{"Standard_LRS": 0, "Premium_LRS": 1, "Standard_ZRS": 2}
+	for r, err := range snapshotTable.Scan(tx, "", "") {
+		if err != nil {
+			return nil, err
+		}
+		s := r.Value
+		if strings.EqualFold(s.ID.Subscription, subscription) && s.Location == location {
+			list[at[s.SKU]].Current++
+		}
+	}
+	return list, nil
 }
 
 func (k counter) sum(disks []DiskSpec) int64 {

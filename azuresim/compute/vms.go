@@ -81,7 +81,7 @@ func (c *Cloud) VMs(subscription, group, after string, limit int) (Page[VM], err
 // PutVM makes a VM or updates it.
 func (c *Cloud) PutVM(id ID, in VMInput) (Accepted[VM], error) {
 	return change(c, func(tx *store.Tx) (Accepted[VM], error) {
-		if _, err := mustGroup(tx, id.Subscription, id.Group); err != nil {
+		if err := openGroup(tx, id.Subscription, id.Group); err != nil {
 			return Accepted[VM]{}, err
 		}
 		vm, err := vmTable.Get(tx, id.Key())

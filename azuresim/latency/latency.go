@@ -102,7 +102,7 @@ type Profile struct {
 	// certificate to check it with, about 4 KB.
 	SignedURLs bool `json:"signedURLs,omitzero"`
 	// UpperCaseGroups writes resource groups in upper case where Azure has been seen to: in the IDs
-	// of VMs in lists.
+	// of VMs in lists, and of disks that a VM's list made.
 	UpperCaseGroups bool `json:"upperCaseGroups,omitzero"`
 	// Steps take the time of their range; a missing step takes none.
 	Steps map[Step]Range `json:"steps"`

@@ -30,6 +30,8 @@ func Realistic() *Profile {
 			"vm.restart":  {Accepted: ms(10000), FirstPoll: ms(10000)},
 			"vmss.put":    {Accepted: ms(10000), FirstPoll: ms(97000)},
 			"vmss.delete": {Accepted: ms(10000), FirstPoll: ms(11000)},
+			// As long as what is in the group takes.
+			"group.delete": {Accepted: ms(15000), FirstPoll: ms(15000)},
 			// Assumed to be as for a restart. The reference of attachDetachDataDisks names
 			// Retry-After as a header of its 202, and no session with it is known.
 			"vm.disks": {Accepted: ms(10000), FirstPoll: ms(10000)},

@@ -23,6 +23,17 @@ func with(change func(*armcompute.DiskProperties)) func(*armcompute.Disk) {
 	return func(d *armcompute.Disk) { change(d.Properties) }
 }
 
+func TestSomeRegionsHavePremiumV2InNoZone(t *testing.T) {
+	s := start(t)
+	regional := func(d *armcompute.Disk) { d.Location = to.Ptr("germanywestcentral") }
+	if d := s.disk("a", sku(premiumV2), regional); len(d.Zones) > 0 {
+		t.Errorf("zones are %v, want none", d.Zones)
+	}
+	p, err := s.disks.BeginCreateOrUpdate(t.Context(), group, "b",
+		diskParams(sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), regional), nil)
+	expectCode(t, failure(t, p, err), 400, "InvalidParameter")
+}
+
 func TestDiskRules(t *testing.T) {
 	s := start(t)
 	type changes = []func(*armcompute.Disk)

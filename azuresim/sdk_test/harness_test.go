@@ -254,8 +254,8 @@ func diskID(name string) string {
 func (s *simulator) linked(kind, name string) string {
 	s.t.Helper()
 	id := strings.Replace(diskID(name), "/disks/", "/"+kind+"/", 1)
-	if status := s.raw("PUT", id+"?api-version=2025-01-02", `{"location": "eastus"}`).StatusCode; status != 200 {
-		s.t.Fatalf("PUT of %s: got %d, want 200", id, status)
+	if status := s.raw("PUT", id+"?api-version=2025-01-02", `{"location": "eastus"}`).StatusCode; status != 202 {
+		s.t.Fatalf("PUT of %s: got %d, want 202", id, status)
 	}
 	return id
 }

@@ -287,3 +287,63 @@ func TestAttachDetachCanBeOff(t *testing.T) {
 		expect(t, "message", at(fault, "error", "message"), message)
 	}
 }
+
+func TestDiskSKUsHaveAzuresNames(t *testing.T) {
+	s := start(t)
+	_, list := s.send("GET", "/subscriptions/"+subscription+
+		"/providers/Microsoft.Compute/skus?api-version=2021-07-01&$filter=location%20eq%20%27eastus%27", "")
+	entries, _ := at(list, "value").([]any)
+	seen := map[string]string{}
+	for _, e := range entries {
+		name := fmt.Sprint(at(e, "name"))
+		if at(e, "resourceType") != "disks" || seen[name] != "" {
+			continue
+		}
+		info := at(e, "locationInfo", 0).(map[string]any)
+		seen[name] = fmt.Sprint(at(e, "size"), " ", info["zoneDetails"])
+		capabilities, _ := at(e, "capabilities").([]any)
+		for _, c := range capabilities {
+			seen[name] += fmt.Sprintf(" %v=%v", at(c, "name"), at(c, "value"))
+		}
+	}
+	for name, want := range map[string]string{
+		"PremiumV2_LRS": `^P \[\] .*MaxIOpsReadWrite=80000 MinIOpsReadWrite=3000 MaxBandwidthMBpsReadWrite=\d+ MinBandwidthMBpsReadWrite=125 `,
+		"Standard_LRS":  `^S4 \[\] MaxSizeGiB=32 MinSizeGiB=0 .*MaxIOps=500`,
+	} {
+		if !regexp.MustCompile(want).MatchString(seen[name]) {
+			t.Errorf("first entry of %s: got %s, want %s", name, seen[name], want)
+		}
+	}
+}
+
+func TestAnEncryptionSetIsMadeByAnOperation(t *testing.T) {
+	s := start(t)
+	set := strings.Replace(diskID("e"), "/disks/", "/diskEncryptionSets/", 1) + "?api-version=2025-01-02"
+	answer, body := s.send("PUT", set, `{"location": "eastus"}`)
+	expect(t, "status", answer.StatusCode, http.StatusAccepted)
+	operation := answer.Header.Get("Azure-AsyncOperation")
+	expect(t, "operation of the disk provider", strings.Contains(operation, "/DiskOperations/"), true)
+	expect(t, "ID", at(body, "id"), strings.TrimSuffix(set, "?api-version=2025-01-02"))
+	s.settle()
+	_, document := s.send("GET", strings.TrimPrefix(operation, s.url), "")
+	expect(t, "status of the operation", at(document, "status"), "Succeeded")
+	expect(t, "its result", at(document, "properties", "output", "name"), "e")
+
+	s.fault(map[string]any{"stage": "operation", "operation": "linked.put", "times": 1, "code": "InternalServerError"})
+	failing := strings.Replace(set, "/e?", "/f?", 1)
+	s.send("PUT", failing, `{"location": "eastus"}`)
+	s.settle()
+	gone, _ := s.send("GET", failing, "")
+	expect(t, "status of one whose creation failed", gone.StatusCode, http.StatusNotFound)
+}
+
+func TestAVMsViewSaysSinceWhenADiskIsThere(t *testing.T) {
+	s := start(t)
+	s.vm("node", "Standard_D4s_v5")
+	s.disk("a")
+	s.attach("node", "a")
+	_, view := s.send("GET", vmID("node")+"/instanceView", "")
+	if got := fmt.Sprint(at(view, "disks", 0, "statuses", 0, "time")); !azuresTime.MatchString(got) {
+		t.Errorf("time of the disk's state is %s, want Azure's form", got)
+	}
+}

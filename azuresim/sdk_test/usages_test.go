@@ -29,19 +29,32 @@ func TestUsagesCountTheDisksOfALocation(t *testing.T) {
 	s.disk("a")
 	s.disk("b", sku(armcompute.DiskStorageAccountTypesUltraSSDLRS), zone("1"), sizeGB(100))
 	s.disk("c", func(d *armcompute.Disk) { d.Location = to.Ptr("westeurope") })
+	p, err := s.snapshots.BeginCreateOrUpdate(t.Context(), group, "s", armcompute.Snapshot{
+		Location: to.Ptr("eastus"),
+		Properties: &armcompute.SnapshotProperties{CreationData: &armcompute.CreationData{
+			CreateOption:     to.Ptr(armcompute.DiskCreateOptionCopy),
+			SourceResourceID: to.Ptr(diskID("a")),
+		}},
+	}, nil)
+	finish(t, p, err)
 	for name, want := range map[string]int32{
 		"PremiumDiskCount":     1,
 		"UltraSSDDiskCount":    1,
 		"UltraSSDDiskSizeInGB": 100,
 		"StandardDiskCount":    0,
 		"virtualMachines":      0,
+
+		"StandardSnapshotCount": 1,
+		"PremiumSnapshotCount":  0,
+		"ZRSSnapshotCount":      0,
+		"availabilitySets":      0,
 	} {
 		if current, limit := s.usage("East US", name); current != want || limit < 1000 {
 			t.Errorf("%s: %d of %d, want %d", name, current, limit, want)
 		}
 	}
-	p, err := s.disks.BeginDelete(t.Context(), group, "a", nil)
-	finish(t, p, err)
+	del, err := s.disks.BeginDelete(t.Context(), group, "a", nil)
+	finish(t, del, err)
 	if current, _ := s.usage("eastus", "PremiumDiskCount"); current != 0 {
 		t.Errorf("%d disks after the deletion, want %d", current, 0)
 	}

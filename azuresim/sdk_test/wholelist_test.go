@@ -1,6 +1,9 @@
 package sdk_test
 
 import (
+	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
@@ -15,6 +18,16 @@ func entry(name string, lun int32) *armcompute.DataDisk {
 		Name:         &name,
 		CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesAttach),
 		ManagedDisk:  &armcompute.ManagedDiskParameters{ID: to.Ptr(diskID(name))},
+	}
+}
+
+// created is an entry for which Azure makes a disk.
+func created(name string, lun, gb int32) *armcompute.DataDisk {
+	return &armcompute.DataDisk{
+		Lun:          &lun,
+		Name:         &name,
+		CreateOption: to.Ptr(armcompute.DiskCreateOptionTypesEmpty),
+		DiskSizeGB:   &gb,
 	}
 }
 
@@ -120,8 +133,12 @@ func TestListRulesAreHeld(t *testing.T) {
 	s.attach("node", "a")
 	force := leaving("a", 0, true)
 	force.ToBeDetached = nil
-	empty := entry("b", 1)
-	empty.CreateOption = to.Ptr(armcompute.DiskCreateOptionTypesEmpty)
+	image, exists := entry("b", 1), created("b", 1, 8)
+	image.CreateOption = to.Ptr(armcompute.DiskCreateOptionTypesFromImage)
+	both := created("b", 1, 8)
+	both.ManagedDisk = entry("b", 1).ManagedDisk
+	noSize := created("c", 1, 0)
+	noSize.DiskSizeGB = nil
 	for name, tc := range map[string]struct {
 		list   []*armcompute.DataDisk
 		status int
@@ -140,8 +157,12 @@ func TestListRulesAreHeld(t *testing.T) {
 			"NotFound"},
 		"a LUN above 63 is refused": {[]*armcompute.DataDisk{entry("a", 0), entry("b", 64)}, 400,
 			"InvalidParameter"},
-		"making a disk in the list is not supported, plain": {[]*armcompute.DataDisk{entry("a", 0), empty}, 400,
+		"a disk of an image is not supported": {[]*armcompute.DataDisk{entry("a", 0), image}, 400,
 			"InvalidParameter"},
+		"a disk that exists is not created": {[]*armcompute.DataDisk{entry("a", 0), exists}, 409,
+			"ConflictingUserInput"},
+		"a disk to create has no ID":  {[]*armcompute.DataDisk{entry("a", 0), both}, 400, "InvalidParameter"},
+		"a disk to create has a size": {[]*armcompute.DataDisk{entry("a", 0), noSize}, 400, "InvalidParameter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, err := s.beginPatch("node", tc.list...)
@@ -162,6 +183,49 @@ func TestETagGuardsWrites(t *testing.T) {
 	_, err = s.vms.BeginCreateOrUpdate(t.Context(), group, "node", vm,
 		&armcompute.VirtualMachinesClientBeginCreateOrUpdateOptions{IfMatch: vm.Etag})
 	expectCode(t, responseError(t, err), 412, "PreconditionFailed")
+}
+
+func TestAVMsListCreatesDisks(t *testing.T) {
+	s := start(t)
+	s.realistic()
+	s.vm("node", "Standard_B2ms", vmZone("2"))
+	answer, body := s.send("PATCH", vmID("node"), `{"properties": {"storageProfile": {"dataDisks": [
+		{"lun": 0, "name": "d1", "createOption": "Empty", "diskSizeGB": 1},
+		{"lun": 2, "name": "d2", "createOption": "empty", "diskSizeGB": 2, "managedDisk": {"storageAccountType": "Standard_LRS"}},
+		{"lun": 3, "createOption": "Empty", "diskSizeGB": 3}]}}}`)
+	list := func(body any, i int, path ...any) any {
+		return at(at(body, "properties", "storageProfile", "dataDisks", i), path...)
+	}
+	expect(t, "status", answer.StatusCode, 200)
+	expect(t, "type without one asked for", list(body, 0, "managedDisk", "storageAccountType"), "Premium_LRS")
+	expect(t, "ID before the disk is made", list(body, 1, "managedDisk", "id"), nil)
+	s.settle()
+	_, body = s.send("GET", vmID("node"), "")
+	expect(t, "create option of a disk that was made", list(body, 1, "createOption"), "Empty")
+	expect(t, "ID", list(body, 1, "managedDisk", "id"), diskID("d2"))
+	expect(t, "size", list(body, 1, "diskSizeGB"), 2.0)
+	_, disk := s.send("GET", diskID("d2")+"?api-version=2025-01-02", "")
+	expect(t, "type", at(disk, "sku", "name"), "Standard_LRS")
+	expect(t, "its own ID", at(disk, "id"), strings.Replace(diskID("d2"), "/default/", "/DEFAULT/", 1))
+	expect(t, "zone", at(disk, "zones", 0), "2")
+	expect(t, "user", at(disk, "managedBy"), vmID("node"))
+	expect(t, "name without one asked for", regexp.MustCompile(`^node_disk5_[0-9a-f]{32}$`).
+		MatchString(fmt.Sprint(list(body, 2, "name"))), true)
+
+	p, err := s.beginPatch("node", created("d2", 2, 2))
+	expectLUNs(t, finish(t, p, err).VirtualMachine, map[string]int32{"d2": 2})
+	if st := *s.getDisk("d1").Properties.DiskState; st != armcompute.DiskStateUnattached {
+		t.Errorf("disk d1 is %s after it left the list, want %s", st, armcompute.DiskStateUnattached)
+	}
+}
+
+func TestAVMIsNotLeftWithADiskThatWasNotCreated(t *testing.T) {
+	s := start(t)
+	s.vm("node", "Standard_D4s_v5")
+	s.fault(map[string]any{"stage": "operation", "operation": "disk.create", "times": 1, "code": "InternalServerError"})
+	p, err := s.beginPatch("node", created("d1", 0, 4))
+	expectCode(t, failure(t, p, err), 200, "OperationNotAllowed")
+	expectLUNs(t, s.getVM("node"), nil)
 }
 
 func TestVMsAreCreatedWithDisks(t *testing.T) {

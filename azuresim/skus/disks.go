@@ -94,7 +94,8 @@ func provisioned(tierName string) []Tier {
 
 // Disks lists the disk SKUs.
 var Disks = []Disk{
-	{Name: StandardLRS, ResourceTier: "Standard", Tiers: tiers("S", hddIOPS, hddMBps, false, false)},
+	// The smallest is S4: there are no S1 to S3.
+	{Name: StandardLRS, ResourceTier: "Standard", Tiers: tiers("S", hddIOPS, hddMBps, false, false)[3:]},
 	{Name: StandardSSDLRS, ResourceTier: "Standard", Tiers: tiers("E", standardIOPS, standardMBps, true, false)},
 	{
 		Name:          StandardSSDZRS,
@@ -110,7 +111,7 @@ var Disks = []Disk{
 		Burstable:     true,
 		ZoneRedundant: true,
 	},
-	{Name: PremiumV2LRS, ResourceTier: "Premium", Tiers: provisioned("PV2"), Provisioned: true},
+	{Name: PremiumV2LRS, ResourceTier: "Premium", Tiers: provisioned("P"), Provisioned: true},
 	{Name: UltraSSDLRS, ResourceTier: "Ultra", Tiers: provisioned("U"), Provisioned: true},
 }
 

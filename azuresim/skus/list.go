@@ -20,8 +20,8 @@ type ZoneDetails struct {
 // LocationInfo says where and in which zones an entry is on offer.
 type LocationInfo struct {
 	Location    string        `json:"location"`
-	Zones       []string      `json:"zones,omitempty"`
-	ZoneDetails []ZoneDetails `json:"zoneDetails,omitempty"`
+	Zones       []string      `json:"zones"`
+	ZoneDetails []ZoneDetails `json:"zoneDetails"`
 }
 
 // Entry is an element of the resource SKU list, in Azure's JSON form.
@@ -61,10 +61,13 @@ func newEntry(l Location, resourceType, name string) Entry {
 		ResourceType: resourceType,
 		Name:         name,
 		Locations:    []string{l.Name},
-		LocationInfo: []LocationInfo{{Location: l.Name, Zones: l.Zones}},
+		LocationInfo: []LocationInfo{{Location: l.Name, Zones: listed(l.Zones), ZoneDetails: []ZoneDetails{}}},
 		Restrictions: []any{},
 	}
 }
+
+// listed is a list that is there also if it is empty.
+func listed(names []string) []string { return append([]string{}, names...) }
 
 func (s Size) entry(l Location) Entry {
 	e := newEntry(l, "virtualMachines", s.Name)
@@ -108,9 +111,12 @@ func (d Disk) entries(l Location) []Entry {
 	}
 	list := make([]Entry, 0, len(d.Tiers))
 	minSize := int64(1)
+	if d.Name == StandardLRS {
+		minSize = 0
+	}
 	for _, t := range d.Tiers {
 		e := newEntry(l, "disks", d.Name)
-		e.LocationInfo[0].Zones = l.ZonesOf(d.Name)
+		e.LocationInfo[0].Zones = listed(l.ZonesOf(d.Name))
 		e.Tier, e.Size = d.ResourceTier, t.Name
 		e.Capabilities = d.capabilities(t, minSize)
 		minSize = t.MaxSizeGB
@@ -124,17 +130,18 @@ func (d Disk) capabilities(t Tier, minSizeGB int64) []Capability {
 	c := []Capability{
 		{"MaxSizeGiB", n(t.MaxSizeGB)},
 		{"MinSizeGiB", n(minSizeGB)},
-		{"MaxIOps", n(t.IOPS)},
-		{"MinIOps", n(t.IOPS)},
-		{"MaxBandwidthMBps", n(t.MBps)},
-		{"MinBandwidthMBps", n(t.MBps)},
 		{"MaxValueOfMaxShares", strconv.Itoa(t.MaxShares)},
 	}
 	if d.Provisioned {
-		l := d.PerformanceLimits(t.MaxSizeGB, 400000)
-		c[2].Value, c[3].Value = n(l.MaxIOPS), n(d.PerformanceLimits(1, 0).MinIOPS)
-		c[4].Value, c[5].Value = n(l.MaxMBps), n(d.PerformanceLimits(1, 0).MinMBps)
+		most, least := d.PerformanceLimits(t.MaxSizeGB, 400000), d.PerformanceLimits(1, 0)
+		return append(c,
+			Capability{"MaxIOpsReadWrite", n(most.MaxIOPS)}, Capability{"MinIOpsReadWrite", n(least.MinIOPS)},
+			Capability{"MaxBandwidthMBpsReadWrite", n(most.MaxMBps)}, Capability{"MinBandwidthMBpsReadWrite", n(least.MinMBps)},
+			Capability{"MaxIopsReadOnly", n(most.MaxIOPS)}, Capability{"MinIopsReadOnly", n(least.MinIOPS)},
+			Capability{"MaxBandwidthMBpsReadOnly", n(most.MaxMBps)}, Capability{"MinBandwidthMBpsReadOnly", n(least.MinMBps)})
 	}
+	c = append(c, Capability{"MaxIOps", n(t.IOPS)}, Capability{"MinIOps", n(t.IOPS)},
+		Capability{"MaxBandwidthMBps", n(t.MBps)}, Capability{"MinBandwidthMBps", n(t.MBps)})
 	if t.BurstIOPS > 0 {
 		c = append(c, Capability{"MaxBurstIops", n(t.BurstIOPS)}, Capability{"MaxBurstBandwidthMBps", n(t.BurstMBps)},
 			Capability{"BurstCreditBucketSizeInGiB", "600"})

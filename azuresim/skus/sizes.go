@@ -71,6 +71,14 @@ type Location struct {
 	Zones []string // empty: the region has none
 }
 
+// regionalV2 are the locations with zones that also have Premium SSD v2 disks in no zone.
+var regionalV2 = []string{"germanywestcentral"}
+
+// NeedsZone reports whether a disk of a SKU must be in a zone of the location.
+func (l Location) NeedsZone(d Disk) bool {
+	return d.Provisioned && len(l.Zones) > 0 && (d.Name != PremiumV2LRS || !slices.Contains(regionalV2, l.Name))
+}
+
 var threeZones = []string{"1", "2", "3"}
 
 // Locations lists the regions.

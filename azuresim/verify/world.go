@@ -230,9 +230,6 @@ func (w *world) removeLeftovers(ctx context.Context, out io.Writer) error {
 // removeGroup removes a resource group and what is in it.
 func (w *world) removeGroup(ctx context.Context, group string) error {
 	for {
-		if err := w.removeContents(ctx, group); err != nil {
-			return fmt.Errorf("remove the contents of resource group %s: %w", group, err)
-		}
 		a, err := w.do(ctx, http.MethodDelete, w.groupPath(group)+"?api-version="+groupVersion, nil)
 		switch {
 		case err != nil:
@@ -246,32 +243,6 @@ func (w *world) removeGroup(ctx context.Context, group string) error {
 			return fmt.Errorf("remove resource group %s: %w", group, err)
 		}
 	}
-}
-
-// removeContents deletes the resources of a group that can be deleted now. The next round deletes
-// the others, such as a disk that is still being created. Azure would remove the contents by
-// itself; a simulator does not.
-func (w *world) removeContents(ctx context.Context, group string) error {
-	for _, kind := range []string{"virtualMachines", "snapshots", "disks"} {
-		version := diskVersion
-		if kind == "virtualMachines" {
-			version = vmVersion
-		}
-		a, err := w.send(ctx, http.MethodGet, w.groupPath(group)+"/providers/Microsoft.Compute/"+kind+"?api-version="+version,
-			nil)
-		if err != nil {
-			return err
-		}
-		list, _ := a.body["value"].([]any)
-		for _, item := range list {
-			resource, _ := item.(map[string]any)
-			id, _ := resource["id"].(string)
-			if _, err := w.do(ctx, http.MethodDelete, id+"?api-version="+version, nil); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }
 
 var _ azcore.TokenCredential = Anyone{}

@@ -60,16 +60,13 @@ func (p platform) Update(ctx context.Context, update batch.Update) (*operation.O
 	if err != nil {
 		return nil, err
 	}
-	luns, err := v.chooseLUNs(ctx, update.Changes)
+	poller, byList, err := v.updateDisks(ctx, update.Changes)
 	if err != nil {
 		return nil, err
 	}
-	poller, err := v.attachDetach(ctx, updateOf(update.Changes, luns))
-	if err != nil {
-		return nil, p.Translate(err, "change the disks of VM %s", v.Name)
-	}
 	return p.Follow(operation.Following{
 		Kind:     update.Kind(),
+		ByList:   byList,
 		Usual:    update.Usual(),
 		Resource: update.VMID,
 		Look:     update.Look,
@@ -82,12 +79,17 @@ func (p platform) Resume(ctx context.Context, t operation.Token, look *operation
 	if err != nil {
 		return nil, err
 	}
-	poller, err := v.resume(ctx, t.SDK)
+	resume := v.resume
+	if t.ByList {
+		resume = v.resumeList
+	}
+	poller, err := resume(ctx, t.SDK)
 	if err != nil {
 		return nil, err
 	}
 	return p.Follow(operation.Following{
 		Kind:     t.Kind,
+		ByList:   t.ByList,
 		Usual:    operation.Usual(t.Kind, max(t.Together, 1)),
 		Resource: t.ID,
 		Resumed:  true,

@@ -41,17 +41,19 @@ type simulator struct {
 	encryption *armcompute.DiskEncryptionSetsClient
 	accesses   *armcompute.DiskAccessesClient
 	serial     atomic.Int64
+	// updates is the kind of the operations by which the driver changes the disks of VMs.
+	updates string
 }
 
 // startSimulator runs azuresim with quotas, with tokens that must be its own, and with roles: the
 // driver may do what its role definition says and nothing else, so that each test proves that the
 // role is enough.
-func startSimulator(t *testing.T) *simulator {
+func startSimulator(t *testing.T, change ...func(*server.Options)) *simulator {
 	t.Helper()
-	running := simtest.Start(t, func(o *server.Options) {
+	running := simtest.Start(t, append(change, func(o *server.Options) {
 		o.Throttle, o.Auth, o.Clients = "on", "on", []string{"driver=secret", "suite=secret"}
-	})
-	s := &simulator{Simulator: running}
+	})...)
+	s := &simulator{Simulator: running, updates: "vm.disks"}
 	s.assign(t, "suite", auth.Role{Actions: []string{"*"}})
 	s.assign(t, "driver", driverRoles("")...)
 	credentials := s.credentials(t, "suite", "secret")
@@ -97,6 +99,15 @@ func driverRoles(without string) []auth.Role {
 		}
 	}
 	return []auth.Role{here, above}
+}
+
+// listRoles are the driver's roles where attachDetachDataDisks is not enabled.
+func listRoles() []auth.Role {
+	roles := driverRoles("")
+	for _, p := range azure.ListPermissions() {
+		roles[0].Actions = append(roles[0].Actions, p.Action)
+	}
+	return roles
 }
 
 // credentials are those of a client of the simulator.
@@ -413,7 +424,7 @@ func (s *simulator) harness(t *testing.T) conformance.Harness {
 		Slow: func(t *testing.T, operation conformance.Operation) func() {
 			kinds := map[conformance.Operation]string{
 				conformance.CreateDisk: "disk.create", conformance.CreateSnapshot: "snapshot.create",
-				conformance.Attach: "vm.disks", conformance.Detach: "vm.disks",
+				conformance.Attach: s.updates, conformance.Detach: s.updates,
 			}
 			return s.fault(t, map[string]any{"stage": "operation", "operation": kinds[operation], "delay": "900ms", "times": 1})
 		},

@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 
+	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
@@ -29,9 +30,9 @@ type bed struct {
 	since uint64 // sequence number of the last call of the preparations
 }
 
-func newBed(t *testing.T, disks int) *bed {
+func newBed(t *testing.T, disks int, change ...func(*server.Options)) *bed {
 	t.Helper()
-	s := startSimulator(t)
+	s := startSimulator(t, change...)
 	cloud, closeIt := s.open(t)
 	t.Cleanup(closeIt)
 	b := &bed{

@@ -20,6 +20,7 @@ type Cloud struct {
 	engine *batch.Engine
 	lists  *vmLists
 	skus   *sku.Catalog
+	ways   *ways
 }
 
 var _ provisioner.Cloud = (*Cloud)(nil)
@@ -31,7 +32,7 @@ func New(ctx context.Context, options Options) (*Cloud, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Cloud{api: api, skus: sku.New(ctx, api)}
+	c := &Cloud{api: api, skus: sku.New(ctx, api), ways: newWays(api.Logger, options.Metrics)}
 	c.lists = &vmLists{cloud: c, pages: map[string]int{}}
 	c.engine = batch.New(ctx, batch.Options{
 		Platform: platform{Client: api, cloud: c},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/azuresim/contract"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
+	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/provisioner/conformance"
 )
 
@@ -29,12 +30,20 @@ func TestAzureConformsOverAzuresim(t *testing.T) {
 	for name, test := range map[string]struct {
 		goalState string
 		profile   *latency.Profile
+		// attachDetach is on, or for which Azure refuses attachDetachDataDisks.
+		attachDetach string
 	}{
-		"VMs list what they have": {"off", latency.Fast()},
-		"VMs list what they are to have, and answers have the form of Azure's": {"on", asAzure()},
+		"VMs list what they have": {"off", latency.Fast(), "on"},
+		"VMs list what they are to have, and answers have the form of Azure's": {"on", asAzure(), "on"},
+		"the subscription does not have attachDetachDataDisks":                 {"off", asAzure(), "subscription"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := startSimulator(t)
+			t.Parallel()
+			s := startSimulator(t, func(o *server.Options) { o.AttachDetach = test.attachDetach })
+			if test.attachDetach != "on" {
+				s.assign(t, "driver", listRoles()...)
+				s.updates = "vm.update"
+			}
 			s.call(t, "PUT", "/admin/goal-state?value="+test.goalState, nil, nil)
 			s.call(t, "PUT", "/admin/latency", test.profile, nil)
 			conformance.Run(t, func(t *testing.T) conformance.Harness { return s.harness(t) })

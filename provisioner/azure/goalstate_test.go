@@ -13,15 +13,20 @@ import (
 )
 
 // inGoalStateLabs runs a test where VMs list what they have, and where they list what they are to
-// have.
+// have; and where the driver writes the lists.
 func inGoalStateLabs(t *testing.T, test func(l *lab)) {
-	for name, on := range map[string]bool{
-		"a VM lists a disk until it is off":       false,
-		"a VM does not list a disk that is to go": true,
+	for name, mode := range map[string]struct {
+		goalState bool
+		off       string // where attachDetachDataDisks is not enabled
+	}{
+		"a VM lists a disk until it is off":       {},
+		"a VM does not list a disk that is to go": {goalState: true},
+		"the driver writes the VM's list":         {off: "region"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inLab(t, calm(), 3, func(l *lab) {
-				l.sim.ListGoalState(on)
+				l.sim.ListGoalState(mode.goalState)
+				l.sim.AttachDetachOff = mode.off
 				test(l)
 			})
 		})
@@ -73,7 +78,7 @@ func TestAForcedDetachThatFailsIsNoSuccessWhateverTheVMLists(t *testing.T) {
 		vm, disks := l.lostNode(1)
 		l.rule(faults.Rule{
 			Stage:     faults.Operation,
-			Operation: "vm.disks",
+			Operation: l.kindOfUpdates(),
 			Status:    500,
 			Code:      "InternalExecutionError",
 			Times:     2,
@@ -128,7 +133,8 @@ type reads struct {
 func (r reads) Do(req *http.Request) (*http.Response, error) {
 	switch {
 	case req.Method != http.MethodGet:
-		return oneAnswer{400, `{"error": {"code": "InvalidParameter", "target": "dataDisksToDetach", "message": "not attached"}}`}.Do(req)
+		return oneAnswer{400, `{"error": {"code": "InvalidParameter", "target": "dataDisksToDetach",
+			"message": "not attached"}}`}.Do(req)
 	case len(req.URL.Path) > 0 && req.URL.Path[len(req.URL.Path)-1] == 'd':
 		return oneAnswer{200, r.disk}.Do(req)
 	}
@@ -233,4 +239,12 @@ func TestAVMThatIsHibernatedIsNotDown(t *testing.T) {
 			}
 		})
 	}
+}
+
+// kindOfUpdates is the kind of the operations by which the driver changes the disks of VMs.
+func (l *lab) kindOfUpdates() string {
+	if l.sim.AttachDetachOff != "" {
+		return "vm.update"
+	}
+	return "vm.disks"
 }

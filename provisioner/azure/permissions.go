@@ -84,6 +84,16 @@ func Permissions() []Permission {
 	}
 }
 
+// ListPermissions are what the driver needs besides where attachDetachDataDisks is not enabled. They
+// allow to change everything of a VM, and are in no role by default.
+func ListPermissions() []Permission {
+	const needed = "attach and detach disks where attachDetachDataDisks is not enabled"
+	return []Permission{
+		{Action: "Microsoft.Compute/virtualMachines/write", Needed: needed},
+		{Action: "Microsoft.Compute/virtualMachineScaleSets/virtualMachines/write", Needed: needed},
+	}
+}
+
 // RoleDefinition is a custom role with all that the driver may have to do and nothing besides, in
 // the form that `az role definition create` takes.
 type RoleDefinition struct {

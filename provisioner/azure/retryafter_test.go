@@ -197,17 +197,6 @@ func TestATokenHasNoURLThatIsNotPolled(t *testing.T) {
 	})
 }
 
-func TestAnAttachSaysWhereToReadThatTheAPIIsNotEnabled(t *testing.T) {
-	inLab(t, calm(), 1, func(l *lab) {
-		vm, disk := l.newVM(), l.newDisks(1)[0]
-		l.sim.AttachDetachOff = "region"
-		_, err := l.attach(vm, disk)
-		if err == nil || !strings.Contains(err.Error(), "docs/limitations.md#azure") {
-			l.Errorf("got %v, want an error that names the page", err)
-		}
-	})
-}
-
 func TestACloneOfADiskInAnotherRegionIsRefusedWithTheRegion(t *testing.T) {
 	inLab(t, calm(), 1, func(l *lab) {
 		spec := newDiskSpec("clone")

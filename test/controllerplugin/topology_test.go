@@ -155,11 +155,18 @@ func TestCreateVolumePutsTheDiskWhereItMayBe(t *testing.T) {
 			says:       []string{"PremiumV2_LRS", region + "-1"},
 		},
 		{
-			name:       "Premium v2 outside of the zones of a region that has zones",
+			name:       "Azure decides about Premium v2 outside of the zones",
 			requisite:  topologies{in("")},
 			parameters: map[string]string{"skuName": "PremiumV2_LRS"},
-			code:       codes.ResourceExhausted,
-			says:       []string{"must be in a zone", "2, 3"},
+			accessible: []string{""},
+		},
+		{
+			name:       "Premium v2 is in a zone if one is allowed",
+			preferred:  topologies{in("")},
+			requisite:  topologies{in(""), in(region + "-3")},
+			parameters: map[string]string{"skuName": "PremiumV2_LRS"},
+			zone:       "3",
+			accessible: []string{region + "-3"},
 		},
 		{
 			name:       "Premium v2 without a requested zone is created where nodes are",

@@ -148,6 +148,7 @@ func (r *run) accepted(requests []*request, op *operation.Operation) {
 			DiskID:   q.params.DiskID,
 			Shared:   q.params.Shared,
 			SDK:      op.Token(),
+			ByList:   op.ByList,
 			Together: len(requests),
 		}.Text())
 	}

@@ -150,14 +150,25 @@ func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *pr
 			"which AKS Automatic has always: this driver cannot attach disks there (docs/limitations.md#aks)."
 	}
 	if strings.Contains(strings.ToLower(message), notEnabled) {
-		e.Message += " This driver attaches disks by that API only: see docs/limitations.md#azure."
+		e.Message += " See docs/limitations.md#azure."
 	}
 	return e
 }
 
 // notEnabled is in the messages with which Azure refuses attachDetachDataDisks where it is not
-// enabled. The code of these refusals is not known. The text decides nothing: it adds to a message.
+// enabled. The code of these refusals is not known.
 const notEnabled = "attach detach data disks api"
+
+// NotEnabled reports whether an error of the SDK looks like the refusal of attachDetachDataDisks where
+// it is not enabled. Only a text says so, which decides nothing by itself.
+func NotEnabled(err error) bool {
+	refused, ok := errors.AsType[*azcore.ResponseError](err)
+	if !ok {
+		return false
+	}
+	_, message := read(refused)
+	return strings.Contains(strings.ToLower(message), notEnabled)
+}
 
 // read takes the refusal and its message out of an answer.
 func read(refused *azcore.ResponseError) (refusal, string) {

@@ -251,7 +251,7 @@ func limitsOf(ctx context.Context, r *http.Request) limits {
 			Resource: subscription,
 		}, computeQuota+"HighCostGetSubscriptionMaximum"
 	case !strings.Contains(path, "/virtualmachines/"):
-	case r.Method == http.MethodPost:
+	case r.Method != http.MethodGet:
 		l.own = pacing.Scope{Policy: pacing.UpdateVM, Resource: strings.TrimSuffix(path, "/attachdetachdatadisks")}
 		l.named = computeQuota + updates
 	default:

@@ -63,6 +63,8 @@ type Following struct {
 	Usual Span
 	// Resource is the ID of what the operation is on.
 	Resource string
+	// ByList says that the operation is an update of the VM's list of data disks.
+	ByList bool
 	// Resumed says that the operation began in an earlier process.
 	Resumed bool
 	// Look is nil if only polls show the end.

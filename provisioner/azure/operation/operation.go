@@ -91,6 +91,8 @@ type Token struct {
 	// DiskID and Shared describe an attachment.
 	DiskID string `json:"disk,omitempty"`
 	Shared bool   `json:"shared,omitempty"`
+	// ByList says that an attachment is an update of the VM's list of data disks.
+	ByList bool `json:"list,omitempty"`
 	// Together is how many disks were in the batch of an attachment.
 	Together int `json:"n,omitempty"`
 }

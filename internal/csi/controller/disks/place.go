@@ -40,8 +40,9 @@ type need struct {
 
 // choose picks the place for a new disk: the first that the requirement names, that is in the
 // location of the StorageClass, and in which Azure offers the SKU. Without a requirement the disk
-// is outside of the zones, unless its SKU must be in one. If no place is left, ResourceExhausted
-// makes the caller try another topology; a SKU that the region does not have is InvalidArgument.
+// is outside of the zones, unless its SKU must be in one. A Premium SSD v2 is outside of the zones only
+// if no zone is left: Azure allows it in some regions. If no place is left, ResourceExhausted makes the
+// caller try another topology; a SKU that the region does not have is InvalidArgument.
 func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequirement, n need) (topology.Place, error) {
 	places, err := s.Topology.Places(requirement)
 	if err != nil {
@@ -52,6 +53,7 @@ func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequi
 		return s.anywhere(ctx, fallback, n)
 	}
 	var reasons []string
+	var untried *topology.Place
 	nowhere := true // in these regions
 	for _, p := range places {
 		if p.Location == "" {
@@ -68,6 +70,8 @@ func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequi
 			return topology.Place{Location: p.Location}, nil
 		case o.refused == "":
 			return p, nil
+		case o.mayTry && untried == nil:
+			untried = &p
 		}
 		nowhere = nowhere && o.nowhere
 		if !slices.Contains(reasons, o.refused) {
@@ -75,6 +79,8 @@ func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequi
 		}
 	}
 	switch {
+	case untried != nil:
+		return *untried, nil
 	case len(reasons) == 0:
 		return topology.Place{}, call.InvalidArgument(
 			"parameter location: value %q is not allowed; allowed by the topology requirement: %s", n.location,
@@ -141,6 +147,8 @@ type offer struct {
 	// whole region cannot have it.
 	refused string
 	nowhere bool
+	// mayTry reports that Azure's list does not say whether it would refuse, too.
+	mayTry bool
 }
 
 // offer returns whether a disk can be created in a place.
@@ -162,6 +170,7 @@ func (s *Provisioner) offer(ctx context.Context, p topology.Place, n need) (offe
 	case p.Zone == "" && topology.Zonal(n.skuName):
 		o.refused = fmt.Sprintf("%s disks must be in a zone in %s, which has zones %s", n.skuName, p.Location,
 			strings.Join(limits.Zones, ", "))
+		o.mayTry = n.skuName == volumeparams.PremiumV2LRS
 	case p.Zone != "" && !slices.Contains(limits.Zones, p.Zone):
 		o.refused = fmt.Sprintf("%s is not offered in %s", n.skuName, p)
 	}
