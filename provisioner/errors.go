@@ -87,6 +87,14 @@ func KindOf(err error) Kind {
 	return ""
 }
 
+// CodeOf returns the platform's error code of err, or "" for an error that has none.
+func CodeOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
 // RetryAfter returns how long the platform asked to wait before the next call, or 0.
 func RetryAfter(err error) time.Duration {
 	if e, ok := errors.AsType[*Error](err); ok {

@@ -372,6 +372,10 @@ type Operation struct {
 type Error struct {
 	// Kind is one of the error kinds of the Provisioner Library, as in "InsufficientCapacity".
 	Kind string `json:"kind"`
+	// Code is Azure's own error code, as in "QuotaExceeded"; empty if Azure gave none, or was not
+	// asked.
+	// +optional
+	Code string `json:"code,omitempty"`
 	// Message says what failed, with the platform's own words.
 	Message string `json:"message"`
 	// Time of the failure.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
@@ -32,6 +33,12 @@ func programs() []program {
 			module:      ".",
 			description: "The driver. Every flag can also be set in the file named by `--config`, under its own name, and by an environment variable: its name in upper case with `AZUREDISK_` before it.",
 			subcommands: []string{"controller", "node", "scheduler-extender", "azure-role"},
+		},
+		{
+			name:        "kubectl-azuredisk",
+			module:      ".",
+			description: "A plug-in of kubectl that says why a volume is not ready. [Explain](../guides/explain.md) shows how to use it.",
+			subcommands: []string{"why"},
 		},
 		{
 			name:        "azuresim",
@@ -62,6 +69,9 @@ func main() {
 		if err := write(p, bin, filepath.Join(os.Args[1], p.name+"-flags.md")); err != nil {
 			log.Fatal(err)
 		}
+	}
+	if err := os.WriteFile(filepath.Join(os.Args[1], "..", "troubleshooting.md"), []byte(explain.Page()), 0o644); err != nil {
+		log.Fatal(err)
 	}
 	if err := writeRole(filepath.Join(bin, "azuredisk"), os.Args[1]); err != nil {
 		log.Fatal(err)

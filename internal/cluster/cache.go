@@ -100,17 +100,25 @@ func trimPod(p *corev1.Pod) *corev1.Pod {
 		trimmed.Spec.Affinity, trimmed.Spec.NodeSelector = p.Spec.Affinity, p.Spec.NodeSelector
 		trimmed.Spec.Tolerations, trimmed.Spec.TopologySpreadConstraints = p.Spec.Tolerations, p.Spec.TopologySpreadConstraints
 	}
+	trimmed.Spec.Volumes = PodVolumes(p)
+	trimmed.Status.Phase = p.Status.Phase
+	return trimmed
+}
+
+// PodVolumes returns the volumes of a pod to which another node could write at the same time: its
+// claims, those of ephemeral volumes included, and storage outside of the node.
+func PodVolumes(p *corev1.Pod) []corev1.Volume {
+	var volumes []corev1.Volume
 	for _, v := range p.Spec.Volumes {
-		if claim := claimOf(p, v); claim != "" {
-			trimmed.Spec.Volumes = append(trimmed.Spec.Volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+		if claim := ClaimOf(p, v); claim != "" {
+			volumes = append(volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: claimReadOnly(v)},
 			}})
 		} else if sharedOutside(v.VolumeSource) {
-			trimmed.Spec.Volumes = append(trimmed.Spec.Volumes, v)
+			volumes = append(volumes, v)
 		}
 	}
-	trimmed.Status.Phase = p.Status.Phase
-	return trimmed
+	return volumes
 }
 
 // podAffinity keeps the part of a pod's affinity that concerns other pods, because it may keep them
@@ -122,7 +130,9 @@ func podAffinity(a *corev1.Affinity) *corev1.Affinity {
 	return &corev1.Affinity{PodAffinity: a.PodAffinity, PodAntiAffinity: a.PodAntiAffinity}
 }
 
-func claimOf(p *corev1.Pod, v corev1.Volume) string {
+// ClaimOf returns the name of the claim that a volume of a pod names, also an ephemeral one; "" for
+// another volume.
+func ClaimOf(p *corev1.Pod, v corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		return v.PersistentVolumeClaim.ClaimName
@@ -189,17 +199,21 @@ func trimPersistentVolume(pv *corev1.PersistentVolume) *corev1.PersistentVolume 
 			trimmed.Spec.CSI.VolumeAttributes = map[string]string{"skuName": sku}
 		}
 	}
-	if disk := pv.Spec.AzureDisk; disk != nil {
-		// Kubernetes has this driver serve in-tree volumes, as CSI volumes with the disk's ID for a
-		// handle.
-		trimmed.Spec.CSI = &corev1.CSIPersistentVolumeSource{
-			Driver:       inTreeDriver,
-			VolumeHandle: disk.DataDiskURI,
-			ReadOnly:     disk.ReadOnly != nil && *disk.ReadOnly,
-		}
+	if pv.Spec.AzureDisk != nil {
+		trimmed.Spec.CSI = AsCSI(pv.Spec.AzureDisk)
 	}
 	trimmed.Status.Phase = pv.Status.Phase
 	return trimmed
+}
+
+// AsCSI returns an in-tree volume as Kubernetes has this driver serve it: as a CSI volume with the
+// disk's ID for a handle.
+func AsCSI(disk *corev1.AzureDiskVolumeSource) *corev1.CSIPersistentVolumeSource {
+	return &corev1.CSIPersistentVolumeSource{
+		Driver:       inTreeDriver,
+		VolumeHandle: disk.DataDiskURI,
+		ReadOnly:     disk.ReadOnly != nil && *disk.ReadOnly,
+	}
 }
 
 // SKU returns the SKU among the parameters of a StorageClass, or the attributes of a

@@ -212,7 +212,7 @@ func PodClaimKeys(o client.Object) []string {
 	}
 	var keys []string
 	for _, v := range p.Spec.Volumes {
-		if claim := claimOf(p, v); claim != "" {
+		if claim := ClaimOf(p, v); claim != "" {
 			keys = append(keys, p.Namespace+"/"+claim)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -172,4 +173,19 @@ func PodsOn(ctx context.Context, reader client.Reader, node string) ([]*corev1.P
 func podsBy(ctx context.Context, reader client.Reader, field, value string) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	return FindBy(ctx, reader, &list, &list.Items, "", field, value)
+}
+
+// InUseNames returns the names under which Kubernetes lists a disk among the volumes in use: one for
+// each spelling of its handle, because Kubernetes counts them as several volumes. Source of the
+// form: GetUniqueVolumeName and the CSI plug-in's GetVolumeName.
+func InUseNames(inUse []corev1.UniqueVolumeName, driverName string, disk volumehandle.Handle) []corev1.UniqueVolumeName {
+	var names []corev1.UniqueVolumeName
+	for _, name := range inUse {
+		driver, spelled, _ := strings.Cut(strings.TrimPrefix(string(name), "kubernetes.io/csi/"), "^")
+		handle, err := volumehandle.Parse(spelled)
+		if err == nil && strings.EqualFold(driver, driverName) && handle.Same(disk) {
+			names = append(names, name)
+		}
+	}
+	return names
 }

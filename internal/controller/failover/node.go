@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
@@ -121,7 +122,7 @@ func (r *Reconciler) prune(ctx context.Context, o observed, volumes []lostnode.V
 	}
 	crashpoint.At("failover-after-prune")
 	for i, v := range volumes {
-		if len(inuse.Names(pruned, r.DriverName, disks[i])) > 0 {
+		if len(cluster.InUseNames(pruned, r.DriverName, disks[i])) > 0 {
 			r.journal.pruned(ctx, o, v)
 		}
 	}

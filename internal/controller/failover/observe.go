@@ -12,7 +12,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -89,7 +88,7 @@ func (r *Reconciler) volumes(ctx context.Context, o *observed) error {
 		}
 		found := lostnode.Volume{Volume: v, Attachment: attachments[v.Name]}
 		if o.Node != nil {
-			found.InUse = len(inuse.Names(o.Node.Status.VolumesInUse, r.DriverName, volumehandle.Of(v.Spec.Disk))) > 0
+			found.InUse = len(cluster.InUseNames(o.Node.Status.VolumesInUse, r.DriverName, volumehandle.Of(v.Spec.Disk))) > 0
 		}
 		o.Volumes = append(o.Volumes, found)
 	}
@@ -194,31 +193,20 @@ func (r *Reconciler) pods(ctx context.Context, o *observed) error {
 // objects that are not of one node.
 func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod, v corev1.Volume) (lostnode.PodVolume, error) {
 	if v.PersistentVolumeClaim == nil {
-		return lostnode.PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}, nil
+		return lostnode.PodVolumeOf(pod, v, nil, nil, ""), nil
 	}
-	found := lostnode.PodVolume{
-		Name:     "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName,
-		ReadOnly: v.PersistentVolumeClaim.ReadOnly,
-	}
-	found.Unknown = true
 	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 		Namespace: pod.Namespace,
 		Name:      v.PersistentVolumeClaim.ClaimName,
 	})
-	if err != nil || claim == nil {
-		return found, err
-	}
-	found.OptedOut = lostnode.OptedOut(claim.Annotations)
-	if claim.Spec.VolumeName == "" {
-		return found, nil
+	if err != nil || claim == nil || claim.Spec.VolumeName == "" {
+		return lostnode.PodVolumeOf(pod, v, claim, nil, ""), err
 	}
 	pv, err := cluster.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName})
 	if err != nil || pv == nil {
-		return found, err
+		return lostnode.PodVolumeOf(pod, v, claim, nil, ""), err
 	}
-	found.Unknown = false
-	found.Volume = cluster.VolumeOf(pv, r.DriverName)
-	found.ReadOnly = found.ReadOnly || cluster.ReadOnly(pv)
+	found := lostnode.PodVolumeOf(pod, v, claim, pv, cluster.VolumeOf(pv, r.DriverName))
 	if found.Volume != "" {
 		found.NeverPublished, err = r.neverPublished(ctx, o, found.Volume, pv)
 	}
@@ -242,23 +230,4 @@ func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name strin
 		v = nil
 	}
 	return ownership.NeverPublished(v), nil
-}
-
-// inlineReadOnly reports whether a pod cannot write to a volume that it names without a
-// PersistentVolumeClaim. If that is unknown, the pod can.
-func inlineReadOnly(s corev1.VolumeSource) bool {
-	switch {
-	case s.NFS != nil:
-		return s.NFS.ReadOnly
-	case s.AzureFile != nil:
-		return s.AzureFile.ReadOnly
-	case s.AzureDisk != nil:
-		return s.AzureDisk.ReadOnly != nil && *s.AzureDisk.ReadOnly
-	case s.ISCSI != nil:
-		return s.ISCSI.ReadOnly
-	case s.CephFS != nil:
-		return s.CephFS.ReadOnly
-	default:
-		return false
-	}
 }

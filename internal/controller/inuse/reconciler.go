@@ -14,7 +14,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -134,21 +133,6 @@ func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Po
 	return pods, nil
 }
 
-// Names returns the names under which Kubernetes lists a disk among the volumes in use: one for
-// each spelling of its handle, because Kubernetes counts them as several volumes. Source of the
-// form: GetUniqueVolumeName and the CSI plug-in's GetVolumeName.
-func Names(inUse []corev1.UniqueVolumeName, driverName string, disk volumehandle.Handle) []corev1.UniqueVolumeName {
-	var names []corev1.UniqueVolumeName
-	for _, name := range inUse {
-		driver, spelled, _ := strings.Cut(strings.TrimPrefix(string(name), "kubernetes.io/csi/"), "^")
-		handle, err := volumehandle.Parse(spelled)
-		if err == nil && strings.EqualFold(driver, driverName) && handle.Same(disk) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // Prune removes disks from a Node's status.volumesInUse, in all spellings, and returns the names
 // that were there. It reads the Node from the API server and writes nothing if none was. Errors: a
 // Conflict if another writer changed the Node between the read and the write, after which the
@@ -163,7 +147,7 @@ func Prune(
 	before := n.DeepCopy()
 	var pruned []corev1.UniqueVolumeName
 	for _, disk := range disks {
-		pruned = append(pruned, Names(n.Status.VolumesInUse, driverName, disk)...)
+		pruned = append(pruned, cluster.InUseNames(n.Status.VolumesInUse, driverName, disk)...)
 	}
 	if len(pruned) == 0 {
 		return nil, nil

@@ -12,6 +12,7 @@ const (
 	ReasonVMUnrecorded     = "VMUnrecorded"
 	ReasonStatusRestored   = "StatusRestored"
 	ReasonWaitingForSlot   = "WaitingForSlot"
+	ReasonWaitingForQuota  = "WaitingForQuota"
 	ReasonNoSlot           = "NoSlot"
 	ReasonPrimaryHeld      = "PrimaryHeld"
 	ReasonWaitingForProof  = "WaitingForProof"

@@ -15,7 +15,8 @@ import (
 // a write for each attachment of a burst.
 const tellAfter = 3 * time.Second
 
-// tellWaiting says in the condition what a request that Azure has not accepted yet waits for.
+// tellWaiting says in the condition what a request that Azure has not accepted yet waits for. reason
+// is the condition's, unless the driver itself holds the request back.
 func (s *Step) tellWaiting(in Input, reason string) {
 	w := in.Waiting
 	if in.Job.Phase != operation.PhaseBegun {
@@ -28,6 +29,9 @@ func (s *Step) tellWaiting(in Input, reason string) {
 	if left := tellAfter - in.Now.Sub(w.Since); left > 0 {
 		s.RequeueAfter = left
 		return
+	}
+	if w.For == provisioner.WaitingForQuota {
+		reason = ReasonWaitingForQuota
 	}
 	s.condition(in, metav1.ConditionFalse, reason, waitingMessage(w, path.Base(in.Attachment.Status.VMID)))
 }

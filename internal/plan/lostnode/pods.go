@@ -33,6 +33,49 @@ type PodVolume struct {
 	NeverPublished bool
 }
 
+// PodVolumeOf says what a volume of a pod is, except for NeverPublished. claim and pv are nil if they
+// were not found; volume is the name of pv's AzVolume, "" if pv is another driver's.
+func PodVolumeOf(
+	pod *corev1.Pod, v corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, volume string,
+) PodVolume {
+	if v.PersistentVolumeClaim == nil {
+		return PodVolume{Name: "volume " + v.Name, ReadOnly: inlineReadOnly(v.VolumeSource)}
+	}
+	found := PodVolume{
+		Name:     "claim " + pod.Namespace + "/" + v.PersistentVolumeClaim.ClaimName,
+		ReadOnly: v.PersistentVolumeClaim.ReadOnly,
+		Unknown:  claim == nil || claim.Spec.VolumeName == "" || pv == nil,
+	}
+	if claim != nil {
+		found.OptedOut = OptedOut(claim.Annotations)
+	}
+	if found.Unknown {
+		return found
+	}
+	found.Volume = volume
+	found.ReadOnly = found.ReadOnly || pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly
+	return found
+}
+
+// inlineReadOnly reports whether a pod cannot write to a volume that it names without a
+// PersistentVolumeClaim. If that is unknown, the pod can.
+func inlineReadOnly(s corev1.VolumeSource) bool {
+	switch {
+	case s.NFS != nil:
+		return s.NFS.ReadOnly
+	case s.AzureFile != nil:
+		return s.AzureFile.ReadOnly
+	case s.AzureDisk != nil:
+		return s.AzureDisk.ReadOnly != nil && *s.AzureDisk.ReadOnly
+	case s.ISCSI != nil:
+		return s.ISCSI.ReadOnly
+	case s.CephFS != nil:
+		return s.CephFS.ReadOnly
+	default:
+		return false
+	}
+}
+
 // HoldReason is why a pod must be left alone.
 type HoldReason string
 

@@ -1,6 +1,8 @@
 package nodehealth
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -26,6 +28,24 @@ func Condition(j Judgement) metav1.Condition {
 		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale
 	}
 	return c
+}
+
+// PublishedJudgement is the judgement that Condition published in an AzDriverNode, as far as the
+// condition holds it: State, Since, Evidence, MassLoss, HeldBack and Paused.
+func PublishedJudgement(d *apiv1.AzDriverNode) Judgement {
+	state, c := Published(d)
+	if c == nil {
+		return Judgement{State: state}
+	}
+	j := Judgement{State: state, Since: c.LastTransitionTime.Time, Evidence: c.Message}
+	switch c.Reason {
+	case apiv1.ReachableFencingHeldBack:
+		j.State, j.MassLoss = Lost, true
+		j.HeldBack, j.Evidence, _ = strings.Cut(c.Message, "; ")
+	case apiv1.ReachableMaintenance:
+		j.Paused = true
+	}
+	return j
 }
 
 // Published returns the state that the controller has published for a node, and the condition

@@ -67,12 +67,20 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			if got, found := nodehealth.Published(d); got != c.want || found == nil || found.Reason != c.reason {
 				t.Errorf("got %s, %+v; want %s with the reason %s", got, found, c.want, c.reason)
 			}
+			j := nodehealth.PublishedJudgement(d)
+			if j.State != c.judgement.State || j.MassLoss != c.judgement.MassLoss || j.Paused != c.judgement.Paused ||
+				j.Evidence != c.judgement.Evidence || j.MassLoss && j.HeldBack != c.judgement.HeldBack {
+				t.Errorf("got judgement %+v, want %+v", j, c.judgement)
+			}
 		})
 	}
 	t.Run("nothing is published", func(t *testing.T) {
 		t.Parallel()
 		if got, found := nodehealth.Published(&apiv1.AzDriverNode{}); got != nodehealth.Unknown || found != nil {
 			t.Errorf("got %s, %+v; want %s and no condition", got, found, nodehealth.Unknown)
+		}
+		if got := nodehealth.PublishedJudgement(&apiv1.AzDriverNode{}); got.State != nodehealth.Unknown {
+			t.Errorf("got judgement %+v, want the state %s", got, nodehealth.Unknown)
 		}
 	})
 }

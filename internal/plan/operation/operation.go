@@ -135,6 +135,7 @@ func Failure(err error, now time.Time) *apiv1.Error {
 	}
 	return &apiv1.Error{
 		Kind:    string(kind),
+		Code:    provisioner.CodeOf(err),
 		Message: Shorten(err.Error()),
 		Time:    metav1.NewTime(now),
 	}

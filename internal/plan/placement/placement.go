@@ -193,7 +193,7 @@ func why(in Input, around *surroundings, n *NodeView) string {
 		return "Azure has announced maintenance of the VM"
 	case n.Health != nodehealth.Healthy:
 		return fmt.Sprintf("the node is %s", n.Health)
-	case !reachable(in, n):
+	case !Attachable(in.Volume, n.Location, n.Zone):
 		return "the disk cannot be attached in the node's zone"
 	case !n.Capacity.Takes(disk.SKU(in.Volume)):
 		return "the VM cannot have disks of the SKU"
@@ -220,13 +220,13 @@ func why(in Input, around *surroundings, n *NodeView) string {
 	return around.forbids(n.Node)
 }
 
-// reachable reports whether the disk can be attached to VMs of the node's zone.
-func reachable(in Input, n *NodeView) bool {
-	disk := in.Volume.Spec.Disk
-	if disk.Location != "" && n.Location != "" && !strings.EqualFold(disk.Location, n.Location) {
+// Attachable reports whether the disk of a volume can be attached to VMs of a region and a zone.
+func Attachable(volume *apiv1.AzVolume, location, zone string) bool {
+	disk := volume.Spec.Disk
+	if disk.Location != "" && location != "" && !strings.EqualFold(disk.Location, location) {
 		return false
 	}
-	return zoneRedundant(disk.SKUName) || disk.Zone == n.Zone
+	return zoneRedundant(disk.SKUName) || disk.Zone == zone
 }
 
 func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }

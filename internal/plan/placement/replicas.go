@@ -191,7 +191,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	switch {
 	case node == nil || node.Health == nodehealth.Lost && failed:
 		s.useless = append(s.useless, because(ReasonReplicaNodeLost))
-	case !reachable(in, node) || !belongs(in.Pods, node.Node):
+	case !Attachable(in.Volume, node.Location, node.Zone) || !belongs(in.Pods, node.Node):
 		s.useless = append(s.useless, because(ReasonReplicaMisplaced))
 	case node.Health == nodehealth.Lost:
 		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))

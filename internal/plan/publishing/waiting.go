@@ -14,9 +14,30 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
+// WaitReason is which of the waits for a volume it is.
+type WaitReason string
+
+// The waits for a volume that another node holds.
+const (
+	// WaitUnstage: the holder must unstage the volume.
+	WaitUnstage WaitReason = "Unstage"
+	// WaitReport: the release has begun, and the holder has not reported yet that it unstaged the
+	// volume.
+	WaitReport WaitReason = "Report"
+	// WaitFence: the holder is being fenced.
+	WaitFence WaitReason = "Fence"
+	// WaitPods: pods of the holder use the volume and have not been asked to end.
+	WaitPods WaitReason = "Pods"
+	// WaitDetach: the volume is released, and its disk, which only one VM can have, is being
+	// detached.
+	WaitDetach WaitReason = "Detach"
+)
+
 // Wait is why a node does not have a volume yet. The zero Wait belongs to a volume that no other
 // node holds.
 type Wait struct {
+	// Reason is which of the waits it is.
+	Reason WaitReason
 	// Key is the same as long as the message says nothing new: times and the text of Azure's errors
 	// do not change it.
 	Key string
@@ -41,16 +62,20 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 	const forced = "detached by force"
 	switch {
 	case ownership.BeingFenced(volume, primary.NodeName):
+		w.Reason = WaitFence
 		w.Message += ", which was lost"
 		if primary.Since != nil {
 			w.Message += " at " + clockTime(*primary.Since)
 		}
 		return w.detach(attachment, forced)
 	case primary.State == apiv1.OwnershipReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
+		w.Reason = WaitFence
 		return w.detach(attachment, forced)
 	case primary.State == apiv1.OwnershipReleasing:
+		w.Reason = WaitReport
 		w.Message += " and is being released; the node has not reported yet that it unstaged the volume"
 	default:
+		w.Reason = WaitUnstage
 		w.Message += "; the node must unstage it first"
 	}
 	return w
@@ -100,7 +125,7 @@ func WaitOf(in Input, node string) Wait {
 	case primary.State == apiv1.OwnershipReleasing:
 		return w
 	case PublishedFor(in.Pods, primary.NodeName) != nil:
-		w.Key, w.Failing = w.Key+" used", true
+		w.Reason, w.Key, w.Failing = WaitPods, w.Key+" used", true
 		w.Message = fmt.Sprintf("volume %s can be used on one node at a time and is held by node %s (epoch %d), because pods there use it and have not been asked to end",
 			in.Volume.Name, primary.NodeName, primary.Epoch)
 	case in.Done(primary.NodeName):
@@ -125,6 +150,7 @@ func (in Input) leftOver(node string) Wait {
 	for _, a := range in.Attachments {
 		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Shares() <= 1 {
 			w := Wait{
+				Reason:  WaitDetach,
 				Key:     a.Spec.NodeName + " released",
 				Message: fmt.Sprintf("volume %s was released by node %s", in.Volume.Name, a.Spec.NodeName),
 			}

@@ -62,6 +62,7 @@ func TestWaiting(t *testing.T) {
 		// want are parts of the message; none for no wait.
 		want    []string
 		failing bool
+		reason  publishing.WaitReason
 	}{
 		"a volume without an AzVolume":        {},
 		"a released volume":                   {volume: objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased))},
@@ -72,22 +73,26 @@ func TestWaiting(t *testing.T) {
 			attachment: attached(),
 			reports:    []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want:       []string{"held by node a (epoch 4)", "unstage"},
+			reason:     publishing.WaitUnstage,
 		},
 		"a volume that another node is to release": {
 			volume:     objects.NewVolume(releasing),
 			attachment: attached(),
 			want:       []string{"held by node a (epoch 4)", "not reported yet"},
+			reason:     publishing.WaitReport,
 		},
 		"an unshared disk that is being detached": {
 			volume:     objects.NewVolume(released, single),
 			attachment: attached(unstaged),
 			want:       []string{"released by node a", "being detached"},
+			reason:     publishing.WaitDetach,
 		},
 		"an unshared disk that Azure does not detach": {
 			volume:     objects.NewVolume(released, single),
 			attachment: attached(unstaged, refused),
 			want:       []string{"503"},
 			failing:    true,
+			reason:     publishing.WaitDetach,
 		},
 		"a shared disk that is being detached": {
 			volume:     objects.NewVolume(released, shared),
@@ -101,27 +106,32 @@ func TestWaiting(t *testing.T) {
 		"a fence that has not begun": {
 			volume: objects.NewVolume(releasing, lost),
 			want:   []string{"which was lost at " + objects.Now.UTC().Format(time.TimeOnly), "by force"},
+			reason: publishing.WaitFence,
 		},
 		"a fence that Azure has not answered": {
 			volume:     objects.NewVolume(releasing, lost),
 			attachment: attached(),
 			want:       []string{"which was lost", "has not answered"},
+			reason:     publishing.WaitFence,
 		},
 		"a fence that Azure has accepted": {
 			volume:     objects.NewVolume(releasing, lost),
 			attachment: attached(accepted),
 			want:       []string{"accepted the request at"},
+			reason:     publishing.WaitFence,
 		},
 		"a fence that Azure has refused": {
 			volume:     objects.NewVolume(releasing, lost),
 			attachment: attached(refused),
 			want:       []string{"503 Service Unavailable", "repeated"},
 			failing:    true,
+			reason:     publishing.WaitFence,
 		},
 		"a fence that is proven": {
 			volume:     objects.NewVolume(releasing, lost),
 			attachment: attached(proven),
 			want:       []string{"no longer write", "Detached"},
+			reason:     publishing.WaitFence,
 		},
 		"a fence of the node that wants it back": {
 			volume:     objects.NewVolume(releasing, lost),
@@ -129,12 +139,14 @@ func TestWaiting(t *testing.T) {
 			node:       "a",
 			want:       []string{"503"},
 			failing:    true,
+			reason:     publishing.WaitFence,
 		},
 		"a release that became a forced detach": {
 			volume:     objects.NewVolume(releasing),
 			attachment: attached(refused),
 			want:       []string{"503"},
 			failing:    true,
+			reason:     publishing.WaitFence,
 		},
 		"a volume that pods of another node keep": {
 			volume:     objects.NewVolume(held),
@@ -142,6 +154,7 @@ func TestWaiting(t *testing.T) {
 			others:     []*corev1.Pod{user("a", 0)},
 			want:       []string{"pods there use it"},
 			failing:    true,
+			reason:     publishing.WaitPods,
 		},
 		"a volume that an ending pod still uses": {
 			volume:     objects.NewVolume(held),
@@ -149,6 +162,7 @@ func TestWaiting(t *testing.T) {
 			reports:    []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			others:     []*corev1.Pod{user("a", 0, ending)},
 			want:       []string{"unstage"},
+			reason:     publishing.WaitUnstage,
 		},
 		"a holder that is not Ready": {
 			volume:     objects.NewVolume(held),
@@ -158,6 +172,7 @@ func TestWaiting(t *testing.T) {
 			reports:    []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want:       []string{"that node is not Ready"},
 			failing:    true,
+			reason:     publishing.WaitUnstage,
 		},
 		"a holder whose fencing the guard holds back": {
 			volume:     objects.NewVolume(held),
@@ -167,6 +182,7 @@ func TestWaiting(t *testing.T) {
 			reports:    []*apiv1.AzDriverNode{heldBack},
 			want:       []string{"FencingHeldBack: 2 of 4 nodes seem lost"},
 			failing:    true,
+			reason:     publishing.WaitUnstage,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -183,6 +199,9 @@ func TestWaiting(t *testing.T) {
 				test.silent), node)
 			if (got.Key != "") != (len(test.want) > 0) || got.Failing != test.failing {
 				t.Errorf("got %+v, want a wait: %t, failing: %t", got, len(test.want) > 0, test.failing)
+			}
+			if got.Reason != test.reason {
+				t.Errorf("got reason %q, want %q", got.Reason, test.reason)
 			}
 			for _, want := range test.want {
 				if !strings.Contains(got.Message, want) {

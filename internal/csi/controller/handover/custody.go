@@ -6,6 +6,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -58,7 +59,7 @@ func (s *Publisher) custody(
 	}
 	vm, err := cluster.ForeignVM(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
 	if err == nil && vm != "" {
-		err = provisioner.Errorf(provisioner.FailedPrecondition, "publish volume %s to node %s: %s",
+		err = refusal.Errorf(refusal.ReasonInUse, "publish volume %s to node %s: %s",
 			v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))
 	}
 	return known, err

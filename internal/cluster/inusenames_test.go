@@ -1,4 +1,4 @@
-package inuse_test
+package cluster_test
 
 import (
 	"slices"
@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -21,7 +21,7 @@ func TestADiskIsInUseUnderEachSpellingOfItsHandle(t *testing.T) {
 		ours + disk, "kubernetes.io/csi/other.example.com^" + disk, ours + disk + "2", ours + caps, "kubernetes.io/nfs/x", ours,
 	}
 	want := []corev1.UniqueVolumeName{ours + disk, ours + caps}
-	got := inuse.Names(listed, "disk.csi.azure.com", volumehandle.Handle{
+	got := cluster.InUseNames(listed, "disk.csi.azure.com", volumehandle.Handle{
 		SubscriptionID: "s",
 		ResourceGroup:  "g",
 		DiskName:       "d",

@@ -1,0 +1,201 @@
+package explain
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+const (
+	// expectCreation, expectDeletion and expectUpdate are generous: Azure takes seconds.
+	expectCreation = time.Minute
+	expectDeletion = 2 * time.Minute
+	expectUpdate   = 2 * time.Minute
+	// expectCall is how long a sidecar takes until it passes a request on.
+	expectCall = 30 * time.Second
+)
+
+// claim names the claim that is bound to a volume, in a sentence.
+func (v *Volume) claim() string {
+	if v.ClaimName == "" {
+		if v.PersistentVolume != nil {
+			return "PersistentVolume " + v.PersistentVolume.Name
+		}
+		return "AzVolume " + v.Name
+	}
+	return "claim " + v.ClaimName
+}
+
+func (v *Volume) claimEvidence() Evidence {
+	if v.Claim == nil {
+		return Evidence{Object: v.claim(), Says: "not found"}
+	}
+	return Evidence{Object: v.claim(), Says: string(v.Claim.Status.Phase)}
+}
+
+// unbound explains a volume whose claim is not bound to a PersistentVolume of this driver; ok is
+// false if it is. pod is nil for a question about the claim.
+func (f Facts) unbound(v *Volume, pod *corev1.Pod) (finding Finding, ok bool) {
+	if v.ClaimName != "" {
+		switch c := v.Claim; {
+		case c == nil && f.unread(Claims):
+			return find("NotReadable", "Claims are not readable with these rights."), true
+		case c == nil:
+			return find("ClaimNotFound", "There is no claim %s in namespace %s.", v.ClaimName, v.Namespace), true
+		case c.DeletionTimestamp != nil && (pod == nil || c.Status.Phase != corev1.ClaimBound):
+			return f.terminating(v), true
+		case c.Status.Phase == corev1.ClaimLost:
+			return find("ClaimLost", "%s was bound to PersistentVolume %s, which does not exist any more.", upper(v.claim()),
+				c.Spec.VolumeName), true
+		case c.Status.Phase != corev1.ClaimBound:
+			return f.pending(v, pod), true
+		}
+	}
+	switch pv := v.PersistentVolume; {
+	case pv == nil && v.ClaimName == "", f.unread(Volumes):
+		return Finding{}, false // a disk that the pod names itself; or nothing more is readable
+	case pv == nil:
+		return find("ClaimLost", "PersistentVolume %s does not exist.", v.Claim.Spec.VolumeName), true
+	case v.Name == "":
+		return find("OtherDriver", "The volume of %s belongs to %s.", v.claim(), ownerOf(pv)), true
+	}
+	return Finding{}, false
+}
+
+func ownerOf(pv *corev1.PersistentVolume) string {
+	if pv.Spec.CSI != nil {
+		return "driver " + pv.Spec.CSI.Driver
+	}
+	return "another driver"
+}
+
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// terminating explains a claim that is being deleted.
+func (f Facts) terminating(v *Volume) Finding {
+	since := Evidence{Object: v.claim(), Says: "is being deleted", Since: &v.Claim.DeletionTimestamp.Time}
+	var users []string
+	for _, p := range v.Pods {
+		users = append(users, p.Name)
+	}
+	slices.Sort(users)
+	finalizers := v.Claim.Finalizers
+	switch {
+	case len(users) > 0 && slices.Contains(finalizers, "kubernetes.io/pvc-protection"):
+		return find("ClaimInUse", "The claim is deleted as soon as no pod uses it. Pods that use it: %s.", strings.Join(users, ", ")).
+			seen(since)
+	case len(finalizers) > 0:
+		return find("FinalizerWaits", "The claim is being deleted, and finalizers keep it: %s.", strings.Join(finalizers, ", ")).
+			seen(since)
+	}
+	return f.until(find("Deleting", "The claim is being deleted.").seen(since), v.Claim.DeletionTimestamp.Add(expectDeletion))
+}
+
+// pending explains a claim without a PersistentVolume.
+func (f Facts) pending(v *Volume, pod *corev1.Pod) Finding {
+	c := v.Claim
+	class, named := "", c.Spec.StorageClassName != nil
+	if named {
+		class = *c.Spec.StorageClassName
+	}
+	switch {
+	case c.Spec.VolumeName != "":
+		return find("Creating", "The claim waits to be bound to PersistentVolume %s.", c.Spec.VolumeName).
+			then("nothing, if PersistentVolume %s exists and is not bound to another claim", c.Spec.VolumeName)
+	case f.unread(Classes):
+		return f.pendingByEvents(v)
+	case class == "" && (named || v.DefaultClass == ""):
+		return find("ClaimWithoutClass", "The claim names no StorageClass, and no driver creates a volume for it.").seen(v.claimEvidence())
+	case class == "":
+		return find("Creating", "The claim is about to get the default StorageClass %s.", v.DefaultClass)
+	case v.Class == nil:
+		return find("ClassNotFound", "There is no StorageClass %s.", class).seen(v.claimEvidence())
+	case v.Class.Provisioner != f.DriverName:
+		return find("OtherDriver", "StorageClass %s belongs to driver %s.", class, v.Class.Provisioner)
+	}
+	if waitsForConsumer(v) {
+		if pod != nil && pod.Spec.NodeName == "" {
+			return find("WaitForFirstConsumer", "The volume of %s is created when the pod is placed on a node.", v.claim())
+		}
+		return find("WaitForFirstConsumer", "The volume is created when a pod that uses the claim is placed on a node.").
+			seen(v.claimEvidence())
+	}
+	return f.provisioning(v)
+}
+
+func waitsForConsumer(v *Volume) bool {
+	mode := v.Class.VolumeBindingMode
+	return mode != nil && *mode == storagev1.VolumeBindingWaitForFirstConsumer && v.Claim.Annotations[annSelectedNode] == ""
+}
+
+// annSelectedNode is set by the scheduler.
+const annSelectedNode = "volume.kubernetes.io/selected-node"
+
+// provisioning explains a claim for which the driver is to create a disk.
+func (f Facts) provisioning(v *Volume) Finding {
+	if az := v.AzVolume; az != nil && az.Status.State != apiv1.VolumeCreated {
+		return f.creation(v)
+	}
+	if finding, ok := f.driver(sidecarProvisioner); ok {
+		return finding
+	}
+	return f.pendingByEvents(v)
+}
+
+// pendingByEvents explains a Pending claim by its events.
+func (f Facts) pendingByEvents(v *Volume) Finding {
+	if e := f.event(KindClaim, eventProvisioning); e != nil {
+		if reason, rest, ok := refusal.In(e.Message); ok {
+			return find(ID(reason), "The driver refused to create the volume.").quoting(rest).seen(f.said(e))
+		}
+		return find("ProvisioningFailed", "The driver refused to create the volume of %s.", v.claim()).quoting(e.Message).
+			seen(f.said(e))
+	}
+	if e := f.event(KindClaim, "WaitForFirstConsumer"); e != nil && f.unread(Classes) {
+		return find("WaitForFirstConsumer", "The volume is created when a pod that uses the claim is placed on a node.").seen(f.said(e))
+	}
+	if f.unread(Classes) {
+		return find("NotReadable", "The claim is Pending, and no event says why.").seen(v.claimEvidence())
+	}
+	return f.until(find("Creating", "The volume of %s is about to be created.", v.claim()).seen(v.claimEvidence()),
+		v.Claim.CreationTimestamp.Add(expectCall+expectCreation))
+}
+
+// creation explains an AzVolume whose disk is not created.
+func (f Facts) creation(v *Volume) Finding {
+	az := v.AzVolume
+	ready := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
+	switch {
+	case ready != nil && ready.Reason == disk.ReasonFilling:
+		return find("Filling", "Azure copies the content of the source into the disk of %s.", v.claim()).quoting(ready.Message).
+			seen(f.azEvidence(v)...)
+	case az.Status.Error != nil && az.Status.Error.Kind == string(provisioner.AlreadyExists):
+		return find("ForeignDisk", "Azure has a disk %s that was not created for %s.", az.Spec.Disk.Name, v.claim()).
+			quoting(az.Status.Error.Message).seen(f.azEvidence(v)...)
+	case gone(az):
+		return find("DiskGone", "Disk %s does not exist at Azure any more.", az.Spec.Disk.Name).quoting(az.Status.Error.Message).
+			seen(f.azEvidence(v)...)
+	case az.Status.Error != nil:
+		return f.failed(az.Status.Error, "ProvisioningFailed", "create disk "+az.Spec.Disk.Name, transition(ready,
+			az.CreationTimestamp.Time)).
+			seen(f.azEvidence(v)...)
+	}
+	if finding, ok := f.driver(""); ok {
+		return finding
+	}
+	began := az.CreationTimestamp.Time
+	if op := az.Status.Operation; op != nil {
+		began = op.StartTime.Time
+	}
+	return f.until(find("Creating", "Azure creates the disk of %s.", v.claim()).seen(f.azEvidence(v)...),
+		began.Add(expectCreation))
+}

@@ -1,0 +1,114 @@
+package explain
+
+import (
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	storagev1 "k8s.io/api/storage/v1"
+)
+
+// ControllerName is the name of the Deployment of the controller plug-in.
+const ControllerName = "azuredisk-controller"
+
+// LeaseController is the lease of the leading controller of the driver.
+const LeaseController = "azuredisk-controller"
+
+// The sidecars whose leases matter.
+const (
+	sidecarProvisioner = "csi-provisioner"
+	sidecarAttacher    = "csi-attacher"
+	sidecarSnapshotter = "csi-snapshotter"
+)
+
+// LeaseNames returns the names of the leases that tell whether the driver's parts run.
+func LeaseNames(driverName string) []string {
+	names := []string{LeaseController}
+	for _, sidecar := range []string{sidecarProvisioner, sidecarAttacher, sidecarSnapshotter} {
+		names = append(names, leaseOf(sidecar, driverName))
+	}
+	return names
+}
+
+// leaseOf is the name of the lease of a sidecar, which the sidecar makes from the driver's name.
+func leaseOf(sidecar, driverName string) string {
+	driver := strings.Map(func(r rune) rune {
+		if r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '-'
+	}, driverName)
+	switch sidecar {
+	case sidecarAttacher:
+		return "external-attacher-leader-" + driver
+	case sidecarSnapshotter:
+		return "external-snapshotter-leader-" + driver
+	default:
+		return driver
+	}
+}
+
+func (f Facts) isDriver(d storagev1.CSINodeDriver) bool { return d.Name == f.DriverName }
+
+func (f Facts) attachRequired() bool {
+	d := f.Driver.CSIDriver
+	return d != nil && (d.Spec.AttachRequired == nil || *d.Spec.AttachRequired)
+}
+
+// leaseGrace is how long a lease may be expired before that counts: a standby is taking it over.
+const leaseGrace = 30 * time.Second
+
+func (f Facts) notInstalled() (Finding, bool) {
+	if f.Driver.CSIDriver != nil || f.unread(CSIDrivers) {
+		return Finding{}, false
+	}
+	return find("CSIDriverMissing", "The cluster has no CSIDriver %s.", f.DriverName), true
+}
+
+// driver explains a part of the driver that does not run; ok is false if all run, or if that is not
+// known. sidecar is "" if none matters.
+func (f Facts) driver(sidecar string) (Finding, bool) {
+	if finding, ok := f.notInstalled(); ok {
+		return finding, true
+	}
+	if f.unread(Leases) {
+		return Finding{}, false
+	}
+	lease := f.Driver.Leases[LeaseController]
+	if says, ok := f.expired(lease); ok {
+		if set, known := f.Driver.setting("attach-required"); known && (set == "true") != f.attachRequired() {
+			return find("AttachRequiredDiffers", "The controller is set to attachRequired %s, and the CSIDriver says %t.", set,
+				f.attachRequired()).seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true
+		}
+		return find("ControllerNotLeading", "No controller of the driver leads: the lease %s %s.", LeaseController, says).
+			then("look at the pods of the controller: kubectl get pods -n %s, and %s", f.DriverNamespace, f.logCommand()).
+			seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true
+	}
+	if sidecar == "" {
+		return Finding{}, false
+	}
+	name := leaseOf(sidecar, f.DriverName)
+	if says, ok := f.expired(f.Driver.Leases[name]); ok {
+		return find("SidecarNotLeading", "The sidecar %s does not lead: the lease %s %s.", sidecar, name, says).
+			then("look at its log: kubectl logs -n %s deploy/azuredisk-controller -c %s", f.DriverNamespace, sidecar).
+			seen(Evidence{Object: "Lease " + name, Says: says}), true
+	}
+	return Finding{}, false
+}
+
+// expired reports whether no process holds a lease, and what it says.
+func (f Facts) expired(l *coordinationv1.Lease) (says string, expired bool) {
+	switch {
+	case l == nil:
+		return "does not exist", true
+	case l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "":
+		return "has no holder", true
+	case l.Spec.RenewTime == nil || l.Spec.LeaseDurationSeconds == nil:
+		return "was never renewed", true
+	}
+	ends := l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second)
+	if f.Now.After(ends.Add(leaseGrace)) {
+		return "was renewed last at " + f.clock(l.Spec.RenewTime.Time), true
+	}
+	return "", false
+}

@@ -1,0 +1,51 @@
+// Package explain says why a pod, a claim, a volume, a node or a snapshot is not ready, and what its
+// reader does about that. It is pure: facts in, a report out; package collect reads the facts.
+//
+// It decides by the driver's own decision functions (internal/plan) and by what the driver has
+// recorded in conditions, so that it says nothing else than the driver does. It does not interpret
+// sentences: where only the text of an event says something, the text is quoted. What it does not
+// recognise, and what lasts longer than expected, has the outcome CannotTell, with what was seen.
+package explain
+
+import "slices"
+
+// Explain answers the question of the facts.
+func Explain(f Facts) Report {
+	findings := f.findings()
+	slices.SortStableFunc(findings, func(a, b Finding) int { return b.Outcome.severity() - a.Outcome.severity() })
+	report := Report{
+		Subject: f.Subject,
+		Time:    f.Now,
+		Finding: findings[0],
+		Chain:   f.chain(),
+		Azure:   f.azure(),
+		Rights:  "cluster",
+		Unread:  f.Unread,
+	}
+	if !f.Wide() || f.unread(AzDriverNodes) && f.unread(NodesResource) {
+		report.Rights = "namespace"
+	}
+	for _, v := range findings[1:] {
+		if v.Outcome != Healthy && v.ID != report.ID {
+			report.Others = append(report.Others, v)
+		}
+	}
+	return report
+}
+
+// findings are at least one.
+func (f Facts) findings() []Finding {
+	switch f.Subject.Kind {
+	case KindPod:
+		return f.pod()
+	case KindNode:
+		return []Finding{f.nodeSubject(f.Subject.Name)}
+	case KindSnapshot:
+		return []Finding{f.snapshot()}
+	case KindClaim, KindVolume:
+	}
+	if len(f.Volumes) == 0 {
+		return []Finding{find("NotReadable", "The volume of %s is not readable with these rights.", f.Subject)}
+	}
+	return []Finding{f.volumeSubject(f.Volumes[0])}
+}

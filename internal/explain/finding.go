@@ -1,0 +1,160 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Outcome is what a finding means for the reader.
+type Outcome string
+
+// The outcomes.
+const (
+	// Healthy: nothing is wrong.
+	Healthy Outcome = "Healthy"
+	// Waits: it ends without an action of the reader.
+	Waits Outcome = "Waits"
+	// NeedsAction: it does not end without an action.
+	NeedsAction Outcome = "NeedsAction"
+	// CannotTell: what was seen does not decide it.
+	CannotTell Outcome = "CannotTell"
+)
+
+// ExitCode is the exit code of the command for an outcome.
+func (o Outcome) ExitCode() int {
+	switch o {
+	case Healthy:
+		return 0
+	case Waits:
+		return 1
+	case NeedsAction:
+		return 2
+	default:
+		return 3
+	}
+}
+
+// severity orders the outcomes of several volumes: the reader learns of the worst one first.
+func (o Outcome) severity() int {
+	switch o {
+	case NeedsAction:
+		return 3
+	case CannotTell:
+		return 2
+	case Waits:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// Evidence is an object, and what it says.
+type Evidence struct {
+	Object string     `json:"object"`
+	Says   string     `json:"says"`
+	Since  *time.Time `json:"since,omitempty"`
+}
+
+// Finding is one cause.
+type Finding struct {
+	ID       ID      `json:"id"`
+	Outcome  Outcome `json:"outcome"`
+	Sentence string  `json:"sentence"`
+	// Next is what the reader does next.
+	Next string `json:"next"`
+	// EndsBy is when it is expected to end.
+	EndsBy *time.Time `json:"endsBy,omitempty"`
+	// Quote is the text of Azure, of Kubernetes or of the driver that says it.
+	Quote    string     `json:"quote,omitempty"`
+	Evidence []Evidence `json:"evidence,omitempty"`
+}
+
+// Report is the answer to a question.
+type Report struct {
+	Subject Subject   `json:"subject"`
+	Time    time.Time `json:"time"`
+	Finding
+	// Others are the findings about the pod's other volumes, unless they are healthy.
+	Others []Finding `json:"others,omitempty"`
+	// Chain is what there is on the way from the subject to the disk.
+	Chain []Link `json:"chain,omitempty"`
+	// Azure are the resources at Azure.
+	Azure []Resource `json:"azure,omitempty"`
+	// Rights says what the answer is made from: "cluster" or "namespace".
+	Rights string   `json:"rights"`
+	Unread []Unread `json:"unread,omitempty"`
+}
+
+// Link is one object of the chain.
+type Link struct {
+	Object string     `json:"object"`
+	Name   string     `json:"name,omitempty"`
+	Says   string     `json:"says"`
+	Since  *time.Time `json:"since,omitempty"`
+}
+
+// Resource is a resource at Azure.
+type Resource struct {
+	What    string `json:"what"`
+	ID      string `json:"id"`
+	Portal  string `json:"portal"`
+	Command string `json:"command"`
+}
+
+// find returns the registry's finding with a sentence.
+func find(id ID, format string, args ...any) Finding {
+	kind := kindOf(id)
+	return Finding{ID: id, Outcome: kind.Outcome, Sentence: fmt.Sprintf(format, args...), Next: kind.Next}
+}
+
+func (v Finding) seen(evidence ...Evidence) Finding {
+	v.Evidence = append(v.Evidence[:len(v.Evidence):len(v.Evidence)], evidence...)
+	return v
+}
+
+func (v Finding) quoting(text string) Finding {
+	v.Quote = strings.TrimSpace(text)
+	return v
+}
+
+func (v Finding) then(format string, args ...any) Finding {
+	v.Next = fmt.Sprintf(format, args...)
+	return v
+}
+
+// until gives a finding that waits the time by which it is expected to end. After that time the
+// facts do not say that it ends.
+func (f Facts) until(v Finding, end time.Time) Finding {
+	v.EndsBy = &end
+	if f.Now.After(end) {
+		v.Outcome = CannotTell
+		v.Next = fmt.Sprintf("this was expected to end at %s. Look for the reason in the log of the controller: %s",
+			f.clock(end), f.logCommand())
+		return v
+	}
+	v.Next = "nothing: expected to end by " + f.clock(end)
+	return v
+}
+
+func (f Facts) logCommand() string {
+	return "kubectl logs -n " + f.DriverNamespace + " deploy/azuredisk-controller -c controller"
+}
+
+// clock is a time of day, as the reader's clock shows it.
+func (f Facts) clock(t time.Time) string {
+	t = t.In(f.Now.Location())
+	if f.Now.Sub(t).Abs() > 20*time.Hour {
+		return t.Format("2006-01-02 15:04:05")
+	}
+	return t.Format(time.TimeOnly)
+}
+
+func moment(t metav1.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t.Time
+}

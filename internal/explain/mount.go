@@ -1,0 +1,64 @@
+package explain
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
+)
+
+// Events of the kubelet and of Kubernetes' controllers.
+const (
+	eventFailedMount  = "FailedMount"
+	eventFailedMap    = "FailedMapVolume"
+	eventFailedAttach = "FailedAttachVolume"
+	eventProvisioning = "ProvisioningFailed"
+)
+
+// eventTime is when an event was last seen.
+func eventTime(e *corev1.Event) metav1.Time {
+	switch {
+	case e.Series != nil:
+		return metav1.NewTime(e.Series.LastObservedTime.Time)
+	case !e.LastTimestamp.IsZero():
+		return e.LastTimestamp
+	case !e.EventTime.IsZero():
+		return metav1.NewTime(e.EventTime.Time)
+	}
+	return e.CreationTimestamp
+}
+
+func (f Facts) said(e *corev1.Event) Evidence {
+	return Evidence{
+		Object: "event on " + Subject{Kind(e.InvolvedObject.Kind), e.InvolvedObject.Namespace, e.InvolvedObject.Name}.String(),
+		Says:   e.Reason,
+		Since:  moment(eventTime(e)),
+	}
+}
+
+// refusedMount is about an event in which the driver names the reason of its refusal.
+func (f Facts) refusedMount() (Finding, bool) {
+	e := f.event(KindPod, eventFailedMount, eventFailedMap, eventFailedAttach)
+	if e == nil {
+		return Finding{}, false
+	}
+	reason, rest, ok := refusal.In(e.Message)
+	if !ok {
+		return Finding{}, false
+	}
+	sentences := map[refusal.Reason]string{
+		refusal.ReasonFilesystemMismatch: "The disk does not hold the filesystem that the driver expects, so the driver neither mounts nor formats it.",
+		refusal.ReasonReserved:           "Another cluster or another program has reserved the disk.",
+		refusal.ReasonInUse:              "A VM that is no node of this cluster has the disk.",
+	}
+	return find(ID(reason), "%s", sentences[reason]).quoting(rest).seen(f.said(e)), true
+}
+
+// failedMount is about any other failure to mount.
+func (f Facts) failedMount() (Finding, bool) {
+	e := f.event(KindPod, eventFailedMount, eventFailedMap)
+	if e == nil {
+		return Finding{}, false
+	}
+	return find("FailedMount", "Node %s cannot mount the volume.", f.Pod.Spec.NodeName).quoting(e.Message).seen(f.said(e)), true
+}

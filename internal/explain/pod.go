@@ -1,0 +1,214 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
+)
+
+// pod explains a pod: by its volumes, and for a pod without a node by its placement.
+func (f Facts) pod() []Finding {
+	p := f.Pod
+	switch {
+	case p.Status.Reason == publishing.RejectedReason:
+		return []Finding{find("VolumeAttachmentLimitExceeded", "Node %s has no free slot for a disk of the pod.",
+			p.Spec.NodeName).quoting(p.Status.Message)}
+	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		return []Finding{find("PodEnded", "The pod has ended (%s).", p.Status.Phase)}
+	case len(f.Volumes) == 0:
+		return []Finding{find("NoVolumes", "The pod uses no claim and names no disk.")}
+	}
+	var findings []Finding
+	for _, v := range f.Volumes {
+		findings = append(findings, f.volumeOfPod(v))
+	}
+	if p.Spec.NodeName == "" {
+		blocked := slices.ContainsFunc(findings, func(v Finding) bool {
+			return v.Outcome != Healthy && v.ID != "WaitForFirstConsumer"
+		})
+		if !blocked { // else the scheduler waits for the claims
+			findings = append(findings, f.unplaced())
+		}
+		return findings
+	}
+	ready := slices.IndexFunc(findings, func(v Finding) bool { return v.Outcome != Healthy }) < 0
+	if ready && !running(p) {
+		findings = []Finding{f.otherReason(findings[0])}
+	}
+	return findings
+}
+
+// running reports whether every container of the pod runs.
+func running(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodRunning &&
+		!slices.ContainsFunc(p.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.State.Running == nil })
+}
+
+// started reports whether a container of the pod has been created, for which the kubelet needs the
+// volumes.
+func started(p *corev1.Pod) bool {
+	of := func(all []corev1.ContainerStatus) bool {
+		return slices.ContainsFunc(all, func(c corev1.ContainerStatus) bool {
+			return c.ContainerID != "" || c.State.Running != nil || c.State.Terminated != nil ||
+				c.LastTerminationState.Terminated != nil
+		})
+	}
+	return of(p.Status.InitContainerStatuses) || of(p.Status.ContainerStatuses)
+}
+
+// otherReason is for a pod whose volumes are ready and that does not run.
+func (f Facts) otherReason(v Finding) Finding {
+	if v.ID == "NoVolumes" || v.ID == "OtherDriver" {
+		return v
+	}
+	ready := find("VolumesReady", "The volumes of the pod are mounted on node %s.", f.Pod.Spec.NodeName)
+	for _, c := range slices.Concat(f.Pod.Status.InitContainerStatuses, f.Pod.Status.ContainerStatuses) {
+		if w := c.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+			return ready.quoting(strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message), ": ")).
+				then("nothing about its volumes: container %s waits (%s)", c.Name, w.Reason)
+		}
+	}
+	return ready
+}
+
+// unplaced is for a pod without a node whose volumes do not prevent it by themselves.
+func (f Facts) unplaced() Finding {
+	for _, v := range f.Volumes {
+		if finding, ok := f.placement(v); ok {
+			return finding
+		}
+	}
+	for _, c := range f.Pod.Status.Conditions {
+		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {
+			continue
+		}
+		if c.Reason == corev1.PodReasonSchedulingGated {
+			return find("SchedulingGated", "The pod has a scheduling gate.").quoting(c.Message)
+		}
+		return find("Unschedulable", "The scheduler finds no node for the pod.").quoting(c.Message).
+			seen(Evidence{Object: f.Subject.String(), Says: "PodScheduled: " + c.Reason, Since: moment(c.LastTransitionTime)})
+	}
+	return find("Scheduling", "The scheduler has not looked at the pod yet.")
+}
+
+// placement reports whether a volume leaves no node for the pod.
+func (f Facts) placement(v *Volume) (Finding, bool) {
+	r := v.Reachability
+	switch {
+	case r == nil || r.Selected:
+		return Finding{}, false
+	case !r.Nodes:
+		return find("WrongZone", "The volume of %s can be used only on nodes with %s, and the cluster has no such node.",
+				v.claim(), r.Rule).seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name,
+				Says: "requires " + r.Rule}),
+			true
+	default:
+		return find("SelectorExcludesZone",
+				"The volume of %s can be used only on nodes with %s, and the pod's node selector or affinity excludes all of them.",
+				v.claim(), r.Rule).seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name,
+				Says: "requires " + r.Rule}),
+			true
+	}
+}
+
+// volumeOfPod explains one volume of the pod.
+func (f Facts) volumeOfPod(v *Volume) Finding {
+	if finding, ok := f.unbound(v, f.Pod); ok {
+		return finding
+	}
+	node := f.Pod.Spec.NodeName
+	if node == "" {
+		if finding, ok := f.wrong(v); ok {
+			return finding
+		}
+		return find("NotUsed", "The volume of %s is ready.", v.claim())
+	}
+	n := f.node(node)
+	if f.Wide() && !f.unread(NodesResource) {
+		if n.Node == nil {
+			return find("NodeGone", "The pod is bound to node %s, which does not exist.", node)
+		}
+		if finding, ok := f.lost(node, v, f.Pod); ok {
+			return finding
+		}
+	}
+	if started(f.Pod) && f.Pod.DeletionTimestamp == nil {
+		return f.degraded(v, find("Healthy", "The volume of %s is in use on node %s.", v.claim(), node))
+	}
+	if f.Pod.DeletionTimestamp != nil {
+		return f.ending(n, node)
+	}
+	if !f.Wide() {
+		return f.narrow(v)
+	}
+	finding := f.toNode(v, node)
+	if finding.Outcome != NeedsAction && n.Node != nil && !nodehealth.KubeletReady(n.Node) && finding.ID == "Mounting" {
+		return find("NodeNotReady", "The pod is on node %s, which is not Ready, so it does not start there.", node).
+			seen(f.nodeEvidence(node)...)
+	}
+	return finding
+}
+
+// ending is for a pod that is being deleted on a node that is not lost. DeletionTimestamp is when
+// its grace period ends.
+func (f Facts) ending(n *Node, node string) Finding {
+	end := f.Pod.DeletionTimestamp.Time
+	seen := Evidence{Object: f.Subject.String(), Says: "is being deleted, with a grace period until " + f.clock(end)}
+	if n.Node != nil && !nodehealth.KubeletReady(n.Node) {
+		return find("KubeletDown", "The pod is being deleted, and the kubelet of node %s does not run, so nothing ends it.", node).
+			seen(seen).seen(f.nodeEvidence(node)...)
+	}
+	return f.until(find("PodEnding", "The pod is being deleted on node %s.", node).seen(seen), end.Add(expectUnstage))
+}
+
+// narrow explains a volume from the pod, its claim and their events alone.
+func (f Facts) narrow(v *Volume) Finding {
+	if finding, ok := f.notInstalled(); ok {
+		return finding
+	}
+	if finding, ok := f.refusedMount(); ok {
+		return finding
+	}
+	for _, reason := range []ID{"FailoverHeldBack", "FailedAttachVolume", "WaitingForVolume"} {
+		if e := f.event(KindPod, string(reason)); e != nil {
+			return find(reason, "%s", sentenceOf[reason](v.claim(), f.Pod.Spec.NodeName)).quoting(e.Message).seen(f.said(e))
+		}
+	}
+	if finding, ok := f.failedMount(); ok {
+		return finding
+	}
+	return find("NotReadable", "The claim %s is bound, and what happens to its disk is not readable with these rights.",
+		v.claim()).seen(v.claimEvidence())
+}
+
+var sentenceOf = map[ID]func(claim, node string) string{
+	"FailoverHeldBack": func(claim, _ string) string {
+		return "The node of the pod is lost, and the driver leaves the volume of " + claim + " there."
+	},
+	"FailedAttachVolume": func(claim, node string) string {
+		return "The volume of " + claim + " cannot be attached to node " + node + "."
+	},
+	"WaitingForVolume": func(claim, node string) string {
+		return "The volume of " + claim + " is on its way to node " + node + "."
+	},
+}
+
+// event returns the newest event of a kind of object with a reason, nil if there is none.
+func (f Facts) event(kind Kind, reasons ...string) *corev1.Event {
+	var newest *corev1.Event
+	for i := range f.Events {
+		e := &f.Events[i]
+		if e.InvolvedObject.Kind != string(kind) || !slices.Contains(reasons, e.Reason) {
+			continue
+		}
+		if newest == nil || eventTime(e).After(eventTime(newest).Time) {
+			newest = e
+		}
+	}
+	return newest
+}

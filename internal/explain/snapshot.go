@@ -1,0 +1,29 @@
+package explain
+
+import "cmp"
+
+// snapshot explains a VolumeSnapshot.
+func (f Facts) snapshot() Finding {
+	s := f.Snapshot
+	seen := Evidence{Object: f.Subject.String(), Says: "readyToUse: false"}
+	switch {
+	case s == nil:
+		return find("NotReadable", "Snapshots are not readable with these rights.")
+	case s.Ready:
+		return find("Healthy", "The snapshot is complete.").seen(Evidence{Object: f.Subject.String(), Says: "readyToUse: true"})
+	case s.ClassMissing:
+		return find("SnapshotClassMissing", "There is no VolumeSnapshotClass %s.", cmp.Or(s.Class, "for the snapshot")).seen(seen)
+	case s.Driver != "" && s.Driver != f.DriverName:
+		return find("OtherDriver", "VolumeSnapshotClass %s belongs to driver %s.", s.Class, s.Driver)
+	case s.SourceMissing:
+		return find("SnapshotSourceMissing", "There is no claim %s that the snapshot could be taken from.", s.SourceClaim).
+			seen(seen)
+	case s.Error != "":
+		return find("SnapshotFailed", "The snapshot could not be taken. The driver tries again.").quoting(s.Error).
+			seen(Evidence{Object: f.Subject.String(), Says: "status.error", Since: &s.ErrorTime})
+	}
+	if finding, ok := f.driver(sidecarSnapshotter); ok {
+		return finding
+	}
+	return find("SnapshotNotReady", "The snapshot is being taken since %s.", f.clock(s.Created)).seen(seen)
+}

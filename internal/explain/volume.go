@@ -1,0 +1,246 @@
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// transition is when a condition last changed, or else otherwise.
+func transition(c *metav1.Condition, otherwise time.Time) time.Time {
+	if c == nil || c.LastTransitionTime.IsZero() {
+		return otherwise
+	}
+	return c.LastTransitionTime.Time
+}
+
+// gone reports whether Azure has said that the disk of a volume that had one does not exist.
+func gone(az *apiv1.AzVolume) bool {
+	e := az.Status.Error
+	return az.Status.State == apiv1.VolumeCreationFailed && e != nil && e.Kind == string(provisioner.NotFound) &&
+		(az.Status.DiskURI != "" || az.Spec.Origin == apiv1.OriginAdopted || az.Status.PersistentVolume != "")
+}
+
+// volumeSubject explains a claim or a PersistentVolume.
+func (f Facts) volumeSubject(v *Volume) Finding {
+	if finding, ok := f.unbound(v, nil); ok {
+		return finding
+	}
+	if !f.Wide() {
+		return f.narrowClaim(v)
+	}
+	if p := v.Waiting(); p != nil {
+		if finding, ok := f.lost(p.Spec.NodeName, v, p); ok {
+			return finding
+		}
+		asked := f
+		asked.Pod = p
+		return asked.toNode(v, p.Spec.NodeName)
+	}
+	if holder := holderOf(v); holder != "" {
+		if finding, ok := f.lost(holder, v, nil); ok {
+			return finding
+		}
+	}
+	return f.volume(v)
+}
+
+// Waiting returns a pod that is on a node and waits for the volume, nil if none does.
+func (v *Volume) Waiting() *corev1.Pod {
+	for _, p := range v.Pods {
+		if p.Spec.NodeName != "" && p.DeletionTimestamp == nil && !started(p) {
+			return p
+		}
+	}
+	return nil
+}
+
+// narrowClaim explains a bound claim from its own events.
+func (f Facts) narrowClaim(v *Volume) Finding {
+	if finding, ok := f.notInstalled(); ok {
+		return finding
+	}
+	if e := f.event(KindClaim, "FailoverHeldBack"); e != nil {
+		return find("FailoverHeldBack", "The driver leaves the volume of %s on a lost node.", v.claim()).quoting(e.Message).
+			seen(f.said(e))
+	}
+	return find("NotReadable", "The claim is bound, and what happens to its disk is not readable with these rights.").
+		seen(v.claimEvidence())
+}
+
+// holderOf returns the node that holds a single-node volume; "" if none does.
+func holderOf(v *Volume) string {
+	if v.AzVolume == nil || v.AzVolume.Status.Primary == nil || v.AzVolume.Status.Primary.State == apiv1.OwnershipReleased {
+		return ""
+	}
+	return v.AzVolume.Status.Primary.NodeName
+}
+
+// volume explains a volume by itself, whatever its pods wait for.
+func (f Facts) volume(v *Volume) Finding {
+	if finding, ok := f.wrong(v); ok {
+		return finding
+	}
+	holder := holderOf(v)
+	healthy := find("NotUsed", "The volume of %s is ready, and no node uses it.", v.claim())
+	if holder != "" || ownership.HasPrimary(orEmpty(v.AzVolume), v.Attachments) {
+		healthy = find("Healthy", "The volume of %s is in use%s.", v.claim(), onNode(holder))
+	}
+	return f.degraded(v, healthy)
+}
+
+func orEmpty(az *apiv1.AzVolume) *apiv1.AzVolume {
+	if az == nil {
+		return &apiv1.AzVolume{}
+	}
+	return az
+}
+
+func onNode(node string) string {
+	if node == "" {
+		return ""
+	}
+	return " on node " + node
+}
+
+// wrong is about what is wrong with the disk itself, so that no node can have it.
+func (f Facts) wrong(v *Volume) (Finding, bool) {
+	az := v.AzVolume
+	if pv := v.PersistentVolume; pv != nil && pv.DeletionTimestamp != nil || az != nil && az.DeletionTimestamp != nil {
+		return f.deletion(v), true
+	}
+	if az == nil {
+		return Finding{}, false
+	}
+	switch az.Status.State {
+	case apiv1.VolumePending, apiv1.VolumeCreating, apiv1.VolumeCreationFailed, "":
+		return f.creation(v), true
+	case apiv1.VolumeCreated, apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed, apiv1.VolumeDeleting, apiv1.VolumeDeletionFailed:
+	}
+	return Finding{}, false
+}
+
+// deletion explains a volume that is being deleted.
+func (f Facts) deletion(v *Volume) Finding {
+	az := v.AzVolume
+	if az == nil {
+		since := v.PersistentVolume.DeletionTimestamp.Time
+		return f.until(find("Deleting", "PersistentVolume %s is being deleted.", v.PersistentVolume.Name).
+			seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name, Says: "is being deleted", Since: &since}),
+			since.Add(expectDeletion))
+	}
+	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady); c != nil && c.Reason == disk.ReasonDeletionHeld {
+		return find("DeletionHeld", "AzVolume %s was deleted, and the driver keeps it.", az.Name).quoting(c.Message).
+			seen(f.azEvidence(v)...)
+	}
+	if e := az.Status.Error; e != nil && az.Status.State == apiv1.VolumeDeletionFailed {
+		c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
+		return f.failed(e, "DeletionFailed", "delete disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
+			seen(f.azEvidence(v)...)
+	}
+	since := f.Now
+	switch {
+	case az.DeletionTimestamp != nil:
+		since = az.DeletionTimestamp.Time
+	case v.PersistentVolume != nil && v.PersistentVolume.DeletionTimestamp != nil:
+		since = v.PersistentVolume.DeletionTimestamp.Time
+	}
+	return f.until(find("Deleting", "The volume of %s is being deleted, with its disk.", v.claim()).seen(f.azEvidence(v)...),
+		since.Add(expectDeletion))
+}
+
+// degraded returns the finding about a volume that can be used, but is not as requested; otherwise
+// healthy.
+func (f Facts) degraded(v *Volume, healthy Finding) Finding {
+	az := v.AzVolume
+	if az == nil {
+		return healthy
+	}
+	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionUpdated); c != nil {
+		if finding, ok := f.update(v, c); ok {
+			return finding
+		}
+	}
+	c := meta.FindStatusCondition(az.Status.Conditions, placement.ConditionReplicasAttached)
+	if c != nil && c.Reason == placement.ReasonReplicasMissing {
+		ready, wanted := int32(0), az.WantedReplicas()
+		if r := az.Status.Replicas; r != nil {
+			ready, wanted = r.Ready, r.Wanted
+		}
+		if c.Message == "" { // places were found
+			return f.until(find("ReplicaAttaching", "%s A replica is being attached%s.", healthy.Sentence, replicaOn(v)).
+				seen(f.azEvidence(v)...), transition(c, f.Now).Add(expectAttach))
+		}
+		missing := find("ReplicasMissing", "%s It has %d of %d replicas, so its next move is slower.",
+			healthy.Sentence, ready, wanted)
+		return missing.quoting(c.Message).seen(f.azEvidence(v)...)
+	}
+	return healthy.seen(f.azEvidence(v)...)
+}
+
+// replicaOn names a node to which a replica is being attached.
+func replicaOn(v *Volume) string {
+	for _, a := range v.Attachments {
+		if a.Spec.Role == apiv1.RoleReplica && a.Status.State != apiv1.AttachmentAttached && a.DeletionTimestamp == nil {
+			return " to node " + a.Spec.NodeName
+		}
+	}
+	return ""
+}
+
+// update explains a change of the disk that is not complete.
+func (f Facts) update(v *Volume, c *metav1.Condition) (Finding, bool) {
+	az := v.AzVolume
+	switch c.Reason {
+	case disk.ReasonUpdateRefused:
+		return find("UpdateRefused", "Azure refuses the change of the disk of %s.", v.claim()).quoting(c.Message).
+			seen(f.azEvidence(v)...), true
+	case disk.ReasonUpdateFailed:
+		if e := az.Status.Error; e != nil {
+			return f.failed(e, "UpdateFailed", "change disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
+				seen(f.azEvidence(v)...), true
+		}
+		return find("UpdateFailed", "Azure failed the change of the disk of %s.", v.claim()).quoting(c.Message).
+			seen(f.azEvidence(v)...), true
+	case disk.ReasonUpdating:
+		updating := find("Updating", "The disk of %s is being changed.", v.claim()).quoting(c.Message).seen(f.azEvidence(v)...)
+		if op := az.Status.Operation; op != nil {
+			updating = f.until(updating, op.StartTime.Add(expectUpdate))
+		}
+		return updating, true
+	case disk.ReasonConverting:
+		return find("Converting", "Azure converts the disk of %s in the background. It can be used while that lasts.", v.claim()).
+			quoting(c.Message).seen(f.azEvidence(v)...), true
+	}
+	return Finding{}, false
+}
+
+// azEvidence is what the AzVolume says.
+func (f Facts) azEvidence(v *Volume) []Evidence {
+	az := v.AzVolume
+	if az == nil {
+		return nil
+	}
+	all := []Evidence{{Object: "AzVolume " + az.Name, Says: fmt.Sprintf("state %s", az.Status.State)}}
+	if p := az.Status.Primary; p != nil {
+		says := fmt.Sprintf("ownership %s, epoch %d", p.State, p.Epoch)
+		if p.NodeName != "" {
+			says = fmt.Sprintf("ownership %s by node %s, epoch %d", p.State, p.NodeName, p.Epoch)
+		}
+		e := Evidence{Object: "AzVolume " + az.Name, Says: says}
+		if p.Since != nil {
+			e.Since = &p.Since.Time
+		}
+		all = append(all, e)
+	}
+	return all
+}
