@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/azuredisk-csi/azuredisk/playground/aks"
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
@@ -177,6 +178,15 @@ func (c *Cluster) SetSchedulerExtender(ctx context.Context, extender *controlpla
 		return err
 	}
 	return c.call(ctx, http.MethodPut, "/scheduler/extender", bytes.NewReader(data), nil)
+}
+
+// SetPool changes the settings of a node pool, with the profile of AKS.
+func (c *Cluster) SetPool(ctx context.Context, name string, settings aks.Settings) error {
+	data, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodPut, "/pools/"+url.PathEscape(name), bytes.NewReader(data), nil)
 }
 
 // Expose makes a loopback address of the host, like 127.0.0.1:8080, reachable for
