@@ -32,6 +32,19 @@ type Settings struct {
 	Taints []corev1.Taint    `json:"taints,omitempty"`
 }
 
+// Of reports whether a node has the settings.
+func (s Settings) Of(node *corev1.Node) bool { return !configure(node.DeepCopy(), s) }
+
+// ParseTaint reads a taint as in key=value:effect.
+func ParseTaint(text string) (corev1.Taint, error) {
+	rest, effect, ok := strings.Cut(text, ":")
+	if !ok {
+		return corev1.Taint{}, fmt.Errorf("read the taint %q: it must be key=value:effect", text)
+	}
+	key, value, _ := strings.Cut(rest, "=")
+	return corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}, nil
+}
+
 // Keeper is AKS's controllers in and beside a cluster. Each of its looks repairs what is not as it
 // should be.
 type Keeper struct {

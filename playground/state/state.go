@@ -67,6 +67,9 @@ func (d Dir) Logs(elements ...string) string {
 	return d.path(append([]string{"logs"}, elements...)...)
 }
 
+// DirectoryCA verifies azuresim over TLS, with the profile of AKS.
+func (d Dir) DirectoryCA() string { return d.path("directory-ca.crt") }
+
 // Azure holds the state of azuresim.
 func (d Dir) Azure(elements ...string) string {
 	return d.path(append([]string{"azuresim"}, elements...)...)

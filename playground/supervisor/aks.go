@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/netip"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -23,8 +26,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
-// webhookPort is where AKS's webhooks answer, at the control plane's address.
-const webhookPort = 9443
+// Where AKS's webhooks answer, at the control plane's address, and where the directory answers over
+// TLS, at the cloud's: a client that signs in with a workload identity refuses a directory without.
+const (
+	webhookPort   = 9443
+	directoryPort = 8443
+)
 
 // becomeAKS gives the cluster what one of AKS has, if the profile says so. The context ends with the
 // playground.
@@ -40,10 +47,28 @@ func (s *Supervisor) becomeAKS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	endpoint, err := s.serveWebhooks(ctx, client)
+	addresses := []net.IP{s.plan.ControlPlane().AsSlice(), s.plan.Cloud().AsSlice()}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(addresses[0].String(), addresses, nil)
+	if err != nil {
+		return fmt.Errorf("make a certificate: %w", err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return fmt.Errorf("read the certificate: %w", err)
+	}
+	if err := os.WriteFile(s.dir.DirectoryCA(), certificate, 0o644); err != nil {
+		return err
+	}
+	secure := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	directory, err := s.serveDirectory(ctx, secure)
+	if err != nil {
+		return fmt.Errorf("serve the directory over TLS: %w", err)
+	}
+	webhooks, err := s.serveWebhooks(ctx, client, directory, secure)
 	if err != nil {
 		return fmt.Errorf("serve the webhooks of AKS: %w", err)
 	}
+	endpoint := aks.Endpoint{URL: webhooks, CA: certificate}
 	objects, err := s.opts.Profile.Objects(endpoint)
 	if err != nil {
 		return err
@@ -68,28 +93,52 @@ func (s *Supervisor) becomeAKS(ctx context.Context) error {
 	return s.lockDown(ctx)
 }
 
-// serveWebhooks starts AKS's webhooks in the control plane's network.
-func (s *Supervisor) serveWebhooks(ctx context.Context, client kubernetes.Interface) (aks.Endpoint, error) {
-	address := s.plan.ControlPlane().String()
-	certificate, key, err := cert.GenerateSelfSignedCertKey(address, []net.IP{net.ParseIP(address)}, nil)
+// serveDirectory opens azuresim over TLS, and returns the URL.
+func (s *Supervisor) serveDirectory(ctx context.Context, secure *tls.Config) (string, error) {
+	ns, err := s.lab.Namespace("azure")
 	if err != nil {
-		return aks.Endpoint{}, err
+		return "", err
 	}
-	pair, err := tls.X509KeyPair(certificate, key)
+	target := &url.URL{Scheme: "http", Host: s.azure.Endpoint()}
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Host = r.In.Host
+			r.SetXForwarded()
+		},
+		Transport: &http.Transport{DialContext: ns.Dial},
+	}
+	return s.serveTLS(ctx, "azure", s.plan.Cloud(), directoryPort, secure, proxy)
+}
+
+// serveTLS serves in one of the networks of the playground until the context ends, and returns the
+// URL.
+func (s *Supervisor) serveTLS(ctx context.Context, in string, address netip.Addr, port int, secure *tls.Config,
+	handler http.Handler) (string, error) {
+	ns, err := s.lab.Namespace(in)
 	if err != nil {
-		return aks.Endpoint{}, err
+		return "", err
 	}
-	ns, err := s.lab.Namespace("cp")
+	listener, err := ns.Listen(ctx, "tcp", net.JoinHostPort(address.String(), strconv.Itoa(port)))
 	if err != nil {
-		return aks.Endpoint{}, err
+		return "", err
 	}
-	listener, err := ns.Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(webhookPort)))
-	if err != nil {
-		return aks.Endpoint{}, err
-	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	go func() {
+		if err := server.Serve(tls.NewListener(listener, secure)); !errors.Is(err, http.ErrServerClosed) {
+			s.log.Error("a server of AKS has ended", "address", listener.Addr().String(), "error", err)
+		}
+	}()
+	context.AfterFunc(ctx, func() { _ = server.Close() })
+	return "https://" + listener.Addr().String(), nil
+}
+
+// serveWebhooks starts AKS's webhooks, and returns their URL.
+func (s *Supervisor) serveWebhooks(ctx context.Context, client kubernetes.Interface, directory string, secure *tls.Config) (
+	string, error) {
 	identity := aks.Identity{
 		TenantID:      topology.TenantID,
-		AuthorityHost: s.armURL,
+		AuthorityHost: directory,
 		ClientID: func(namespace, name string) (string, error) {
 			account, err := client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
@@ -98,18 +147,8 @@ func (s *Supervisor) serveWebhooks(ctx context.Context, client kubernetes.Interf
 			return account.Annotations["azure.workload.identity/client-id"], nil
 		},
 	}
-	server := &http.Server{
-		Handler:           aks.Webhooks(identity, func(pool string) []corev1.Taint { return s.poolSettings(pool).Taints }),
-		ReadHeaderTimeout: 10 * time.Second,
-		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
-	}
-	go func() {
-		if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			s.log.Error("AKS's webhooks are not served any more", "error", err)
-		}
-	}()
-	context.AfterFunc(ctx, func() { _ = server.Close() })
-	return aks.Endpoint{URL: "https://" + listener.Addr().String(), CA: certificate}, nil
+	webhooks := aks.Webhooks(identity, func(pool string) []corev1.Taint { return s.poolSettings(pool).Taints })
+	return s.serveTLS(ctx, "cp", s.plan.ControlPlane(), webhookPort, secure, webhooks)
 }
 
 // eventsOf are the maintenance events of a node's VM.
