@@ -23,14 +23,18 @@ type ScheduledEvent struct {
 const Started = "Started"
 
 // Announce has Azure announce an event of that type to a VM, that long before it starts. The VM is
-// told to expect an interruption of that length.
+// told to expect an interruption of that length; a negative one is not known.
 func (a Admin) Announce(ctx context.Context, kind, vm string, notice, length time.Duration) (ScheduledEvent, error) {
 	var event ScheduledEvent
+	seconds := -1
+	if length >= 0 {
+		seconds = int((length + time.Second - 1) / time.Second)
+	}
 	err := a.Call(ctx, http.MethodPost, "/admin/scheduled-events", map[string]any{
 		"type":            kind,
 		"vms":             []string{vm},
 		"notice":          notice.String(),
-		"durationSeconds": int((length + time.Second - 1) / time.Second),
+		"durationSeconds": seconds,
 	}, &event)
 	return event, err
 }

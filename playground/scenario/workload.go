@@ -45,6 +45,10 @@ type Workload struct {
 	// Stateless gives the pod a folder of its node in the place of a disk: what it wrote is gone when
 	// it moves.
 	Stateless bool
+	// Postgres runs PostgreSQL in place of the recorder. It has no records: clients commit to it.
+	Postgres bool
+	// NotOn is a node on which the pod must not run; empty for none.
+	NotOn string
 	// Interval is the time from one record to the next; the recorder's own if it is zero.
 	Interval time.Duration
 }
@@ -132,6 +136,12 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 			}},
 		},
 	}
+	if w.Postgres {
+		runPostgres(&set.Spec.Template.Spec)
+	}
+	if w.NotOn != "" {
+		set.Spec.Template.Spec.Affinity = notOn(w.NotOn)
+	}
 	if w.Stateless {
 		set.Spec.VolumeClaimTemplates = nil
 		set.Spec.Template.Spec.Volumes = []corev1.Volume{{
@@ -140,6 +150,18 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 		}}
 	}
 	return set
+}
+
+func notOn(node string) *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key:      corev1.LabelHostname,
+				Operator: corev1.NodeSelectorOpNotIn,
+				Values:   []string{node},
+			}}}},
+		},
+	}}
 }
 
 // create makes the workload and does not wait.
@@ -186,8 +208,10 @@ func (e *Environment) AwaitReady(ctx context.Context, w Workload) (observer.Volu
 	pod := e.View.Pod(w.Pod())
 	v := observer.NewVolume(e.View.VolumeOfClaim(w.Claim()))
 	e.Progress("%s runs on %s with disk %s", w.Pod(), pod.Spec.NodeName, v.Name)
-	if _, err := e.AwaitWriter(ctx, w, string(pod.UID)); err != nil {
-		return observer.Volume{}, err
+	if !w.Postgres {
+		if _, err := e.AwaitWriter(ctx, w, string(pod.UID)); err != nil {
+			return observer.Volume{}, err
+		}
 	}
 	if err := e.AwaitReplicas(ctx, w, v); err != nil {
 		return observer.Volume{}, err

@@ -28,6 +28,8 @@ var All = []scenario.Scenario{
 	nodeloss.Reboot,
 	maintenance.Freeze,
 	maintenance.FreezeLeader,
+	maintenance.FreezePostgres,
+	maintenance.SpotEviction,
 	replicas.NodeDrain,
 	maintenance.PoolUpgrade,
 	maintenance.PoolUpgradeZRS,

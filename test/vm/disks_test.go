@@ -113,6 +113,32 @@ func TestADiskThatIsUnpluggedUnderItsUser(t *testing.T) {
 	}
 }
 
+func TestADeviceThatIsHeldKeepsItsName(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		held bool
+	}{
+		{"not held: the next disk gets the name", false},
+		{"held: the next disk gets another name", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			first := plug(t, dataHost, 13, azure, small)
+			name := first.device(t)
+			if tt.held {
+				release, err := host.New(host.Options{}).Devices().Hold(t.Context(), name)
+				expect.Must(t, err)
+				defer release()
+			}
+			first.unplug(t)
+			expect.Eventually(t, "the kernel to remove the disk", first.gone)
+			next := plug(t, dataHost, 14, azure, small).device(t)
+			if (next == name) == tt.held {
+				t.Errorf("the first disk was %s, the next one is %s", name, next)
+			}
+		})
+	}
+}
+
 func TestAFilesystemGrowsWithItsDiskWhileItIsMounted(t *testing.T) {
 	const before, after = 320 * hosttest.MiB, 640 * hosttest.MiB
 	h := host.New(host.Options{})

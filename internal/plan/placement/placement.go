@@ -127,6 +127,8 @@ type candidate struct {
 	company int
 	// roomy says that there are slots for all of the pods' volumes that are not attached there.
 	roomy bool
+	// outdated says that the node has an older image than others of its pool, and will be drained.
+	outdated bool
 	// preference of the pods, the sum of all they prefer and avoid; see preferences.
 	preference int64
 }
@@ -147,6 +149,7 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 			companions[v] = !others[v]
 		}
 	}
+	old := outdated(in.Nodes)
 	var found []candidate
 	excluded := exclusions{}
 	for i := range in.Nodes {
@@ -158,7 +161,11 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 			excluded.add(reason, n.Node.Name)
 			continue
 		}
-		c := candidate{NodeView: n, company: around.company(n.Node)}
+		c := candidate{
+			NodeView: n,
+			company:  around.company(n.Node),
+			outdated: old[n.Node.Name],
+		}
 		for v := range others {
 			if n.Volumes[v] {
 				c.together++
@@ -228,8 +235,9 @@ func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZR
 // all volumes of a pod are ready on the same nodes, and those that have slots for the rest; then
 // those that have most of the volumes of the companions, and those where most of the companions
 // could run; then, for a zone-redundant disk, those in the zones that have the fewest attachments
-// of the volume; then those that the pods prefer; then those with more free slots. Choosing the
-// best one by one gives the best set: each choice changes only the counts of the zones.
+// of the volume; then those that an upgrade of their pool will not drain; then those that the pods
+// prefer; then those with more free slots. Choosing the best one by one gives the best set: each
+// choice changes only the counts of the zones.
 func pick(from []candidate, n int, zones map[string]int, spread bool) []candidate {
 	var chosen []candidate
 	from = slices.Clone(from)
@@ -262,6 +270,9 @@ func better(a, b candidate, zones map[string]int, spread bool) bool {
 	}
 	if spread && zones[a.Zone] != zones[b.Zone] {
 		return zones[a.Zone] < zones[b.Zone]
+	}
+	if a.outdated != b.outdated {
+		return b.outdated
 	}
 	if a.preference != b.preference {
 		return a.preference > b.preference

@@ -3,6 +3,7 @@
 //
 //	recorder write --dir /data --collector http://10.230.0.4:8080/my-workload
 //	recorder verify --dir /data [--summary]
+//	recorder client --database postgres://postgres@database/postgres --collector http://10.230.0.4:8080/my-client --name my-client
 package main
 
 import (
@@ -25,6 +26,7 @@ import (
 const usage = `usage:
   recorder write  --dir DIR --collector URL [--writer ID] [--interval 12ms] [--keep-trying]
   recorder verify --dir DIR [--summary]
+  recorder client --database URL --collector URL --name NAME [--committed 0] [--interval 20ms] [--timeout 0]
 `
 
 func main() {
@@ -38,6 +40,8 @@ func main() {
 		err = write(os.Args[2:])
 	case "verify":
 		err = verify(os.Args[2:])
+	case "client":
+		err = client(os.Args[2:])
 	default:
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
@@ -70,6 +74,34 @@ func write(args []string) error {
 		Writer:       *id,
 		Interval:     *interval,
 		KeepTrying:   *keepTrying,
+		Clock:        clock.RealClock{},
+		Log:          slog.New(slog.NewJSONHandler(os.Stdout, nil)),
+	})
+}
+
+func client(args []string) error {
+	flags := flag.NewFlagSet("client", flag.ExitOnError)
+	database := flags.String("database", "", "connection string of PostgreSQL")
+	collector := flags.String("collector", "", "address of the client at the collector")
+	name := flags.String("name", "", "name of the client in the table")
+	interval := flags.Duration("interval", 20*time.Millisecond, "time from one transaction to the next")
+	committed := flags.Int64("committed", 0, "the last row that an earlier client of the name has committed")
+	timeout := flags.Duration("timeout", 0, "when a transaction is given up; 0 waits for ever")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *database == "" || *collector == "" || *name == "" {
+		return errors.New("--database, --collector and --name are needed")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	return recorder.RunClient(ctx, recorder.ClientOptions{
+		Database:     *database,
+		CollectorURL: *collector,
+		Client:       *name,
+		Committed:    *committed,
+		Interval:     *interval,
+		Timeout:      *timeout,
 		Clock:        clock.RealClock{},
 		Log:          slog.New(slog.NewJSONHandler(os.Stdout, nil)),
 	})

@@ -52,7 +52,8 @@ func nodePartition(ctx context.Context, e *scenario.Environment) error {
 	if err := e.AwaitFailover(ctx, &f, scenario.FailoverTimeout); err != nil {
 		return err
 	}
-	e.RecordFailover(f, f.ProofOfLoss())
+	// The host of the VM answers Azure, so the forced detach may be done before the pre-emption.
+	e.RecordFailover(f, f.ProofOfLoss(), observer.ProofDetached)
 	e.CheckOrder(f)
 	e.Bound("the pod runs elsewhere after", f.Took(), maxPartitionSeconds)
 	return endCutOff(ctx, e, f, func(ctx context.Context) (time.Time, error) {
