@@ -7,7 +7,7 @@
 #              moved, and the chart removed
 #   v1         the commands of the guide from the V1 driver and back, and the chart removed; installed with defaults, and a node lost under a pod
 #              that writes
-#   guides     the commands of the guides to AKS, to an upgrade, to uninstalling and to self-managed clusters
+#   guides     the commands of the guides to AKS, to an upgrade, to uninstalling and to a trial, in the profile of AKS, and to self-managed clusters
 set -euo pipefail
 cd "$(dirname "$0")/.."
 self=hack/e2e.sh
@@ -52,10 +52,14 @@ v1() {
 }
 
 guides() {
-  bin/playground up
+  bin/playground up --profile aks-enforce
   uninstall # the guides install it
   local guide
-  for guide in install-on-aks upgrade uninstall install-self-managed; do bin/playground guide $guide --out out/e2e; done
+  for guide in install-on-aks upgrade uninstall trial-on-aks; do bin/playground guide $guide --out out/e2e; done
+  bin/playground down
+  bin/playground up
+  uninstall
+  bin/playground guide install-self-managed --out out/e2e
   uninstall
 }
 

@@ -299,10 +299,11 @@ func (s *Server) writeJSON(w http.ResponseWriter, status int, body any) {
 	}
 }
 
-// baseURL is how the caller reached the server, so that links lead back the same way.
+// baseURL is how the caller reached the server, perhaps through a proxy, so that links lead back the
+// same way.
 func baseURL(r *http.Request) string {
 	scheme := "http"
-	if r.TLS != nil {
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" {
 		scheme = "https"
 	}
 	return scheme + "://" + r.Host

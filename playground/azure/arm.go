@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,8 +36,8 @@ func (a *Azure) createVMs(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, node := range a.opts.Plan.Nodes {
 		group.Go(func() error {
-			if err := arm.createVM(ctx, node); err != nil {
-				return fmt.Errorf("make the VM %s: %w", node.Name, err)
+			if err := arm.createVM(ctx, node, a.opts.Plan); err != nil {
+				return fmt.Errorf("make the VM %s: %w", node.VM(), err)
 			}
 			return nil
 		})
@@ -66,8 +67,32 @@ func (c *armClient) logIn(ctx context.Context, credentials Credentials) error {
 	return err
 }
 
-func (c *armClient) createVM(ctx context.Context, node topology.Node) error {
+// createVM makes the VM of a node. The first instance of a scale set stands for all of them.
+func (c *armClient) createVM(ctx context.Context, node topology.Node, plan topology.Plan) error {
 	type object = map[string]any
+	if pool := node.Pool; pool != nil && !pool.NAP {
+		if node.Instance > 0 {
+			return nil
+		}
+		instances := plan.InPool(pool.Name)
+		var zones []string
+		for _, n := range instances {
+			if !slices.Contains(zones, n.Zone) {
+				zones = append(zones, n.Zone)
+			}
+		}
+		return c.operate(ctx, http.MethodPut, pool.ScaleSetID()+"?api-version="+computeVersion, object{
+			"location": topology.Region,
+			"zones":    zones,
+			"sku":      object{"name": topology.InstanceType, "capacity": len(instances)},
+			"properties": object{
+				"orchestrationMode": "Uniform",
+				"virtualMachineProfile": object{
+					"osProfile": object{"computerNamePrefix": pool.ScaleSet(), "adminUsername": "azureuser"},
+				},
+			},
+		})
+	}
 	return c.operate(ctx, http.MethodPut, node.ResourceID()+"?api-version="+computeVersion, object{
 		"location": topology.Region,
 		"zones":    []string{node.Zone},

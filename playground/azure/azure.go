@@ -125,6 +125,7 @@ func (a *Azure) serve(ctx context.Context, latency string) error {
 		"--client", a.opts.Credentials.ClientID+"="+a.opts.Credentials.Secret,
 		"--subscription", topology.SubscriptionID,
 		"--resource-group", topology.ResourceGroup,
+		"--resource-group", a.opts.Plan.Nodes[0].Group,
 		"--location", topology.Region)
 	if err != nil {
 		return err

@@ -22,6 +22,14 @@ func (c *Cluster) AzureAdmin(ctx context.Context) (azure.Admin, error) {
 	return azure.Admin{URL: status.AzureAdmin, Client: http.DefaultClient}, nil
 }
 
+// NodeOfVM returns the node whose VM has that name at Azure. Another VM keeps its name.
+func (c *Cluster) NodeOfVM(vm string) string {
+	if node, ok := c.Plan.NodeOfVM(vm); ok {
+		return node.Name
+	}
+	return vm
+}
+
 // SetLatency switches azuresim's latencies to the profile realistic or fast. Operations in flight
 // keep their duration. It holds until the next switch, or until azuresim's front end is started
 // again.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/azuredisk-csi/azuredisk/playground/aks"
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/cache"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
@@ -27,7 +28,9 @@ import (
 type BuildOptions struct {
 	// Kubernetes is the minor version of Kubernetes, like "1.37".
 	Kubernetes string
-	Nodes      int
+	// Profile is the kind of cluster. On AKS kube-scheduler has no configuration for the driver.
+	Profile aks.Profile
+	Nodes   int
 	// Zones is how many zones the nodes are in, topology.DefaultZones if it is 0.
 	Zones   int
 	Subnet  netip.Prefix
@@ -120,6 +123,7 @@ func newBuilder(kubernetes string, progress Progress) (*builder, error) {
 func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, error) {
 	out := state.Options{
 		Kubernetes:     b.programs.Kubernetes,
+		Profile:        opts.Profile,
 		Nodes:          opts.Nodes,
 		Zones:          opts.Zones,
 		Subnet:         opts.Subnet,
@@ -127,7 +131,7 @@ func (b *builder) build(ctx context.Context, opts BuildOptions) (state.Options, 
 		Latency:        opts.Latency,
 		NoQuotas:       opts.NoQuotas,
 		Seed:           opts.Seed,
-		PlainScheduler: opts.PlainScheduler,
+		PlainScheduler: opts.PlainScheduler || opts.Profile != "",
 	}
 	var err error
 	if out.Programs, err = b.programs.Ensure(ctx); err != nil {

@@ -17,11 +17,14 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/azuredisk-csi/azuredisk/playground/aks"
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
+	"github.com/azuredisk-csi/azuredisk/playground/poll"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
@@ -177,6 +180,36 @@ func (c *Cluster) SetSchedulerExtender(ctx context.Context, extender *controlpla
 		return err
 	}
 	return c.call(ctx, http.MethodPut, "/scheduler/extender", bytes.NewReader(data), nil)
+}
+
+// SetPool changes the settings of a node pool, with the profile of AKS. It returns when all of its
+// nodes have them.
+func (c *Cluster) SetPool(ctx context.Context, name string, settings aks.Settings) error {
+	data, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	if err := c.call(ctx, http.MethodPut, "/pools/"+url.PathEscape(name), bytes.NewReader(data), nil); err != nil {
+		return err
+	}
+	client, err := c.Kubernetes()
+	if err != nil {
+		return err
+	}
+	return poll.Until(ctx, time.Minute, 200*time.Millisecond, "the nodes of "+name+" have its settings",
+		func(ctx context.Context) error {
+			options := metav1.ListOptions{LabelSelector: "kubernetes.azure.com/agentpool=" + name}
+			nodes, err := client.CoreV1().Nodes().List(ctx, options)
+			if err != nil {
+				return err
+			}
+			for _, node := range nodes.Items {
+				if !settings.Of(&node) {
+					return fmt.Errorf("%s does not have them", node.Name)
+				}
+			}
+			return nil
+		})
 }
 
 // Expose makes a loopback address of the host, like 127.0.0.1:8080, reachable for

@@ -151,7 +151,7 @@ func (c *Cluster) AttachElsewhere(ctx context.Context, vm, zoneOf, disk string) 
 	if err != nil {
 		return nil, nil, err
 	}
-	elsewhere := topology.Node{Name: vm}.ResourceID()
+	elsewhere := topology.Node{Name: vm, Group: topology.ResourceGroup}.ResourceID()
 	err = client.Put(ctx, elsewhere, vmVersion, object{
 		"location": topology.Region,
 		"zones":    []string{node.Zone},

@@ -15,13 +15,14 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/playground/source"
 	"github.com/azuredisk-csi/azuredisk/playground/steps"
-	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
 // guides are the guides to an installation, with their sections that have commands, in order.
 var guides = map[string][]string{
 	"install-on-aks": {"Create a cluster", "Build the image", "Give the controller an identity", "Install the driver",
 		movePod},
+	"trial-on-aks": {"Create a node pool", "Give the controller an identity", "Install the trial", movePod, "Lose a node",
+		"Remove the trial"},
 	"install-self-managed": {"Build the image", "Install the driver", movePod},
 	"upgrade":              {"Before", "Upgrade", "Roll back"},
 	"uninstall":            {"Uninstall the driver"},
@@ -41,8 +42,11 @@ func Guides() []string { return slices.Sorted(maps.Keys(guides)) }
 // Follow runs the commands of a guide one block after the other, in the way of Run. Where Azure's
 // command line, a registry or a cloud provider acts, programs of the same name stand in: az answers
 // with what this playground has, make gives the image to the nodes under the name that it would
-// have in the registry, and helm gets the images of the sidecars and, for AKS, another credential.
+// have in the registry, and helm gets the images of the sidecars and, for AKS, Azure's endpoint.
 func Follow(ctx context.Context, o Options, name string) (*steps.Report, error) {
+	if onAKS := strings.HasSuffix(name, "-on-aks"); onAKS && o.Cluster.Options.Profile == "" {
+		return nil, fmt.Errorf("the guide %s needs a cluster of AKS: playground up --profile aks", name)
+	}
 	j, err := prepare(ctx, o, name+".md")
 	if err != nil {
 		return nil, fmt.Errorf("prepare to follow the guide %s: %w", name, err)
@@ -184,10 +188,14 @@ func (j *journey) standIn(ctx context.Context, name string) error {
 	// The guide has its own.
 	delete(values, "image")
 	delete(values, "scheduler")
-	set := ""
-	if name == "install-on-aks" {
-		values["cloud"] = map[string]any{"inline": azureJSON}
-		set = "--set cloud.environmentOnly=false --set cloud.workloadIdentity.clientID="
+	if strings.HasSuffix(name, "-on-aks") {
+		if err := j.trustDirectory(ctx); err != nil {
+			return err
+		}
+		values["cloud"] = map[string]any{"caConfigMap": directoryCA}
+		values["controller"] = map[string]any{"extraEnv": []map[string]any{
+			{"name": "AZURE_RESOURCE_MANAGER_ENDPOINT", "value": azureJSON["resourceManagerEndpoint"]},
+		}}
 	}
 	text, err := yaml.Marshal(values)
 	if err != nil {
@@ -219,12 +227,12 @@ func (j *journey) standIn(ctx context.Context, name string) error {
 	}
 	files := map[string]string{
 		"playground-values.yaml": string(text),
-		"bin/helm": fmt.Sprintf("case $1 in install|upgrade) set -- \"$@\" --values %s/playground-values.yaml %s ;; esac\nexec %s \"$@\"\n",
-			j.dir, set, helm),
+		"bin/helm": fmt.Sprintf("case $1 in install|upgrade) set -- \"$@\" --values %s/playground-values.yaml ;; esac\nexec %s \"$@\"\n",
+			j.dir, helm),
 		"bin/make": fmt.Sprintf("[ \"$1 $2\" = 'image push' ] || { echo \"no target $*\" >&2; exit 1; }\nshift 2\nexport \"$@\"\n"+
 			"for node in %s; do %s --state %s enter \"$node\" ctr --namespace k8s.io images tag --force %s \"$REGISTRY/azuredisk:$VERSION\"; done\n",
 			strings.Join(nodes, " "), playground, j.Cluster.Dir, j.Cluster.Options.Driver.Ref),
-		"bin/az": fmt.Sprintf(azureCLI, topology.SubscriptionID, topology.ResourceGroup),
+		"bin/az": fmt.Sprintf("PLAYGROUND_STATE=%s exec %s az %s \"$@\"\n", j.Cluster.Dir, playground, j.dir),
 	}
 	var failed []error
 	for file, content := range files {
@@ -236,18 +244,34 @@ func (j *journey) standIn(ctx context.Context, name string) error {
 	return errors.Join(failed...)
 }
 
-// azureCLI answers for Azure's command line. A test of the documentation checks the arguments.
-const azureCLI = `case "$*" in
-  "account show --query id "*) echo %s ;;
-  "aks show "*"--query nodeResourceGroup "*) echo %s ;;
-  "aks show "*"--query oidcIssuerProfile.issuerUrl "*) echo https://issuer.example.com/ ;;
-  "identity show "*"--query "*) echo 00000000-0000-0000-0000-0000000000c1 ;;
-  "role definition create --role-definition @"*) file=${!#}; [ -s "${file#@}" ] ;;
-  "group create "*|"acr "*|"aks create "*|"aks get-credentials "*) ;;
-  "identity create "*|"identity federated-credential create "*|"role assignment create "*) ;;
-  *) echo "this az does not know: $*" >&2; exit 1 ;;
-esac
-`
+// directoryCA is the ConfigMap with the CA of azuresim's directory.
+const directoryCA = "directory-ca"
+
+// trustDirectory puts the CA of azuresim's directory where the driver finds it. Azure's own is in
+// every system's bundle.
+func (j *journey) trustDirectory(ctx context.Context) error {
+	ca, err := os.ReadFile(j.Cluster.Dir.DirectoryCA())
+	if err != nil {
+		return err
+	}
+	type object = map[string]any
+	for _, o := range []object{
+		{"apiVersion": "v1", "kind": "Namespace", "metadata": object{"name": "azure-disk-csi"}},
+		{
+			"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": directoryCA, "namespace": "azure-disk-csi"},
+			"data": object{"ca.crt": string(ca)},
+		},
+	} {
+		text, err := json.Marshal(o)
+		if err != nil {
+			return err
+		}
+		if err := j.apply(ctx, string(text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // makeControlPlane gives two nodes what a control plane's have: the label, and the file with the
 // credential.

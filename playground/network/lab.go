@@ -1,6 +1,7 @@
 package network
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -90,6 +91,14 @@ func enableForwarding() error {
 	return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0o644)
 }
 
+// linkName is the name of a port of the switch. The kernel takes 15 characters.
+func linkName(name string) string {
+	if len(name) < unix.IFNAMSIZ {
+		return name
+	}
+	return fmt.Sprintf("port-%x", sha256.Sum256([]byte(name)))[:unix.IFNAMSIZ-1]
+}
+
 func (l *Lab) cable(name string, ns *Namespace) error {
 	target, err := netns.GetFromPath(ns.Path)
 	if err != nil {
@@ -98,7 +107,7 @@ func (l *Lab) cable(name string, ns *Namespace) error {
 	defer target.Close()
 	return l.net.withHandle(func(h *netlink.Handle) error {
 		attrs := netlink.NewLinkAttrs()
-		attrs.Name = name
+		attrs.Name = linkName(name)
 		veth := &netlink.Veth{
 			LinkAttrs:     attrs,
 			PeerName:      "eth0",
@@ -111,7 +120,7 @@ func (l *Lab) cable(name string, ns *Namespace) error {
 		if err != nil {
 			return err
 		}
-		port, err := h.LinkByName(name)
+		port, err := h.LinkByName(linkName(name))
 		if err != nil {
 			return err
 		}
@@ -140,7 +149,7 @@ func (l *Lab) SetConnected(name string, connected bool) error {
 		return err
 	}
 	return l.net.withHandle(func(h *netlink.Handle) error {
-		port, err := h.LinkByName(name)
+		port, err := h.LinkByName(linkName(name))
 		if err != nil {
 			return fmt.Errorf("find the port of %s: %w", name, err)
 		}
@@ -199,7 +208,7 @@ func (l *Lab) Unplug(name string) error {
 		return err
 	}
 	err = l.net.withHandle(func(h *netlink.Handle) error {
-		port, err := h.LinkByName(name)
+		port, err := h.LinkByName(linkName(name))
 		if err != nil {
 			return fmt.Errorf("find the port of %s: %w", name, err)
 		}

@@ -84,7 +84,7 @@ func newEnvironment(ctx context.Context, name string, o Options, report *timelin
 		Kube:      kube,
 		Events:    &timeline.Log{},
 		Collector: recorder.NewCollector(o.Clock),
-		Azure:     &evidence.AzureLog{Admin: admin},
+		Azure:     &evidence.AzureLog{Admin: admin, Node: o.Cluster.NodeOfVM},
 	}
 	if err := env.serveCollector(ctx); err != nil {
 		return nil, err

@@ -86,6 +86,8 @@ type Driver interface {
 
 // Azure is the platform.
 type Azure interface {
+	// NodeOfVM returns the node whose VM has that name at Azure. Another VM keeps its name.
+	NodeOfVM(vm string) string
 	// AzureAdmin is a client of azuresim's admin API on the host.
 	AzureAdmin(ctx context.Context) (azure.Admin, error)
 	// DeallocateVM and StartVM ask Azure for it, as an operator would, and return when it

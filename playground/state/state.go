@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/playground/aks"
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
 	"github.com/azuredisk-csi/azuredisk/playground/images"
@@ -66,6 +67,9 @@ func (d Dir) Logs(elements ...string) string {
 	return d.path(append([]string{"logs"}, elements...)...)
 }
 
+// DirectoryCA verifies azuresim over TLS, with the profile of AKS.
+func (d Dir) DirectoryCA() string { return d.path("directory-ca.crt") }
+
 // Azure holds the state of azuresim.
 func (d Dir) Azure(elements ...string) string {
 	return d.path(append([]string{"azuresim"}, elements...)...)
@@ -100,6 +104,8 @@ type Options struct {
 	// Zones is how many zones the nodes are in.
 	Zones  int          `json:"zones"`
 	Subnet netip.Prefix `json:"subnet"`
+	// Profile is the kind of cluster.
+	Profile aks.Profile `json:"profile,omitempty"`
 	// Kubernetes is the version of Kubernetes.
 	Kubernetes programs.Kubernetes `json:"kubernetes"`
 	// APIPort is the port of the API server on 127.0.0.1; 0 takes a free one.
@@ -146,7 +152,13 @@ func (o Options) Images() []images.Image {
 }
 
 // Plan is the plan that the options describe.
-func (o Options) Plan() (topology.Plan, error) { return topology.New(o.Nodes, o.Zones, o.Subnet) }
+func (o Options) Plan() (topology.Plan, error) {
+	plan, err := topology.New(o.Nodes, o.Zones, o.Subnet)
+	if err == nil && o.Profile != "" {
+		plan = plan.OnAKS()
+	}
+	return plan, err
+}
 
 // Status is what the supervisor knows about the playground.
 type Status struct {

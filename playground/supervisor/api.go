@@ -25,6 +25,7 @@ func (s *Supervisor) handler() http.Handler {
 		return struct{}{}, s.act(r.Context(), r.PathValue("name"), r.PathValue("action"))
 	}))
 	mux.HandleFunc("POST /nodes/{name}/freeze", s.whenReady(func(r *http.Request) (any, error) { return s.freezeNode(r) }))
+	mux.HandleFunc("PUT /pools/{name}", s.whenReady(func(r *http.Request) (any, error) { return struct{}{}, s.setPool(r) }))
 	mux.HandleFunc("POST /images", s.whenReady(func(r *http.Request) (any, error) {
 		return struct{}{}, s.load(r.Context(), r.Body)
 	}))

@@ -70,8 +70,8 @@ func (s *Supervisor) openToHost(ctx context.Context, dial dialer) (string, error
 func (s *Supervisor) followAzure(ctx context.Context) {
 	s.azure.Watch(ctx, func(vms []azure.VM) {
 		for _, vm := range vms {
-			node, err := s.plan.Node(vm.Name)
-			if err != nil {
+			node, ours := s.plan.NodeOfVM(vm.Name)
+			if !ours {
 				continue // a VM that a user made: it has no machine
 			}
 			if err := s.follow(ctx, node, vm); err != nil && ctx.Err() == nil {
@@ -88,7 +88,7 @@ func (s *Supervisor) follow(ctx context.Context, node topology.Node, vm azure.VM
 	switch running := s.machines[node.Name].Running(); {
 	case settled && on && !running:
 		s.log.Info("the VM is on, booting its machine", "node", node.Name)
-		if err := s.boot(node); err != nil {
+		if err := s.boot(ctx, node); err != nil {
 			return err
 		}
 	case settled && !on && running:

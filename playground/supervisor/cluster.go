@@ -34,7 +34,11 @@ var clusterManifest string
 // resources maps the kinds of the cluster's own objects to their resources.
 var resources = map[string]string{
 	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "ServiceAccount": "serviceaccounts",
-	"ConfigMap": "configmaps", "Deployment": "deployments", "Service": "services",
+	"ConfigMap": "configmaps", "Deployment": "deployments", "Service": "services", "Namespace": "namespaces",
+	"ValidatingAdmissionPolicy":        "validatingadmissionpolicies",
+	"ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+	"MutatingWebhookConfiguration":     "mutatingwebhookconfigurations",
+	"ValidatingWebhookConfiguration":   "validatingwebhookconfigurations",
 }
 
 // restConfig is the configuration of a client that dials from inside the control
@@ -119,6 +123,9 @@ func (s *Supervisor) registerNodes(ctx context.Context, config *rest.Config) err
 				ProviderID: n.ProviderID(),
 				Taints:     []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}},
 			},
+		}
+		if n.Pool != nil {
+			node.Spec.Taints = append(node.Spec.Taints, n.Pool.StartupTaints...)
 		}
 		for key, value := range n.Labels() {
 			node.Labels[key] = value

@@ -40,7 +40,7 @@ func (s *Supervisor) freezeNode(r *http.Request) (state.Freeze, error) {
 func (s *Supervisor) freezeAnnounced(ctx context.Context, node topology.Node, length, notice time.Duration) (state.Freeze,
 	error) {
 	admin := s.azure.Admin()
-	event, err := admin.Announce(ctx, "Freeze", node.Name, notice, length)
+	event, err := admin.Announce(ctx, "Freeze", node.VM(), notice, length)
 	if err != nil {
 		return state.Freeze{}, err
 	}

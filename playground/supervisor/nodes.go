@@ -33,15 +33,15 @@ func (s *Supervisor) act(ctx context.Context, name, action string) error {
 	case powerOff:
 		// The disks are cut before the machine is killed: killing it unmounts its
 		// filesystems, which would write back what a power cut loses.
-		if err := s.azure.CutPower(ctx, name); err != nil {
+		if err := s.azure.CutPower(ctx, node.VM()); err != nil {
 			return err
 		}
 		return s.switchOff(ctx, node)
 	case powerOn:
-		if err := s.azure.RestorePower(ctx, name); err != nil {
+		if err := s.azure.RestorePower(ctx, node.VM()); err != nil {
 			return err
 		}
-		return s.boot(node)
+		return s.boot(ctx, node)
 	case partition, heal:
 		if !s.machines[name].Running() {
 			return fmt.Errorf("%s is switched off", name)
@@ -49,7 +49,7 @@ func (s *Supervisor) act(ctx context.Context, name, action string) error {
 		if err := s.connect(node, action == heal); err != nil {
 			return err
 		}
-		return s.azure.SetNetworkCut(ctx, name, action == partition)
+		return s.azure.SetNetworkCut(ctx, node.VM(), action == partition)
 	}
 	return fmt.Errorf("unknown action %q: there are %s, %s, %s, %s", action, powerOff, powerOn, partition, heal)
 }
@@ -69,7 +69,7 @@ func (s *Supervisor) lock(name string) func() {
 
 // boot plugs the node in, with its metadata service, and switches it on. A machine
 // that runs is left alone.
-func (s *Supervisor) boot(n topology.Node) error {
+func (s *Supervisor) boot(ctx context.Context, n topology.Node) error {
 	if s.machines[n.Name].Running() {
 		return nil
 	}
@@ -94,6 +94,9 @@ func (s *Supervisor) boot(n topology.Node) error {
 	if err := s.azure.ServeMetadata(n, ns); err != nil {
 		return err
 	}
+	if err := s.takePorts(ctx, n.Name, ns); err != nil {
+		return err
+	}
 	if err := s.machines[n.Name].PowerOn(ns); err != nil {
 		return fmt.Errorf("boot %s: %w", n.Name, err)
 	}
@@ -109,6 +112,7 @@ func (s *Supervisor) switchOff(ctx context.Context, n topology.Node) error {
 	s.machines[n.Name].PowerOff()
 	s.forgetFrozen(n.Name)
 	s.azure.StopMetadata(ctx, n)
+	s.freePorts(n.Name)
 	s.setConnected(n.Name, false)
 	return s.lab.Unplug(n.Name)
 }

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/azuredisk-csi/azuredisk/playground/aks"
 	"github.com/azuredisk-csi/azuredisk/playground/azure"
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
 	"github.com/azuredisk-csi/azuredisk/playground/host"
@@ -57,7 +58,10 @@ type Supervisor struct {
 	// frozen has a channel for each node that is frozen, which is closed when it is not any more.
 	frozen map[string]chan struct{}
 	locks  map[string]*sync.Mutex
-	azure  *azure.Azure
+	// taken are the listeners on each node's ports, and pools the settings of node pools, with AKS.
+	taken map[string][]net.Listener
+	pools map[string]aks.Settings
+	azure *azure.Azure
 	// Where azuresim answers: ARM for pods, ARM and the admin API for the host.
 	armURL, armHostURL, adminURL string
 }
@@ -84,6 +88,8 @@ func Run(ctx context.Context, dir state.Dir, log *slog.Logger) error {
 		connected: map[string]bool{},
 		frozen:    map[string]chan struct{}{},
 		locks:     map[string]*sync.Mutex{},
+		taken:     map[string][]net.Listener{},
+		pools:     map[string]aks.Settings{},
 	}
 	if err := s.prepare(); err != nil {
 		return err
@@ -155,7 +161,7 @@ func (s *Supervisor) up(ctx context.Context) error {
 		s.progress("%s", note)
 	}
 	for _, step := range []func(context.Context) error{
-		s.buildNetwork, s.startControlPlaneAndNodes, s.openAPI, s.populate, s.waitForNodes,
+		s.buildNetwork, s.startControlPlaneAndNodes, s.openAPI, s.populate, s.becomeAKS, s.waitForNodes,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -204,7 +210,7 @@ func (s *Supervisor) startControlPlaneAndNodes(ctx context.Context) error {
 		if err := s.startAzure(ctx); err != nil {
 			return err
 		}
-		return s.bootNodes()
+		return s.bootNodes(ctx)
 	})
 	return group.Wait()
 }
@@ -234,7 +240,7 @@ func (s *Supervisor) startControlPlane(ctx context.Context) error {
 	return nil
 }
 
-func (s *Supervisor) bootNodes() error {
+func (s *Supervisor) bootNodes(ctx context.Context) error {
 	for _, n := range s.plan.Nodes {
 		spec := s.machineSpec(n)
 		if err := spec.Write(s.plan); err != nil {
@@ -246,7 +252,7 @@ func (s *Supervisor) bootNodes() error {
 		s.mu.Lock()
 		s.machines[n.Name] = machine.New(spec, s.log)
 		s.mu.Unlock()
-		if err := s.boot(n); err != nil {
+		if err := s.boot(ctx, n); err != nil {
 			return err
 		}
 	}
@@ -267,7 +273,7 @@ func (s *Supervisor) machineSpec(n topology.Node) machine.Spec {
 		Root:               s.dir.Node(n.Name, "root"),
 		Disk:               s.dir.Node(n.Name, "disk"),
 		Logs:               s.dir.Logs(n.Name),
-		AzureDisks:         s.dir.Azure("vms", n.Name, "dev", "disk", "azure"),
+		AzureDisks:         s.dir.Azure("vms", n.VM(), "dev", "disk", "azure"),
 		Azuresim:           s.opts.Programs["azuresim"],
 		GuestSocket:        azure.GuestSocket(s.dir.Azure()),
 		KubernetesPrograms: filepath.Dir(s.opts.Programs["kubelet"]),

@@ -6,7 +6,9 @@ package topology
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"net/netip"
+	"strings"
 )
 
 // What Azure would call the place where the playground is.
@@ -42,6 +44,12 @@ type Node struct {
 	PodNet  netip.Prefix
 	// Zone is Azure's number of the availability zone: "1" to "3".
 	Zone string
+	// Group is the resource group of the VM.
+	Group string
+	// Pool is the node pool of AKS; nil without AKS.
+	Pool *Pool
+	// Instance is the number of the VM in its scale set.
+	Instance int
 }
 
 // DefaultSubnet is a corner of 10.0.0.0/8 that few networks use; the pods' and
@@ -88,6 +96,7 @@ func New(nodes, zones int, subnet netip.Prefix) (Plan, error) {
 			Address: nth(subnet, 10+i),
 			PodNet:  netip.PrefixFrom(nth(p.PodNet, i<<8), 24),
 			Zone:    fmt.Sprint(1 + (i-1)%zones),
+			Group:   ResourceGroup,
 		})
 	}
 	return p, nil
@@ -118,25 +127,56 @@ func (p Plan) Node(name string) (Node, error) {
 	return Node{}, fmt.Errorf("no node %q; there are %s to %s", name, p.Nodes[0].Name, p.Nodes[len(p.Nodes)-1].Name)
 }
 
+// NodeOfVM returns the node whose VM has that name.
+func (p Plan) NodeOfVM(name string) (Node, bool) {
+	for _, n := range p.Nodes {
+		if n.VM() == name {
+			return n, true
+		}
+	}
+	return Node{}, false
+}
+
 // ZoneLabel is the value of topology.kubernetes.io/zone.
 func (n Node) ZoneLabel() string { return Region + "-" + n.Zone }
 
 // ResourceID is the ID of the node's VM at Azure.
-func (n Node) ResourceID() string {
-	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/virtualMachines/%s",
-		SubscriptionID, ResourceGroup, n.Name)
+func (n Node) ResourceID() string { return n.id(n.Group) }
+
+func (n Node) id(group string) string {
+	if n.Pool != nil && !n.Pool.NAP {
+		return fmt.Sprintf("%s/virtualMachines/%d", n.Pool.scaleSetID(group), n.Instance)
+	}
+	return groupID(group) + "/providers/Microsoft.Compute/virtualMachines/" + n.Name
 }
 
-// ProviderID is the Node's spec.providerID.
-func (n Node) ProviderID() string { return "azure://" + n.ResourceID() }
+func groupID(group string) string {
+	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s", SubscriptionID, group)
+}
+
+// VM is the name of the node's VM at Azure.
+func (n Node) VM() string {
+	if n.Pool != nil && !n.Pool.NAP {
+		return fmt.Sprintf("%s_%d", n.Pool.ScaleSet(), n.Instance)
+	}
+	return n.Name
+}
+
+// ProviderID is the Node's spec.providerID. Azure's cloud provider writes the resource group in
+// lower case.
+func (n Node) ProviderID() string { return "azure://" + n.id(strings.ToLower(n.Group)) }
 
 // Labels are those that a cloud would give the Node.
 func (n Node) Labels() map[string]string {
-	return map[string]string{
+	labels := map[string]string{
 		"topology.kubernetes.io/region":    Region,
 		"topology.kubernetes.io/zone":      n.ZoneLabel(),
 		"node.kubernetes.io/instance-type": InstanceType,
 	}
+	if n.Pool != nil {
+		maps.Copy(labels, n.Pool.labels(n.Group))
+	}
+	return labels
 }
 
 func nth(p netip.Prefix, n int) netip.Addr {

@@ -3,7 +3,9 @@ package chart_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
 // v1Has is what V1's chart and AKS have that only one driver can have:
@@ -125,29 +128,26 @@ func common(a, b []string) []string {
 	return both
 }
 
-// taken are host ports that AKS's add-ons, and drivers of the same family, have on every node.
-// Where a chart is named, the ports are its defaults.
-var taken = map[string]string{
-	"29603": "azuredisk: health, charts/latest in kubernetes-sigs/azuredisk-csi-driver",
-	"29605": "azuredisk: metrics, the same",
-	"29607": "azuredisk: metrics since 1.33.9, the same",
-	"29613": "azurefile: health, charts/latest in kubernetes-sigs/azurefile-csi-driver",
-	"29615": "azurefile: metrics, the same, and issue 1078 there",
-	"29617": "azurefile: the same",
-	"29633": "blob: health, charts/latest in kubernetes-sigs/blob-csi-driver",
-	"29635": "blob: metrics, the same",
-	"29637": "blob: the same",
-	"29643": "smb: health, charts/latest in kubernetes-csi/csi-driver-smb",
-	"29653": "nfs: health, charts/latest in kubernetes-csi/csi-driver-nfs",
-	"19100": "node-exporter of the managed Prometheus; from experience",
-	"10249": "kube-proxy: metrics, --metrics-bind-address in kubernetes.io/docs/reference",
-	"10250": "kubelet, kubernetes.io/docs/reference/networking/ports-and-protocols",
-	"10256": "kube-proxy: health, the same",
+// taken returns the host ports that AKS's add-ons, and drivers of the same family, have on every
+// node: the table of the playground's profile of AKS, where the ports are taken for real.
+func taken(t *testing.T) map[string]string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(tree.Root(), "playground", "aks", "README.md"))
+	must(t, err)
+	ports := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([0-9]+)` \\| ([^|]+) \\|").FindAllStringSubmatch(string(page), -1) {
+		ports[row[1]] = row[2]
+	}
+	if len(ports) < 15 {
+		t.Fatalf("ports in the table: got %v, want 15 or more", ports)
+	}
+	return ports
 }
 
 // A second listener on a port of the host fails, and the plug-in with it.
 func TestNoHostPortIsTakenOnAKS(t *testing.T) {
 	t.Parallel()
+	table := taken(t)
 	for _, arguments := range append([][]string{nil}, files(t)...) {
 		found := 0
 		for _, thing := range exclusive(t, render(t, arguments...), namespace) {
@@ -156,7 +156,7 @@ func TestNoHostPortIsTakenOnAKS(t *testing.T) {
 				continue
 			}
 			found++
-			if who := taken[port]; who != "" || strings.HasPrefix(port, "296") {
+			if who := table[port]; who != "" || strings.HasPrefix(port, "296") {
 				t.Errorf("%v: host port %s belongs to another driver: %s", arguments, port, who)
 			}
 		}

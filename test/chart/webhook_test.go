@@ -9,6 +9,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -345,4 +346,21 @@ func (w *webhookUnderTest) direct(t *testing.T, url string, authorities []byte) 
 func port(listener net.Listener) string {
 	_, port, _ := net.SplitHostPort(listener.Addr().String())
 	return port
+}
+
+// A server-side apply of the chart conflicts with whatever else has changed a field of it.
+func TestTheAdmissionsEnforcerOfAKSHasNothingToChange(t *testing.T) {
+	t.Parallel()
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	from := find(t, objects(t, render(t)), "MutatingWebhookConfiguration", release+"-scheduler")
+	must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(from.Object, configuration))
+	for _, want := range []metav1.LabelSelectorRequirement{
+		{Key: "control-plane", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"true"}},
+		{Key: "kubernetes.azure.com/managedby", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"aks"}},
+	} {
+		got := configuration.Webhooks[0].NamespaceSelector.MatchExpressions
+		if !slices.ContainsFunc(got, func(r metav1.LabelSelectorRequirement) bool { return reflect.DeepEqual(r, want) }) {
+			t.Errorf("namespaces of the webhook: got %v, want %v among them", got, want)
+		}
+	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/azuredisk-csi/azuredisk/playground/azcli"
+	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 	"github.com/azuredisk-csi/azuredisk/playground/machine"
 	"github.com/azuredisk-csi/azuredisk/playground/pid1"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
@@ -50,6 +52,22 @@ func newInternalCommands(dir *string) []*cobra.Command {
 			Args:  cobra.ExactArgs(1),
 			RunE: func(_ *cobra.Command, args []string) error {
 				return exited(machine.Init(args[0], "node-run"))
+			},
+		},
+		{
+			Use:                "az DIR ...",
+			Short:              "Stand in for Azure's command line",
+			DisableFlagParsing: true,
+			RunE: func(cmd *cobra.Command, args []string) error {
+				c, err := cluster.Attach(cmd.Context(), state.FromEnvironment())
+				if err != nil {
+					return err
+				}
+				out, err := azcli.Run(cmd.Context(), c, args[0], args[1:])
+				if out != "" {
+					fmt.Fprintln(cmd.OutOrStdout(), out)
+				}
+				return err
 			},
 		},
 		{

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/azuredisk-csi/azuredisk/playground/aks"
 	"github.com/azuredisk-csi/azuredisk/playground/cluster"
 	"github.com/azuredisk-csi/azuredisk/playground/state"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
@@ -14,7 +15,7 @@ import (
 
 func newUpCommand(dir *string) *cobra.Command {
 	build := cluster.BuildOptions{}
-	subnet := topology.DefaultSubnet
+	subnet, profile := topology.DefaultSubnet, ""
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a playground up; return when it is ready",
@@ -22,6 +23,9 @@ func newUpCommand(dir *string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			progress := newProgress()
 			var err error
+			if build.Profile, err = aks.Parse(profile); err != nil {
+				return fmt.Errorf("--profile: %w", err)
+			}
 			if build.Subnet, err = netip.ParsePrefix(subnet); err != nil {
 				return fmt.Errorf("--subnet: %w", err)
 			}
@@ -48,6 +52,8 @@ func newUpCommand(dir *string) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
+	f.StringVar(&profile, "profile", "", "kind of cluster: aks (AKS Standard, Deployment Safeguards warn), aks-enforce (they refuse) or "+
+		"aks-automatic (they refuse, and the node resource group is locked); empty for a plain one (playground/aks/README.md)")
 	f.IntVar(&build.Nodes, "nodes", 4, "number of worker nodes")
 	f.IntVar(&build.Zones, "zones", topology.DefaultZones, "number of availability zones that the nodes are in, 1 to 3")
 	kubernetesFlag(f, &build.Kubernetes)

@@ -14,7 +14,11 @@ import (
 )
 
 // AzureLog reads azuresim's record of calls from its admin API.
-type AzureLog struct{ azure.Admin }
+type AzureLog struct {
+	azure.Admin
+	// Node returns the node whose VM has that name, or the name itself.
+	Node func(vm string) string
+}
 
 // AzureCall is a call that azuresim answered.
 type AzureCall struct {
@@ -48,13 +52,16 @@ func (l *AzureLog) Since(ctx context.Context, from time.Time) ([]AzureCall, erro
 	}
 	query := url.Values{"since": {from.UTC().Format(time.RFC3339Nano)}}
 	err := l.Call(ctx, http.MethodGet, "/admin/requests?"+query.Encode(), nil, &answer)
+	for i := range answer.Records {
+		answer.Records[i].Name = l.Node(answer.Records[i].Name)
+	}
 	return answer.Records, err
 }
 
-// AwaitPower blocks until azuresim reports that the VM has come to that state of power,
+// AwaitPower blocks until azuresim reports that the VM of the node has come to that state of power,
 // and returns the time that it reports. listening is called when no change can be missed
 // any more.
-func (l *AzureLog) AwaitPower(ctx context.Context, vm, state string, listening func()) (time.Time, error) {
+func (l *AzureLog) AwaitPower(ctx context.Context, node, state string, listening func()) (time.Time, error) {
 	events, err := l.Open(ctx, http.MethodGet, "/admin/events", nil)
 	if err != nil {
 		return time.Time{}, err
@@ -67,9 +74,9 @@ func (l *AzureLog) AwaitPower(ctx context.Context, vm, state string, listening f
 			VM, Kind, State string
 		}
 		if err := decoder.Decode(&event); err != nil {
-			return time.Time{}, fmt.Errorf("wait until the VM %s is %s: %w", vm, state, err)
+			return time.Time{}, fmt.Errorf("wait until the VM of %s is %s: %w", node, state, err)
 		}
-		if event.Kind == "power" && event.State == state && strings.EqualFold(event.VM, vm) {
+		if event.Kind == "power" && event.State == state && strings.EqualFold(l.Node(event.VM), node) {
 			return event.Time, nil
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,27 +33,27 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 				Method:    "POST",
 				Path:      vmPath + "/attachDetachDataDisks",
 				API:       "VirtualMachines.AttachDetachDataDisks",
-				Name:      "node-1",
+				Name:      "set_1",
 				Status:    202,
 				Operation: operation,
 			},
 		}})
 	}))
 	defer server.Close()
-	calls, err := (&AzureLog{azure.Admin{URL: server.URL, Client: server.Client()}}).Since(t.Context(), noon)
+	nodeOf := func(vm string) string { return strings.ReplaceAll(vm, "set_1", "node-1") }
+	log := AzureLog{Admin: azure.Admin{URL: server.URL, Client: server.Client()}, Node: nodeOf}
+	calls, err := log.Since(t.Context(), noon)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(calls) != 1 || !calls[0].IsWrite() || calls[0].Operation != operation {
-		t.Errorf("got %+v, want one write of the operation %s", calls, operation)
+	if len(calls) != 1 || !calls[0].IsWrite() || calls[0].Operation != operation || calls[0].Name != "node-1" {
+		t.Errorf("got %+v, want one write of the operation %s at node-1", calls, operation)
 	}
 	if at, err := time.Parse(time.RFC3339Nano, since); err != nil || !at.Equal(noon) {
 		t.Errorf("asked for the calls since %q, want %s", since, noon)
 	}
-	if _, err := (&AzureLog{azure.Admin{
-		URL:    server.URL + "/elsewhere",
-		Client: server.Client(),
-	}}).Since(t.Context(), noon); err == nil {
+	log.URL += "/elsewhere"
+	if _, err := log.Since(t.Context(), noon); err == nil {
 		t.Error("got no error for an answer of 404, want one")
 	}
 }

@@ -205,7 +205,8 @@ func vmStopped(ctx context.Context, e *scenario.Environment) error {
 	if err := e.AwaitFailover(ctx, &f, scenario.FailoverTimeout); err != nil {
 		return err
 	}
-	e.RecordFailover(f, observer.ProofVMDown, observer.ProofDetached)
+	// Azure does not say whether a registration survives a deallocation: if it does, a pre-emption is a proof.
+	e.RecordFailover(f, observer.ProofVMDown, observer.ProofDetached, observer.ProofPreempted)
 	e.Bound("the pod runs elsewhere after", f.Took(), maxVMStoppedSeconds)
 	marks := func() []observer.Milestone { return e.View.Observer.Marks() }
 	err = e.View.Await(ctx, time.Minute, f.From+" is marked out of service", func() bool {
