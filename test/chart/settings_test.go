@@ -120,6 +120,133 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 	}
 }
 
+// A sidecar is asked for its health at its own port. Its metrics are scraped there, too, but not in
+// the host's network, where it listens on loopback.
+func TestEachSidecarHasAProbeAndIsScraped(t *testing.T) {
+	t.Parallel()
+	monitored := []string{"--set", "metrics.listen=network,metrics.serviceMonitor.enabled=true"}
+	probe := func(host string, ports ...string) map[string]string {
+		want := map[string]string{}
+		for _, p := range ports {
+			name, port, _ := strings.Cut(p, "=")
+			want[name] = fmt.Sprintf("--http-endpoint=%s:%s, probed at %s:%s/healthz/leader-election", host, port, host, port)
+		}
+		return want
+	}
+	cases := map[string]struct {
+		set    string
+		probes map[string]string
+		ports  []string // of the controller's Service and ServiceMonitor
+	}{
+		"the pod network": {
+			"snapshot.enabled=true,csiDriver.attachRequired=true",
+			probe("", "csi-provisioner=29710", "csi-attacher=29711", "csi-resizer=29712", "csi-snapshotter=29713"),
+			[]string{"metrics", "csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"},
+		},
+		"the host's network": {
+			"controller.hostNetwork=true", probe("127.0.0.1", "csi-provisioner=29710", "csi-resizer=29712"), []string{"metrics"},
+		},
+		"a port of 0": {
+			"sidecars.provisioner.httpPort=0,sidecars.resizer.httpPort=9000", probe("", "csi-resizer=9000"),
+			[]string{"metrics", "csi-resizer"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list := objects(t, render(t, append(monitored, "--set", c.set)...))
+			deployment := &appsv1.Deployment{}
+			must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(
+				find(t, list, "Deployment", release+"-controller").Object, deployment))
+			got := map[string]string{}
+			for _, container := range deployment.Spec.Template.Spec.Containers {
+				at := slices.IndexFunc(container.Args, func(a string) bool { return strings.HasPrefix(a, "--http-endpoint=") })
+				if at < 0 {
+					continue
+				}
+				get := container.LivenessProbe.HTTPGet
+				if get.Port.StrVal != container.Ports[0].Name || container.StartupProbe.HTTPGet.String() != get.String() {
+					t.Errorf("%s: got the probes %v and %v of port %v", container.Name, get, container.StartupProbe, container.Ports)
+				}
+				got[container.Name] = fmt.Sprintf("%s, probed at %s:%d%s", container.Args[at], get.Host,
+					container.Ports[0].ContainerPort, get.Path)
+			}
+			if !maps.Equal(got, c.probes) {
+				t.Errorf("got %v, want %v", got, c.probes)
+			}
+			var served, scraped []string
+			for _, port := range nested(t, find(t, list, "Service", release+"-controller-metrics"), "spec", "ports") {
+				served = append(served, port["name"].(string))
+			}
+			for _, endpoint := range nested(t, find(t, list, "ServiceMonitor", release+"-controller-metrics"), "spec", "endpoints") {
+				scraped = append(scraped, endpoint["port"].(string))
+				if secure := endpoint["scheme"] == "https"; secure != (endpoint["port"] == "metrics") {
+					t.Errorf("%s is scraped over %v", endpoint["port"], endpoint["scheme"])
+				}
+			}
+			if !slices.Equal(served, c.ports) || !slices.Equal(scraped, c.ports) {
+				t.Errorf("got the ports %v and the endpoints %v, want %v", served, scraped, c.ports)
+			}
+		})
+	}
+}
+
+// The pods of the control plane prefer AKS's system pools, less than they keep apart.
+func TestTheControlPlanePrefersSystemPools(t *testing.T) {
+	t.Parallel()
+	list := objects(t, render(t))
+	for _, name := range []string{release + "-controller", release + "-scheduler"} {
+		deployment := &appsv1.Deployment{}
+		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(find(t, list, "Deployment", name).Object, deployment))
+		terms, err := nodeaffinity.NewPreferredSchedulingTerms(
+			deployment.Spec.Template.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		must(t, err)
+		for mode, want := range map[string]int64{"system": 10, "user": 0, "": 0} {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.azure.com/mode": mode}}}
+			if got := terms.Score(node); got != want {
+				t.Errorf("%s: a node of mode %q: got a score of %d, want %d", name, mode, got, want)
+			}
+		}
+	}
+}
+
+func TestNameOverrideIsPartOfEachName(t *testing.T) {
+	t.Parallel()
+	for set, want := range map[string]string{
+		"nameOverride=disks":                         release + "-disks",
+		"nameOverride=" + release:                    release,
+		"nameOverride=disks,fullnameOverride=volume": "volume",
+	} {
+		list := objects(t, render(t, "--set", set))
+		controller := find(t, list, "Deployment", want+"-controller")
+		if got := controller.GetLabels()["app.kubernetes.io/name"]; got != "azuredisk" {
+			t.Errorf("%s: got the label %q, want the one by which the driver finds its pods", set, got)
+		}
+	}
+}
+
+// With fips each of our containers has Go's setting, and without it none.
+func TestFIPSIsASettingOfOurContainers(t *testing.T) {
+	t.Parallel()
+	for _, on := range []bool{true, false} {
+		var got []string
+		for _, o := range objects(t, render(t, "--set", fmt.Sprintf("fips=%t,scheduler.mode=second", on))) {
+			if o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
+				continue
+			}
+			for _, container := range nested(t, o, "spec", "template", "spec", "containers") {
+				if strings.Contains(fmt.Sprint(container["env"]), "fips140=on") {
+					got = append(got, container["name"].(string))
+				}
+			}
+		}
+		slices.Sort(got)
+		if want := []string{"controller", "extender", "node"}; on && !slices.Equal(got, want) || !on && len(got) > 0 {
+			t.Errorf("fips=%t: got the setting in %v", on, got)
+		}
+	}
+}
+
 // A node runs one node plug-in, that of its pool. A node without disks runs none.
 func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 	t.Parallel()

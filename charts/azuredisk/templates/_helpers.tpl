@@ -1,10 +1,11 @@
 {{- define "azuredisk.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" -}}
-{{- else if contains .Chart.Name .Release.Name -}}
+{{- else if contains $name .Release.Name -}}
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 {{- end -}}
 
@@ -57,6 +58,14 @@ imagePullPolicy: {{ .image.pullPolicy }}
 {{- include "azuredisk.imageOf" (dict "image" .Values.image "tag" .Chart.AppVersion) -}}
 {{- end -}}
 
+{{/* Environment of each of our programs. Input: root. */}}
+{{- define "azuredisk.commonEnv" -}}
+{{- if .Values.fips }}
+- name: GODEBUG
+  value: fips140=on
+{{- end }}
+{{- end -}}
+
 {{/* Flags that every subcommand has. Input: dict root, values (of the component), metricsAddress. */}}
 {{- define "azuredisk.commonArgs" -}}
 - --namespace={{ .root.Values.objectNamespace }}
@@ -96,6 +105,13 @@ affinity:
   {{- toYaml .values.affinity | nindent 2 }}
 {{- else if has .component (list "controller" "scheduler") }}
 affinity:
+  nodeAffinity:
+    # AKS's system pools are not scaled to zero.
+    preferredDuringSchedulingIgnoredDuringExecution:
+      - weight: 10
+        preference:
+          matchExpressions:
+            - {key: kubernetes.azure.com/mode, operator: In, values: [system]}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100

@@ -8,6 +8,18 @@
 {{- if and (eq .Values.metrics.listen "network") .Values.metrics.secure }}true{{ end -}}
 {{- end -}}
 
+{{/* Relabelings of an endpoint of a ServiceMonitor. Input: the value metrics.serviceMonitor. */}}
+{{- define "azuredisk.relabelings" -}}
+{{- with .relabelings }}
+relabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .metricRelabelings }}
+metricRelabelings:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
 {{/* Settings of a pod that a user adds. Input: dict values, and dnsPolicy of the chart's own. */}}
 {{- define "azuredisk.podExtras" -}}
 {{- $dnsPolicy := .values.dnsPolicy | default .dnsPolicy -}}

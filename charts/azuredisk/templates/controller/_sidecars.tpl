@@ -13,6 +13,15 @@ snapshotter: external-snapshotter-leader-{{ $driver }}
 {{- end }}
 {{- end -}}
 
+{{/* The sidecars that listen on a port, with their ports, as YAML. */}}
+{{- define "azuredisk.sidecarPorts" -}}
+{{- range $name, $_ := include "azuredisk.sidecarLeases" . | fromYaml }}
+{{- with (index $.Values.sidecars $name).httpPort }}
+{{ $name }}: {{ . }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Name of the service account of a sidecar. Input: dict root, name. */}}
 {{- define "azuredisk.sidecarAccount" -}}
 {{- if .root.Values.sidecars.ownServiceAccounts -}}
@@ -41,6 +50,21 @@ The keys are named so that a pod starts only when Kubernetes has written the tok
 {{- end -}}
 {{- end -}}
 
+{{/* Probes of a sidecar. It listens only when the driver is ready, which takes as long as the controller waits for the API server. Input: dict root, name. */}}
+{{- define "azuredisk.sidecarProbes" -}}
+{{- $get := printf "{path: /healthz/leader-election, port: csi-%s}" .name -}}
+{{- if .root.Values.controller.hostNetwork }}{{ $get = printf "{host: 127.0.0.1, path: /healthz/leader-election, port: csi-%s}" .name }}{{ end -}}
+startupProbe:
+  httpGet: {{ $get }}
+  periodSeconds: 2
+  failureThreshold: 300
+livenessProbe:
+  httpGet: {{ $get }}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 6
+{{- end -}}
+
 {{/* The part that all sidecars have in common. Input: dict root, name, values, and optionally env. */}}
 {{- define "azuredisk.sidecar" -}}
 - name: csi-{{ .name }}
@@ -48,6 +72,11 @@ The keys are named so that a pod starts only when Kubernetes has written the tok
   {{- include "azuredisk.unprivileged" .root.Values.sidecars | nindent 2 }}
   resources:
     {{- toYaml .values.resources | nindent 4 }}
+  {{- if .values.httpPort }}
+  ports:
+    - {name: csi-{{ .name }}, containerPort: {{ .values.httpPort }}}
+  {{- include "azuredisk.sidecarProbes" . | nindent 2 }}
+  {{- end }}
   volumeMounts:
     - {name: socket, mountPath: /csi}
     {{- if .root.Values.sidecars.ownServiceAccounts }}
@@ -68,6 +97,9 @@ The keys are named so that a pod starts only when Kubernetes has written the tok
     - --leader-election-lease-duration={{ .root.Values.leaderElection.leaseDuration }}
     - --leader-election-renew-deadline={{ .root.Values.leaderElection.renewDeadline }}
     - --leader-election-retry-period={{ .root.Values.leaderElection.retryPeriod }}
+    {{- if .values.httpPort }}
+    - --http-endpoint={{ include "azuredisk.listen" (dict "port" .values.httpPort "loopback" .root.Values.controller.hostNetwork) }}
+    {{- end }}
 {{- end -}}
 
 {{/* With this csi-provisioner finds the Deployment that owns its CSIStorageCapacity objects. */}}
