@@ -44,6 +44,15 @@ const (
 	FailoverDisabled   = "disabled"
 )
 
+// AnnotationSteered is on a Pod that the webhook has judged: SteeredTrue if it has added preferences
+// for nodes, and SteeredFalse if there were none to add. A Pod with volumes of the driver without
+// it was created without the webhook, or before the driver knew the volumes.
+const (
+	AnnotationSteered = GroupName + "/steered"
+	SteeredTrue       = "true"
+	SteeredFalse      = "false"
+)
+
 // AnnotationMaintenance on a Pod with the value MaintenanceStay keeps the driver from evicting the
 // pod before maintenance of its node.
 const (

@@ -94,7 +94,7 @@ func trimNamespace(n *corev1.Namespace) *corev1.Namespace {
 func trimPod(p *corev1.Pod) *corev1.Pod {
 	trimmed := &corev1.Pod{ObjectMeta: trimMeta(p.ObjectMeta, true)}
 	trimmed.OwnerReferences = p.OwnerReferences
-	trimmed.Annotations = optOut(p.Annotations)
+	trimmed.Annotations = keptAnnotations(p.Annotations)
 	trimmed.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName, Affinity: podAffinity(p.Spec.Affinity)}
 	if len(PodClaimKeys(p)) > 0 { // where the pod may run matters only if it has a volume
 		trimmed.Spec.Affinity, trimmed.Spec.NodeSelector = p.Spec.Affinity, p.Spec.NodeSelector
@@ -158,11 +158,11 @@ func sharedOutside(s corev1.VolumeSource) bool {
 		s.FlexVolume != nil || s.PortworxVolume != nil || s.Quobyte != nil || s.ScaleIO != nil || s.StorageOS != nil
 }
 
-// optOut returns the annotations by which a pod or a claim opts out of the failover, and a pod of
-// moves before maintenance, without others.
-func optOut(annotations map[string]string) map[string]string {
+// keptAnnotations returns the annotations by which a pod or a claim opts out of the failover, and a
+// pod of moves before maintenance, and the webhook's mark, without others.
+func keptAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{apiv1.AnnotationFailover, apiv1.AnnotationMaintenance} {
+	for _, key := range []string{apiv1.AnnotationFailover, apiv1.AnnotationMaintenance, apiv1.AnnotationSteered} {
 		if value, is := annotations[key]; is {
 			if kept == nil {
 				kept = map[string]string{}
@@ -229,7 +229,7 @@ func SKU(parameters map[string]string) string {
 
 func trimPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: trimMeta(c.ObjectMeta, false)}
-	trimmed.Annotations = optOut(c.Annotations)
+	trimmed.Annotations = keptAnnotations(c.Annotations)
 	trimmed.Spec.VolumeName, trimmed.Spec.StorageClassName = c.Spec.VolumeName, c.Spec.StorageClassName
 	if owner := metav1.GetControllerOf(c); owner != nil { // the pod of an ephemeral volume
 		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}

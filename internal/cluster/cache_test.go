@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -90,6 +91,19 @@ func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
 
 func diskURI(name string) string {
 	return "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/" + name
+}
+
+func TestTheCacheKeepsTheDriversOwnAnnotationsOfPods(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{
+		apiv1.AnnotationFailover: "a", apiv1.AnnotationMaintenance: "b", apiv1.AnnotationSteered: "c",
+	}
+	pod := &corev1.Pod{}
+	pod.Annotations = maps.Clone(want)
+	pod.Annotations["example.com/other"] = "d"
+	if got := trimPod(pod).Annotations; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
 }
 
 func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {

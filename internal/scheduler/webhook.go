@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/go-logr/logr"
 	jsonpatch "gomodules.xyz/jsonpatch/v2"
@@ -12,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 // SteerPath is where the webhook answers.
@@ -94,11 +97,24 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 	}
 	patch = Steer(&pod, fitness.Preferences())
 	if len(patch) == 0 {
-		return nil, resultUnchanged, nil
+		return mark(&pod, apiv1.SteeredFalse), resultUnchanged, nil
 	}
+	patch = append(patch, mark(&pod, apiv1.SteeredTrue)...)
 	logr.FromContextOrDiscard(ctx).V(1).Info("steered a pod", "volumes", len(volumes), "scores", fitness.Scores, "unfit",
 		len(fitness.Unfit))
 	return patch, resultSteered, nil
+}
+
+// mark returns the patch that says on a pod what the webhook has done. The controller counts the
+// pods without it.
+func mark(pod *corev1.Pod, steered string) []jsonpatch.Operation {
+	const annotations = "/metadata/annotations"
+	if pod.Annotations == nil {
+		all := map[string]string{apiv1.AnnotationSteered: steered}
+		return []jsonpatch.Operation{jsonpatch.NewOperation("add", annotations, all)}
+	}
+	key := strings.ReplaceAll(apiv1.AnnotationSteered, "/", "~1") // RFC 6901, section 3
+	return []jsonpatch.Operation{jsonpatch.NewOperation("add", annotations+"/"+key, steered)}
 }
 
 // Judge judges the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes

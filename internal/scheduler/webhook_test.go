@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -114,12 +115,33 @@ func preferences(t *testing.T, p *corev1.Pod, response *admissionv1.AdmissionRes
 	if err := json.Unmarshal(raw, &changed); err != nil {
 		t.Fatal(err)
 	}
-	terms := changed.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
-	changed.Spec.Affinity = p.Spec.Affinity
-	if diff := cmp.Diff(p, &changed); diff != "" {
-		t.Errorf("more than the affinity changed:\n%s", diff)
+	terms := []string{"steered: " + changed.Annotations[apiv1.AnnotationSteered]}
+	if a := changed.Spec.Affinity; a != p.Spec.Affinity && a != nil {
+		terms = append(terms, brief(a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)...)
 	}
-	return brief(terms)
+	changed.Spec.Affinity = p.Spec.Affinity
+	delete(changed.Annotations, apiv1.AnnotationSteered)
+	before := p.DeepCopy()
+	delete(before.Annotations, apiv1.AnnotationSteered)
+	if diff := cmp.Diff(before, &changed, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("more than the affinity and the mark changed:\n%s", diff)
+	}
+	return terms
+}
+
+func annotated(p *corev1.Pod) *corev1.Pod {
+	p.Annotations = map[string]string{"example.com/a": "b", apiv1.AnnotationSteered: "forged"}
+	return p
+}
+
+func TestTheWebhookMarksAPodWithoutPreferences(t *testing.T) {
+	t.Parallel()
+	_, config := startAPI(t, node("node-a"), claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")))
+	handler, _ := newWebhook(startView(t, config), yes)
+	want := []string{"steered: false"}
+	if diff := cmp.Diff(want, preferences(t, pod("data"), admit(t, handler, review(t, pod("data"))))); diff != "" {
+		t.Errorf("want (-) and got (+):\n%s", diff)
+	}
 }
 
 func TestTheWebhookSteersAPod(t *testing.T) {
@@ -137,7 +159,11 @@ func TestTheWebhookSteersAPod(t *testing.T) {
 		want []string
 	}{
 		"of a replicated volume": {pod("data"), []string{
-			"100 kubernetes.io/hostname In node-a", "80 kubernetes.io/hostname In node-b",
+			"steered: true", "100 kubernetes.io/hostname In node-a", "80 kubernetes.io/hostname In node-b",
+			"50 kubernetes.io/hostname NotIn node-c",
+		}},
+		"with annotations of its own": {annotated(pod("data")), []string{
+			"steered: true", "100 kubernetes.io/hostname In node-a", "80 kubernetes.io/hostname In node-b",
 			"50 kubernetes.io/hostname NotIn node-c",
 		}},
 		"of another driver's volume":           {pod("theirs"), nil},

@@ -166,7 +166,8 @@ func TestEachSidecarHasAProbeAndIsScraped(t *testing.T) {
 				}
 				get := container.LivenessProbe.HTTPGet
 				if get.Port.StrVal != container.Ports[0].Name || container.StartupProbe.HTTPGet.String() != get.String() {
-					t.Errorf("%s: got the probes %v and %v of port %v", container.Name, get, container.StartupProbe, container.Ports)
+					t.Errorf("%s: got the probes %v and %v of port %v", container.Name, get, container.StartupProbe,
+						container.Ports)
 				}
 				got[container.Name] = fmt.Sprintf("%s, probed at %s:%d%s", container.Args[at], get.Host,
 					container.Ports[0].ContainerPort, get.Path)
@@ -178,7 +179,8 @@ func TestEachSidecarHasAProbeAndIsScraped(t *testing.T) {
 			for _, port := range nested(t, find(t, list, "Service", release+"-controller-metrics"), "spec", "ports") {
 				served = append(served, port["name"].(string))
 			}
-			for _, endpoint := range nested(t, find(t, list, "ServiceMonitor", release+"-controller-metrics"), "spec", "endpoints") {
+			monitor := find(t, list, "ServiceMonitor", release+"-controller-metrics")
+			for _, endpoint := range nested(t, monitor, "spec", "endpoints") {
 				scraped = append(scraped, endpoint["port"].(string))
 				if secure := endpoint["scheme"] == "https"; secure != (endpoint["port"] == "metrics") {
 					t.Errorf("%s is scraped over %v", endpoint["port"], endpoint["scheme"])

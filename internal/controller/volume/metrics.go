@@ -4,7 +4,9 @@ import (
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
@@ -14,8 +16,14 @@ type metrics struct {
 	wantedGauge, attachedGauge prometheus.Gauge
 	removals, cleanUps         *prometheus.CounterVec
 
+	notSteeredGauge prometheus.Gauge
+
 	mu      sync.Mutex
 	volumes map[string][2]int // wanted, attached
+	// notSteered are the pods of each volume that the webhook has not seen, and unseen says for how
+	// many volumes a pod is there: a pod with two volumes is one pod.
+	notSteered map[string][]types.UID
+	unseen     map[types.UID]int
 }
 
 func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
@@ -35,9 +43,35 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Name: "azuredisk_replica_clean_ups_total",
 			Help: "Attachment replicas that were cleaned up because their volume has no use for them, by reason.",
 		}, []string{"reason"}),
-		volumes: map[string][2]int{},
+		notSteeredGauge: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "azuredisk_pods_not_steered",
+			Help: "Pods with replicated volumes that the webhook has not seen.",
+		}),
+		volumes:    map[string][2]int{},
+		notSteered: map[string][]types.UID{},
+		unseen:     map[types.UID]int{},
 	}
-	return m, drivermetrics.Register(registerer, "volumes", m.wantedGauge, m.attachedGauge, m.removals, m.cleanUps)
+	return m, drivermetrics.Register(registerer, "volumes", m.wantedGauge, m.attachedGauge, m.notSteeredGauge, m.removals,
+		m.cleanUps)
+}
+
+// steering counts the pods of a replicated volume that the webhook has not seen.
+func (m *metrics) steering(volume string, pods []placement.PodView) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, pod := range m.notSteered[volume] {
+		if m.unseen[pod]--; m.unseen[pod] == 0 {
+			delete(m.unseen, pod)
+		}
+	}
+	delete(m.notSteered, volume)
+	for _, view := range pods {
+		if view.Pod.Annotations[apiv1.AnnotationSteered] == "" {
+			m.notSteered[volume] = append(m.notSteered[volume], view.Pod.UID)
+			m.unseen[view.Pod.UID]++
+		}
+	}
+	m.notSteeredGauge.Set(float64(len(m.unseen)))
 }
 
 func (m *metrics) replicas(volume string, wanted, attached int) {
@@ -51,6 +85,7 @@ func (m *metrics) replicas(volume string, wanted, attached int) {
 
 func (m *metrics) forget(volume string) {
 	m.replicas(volume, 0, 0)
+	m.steering(volume, nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.volumes, volume)

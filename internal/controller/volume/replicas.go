@@ -49,11 +49,17 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 		}
 	}
 	r.metrics.replicas(o.volume.Name, p.target.Floor, p.attached)
-	if p.target.Floor == 0 && len(o.attachments) == 0 {
-		return p, nil
+	if p.target.Floor == 0 {
+		r.metrics.steering(o.volume.Name, nil)
+		if len(o.attachments) == 0 {
+			return p, nil
+		}
 	}
 	if err := r.see(ctx, o, &in); err != nil {
 		return p, err
+	}
+	if p.target.Floor > 0 {
+		r.metrics.steering(o.volume.Name, in.Pods)
 	}
 	p.Step = placement.Next(in)
 	return p, nil
