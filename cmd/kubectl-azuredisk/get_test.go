@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -41,13 +40,8 @@ func TestGetOverARealAPIServer(t *testing.T) {
 	a := objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
 	a.Namespace, a.Name, a.Spec.VolumeName = l.namespace, apiv1.AttachmentName(v.Name, "a"), v.Name
 	l.put(t, a)
-	l.put(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "records"}, Rules: []rbacv1.PolicyRule{{
+	l.allow(t, "operator", rbacv1.PolicyRule{
 		APIGroups: []string{apiv1.GroupName}, Resources: []string{"*"}, Verbs: []string{"list"},
-	}}})
-	l.put(t, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "records"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "records"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "operator"}},
 	})
 	for name, test := range map[string]struct {
 		args     []string

@@ -65,6 +65,18 @@ func (l *lab) put(t *testing.T, o client.Object) {
 	})
 }
 
+// allow gives a user a right in the namespace.
+func (l *lab) allow(t *testing.T, user string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	named := metav1.ObjectMeta{Namespace: l.namespace, Name: user}
+	l.put(t, &rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{rule}})
+	l.put(t, &rbacv1.RoleBinding{
+		ObjectMeta: named,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	})
+}
+
 func (l *lab) node(t *testing.T, name string, staged ...string) {
 	t.Helper()
 	vm := "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/" + name
@@ -191,13 +203,8 @@ func (l *lab) run(t *testing.T, args ...string) (text string, code int) {
 // TestWhyOverARealAPIServer asks with the rights of the cluster and with those of the namespace.
 func TestWhyOverARealAPIServer(t *testing.T) {
 	l := newLab(t)
-	l.put(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "view"}, Rules: []rbacv1.PolicyRule{{
+	l.allow(t, "developer", rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"pods", "persistentvolumeclaims", "events"}, Verbs: []string{"get", "list"},
-	}}})
-	l.put(t, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "view"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "view"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "developer"}},
 	})
 	for name, test := range map[string]struct {
 		args []string
