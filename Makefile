@@ -86,6 +86,15 @@ image-lock: ## Raise the Debian packages of the image and of vm-test to the newe
 	@cd image && go run ./cmd/lock image packages.lock.yaml $(CACHE)/debian
 	@cd image && go run ./cmd/lock testvm testvm/packages.lock.yaml $(CACHE)/debian
 
+PLUGINS := $(foreach system,linux darwin windows,$(foreach architecture,amd64 arm64,out/plugin/$(system)-$(architecture)))
+.PHONY: $(PLUGINS)
+$(PLUGINS): out/plugin/%:
+	@echo "plugins: building kubectl-azuredisk for $*"
+	@GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(COMPILE) $(GO_BUILD) -o $@/ ./cmd/kubectl-azuredisk
+
+.PHONY: plugins
+plugins: $(PLUGINS) ## Build `kubectl azuredisk` for Linux, macOS and Windows in out/plugin
+
 .PHONY: push
 push: ## Push out/image to REGISTRY/azuredisk, with the credentials of `docker login`
 	@$(IMAGE) push --layout out/image --repository $(REPOSITORY)
@@ -105,6 +114,8 @@ prepare-release: ## Write VERSION into the chart and CHANGELOG.md, as the commit
 release: ## Make everything that a release has, in out/release (VERSION=1.2.3, REGISTRY of the image)
 	@$(RELEASE) check
 	@$(MAKE) --no-print-directory image
+	@rm -rf out/plugin
+	@$(MAKE) --no-print-directory plugins
 	@$(RELEASE) make
 
 .PHONY: push-chart

@@ -8,6 +8,7 @@ trap 'rm -rf "$dir"' EXIT
 repo=$dir/repo
 mkdir -p "$repo/hack" "$repo/bin" "$repo/deploy/base"
 cp hack/release.sh "$repo/hack/"
+cp LICENSE "$repo/"
 cp -r --parents charts/azuredisk "$repo/"
 cp "$dir/image" "$repo/bin/image"
 printf 'image: set-image-repository.invalid/azuredisk:1.2.3\n' >"$repo/deploy/base/azuredisk.yaml"
@@ -17,6 +18,12 @@ printf '# Changelog\n\n## [Unreleased]\n\n### Added\n\n* A thing.\n\n## [1.0.0] 
 mkdir -p "$repo/out/image" "$repo/out/sbom"
 echo '{}' >"$repo/out/image/index.json"
 echo '{}' >"$repo/out/sbom/azuredisk-linux-amd64.spdx.json"
+for platform in linux-amd64 darwin-arm64 windows-amd64; do
+  mkdir -p "$repo/out/plugin/$platform"
+  program=$repo/out/plugin/$platform/kubectl-azuredisk
+  [[ $platform != windows-* ]] || program+=.exe
+  install -m 755 /dev/stdin "$program" <<<"$platform"
+done
 git() { command git -C "$repo" -c user.name=test -c user.email=test@example.com -c commit.gpgsign=false "$@"; }
 git init -q && git add -A && git commit -qm first
 
@@ -63,6 +70,9 @@ git commit -q --allow-empty -m third
 expect 1 "the tag v1.2.3 exists and names commit" check 1.2.3
 expect 1 "REGISTRY is not set" publish 1.2.3
 expect 1 "has no version 1.2.3" publish 1.2.3 registry.example.com
+mv "$repo/out/plugin" "$repo/out/plugins"
+expect 1 "out/plugin is missing" make 1.2.3
+mv "$repo/out/plugins" "$repo/out/plugin"
 expect 0 "REGISTRY is not set. The chart" make 1.2.3
 expect 0 "azuredisk-image-1.2.3.oci.tar" make 1.2.3 registry.example.com/team
 expect 1 "made for another registry" publish 1.2.3 other.example.com
@@ -77,6 +87,17 @@ same "the chart has the version" "$(tar -xzOf "$made/azuredisk-1.2.3.tgz" azured
 same "the manifests name the image in the registry" \
   "$(tar -xzOf "$made/azuredisk-manifests-1.2.3.tar.gz" azuredisk-manifests-1.2.3/base/azuredisk.yaml)" "image: registry.example.com/team/azuredisk:1.2.3"
 same "the artifact of the chart has its version as the tag" "$(grep -c '"org.opencontainers.image.ref.name": *"1.2.3"' "$repo/out/chart/index.json")" 1
+krew=$made/kubectl-azuredisk.krew.yaml
+same "the manifest for krew has the version" "$(grep -c '^  version: v1.2.3$' "$krew")" 1
+same "krew verifies what the release has" "$(cd "$made" && sed -n -e 's|^      uri: .*/download/v1.2.3/||p' -e 's|^      sha256: ||p' "$krew" |
+  paste - - | awk '{ print $2 "  " $1 }' | sha256sum --check 2>&1 | grep -c ': OK$')" 3
+same "the programs and what krew calls them" "$(sed -n 's/^      bin: //p' "$krew" | paste -sd' ')" "kubectl-azuredisk kubectl-azuredisk kubectl-azuredisk.exe"
+same "a package has the program for its platform, and the licence" \
+  "$(tar -xzOf "$made/kubectl-azuredisk-windows-amd64-1.2.3.tar.gz" ./kubectl-azuredisk.exe; tar -tzf "$made/kubectl-azuredisk-windows-amd64-1.2.3.tar.gz" | sort | paste -sd' ')" \
+  $'windows-amd64\n./ ./LICENSE ./kubectl-azuredisk.exe'
+same "the program can be run" "$(tar -tvzf "$made/kubectl-azuredisk-linux-amd64-1.2.3.tar.gz" ./kubectl-azuredisk | cut -c1-10)" "-rwxr-xr-x"
+same "the platforms of the manifest for krew" \
+  "$(sed -n -e 's/^          os: //p' -e 's/^          arch: //p' "$krew" | paste -d/ - - | paste -sd' ')" "darwin/arm64 linux/amd64 windows/amd64"
 rm -rf "$repo/.git"
 expect 1 "no git repository" check 1.2.3
 exit $failed

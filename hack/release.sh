@@ -2,7 +2,7 @@
 # Makes what a release has. Usage: hack/release.sh STEP, with VERSION and REGISTRY in the environment. The Makefile calls it.
 #   prepare  write VERSION into the chart and into CHANGELOG.md
 #   check    fail if the commit cannot be released as VERSION, with every reason
-#   make     fill out/release, from out/image and out/sbom, which `make image VERSION=…` makes
+#   make     fill out/release, from out/image and out/sbom, which `make image VERSION=…` makes, and out/plugin, which `make plugins VERSION=…` makes
 #   publish  push out/image and out/chart to REGISTRY, sign them without a key, and create the release at GitHub
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -79,9 +79,46 @@ pack() {
   tar --sort=name --mtime="@$created" --owner=0 --group=0 --numeric-owner --mode='u=rwX,go=rX' -C "$2" -cf - "$1" | $zip >"$3"
 }
 
+# pack_plugins packs `kubectl azuredisk` for each platform, and writes the manifest by which krew installs it.
+pack_plugins() {
+  local folder platform file
+  cat >$out/kubectl-azuredisk.krew.yaml <<EOF
+apiVersion: krew.googlecontainertools.github.com/v1alpha2
+kind: Plugin
+metadata:
+  name: azuredisk
+spec:
+  version: $tag
+  homepage: $(chart_field home)
+  shortDescription: Explain and list volumes of the Azure Disk CSI driver
+  description: |
+    Says in one sentence why a pod, a claim, a volume, a node or a snapshot is
+    not ready, and what to do. Lists volumes with their nodes, and nodes with
+    their free disk slots. It reads with your own rights, and changes nothing.
+  platforms:
+EOF
+  cp -r out/plugin "$work/plugin"
+  for folder in "$work"/plugin/*; do
+    platform=$(basename "$folder")
+    cp LICENSE "$folder/"
+    file=kubectl-azuredisk-$platform-$VERSION.tar.gz
+    pack . "$folder" "$out/$file"
+    cat >>$out/kubectl-azuredisk.krew.yaml <<EOF
+    - selector:
+        matchLabels:
+          os: ${platform%-*}
+          arch: ${platform#*-}
+      uri: $(chart_field home)/releases/download/$tag/$file
+      sha256: $(sha256sum "$out/$file" | cut -d' ' -f1)
+      bin: $(cd "$folder" && ls kubectl-azuredisk*)
+EOF
+  done
+}
+
 make_release() {
   check_version release
   [ -d out/image ] && [ -d out/sbom ] && [ -x bin/image ] || fail "out/image is missing; \`make release\` makes it"
+  [ -d out/plugin ] || fail "out/plugin is missing; \`make release\` makes it"
   created=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
   rm -rf $out out/chart
   work=$(mktemp -d)
@@ -96,6 +133,7 @@ make_release() {
   pack "azuredisk-manifests-$VERSION" "$work" "$out/azuredisk-manifests-$VERSION.tar.gz"
   pack . out/image "$out/azuredisk-image-$VERSION.oci.tar"
   pack . out/chart "$out/azuredisk-chart-$VERSION.oci.tar"
+  pack_plugins
   local file
   for file in $chart/values-*.yaml; do
     [ ! -e "$file" ] || cp "$file" "$out/azuredisk-$VERSION-$(basename "$file")"

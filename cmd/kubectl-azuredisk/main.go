@@ -1,20 +1,25 @@
 // The kubectl-azuredisk program is a plug-in of kubectl. It says with its user's own rights why a
-// pod, a claim, a volume, a node or a snapshot is not ready.
+// pod, a claim, a volume, a node or a snapshot is not ready, and lists volumes and nodes.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/explain/collect"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
 
@@ -43,11 +48,41 @@ type settings struct {
 	driverNamespace string
 }
 
-func newRootCommand() *cobra.Command {
-	s := &settings{kube: genericclioptions.NewConfigFlags(true)}
+// reader returns a client with the user's rights, and the API server's clock.
+func (s *settings) reader() (client.Reader, *collect.ServerClock, error) {
+	config, err := s.kube.ToRESTConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	return collect.NewReader(config, clock.RealClock{})
+}
+
+// addOutput gives a command the flag for its output.
+func addOutput(cmd *cobra.Command, output *string) {
+	cmd.Flags().StringVarP(output, "output", "o", "", "json for the whole answer as JSON")
+}
+
+func checkOutput(output string) error {
+	if output != "" && output != "json" {
+		return fmt.Errorf("--output is %q, expected json", output)
+	}
+	return nil
+}
+
+func writeJSON(w io.Writer, value any) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+func newRootCommand() *cobra.Command { return newCommand(genericclioptions.NewConfigFlags(true)) }
+
+func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
+	s := &settings{kube: kube}
 	root := &cobra.Command{
 		Use:           "kubectl-azuredisk",
-		Short:         "Say why a volume of the Azure Disk CSI driver is not ready",
+		Short:         "Explain and list the volumes of the Azure Disk CSI driver",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl azuredisk"},
@@ -58,7 +93,7 @@ func newRootCommand() *cobra.Command {
 	root.PersistentFlags().StringVar(&s.driverName, "driver-name", "disk.csi.azure.com", "name of the CSI driver")
 	root.PersistentFlags().StringVar(&s.driverNamespace, "driver-namespace", apiv1.DefaultNamespace,
 		"namespace of the driver's objects")
-	root.AddCommand(newWhyCommand(s), &cobra.Command{
+	root.AddCommand(newWhyCommand(s), newGetCommand(s), &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,

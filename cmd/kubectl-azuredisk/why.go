@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/collect"
@@ -55,8 +53,8 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			if output != "" && output != "json" {
-				return fmt.Errorf("--output is %q, expected json", output)
+			if err := checkOutput(output); err != nil {
+				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
@@ -73,7 +71,7 @@ Exit codes:
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json for the whole answer as JSON")
+	addOutput(cmd, &output)
 	return cmd
 }
 
@@ -102,11 +100,7 @@ func (s *settings) subject(args []string) (explain.Subject, error) {
 }
 
 func (s *settings) ask(ctx context.Context, subject explain.Subject) (explain.Report, error) {
-	config, err := s.kube.ToRESTConfig()
-	if err != nil {
-		return explain.Report{}, err
-	}
-	reader, now, err := collect.NewReader(config, clock.RealClock{})
+	reader, now, err := s.reader()
 	if err != nil {
 		return explain.Report{}, err
 	}
@@ -124,10 +118,7 @@ func (s *settings) ask(ctx context.Context, subject explain.Subject) (explain.Re
 
 func write(w io.Writer, report explain.Report, output string) error {
 	if output == "json" {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		return encoder.Encode(report)
+		return writeJSON(w, report)
 	}
 	_, err := io.WriteString(w, report.Text())
 	return err

@@ -16,6 +16,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,6 +37,8 @@ type lab struct {
 	kube       client.Client
 	namespace  string
 	kubeconfig string
+	// wrap changes the configuration of the command's client; nil for not.
+	wrap func(*rest.Config) *rest.Config
 }
 
 // put creates an object with its status.
@@ -61,6 +65,18 @@ func (l *lab) put(t *testing.T, o client.Object) {
 	})
 }
 
+// allow gives a user a right in the namespace.
+func (l *lab) allow(t *testing.T, user string, rule rbacv1.PolicyRule) {
+	t.Helper()
+	named := metav1.ObjectMeta{Namespace: l.namespace, Name: user}
+	l.put(t, &rbacv1.Role{ObjectMeta: named, Rules: []rbacv1.PolicyRule{rule}})
+	l.put(t, &rbacv1.RoleBinding{
+		ObjectMeta: named,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+	})
+}
+
 func (l *lab) node(t *testing.T, name string, staged ...string) {
 	t.Helper()
 	vm := "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/" + name
@@ -76,6 +92,7 @@ func (l *lab) node(t *testing.T, name string, staged ...string) {
 	})
 	d := objects.Report(name, staged...)
 	d.Namespace, d.Spec = l.namespace, apiv1.AzDriverNodeSpec{VMID: vm, Location: "eastus", Zone: "1"}
+	d.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, ForeignDisks: 1}
 	d.Status.Conditions = []metav1.Condition{
 		{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Registered", LastTransitionTime: now},
 		{Type: apiv1.NodeConditionReachable, Status: metav1.ConditionTrue, Reason: apiv1.ReachableHeartbeatFresh,
@@ -126,6 +143,7 @@ func newLab(t *testing.T) *lab {
 	}
 	v := objects.NewVolume(objects.Owned("a", 4, apiv1.OwnershipHeld))
 	v.Namespace, v.Name, v.Spec.Disk.MaxShares = l.namespace, apiv1.VolumeName("s", "g", "vol"), 2
+	v.Spec.PersistentVolumeClaim = l.namespace + "/data"
 	v.Status.Primary.Since = ptr.To(metav1.Now())
 	l.put(t, v)
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 4, apiv1.AttachmentAttached)
@@ -169,7 +187,7 @@ func newLab(t *testing.T) *lab {
 func (l *lab) run(t *testing.T, args ...string) (text string, code int) {
 	t.Helper()
 	var out bytes.Buffer
-	root := newRootCommand()
+	root := newCommand(genericclioptions.NewConfigFlags(true).WithWrapConfigFn(l.wrap))
 	root.SetOut(&out)
 	root.SetArgs(append(args, "--kubeconfig", l.kubeconfig, "-n", l.namespace, "--driver-namespace", l.namespace))
 	err := root.ExecuteContext(t.Context())
@@ -185,13 +203,8 @@ func (l *lab) run(t *testing.T, args ...string) (text string, code int) {
 // TestWhyOverARealAPIServer asks with the rights of the cluster and with those of the namespace.
 func TestWhyOverARealAPIServer(t *testing.T) {
 	l := newLab(t)
-	l.put(t, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "view"}, Rules: []rbacv1.PolicyRule{{
+	l.allow(t, "developer", rbacv1.PolicyRule{
 		APIGroups: []string{""}, Resources: []string{"pods", "persistentvolumeclaims", "events"}, Verbs: []string{"get", "list"},
-	}}})
-	l.put(t, &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "view"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "view"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "developer"}},
 	})
 	for name, test := range map[string]struct {
 		args []string

@@ -35,10 +35,7 @@ func (f Facts) publishing(v *Volume) publishing.Input {
 		Attachments: v.Attachments,
 		Pods:        v.Pods,
 		Report:      func(node string) *apiv1.AzDriverNode { return f.node(node).DriverNode },
-		Identity: func(node string) identity.Identity {
-			n := f.node(node)
-			return identity.Identify(identity.Node{Node: n.Node, DriverNode: n.DriverNode}, nil)
-		},
+		Identity:    f.identity,
 		Silent: func(node string) bool {
 			n := f.node(node).Node
 			return n == nil || !nodehealth.KubeletReady(n)

@@ -143,10 +143,12 @@ func (f Facts) logCommand() string {
 	return "kubectl logs -n " + f.DriverNamespace + " deploy/azuredisk-controller -c controller"
 }
 
-// clock is a time of day, as the reader's clock shows it.
-func (f Facts) clock(t time.Time) string {
-	t = t.In(f.Now.Location())
-	if f.Now.Sub(t).Abs() > 20*time.Hour {
+func (f Facts) clock(t time.Time) string { return clockAt(f.Now, t) }
+
+// clockAt is a time of day in the location of now, with the date if the time is not near.
+func clockAt(now, t time.Time) string {
+	t = t.In(now.Location())
+	if now.Sub(t).Abs() > 20*time.Hour {
 		return t.Format("2006-01-02 15:04:05")
 	}
 	return t.Format(time.TimeOnly)

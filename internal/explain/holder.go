@@ -95,13 +95,13 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 		if since.After(at) {
 			at = since
 		}
-		return f.until(find("KubeletDown", "Node %s has the volume, and its kubelet does not run. No pod there uses the volume, so "+
-			"the driver detaches the disk by force.", holder).seen(seen...), at.Add(attaching.DesertedGrace+expectDetach)).
-			waiting(f)
+		deserted := find("KubeletDown", "Node %s has the volume, and its kubelet does not run. No pod there uses the volume, so "+
+			"the driver detaches the disk by force.", holder).seen(seen...)
+		deserted.Outcome = Waits
+		return f.until(deserted, at.Add(attaching.DesertedGrace+expectDetach))
 	case health == nodehealth.Suspect:
 		return find("NodePluginDown", "Node %s has the volume, and the driver's node plug-in there does not report that it has released it.",
-			holder).then("look at the node plug-in's pod: kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s",
-			f.DriverNamespace, holder).seen(seen...)
+			holder).then("%s", f.lookAtPlugin(holder)).seen(seen...)
 	case user != "":
 		return f.until(find("StillMounted", "Node %s has the volume until pod %s there has ended.", holder, user).seen(seen...),
 			ends.Add(expectUnstage))
@@ -110,14 +110,15 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 		return finding
 	}
 	end := since.Add(expectUnstage)
-	if last := lastChange(v, holder); last.Add(expectUnstage).After(end) {
+	if last := lastPlaced(v, holder); last.Add(expectUnstage).After(end) {
 		end = last.Add(expectUnstage)
 	}
 	return f.until(find("StillMounted", "Node %s has the volume and is about to unmount it.", holder).seen(seen...), end)
 }
 
-// lastChange is when the pod that waits for a volume was placed.
-func lastChange(v *Volume, holder string) time.Time {
+// lastPlaced returns when the last pod that uses the volume was placed on another node than the
+// holder.
+func lastPlaced(v *Volume, holder string) time.Time {
 	var last time.Time
 	for _, p := range v.Pods {
 		for _, c := range p.Status.Conditions {
@@ -127,15 +128,6 @@ func lastChange(v *Volume, holder string) time.Time {
 		}
 	}
 	return last
-}
-
-// waiting makes a finding whose cause needs an action by itself one that ends, unless its time has
-// passed.
-func (v Finding) waiting(f Facts) Finding {
-	if v.EndsBy != nil && !f.Now.After(*v.EndsBy) {
-		v.Outcome = Waits
-	}
-	return v
 }
 
 // leftOver explains an unshared disk that is being detached from the last node.

@@ -76,16 +76,21 @@ func (f Facts) sinceTime(t time.Time) string {
 	return " since " + f.clock(t)
 }
 
+// lookAtPlugin is what to do about a node plug-in that does not run.
+func (f Facts) lookAtPlugin(node string) string {
+	return fmt.Sprintf("look at the node plug-in's pod: kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s",
+		f.DriverNamespace, node)
+}
+
 // cannotTake explains a node whose node plug-in cannot take volumes.
 func (f Facts) cannotTake(name string) (Finding, bool) {
 	n := f.node(name)
 	if f.unread(AzDriverNodes) || f.unread(NodesResource) {
 		return Finding{}, false
 	}
-	look := fmt.Sprintf("look at the node plug-in's pod: kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s",
-		f.DriverNamespace, name)
 	if n.DriverNode == nil {
-		return find("NodeUnknown", "The driver's node plug-in has not reported from node %s.", name).then("%s", look), true
+		return find("NodeUnknown", "The driver's node plug-in has not reported from node %s.", name).
+			then("%s", f.lookAtPlugin(name)), true
 	}
 	seen := f.nodeEvidence(name)
 	if c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionVMKnown); c != nil &&
@@ -99,7 +104,7 @@ func (f Facts) cannotTake(name string) (Finding, bool) {
 		case v.Outcome == Waits:
 			v = f.until(v, c.LastTransitionTime.Add(expectDecision))
 		case v.ID == "Stopped":
-			v = v.then("%s", look)
+			v = v.then("%s", f.lookAtPlugin(name))
 		}
 		return v, true
 	}
@@ -129,8 +134,7 @@ func (f Facts) lost(name string, v *Volume, pod *corev1.Pod) (Finding, bool) {
 			return Finding{}, false // what it means depends on what the node has to do
 		}
 		return find("NodePluginDown", "Kubernetes sees node %s, and the driver's node plug-in there does not report.", name).
-			then("look at the node plug-in's pod: kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s",
-				f.DriverNamespace, name).quoting(judgement.Evidence).seen(seen...), true
+			then("%s", f.lookAtPlugin(name)).quoting(judgement.Evidence).seen(seen...), true
 	case judgement.State == nodehealth.Suspect:
 		return find("HeartbeatStale", "Node %s does not report, and nothing confirms yet that it is lost.", name).
 			quoting(judgement.Evidence).seen(seen...), true

@@ -182,8 +182,8 @@ func (f Facts) narrow(v *Volume) Finding {
 	if finding, ok := f.failedMount(); ok {
 		return finding
 	}
-	return find("NotReadable", "The claim %s is bound, and what happens to its disk is not readable with these rights.",
-		v.claim()).seen(v.claimEvidence())
+	return find("NotReadable", "%s is bound, and what happens to its disk is not readable with these rights.",
+		upper(v.claim())).seen(v.claimEvidence())
 }
 
 var sentenceOf = map[ID]func(claim, node string) string{

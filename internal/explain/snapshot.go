@@ -25,5 +25,5 @@ func (f Facts) snapshot() Finding {
 	if finding, ok := f.driver(sidecarSnapshotter); ok {
 		return finding
 	}
-	return find("SnapshotNotReady", "The snapshot is being taken since %s.", f.clock(s.Created)).seen(seen)
+	return find("SnapshotNotReady", "The snapshot is being taken. It was created at %s.", f.clock(s.Created)).seen(seen)
 }

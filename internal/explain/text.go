@@ -64,7 +64,7 @@ func (r Report) since(t *time.Time) string {
 	if t == nil {
 		return ""
 	}
-	return fmt.Sprintf(", since %s (%s)", Facts{Now: r.Time}.clock(*t), ago(r.Time.Sub(*t)))
+	return fmt.Sprintf(", since %s (%s)", clockAt(r.Time, *t), ago(r.Time.Sub(*t)))
 }
 
 // ago is a duration in the units in which people say it.

@@ -5,6 +5,7 @@
 package collect
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
@@ -61,12 +63,7 @@ func Collect(ctx context.Context, from client.Reader, options Options) (explain.
 	}
 	err := c.subject(ctx)
 	c.facts.Now = options.Now()
-	slices.SortFunc(c.unread, func(a, b explain.Unread) int {
-		if a.What < b.What {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(c.unread, func(a, b explain.Unread) int { return cmp.Compare(a.What, b.What) })
 	c.facts.Unread = c.unread
 	return c.facts, err
 }
@@ -169,13 +166,11 @@ func (c *collection) node(ctx context.Context) error {
 	}
 	var attachments apiv1.AzVolumeAttachmentList
 	if err := c.list(ctx, explain.AzAttachments, &attachments, client.InNamespace(c.DriverNamespace),
-		client.MatchingFields{"spec.nodeName": c.Subject.Name}); err != nil {
+		client.MatchingFields{cluster.AttachmentNode: c.Subject.Name}); err != nil {
 		return err
 	}
-	for i := range attachments.Items {
-		n.Attachments = append(n.Attachments, &attachments.Items[i])
-	}
-	if n.DriverNode == nil || !seemsLost(n) {
+	n.Attachments = cluster.Pointers(attachments.Items)
+	if !seemsLost(n) {
 		return nil
 	}
 	return c.failover(ctx, c.Subject.Name, nil)

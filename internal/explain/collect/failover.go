@@ -49,7 +49,7 @@ func (c *collection) failover(ctx context.Context, name string, volumes []*expla
 				return err
 			}
 			pv := lostnode.PodVolumeOf(p, source, found.claim, found.pv, nameOf(found.pv, c.DriverName))
-			if pv.Volume != "" && found.volume != nil && c.holds(name, found.volume) && !held[pv.Volume] {
+			if pv.Volume != "" && found.volume != nil && holds(name, found.volume) && !held[pv.Volume] {
 				held[pv.Volume] = true
 				n.Held = append(n.Held, c.held(n, name, found.volume))
 			}
@@ -61,7 +61,7 @@ func (c *collection) failover(ctx context.Context, name string, volumes []*expla
 		n.Pods = append(n.Pods, of)
 	}
 	for _, v := range volumes { // also one that no pod there uses any more
-		if v.AzVolume != nil && c.holds(name, v.AzVolume) && !held[v.Name] {
+		if v.AzVolume != nil && holds(name, v.AzVolume) && !held[v.Name] {
 			held[v.Name] = true
 			n.Held = append(n.Held, c.heldBy(n, name, v.AzVolume, v.Attachments))
 		}
@@ -77,7 +77,7 @@ func nameOf(pv *corev1.PersistentVolume, driverName string) string {
 }
 
 // holds reports whether a node has a volume as the failover sees it.
-func (c *collection) holds(node string, az *apiv1.AzVolume) bool {
+func holds(node string, az *apiv1.AzVolume) bool {
 	return az.Spec.Access == apiv1.AccessMultiNode || ownership.OwnedBy(az, node)
 }
 
@@ -149,13 +149,9 @@ func (c *collection) podVolume(ctx context.Context, known map[string]podVolume, 
 		return podVolume{}, err
 	}
 	if v.Claim != nil && v.Claim.Spec.VolumeName != "" {
-		if v.PersistentVolume, err = get[corev1.PersistentVolume](ctx, c.reader, explain.Volumes, "",
-			v.Claim.Spec.VolumeName); err != nil {
+		if v.PersistentVolume, err = c.persistentVolumeNamed(ctx, v.Claim.Spec.VolumeName); err != nil {
 			return podVolume{}, err
 		}
-	}
-	if pv := v.PersistentVolume; pv != nil && pv.Spec.AzureDisk != nil {
-		pv.Spec.CSI = cluster.AsCSI(pv.Spec.AzureDisk)
 	}
 	if name := nameOf(v.PersistentVolume, c.DriverName); name != "" {
 		if v.AzVolume, err = get[apiv1.AzVolume](ctx, c.reader, explain.AzVolumes, c.DriverNamespace, name); err != nil {

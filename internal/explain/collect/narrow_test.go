@@ -83,7 +83,7 @@ func TestEventsExplainWithoutOtherRights(t *testing.T) {
 			said(explain.KindClaim, "data", "WaitForFirstConsumer", "waiting for first consumer")), "WaitForFirstConsumer",
 			"when a pod"},
 		"a claim without events":               {func() *stage { return unprovisioned(nil) }, "NotReadable", "no event says why"},
-		"a pod without events":                 {cold, "NotReadable", "not readable"},
+		"a pod without events":                 {cold, "NotReadable", "Claim data is bound"},
 		"a pod that runs":                      {changed(newStage(), func(s *stage) { runs(s.pod) }), "Healthy", "in use"},
 		"a pod with a claim that is not there": {changed(newStage(), func(s *stage) { s.claim, s.pv = nil, nil }), "ClaimNotFound", "no claim"},
 	} {

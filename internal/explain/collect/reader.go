@@ -58,14 +58,19 @@ func get[T any, Object interface {
 	client.Object
 }](ctx context.Context, r *reader, what, namespace, name string) (Object, error) {
 	found := Object(new(T))
-	err := r.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
-	if apierrors.IsNotFound(err) && !resourceMissing(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, r.missed(what, err)
+	if ok, err := r.read(ctx, what, client.ObjectKey{Namespace: namespace, Name: name}, found); !ok {
+		return nil, err
 	}
 	return found, nil
+}
+
+// read reads an object into another. It returns false if there is none, and if it may not be read.
+func (r *reader) read(ctx context.Context, what string, key client.ObjectKey, into client.Object) (bool, error) {
+	err := r.Get(ctx, key, into)
+	if apierrors.IsNotFound(err) && !resourceMissing(err) {
+		return false, nil
+	}
+	return err == nil, r.missed(what, err)
 }
 
 // resourceMissing reports whether an answer is that there is no such resource at all, and not that

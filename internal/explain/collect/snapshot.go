@@ -5,7 +5,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -69,12 +68,8 @@ func (c *collection) snapshot(ctx context.Context) error {
 func (c *collection) unstructured(ctx context.Context, what, kind, namespace, name string) (*unstructured.Unstructured, error) {
 	found := &unstructured.Unstructured{}
 	found.SetGroupVersionKind(SnapshotGroup.WithKind(kind))
-	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
-	if apierrors.IsNotFound(err) && !resourceMissing(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, c.missed(what, err)
+	if ok, err := c.read(ctx, what, client.ObjectKey{Namespace: namespace, Name: name}, found); !ok {
+		return nil, err
 	}
 	return found, nil
 }

@@ -70,7 +70,7 @@ func (c *collection) claim(ctx context.Context) error {
 
 // persistentVolume reads the subject, a PersistentVolume.
 func (c *collection) persistentVolume(ctx context.Context) error {
-	pv, err := get[corev1.PersistentVolume](ctx, c.reader, explain.Volumes, "", c.Subject.Name)
+	pv, err := c.persistentVolumeNamed(ctx, c.Subject.Name)
 	if err != nil {
 		return err
 	}
@@ -85,16 +85,23 @@ func (c *collection) persistentVolume(ctx context.Context) error {
 	return c.volume(ctx, v)
 }
 
+// persistentVolumeNamed reads a PersistentVolume. One of the in-tree plug-in gets the CSI source that
+// Kubernetes uses for it.
+func (c *collection) persistentVolumeNamed(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	pv, err := get[corev1.PersistentVolume](ctx, c.reader, explain.Volumes, "", name)
+	if pv != nil && pv.Spec.AzureDisk != nil {
+		pv.Spec.CSI = cluster.AsCSI(pv.Spec.AzureDisk)
+	}
+	return pv, err
+}
+
 // volume reads what is on the way from a claim to its AzVolume.
 func (c *collection) volume(ctx context.Context, v *explain.Volume) error {
 	if err := c.bound(ctx, v); err != nil {
 		return err
 	}
-	if pv := v.PersistentVolume; pv != nil {
-		if pv.Spec.AzureDisk != nil {
-			pv.Spec.CSI = cluster.AsCSI(pv.Spec.AzureDisk)
-		}
-		v.Name = cluster.VolumeOf(pv, c.DriverName)
+	if v.PersistentVolume != nil {
+		v.Name = cluster.VolumeOf(v.PersistentVolume, c.DriverName)
 	}
 	if v.Name == "" {
 		return nil
@@ -126,7 +133,7 @@ func (c *collection) bound(ctx context.Context, v *explain.Volume) (err error) {
 	}
 	name := v.Claim.Spec.VolumeName
 	if name != "" && v.PersistentVolume == nil {
-		v.PersistentVolume, err = get[corev1.PersistentVolume](ctx, c.reader, explain.Volumes, "", name)
+		v.PersistentVolume, err = c.persistentVolumeNamed(ctx, name)
 	}
 	if err != nil || v.Claim.Status.Phase == corev1.ClaimBound {
 		return err

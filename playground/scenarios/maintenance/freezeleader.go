@@ -58,7 +58,7 @@ func freezeLeader(ctx context.Context, e *scenario.Environment) error {
 	if err := e.JudgeAll(ctx, workloads...); err != nil {
 		return err
 	}
-	if _, err := e.AddEvidence(ctx, began); err != nil {
+	if _, err := e.AddEvidence(ctx, e.Report.Started); err != nil {
 		return err
 	}
 	e.Report.Figures = []timeline.Figure{e.WholeFigure("The leader's node is paused", began, e.Clock.Now())}
