@@ -69,7 +69,8 @@ func spotEviction(ctx context.Context, e *scenario.Environment) error {
 	if err != nil {
 		return err
 	}
-	e.Check("the pod runs elsewhere before its VM is gone", moved == nil, "announced %s before; %v", timeline.Round(evictionNotice), moved)
+	e.Check("the pod runs elsewhere before its VM is gone", moved == nil, "announced %s before; %v",
+		timeline.Round(evictionNotice), moved)
 	if moved != nil {
 		return nil
 	}
@@ -92,6 +93,7 @@ func spotEviction(ctx context.Context, e *scenario.Environment) error {
 	}
 	e.Report.Figures = []timeline.Figure{e.WholeFigure("A spot VM is evicted", f.Fault, gone)}
 	e.Report.Summary = fmt.Sprintf("Azure announced the eviction of %s. The pod ran on its replica on %s after %s, %s before the VM went, and wrote nothing for %s. %s",
-		f.From, f.To, timeline.Round(f.Took()), timeline.Round(event.NotBefore.Sub(f.Running)), timeline.Round(pause), e.RecordsLost())
+		f.From, f.To, timeline.Round(f.Took()), timeline.Round(event.NotBefore.Sub(f.Running)), timeline.Round(pause),
+		e.RecordsLost())
 	return nil
 }
