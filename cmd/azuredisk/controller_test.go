@@ -24,6 +24,8 @@ import (
 // TestMain starts an API server for the tests of the subcommands' wiring.
 func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 
+// TestControllerServesCSIAndMetrics is the only test that starts a whole controller: its metrics are
+// registered once in a process.
 func TestControllerServesCSIAndMetrics(t *testing.T) {
 	dir, err := os.MkdirTemp("", "ctl") // a socket's path must be short
 	if err != nil {
@@ -36,6 +38,7 @@ func TestControllerServesCSIAndMetrics(t *testing.T) {
 	settings.Kubeconfig = apiserver.Kubeconfig(t)
 	settings.Endpoint = "unix://" + filepath.Join(dir, "csi.sock")
 	settings.MetricsAddress = loopback.Address(t)
+	settings.AttachRequired = true // for csi-attacher
 	settings.SubscriptionID, settings.ResourceGroup, settings.Location = "sub", "rg", "eastus"
 	if err := settings.Validate(); err != nil {
 		t.Fatal(err)
@@ -82,6 +85,7 @@ func TestControllerServesCSIAndMetrics(t *testing.T) {
 			t.Errorf("metric %s is missing", name)
 		}
 	}
+	probeSidecars(t, settings)
 }
 
 func metrics(t *testing.T, address string) string {

@@ -4,54 +4,30 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"os"
 	"os/exec"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/azuredisk-csi/azuredisk/internal/config"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
-	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// TestTheSidecarsAnswerTheProbeOfTheChart starts sidecars beside the controller, and asks what the
-// kubelet asks. csi-snapshotter needs definitions that this API server does not have.
-func TestTheSidecarsAnswerTheProbeOfTheChart(t *testing.T) {
-	dir, err := os.MkdirTemp("", "ctl") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	socket := filepath.Join(dir, "csi.sock")
-	settings := &config.Controller{}
-	settings.AddFlags(pflag.NewFlagSet("test", pflag.ContinueOnError))
-	settings.Namespace, settings.Kubeconfig = apiserver.Namespace(t), apiserver.Kubeconfig(t)
-	settings.Endpoint, settings.MetricsAddress, settings.AttachRequired = "unix://"+socket, "0", true
-	settings.SubscriptionID, settings.ResourceGroup, settings.Location = "sub", "rg", "eastus"
-	if err := settings.Validate(); err != nil {
-		t.Fatal(err)
-	}
+// probeSidecars starts sidecars beside a controller, and asks what the kubelet asks by the chart.
+// csi-snapshotter needs definitions that this API server does not have.
+func probeSidecars(t *testing.T, settings *config.Controller) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- runController(ctx, settings, fake.New(fake.Options{})) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	defer cancel()
 	for _, name := range []string{"csi-provisioner", "csi-attacher", "csi-resizer"} {
 		program, err := programs.Find(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		address := loopback.Address(t)
-		sidecar := exec.CommandContext(ctx, program, "--csi-address="+socket, "--kubeconfig="+settings.Kubeconfig,
+		sidecar := exec.CommandContext(ctx, program, "--csi-address="+strings.TrimPrefix(settings.Endpoint, "unix://"),
+			"--kubeconfig="+settings.Kubeconfig,
 			"--leader-election", "--leader-election-namespace="+settings.Namespace, "--http-endpoint="+address)
 		if err := sidecar.Start(); err != nil {
 			t.Fatal(err)
