@@ -71,6 +71,10 @@ func (c *Cloud) PutDisk(id ID, in DiskInput) (Accepted[DiskView], error) {
 			}
 			return c.updateDisk(tx, d, in)
 		}
+		if d != nil && len(d.Claims) > 0 {
+			// The update of a VM that asked for the disk has not ended yet.
+			return Accepted[DiskView]{}, armerror.NotAllowed("Disk %s is being attached to VM %s.", d.ID.Name, d.Claims[0].VM)
+		}
 		return c.createDisk(tx, id, in)
 	})
 }
