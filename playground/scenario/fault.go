@@ -43,6 +43,17 @@ func (e *Environment) Repaired(name string) {
 	e.repairs = slices.DeleteFunc(e.repairs, func(r repair) bool { return r.name == name })
 }
 
+// ChangeDriver upgrades the driver with these Helm values over those that it has, and returns what takes
+// that back. The repair of that name does so at the end of the scenario, also after an error.
+func (e *Environment) ChangeDriver(ctx context.Context, repair string, values map[string]any) (
+	restore func(context.Context) error, err error) {
+	restore, err = e.Cluster.ChangeDriver(ctx, values)
+	if restore != nil {
+		e.RepairLater(repair, restore)
+	}
+	return restore, err
+}
+
 // repairPower, repairNetwork and repairVM are the names of the repairs of a node.
 func repairPower(node string) string   { return "give " + node + " its power back" }
 func repairNetwork(node string) string { return "connect " + node + " again" }

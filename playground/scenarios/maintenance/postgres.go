@@ -105,12 +105,9 @@ type fault struct {
 func (d *database) with(ctx context.Context, patience time.Duration) error {
 	d.Progress("setting the patience to %s", patience)
 	name := fmt.Sprintf("set the patience of %s back", patience)
-	restore, err := d.Cluster.ChangeDriver(ctx, map[string]any{"controller": map[string]any{
+	restore, err := d.ChangeDriver(ctx, name, map[string]any{"controller": map[string]any{
 		"failover": map[string]any{"patience": patience.String()},
 	}})
-	if restore != nil {
-		d.RepairLater(name, restore)
-	}
 	if err != nil {
 		return err
 	}

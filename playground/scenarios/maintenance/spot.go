@@ -30,13 +30,9 @@ var SpotEviction = scenario.Scenario{
 // its replica before the VM is gone.
 func spotEviction(ctx context.Context, e *scenario.Environment) error {
 	e.Progress("having the driver move pods before an eviction")
-	restore, err := e.Cluster.ChangeDriver(ctx, map[string]any{"controller": map[string]any{
+	if _, err := e.ChangeDriver(ctx, "set the policy for evictions back", map[string]any{"controller": map[string]any{
 		"maintenance": map[string]any{"preempt": "move"},
-	}})
-	if restore != nil {
-		e.RepairLater("set the policy for evictions back", restore)
-	}
-	if err != nil {
+	}}); err != nil {
 		return err
 	}
 	w := scenario.Workload{

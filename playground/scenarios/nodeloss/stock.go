@@ -67,12 +67,8 @@ func nodePowerCutStock(ctx context.Context, e *scenario.Environment) error {
 // withoutFailover switches the driver's failover off; what it returns switches it on.
 func withoutFailover(ctx context.Context, e *scenario.Environment) (restore func(context.Context) error, err error) {
 	e.Progress("switching the driver's failover off")
-	restore, err = e.Cluster.ChangeDriver(ctx,
+	return e.ChangeDriver(ctx, "switch the driver's failover on again",
 		map[string]any{"controller": map[string]any{"failover": map[string]any{"enabled": false}}})
-	if restore != nil {
-		e.RepairLater("switch the driver's failover on again", restore)
-	}
-	return restore, err
 }
 
 // endStock gives the node its power back, waits until the pod writes again wherever it

@@ -155,10 +155,7 @@ func reserveControllers(ctx context.Context, e *scenario.Environment) ([]seat, e
 		return nil, err
 	}
 	maps.Copy(values, map[string]any{"controller": spareValues(), "scheduler": spareValues()})
-	restore, err := e.Cluster.ChangeDriver(ctx, values)
-	if restore != nil {
-		e.RepairLater("install the driver as it was", restore)
-	}
+	_, err = e.ChangeDriver(ctx, "install the driver as it was", values)
 	return seats, err
 }
 

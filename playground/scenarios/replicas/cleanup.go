@@ -39,12 +39,8 @@ var CleanUp = scenario.Scenario{
 // be detached at once.
 func cleanUp(ctx context.Context, e *scenario.Environment) error {
 	e.Progress("setting the driver's clean-up delay to %s", cleanUpDelay)
-	restore, err := e.Cluster.ChangeDriver(ctx,
-		map[string]any{"controller": map[string]any{"cleanUpDelay": cleanUpDelay.String()}})
-	if restore != nil {
-		e.RepairLater("set the driver's clean-up delay back", restore)
-	}
-	if err != nil {
+	if _, err := e.ChangeDriver(ctx, "set the driver's clean-up delay back",
+		map[string]any{"controller": map[string]any{"cleanUpDelay": cleanUpDelay.String()}}); err != nil {
 		return err
 	}
 	w := scenario.Workload{
