@@ -63,7 +63,7 @@ func (c *collection) failover(ctx context.Context, name string, volumes []*expla
 	for _, v := range volumes { // also one that no pod there uses any more
 		if v.AzVolume != nil && holds(name, v.AzVolume) && !held[v.Name] {
 			held[v.Name] = true
-			n.Held = append(n.Held, c.heldBy(n, name, v.AzVolume, v.Attachments))
+			n.Held = append(n.Held, c.held(n, name, v.AzVolume))
 		}
 	}
 	return nil
@@ -83,15 +83,10 @@ func holds(node string, az *apiv1.AzVolume) bool {
 
 // held is a volume of the node, with the attachment that the node or the question has of it.
 func (c *collection) held(n *explain.Node, node string, az *apiv1.AzVolume) lostnode.Volume {
-	attachments := n.Attachments
+	attachments := slices.Clone(n.Attachments)
 	for _, v := range c.facts.Volumes {
-		attachments = append(attachments[:len(attachments):len(attachments)], v.Attachments...)
+		attachments = append(attachments, v.Attachments...)
 	}
-	return c.heldBy(n, node, az, attachments)
-}
-
-func (c *collection) heldBy(n *explain.Node, node string, az *apiv1.AzVolume,
-	attachments []*apiv1.AzVolumeAttachment) lostnode.Volume {
 	found := lostnode.Volume{Volume: az}
 	for _, a := range attachments {
 		if a.Spec.NodeName == node && a.Spec.VolumeName == az.Name {
