@@ -101,6 +101,34 @@ func (w *world) start() {
 	}
 }
 
+// newWorld returns a world without faults that has not started.
+func newWorld(t *testing.T, seed int64) *world {
+	t.Helper()
+	db, err := store.Open(filepath.Join(t.TempDir(), "db"), time.Second, append(Tables, operations.Tables...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return &world{
+		t:     t,
+		db:    db,
+		plane: &flaky{None: &dataplane.None{}, random: rand.New(rand.NewSource(seed))},
+		fault: func() *armerror.Error { return nil },
+	}
+}
+
+// putGroup makes the resource group of testID.
+func (w *world) putGroup() {
+	w.t.Helper()
+	if _, err := w.cloud.PutGroup(Group{
+		Subscription: testSubscription,
+		Name:         "g",
+		Location:     "westus",
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // step does one random thing; that it is refused is fine, that it breaks something is not.
 func (w *world) step(r *rand.Rand) error {
 	disk := func() ID { return testID(KindDisk, fmt.Sprintf("d%d", r.Intn(8))) }
@@ -157,16 +185,7 @@ func TestNothingBreaksTheModel(t *testing.T) {
 	const rounds, workers, steps = 6, 4, 60
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
-	db, err := store.Open(filepath.Join(t.TempDir(), "db"), time.Second, append(Tables, operations.Tables...)...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	w := &world{
-		t:     t,
-		db:    db,
-		plane: &flaky{None: &dataplane.None{}, random: rand.New(rand.NewSource(seed))},
-	}
+	w := newWorld(t, seed)
 	var mu sync.Mutex
 	faults := rand.New(rand.NewSource(seed + 1))
 	w.fault = func() *armerror.Error {
@@ -178,13 +197,7 @@ func TestNothingBreaksTheModel(t *testing.T) {
 		return nil
 	}
 	w.start()
-	if _, err := w.cloud.PutGroup(Group{
-		Subscription: testSubscription,
-		Name:         "g",
-		Location:     "westus",
-	}); err != nil {
-		t.Fatal(err)
-	}
+	w.putGroup()
 	for round := range rounds {
 		var running sync.WaitGroup
 		for worker := range workers {
