@@ -78,7 +78,7 @@ func newControllerCommand() *cobra.Command {
 			}
 			limitHeap()
 			cluster.BeginWithLists()
-			return runController(cmd.Context(), settings, cloud, followCredentials(credentials))
+			return runController(cmd.Context(), settings, cloud, followAzure(cloud, credentials))
 		},
 	}
 	settings.AddFlags(cmd.Flags())
