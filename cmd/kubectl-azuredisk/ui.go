@@ -42,7 +42,7 @@ Of more than 200 volumes or 100 nodes the page counts the rest, until you choose
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", listen, "loopback address and port of the page; port 0 takes a free one")
-	cmd.Flags().BoolVar(&noPods, "no-pods", noPods, "do not watch pods, of which a large cluster has many")
+	cmd.Flags().BoolVar(&noPods, "no-pods", noPods, "do not watch pods; a large cluster has many")
 	cmd.Flags().StringArrayVar(&actions, "node-action", actions,
 		"give each node a button that runs a command on this machine: NAME=PROGRAM ARGUMENT..., separated by spaces, "+
 			"where {node} is the node's name; repeatable")
@@ -85,6 +85,7 @@ func (s *settings) serve(cmd *cobra.Command, listen string, noPods bool, actions
 			return s.ask(ctx, subject)
 		},
 		Actions: commands,
+		Clock:   clock.RealClock{},
 	})
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", listen)
 	if err != nil {
@@ -114,14 +115,14 @@ func nodeActions(flags []string) ([]ui.Action, error) {
 		name, command, ok := strings.Cut(flag, "=")
 		words := strings.Fields(command)
 		if !ok || name == "" || len(words) == 0 {
-			return nil, fmt.Errorf("--node-action is %q, expected NAME=PROGRAM ARGUMENT...", flag)
+			return nil, fmt.Errorf("--node-action is %q, expected NAME=PROGRAM and its arguments", flag)
 		}
 		actions = append(actions, ui.Action{Name: name, Run: func(ctx context.Context, node string) error {
 			var arguments []string
 			for _, word := range words[1:] {
 				arguments = append(arguments, strings.ReplaceAll(word, "{node}", node))
 			}
-			out, err := exec.CommandContext(ctx, words[0], arguments...).CombinedOutput() //nolint:gosec // the user's own command
+			out, err := exec.CommandContext(ctx, words[0], arguments...).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%s: %w: %s", command, err, out)
 			}

@@ -150,8 +150,8 @@ func TestBadFlagsOfThePage(t *testing.T) {
 	for _, test := range []struct{ flag, want string }{
 		{"--listen=0.0.0.0:8080", "expected a loopback address and a port"},
 		{"--listen=8080", "expected a loopback address and a port"},
-		{"--node-action=cut", "expected NAME=PROGRAM ARGUMENT..."},
-		{"--node-action=cut=", "expected NAME=PROGRAM ARGUMENT..."},
+		{"--node-action=cut", "expected NAME=PROGRAM and its arguments"},
+		{"--node-action=cut=", "expected NAME=PROGRAM and its arguments"},
 	} {
 		if text, code := l.run(t, "ui", test.flag); code != 3 || !strings.Contains(text, test.want) {
 			t.Errorf("%s: got %d and %q, want 3 and %q", test.flag, code, text, test.want)

@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// Records are the objects that an overview is made from, as they were read. Nodes and Pods are nil
-// if they are not readable, or not read.
+// Records are the objects that an overview is made from, as they were read. Nodes is nil if they are
+// not readable.
 type Records struct {
 	Now         time.Time
 	Volumes     []*apiv1.AzVolume
 	Attachments []*apiv1.AzVolumeAttachment
 	DriverNodes []*apiv1.AzDriverNode
 	Nodes       []*corev1.Node
-	Pods        []*corev1.Pod
+	// Pods are those that use a claim, by its namespace and name, as in "shop/data".
+	Pods map[string][]*corev1.Pod
 	// FailoverEvents are those that the failover has recorded on Nodes.
 	FailoverEvents []*corev1.Event
 	Unread         []Unread
@@ -156,7 +156,6 @@ func NewOverview(r Records, s Selection) Overview {
 		Unread:     r.Unread,
 	}
 	labels := map[string]string{} // of the selected volumes, by AzVolume
-	pods := podsByClaim(r.Pods)
 	attention := []Attention{}
 	for _, row := range all {
 		if !s.hasVolume(row) {
@@ -167,7 +166,7 @@ func NewOverview(r Records, s Selection) Overview {
 			attention = append(attention, Attention{Subject: row.subject(), State: row.State, Reasons: row.Reasons})
 		}
 		if len(o.Volumes) < VolumeLimit {
-			o.Volumes = append(o.Volumes, VolumeOverview{VolumeRow: row, Pods: pods[row.Namespace+"/"+row.Claim]})
+			o.Volumes = append(o.Volumes, VolumeOverview{VolumeRow: row, Pods: podsOf(r.Pods[row.Namespace+"/"+row.Claim])})
 		} else {
 			o.VolumesOmitted++
 		}
@@ -210,8 +209,8 @@ func namespaceCounts(rows []VolumeRow) []NamespaceCount {
 	return counts
 }
 
-func podsByClaim(pods []*corev1.Pod) map[string][]PodOnNode {
-	of := map[string][]PodOnNode{}
+func podsOf(pods []*corev1.Pod) []PodOnNode {
+	var list []PodOnNode
 	for _, p := range pods {
 		ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
@@ -220,17 +219,10 @@ func podsByClaim(pods []*corev1.Pod) map[string][]PodOnNode {
 		if p.DeletionTimestamp != nil {
 			phase = "Terminating"
 		}
-		for _, source := range cluster.PodVolumes(p) {
-			if claim := source.PersistentVolumeClaim; claim != nil {
-				key := p.Namespace + "/" + claim.ClaimName
-				of[key] = append(of[key], PodOnNode{Name: p.Name, Node: p.Spec.NodeName, Phase: phase, Ready: ready})
-			}
-		}
+		list = append(list, PodOnNode{Name: p.Name, Node: p.Spec.NodeName, Phase: phase, Ready: ready})
 	}
-	for _, list := range of {
-		slices.SortFunc(list, func(a, b PodOnNode) int { return cmp.Compare(a.Name, b.Name) })
-	}
-	return of
+	slices.SortFunc(list, func(a, b PodOnNode) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }
 
 // moves are what is under way for the volumes that have a label, the newest last.
@@ -328,7 +320,7 @@ func boolOrder(a, b bool) int {
 }
 
 func (r NodeRow) healthy() bool {
-	return r.State == string(nodehealth.Healthy) && len(r.Reasons) == 0 && r.Kubelet != kubeletNotReady && r.Kubelet != kubeletNoNode
+	return r.State == string(nodehealth.Healthy) && len(r.Reasons) == 0 && (r.Kubelet == "" || r.Kubelet == kubeletReady)
 }
 
 func disksByNode(attachments []*apiv1.AzVolumeAttachment, volumes []VolumeOverview) map[string][]DiskOnNode {

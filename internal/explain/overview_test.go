@@ -45,13 +45,11 @@ func world() explain.Records {
 			attachment("bank/b", "a", apiv1.RolePrimary, apiv1.AttachmentAttached),
 		},
 		DriverNodes: []*apiv1.AzDriverNode{node("a", "1", nodehealth.Healthy), node("b", "2", nodehealth.Lost)},
-		Pods: []*corev1.Pod{{
+		Pods: map[string][]*corev1.Pod{"shop/a": {{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart-0"},
-			Spec: corev1.PodSpec{NodeName: "a", Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "a"},
-			}}}},
-			Status: corev1.PodStatus{Phase: corev1.PodRunning},
-		}},
+			Spec:       corev1.PodSpec{NodeName: "a"},
+			Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+		}}},
 	}
 }
 
@@ -145,7 +143,7 @@ func TestEventsOfFailoversAreGrouped(t *testing.T) {
 		{"a", 30, lostnode.ReasonNodeBack},
 		{"a", 31, lostnode.ReasonFalseAlarm},
 		{"a", 40, lostnode.ReasonFailoverStarted},
-		{"b", 900, lostnode.ReasonFailoverStarted}, // it never came back
+		{"b", 900, lostnode.ReasonFailoverStarted}, // it was never back
 	} {
 		events = append(events, &corev1.Event{
 			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: e.node}, Reason: e.reason,

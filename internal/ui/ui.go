@@ -32,6 +32,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 )
@@ -69,6 +70,7 @@ type Options struct {
 	Why func(ctx context.Context, subject explain.Subject) (explain.Report, error)
 	// Actions are offered for each node.
 	Actions []Action
+	Clock   clock.Clock
 }
 
 // Server answers the page's requests.
@@ -152,6 +154,7 @@ func (s *Server) allowed(next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
+		//nolint:gosec // without Secure: the page is served over HTTP, to this machine alone
 		http.SetCookie(w, &http.Cookie{
 			Name: cookie, Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
 		})
@@ -185,17 +188,17 @@ func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(data)
+	_, _ = w.Write(data) //nolint:gosec // JSON, which the page shows as text
 }
 
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	control, selected := http.NewResponseController(w), selection(r)
 	for {
-		began, next := time.Now(), s.nextChange() // before the records are read, so that no change is missed
+		began, next := s.Clock.Now(), s.nextChange() // before the records are read, so that no change is missed
 		data, err := s.encoded(selected)
 		if err == nil {
-			_, err = fmt.Fprintf(w, "data: %s\n\n", data)
+			_, err = fmt.Fprintf(w, "data: %s\n\n", data) //nolint:gosec // as above
 		}
 		if err == nil {
 			err = control.Flush()
@@ -203,7 +206,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		if err != nil {
 			return
 		}
-		rest := time.After(max(pause, rests*time.Since(began)))
+		rest := s.Clock.After(max(pause, rests*s.Clock.Since(began)))
 		if !received(r.Context(), rest) || !received(r.Context(), next) {
 			return
 		}

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
@@ -53,6 +54,7 @@ func start(t *testing.T, s *source) (address *url.URL, token string, ran chan st
 	t.Helper()
 	ran = make(chan string, 1)
 	page := ui.New(ui.Options{
+		Clock:  clock.RealClock{},
 		Source: s,
 		Why: func(_ context.Context, subject explain.Subject) (explain.Report, error) {
 			return explain.Explain(explain.Facts{Subject: subject}), nil
@@ -91,9 +93,11 @@ func TestRequestsThatAreAnswered(t *testing.T) {
 		"with another token": {"GET", "/overview", "x" + token, nil, 403, "the token is missing"},
 		"a name that resolves here": {"GET", "/overview", token, func(r *http.Request) { r.Host = "evil.example" }, 403,
 			"not a loopback address"},
-		"the overview":            {"GET", "/overview", token, nil, 200, `"claim":"b"`},
-		"the overview of one":     {"GET", "/overview?namespace=shop", token, nil, 200, `"namespaces":[{"name":"bank","volumes":1}`},
-		"an answer":               {"GET", "/why?kind=PersistentVolume&name=x", token, nil, 200, "is not readable with these rights"},
+		"the overview": {"GET", "/overview", token, nil, 200, `"claim":"b"`},
+		"the overview of one": {"GET", "/overview?namespace=shop", token, nil, 200,
+			`"namespaces":[{"name":"bank","volumes":1}`},
+		"an answer": {"GET", "/why?kind=PersistentVolume&name=x", token, nil, 200,
+			"is not readable with these rights"},
 		"the actions":             {"GET", "/actions", token, nil, 200, `["cut","fail"]`},
 		"an action":               {"POST", "/actions?action=cut&node=n1", token, nil, 200, ""},
 		"an action without token": {"POST", "/actions?action=cut&node=n1", "", nil, 403, "token"},

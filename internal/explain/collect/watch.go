@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 )
 
@@ -168,7 +169,7 @@ func (w *Watch) Records() explain.Records {
 		Attachments:    stored[*apiv1.AzVolumeAttachment](w.informers[explain.AzAttachments]),
 		DriverNodes:    stored[*apiv1.AzDriverNode](w.informers[explain.AzDriverNodes]),
 		Nodes:          stored[*corev1.Node](w.informers[explain.NodesResource]),
-		Pods:           stored[*corev1.Pod](w.informers[explain.Pods]),
+		Pods:           byClaim(stored[*corev1.Pod](w.informers[explain.Pods])),
 		FailoverEvents: stored[*corev1.Event](w.informers[explain.EventResource]),
 	}
 	w.mu.Lock()
@@ -190,4 +191,17 @@ func stored[Object any](i toolscache.SharedIndexInformer) []Object {
 		objects = append(objects, item.(Object))
 	}
 	return objects
+}
+
+func byClaim(pods []*corev1.Pod) map[string][]*corev1.Pod {
+	of := map[string][]*corev1.Pod{}
+	for _, p := range pods {
+		for _, v := range cluster.PodVolumes(p) {
+			if v.PersistentVolumeClaim != nil {
+				key := p.Namespace + "/" + v.PersistentVolumeClaim.ClaimName
+				of[key] = append(of[key], p)
+			}
+		}
+	}
+	return of
 }
