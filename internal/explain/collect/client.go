@@ -24,6 +24,11 @@ import (
 // server's time: the given one, of the user's machine, may differ, and times of the cluster are
 // compared with it.
 func NewReader(config *rest.Config, own clock.PassiveClock) (client.Reader, *ServerClock, error) {
+	return NewWatcher(config, own)
+}
+
+// NewWatcher is NewReader for a client that watches, too.
+func NewWatcher(config *rest.Config, own clock.PassiveClock) (client.WithWatch, *ServerClock, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the number of requests is bounded
 	config.WarningHandler = rest.NoWarnings{}
@@ -36,7 +41,7 @@ func NewReader(config *rest.Config, own clock.PassiveClock) (client.Reader, *Ser
 	if err := apiv1.AddToScheme(scheme); err != nil {
 		return nil, nil, err
 	}
-	reader, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper()})
+	reader, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper()})
 	return reader, now, err
 }
 
