@@ -93,7 +93,7 @@ func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
 	root.PersistentFlags().StringVar(&s.driverName, "driver-name", "disk.csi.azure.com", "name of the CSI driver")
 	root.PersistentFlags().StringVar(&s.driverNamespace, "driver-namespace", apiv1.DefaultNamespace,
 		"namespace of the driver's objects")
-	root.AddCommand(newWhyCommand(s), newGetCommand(s), &cobra.Command{
+	root.AddCommand(newWhyCommand(s), newGetCommand(s), newBundleCommand(s), &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,

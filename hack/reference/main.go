@@ -37,8 +37,8 @@ func programs() []program {
 		{
 			name:        "kubectl-azuredisk",
 			module:      ".",
-			description: "A plug-in of kubectl that says why a volume is not ready, and lists volumes and nodes. [Explain](../guides/explain.md) shows how to use it.",
-			subcommands: []string{"why", "get"},
+			description: "A plug-in of kubectl that says why a volume is not ready, lists volumes and nodes, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
+			subcommands: []string{"why", "get", "bundle"},
 		},
 		{
 			name:        "azuresim",

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -29,16 +30,17 @@ func NewReader(config *rest.Config, own clock.PassiveClock) (client.Reader, *Ser
 	config.WarningHandler = rest.NoWarnings{}
 	now := &ServerClock{own: own}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return roundTripper{next, now} })
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, nil, err
-	}
-	if err := apiv1.AddToScheme(scheme); err != nil {
-		return nil, nil, err
-	}
-	reader, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper()})
+	reader, err := client.New(config, client.Options{Scheme: scheme(), Mapper: mapper()})
 	return reader, now, err
 }
+
+// scheme has Kubernetes' types and the driver's.
+var scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(apiv1.AddToScheme(s))
+	return s
+})
 
 // mapper knows the resources that are read, so that nothing has to be discovered.
 func mapper() meta.RESTMapper {
@@ -52,7 +54,7 @@ func mapper() meta.RESTMapper {
 	add(corev1.SchemeGroupVersion, meta.RESTScopeRoot, "Node", "PersistentVolume")
 	add(storagev1.SchemeGroupVersion, meta.RESTScopeRoot, "StorageClass", "CSINode", "CSIDriver", "VolumeAttachment")
 	add(coordinationv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Lease")
-	add(appsv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Deployment")
+	add(appsv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Deployment", "DaemonSet")
 	add(apiv1.GroupVersion, meta.RESTScopeNamespace, "AzVolume", "AzVolumeAttachment", "AzDriverNode")
 	add(SnapshotGroup, meta.RESTScopeNamespace, "VolumeSnapshot")
 	m.AddSpecific(SnapshotGroup.WithKind("VolumeSnapshotClass"),
