@@ -244,6 +244,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		CleanUpDelay:  settings.CleanUpDelay,
 		ReservedSlots: settings.ReplicaReservedSlots,
 		DrainGrace:    settings.ReplicaDrainGrace,
+		ClaimStatus:   settings.ClaimStatus,
 		Workers:       volumeWorkers,
 		Metrics:       ctrlmetrics.Registry,
 	})

@@ -109,7 +109,7 @@ func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
 	root.PersistentFlags().StringVar(&s.driverNamespace, "driver-namespace", apiv1.DefaultNamespace,
 		"namespace of the driver's objects")
 	root.AddCommand(newWhyCommand(s), newGetCommand(s), newUICommand(s), newWhatIfCommand(s), newCheckCommand(s, doctor),
-		newCheckCommand(s, preflight))
+		newCheckCommand(s, preflight), newBundleCommand(s))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
