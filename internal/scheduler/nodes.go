@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -64,16 +65,15 @@ func (t *nodeTable) change(name string, change func(*nodeFacts)) {
 
 // observe records an AzDriverNode.
 func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string) {
-	t.change(d.Name, func(f *nodeFacts) {
-		*f = nodeFacts{
-			registered: true,
-			fault:      faultOf(d, driverName),
-			taken:      f.taken,
-		}
-		if c := d.Capacity(); c != nil {
-			f.capacity = unique.Make(*c)
-		}
-	})
+	t.change(d.Name, func(f *nodeFacts) { *f = factsOf(d, driverName, f.taken) })
+}
+
+func factsOf(d *apiv1.AzDriverNode, driverName string, taken int) nodeFacts {
+	f := nodeFacts{registered: true, fault: faultOf(d, driverName), taken: taken}
+	if c := d.Capacity(); c != nil {
+		f.capacity = unique.Make(*c)
+	}
+	return f
 }
 
 // forget removes an AzDriverNode.
@@ -202,4 +202,36 @@ func (v *View) Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) err
 	}
 	use(m)
 	return nil
+}
+
+// NodesAt judges nodes for a pod with the volumes by all AzDriverNodes, by their names, and by the
+// attachments of each volume, as View does by the cache.
+func NodesAt(driverName string, drivers map[string]*apiv1.AzDriverNode, attachments map[string][]*apiv1.AzVolumeAttachment,
+	volumes []Volume) Nodes {
+	m := &moment{
+		driverName: driverName,
+		demand:     demandOf(volumes),
+		nodes:      make(map[string]*nodeFacts, len(drivers)),
+		taken:      map[string][]string{},
+	}
+	for name, d := range drivers {
+		facts := factsOf(d, driverName, 0)
+		m.nodes[name] = &facts
+		if m.demand.near[name] {
+			m.near = append(m.near, &facts)
+		}
+	}
+	for volume, of := range attachments {
+		for _, a := range of {
+			facts := m.nodes[a.Spec.NodeName]
+			if facts == nil || !attaching.KeepsSlot(a) {
+				continue
+			}
+			facts.taken++
+			if m.demand.near[a.Spec.NodeName] {
+				m.taken[a.Spec.NodeName] = append(m.taken[a.Spec.NodeName], volume)
+			}
+		}
+	}
+	return m
 }
