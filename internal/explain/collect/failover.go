@@ -139,7 +139,7 @@ func (c *collection) podVolume(ctx context.Context, known map[string]podVolume, 
 		}
 	}
 	v := &explain.Volume{Namespace: p.Namespace, ClaimName: source.PersistentVolumeClaim.ClaimName}
-	err := c.claimed(ctx, v)
+	err := c.claimWithVolume(ctx, v)
 	if err != nil {
 		return podVolume{}, err
 	}

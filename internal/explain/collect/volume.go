@@ -126,7 +126,7 @@ func (c *collection) bound(ctx context.Context, v *explain.Volume) (err error) {
 	if v.ClaimName == "" {
 		return nil
 	}
-	if err = c.claimed(ctx, v); err != nil || v.Claim == nil || v.Claim.Status.Phase == corev1.ClaimBound {
+	if err = c.claimWithVolume(ctx, v); err != nil || v.Claim == nil || v.Claim.Status.Phase == corev1.ClaimBound {
 		return err
 	}
 	if c.Subject.Kind == explain.KindPod {
@@ -140,8 +140,8 @@ func (c *collection) bound(ctx context.Context, v *explain.Volume) (err error) {
 	)(ctx)
 }
 
-// claimed reads a claim and its PersistentVolume, unless that is read.
-func (c *collection) claimed(ctx context.Context, v *explain.Volume) (err error) {
+// claimWithVolume reads a claim and its PersistentVolume, unless that is read.
+func (c *collection) claimWithVolume(ctx context.Context, v *explain.Volume) (err error) {
 	v.Claim, err = get[corev1.PersistentVolumeClaim](ctx, c.reader, explain.Claims, v.Namespace, v.ClaimName)
 	if err == nil && v.Claim != nil && v.Claim.Spec.VolumeName != "" && v.PersistentVolume == nil {
 		v.PersistentVolume, err = c.persistentVolumeNamed(ctx, v.Claim.Spec.VolumeName)
