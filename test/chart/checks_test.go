@@ -42,15 +42,16 @@ func TestTheChecksKnowTheChart(t *testing.T) {
 			CSIDriver: rendered[storagev1.CSIDriver](t, manifest, "CSIDriver", config.DriverName),
 			Deployments: []*appsv1.Deployment{
 				rendered[appsv1.Deployment](t, manifest, "Deployment", explain.ControllerName),
-				rendered[appsv1.Deployment](t, manifest, "Deployment", explain.SchedulerName),
+				rendered[appsv1.Deployment](t, manifest, "Deployment", release+"-scheduler"),
 			},
 			DaemonSets: []*appsv1.DaemonSet{rendered[appsv1.DaemonSet](t, manifest, "DaemonSet", release+"-node")},
 			Webhooks: []*admissionv1.MutatingWebhookConfiguration{
-				rendered[admissionv1.MutatingWebhookConfiguration](t, manifest, "MutatingWebhookConfiguration", explain.SchedulerName),
+				rendered[admissionv1.MutatingWebhookConfiguration](t, manifest, "MutatingWebhookConfiguration",
+					release+"-scheduler"),
 			},
 			Slices: []*discoveryv1.EndpointSlice{{
 				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{
-					"kubernetes.io/service-name": rendered[corev1.Service](t, manifest, "Service", explain.SchedulerName).Name,
+					"kubernetes.io/service-name": rendered[corev1.Service](t, manifest, "Service", release+"-scheduler").Name,
 				}},
 				Endpoints: []discoveryv1.Endpoint{{}},
 			}},
