@@ -3,6 +3,8 @@ package provisioner
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 )
 
@@ -101,4 +103,30 @@ func RetryAfter(err error) time.Duration {
 		return e.RetryAfter
 	}
 	return 0
+}
+
+// requestID matches an ID as WithRequestID appends it.
+var requestID = regexp.MustCompile(` \((?:correlation|operation|request) ID [0-9A-Za-z-]{1,64}\)`)
+
+// The names of the IDs by which the platform's support finds a request.
+const (
+	CorrelationID = "correlation"
+	OperationID   = "operation"
+	RequestID     = "request"
+)
+
+// WithRequestID appends to a message the ID of the platform's answer, and what the ID is of: one of
+// CorrelationID, OperationID and RequestID. What is not an ID is not appended.
+func WithRequestID(message, of, id string) string {
+	if appended := fmt.Sprintf(" (%s ID %s)", of, id); requestID.FindString(appended) == appended {
+		return message + appended
+	}
+	return message
+}
+
+// CutRequestIDs separates a message from the IDs that WithRequestID has appended to it or to its
+// parts. Two answers to repetitions of one request differ in the IDs: messages are compared without
+// them.
+func CutRequestIDs(message string) (text, ids string) {
+	return requestID.ReplaceAllString(message, ""), strings.Join(requestID.FindAllString(message, -1), "")
 }

@@ -14,6 +14,7 @@ import (
 // +kubebuilder:resource:scope=Namespaced,shortName=azdn,categories=azuredisk
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
 // +kubebuilder:printcolumn:name="Reachable",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Reachable")].reason`
 // +kubebuilder:printcolumn:name="VM size",type=string,JSONPath=`.spec.vmSize`
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.zone`
 // +kubebuilder:printcolumn:name="Max disks",type=integer,JSONPath=`.status.capacity.maxDataDisks`

@@ -1,6 +1,9 @@
 package v1
 
 import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -13,16 +16,17 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Namespaced,shortName=azv,categories=azuredisk
 // +kubebuilder:selectablefield:JSONPath=`.spec.disk.name`
+// +kubebuilder:selectablefield:JSONPath=`.spec.persistentVolumeClaim`
+// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.persistentVolumeClaim`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
-// +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.status.sizeBytes`,priority=1
+// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.size`
 // +kubebuilder:printcolumn:name="SKU",type=string,JSONPath=`.spec.disk.skuName`
 // +kubebuilder:printcolumn:name="Primary",type=string,JSONPath=`.status.primary.nodeName`
+// +kubebuilder:printcolumn:name="Replicas",type=string,JSONPath=`.status.replicas.summary`
 // +kubebuilder:printcolumn:name="Epoch",type=integer,JSONPath=`.status.primary.epoch`
-// +kubebuilder:printcolumn:name="Replicas",type=integer,JSONPath=`.status.replicas.ready`
-// +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.status.replicas.wanted`
+// +kubebuilder:printcolumn:name="Missing replicas",type=string,JSONPath=`.status.conditions[?(@.type=="ReplicasAttached")].message`,priority=1
 // +kubebuilder:printcolumn:name="Zone",type=string,JSONPath=`.spec.disk.zone`,priority=1
 // +kubebuilder:printcolumn:name="Fencing",type=string,JSONPath=`.status.fencing`,priority=1
-// +kubebuilder:printcolumn:name="Claim",type=string,JSONPath=`.spec.persistentVolumeClaim`,priority=1
 // +kubebuilder:printcolumn:name="PersistentVolume",type=string,JSONPath=`.status.persistentVolume`,priority=1
 // +kubebuilder:printcolumn:name="Released by",type=string,JSONPath=`.status.lastRelease.nodeName`,priority=1
 // +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.lastRelease.proof.kind`,priority=1
@@ -217,6 +221,9 @@ type AzVolumeStatus struct {
 	// SizeBytes is the size of the disk at Azure in bytes.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// Size is sizeBytes as a quantity, as in "10Gi", because kubectl get cannot make one.
+	// +optional
+	Size *resource.Quantity `json:"size,omitempty"`
 	// Applied are the settings of spec.disk to which the disk has been brought. The disk is changed
 	// when spec.disk says something else; without it the disk is read first.
 	// +optional
@@ -346,6 +353,14 @@ type ReplicaCount struct {
 	// Wanted is how many replicas there should be now: spec.maxMountReplicaCount while the volume
 	// is in use and for a while after, else 0.
 	Wanted int32 `json:"wanted"`
+	// Summary is both, as in "1/2", because kubectl get cannot join two fields.
+	// +optional
+	Summary string `json:"summary,omitempty"`
+}
+
+// NewReplicaCount returns a count with its summary.
+func NewReplicaCount(ready, wanted int32) *ReplicaCount {
+	return &ReplicaCount{Ready: ready, Wanted: wanted, Summary: fmt.Sprintf("%d/%d", ready, wanted)}
 }
 
 // FilesystemRecord identifies a filesystem that was made on a disk.

@@ -19,6 +19,7 @@ import (
 // +kubebuilder:printcolumn:name="Role",type=string,JSONPath=`.spec.role`
 // +kubebuilder:printcolumn:name="Epoch",type=integer,JSONPath=`.spec.epoch`
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Attached")].reason`
 // +kubebuilder:printcolumn:name="LUN",type=integer,JSONPath=`.status.lun`
 // +kubebuilder:printcolumn:name="Proof",type=string,JSONPath=`.status.proof.kind`
 // +kubebuilder:printcolumn:name="Proven",type=date,JSONPath=`.status.proof.time`

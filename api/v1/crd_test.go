@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -362,6 +363,7 @@ func TestStagedVolumesMergeByName(t *testing.T) {
 func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 	c, namespace := apiserver.Client(t), apiserver.Namespace(t)
 	v := newVolume(namespace, "printed")
+	v.Spec.PersistentVolumeClaim = "shop/data"
 	if err := c.Create(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -370,7 +372,7 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 		Epoch:    3,
 		State:    apiv1.OwnershipHeld,
 	}
-	v.Status.Replicas = &apiv1.ReplicaCount{Ready: 6, Wanted: 8}
+	v.Status.Replicas, v.Status.Size = apiv1.NewReplicaCount(6, 8), resource.NewQuantity(100<<30, resource.BinarySI)
 	if err := c.Status().Update(t.Context(), v); err != nil {
 		t.Fatal(err)
 	}
@@ -380,19 +382,27 @@ func TestOneGetAnswersWhereTheDiskIs(t *testing.T) {
 	}
 	lun := int32(5)
 	a.Status.State, a.Status.LUN = apiv1.AttachmentAttached, &lun
+	a.Status.Conditions = []metav1.Condition{{
+		Type: "Attached", Status: metav1.ConditionTrue, Reason: "AsWanted", LastTransitionTime: metav1.Now(),
+	}}
 	if err := c.Status().Update(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
-	for resource, want := range map[string][]string{
-		"azvolumes":           {"printed", "Created", "Premium_LRS", "node-7", "3", "6", "8"},
-		"azvolumeattachments": {"printed", "node-8", "Replica", "Attached", "5"},
+	for kind, want := range map[string][]string{
+		"azvolumes":           {"printed", "shop/data", "Created", "100Gi", "Premium_LRS", "node-7", "3", "6/8"},
+		"azvolumeattachments": {"printed", "node-8", "Replica", "Attached", "AsWanted", "5"},
 	} {
-		row := table(t, namespace, resource)
+		row := table(t, namespace, kind)
 		for _, cell := range want {
 			if !strings.Contains(row, "|"+cell+"|") {
-				t.Errorf("%s: %q is not in %s", resource, cell, row)
+				t.Errorf("%s: %q is not in %s", kind, cell, row)
 			}
 		}
+	}
+	var found apiv1.AzVolumeList
+	if err := c.List(t.Context(), &found, client.InNamespace(namespace),
+		client.MatchingFields{"spec.persistentVolumeClaim": "shop/data"}); err != nil || len(found.Items) != 1 {
+		t.Errorf("the AzVolume of a claim: got %d and %v, want 1", len(found.Items), err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
+	"github.com/google/uuid"
 )
 
 func TestOperationGoesOnFromAResumeToken(t *testing.T) {
@@ -95,6 +96,24 @@ func TestOperationHeadersAndDocuments(t *testing.T) {
 	if disk.StatusCode != 202 || !strings.Contains(disk.Header.Get("Location"), "/DiskOperations/") ||
 		disk.Header.Get("x-ms-request-id") == "" {
 		t.Errorf("disk PUT: %d %v", disk.StatusCode, disk.Header)
+	}
+}
+
+// Microsoft's support looks up a request by these IDs.
+func TestEachAnswerHasTheIDsOfItsRequest(t *testing.T) {
+	s := start(t)
+	seen := map[string]bool{}
+	for _, path := range []string{
+		diskID("a") + "?api-version=2025-01-02", diskID("a") + "?api-version=2025-01-02", diskID("a") + "?api-version=latest",
+	} {
+		answer := s.raw("GET", path, "")
+		for _, header := range []string{"x-ms-correlation-request-id", "x-ms-request-id"} {
+			if id := answer.Header.Get(header); uuid.Validate(id) != nil || seen[id] {
+				t.Errorf("%s of the refusal with %d is %q, want a new UUID", header, answer.StatusCode, id)
+			} else {
+				seen[id] = true
+			}
+		}
 	}
 }
 

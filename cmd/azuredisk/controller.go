@@ -78,7 +78,7 @@ func newControllerCommand() *cobra.Command {
 			}
 			limitHeap()
 			cluster.BeginWithLists()
-			return runController(cmd.Context(), settings, cloud, followCredentials(credentials))
+			return runController(cmd.Context(), settings, cloud, followAzure(cloud, credentials))
 		},
 	}
 	settings.AddFlags(cmd.Flags())
@@ -244,6 +244,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		CleanUpDelay:  settings.CleanUpDelay,
 		ReservedSlots: settings.ReplicaReservedSlots,
 		DrainGrace:    settings.ReplicaDrainGrace,
+		ClaimStatus:   settings.ClaimStatus,
 		Workers:       volumeWorkers,
 		Metrics:       ctrlmetrics.Registry,
 	})

@@ -108,8 +108,8 @@ func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
 	root.PersistentFlags().StringVar(&s.driverName, "driver-name", "disk.csi.azure.com", "name of the CSI driver")
 	root.PersistentFlags().StringVar(&s.driverNamespace, "driver-namespace", apiv1.DefaultNamespace,
 		"namespace of the driver's objects")
-	root.AddCommand(newWhyCommand(s), newGetCommand(s), newWhatIfCommand(s), newCheckCommand(s, doctor),
-		newCheckCommand(s, preflight))
+	root.AddCommand(newWhyCommand(s), newGetCommand(s), newUICommand(s), newWhatIfCommand(s), newCheckCommand(s, doctor),
+		newCheckCommand(s, preflight), newBundleCommand(s))
 	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version",

@@ -38,8 +38,8 @@ func programs() []program {
 		{
 			name:        "kubectl-azuredisk",
 			module:      ".",
-			description: "A plug-in of kubectl that says why a volume is not ready, lists volumes and nodes, says what would happen if nodes were lost, and checks an installation. [Explain](../guides/explain.md) shows how to use it.",
-			subcommands: []string{"why", "get", "what-if", "doctor", "preflight"},
+			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
+			subcommands: []string{"why", "get", "ui", "what-if", "doctor", "preflight", "bundle"},
 		},
 		{
 			name:        "azuresim",

@@ -159,10 +159,12 @@ func sharedOutside(s corev1.VolumeSource) bool {
 }
 
 // keptAnnotations returns the annotations by which a pod or a claim opts out of the failover, and a
-// pod of moves before maintenance, and the webhook's mark, without others.
+// pod of moves before maintenance, the webhook's mark and the status of a claim, without others.
 func keptAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
-	for _, key := range []string{apiv1.AnnotationFailover, apiv1.AnnotationMaintenance, apiv1.AnnotationSteered} {
+	for _, key := range []string{
+		apiv1.AnnotationFailover, apiv1.AnnotationMaintenance, apiv1.AnnotationSteered, apiv1.AnnotationStatus,
+	} {
 		if value, is := annotations[key]; is {
 			if kept == nil {
 				kept = map[string]string{}
@@ -230,6 +232,9 @@ func SKU(parameters map[string]string) string {
 func trimPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	trimmed := &corev1.PersistentVolumeClaim{ObjectMeta: trimMeta(c.ObjectMeta, false)}
 	trimmed.Annotations = keptAnnotations(c.Annotations)
+	if c.DeletionTimestamp != nil {
+		trimmed.Finalizers = c.Finalizers
+	}
 	trimmed.Spec.VolumeName, trimmed.Spec.StorageClassName = c.Spec.VolumeName, c.Spec.StorageClassName
 	if owner := metav1.GetControllerOf(c); owner != nil { // the pod of an ephemeral volume
 		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}

@@ -128,6 +128,24 @@ func PodsOf(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolu
 	return podsBy(ctx, reader, PodClaim, claim.Namespace+"/"+claim.Name)
 }
 
+// ClaimBoundTo returns the claim that a PersistentVolume is bound to; nil if there is none, also if
+// another claim has its name by now. It is the cache's own, and only to be read.
+func ClaimBoundTo(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolume) (*corev1.PersistentVolumeClaim,
+	error) {
+	if pv == nil || pv.Spec.ClaimRef == nil {
+		return nil, nil
+	}
+	claim, err := Find[corev1.PersistentVolumeClaim](ctx, reader, client.ObjectKey{
+		Namespace: pv.Spec.ClaimRef.Namespace,
+		Name:      pv.Spec.ClaimRef.Name,
+	}, client.UnsafeDisableDeepCopy)
+	if err != nil || claim == nil || claim.Spec.VolumeName != pv.Name ||
+		pv.Spec.ClaimRef.UID != "" && pv.Spec.ClaimRef.UID != claim.UID {
+		return nil, err
+	}
+	return claim, nil
+}
+
 // PodsNaming returns the pods that name the disk of an AzVolume without a claim. They are the
 // cache's own, and only to be read.
 func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*corev1.Pod, error) {

@@ -67,6 +67,8 @@ type Controller struct {
 	RemoveNotReadyTaint bool
 	// ReplicaReservedSlots of each node are left to primaries.
 	ReplicaReservedSlots int32
+	// ClaimStatus has the controller write the status of each volume into an annotation of its claim.
+	ClaimStatus bool
 	// ReplicaDrainGrace is how long a node may be cordoned before its replicas are replaced.
 	ReplicaDrainGrace time.Duration
 }
@@ -122,6 +124,8 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"attach slots of each node that replicas leave free for primaries")
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
 		"how long a node may be cordoned before its replicas are replaced")
+	flags.BoolVar(&c.ClaimStatus, "claim-status", false,
+		"write the status of each volume into the annotation disk.csi.azure.com/status of its claim")
 	flags.StringToStringVar(&c.MaintenancePolicies, "maintenance-policies", nil,
 		"what to do before maintenance that Azure announces, as `kind=policy`; kinds: freeze, reboot, redeploy, preempt, terminate; policies: ignore, prepare (the default: no new replicas and no pods are steered there, and volumes in use there have a replica elsewhere), move (in addition pods with replicated volumes are evicted before)")
 }

@@ -10,14 +10,20 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/tools/reference"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlrecorder "sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // Each recorder writes at most distinct-1 events with different notes for one object and reason
@@ -32,6 +38,15 @@ const (
 
 // maxNote is how many bytes of a note are kept.
 const maxNote = 1000
+
+// The IDs of Azure's answers differ with each repetition of a request. So that repetitions are still
+// counted in one event, a note that differs from a former one only in its IDs is written as the
+// former one for as long as sameNote. A condition has the ID of the last answer. maxNotes bounds how
+// many notes with IDs are remembered.
+const (
+	sameNote = 10 * time.Minute
+	maxNotes = 4096
+)
 
 // With returns mgr with event recorders of this package in place of its own. They write until ctx
 // ends.
@@ -58,6 +73,28 @@ func (m recording) GetEventRecorder(source string) ctrlrecorder.EventRecorder {
 type recorders struct {
 	scheme      *runtime.Scheme
 	broadcaster record.EventBroadcaster
+	notes       *cache.LRUExpireCache // by noteKey
+}
+
+// noteKey is what two events have in common whose notes differ only in the IDs of Azure's answers.
+type noteKey struct {
+	uid                types.UID
+	kind, reason, text string
+}
+
+// once returns the note to write: the former one, if the new one differs from it only in IDs.
+func (r *recorders) once(regarding runtime.Object, kind, reason, note string) string {
+	text, ids := provisioner.CutRequestIDs(note)
+	about, err := reference.GetReference(r.scheme, regarding)
+	if ids == "" || err != nil {
+		return note
+	}
+	key := noteKey{about.UID, kind, reason, text}
+	if former, ok := r.notes.Get(key); ok {
+		return fmt.Sprint(former)
+	}
+	r.notes.Add(key, note, sameNote)
+	return note
 }
 
 func newRecorders(ctx context.Context, sink record.EventSink, scheme *runtime.Scheme) *recorders {
@@ -77,35 +114,43 @@ func newRecorders(ctx context.Context, sink record.EventSink, scheme *runtime.Sc
 		},
 	}))
 	broadcaster.StartRecordingToSink(sink)
-	return &recorders{scheme: scheme, broadcaster: broadcaster}
+	return &recorders{scheme: scheme, broadcaster: broadcaster, notes: cache.NewLRUExpireCache(maxNotes)}
 }
 
 func (r *recorders) of(source string) ctrlrecorder.EventRecorder {
-	return recorder{r.broadcaster.NewRecorder(r.scheme, corev1.EventSource{Component: source})}
+	return recorder{r.broadcaster.NewRecorder(r.scheme, corev1.EventSource{Component: source}), r}
 }
 
-type recorder struct{ record.EventRecorder }
+type recorder struct {
+	record.EventRecorder
+	recorders *recorders
+}
 
 // Eventf implements events.EventRecorder. Events of tools/record have no related object and no
 // action.
 func (r recorder) Eventf(regarding, _ runtime.Object, kind, reason, _, note string, args ...any) {
-	r.Event(regarding, kind, reason, short(fmt.Sprintf(note, args...)))
+	r.Event(regarding, kind, reason, short(r.recorders.once(regarding, kind, reason, fmt.Sprintf(note, args...))))
 }
 
 // AnnotatedEventf implements events.AnnotatedEventRecorder.
 func (r recorder) AnnotatedEventf(regarding, _ runtime.Object, annotations map[string]string, kind, reason, _, note string,
 	args ...any) {
-	r.EventRecorder.AnnotatedEventf(regarding, annotations, kind, reason, "%s", short(fmt.Sprintf(note, args...)))
+	r.EventRecorder.AnnotatedEventf(regarding, annotations, kind, reason, "%s",
+		short(r.recorders.once(regarding, kind, reason, fmt.Sprintf(note, args...))))
 }
 
-// short cuts a note between two characters.
+// short cuts a note between two characters. It keeps the IDs of Azure's answers.
 func short(note string) string {
 	if len(note) <= maxNote {
 		return note
 	}
-	end := maxNote
-	for !utf8.RuneStart(note[end]) {
+	text, ids := provisioner.CutRequestIDs(note)
+	end := max(maxNote-len(ids), 0)
+	if len(text) <= end {
+		return text + ids
+	}
+	for end > 0 && !utf8.RuneStart(text[end]) {
 		end--
 	}
-	return strings.TrimSpace(note[:end]) + "..."
+	return strings.TrimSpace(text[:end]) + "..." + ids
 }

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // sink is an API server that holds events.
@@ -125,6 +127,36 @@ func TestEventsOfOneObjectAreBounded(t *testing.T) {
 	}
 	if !slices.ContainsFunc(got, func(note string) bool { return strings.Contains(note, "(combined from similar events)") }) {
 		t.Errorf("got events %q, want one that is combined", got)
+	}
+}
+
+// Each answer of Azure has another correlation ID. Each repetition of a refused attach became an
+// event of its own.
+func TestRepetitionsWithOtherIDsAreCountedInOneEvent(t *testing.T) {
+	t.Parallel()
+	s := newSink()
+	r := newRecorders(t.Context(), s, scheme.Scheme).of("attachment")
+	refused := func(id string) string {
+		return provisioner.WithRequestID("attach disk: Azure answered 409", provisioner.CorrelationID, id) + "; again"
+	}
+	for i := range 5 {
+		r.Eventf(claim(), nil, corev1.EventTypeWarning, "AttachFailed", "", "%s", refused(fmt.Sprint("id-", i)))
+	}
+	other := claim()
+	other.UID = "2"
+	r.Eventf(other, nil, corev1.EventTypeWarning, "AttachFailed", "", "%s", refused("id-9"))
+	r.Eventf(claim(), nil, corev1.EventTypeNormal, "Attached", "", "end")
+	want := []string{"1 x " + refused("id-9"), "1 x end", "5 x " + refused("id-0")}
+	if got := s.notesOnce("end"); !slices.Equal(got, want) {
+		t.Errorf("got events %q, want %q", got, want)
+	}
+}
+
+func TestALongNoteKeepsTheIDsOfAzure(t *testing.T) {
+	t.Parallel()
+	got := short(provisioner.WithRequestID(strings.Repeat("é", maxNote), provisioner.CorrelationID, "2f1c") + " more")
+	if !strings.HasSuffix(got, "... (correlation ID 2f1c)") || len(got) > maxNote+len("...") || !utf8.ValidString(got) {
+		t.Errorf("got %d bytes that end with %q, want at most %d that end with the ID", len(got), got[len(got)-40:], maxNote+3)
 	}
 }
 

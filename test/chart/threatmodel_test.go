@@ -22,7 +22,7 @@ func TestEachRightHasAPlaceInTheThreatModel(t *testing.T) {
 	t.Parallel()
 	given := map[string]bool{}
 	for _, set := range []string{
-		"metrics.listen=network,controller.maintenance.preempt=move",
+		"metrics.listen=network,controller.maintenance.preempt=move,controller.claimStatus=true",
 		"csiDriver.attachRequired=true,cloud.secretNamespace=credentials",
 		"scheduler.mode=second",
 	} {

@@ -322,6 +322,7 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 			State:              apiv1.VolumeCreated,
 			DiskURI:            handleOf(v).String(),
 			SizeBytes:          diskGiB << 30,
+			Size:               resource.NewQuantity(diskGiB<<30, resource.BinarySI),
 			ObservedGeneration: 1,
 			PersistentVolume:   diskName(v),
 			Applied: &apiv1.AppliedSettings{
@@ -329,7 +330,7 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 				DiskSettings: settings,
 			},
 			Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
-			Replicas:   &apiv1.ReplicaCount{Ready: replicas, Wanted: replicas},
+			Replicas:   apiv1.NewReplicaCount(replicas, replicas),
 			Fencing:    apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
 				{

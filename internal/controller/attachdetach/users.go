@@ -28,11 +28,11 @@ func (r *Reconciler) users(ctx context.Context, volume string, o *observed) erro
 		if handle, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle); err != nil || !o.isOf(handle) {
 			continue
 		}
-		bound, err := r.bound(ctx, pv)
+		claim, err := cluster.ClaimBoundTo(ctx, r.Client, pv)
 		if err != nil {
 			return err
 		}
-		if !bound {
+		if claim == nil {
 			continue // it was released, for example: a pod with a PersistentVolumeClaim of that name now uses another volume
 		}
 		pods, err := cluster.PodsOf(ctx, r.Client, pv)
@@ -72,17 +72,4 @@ func (o *observed) use(p *corev1.Pod, by source) {
 	}
 	o.sources[key] = by
 	o.Pods = append(o.Pods, p)
-}
-
-// bound reports whether a PersistentVolume and its PersistentVolumeClaim are bound to each other.
-func (r *Reconciler) bound(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
-	if pv.Spec.ClaimRef == nil {
-		return false, nil
-	}
-	key := client.ObjectKey{Namespace: pv.Spec.ClaimRef.Namespace, Name: pv.Spec.ClaimRef.Name}
-	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, key, client.UnsafeDisableDeepCopy)
-	if err != nil || claim == nil {
-		return false, err
-	}
-	return claim.Spec.VolumeName == pv.Name && (pv.Spec.ClaimRef.UID == "" || pv.Spec.ClaimRef.UID == claim.UID), nil
 }

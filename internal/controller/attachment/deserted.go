@@ -66,15 +66,8 @@ func (r *Reconciler) claim(ctx context.Context, volume *apiv1.AzVolume) (*corev1
 		return nil, nil
 	}
 	pv, err := cluster.PersistentVolume(ctx, r.Client, volume)
-	if err != nil || pv == nil || pv.Spec.ClaimRef == nil {
+	if err != nil {
 		return nil, err
 	}
-	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
-		Namespace: pv.Spec.ClaimRef.Namespace,
-		Name:      pv.Spec.ClaimRef.Name,
-	})
-	if err != nil || claim == nil || claim.UID != pv.Spec.ClaimRef.UID {
-		return nil, err
-	}
-	return claim, nil
+	return cluster.ClaimBoundTo(ctx, r.Client, pv)
 }

@@ -104,7 +104,10 @@ func newDeserted(t *testing.T) *deserted {
 				Driver: "disk.csi.azure.com", VolumeHandle: compute + "disks/pvc-0",
 			}},
 		}},
-		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}},
+		&corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"},
+			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
+		},
 	}
 	server := func() client.WithWatch {
 		b := fakeapi.With().

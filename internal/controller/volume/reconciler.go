@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -63,6 +64,8 @@ type Options struct {
 	DrainGrace time.Duration
 	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
+	// ClaimStatus has the status of each volume written into an annotation of its claim.
+	ClaimStatus bool
 	// Workers is how many volumes are reconciled at once.
 	Workers int
 	// Metrics is where replicas and clean-ups are counted.
@@ -73,6 +76,7 @@ type Options struct {
 type Reconciler struct {
 	Options
 	metrics *metrics
+	claims  *claims
 }
 
 // New makes a Reconciler.
@@ -84,7 +88,7 @@ func New(options Options) (*Reconciler, error) {
 	if options.DrainGrace == 0 {
 		options.DrainGrace = defaultDrainGrace
 	}
-	return &Reconciler{Options: options, metrics: m}, nil
+	return &Reconciler{Options: options, metrics: m, claims: newClaims()}, nil
 }
 
 // observed is a volume and what belongs to it. The objects are the cache's own, and only to be
@@ -106,6 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if v == nil {
 		r.Jobs.Forget(request.NamespacedName)
 		r.metrics.forget(request.Name)
+		r.claims.forget(request.Name)
 		return reconcile.Result{}, nil
 	}
 	o, err := r.observe(ctx, v)
@@ -113,6 +118,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	after, err := r.step(ctx, o)
+	if err == nil {
+		var again time.Duration
+		again, err = r.tellClaim(ctx, o)
+		after = operation.Sooner(after, again)
+	}
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// The cache was behind. The next reconciliation decides from the newer state.
 		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
@@ -155,6 +165,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 		return 0, err
 	}
 	replicas.status(o, &step.Status)
+	step.Status.Size = quantity(step.Status.SizeBytes)
 	written, err := r.writeStatus(ctx, o, step)
 	if err != nil {
 		return 0, err
@@ -189,6 +200,14 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	}
 	after, err := r.actOnReplicas(ctx, o, replicas)
 	return operation.Sooner(step.RequeueAfter, after), err
+}
+
+// quantity returns a size as users write it; nil for 0.
+func quantity(sizeBytes int64) *resource.Quantity {
+	if sizeBytes == 0 {
+		return nil
+	}
+	return resource.NewQuantity(sizeBytes, resource.BinarySI)
 }
 
 // record records the filesystem that the primary's node reports, how that node is fenced, and that
@@ -280,7 +299,13 @@ func turned(before, after *apiv1.AzVolumeStatus) bool {
 	is, was := meta.FindStatusCondition(after.Conditions, disk.ConditionUpdated), meta.FindStatusCondition(before.Conditions,
 		disk.ConditionUpdated)
 	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == disk.ReasonUpdateRefused &&
-		is.Message != was.Message)
+		textOf(is.Message) != textOf(was.Message))
+}
+
+// textOf is a message without the IDs of Azure's answers, which differ with each repetition.
+func textOf(message string) string {
+	text, _ := provisioner.CutRequestIDs(message)
+	return text
 }
 
 // writeSpec reverts the refused values in the spec.

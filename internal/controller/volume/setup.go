@@ -43,6 +43,10 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 				return toVolume(cluster.VolumeOf(o, r.DriverName))
 			})).
+		Watches(&corev1.PersistentVolumeClaim{},
+			handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
+				return r.ofClaim(ctx, namespace, o)
+			}), builder.WithPredicates(claimChanged)).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(
 			func(ctx context.Context, o client.Object) []reconcile.Request {
 				d, ok := o.(*apiv1.AzDriverNode)

@@ -156,7 +156,7 @@ func (f Facts) records() []problem {
 func (f Facts) slots() []problem {
 	var found []problem
 	var full []string
-	for _, row := range explain.NodeRows(values(f.DriverNodes), nil, f.Attachments) {
+	for _, row := range explain.NodeRows(f.DriverNodes, nil, f.Attachments) {
 		if row.SlotsFree != nil && *row.SlotsFree <= 0 {
 			full = append(full, row.Name)
 		}
@@ -169,14 +169,6 @@ func (f Facts) slots() []problem {
 		if c != nil && c.Reason == attaching.ReasonNoSlot {
 			found = append(found, failed("volume %s waits for a slot on node %s", a.Spec.VolumeName, a.Spec.NodeName))
 		}
-	}
-	return found
-}
-
-func values[T any](all []*T) []T {
-	var found []T
-	for _, v := range all {
-		found = append(found, *v)
 	}
 	return found
 }

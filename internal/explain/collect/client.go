@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -33,23 +34,28 @@ import (
 // server's time: the given one, of the user's machine, may differ, and times of the cluster are
 // compared with it.
 func NewReader(config *rest.Config, own clock.PassiveClock) (client.Reader, *ServerClock, error) {
+	return NewWatcher(config, own)
+}
+
+// NewWatcher is NewReader for a client that watches, too.
+func NewWatcher(config *rest.Config, own clock.PassiveClock) (client.WithWatch, *ServerClock, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the number of requests is bounded
 	config.WarningHandler = rest.NoWarnings{}
 	now := &ServerClock{own: own}
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return roundTripper{next, now} })
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return nil, nil, err
-	}
-	for _, add := range []func(*runtime.Scheme) error{apiv1.AddToScheme, apiextensionsv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, nil, err
-		}
-	}
-	reader, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper()})
+	reader, err := client.NewWithWatch(config, client.Options{Scheme: scheme(), Mapper: mapper()})
 	return reader, now, err
 }
+
+// scheme has Kubernetes' types and the driver's.
+var scheme = sync.OnceValue(func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(s))
+	utilruntime.Must(apiv1.AddToScheme(s))
+	utilruntime.Must(apiextensionsv1.AddToScheme(s))
+	return s
+})
 
 // mapper knows the resources that are read, so that nothing has to be discovered.
 func mapper() meta.RESTMapper {

@@ -370,6 +370,7 @@ func indexed(all ...client.Object) client.Client {
 	b.WithIndex(&corev1.Event{}, "involvedObject.name", func(o client.Object) []string {
 		return []string{o.(*corev1.Event).InvolvedObject.Name}
 	})
+	b.WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} })
 	b.WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys)
 	b.WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys)
 	b.WithIndex(&apiv1.AzVolume{}, "spec.disk.name", func(o client.Object) []string {

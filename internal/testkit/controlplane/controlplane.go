@@ -41,7 +41,7 @@ import (
 // What disks and VMs of the platform have in common.
 const (
 	DriverName   = "disk.csi.azure.com"
-	Subscription = "sub"
+	Subscription = "00000000-0000-0000-0000-000000000001"
 	Group        = "rg"
 	Location     = "eastus"
 	patience     = 30 * time.Second
@@ -49,7 +49,9 @@ const (
 
 // Options of New; the zero value has a platform without latency and the driver's defaults.
 type Options struct {
-	Latency       fake.Latency
+	Latency fake.Latency
+	// Platform is used instead of the platform in memory, which has the nodes' VMs nevertheless.
+	Platform      provisioner.Cloud
 	CleanUpDelay  time.Duration
 	StaleAfter    time.Duration
 	ReservedSlots int32
@@ -241,7 +243,10 @@ func (i watchedInformer) AddEventHandlerWithOptions(handler toolscache.ResourceE
 
 func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 	now := clock.RealClock{}
-	cloud := p.Cloud.Reopen()
+	cloud := p.options.Platform
+	if cloud == nil {
+		cloud = p.Cloud.Reopen()
+	}
 	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer(), DriverName); err != nil {
 		return err
 	}

@@ -33,6 +33,9 @@ func (r *run) withoutFaulty(requests []*request, vm VM, err error) (rest []*requ
 			// Azure's message can only be about this one.
 			reasons[i].Message += " (" + err.Error() + ")"
 			reasons[i].Code, reasons[i].RetryAfter, reasons[i].Err = operation.CodeOf(err), provisioner.RetryAfter(err), err
+		} else {
+			_, ids := provisioner.CutRequestIDs(err.Error())
+			reasons[i].Message += ids
 		}
 		r.engine.finish(reasons[i], q)
 	}

@@ -152,7 +152,27 @@ func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *pr
 	if strings.Contains(strings.ToLower(message), notEnabled) {
 		e.Message += " See docs/limitations.md#azure."
 	}
+	e.Message = withID(e.Message, refused)
 	return e
+}
+
+// withID appends the ID by which Microsoft's support finds the request: of an operation that failed
+// after Azure had accepted it, the operation's own, because each poll has a correlation ID of its
+// own.
+func withID(message string, refused *azcore.ResponseError) string {
+	answer := refused.RawResponse
+	if answer == nil {
+		return message
+	}
+	if refused.StatusCode < http.StatusBadRequest {
+		if name := stateOf(answer).Name; name != "" {
+			return provisioner.WithRequestID(message, provisioner.OperationID, name)
+		}
+	}
+	if id := answer.Header.Get("x-ms-correlation-request-id"); id != "" {
+		return provisioner.WithRequestID(message, provisioner.CorrelationID, id)
+	}
+	return provisioner.WithRequestID(message, provisioner.RequestID, answer.Header.Get("x-ms-request-id"))
 }
 
 // notEnabled is in the messages with which Azure refuses attachDetachDataDisks where it is not

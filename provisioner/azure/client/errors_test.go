@@ -114,6 +114,35 @@ func TestAnswersOfAzureBecomeKinds(t *testing.T) {
 	}
 }
 
+func TestErrorsHaveTheIDByWhichAzureKnowsTheRequest(t *testing.T) {
+	const refusal = `{"error":{"code":"Conflict","message":"m"}}`
+	for name, test := range map[string]struct {
+		status  int
+		body    string
+		headers []string
+		want    string
+	}{
+		"a refusal": {409, refusal, []string{"x-ms-correlation-request-id", "c-1", "x-ms-request-id", "r-1"},
+			" (correlation ID c-1)"},
+		"a refusal without a correlation ID": {409, refusal, []string{"x-ms-request-id", "r-1"}, " (request ID r-1)"},
+		"an operation that failed": {200, `{"name":"op-1","status":"Failed","error":{"code":"Conflict","message":"m"}}`,
+			[]string{"x-ms-correlation-request-id", "of-the-poll"}, " (operation ID op-1)"},
+		"an operation without a name": {200, `{"status":"Failed","error":{"code":"Conflict","message":"m"}}`,
+			[]string{"x-ms-correlation-request-id", "of-the-poll"}, " (correlation ID of-the-poll)"},
+		"an answer without IDs":    {409, refusal, nil, ""},
+		"a header that is no ID":   {409, refusal, []string{"x-ms-correlation-request-id", "<b> (x)"}, ""},
+		"a refusal of a few words": {503, ``, []string{"x-ms-correlation-request-id", "c-1"}, " (correlation ID c-1)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := testClient(time.Now()).Translate(answer(test.status, test.body, test.headers...), "do it")
+			text, ids := provisioner.CutRequestIDs(err.Error())
+			if ids != test.want || err.Error() != text+ids {
+				t.Errorf("got %q, want it to end with %q", err, test.want)
+			}
+		})
+	}
+}
+
 func TestOtherErrorsKeepTheirKind(t *testing.T) {
 	c := testClient(time.Now())
 	if err := c.Translate(context.Canceled, "do it"); !errors.Is(err, context.Canceled) || provisioner.KindOf(err) != "" {

@@ -116,6 +116,7 @@ func (p *poller) context(ctx context.Context) context.Context {
 
 // state is the document of an operation's state.
 type state struct {
+	Name       string // the ID of the operation
 	Status     string
 	StartTime  time.Time
 	Properties struct{ Output json.RawMessage }

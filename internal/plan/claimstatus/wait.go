@@ -1,0 +1,226 @@
+package claimstatus
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// Wait is what a volume, or its next move, waits for. The zero Wait is of a volume that waits for
+// nothing.
+type Wait struct {
+	// Cause has an entry on the page on troubleshooting.
+	Cause string
+	Since time.Time
+	// Event is the reason of the event on the claim; "" if the wait is usual, or if another part of
+	// the driver or of Kubernetes writes one.
+	Event string
+	// Patience is how long the wait lasts before the event is written.
+	Patience time.Duration
+	// Message says more, for the event.
+	Message string
+}
+
+// patience before events: an attach and the placement of a replica usually take less, and pods
+// usually end sooner.
+const patience = time.Minute
+
+// Causes without a condition of that reason.
+const (
+	causeClaimInUse       = "ClaimInUse"
+	causeFinalizerWaits   = "FinalizerWaits"
+	causeDiskGone         = "DiskGone"
+	causeProvisioning     = "ProvisioningFailed"
+	causeStillMounted     = "StillMounted"
+	causeFailoverProven   = "FailoverProven"
+	causeReplicaAttaching = "ReplicaAttaching"
+)
+
+// WaitOf returns the most urgent of the waits of a claim's volume.
+func WaitOf(in Input) Wait {
+	for _, part := range []func(Input) Wait{ofDeletion, ofDisk, ofHolder, ofAttachment, ofChange, ofReplicas} {
+		if w := part(in); w.Cause != "" {
+			return w
+		}
+	}
+	return Wait{}
+}
+
+// protection is the finalizer by which Kubernetes keeps a claim that a pod uses.
+const protection = "kubernetes.io/pvc-protection"
+
+func ofDeletion(in Input) Wait {
+	c := in.Claim
+	if c == nil || c.DeletionTimestamp == nil {
+		return Wait{}
+	}
+	w := Wait{Cause: disk.ReasonDeleting, Since: c.DeletionTimestamp.Time}
+	others := slices.DeleteFunc(slices.Clone(c.Finalizers), func(f string) bool { return f == protection })
+	switch {
+	case len(in.Users) > 0:
+		w.Cause, w.Message = causeClaimInUse, "the claim is deleted as soon as no pod uses it: "+strings.Join(in.Users, ", ")
+	case len(others) > 0:
+		w.Cause, w.Message = causeFinalizerWaits, "finalizers of other programs keep the claim: "+strings.Join(others, ", ")
+	default:
+		return w
+	}
+	w.Event, w.Patience = w.Cause, patience
+	return w
+}
+
+// ofDisk is about the disk itself.
+func ofDisk(in Input) Wait {
+	v := in.Volume
+	c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionReady)
+	if c == nil {
+		return Wait{}
+	}
+	w := Wait{Cause: c.Reason, Since: c.LastTransitionTime.Time, Message: c.Message}
+	switch c.Reason {
+	case disk.ReasonDeletionHeld:
+		w.Event = c.Reason
+	case disk.ReasonDeletionFailed:
+		w.Cause, w.Event = failure(v.Status.Error, c.Reason), c.Reason
+	case disk.ReasonCreationFailed:
+		w.Cause, w.Event = creationFailure(v.Status.Error), c.Reason
+	case disk.ReasonCreating, disk.ReasonFilling, disk.ReasonDeleting:
+	default:
+		return Wait{}
+	}
+	return w
+}
+
+func failure(e *apiv1.Error, otherwise string) string {
+	if e == nil {
+		return otherwise
+	}
+	return refusal.ByAzure(e, otherwise)
+}
+
+func creationFailure(e *apiv1.Error) string {
+	switch {
+	case e == nil:
+		return causeProvisioning
+	case e.Kind == string(provisioner.NotFound):
+		return causeDiskGone
+	case e.Kind == string(provisioner.AlreadyExists):
+		return disk.ReasonForeignDisk
+	}
+	return refusal.ByAzure(e, causeProvisioning)
+}
+
+// ofHolder is about the node that has the volume. Package failover writes the events about a lost
+// one.
+func ofHolder(in Input) Wait {
+	p := in.Volume.Status.Primary
+	if p == nil || p.State == apiv1.OwnershipReleased {
+		return Wait{}
+	}
+	a := in.attachment()
+	since := in.Volume.CreationTimestamp.Time
+	if p.Since != nil {
+		since = p.Since.Time
+	}
+	switch {
+	case ownership.BeingFenced(in.Volume, p.NodeName) && a != nil && ownership.ProvedReleased(in.Volume, a):
+		return Wait{Cause: causeFailoverProven, Since: since}
+	case ownership.BeingFenced(in.Volume, p.NodeName) && a != nil && a.Status.Error != nil:
+		return Wait{Cause: failure(a.Status.Error, attaching.ReasonDetachFailed), Since: since}
+	case ownership.BeingFenced(in.Volume, p.NodeName):
+		return Wait{Cause: attaching.ReasonFencing, Since: since}
+	}
+	if in.Holder != nil {
+		c := meta.FindStatusCondition(in.Holder.Status.Conditions, apiv1.NodeConditionReachable)
+		if c != nil && c.Status != metav1.ConditionTrue && c.Reason != apiv1.ReachableHeartbeatStale {
+			return Wait{Cause: c.Reason, Since: c.LastTransitionTime.Time}
+		}
+	}
+	if p.State == apiv1.OwnershipReleasing {
+		return Wait{Cause: causeStillMounted, Since: since}
+	}
+	return Wait{}
+}
+
+// ofAttachment is about the attach of the disk to the node that has the volume.
+func ofAttachment(in Input) Wait {
+	a := in.attachment()
+	if a == nil || a.Status.State == apiv1.AttachmentAttached {
+		return Wait{}
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, attaching.ConditionAttached)
+	w := Wait{Cause: attaching.ReasonAttaching, Since: a.CreationTimestamp.Time, Patience: patience}
+	if c != nil {
+		w.Since, w.Message = c.LastTransitionTime.Time, ": "+c.Message
+		switch c.Reason {
+		case attaching.ReasonWaitingForQuota, attaching.ReasonWaitingForSlot, attaching.ReasonNoSlot,
+			attaching.ReasonVolumeNotReady, attaching.ReasonDetaching, identity.ReasonNodeUnknown:
+			w.Cause = c.Reason
+		}
+	}
+	w.Event = w.Cause
+	if e := a.Status.Error; e != nil { // it stays while the request is repeated
+		w.Cause, w.Event, w.Message = failure(e, attaching.ReasonAttachFailed), attaching.ReasonAttachFailed, ": "+e.Message
+	}
+	w.Message = "the disk is not attached to node " + a.Spec.NodeName + " yet" + strings.TrimSuffix(w.Message, ": ")
+	return w
+}
+
+// ofChange is about a change of the disk. csi-resizer writes the events.
+func ofChange(in Input) Wait {
+	c := meta.FindStatusCondition(in.Volume.Status.Conditions, disk.ConditionUpdated)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return Wait{}
+	}
+	w := Wait{Since: c.LastTransitionTime.Time}
+	switch c.Reason {
+	case disk.ReasonUpdateRefused, disk.ReasonUpdating:
+		w.Cause = c.Reason
+	case disk.ReasonUpdateFailed:
+		w.Cause = failure(in.Volume.Status.Error, c.Reason)
+	}
+	return w
+}
+
+func ofReplicas(in Input) Wait {
+	c := meta.FindStatusCondition(in.Volume.Status.Conditions, placement.ConditionReplicasAttached)
+	if c == nil || c.Reason != placement.ReasonReplicasMissing {
+		return Wait{}
+	}
+	w := Wait{
+		Cause: placement.ReasonReplicasMissing, Since: c.LastTransitionTime.Time,
+		Event: placement.ReasonReplicasMissing, Patience: patience,
+	}
+	ready, wanted := int32(0), in.Volume.WantedReplicas()
+	if r := in.Volume.Status.Replicas; r != nil {
+		ready, wanted = r.Ready, r.Wanted
+	}
+	w.Message = fmt.Sprintf("%d of %d replicas are attached", ready, wanted)
+	if c.Message == "" { // places were found
+		w.Cause = causeReplicaAttaching
+	} else {
+		w.Message += ": " + c.Message
+	}
+	return w
+}
+
+// Restored returns the event after the event of a wait for replicas; "" if they are not attached.
+func Restored(v *apiv1.AzVolume) (message string) {
+	c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached)
+	if c == nil || c.Status != metav1.ConditionTrue || v.Status.Replicas == nil {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d replicas are attached again", v.Status.Replicas.Ready, v.Status.Replicas.Wanted)
+}
