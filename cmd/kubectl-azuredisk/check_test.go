@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -128,6 +130,24 @@ func TestChecksOverARealAPIServer(t *testing.T) {
 	})
 }
 
+// deploy makes a Deployment of the chart. Nothing runs its pods.
+func (l *lab) deploy(t *testing.T, component string) {
+	t.Helper()
+	labels := map[string]string{checks.PartOf: "azuredisk", "app.kubernetes.io/component": component}
+	l.put(t, &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "disks-" + component, Labels: labels},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{
+					Name: component, Image: "x", Args: []string{"--driver-name=disk.csi.azure.com", "--failover-enabled=false"},
+				}}},
+			},
+		},
+	})
+}
+
 // TestWhatIfOverARealAPIServer asks about the lab, in which cart-old on node a has no controller.
 func TestWhatIfOverARealAPIServer(t *testing.T) {
 	l := newLab(t)
@@ -137,20 +157,20 @@ func TestWhatIfOverARealAPIServer(t *testing.T) {
 		requests int32
 		want     []string
 	}{
-		"a node": {[]string{"what-if", "node", "a"}, 2, 10, []string{
+		"a node": {[]string{"what-if", "node", "a"}, 2, 9, []string{
 			"If node a is lost: 0 of 1 pods find their disks attached, 0 wait for Azure, and 1 need an action.",
 			l.namespace + " cart-old a stuck NoOwner: no controller would re-create it",
 			"What to do: NoOwner: delete the pod by force",
 			"Neither the webhook nor the extender is deployed",
 		}},
-		"a node that is drained": {[]string{"what-if", "node/a", "--drain"}, 2, 10,
+		"a node that is drained": {[]string{"what-if", "node/a", "--drain"}, 2, 9,
 			[]string{"If node a is drained", "kubectl drain refuses it"}},
-		"a zone": {[]string{"what-if", "zone", "eastus-1"}, 2, 10,
+		"a zone": {[]string{"what-if", "zone", "eastus-1"}, 2, 9,
 			[]string{"zone eastus-1 is lost, with all of its 2 nodes at once"}},
-		"a zone by its number": {[]string{"what-if", "zone", "1"}, 2, 10, []string{"with all of its 2 nodes"}},
-		"a node that is not there": {[]string{"what-if", "node", "x"}, 3, 10,
+		"a zone by its number": {[]string{"what-if", "zone", "1"}, 2, 9, []string{"with all of its 2 nodes"}},
+		"a node that is not there": {[]string{"what-if", "node", "x"}, 3, 9,
 			[]string{"there is no node x"}},
-		"without rights": {[]string{"what-if", "node", "a", "--as", "stranger"}, 3, 10,
+		"without rights": {[]string{"what-if", "node", "a", "--as", "stranger"}, 3, 9,
 			[]string{"cannot list nodes: not allowed"}},
 		"another kind": {[]string{"what-if", "pod", "x"}, 3, 0, []string{"expected node or zone"}},
 	} {
@@ -172,4 +192,13 @@ func TestWhatIfOverARealAPIServer(t *testing.T) {
 			}
 		})
 	}
+	t.Run("with a controller and a webhook of another release name", func(t *testing.T) {
+		l.wrap = nil
+		l.deploy(t, "controller")
+		l.deploy(t, "scheduler")
+		text, code := l.run(t, "what-if", "node", "a")
+		if code != 2 || !strings.Contains(text, "FailoverDisabled") || strings.Contains(text, "Neither the webhook") {
+			t.Errorf("got exit code %d, want 2, the setting of the controller, and steering:\n%s", code, text)
+		}
+	})
 }

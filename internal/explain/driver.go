@@ -11,9 +11,6 @@ import (
 // ControllerName is the name of the Deployment of the controller plug-in.
 const ControllerName = "azuredisk-controller"
 
-// SchedulerName is the name of the Deployment of the webhook or of the scheduler extender.
-const SchedulerName = "azuredisk-scheduler"
-
 // LeaseController is the lease of the leading controller of the driver.
 const LeaseController = "azuredisk-controller"
 

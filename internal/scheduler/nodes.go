@@ -204,34 +204,47 @@ func (v *View) Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) err
 	return nil
 }
 
-// NodesAt judges nodes for a pod with the volumes by all AzDriverNodes, by their names, and by the
-// attachments of each volume, as View does by the cache.
-func NodesAt(driverName string, drivers map[string]*apiv1.AzDriverNode, attachments map[string][]*apiv1.AzVolumeAttachment,
-	volumes []Volume) Nodes {
-	m := &moment{
-		driverName: driverName,
-		demand:     demandOf(volumes),
-		nodes:      make(map[string]*nodeFacts, len(drivers)),
-		taken:      map[string][]string{},
-	}
+// Lists judge nodes as View does, by lists of objects instead of a cache.
+type Lists struct {
+	driverName string
+	nodes      map[string]*nodeFacts
+	// taken are the volumes of the attachments that keep their slots, of each node.
+	taken map[string][]string
+}
+
+// NewLists makes Lists of all AzDriverNodes and attachments.
+func NewLists(driverName string, drivers map[string]*apiv1.AzDriverNode, attachments []*apiv1.AzVolumeAttachment) *Lists {
+	l := &Lists{driverName: driverName, nodes: make(map[string]*nodeFacts, len(drivers)), taken: map[string][]string{}}
 	for name, d := range drivers {
 		facts := factsOf(d, driverName, 0)
-		m.nodes[name] = &facts
-		if m.demand.near[name] {
-			m.near = append(m.near, &facts)
-		}
+		l.nodes[name] = &facts
 	}
-	for volume, of := range attachments {
-		for _, a := range of {
-			facts := m.nodes[a.Spec.NodeName]
-			if facts == nil || !attaching.KeepsSlot(a) {
-				continue
-			}
-			facts.taken++
-			if m.demand.near[a.Spec.NodeName] {
-				m.taken[a.Spec.NodeName] = append(m.taken[a.Spec.NodeName], volume)
-			}
-		}
+	for _, a := range attachments {
+		l.Change(nil, a)
+	}
+	return l
+}
+
+// Change takes note of a change of an attachment. before is nil for a new one.
+func (l *Lists) Change(before, after *apiv1.AzVolumeAttachment) {
+	if before != nil && attaching.KeepsSlot(before) {
+		node := before.Spec.NodeName
+		l.taken[node] = slices.DeleteFunc(l.taken[node], func(volume string) bool { return volume == before.Spec.VolumeName })
+	}
+	if attaching.KeepsSlot(after) {
+		l.taken[after.Spec.NodeName] = append(l.taken[after.Spec.NodeName], after.Spec.VolumeName)
+	}
+	if facts := l.nodes[after.Spec.NodeName]; facts != nil {
+		facts.taken = len(l.taken[after.Spec.NodeName])
+	}
+}
+
+// Nodes returns the judgement of nodes for a pod with the volumes. It is not to be used after a
+// Change.
+func (l *Lists) Nodes(volumes []Volume) Nodes {
+	m := &moment{driverName: l.driverName, demand: demandOf(volumes), nodes: l.nodes, taken: l.taken}
+	for node := range m.demand.near {
+		m.near = append(m.near, l.nodes[node])
 	}
 	return m
 }

@@ -87,7 +87,7 @@ func TestTheTableOfNodes(t *testing.T) {
 	}
 }
 
-// TestTheJudgementOfListsIsThatOfTheCache compares NodesAt, which reads lists, with View.
+// TestTheJudgementOfListsIsThatOfTheCache compares Lists with View.
 func TestTheJudgementOfListsIsThatOfTheCache(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -96,6 +96,7 @@ func TestTheJudgementOfListsIsThatOfTheCache(t *testing.T) {
 		drivers := map[string]*apiv1.AzDriverNode{}
 		attachments := map[string][]*apiv1.AzVolumeAttachment{}
 		var all []client.Object
+		var before []*apiv1.AzVolumeAttachment
 		for _, name := range names {
 			if rapid.Bool().Draw(t, "registered") {
 				drivers[name] = node(name, func(n *apiv1.AzDriverNode) {
@@ -113,7 +114,7 @@ func TestTheJudgementOfListsIsThatOfTheCache(t *testing.T) {
 				}
 				a := azva(disk, name, role, state)
 				attachments[a.Spec.VolumeName] = append(attachments[a.Spec.VolumeName], a)
-				all = append(all, a)
+				all, before = append(all, a), append(before, a)
 				view.countAttachment(nil, a)
 			}
 		}
@@ -130,7 +131,7 @@ func TestTheJudgementOfListsIsThatOfTheCache(t *testing.T) {
 			}
 			volumes = append(volumes, Volume{Name: name, SKU: "Premium_LRS", Nodes: states})
 		}
-		lists := NodesAt(driver, drivers, attachments, volumes)
+		lists := NewLists(driver, drivers, before).Nodes(volumes)
 		if err := view.Nodes(context.Background(), volumes, func(nodes Nodes) {
 			for _, name := range names {
 				if got, want := lists.Feasible(name), nodes.Feasible(name); got != want {

@@ -41,10 +41,12 @@ func (o CheckOptions) facts() checks.Facts {
 	return checks.Facts{DriverName: o.DriverName, DriverNamespace: o.DriverNamespace, Program: o.Program}
 }
 
+// ofChart selects the objects of the driver's chart.
+var ofChart = client.MatchingLabels{checks.PartOf: "azuredisk"}
+
 // Installation reads with fifteen requests what the checks of an installation need.
 func Installation(ctx context.Context, from client.Reader, o CheckOptions) (checks.Facts, error) {
 	r, f, ours := &reader{Reader: from}, o.facts(), client.InNamespace(o.DriverNamespace)
-	ofChart := client.MatchingLabels{checks.PartOf: "azuredisk"}
 	err := together(
 		r.csiDriver(&f),
 		listInto(r, explain.NodesResource, &corev1.NodeList{}, &f.Nodes),

@@ -16,6 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/whatif"
 )
 
@@ -31,7 +32,7 @@ type WhatIfOptions struct {
 	Now func() time.Time
 }
 
-// WhatIf reads with ten requests what decides where the pods of a node or of a zone would go.
+// WhatIf reads with nine requests what decides where the pods of a node or of a zone would go.
 func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Facts, error) {
 	r := &reader{Reader: from}
 	f := whatif.Facts{DriverName: o.DriverName, Drained: o.Drained, Namespaces: map[string]labels.Set{}}
@@ -43,7 +44,7 @@ func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Fa
 	var volumes apiv1.AzVolumeList
 	var attachments apiv1.AzVolumeAttachmentList
 	var namespaces corev1.NamespaceList
-	var steering *appsv1.Deployment
+	ofDriver := checks.Facts{DriverName: o.DriverName}
 	ours := client.InNamespace(o.DriverNamespace)
 	err := together(
 		r.listStep(explain.NodesResource, &nodes),
@@ -54,14 +55,7 @@ func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Fa
 		r.listStep(explain.AzVolumes, &volumes, ours),
 		r.listStep(explain.AzAttachments, &attachments, ours),
 		r.listStep(namespacesResource, &namespaces),
-		func(ctx context.Context) (err error) {
-			f.Controller, err = get[appsv1.Deployment](ctx, r, explain.Deployments, o.DriverNamespace, explain.ControllerName)
-			return err
-		},
-		func(ctx context.Context) (err error) {
-			steering, err = get[appsv1.Deployment](ctx, r, explain.Deployments, o.DriverNamespace, explain.SchedulerName)
-			return err
-		},
+		listInto(r, explain.Deployments, &appsv1.DeploymentList{}, &ofDriver.Deployments, ofChart),
 	)(ctx)
 	if err = errors.Join(err, r.needed(explain.NodesResource, explain.AzDriverNodes, explain.AllPods, explain.Claims,
 		explain.Volumes, explain.AzVolumes, explain.AzAttachments)); err != nil {
@@ -75,7 +69,8 @@ func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Fa
 			pvs.Items[i].Spec.CSI = cluster.AsCSI(in)
 		}
 	}
-	f.Now, f.Unsteered = o.Now(), steering == nil && !r.isUnread(explain.Deployments)
+	f.Now, f.Controller = o.Now(), ofDriver.Deployment("controller")
+	f.Unsteered = ofDriver.Deployment("scheduler") == nil && !r.isUnread(explain.Deployments)
 	f.Nodes, f.DriverNodes = cluster.Pointers(nodes.Items), cluster.Pointers(drivers.Items)
 	f.Pods = slices.DeleteFunc(cluster.Pointers(pods.Items), ended)
 	f.Claims, f.PersistentVolumes = cluster.Pointers(claims.Items), cluster.Pointers(pvs.Items)

@@ -2,7 +2,6 @@ package whatif
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -55,19 +54,23 @@ func requests(p *corev1.Pod) corev1.ResourceList {
 // lacks says what a node lacks of a pod's requests, or "". A node that does not say what it has is
 // taken for large enough.
 func (w *world) lacks(wanted corev1.ResourceList, n *corev1.Node) string {
-	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+	var missing []string
+	for name, quantity := range wanted {
 		free, ok := n.Status.Allocatable[name]
-		quantity := wanted[name]
 		if len(n.Status.Allocatable) == 0 || quantity.IsZero() {
 			continue
 		}
 		free = free.DeepCopy()
 		free.Sub(w.used[n.Name][name])
 		if !ok || free.Cmp(quantity) < 0 {
-			return fmt.Sprintf("too little %s is free", name)
+			missing = append(missing, string(name))
 		}
 	}
-	return ""
+	if len(missing) == 0 {
+		return ""
+	}
+	slices.Sort(missing)
+	return "too little " + strings.Join(missing, ", ") + " is free"
 }
 
 // place chooses a node for the successor of a pod, and puts the pod there.
@@ -175,7 +178,7 @@ func (w *world) choose(p *corev1.Pod) choice {
 	}
 	wanted := requests(p)
 	choices := placement.ChoicesOf(view, placement.Cluster{Pods: w.Pods, Nodes: nodes, Namespaces: w.Namespaces})
-	judged := scheduler.NodesAt(w.DriverName, w.reports, w.at, c.volumes)
+	judged := w.lists.Nodes(c.volumes)
 	closed := choices.Closed
 	var open []string
 	preference := map[string]int64{}
@@ -251,16 +254,18 @@ func (w *world) settle(p *corev1.Pod, node string, volumes []scheduler.Volume) {
 	for _, v := range volumes {
 		there := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: v.Name, NodeName: node}}
 		there.Status.State = apiv1.AttachmentAttaching
+		var before *apiv1.AzVolumeAttachment
 		others := []*apiv1.AzVolumeAttachment{}
 		for _, a := range w.at[v.Name] {
 			if a.Spec.NodeName == node {
-				there = a.DeepCopy()
+				before, there = a, a.DeepCopy()
 			} else {
 				others = append(others, a)
 			}
 		}
 		there.Spec.Role = apiv1.RolePrimary
 		w.at[v.Name] = append(others, there)
+		w.lists.Change(before, there)
 	}
 }
 

@@ -1,7 +1,6 @@
 package whatif
 
 import (
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +13,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -25,8 +25,13 @@ type world struct {
 	volumes map[string]*apiv1.AzVolume
 	nodes   map[string]*corev1.Node
 	reports map[string]*apiv1.AzDriverNode
-	// at are the attachments of each volume.
-	at map[string][]*apiv1.AzVolumeAttachment
+	// at are the attachments of each volume, and lists the extender's view of the nodes.
+	at    map[string][]*apiv1.AzVolumeAttachment
+	lists *scheduler.Lists
+	// on are the pods, attached the attachments, and owned the single-node volumes of each node.
+	on       map[string][]*corev1.Pod
+	attached map[string][]*apiv1.AzVolumeAttachment
+	owned    map[string][]*apiv1.AzVolume
 	// used is what the pods of each node request.
 	used map[string]corev1.ResourceList
 	// health is the judgement of the nodes that are lost.
@@ -41,9 +46,13 @@ func newWorld(f Facts) *world {
 		volumes: map[string]*apiv1.AzVolume{},
 		nodes:   map[string]*corev1.Node{},
 		reports: map[string]*apiv1.AzDriverNode{},
-		at:      map[string][]*apiv1.AzVolumeAttachment{},
-		used:    map[string]corev1.ResourceList{},
-		health:  f.judgement(),
+
+		at:       map[string][]*apiv1.AzVolumeAttachment{},
+		on:       map[string][]*corev1.Pod{},
+		attached: map[string][]*apiv1.AzVolumeAttachment{},
+		owned:    map[string][]*apiv1.AzVolume{},
+		used:     map[string]corev1.ResourceList{},
+		health:   f.judgement(),
 	}
 	for _, c := range f.Claims {
 		w.claims[c.Namespace+"/"+c.Name] = c
@@ -53,6 +62,9 @@ func newWorld(f Facts) *world {
 	}
 	for _, v := range f.Volumes {
 		w.volumes[v.Name] = v
+		if p := v.Status.Primary; p != nil && v.Spec.Access != apiv1.AccessMultiNode && ownership.OwnedBy(v, p.NodeName) {
+			w.owned[p.NodeName] = append(w.owned[p.NodeName], v)
+		}
 	}
 	for _, n := range f.Nodes {
 		w.nodes[n.Name] = n
@@ -65,9 +77,12 @@ func newWorld(f Facts) *world {
 	}
 	for _, a := range f.Attachments {
 		w.at[a.Spec.VolumeName] = append(w.at[a.Spec.VolumeName], a)
+		w.attached[a.Spec.NodeName] = append(w.attached[a.Spec.NodeName], a)
 	}
+	w.lists = scheduler.NewLists(f.DriverName, w.reports, f.Attachments)
 	w.Pods = slices.Clone(f.Pods)
 	for _, p := range w.Pods {
+		w.on[p.Spec.NodeName] = append(w.on[p.Spec.NodeName], p)
 		w.use(p, (*resource.Quantity).Add)
 	}
 	return w
@@ -111,8 +126,8 @@ func (w *world) isOurs(p *corev1.Pod) bool {
 // leave returns the pods that leave a node, and rows for those that do not.
 func (w *world) leave(node string) (stuck []Row, moving []*corev1.Pod) {
 	kept := w.kept(node)
-	for _, p := range w.Pods {
-		if p.Spec.NodeName != node || !w.isOurs(p) {
+	for _, p := range w.on[node] {
+		if !w.isOurs(p) {
 			continue
 		}
 		if why, ok := kept[p.UID]; ok {
@@ -135,13 +150,13 @@ type reason struct {
 func (w *world) kept(node string) map[types.UID]reason {
 	all := map[types.UID]reason{}
 	if value, known := explain.Setting(w.Controller, "failover-enabled"); known && value == "false" && !w.Drained {
-		for _, p := range w.Pods {
+		for _, p := range w.on[node] {
 			all[p.UID] = reason{"FailoverDisabled", "failover is switched off"}
 		}
 		return all
 	}
 	if w.Drained {
-		for _, p := range w.Pods {
+		for _, p := range w.on[node] {
 			if why, ok := undrained(p); ok {
 				all[p.UID] = why
 			}
@@ -169,44 +184,37 @@ func (w *world) failover(node string) lostnode.Input {
 	in := lostnode.Input{
 		NodeName: node, Health: w.health, Heard: true, Node: w.nodes[node], DriverNode: w.reports[node],
 	}
-	held := map[string]bool{}
-	for _, a := range w.attachmentsOf(node) {
+	held, attachments := map[string]bool{}, map[string]*apiv1.AzVolumeAttachment{}
+	volumes := slices.Clone(w.owned[node])
+	for _, a := range w.attached[node] {
+		attachments[a.Spec.VolumeName] = a
 		v := w.volumes[a.Spec.VolumeName]
-		if v == nil || a.Spec.Role != apiv1.RolePrimary {
-			continue
-		}
-		if v.Spec.Access == apiv1.AccessMultiNode || ownership.OwnedBy(v, node) {
-			held[v.Name] = true
-			in.Volumes = append(in.Volumes, w.held(node, v, a))
+		if v != nil && a.Spec.Role == apiv1.RolePrimary && v.Spec.Access == apiv1.AccessMultiNode {
+			volumes = append(volumes, v)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.volumes)) {
-		if v := w.volumes[name]; v.Spec.Access != apiv1.AccessMultiNode && ownership.OwnedBy(v, node) && !held[name] {
-			held[name] = true
-			in.Volumes = append(in.Volumes, w.held(node, v, nil))
+	for _, v := range volumes {
+		held[v.Name] = true
+		found := lostnode.Volume{Volume: v, Attachment: attachments[v.Name]}
+		if n := w.nodes[node]; n != nil {
+			found.InUse = len(cluster.InUseNames(n.Status.VolumesInUse, w.DriverName, volumehandle.Of(v.Spec.Disk))) > 0
 		}
+		in.Volumes = append(in.Volumes, found)
 	}
-	for _, p := range w.Pods {
-		if p.Spec.NodeName != node {
-			continue
-		}
+	for _, p := range w.on[node] {
 		of := lostnode.Pod{Pod: p}
 		for _, v := range w.volumesOf(p) {
 			found := lostnode.PodVolumeOf(p, v.source, v.claim, v.pv, v.name)
-			if v.name != "" && !held[v.name] {
-				found.NeverPublished = ownership.NeverPublished(w.volumes[v.name])
+			az := w.volumes[v.name]
+			if az != nil && v.pv != nil && !cluster.IsOf(az, v.pv) {
+				az = nil // another disk's
+			}
+			if v.name != "" && (!held[v.name] || az == nil) {
+				found.NeverPublished = ownership.NeverPublished(az)
 			}
 			of.Volumes = append(of.Volumes, found)
 		}
 		in.Pods = append(in.Pods, of)
 	}
 	return in
-}
-
-func (w *world) held(node string, v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) lostnode.Volume {
-	found := lostnode.Volume{Volume: v, Attachment: a}
-	if n := w.nodes[node]; n != nil {
-		found.InUse = len(cluster.InUseNames(n.Status.VolumesInUse, w.DriverName, volumehandle.Of(v.Spec.Disk))) > 0
-	}
-	return found
 }
