@@ -54,7 +54,9 @@ func newKubectlCommand(dir *string) *cobra.Command {
 
 // nodeActions are the buttons of the page, and what they run, as kubectl azuredisk ui takes them.
 func nodeActions(program, state string) []string {
-	use := func(name, command string) string { return name + "=" + program + " --state " + state + " " + command + " {node}" }
+	use := func(name, command string) string {
+		return name + "=" + program + " --state " + state + " " + command + " {node}"
+	}
 	return []string{
 		use("power off", "node power-off"), use("power on", "node power-on"),
 		use("cut network", "node partition"), use("heal network", "node heal"),
