@@ -136,8 +136,9 @@ func followAzure(cloud *azure.Cloud, credentials *credential.Credentials) func(c
 				recorder.Eventf(pod, nil, kind, reason, "SignIn", "%s", change.Message)
 			})
 			cloud.OnAttachByList(func(kind string, refusal error) {
-				recorder.Eventf(pod, nil, corev1.EventTypeWarning, reasonAttachByList, "Attach", "Azure refuses attachDetachDataDisks "+
-					"for %s, so that disks are attached and detached by updates of the VM's list: %v", kind, refusal)
+				recorder.Eventf(pod, nil, corev1.EventTypeWarning, reasonAttachByList, "Attach",
+					"Azure refuses attachDetachDataDisks for %s, so that disks are attached and detached by updates of the VM's list: %v",
+					kind, refusal)
 			})
 		}
 		if err := mgr.Add(credentials); err != nil {
