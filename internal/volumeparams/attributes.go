@@ -27,7 +27,8 @@ type Attributes struct {
 	// FSType in lower case; "" for none.
 	FSType               string
 	MaxMountReplicaCount *int32
-	// IOPSPerGB is 0 for none.
+	// IOPSPerGB is 0 for none, and if the attributes name the IOPS too: one of them is of the
+	// StorageClass, and the other of the VolumeAttributesClass that replaced it.
 	IOPSPerGB int64
 	// Partition of the disk that is the volume; 0 for the whole disk.
 	Partition int
@@ -84,6 +85,9 @@ func ParseAttributes(raw map[string]string, block bool) (Attributes, error) {
 			}
 			a.Partition = n
 		}
+	}
+	if slices.ContainsFunc(slices.Collect(maps.Keys(raw)), func(key string) bool { return strings.EqualFold(key, iopsKey) }) {
+		a.IOPSPerGB = 0
 	}
 	tuning, err := ParseTuning(raw)
 	a.Tuning = tuning

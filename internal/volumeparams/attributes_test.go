@@ -48,6 +48,12 @@ func TestAttributesOfAPersistentVolume(t *testing.T) {
 			"perfProfile": "",
 		}, volumeparams.Attributes{}},
 		"replicas": {map[string]string{"maxMountReplicaCount": "2"}, volumeparams.Attributes{MaxMountReplicaCount: &two}},
+		"IOPS for each GiB": {
+			map[string]string{"IopsPerGB": "5"}, volumeparams.Attributes{IOPSPerGB: 5},
+		},
+		"IOPS for each GiB, which a VolumeAttributesClass replaced": {
+			map[string]string{"iopsPerGB": "5", "DiskIOPSReadWrite": "4000"}, volumeparams.Attributes{},
+		},
 		"a performance profile": {
 			map[string]string{
 				"perfProfile":                        "Advanced",
@@ -84,6 +90,7 @@ func TestFaultsOfAttributesNameThem(t *testing.T) {
 		"a partition that is none":    {map[string]string{"partition": "0"}, []string{"partition", "0", "1 to 128"}},
 		"a partition by its name":     {map[string]string{"partition": "sdc1"}, []string{"partition", "sdc1"}},
 		"replicas that are no number": {map[string]string{"maxMountReplicaCount": "-1"}, []string{"maxMountReplicaCount", "-1"}},
+		"IOPS that are too many":      {map[string]string{"iopsPerGB": "1001"}, []string{"iopsPerGB", "1001", "1 to 1000"}},
 		"an unknown profile":          {map[string]string{"perfProfile": "fast"}, []string{"perfProfile", "fast", "basic"}},
 		"advanced without a setting":  {map[string]string{"perfProfile": "advanced"}, []string{"perfProfile", "device-setting/"}},
 		"a setting that leads out": {map[string]string{
