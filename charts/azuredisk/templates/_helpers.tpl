@@ -319,6 +319,8 @@ webhook
 {{/* The stanza of a KubeSchedulerConfiguration that calls the extender. Input: dict root, address. */}}
 {{- define "azuredisk.extenderStanza" -}}
 {{- $tls := include "azuredisk.schedulerTLSSecret" .root -}}
+# Without this, kube-scheduler rates only some of the nodes of a cluster of 100 or more, and may miss the replica.
+percentageOfNodesToScore: 100
 extenders:
   - urlPrefix: {{ ternary "https" "http" (not (not $tls)) }}://{{ .address }}
     filterVerb: filter
