@@ -267,8 +267,9 @@ func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		_, err := p.CSI.CreateVolume(ctx, request)
 		cancel()
-		expectCode(t, err, codes.Aborted, "")
-		said = status.Convert(err).Message()
+		if said = status.Convert(err).Message(); status.Code(err) != codes.DeadlineExceeded { // of a write of the controller
+			expectCode(t, err, codes.Aborted, "")
+		}
 	}
 	v := p.Volume("restored")
 	if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != disk.ReasonFilling &&
