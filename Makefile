@@ -155,6 +155,10 @@ e2e: ## Real clusters: the life cycle of volumes, upgrade, node loss, uninstall,
 guides: programs ## Run the commands of the guides to AKS, to an upgrade, to uninstalling and to self-managed clusters (5 minutes)
 	@hack/e2e.sh guides
 
+.PHONY: alerts-test
+alerts-test: ## Check the alerts and recording rules, and run their unit tests, with promtool (builds it once, some minutes)
+	@hack/alerts-test.sh
+
 .PHONY: vm-test
 vm-test: programs ## Test the host library and the node plug-in in a virtual machine, with real SCSI disks, NVMe and reservations (10 minutes)
 	@hack/vm-test.sh

@@ -19,6 +19,9 @@ have() {
   esac
 }
 
+# A browser, for the tests of pages.
+have chromium || have google-chrome || wanted+=("chromium:chromium")
+
 missing=()
 for entry in "${wanted[@]}"; do
   have "${entry#*:}" || missing+=("${entry%%:*}")

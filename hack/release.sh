@@ -94,7 +94,9 @@ spec:
   description: |
     Says in one sentence why a pod, a claim, a volume, a node or a snapshot is
     not ready, and what to do. Lists volumes with their nodes, and nodes with
-    their free disk slots. It reads with your own rights, and changes nothing.
+    their free disk slots. Says where pods would run if a node or a zone were
+    lost, and checks an installation, or a cluster before one. It reads with
+    your own rights, and changes nothing.
   platforms:
 EOF
   cp -r out/plugin "$work/plugin"

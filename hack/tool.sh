@@ -5,11 +5,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-case "${1:?usage: hack/tool.sh controller-gen|crd-ref-docs|golangci-lint|govulncheck}" in
+case "${1:?usage: hack/tool.sh controller-gen|crd-ref-docs|golangci-lint|govulncheck|promtool}" in
   controller-gen) module=tools package=sigs.k8s.io/controller-tools/cmd/controller-gen ;;
   crd-ref-docs)   module=tools package=github.com/elastic/crd-ref-docs ;;
   golangci-lint)  module=tools/lint package=github.com/golangci/golangci-lint/v2/cmd/golangci-lint ;;
   govulncheck)    module=tools/vuln package=golang.org/x/vuln/cmd/govulncheck ;;
+  promtool)       module=tools/prometheus package=github.com/prometheus/prometheus/cmd/promtool ;;
   *) echo "hack/tool.sh: no such tool: $1" >&2; exit 2 ;;
 esac
 

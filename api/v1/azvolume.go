@@ -157,6 +157,22 @@ type DiskParameters struct {
 	// CachingMode is the host caching of the attachments; None for shared disks.
 	// +kubebuilder:validation:Enum=None;ReadOnly;ReadWrite
 	CachingMode string `json:"cachingMode"`
+	// ModifiedCachingMode is the host caching that a VolumeAttributesClass has set since the disk
+	// was created, from the next attach on. It takes precedence over CachingMode, which is that of
+	// the PersistentVolume.
+	// +kubebuilder:validation:Enum=None;ReadOnly;ReadWrite
+	// +optional
+	ModifiedCachingMode string `json:"modifiedCachingMode,omitempty"`
+	// IOPSPerGB is the number of IOPS for each GiB to which diskIOPSReadWrite is raised when the
+	// disk grows (UltraSSD_LRS, PremiumV2_LRS).
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	// +optional
+	IOPSPerGB int64 `json:"iopsPerGB,omitempty"`
+	// FollowedTags are the tags whose values follow labels and annotations of the
+	// PersistentVolumeClaim and its namespace: their names, and their values with templates.
+	// +optional
+	FollowedTags map[string]string `json:"followedTags,omitempty"`
 	// FSType is the filesystem that is made on a blank disk; empty for raw block.
 	// +kubebuilder:validation:Enum="";ext4;xfs;ext3;ext2;btrfs
 	// +optional

@@ -15,15 +15,15 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
-	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
 )
 
-// Reasons of the events about changed credentials.
+// Reasons of the events about access to Azure.
 const (
 	reasonCredentialsTaken   = "CredentialsTaken"
 	reasonCredentialsRefused = "CredentialsRefused"
+	reasonAttachByList       = "AttachByList"
 )
 
 // setCredentialFile takes the path from AZURE_CREDENTIAL_FILE, unless a flag sets it.
@@ -35,7 +35,7 @@ func setCredentialFile(cmd *cobra.Command, settings *config.Cloud) {
 
 // newAzure makes the client of Azure and its credentials, and takes the settings that no flag sets
 // from azure.json.
-func newAzure(ctx context.Context, settings *config.Controller) (provisioner.Cloud, *credential.Credentials, error) {
+func newAzure(ctx context.Context, settings *config.Controller) (*azure.Cloud, *credential.Credentials, error) {
 	source, err := cloudSource(settings)
 	if err != nil {
 		return nil, nil, err
@@ -119,14 +119,14 @@ func cloudSource(settings *config.Controller) (credential.Source, error) {
 	return source, nil
 }
 
-// followCredentials adds the credentials to the manager, which follows their changes, and reports
-// changes as events on this pod.
-func followCredentials(credentials *credential.Credentials) func(ctrl.Manager) error {
+// followAzure adds the credentials to the manager, which follows their changes. Changes of the
+// credentials, and of the way in which disks are attached, are events on this pod.
+func followAzure(cloud *azure.Cloud, credentials *credential.Credentials) func(ctrl.Manager) error {
 	return func(mgr ctrl.Manager) error {
 		namespace, _ := config.Environment("POD_NAMESPACE")
 		name, _ := config.Environment("POD_NAME")
 		if namespace != "" && name != "" {
-			recorder := mgr.GetEventRecorder("azuredisk-credentials")
+			recorder := mgr.GetEventRecorder("azuredisk-azure")
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 			credentials.OnChange(func(change credential.Change) {
 				kind, reason := corev1.EventTypeNormal, reasonCredentialsTaken
@@ -134,6 +134,11 @@ func followCredentials(credentials *credential.Credentials) func(ctrl.Manager) e
 					kind, reason = corev1.EventTypeWarning, reasonCredentialsRefused
 				}
 				recorder.Eventf(pod, nil, kind, reason, "SignIn", "%s", change.Message)
+			})
+			cloud.OnAttachByList(func(kind string, refusal error) {
+				recorder.Eventf(pod, nil, corev1.EventTypeWarning, reasonAttachByList, "Attach",
+					"Azure refuses attachDetachDataDisks for %s, so that disks are attached and detached by updates of the VM's list: %v",
+					kind, refusal)
 			})
 		}
 		if err := mgr.Add(credentials); err != nil {

@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
+	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -21,21 +24,25 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
 )
 
-// startAzuresim runs a simulator whose client driver has two secrets, and returns its endpoint.
-func startAzuresim(t *testing.T) string {
+// startAzuresim runs a simulator whose client driver has two secrets, and in which
+// attachDetachDataDisks is not enabled.
+func startAzuresim(t *testing.T) simtest.Simulator {
 	t.Helper()
-	return simtest.Start(t, func(o *simulator.Options) { o.Auth, o.Clients = "on", []string{"driver=old", "driver=new"} }).URL
+	return simtest.Start(t, func(o *simulator.Options) {
+		o.Auth, o.Clients, o.AttachDetach = "on", []string{"driver=old", "driver=new"}, "region"
+	})
 }
 
-func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
-	endpoint, kube, namespace := startAzuresim(t), apiserver.Client(t), apiserver.Namespace(t)
+func TestAccessToAzureIsFollowedAndReportedAsEvents(t *testing.T) {
+	azuresim, kube, namespace := startAzuresim(t), apiserver.Client(t), apiserver.Namespace(t)
 	azureJSON := func(secret string) []byte {
 		raw, err := json.Marshal(map[string]any{
 			"tenantId": "t", "subscriptionId": simulator.Defaults().Subscriptions[0], "resourceGroup": "default",
 			"location":                "East US",
-			"resourceManagerEndpoint": endpoint, "aadClientId": "driver", "aadClientSecret": secret,
+			"resourceManagerEndpoint": azuresim.URL, "aadClientId": "driver", "aadClientSecret": secret,
 			// What V1's file says besides.
 			"vmType": "vmss", "cloudProviderBackoff": true, "cloudProviderRateLimitQPS": 6.5, "useInstanceMetadata": true,
 			"primaryScaleSetName": "set",
@@ -79,7 +86,7 @@ func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := followCredentials(credentials)(mgr); err != nil {
+	if err := followAzure(cloud, credentials)(mgr); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -112,6 +119,57 @@ func TestTheSecretOfTheV1DriverIsReadAndFollowed(t *testing.T) {
 	}
 	waitForEvent(t, kube, namespace, reasonCredentialsRefused, "the previous ones stay in use")
 	list()
+	attachDisk(t, cloud, newVM(t, azuresim, credentials))
+	waitForEvent(t, kube, namespace, reasonAttachByList, "not enabled for the region")
+}
+
+func newVM(t *testing.T, azuresim simtest.Simulator, credentials *credential.Credentials) string {
+	t.Helper()
+	vms, err := armcompute.NewVirtualMachinesClient(simtest.Subscription, credentials, azuresim.ClientOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := vms.BeginCreateOrUpdate(t.Context(), "default", "vm-1", armcompute.VirtualMachine{
+		Location: to.Ptr("eastus"),
+		Properties: &armcompute.VirtualMachineProperties{
+			HardwareProfile: &armcompute.HardwareProfile{VMSize: to.Ptr(armcompute.VirtualMachineSizeTypesStandardD2SV3)},
+			StorageProfile: &armcompute.StorageProfile{OSDisk: &armcompute.OSDisk{CreateOption: to.Ptr(
+				armcompute.DiskCreateOptionTypesFromImage)}},
+		},
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm, err := p.PollUntilDone(t.Context(), &runtime.PollUntilDoneOptions{Frequency: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *vm.ID
+}
+
+func attachDisk(t *testing.T, cloud provisioner.Cloud, vm string) {
+	t.Helper()
+	disk := "/subscriptions/" + simtest.Subscription + "/resourceGroups/default/providers/Microsoft.Compute/disks/disk-1"
+	op, err := cloud.Disks().Create(t.Context(), provisioner.DiskSpec{
+		ID:           disk,
+		Location:     "eastus",
+		SizeBytes:    4 << 30,
+		MaxShares:    1,
+		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
+	})
+	if err == nil {
+		err = op.Wait(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	op, err = cloud.Attachments().Attach(t.Context(), provisioner.AttachRequest{VMID: vm, DiskID: disk})
+	if err == nil {
+		err = op.Wait(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // waitForEvent waits for an event on the controller's pod.

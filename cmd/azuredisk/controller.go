@@ -35,6 +35,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/tagging"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
@@ -78,7 +79,7 @@ func newControllerCommand() *cobra.Command {
 			}
 			limitHeap()
 			cluster.BeginWithLists()
-			return runController(cmd.Context(), settings, cloud, followCredentials(credentials))
+			return runController(cmd.Context(), settings, cloud, followAzure(cloud, credentials))
 		},
 	}
 	settings.AddFlags(cmd.Flags())
@@ -328,6 +329,13 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 			Workers:    nodeWorkers,
 		}))
 	}
+	reconcilers = append(reconcilers, tagging.New(tagging.Options{
+		Client:     mgr.GetClient(),
+		Reader:     mgr.GetAPIReader(),
+		Clock:      clock.RealClock{},
+		Events:     mgr.GetEventRecorder("azuredisk-tagging"),
+		DriverName: settings.DriverName,
+	}))
 	pods := attachdetach.Options{
 		Client:     mgr.GetClient(),
 		Reader:     mgr.GetAPIReader(),

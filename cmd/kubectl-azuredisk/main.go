@@ -1,5 +1,6 @@
 // The kubectl-azuredisk program is a plug-in of kubectl. It says with its user's own rights why a
-// pod, a claim, a volume, a node or a snapshot is not ready, and lists volumes and nodes.
+// pod, a claim, a volume, a node or a snapshot is not ready, lists volumes and nodes, says what would
+// happen if nodes were lost, and checks an installation or a cluster before one.
 package main
 
 import (
@@ -76,13 +77,27 @@ func writeJSON(w io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
+// answer writes an answer as text or as JSON. The outcome is the exit code.
+func answer(w io.Writer, output string, value interface{ Text() string }, outcome explain.Outcome) error {
+	err := error(nil)
+	if output == "json" {
+		err = writeJSON(w, value)
+	} else {
+		_, err = io.WriteString(w, value.Text())
+	}
+	if code := outcome.ExitCode(); err == nil && code != 0 {
+		return answered{code}
+	}
+	return err
+}
+
 func newRootCommand() *cobra.Command { return newCommand(genericclioptions.NewConfigFlags(true)) }
 
 func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
 	s := &settings{kube: kube}
 	root := &cobra.Command{
 		Use:           "kubectl-azuredisk",
-		Short:         "Explain and list the volumes of the Azure Disk CSI driver",
+		Short:         "Explain and list the volumes of the Azure Disk CSI driver, and check its installation",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl azuredisk"},
@@ -93,7 +108,9 @@ func newCommand(kube *genericclioptions.ConfigFlags) *cobra.Command {
 	root.PersistentFlags().StringVar(&s.driverName, "driver-name", "disk.csi.azure.com", "name of the CSI driver")
 	root.PersistentFlags().StringVar(&s.driverNamespace, "driver-namespace", apiv1.DefaultNamespace,
 		"namespace of the driver's objects")
-	root.AddCommand(newWhyCommand(s), newGetCommand(s), newBundleCommand(s), &cobra.Command{
+	root.AddCommand(newWhyCommand(s), newGetCommand(s), newUICommand(s), newWhatIfCommand(s), newCheckCommand(s, doctor),
+		newCheckCommand(s, preflight), newBundleCommand(s))
+	root.AddCommand(&cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -62,30 +61,33 @@ Exit codes:
 			if err != nil {
 				return err
 			}
-			if err := write(cmd.OutOrStdout(), report, output); err != nil {
-				return err
-			}
-			if code := report.Outcome.ExitCode(); code != 0 {
-				return answered{code}
-			}
-			return nil
+			return answer(cmd.OutOrStdout(), output, report, report.Outcome)
 		},
 	}
 	addOutput(cmd, &output)
 	return cmd
 }
 
-// subject reads KIND NAME or KIND/NAME.
-func (s *settings) subject(args []string) (explain.Subject, error) {
+// kindAndName reads KIND NAME or KIND/NAME.
+func kindAndName(args []string) (kind, name string, err error) {
 	kind, name, both := strings.Cut(args[0], "/")
 	switch {
 	case both && len(args) == 1:
 	case !both && len(args) == 2:
 		name = args[1]
 	default:
-		return explain.Subject{}, errors.New("say what to explain: KIND NAME or KIND/NAME")
+		return "", "", errors.New("say what is asked about: KIND NAME or KIND/NAME")
 	}
-	subject := explain.Subject{Kind: kinds[strings.ToLower(kind)], Name: name}
+	return strings.ToLower(kind), name, nil
+}
+
+// subject is the object that why is asked about.
+func (s *settings) subject(args []string) (explain.Subject, error) {
+	kind, name, err := kindAndName(args)
+	if err != nil {
+		return explain.Subject{}, err
+	}
+	subject := explain.Subject{Kind: kinds[kind], Name: name}
 	switch {
 	case subject.Kind == "":
 		return subject, fmt.Errorf("%q cannot be explained; expected pod, pvc, pv, node or snapshot", kind)
@@ -114,12 +116,4 @@ func (s *settings) ask(ctx context.Context, subject explain.Subject) (explain.Re
 		return explain.Report{}, err
 	}
 	return explain.Explain(facts), nil
-}
-
-func write(w io.Writer, report explain.Report, output string) error {
-	if output == "json" {
-		return writeJSON(w, report)
-	}
-	_, err := io.WriteString(w, report.Text())
-	return err
 }

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
@@ -37,8 +38,8 @@ func programs() []program {
 		{
 			name:        "kubectl-azuredisk",
 			module:      ".",
-			description: "A plug-in of kubectl that says why a volume is not ready, lists volumes and nodes, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
-			subcommands: []string{"why", "get", "bundle"},
+			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
+			subcommands: []string{"why", "get", "ui", "what-if", "doctor", "preflight", "bundle"},
 		},
 		{
 			name:        "azuresim",
@@ -71,6 +72,9 @@ func main() {
 		}
 	}
 	if err := os.WriteFile(filepath.Join(os.Args[1], "..", "troubleshooting.md"), []byte(explain.Page()), 0o644); err != nil {
+		log.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(os.Args[1], "checks.md"), []byte(checks.Page()), 0o644); err != nil {
 		log.Fatal(err)
 	}
 	if err := writeRole(filepath.Join(bin, "azuredisk"), os.Args[1]); err != nil {

@@ -85,8 +85,7 @@ func trimNode(n *corev1.Node) *corev1.Node {
 	return trimmed
 }
 
-// trimNamespace keeps the fields that a namespaceSelector reads. Namespaces are cached only once a
-// pod uses one.
+// trimNamespace keeps the fields that a namespaceSelector reads.
 func trimNamespace(n *corev1.Namespace) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: trimMeta(n.ObjectMeta, true)}
 }

@@ -18,6 +18,7 @@ const LeaseController = "azuredisk-controller"
 const (
 	sidecarProvisioner = "csi-provisioner"
 	sidecarAttacher    = "csi-attacher"
+	sidecarResizer     = "csi-resizer"
 	sidecarSnapshotter = "csi-snapshotter"
 )
 
@@ -25,13 +26,14 @@ const (
 func LeaseNames(driverName string) []string {
 	names := []string{LeaseController}
 	for _, sidecar := range []string{sidecarProvisioner, sidecarAttacher, sidecarSnapshotter} {
-		names = append(names, leaseOf(sidecar, driverName))
+		names = append(names, LeaseOf(sidecar, driverName))
 	}
 	return names
 }
 
-// leaseOf is the name of the lease of a sidecar, which the sidecar makes from the driver's name.
-func leaseOf(sidecar, driverName string) string {
+// LeaseOf is the name of the lease of a sidecar, which the sidecar makes from the driver's name; "" for
+// another container.
+func LeaseOf(sidecar, driverName string) string {
 	driver := strings.Map(func(r rune) rune {
 		if r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
 			return r
@@ -39,13 +41,16 @@ func leaseOf(sidecar, driverName string) string {
 		return '-'
 	}, driverName)
 	switch sidecar {
+	case sidecarProvisioner:
+		return driver
 	case sidecarAttacher:
 		return "external-attacher-leader-" + driver
+	case sidecarResizer:
+		return "external-resizer-" + driver
 	case sidecarSnapshotter:
 		return "external-snapshotter-leader-" + driver
-	default:
-		return driver
 	}
+	return ""
 }
 
 func (f Facts) isDriver(d storagev1.CSINodeDriver) bool { return d.Name == f.DriverName }
@@ -75,7 +80,7 @@ func (f Facts) driver(sidecar string) (Finding, bool) {
 		return Finding{}, false
 	}
 	lease := f.Driver.Leases[LeaseController]
-	if says, ok := f.expired(lease); ok {
+	if says, ok := LeaseExpired(lease, f.Now); ok {
 		if set, known := f.Driver.setting("attach-required"); known && (set == "true") != f.attachRequired() {
 			return find("AttachRequiredDiffers", "The controller is set to attachRequired %s, and the CSIDriver says %t.", set,
 				f.attachRequired()).seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true
@@ -87,8 +92,8 @@ func (f Facts) driver(sidecar string) (Finding, bool) {
 	if sidecar == "" {
 		return Finding{}, false
 	}
-	name := leaseOf(sidecar, f.DriverName)
-	if says, ok := f.expired(f.Driver.Leases[name]); ok {
+	name := LeaseOf(sidecar, f.DriverName)
+	if says, ok := LeaseExpired(f.Driver.Leases[name], f.Now); ok {
 		return find("SidecarNotLeading", "The sidecar %s does not lead: the lease %s %s.", sidecar, name, says).
 			then("look at its log: kubectl logs -n %s deploy/azuredisk-controller -c %s", f.DriverNamespace, sidecar).
 			seen(Evidence{Object: "Lease " + name, Says: says}), true
@@ -96,8 +101,9 @@ func (f Facts) driver(sidecar string) (Finding, bool) {
 	return Finding{}, false
 }
 
-// expired reports whether no process holds a lease, and what it says.
-func (f Facts) expired(l *coordinationv1.Lease) (says string, expired bool) {
+// LeaseExpired reports whether no process holds a lease, and what it says. The lease is nil if there
+// is none.
+func LeaseExpired(l *coordinationv1.Lease, now time.Time) (says string, expired bool) {
 	switch {
 	case l == nil:
 		return "does not exist", true
@@ -107,8 +113,8 @@ func (f Facts) expired(l *coordinationv1.Lease) (says string, expired bool) {
 		return "was never renewed", true
 	}
 	ends := l.Spec.RenewTime.Add(time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second)
-	if f.Now.After(ends.Add(leaseGrace)) {
-		return "was renewed last at " + f.clock(l.Spec.RenewTime.Time), true
+	if now.After(ends.Add(leaseGrace)) {
+		return "was renewed last at " + clockAt(now, l.Spec.RenewTime.Time), true
 	}
 	return "", false
 }

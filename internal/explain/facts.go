@@ -127,12 +127,20 @@ type Driver struct {
 	Leases map[string]*coordinationv1.Lease
 }
 
-// setting returns the value of a flag of the controller plug-in; ok is false if it is not known.
-func (d Driver) setting(name string) (value string, ok bool) {
-	if d.Controller == nil {
+func (d Driver) setting(name string) (value string, ok bool) { return Setting(d.Controller, name) }
+
+// Setting returns the value of a flag of the controller plug-in; ok is false if it is not known.
+// controller may be nil.
+func Setting(controller *appsv1.Deployment, name string) (value string, ok bool) {
+	if controller == nil {
 		return "", false
 	}
-	for _, c := range d.Controller.Spec.Template.Spec.Containers {
+	return Flag(controller.Spec.Template.Spec, name)
+}
+
+// Flag returns the value of a flag of one of a pod's containers; ok is false if none has it.
+func Flag(pod corev1.PodSpec, name string) (value string, ok bool) {
+	for _, c := range pod.Containers {
 		for _, arg := range c.Args {
 			if value, ok = strings.CutPrefix(arg, "--"+name+"="); ok {
 				return value, true

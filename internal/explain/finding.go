@@ -51,6 +51,14 @@ func (o Outcome) severity() int {
 	}
 }
 
+// Worse returns the worse one of two outcomes.
+func Worse(a, b Outcome) Outcome {
+	if b.severity() > a.severity() {
+		return b
+	}
+	return a
+}
+
 // Evidence is an object, and what it says.
 type Evidence struct {
 	Object string     `json:"object"`
@@ -106,7 +114,7 @@ type Resource struct {
 
 // find returns the registry's finding with a sentence.
 func find(id ID, format string, args ...any) Finding {
-	kind := kindOf(id)
+	kind := CauseOf(id)
 	return Finding{ID: id, Outcome: kind.Outcome, Sentence: fmt.Sprintf(format, args...), Next: kind.Next}
 }
 

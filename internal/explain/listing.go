@@ -45,14 +45,14 @@ type VolumeRow struct {
 
 // VolumeRows returns a row for each volume, by claim. Without a namespace, it returns also the
 // volumes that were provisioned for no claim.
-func VolumeRows(volumes []apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, namespace string) []VolumeRow {
+func VolumeRows(volumes []*apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, namespace string) []VolumeRow {
 	of := map[string][]*apiv1.AzVolumeAttachment{}
 	for _, a := range attachments {
 		of[a.Spec.VolumeName] = append(of[a.Spec.VolumeName], a)
 	}
 	rows := []VolumeRow{}
-	for i := range volumes {
-		row := volumeRow(&volumes[i], of[volumes[i].Name])
+	for _, v := range volumes {
+		row := volumeRow(v, of[v.Name])
 		if namespace == "" || row.Namespace == namespace {
 			rows = append(rows, row)
 		}
@@ -142,21 +142,21 @@ const (
 
 // NodeRows returns a row for each node that a node plug-in has reported from, by name. nodes is nil
 // if they are not readable.
-func NodeRows(drivers []apiv1.AzDriverNode, nodes []corev1.Node, attachments []*apiv1.AzVolumeAttachment) []NodeRow {
+func NodeRows(drivers []*apiv1.AzDriverNode, nodes []*corev1.Node, attachments []*apiv1.AzVolumeAttachment) []NodeRow {
 	on := map[string][]*apiv1.AzVolumeAttachment{}
 	for _, a := range attachments {
 		on[a.Spec.NodeName] = append(on[a.Spec.NodeName], a)
 	}
 	kubelet := map[string]string{}
-	for i := range nodes {
-		kubelet[nodes[i].Name] = kubeletNotReady
-		if nodehealth.KubeletReady(&nodes[i]) {
-			kubelet[nodes[i].Name] = kubeletReady
+	for _, n := range nodes {
+		kubelet[n.Name] = kubeletNotReady
+		if nodehealth.KubeletReady(n) {
+			kubelet[n.Name] = kubeletReady
 		}
 	}
 	rows := []NodeRow{}
-	for i := range drivers {
-		row := nodeRow(&drivers[i], on[drivers[i].Name])
+	for _, d := range drivers {
+		row := nodeRow(d, on[d.Name])
 		if nodes != nil {
 			row.Kubelet = cmp.Or(kubelet[row.Name], kubeletNoNode)
 		}

@@ -81,7 +81,7 @@ func TestARowOfAVolume(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rows := explain.VolumeRows([]apiv1.AzVolume{*test.volume}, test.attachments, "")
+			rows := explain.VolumeRows([]*apiv1.AzVolume{test.volume}, test.attachments, "")
 			if len(rows) != 1 || len(rows[0].Cells()) != len(explain.VolumeColumns) {
 				t.Fatalf("got %v, want one row with %d cells", rows, len(explain.VolumeColumns))
 			}
@@ -94,9 +94,9 @@ func TestARowOfAVolume(t *testing.T) {
 
 func TestVolumesAreListedByClaim(t *testing.T) {
 	t.Parallel()
-	var volumes []apiv1.AzVolume
+	var volumes []*apiv1.AzVolume
 	for _, name := range []string{"shop/b", "bank/c", "", "shop/a"} {
-		volumes = append(volumes, *objects.NewVolume(provisionedFor(name)))
+		volumes = append(volumes, objects.NewVolume(provisionedFor(name)))
 	}
 	for namespace, want := range map[string][]string{
 		"": {"/", "bank/c", "shop/a", "shop/b"}, "shop": {"shop/a", "shop/b"}, "x": nil,
@@ -116,8 +116,8 @@ func TestARowOfANode(t *testing.T) {
 	judged := func(j nodehealth.Judgement) func(*apiv1.AzDriverNode) {
 		return func(d *apiv1.AzDriverNode) { d.Status.Conditions = []metav1.Condition{nodehealth.Condition(j)} }
 	}
-	kubelet := func(status corev1.ConditionStatus) []corev1.Node {
-		return []corev1.Node{{
+	kubelet := func(status corev1.ConditionStatus) []*corev1.Node {
+		return []*corev1.Node{{
 			ObjectMeta: metav1.ObjectMeta{Name: "a"},
 			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}},
 		}}
@@ -128,13 +128,13 @@ func TestARowOfANode(t *testing.T) {
 		attachment("b", replica, attached))
 	for name, test := range map[string]struct {
 		change func(*apiv1.AzDriverNode)
-		nodes  []corev1.Node
+		nodes  []*corev1.Node
 		want   string
 	}{
 		"a healthy node": {healthy, kubelet(corev1.ConditionTrue), "a|eastus-1|Standard_D4s_v5|Ready|Healthy|1|1|5/7"},
 		"a node that is lost": {judged(nodehealth.Judgement{State: nodehealth.Lost}), kubelet(corev1.ConditionUnknown),
 			"a|eastus-1|Standard_D4s_v5|NotReady|Lost (NodeLost)|1|1|5/7"},
-		"a node whose Node is deleted": {healthy, []corev1.Node{}, "a|eastus-1|Standard_D4s_v5|NoNode|Healthy|1|1|5/7"},
+		"a node whose Node is deleted": {healthy, []*corev1.Node{}, "a|eastus-1|Standard_D4s_v5|NoNode|Healthy|1|1|5/7"},
 		"a node that cannot be read":   {healthy, nil, "a|eastus-1|Standard_D4s_v5||Healthy|1|1|5/7"},
 		"a node of an unknown capacity": {func(d *apiv1.AzDriverNode) { d.Status.Capacity = nil }, nil,
 			"a|eastus-1|Standard_D4s_v5||Unknown|1|1|"},
@@ -145,7 +145,7 @@ func TestARowOfANode(t *testing.T) {
 			d.Spec = apiv1.AzDriverNodeSpec{VMSize: "Standard_D4s_v5", Location: "eastus", Zone: "1"}
 			d.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, ForeignDisks: 1, VMSize: "Standard_D4s_v5"}
 			test.change(d)
-			rows := explain.NodeRows([]apiv1.AzDriverNode{*d}, test.nodes, all)
+			rows := explain.NodeRows([]*apiv1.AzDriverNode{d}, test.nodes, all)
 			if len(rows) != 1 || len(rows[0].Cells()) != len(explain.NodeColumns) {
 				t.Fatalf("got %v, want one row with %d cells", rows, len(explain.NodeColumns))
 			}

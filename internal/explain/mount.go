@@ -15,8 +15,8 @@ const (
 	eventProvisioning = "ProvisioningFailed"
 )
 
-// eventTime is when an event was last seen.
-func eventTime(e *corev1.Event) metav1.Time {
+// EventTime is when an event was last seen.
+func EventTime(e *corev1.Event) metav1.Time {
 	switch {
 	case e.Series != nil:
 		return metav1.NewTime(e.Series.LastObservedTime.Time)
@@ -32,7 +32,7 @@ func (f Facts) said(e *corev1.Event) Evidence {
 	return Evidence{
 		Object: "event on " + Subject{Kind(e.InvolvedObject.Kind), e.InvolvedObject.Namespace, e.InvolvedObject.Name}.String(),
 		Says:   e.Reason,
-		Since:  moment(eventTime(e)),
+		Since:  moment(EventTime(e)),
 	}
 }
 
@@ -50,6 +50,7 @@ func (f Facts) refusedMount() (Finding, bool) {
 		refusal.ReasonFilesystemMismatch: "The disk does not hold the filesystem that the driver expects, so the driver neither mounts nor formats it.",
 		refusal.ReasonReserved:           "Another cluster or another program has reserved the disk.",
 		refusal.ReasonInUse:              "A VM that is no node of this cluster has the disk.",
+		refusal.ReasonWrite:              "The cluster refuses a request of the driver.",
 	}
 	return find(ID(reason), "%s", sentences[reason]).quoting(rest).seen(f.said(e)), true
 }

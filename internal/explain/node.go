@@ -198,12 +198,17 @@ func beingFenced(v *Volume, step lostnode.Step) bool {
 	return slices.ContainsFunc(step.Waiting, is) || slices.ContainsFunc(step.Proven, is)
 }
 
+// CauseOfHold returns the cause of a pod that the failover leaves alone.
+func CauseOfHold(reason lostnode.HoldReason) ID {
+	if reason == lostnode.HoldMassLoss {
+		return "FencingHeldBack"
+	}
+	return ID(reason)
+}
+
 // heldBack explains a pod that the failover leaves alone.
 func (f Facts) heldBack(node string, kept lostnode.KeptPod, seen []Evidence) Finding {
-	id := ID(kept.Reason)
-	if kept.Reason == lostnode.HoldMassLoss {
-		id = "FencingHeldBack"
-	}
+	id := CauseOfHold(kept.Reason)
 	pod := Subject{KindPod, kept.Pod.Namespace, kept.Pod.Name}
 	v := find(id, "Node %s is lost, and the driver leaves its volume there because of %s: %s.", node, pod, kept.Message).
 		seen(seen...).seen(Evidence{Object: pod.String(), Says: "left alone: " + string(kept.Reason)})

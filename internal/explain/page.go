@@ -38,7 +38,7 @@ func Page() string {
 		}
 	}
 	for _, text := range slices.Sorted(maps.Keys(seen)) {
-		wrap(&b, "* ", "`"+text+"`: "+strings.Join(seen[text], ", "))
+		Wrap(&b, "* ", "`"+text+"`: "+strings.Join(seen[text], ", "))
 	}
 	for _, group := range Groups() {
 		fmt.Fprintf(&b, "\n## %s\n", group)
@@ -53,17 +53,17 @@ func Page() string {
 
 func (c Cause) entry(b *strings.Builder) {
 	fmt.Fprintf(b, "\n### %s\n\n", c.ID)
-	wrap(b, "", c.Means)
+	Wrap(b, "", c.Means)
 	b.WriteString("\n")
 	if c.Outcome == Healthy {
-		wrap(b, "", "Nothing is to be done (exit code 0).")
+		Wrap(b, "", "Nothing is to be done (exit code 0).")
 		return
 	}
-	wrap(b, "", fmt.Sprintf("**What to do** (exit code %d): %s.", c.Outcome.ExitCode(), c.Next))
+	Wrap(b, "", fmt.Sprintf("**What to do** (exit code %d): %s.", c.Outcome.ExitCode(), c.Next))
 }
 
-// wrap writes a paragraph in lines of at most pageColumns.
-func wrap(b *strings.Builder, begin, text string) {
+// Wrap writes a paragraph in lines of at most pageColumns.
+func Wrap(b *strings.Builder, begin, text string) {
 	line := begin
 	for i, word := range strings.Fields(text) {
 		if i > 0 && len(line)+1+len(word) > pageColumns {

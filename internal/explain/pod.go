@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 )
@@ -76,6 +77,10 @@ func (f Facts) otherReason(v Finding) Finding {
 	return ready
 }
 
+// slotsUsedUp is the text by which kube-scheduler counts the nodes without a free slot, where the
+// driver's extender did not say so before.
+const slotsUsedUp = "node(s) exceed max volume count"
+
 // unplaced is for a pod without a node whose volumes do not prevent it by themselves.
 func (f Facts) unplaced() Finding {
 	for _, v := range f.Volumes {
@@ -90,7 +95,14 @@ func (f Facts) unplaced() Finding {
 		if c.Reason == corev1.PodReasonSchedulingGated {
 			return find("SchedulingGated", "The pod has a scheduling gate.").quoting(c.Message)
 		}
-		return find("Unschedulable", "The scheduler finds no node for the pod.").quoting(c.Message).
+		unplaced := find("Unschedulable", "The scheduler finds no node for the pod.")
+		switch {
+		case c.Reason == corev1.PodReasonSchedulerError:
+			unplaced = find("SchedulerError", "The scheduler has failed on the pod.")
+		case strings.Contains(c.Message, slotsUsedUp) || strings.Contains(c.Message, attaching.NoRoom):
+			unplaced = find("NoNodeWithSlot", "The scheduler finds no node with free disk slots for the volumes of the pod.")
+		}
+		return unplaced.quoting(c.Message).
 			seen(Evidence{Object: f.Subject.String(), Says: "PodScheduled: " + c.Reason, Since: moment(c.LastTransitionTime)})
 	}
 	return find("Scheduling", "The scheduler has not looked at the pod yet.")
@@ -206,7 +218,7 @@ func (f Facts) event(kind Kind, reasons ...string) *corev1.Event {
 		if e.InvolvedObject.Kind != string(kind) || !slices.Contains(reasons, e.Reason) {
 			continue
 		}
-		if newest == nil || eventTime(e).After(eventTime(newest).Time) {
+		if newest == nil || EventTime(e).After(EventTime(newest).Time) {
 			newest = e
 		}
 	}

@@ -1,6 +1,10 @@
 package explain
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+)
 
 // ID names a finding. Where the driver has a condition or an event for it, it is that reason.
 type ID string
@@ -44,7 +48,8 @@ func Groups() []string {
 // Registry returns all causes.
 func Registry() []Cause { return slices.Clone(registry) }
 
-func kindOf(id ID) Cause {
+// CauseOf returns a cause by its ID.
+func CauseOf(id ID) Cause {
 	i := slices.IndexFunc(registry, func(c Cause) bool { return c.ID == id })
 	if i < 0 {
 		return Cause{ID: id, Outcome: CannotTell}
@@ -114,6 +119,12 @@ var registry = slices.Concat(
 		Cause{"Unschedulable", "", NeedsAction, []string{"FailedScheduling"},
 			"The scheduler finds no node for the pod. Volumes are not known to be the reason.",
 			"look at what the scheduler says"},
+		Cause{"NoNodeWithSlot", "", NeedsAction, []string{"FailedScheduling", slotsUsedUp, attaching.NoRoom},
+			"Nodes that the pod could run on have no free disk slot for its volumes.",
+			"add a node, use a VM size with more data disks, or move a pod with a volume away"},
+		Cause{"SchedulerError", "", NeedsAction, []string{"SchedulerError", "FailedScheduling"},
+			"The scheduler has failed on the pod, as when an extender that it must ask does not answer.",
+			"do what the scheduler says; if it names the extender, look at the pods of azuredisk-scheduler"},
 		Cause{"SchedulingGated", "", NeedsAction, []string{"SchedulingGated"},
 			"The pod has a scheduling gate, which another program removes.",
 			"find out which program sets the gate"},
@@ -192,8 +203,8 @@ var registry = slices.Concat(
 		Cause{"FailoverHeldBack", "", NeedsAction, []string{"FailoverHeldBack"},
 			"The volumes of the pod stay with the lost node, as the event says. More is not readable with these rights.",
 			"do what the event says"},
-		Cause{"WriteRefused", "", NeedsAction, []string{"WriteRefused"},
-			"The cluster refuses a write of the driver, by its access rules or an admission policy, so the failover does not go on.",
+		Cause{"WriteRefused", "", NeedsAction, []string{"WriteRefused", "ProvisioningFailed", "FailedAttachVolume"},
+			"The cluster refuses a write of the driver, by its access rules or an admission policy, so the driver does not go on.",
 			"allow the write that the event names"},
 	),
 	group(groupNode,

@@ -88,7 +88,7 @@ func (f Facts) byStatus(v *Volume) (Finding, bool) {
 		return Finding{}, false
 	}
 	status, ok := claimstatus.Parse(v.Claim.Annotations)
-	cause := kindOf(ID(status.WaitsFor))
+	cause := CauseOf(ID(status.WaitsFor))
 	if !ok || status.WaitsFor != "" && cause.Means == "" {
 		return Finding{}, false
 	}

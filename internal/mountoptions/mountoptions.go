@@ -17,6 +17,8 @@ import (
 const (
 	readOnly, writable = "ro", "rw"
 	label              = "context="
+	// direct is an option of the V1 driver and of this one, and not of mount(8).
+	direct = "directmount"
 )
 
 // notHere are options that change what mount(8) does. With them the volume's device would not be
@@ -84,7 +86,7 @@ func check(option string) error {
 	case slices.Contains(notHere, name):
 		return fmt.Errorf("option %q is not allowed: it changes what mount does; "+
 			"allowed are the options of the filesystem and of the mount point", option)
-	case valued && (name == readOnly || name == writable):
+	case valued && slices.Contains([]string{readOnly, writable, direct}, name):
 		return fmt.Errorf("option %q is not allowed: use %q", option, name)
 	}
 	return nil
@@ -92,6 +94,15 @@ func check(option string) error {
 
 // ReadOnly reports whether parsed options make the filesystem read-only.
 func ReadOnly(options []string) bool { return slices.Contains(options, readOnly) }
+
+// Unchecked reports whether parsed options have directmount: the filesystem is mounted without a
+// check before, which can take hours on a large disk.
+func Unchecked(options []string) bool { return slices.Contains(options, direct) }
+
+// ForMount returns parsed options without the option that mount(8) does not know.
+func ForMount(options []string) []string {
+	return slices.DeleteFunc(slices.Clone(options), func(option string) bool { return option == direct })
+}
 
 // WithReadOnly returns parsed options with which the filesystem is read-only.
 func WithReadOnly(options []string) []string { return with(options, readOnly) }

@@ -67,6 +67,7 @@ func TestEntriesThatNoMountCanHave(t *testing.T) {
 		"loop":          `option "loop"`,
 		"loop=/dev/sda": `option "loop=/dev/sda"`,
 		"ro=fs":         `use "ro"`,
+		"directmount=1": `use "directmount"`,
 	} {
 		_, err := mountoptions.Parse([]string{"noatime", entry})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "mountOptions") {
@@ -93,5 +94,17 @@ func TestWhatOptionsSay(t *testing.T) {
 	}
 	if got := mountoptions.Label([]string{"ro"}); got != "" {
 		t.Errorf("Label(ro) = %q, want none", got)
+	}
+}
+
+// The V1 driver takes the option away, too, before it mounts.
+func TestTheOptionForNoCheckIsNotMounts(t *testing.T) {
+	t.Parallel()
+	options, err := mountoptions.Parse([]string{"noatime,directmount", "ro"})
+	if err != nil || !mountoptions.Unchecked(options) {
+		t.Errorf("got %q, %v, want an option for no check", options, err)
+	}
+	if got := mountoptions.ForMount(options); !slices.Equal(got, []string{"noatime", "ro"}) || mountoptions.Unchecked(got) {
+		t.Errorf("got %q, want those of mount(8) only", got)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -64,16 +65,15 @@ func (t *nodeTable) change(name string, change func(*nodeFacts)) {
 
 // observe records an AzDriverNode.
 func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string) {
-	t.change(d.Name, func(f *nodeFacts) {
-		*f = nodeFacts{
-			registered: true,
-			fault:      faultOf(d, driverName),
-			taken:      f.taken,
-		}
-		if c := d.Capacity(); c != nil {
-			f.capacity = unique.Make(*c)
-		}
-	})
+	t.change(d.Name, func(f *nodeFacts) { *f = factsOf(d, driverName, f.taken) })
+}
+
+func factsOf(d *apiv1.AzDriverNode, driverName string, taken int) nodeFacts {
+	f := nodeFacts{registered: true, fault: faultOf(d, driverName), taken: taken}
+	if c := d.Capacity(); c != nil {
+		f.capacity = unique.Make(*c)
+	}
+	return f
 }
 
 // forget removes an AzDriverNode.
@@ -202,4 +202,49 @@ func (v *View) Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) err
 	}
 	use(m)
 	return nil
+}
+
+// Lists judge nodes as View does, by lists of objects instead of a cache.
+type Lists struct {
+	driverName string
+	nodes      map[string]*nodeFacts
+	// taken are the volumes of the attachments that keep their slots, of each node.
+	taken map[string][]string
+}
+
+// NewLists makes Lists of all AzDriverNodes and attachments.
+func NewLists(driverName string, drivers map[string]*apiv1.AzDriverNode, attachments []*apiv1.AzVolumeAttachment) *Lists {
+	l := &Lists{driverName: driverName, nodes: make(map[string]*nodeFacts, len(drivers)), taken: map[string][]string{}}
+	for name, d := range drivers {
+		facts := factsOf(d, driverName, 0)
+		l.nodes[name] = &facts
+	}
+	for _, a := range attachments {
+		l.Change(nil, a)
+	}
+	return l
+}
+
+// Change takes note of a change of an attachment. before is nil for a new one.
+func (l *Lists) Change(before, after *apiv1.AzVolumeAttachment) {
+	if before != nil && attaching.KeepsSlot(before) {
+		node := before.Spec.NodeName
+		l.taken[node] = slices.DeleteFunc(l.taken[node], func(volume string) bool { return volume == before.Spec.VolumeName })
+	}
+	if attaching.KeepsSlot(after) {
+		l.taken[after.Spec.NodeName] = append(l.taken[after.Spec.NodeName], after.Spec.VolumeName)
+	}
+	if facts := l.nodes[after.Spec.NodeName]; facts != nil {
+		facts.taken = len(l.taken[after.Spec.NodeName])
+	}
+}
+
+// Nodes returns the judgement of nodes for a pod with the volumes. It is not to be used after a
+// Change.
+func (l *Lists) Nodes(volumes []Volume) Nodes {
+	m := &moment{driverName: l.driverName, demand: demandOf(volumes), nodes: l.nodes, taken: l.taken}
+	for node := range m.demand.near {
+		m.near = append(m.near, l.nodes[node])
+	}
+	return m
 }

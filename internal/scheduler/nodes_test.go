@@ -1,12 +1,16 @@
 package scheduler
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
 
 // TestNodesWithoutDisksOfThePodAreJudgedAsInDetail compares the judgement by counts with that by
@@ -81,4 +85,61 @@ func TestTheTableOfNodes(t *testing.T) {
 	if len(table.nodes) != 0 {
 		t.Errorf("a node without objects is still known: %+v", table.nodes)
 	}
+}
+
+// TestTheJudgementOfListsIsThatOfTheCache compares Lists with View.
+func TestTheJudgementOfListsIsThatOfTheCache(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		names, disks := []string{"a", "b", "c"}, []string{"data", "logs", "other", "more"}
+		view := &View{DriverName: driver, Namespace: apiv1.DefaultNamespace}
+		drivers := map[string]*apiv1.AzDriverNode{}
+		attachments := map[string][]*apiv1.AzVolumeAttachment{}
+		var all []client.Object
+		var before []*apiv1.AzVolumeAttachment
+		for _, name := range names {
+			if rapid.Bool().Draw(t, "registered") {
+				drivers[name] = node(name, func(n *apiv1.AzDriverNode) {
+					n.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: rapid.Int32Range(0, 3).Draw(t, "max"),
+						LacksPremium: rapid.Bool().Draw(t, "lacks premium")}
+				})
+				view.table.observe(drivers[name], driver)
+			}
+			for _, disk := range disks {
+				role := rapid.SampledFrom([]apiv1.Role{"", apiv1.RolePrimary, apiv1.RoleReplica}).Draw(t, "role")
+				state := rapid.SampledFrom([]apiv1.AttachmentState{apiv1.AttachmentAttached, apiv1.AttachmentAttaching,
+					apiv1.AttachmentFailed}).Draw(t, "state")
+				if role == "" {
+					continue
+				}
+				a := azva(disk, name, role, state)
+				attachments[a.Spec.VolumeName] = append(attachments[a.Spec.VolumeName], a)
+				all, before = append(all, a), append(before, a)
+				view.countAttachment(nil, a)
+			}
+		}
+		index := fakeapi.With(all...)
+		index.WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys)
+		view.reader = index.Build()
+		var volumes []Volume
+		for _, disk := range disks[:rapid.IntRange(1, 2).Draw(t, "volumes")] {
+			name := volumeName(diskURI(disk))
+			report := func(node string) (*apiv1.AzDriverNode, error) { return drivers[node], nil }
+			states, err := DiskStates(name, attachments[name], report)
+			if err != nil {
+				t.Fatal(err)
+			}
+			volumes = append(volumes, Volume{Name: name, SKU: "Premium_LRS", Nodes: states})
+		}
+		lists := NewLists(driver, drivers, before).Nodes(volumes)
+		if err := view.Nodes(context.Background(), volumes, func(nodes Nodes) {
+			for _, name := range names {
+				if got, want := lists.Feasible(name), nodes.Feasible(name); got != want {
+					t.Fatalf("node %s: got %+v, want %+v", name, got, want)
+				}
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	})
 }

@@ -43,7 +43,7 @@ func roomFor(capacity *apiv1.NodeCapacity, others, disks int) Feasibility {
 	}
 	// The same words for every VM of a size, so that the scheduler can count them together.
 	return Feasibility{FaultNoRoom, fmt.Sprintf(
-		"no room for the pod's data disks (%d): the VM can take %d, and volumes in use and disks from outside the driver do not leave enough",
+		attaching.NoRoom+" (%d): the VM can take %d, and volumes in use and disks from outside the driver do not leave enough",
 		disks, capacity.MaxDataDisks)}
 }
 

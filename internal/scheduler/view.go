@@ -109,11 +109,15 @@ func (v *View) diskOf(pv *corev1.PersistentVolume) disk {
 	if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != v.DriverName {
 		return disk{}
 	}
-	found := disk{volume: volumeName(pv.Spec.CSI.VolumeHandle), ours: true}
-	if pv.Spec.VolumeAttributesClassName == nil { // which may have changed the SKU
-		found.sku = cluster.SKU(pv.Spec.CSI.VolumeAttributes)
+	return disk{volume: volumeName(pv.Spec.CSI.VolumeHandle), sku: SKUOf(pv), ours: true}
+}
+
+// SKUOf returns the SKU that a PersistentVolume of the driver names; "" if it may have changed since.
+func SKUOf(pv *corev1.PersistentVolume) string {
+	if pv.Spec.VolumeAttributesClassName != nil {
+		return ""
 	}
-	return found
+	return cluster.SKU(pv.Spec.CSI.VolumeAttributes)
 }
 
 // find reads an object of the cache. It returns nil if there is none, or for no name.
@@ -134,13 +138,22 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 	if err != nil {
 		return nil, err
 	}
+	return DiskStates(volume, attachments, func(node string) (*apiv1.AzDriverNode, error) {
+		return find[apiv1.AzDriverNode](ctx, v, v.Namespace, node)
+	})
+}
+
+// DiskStates returns how near a volume's disk is to the nodes of its attachments. report returns the
+// AzDriverNode of a node, nil if there is none.
+func DiskStates(volume string, attachments []*apiv1.AzVolumeAttachment, report func(node string) (*apiv1.AzDriverNode, error),
+) (map[string]DiskState, error) {
 	nodes := make(map[string]DiskState, len(attachments))
 	for _, a := range attachments {
 		state := diskState(a)
 		if state >= Replica {
 			// Its plug-in may be dead, or may not reach the API server: then it cannot mount the
 			// volume either. Or Azure is going to service its VM, and a replica elsewhere is better.
-			d, err := find[apiv1.AzDriverNode](ctx, v, v.Namespace, a.Spec.NodeName)
+			d, err := report(a.Spec.NodeName)
 			if err != nil {
 				return nil, err
 			}

@@ -27,6 +27,8 @@ type Attributes struct {
 	// FSType in lower case; "" for none.
 	FSType               string
 	MaxMountReplicaCount *int32
+	// IOPSPerGB is 0 for none.
+	IOPSPerGB int64
 	// Partition of the disk that is the volume; 0 for the whole disk.
 	Partition int
 	Tuning    Tuning
@@ -68,6 +70,13 @@ func ParseAttributes(raw map[string]string, block bool) (Attributes, error) {
 			}
 			count := int32(n)
 			a.MaxMountReplicaCount = &count
+		case "iopspergb":
+			n, err := strconv.ParseInt(value, 10, 64)
+			if err != nil || n < 1 || n > maxIOPSPerGB {
+				refuse(key, value, fmt.Sprintf("a whole number from 1 to %d", maxIOPSPerGB))
+				continue
+			}
+			a.IOPSPerGB = n
 		case partitionKey:
 			n, err := ParsePartition(value)
 			if err != nil {

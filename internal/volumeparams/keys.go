@@ -29,6 +29,10 @@ const (
 
 	unknownToV1 = "Unknown."
 
+	cachingKey   = "cachingMode"
+	iopsKey      = "diskIOPSReadWrite"
+	iopsPerGBKey = "iopsPerGB"
+
 	customerKey  = "EncryptionAtRestWithCustomerKey"
 	allowPrivate = "AllowPrivate"
 )
@@ -42,7 +46,7 @@ var (
 	lenient      = "Takes any text, and only true turns it on."
 	laterRefusal = "Is not checked; Azure refuses the disk later."
 	table        = paramtable.Table[Parameters](
-		slices.Concat(diskKeys(), filesystemKeys(), performanceKeys(), accessKeys(), otherKeys()))
+		slices.Concat(diskKeys(), tagKeys(), filesystemKeys(), performanceKeys(), accessKeys(), otherKeys()))
 	reservationModes = map[string]apiv1.ReservationMode{"auto": apiv1.ReservationsAuto, "off": apiv1.ReservationsOff}
 	anyCaseOf        = func(values []string) string { return strings.Join(values, ", ") + " (in any case)" }
 	onlyInternals    = "Is refused as Internal for other SKUs."
@@ -55,11 +59,13 @@ func diskKeys() []key {
 			"storageAccountType").
 			About("The SKU of the disk.", "If both names are given with different values, either may win.").
 			Changing("Converts the disk. Not to or from UltraSSD_LRS, not from PremiumV2_LRS, and not between LRS and ZRS."),
-		paramtable.OneOf("cachingMode", cachingModes,
+		paramtable.OneOf(cachingKey, cachingModes,
 			"ReadOnly; None for shared disks, UltraSSD_LRS, PremiumV2_LRS and from 4096 GiB",
 			func(p *Parameters, v string) { p.CachingMode = v }).
 			About("The host caching of the attachments. None whatever was asked for from 4096 GiB.",
-				"Is ReadOnly by default for UltraSSD_LRS and shared disks, too, which Azure refuses to attach."),
+				"Is ReadOnly by default for UltraSSD_LRS and shared disks, too, which Azure refuses to attach.").
+			Changing("Sets the host caching from the next attach on: Azure changes that of an attached disk by a detach and an attach. " +
+				"Only None for shared disks, UltraSSD_LRS, PremiumV2_LRS and from 4096 GiB."),
 		key{
 			Name:    "fsType",
 			Allowed: anyCaseOf(FSTypes),
@@ -108,14 +114,25 @@ func diskKeys() []key {
 		}.
 			About("The subscription of the disk.", ""),
 		paramtable.Text("diskName", "a name", "the volume's name", func(p *Parameters, v string) { p.Name = v }).
-			About("The name of the disk. `${pvc.metadata.name}`, `${pvc.metadata.namespace}` and `${pv.metadata.name}` are replaced. "+
+			About("The name of the disk. `${pvc.metadata.name}`, `${pvc.metadata.namespace}` and `${pv.metadata.name}` are replaced, also without `metadata.`. "+
 				"A name that Azure does not accept is corrected and gets a hash of the original at its end.",
 				"Cuts a long name off, and makes a random one of one with other characters."),
+	}
+}
+
+// tagKeys are the parameters for the tags of the disk.
+func tagKeys() []key {
+	return []key{
 		paramtable.Text("tags", "key=value, separated by commas or tagValueDelimiter; at most 45", "",
 			func(p *Parameters, v string) { p.tags = v }).
-			About("Tags of the disk. Values may hold `=` and the templates of diskName. "+
-				"Names that differ in case only are one tag, as at Azure: the later value counts.", "").
-			Changing("Sets the tags that it names. Other tags remain unchanged, and the driver's own tags cannot be named."),
+			About("Tags of the disk. Values may hold `=`, the templates of diskName, and `${pvc.labels.KEY}`, `${pvc.annotations.KEY}`, "+
+				"`${namespace.labels.KEY}` and `${namespace.annotations.KEY}`; the disk gets no tag for which such a key is missing. "+
+				"Names that differ in case only are one tag, as at Azure: the later value counts.",
+				"Has the templates of names only.").
+			Changing("Sets the tags that it names. Other tags remain unchanged, and the driver's own tags cannot be named. " +
+				"Values cannot hold templates of labels and annotations."),
+		paramtable.Boolean("tagsFollowLabels", func(p *Parameters, v bool) { p.followLabels = v }).
+			About("Changes the tags when the labels and annotations change that their templates name.", unknownToV1),
 		key{
 			Name:    "tagValueDelimiter",
 			Allowed: "a text other than =",
@@ -158,10 +175,15 @@ func performanceKeys() []key {
 		return paramtable.Integer(name, 1, 1<<31, fallback, set)
 	}
 	return []key{
-		whole("diskIOPSReadWrite", "UltraSSD_LRS with neither this nor diskMBpsReadWrite: 1 for each GiB, from 500 to 160000; else Azure's",
+		whole(iopsKey, "iopsPerGB's; UltraSSD_LRS with neither these nor diskMBpsReadWrite: 1 for each GiB, from 500 to 160000; else Azure's",
 			func(p *Parameters, v int64) { p.DiskIOPSReadWrite = &v }).
 			About("Provisioned IOPS of UltraSSD_LRS and PremiumV2_LRS; the range depends on the size.", onlyInternals).
-			Changing("Sets the IOPS of UltraSSD_LRS and PremiumV2_LRS, also in use."),
+			Changing("Sets the IOPS of UltraSSD_LRS and PremiumV2_LRS, also in use. They do not grow with the disk from then on."),
+		paramtable.Integer(iopsPerGBKey, 1, maxIOPSPerGB, "1 where UltraSSD_LRS gets the default of diskIOPSReadWrite",
+			func(p *Parameters, v int64) { p.IOPSPerGB = v }).
+			About("IOPS for each GiB of UltraSSD_LRS and PremiumV2_LRS, instead of diskIOPSReadWrite: within the limits of the size, and raised when the disk grows. "+
+				"The throughput does not follow.", unknownToV1).
+			Changing("Sets the IOPS to so many for each GiB, within the limits of the size, and raises them when the disk grows."),
 		whole("diskMBpsReadWrite", "UltraSSD_LRS with neither this nor diskIOPSReadWrite: 100, or IOPS / 256 if that is more; else Azure's",
 			func(p *Parameters, v int64) { p.DiskMBpsReadWrite = &v }).
 			About("Provisioned throughput of UltraSSD_LRS and PremiumV2_LRS in MB/s; the range depends on the IOPS.",

@@ -30,7 +30,7 @@ const removeTagsKey = "removeTags"
 // ignoredByV1 says how the V1 driver treats a parameter in a VolumeAttributesClass.
 func ignoredByV1(k key) string {
 	switch {
-	case strings.Contains(k.Name, "/"), k.Name == "skuName", k.Name == "diskIOPSReadWrite", k.Name == "diskMBpsReadWrite":
+	case strings.Contains(k.Name, "/"), k.Name == "skuName", k.Name == iopsKey, k.Name == "diskMBpsReadWrite":
 		return ""
 	case k.V1 == unknownToV1:
 		return unknownToV1
@@ -64,8 +64,15 @@ func ParseChange(raw map[string]string) (Change, error) {
 	p := Parameters{tagDelimiter: ","}
 	more, _ := changes.Read(&p, read)
 	faults = append(faults, more...)
+	faults = append(faults, p.bothIOPS()...)
 	tags := map[string]string{}
 	faults = append(faults, paramtable.Tags(tags, p.tags, p.tagDelimiter, func(s string) string { return s })...)
+	for name, value := range tags {
+		if hasTemplate(value) {
+			faults = append(faults, paramtable.Fault("tags", name+"="+value,
+				"templates of labels and annotations in a StorageClass only"))
+		}
+	}
 	set := slices.Sorted(maps.Keys(tags))
 	removed, more := paramtable.TagNames(removeTagsKey, p.removeTags, p.tagDelimiter)
 	faults = append(faults, more...)
@@ -120,6 +127,13 @@ func ParseWith(class, attributes map[string]string) (Parameters, error) {
 	maps.DeleteFunc(over, func(name, _ string) bool {
 		return name == "tags" || name == removeTagsKey || name == "tagValueDelimiter" || strings.Contains(name, "/")
 	})
+	// The two say the same in two ways: that of the VolumeAttributesClass counts.
+	switch {
+	case change.names(iopsPerGBKey):
+		over[iopsKey] = ""
+	case change.names(iopsKey):
+		over[iopsPerGBKey] = ""
+	}
 	p, err := Parse(Overlay(class, over))
 	if err != nil {
 		return p, err
@@ -147,6 +161,7 @@ func (p *Parameters) changeTags(c Change) error {
 	for name, value := range set {
 		provisioner.SetTag(tags, name, value)
 	}
+	p.dropTemplates(append(slices.Collect(maps.Keys(set)), p.RemovedTags...))
 	// Others may have given the disk more tags: a class that adds none is not to blame.
 	before := len(p.Tags)
 	if p.Tags = tags; len(tags) > max(MaxTags, before) {
@@ -166,8 +181,15 @@ func (p Parameters) With(c Change, sizeBytes int64) (Parameters, error) {
 	if !premium(p.SKU()) && !c.names("tier") {
 		p.Tier = ""
 	}
-	if provisioned(p.SKU()) {
+	if provisioned(p.SKU()) && !c.names(cachingKey) {
 		p.CachingMode = CachingNone // from the next attach on
+	}
+	switch {
+	case c.names(iopsPerGBKey):
+		p.DiskIOPSReadWrite = nil
+		p.RaiseIOPS(sizeBytes)
+	case c.names(iopsKey):
+		p.IOPSPerGB = 0
 	}
 	if p.NetworkAccessPolicy != allowPrivate && !c.names("diskAccessID") {
 		p.DiskAccessID = ""
@@ -177,6 +199,13 @@ func (p Parameters) With(c Change, sizeBytes int64) (Parameters, error) {
 	for _, f := range append(p.contradictions(), p.sizeContradictions(sizeBytes)...) {
 		if !slices.Contains(known, f) {
 			faults = append(faults, f)
+		}
+	}
+	if c.names(cachingKey) {
+		p.ModifiedCachingMode = p.CachingMode
+		if p.CachingMode != CachingNone && sizeBytes >= noCachingFromGiB*GiB {
+			faults = append(faults, paramtable.Fault(cachingKey, p.CachingMode,
+				fmt.Sprintf("%s from %d GiB on", CachingNone, noCachingFromGiB)))
 		}
 	}
 	if err := p.changeTags(c); err != nil {

@@ -45,6 +45,12 @@ func TestClassesThatAreRefused(t *testing.T) {
 			[]string{"removeTags", "a=b", "names of tags"}},
 		"the tag of the write accelerator": {map[string]string{"tags": "WriteAcceleratorEnabled=true"},
 			[]string{"WriteAcceleratorEnabled"}},
+		"IOPS, and IOPS for each GiB": {map[string]string{
+			"diskIOPSReadWrite": "5000",
+			"iopsPerGB":         "5",
+		}, []string{"iopsPerGB", `"5"`, "diskIOPSReadWrite"}},
+		"a tag with a label": {map[string]string{"tags": "team=${pvc.labels.team}"},
+			[]string{"team=${pvc.labels.team}", "StorageClass only"}},
 		"several faults are told all at once": {map[string]string{
 			"tier":           "Q1",
 			"enableBursting": "maybe",
@@ -81,6 +87,11 @@ func TestWhatADiskCanBecome(t *testing.T) {
 		SKUName:           "PremiumV2_LRS",
 		DiskIOPSReadWrite: &n,
 	}}}
+	many := int64(20000)
+	fast := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
+		IOPSPerGB:    20,
+		DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS", DiskIOPSReadWrite: &many},
+	}}
 	tiered := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
 		SKUName: "Premium_LRS",
 		Tier:    "P50",
@@ -141,6 +152,38 @@ func TestWhatADiskCanBecome(t *testing.T) {
 			map[string]string{"diskIOPSReadOnly": "4000", "diskMBpsReadOnly": "150"}, "",
 			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadOnly == 4000 && *p.DiskMBpsReadOnly == 150 },
 		},
+		"of IOPS for each GiB": {v2, map[string]string{"iopsPerGB": "10"}, "",
+			func(p volumeparams.Parameters) bool {
+				return *p.DiskIOPSReadWrite == 10240 && p.IOPSPerGB == 10 && *v2.DiskIOPSReadWrite == 3000
+			}},
+		"of IOPS for each GiB, and that are fewer than before": {fast, map[string]string{"iopsPerGB": "4"}, "",
+			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 4096 && p.IOPSPerGB == 4 }},
+		"of IOPS, which are for each GiB no more": {fast, map[string]string{"diskIOPSReadWrite": "5000"}, "",
+			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 5000 && p.IOPSPerGB == 0 }},
+		"of IOPS for each GiB, and of no such SKU": {premium, map[string]string{"iopsPerGB": "10"}, "PremiumV2_LRS", nil},
+		"Premium v2 of IOPS for each GiB": {premium, map[string]string{"skuName": "PremiumV2_LRS", "iopsPerGB": "10"}, "",
+			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 10240 }},
+		"cached otherwise": {premium, map[string]string{"cachingMode": "ReadWrite"}, "",
+			func(p volumeparams.Parameters) bool { return p.ModifiedCachingMode == "ReadWrite" }},
+		"shared and cached": {shared, map[string]string{"cachingMode": "ReadOnly"},
+			`cachingMode: value "ReadOnly" is not allowed; allowed: None`, nil},
+		"shared, and uncached as before": {shared, map[string]string{"cachingMode": "None"}, "", nil},
+		"Premium v2 and cached": {v2, map[string]string{"cachingMode": "ReadOnly"},
+			"None with skuName PremiumV2_LRS", nil},
+		"to become Premium v2 and cached": {premium, map[string]string{
+			"skuName":     "PremiumV2_LRS",
+			"cachingMode": "ReadOnly",
+		}, "None with skuName", nil},
+		"cached with the write accelerator": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
+			WriteAcceleratorEnabled: true,
+			DiskSettings:            apiv1.DiskSettings{SKUName: "Premium_LRS"},
+		}}, map[string]string{"cachingMode": "ReadWrite"}, "None or ReadOnly with writeAcceleratorEnabled", nil},
+		"tagged otherwise than its label": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
+			FollowedTags: map[string]string{"Team": "${pvc.labels.team}", "cost": "${pvc.labels.cost}", "x": "${pvc.labels.x}"},
+			DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"},
+		}}, map[string]string{"tags": "team=db", "removeTags": "X"}, "", func(p volumeparams.Parameters) bool {
+			return p.Tags["team"] == "db" && len(p.FollowedTags) == 1 && p.FollowedTags["cost"] != ""
+		}},
 		"of IOPS for readers, and not shared": {v2, map[string]string{"diskIOPSReadOnly": "4000"}, "maxShares", nil},
 		"private without an access": {premium, map[string]string{"networkAccessPolicy": "AllowPrivate"}, "diskAccessID",
 			nil},
@@ -217,6 +260,51 @@ func TestClassIsLaidOverAnother(t *testing.T) {
 		if _, err := volumeparams.ParseWith(map[string]string{"skuName": "Premium_LRS"}, class); !errors.Is(err,
 			provisioner.InvalidArgument) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Azure caches no disk of 4096 GiB or more. A StorageClass that asks for a caching is also for
+// smaller disks, and a class for this disk is not.
+func TestALargeDiskDoesNotGetACaching(t *testing.T) {
+	t.Parallel()
+	change, err := volumeparams.ParseChange(map[string]string{"cachingMode": "ReadOnly"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}}
+	if _, err := p.With(change, 4095*volumeparams.GiB); err != nil {
+		t.Errorf("4095 GiB: %v", err)
+	}
+	if _, err := p.With(change, 4096*volumeparams.GiB); !errors.Is(err, provisioner.InvalidArgument) ||
+		!strings.Contains(err.Error(), "None from 4096 GiB on") {
+		t.Errorf("4096 GiB: got %v, want a refusal that names what is allowed", err)
+	}
+}
+
+func TestTheIOPSOfAClassReplaceThoseOfTheStorageClass(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		class, attributes map[string]string
+		iops, perGB       int64
+	}{
+		"IOPS over IOPS for each GiB": {
+			map[string]string{"IopsPerGB": "10"}, map[string]string{"diskIOPSReadWrite": "4000"}, 4000, 0,
+		},
+		"IOPS for each GiB over IOPS": {
+			map[string]string{"DiskIOPSReadWrite": "4000"}, map[string]string{"iopsPerGB": "10"}, 10240, 10,
+		},
+	} {
+		test.class["skuName"] = "PremiumV2_LRS"
+		p, err := volumeparams.ParseWith(test.class, test.attributes)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		p.SetDefaultPerformance(sizeBytes)
+		if *p.DiskIOPSReadWrite != test.iops || p.IOPSPerGB != test.perGB {
+			t.Errorf("%s: got %d IOPS and %d for each GiB, want %d and %d", name, *p.DiskIOPSReadWrite, p.IOPSPerGB, test.iops,
+				test.perGB)
 		}
 	}
 }

@@ -37,9 +37,9 @@ func (p *Parameters) NameDisk(volumeName string) string {
 // fill replaces the V1 driver's templates.
 func (p *Parameters) fill(s string) string {
 	return strings.NewReplacer(
-		"${pvc.metadata.name}", p.ClaimName,
-		"${pvc.metadata.namespace}", p.ClaimNamespace,
-		"${pv.metadata.name}", p.VolumeName,
+		"${pvc.metadata.name}", p.ClaimName, "${pvc.name}", p.ClaimName,
+		"${pvc.metadata.namespace}", p.ClaimNamespace, "${pvc.namespace}", p.ClaimNamespace,
+		"${pv.metadata.name}", p.VolumeName, "${pv.name}", p.VolumeName,
 	).Replace(s)
 }
 
@@ -51,6 +51,10 @@ func (p *Parameters) parseTags() []string {
 		provisioner.SetTag(p.Tags, TagWriteAccelerator, "true")
 	}
 	p.WriteAcceleratorEnabled = WriteAccelerator(p.Tags)
+	p.findTemplates()
+	if hasTemplate(p.Name) {
+		faults = append(faults, paramtable.Fault("diskName", p.Name, "templates of names; labels and annotations can change"))
+	}
 	if len(p.Tags) > MaxTags {
 		faults = append(faults, fmt.Sprintf("parameter tags: the disk would have %d tags; allowed: %d besides the driver's own",
 			len(p.Tags)+1, MaxTags-len(p.ownTags())))

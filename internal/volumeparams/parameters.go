@@ -23,6 +23,9 @@ type Parameters struct {
 	WithoutEffect []string
 
 	tags, removeTags, tagDelimiter string
+	followLabels                   bool
+	// templates are the tags whose values hold templates of labels and annotations.
+	templates map[string]string
 }
 
 // The SKUs of managed disks.
@@ -58,6 +61,7 @@ func Parse(raw map[string]string) (Parameters, error) {
 	faults, withoutEffect := table.Read(&p, named)
 	faults = append(faults, p.Tuning.addAll(raw)...)
 	faults = append(faults, p.parseTags()...)
+	faults = append(faults, p.bothIOPS()...)
 	if len(faults) == 0 {
 		faults = p.contradictions()
 	}

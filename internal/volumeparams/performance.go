@@ -93,8 +93,11 @@ func (p *Parameters) Performance(sizeBytes int64) Performance {
 		if p.SKU() == PremiumV2LRS {
 			found = limits.low
 		}
-		if p.DiskIOPSReadWrite != nil {
+		switch {
+		case p.DiskIOPSReadWrite != nil:
 			found.IOPS = *p.DiskIOPSReadWrite
+		case p.IOPSPerGB > 0:
+			found.IOPS = p.iopsOfSize(sizeBytes)
 		}
 		if p.DiskMBpsReadWrite != nil {
 			found.MBps = *p.DiskMBpsReadWrite
@@ -114,15 +117,21 @@ const (
 	maxUltraDefaultIOPS = 160000
 	minUltraDefaultMBps = 100
 	maxUltraDefaultMBps = 4000
+
+	ultraDefaultIOPSPerGB = 1
+	// maxIOPSPerGB is the most that any SKU has for each GiB.
+	maxIOPSPerGB = 1000
 )
 
-// SetDefaultPerformance sets the V1 driver's values for an Ultra disk without IOPS and throughput:
-// 1 IOPS for each GiB, and the throughput for 4 KiB in each of them. Other SKUs have the platform's
-// default.
+// SetDefaultPerformance sets the IOPS that iopsPerGB asks for, and the V1 driver's values for an
+// Ultra disk without IOPS and throughput: 1 IOPS for each GiB, and the throughput for 4 KiB in each
+// of them. Other SKUs have the platform's default.
 func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
+	p.RaiseIOPS(sizeBytes)
 	if p.SKU() != UltraSSDLRS || p.DiskIOPSReadWrite != nil || p.DiskMBpsReadWrite != nil {
 		return
 	}
+	p.IOPSPerGB = ultraDefaultIOPSPerGB
 	iops := min(max(minUltraDefaultIOPS, sizeBytes/GiB), maxUltraDefaultIOPS)
 	mbps := min(max(minUltraDefaultMBps, iops/256), iops/4, maxUltraDefaultMBps)
 	// For the largest disks the V1 driver's quotient is a little below 4 kB/s for each IOPS,
@@ -130,6 +139,31 @@ func (p *Parameters) SetDefaultPerformance(sizeBytes int64) {
 	// MB/s.
 	mbps = max(mbps, (iops*4+999)/1000)
 	p.DiskIOPSReadWrite, p.DiskMBpsReadWrite = &iops, &mbps
+}
+
+// RaiseIOPS raises the IOPS of a disk that has the size, or grows to it, to those that iopsPerGB
+// asks for. It never lowers them: they may have been raised otherwise.
+func (p *Parameters) RaiseIOPS(sizeBytes int64) {
+	if p.IOPSPerGB == 0 || !provisioned(p.SKU()) {
+		return
+	}
+	if iops := p.iopsOfSize(sizeBytes); p.DiskIOPSReadWrite == nil || *p.DiskIOPSReadWrite < iops {
+		p.DiskIOPSReadWrite = &iops
+	}
+}
+
+// iopsOfSize returns the IOPS that iopsPerGB asks for, within the limits of a disk of the size.
+func (p *Parameters) iopsOfSize(sizeBytes int64) int64 {
+	limits := p.performanceLimits(sizeBytes, 0)
+	return min(max(p.IOPSPerGB*(sizeBytes/GiB), limits.low.IOPS), limits.high.IOPS)
+}
+
+// bothIOPS returns a fault for parameters of one class that name the IOPS twice.
+func (p *Parameters) bothIOPS() []string {
+	if p.IOPSPerGB == 0 || p.DiskIOPSReadWrite == nil {
+		return nil
+	}
+	return []string{paramtable.Fault(iopsPerGBKey, p.IOPSPerGB, fmt.Sprintf("not with %s (%d)", iopsKey, *p.DiskIOPSReadWrite))}
 }
 
 // bounds of provisioned performance.
@@ -164,7 +198,7 @@ func (p *Parameters) checkPerformance(sizeBytes int64) []string {
 	}
 	size := fmt.Sprintf("a size of %d GiB", sizeBytes/GiB)
 	limits := p.performanceLimits(sizeBytes, 0)
-	check("diskIOPSReadWrite", p.DiskIOPSReadWrite, limits.low.IOPS, limits.high.IOPS, size)
+	check(iopsKey, p.DiskIOPSReadWrite, limits.low.IOPS, limits.high.IOPS, size)
 	iops := p.Performance(sizeBytes).IOPS
 	limits = p.performanceLimits(sizeBytes, iops)
 	check("diskMBpsReadWrite", p.DiskMBpsReadWrite, limits.low.MBps, limits.high.MBps, fmt.Sprintf("%d IOPS", iops))

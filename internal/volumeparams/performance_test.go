@@ -47,6 +47,56 @@ func TestUltraDisksHaveTheDefaultsOfV1(t *testing.T) {
 	}
 }
 
+// Sources of the limits: https://learn.microsoft.com/azure/virtual-machines/disks-types, Ultra Disk
+// IOPS and Premium SSD v2 IOPS.
+func TestIOPSForEachGiBAreWithinTheLimitsAndGrow(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		sku, perGB string
+		from, to   int64 // GiB
+		want       [2]int64
+	}{
+		"Ultra":                           {"UltraSSD_LRS", "50", 100, 200, [2]int64{5000, 10000}},
+		"Ultra below its least":           {"UltraSSD_LRS", "1", 4, 200, [2]int64{100, 200}},
+		"Ultra above its most":            {"UltraSSD_LRS", "1000", 300, 401, [2]int64{300000, 400000}},
+		"Ultra by default":                {"UltraSSD_LRS", "", 500, 600, [2]int64{500, 600}},
+		"Premium v2":                      {"PremiumV2_LRS", "50", 100, 200, [2]int64{5000, 10000}},
+		"Premium v2 below its least":      {"PremiumV2_LRS", "5", 10, 1000, [2]int64{3000, 5000}},
+		"Premium v2 above its most":       {"PremiumV2_LRS", "600", 10, 200, [2]int64{5000, 80000}},
+		"Premium v2, which does not grow": {"PremiumV2_LRS", "50", 100, 100, [2]int64{5000, 5000}},
+	} {
+		p, err := volumeparams.Parse(map[string]string{"skuName": test.sku, "iopsPerGB": test.perGB})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.SetDefaultPerformance(test.from << 30)
+		created := *p.DiskIOPSReadWrite
+		if err := p.CheckSize(test.from << 30); err != nil {
+			t.Errorf("%s: refused when created: %v", name, err)
+		}
+		p.RaiseIOPS(test.to << 30)
+		if got := [2]int64{created, *p.DiskIOPSReadWrite}; got != test.want {
+			t.Errorf("%s: got %d, want %d", name, got, test.want)
+		}
+		if err := p.CheckSize(test.to << 30); err != nil {
+			t.Errorf("%s: refused when grown: %v", name, err)
+		}
+	}
+	// The most throughput depends on the IOPS.
+	class := map[string]string{"skuName": "UltraSSD_LRS", "iopsPerGB": "50", "diskMBpsReadWrite": "1250"}
+	if p, err := volumeparams.Parse(class); err != nil || p.CheckSize(100<<30) != nil || p.CheckSize(90<<30) == nil {
+		t.Errorf("%v: got %v, want a class for disks from 100 GiB on", class, err)
+	}
+	more := int64(9000)
+	p := volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
+		IOPSPerGB:    10,
+		DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS", DiskIOPSReadWrite: &more},
+	}}
+	if p.RaiseIOPS(400 << 30); *p.DiskIOPSReadWrite != 9000 {
+		t.Errorf("got %d IOPS, want 9000: a growth lowers none", *p.DiskIOPSReadWrite)
+	}
+}
+
 func TestPerformanceGoesWithTheSize(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -25,7 +25,7 @@ func (p *Parameters) contradictions() []string {
 		faults = append(faults, paramtable.Fault("diskEncryptionType", p.DiskEncryptionType, "only with diskEncryptionSetID"))
 	}
 	if p.WriteAcceleratorEnabled && p.CachingMode == CachingReadWrite {
-		faults = append(faults, paramtable.Fault("cachingMode", p.CachingMode, "None or ReadOnly with writeAcceleratorEnabled"))
+		faults = append(faults, paramtable.Fault(cachingKey, p.CachingMode, "None or ReadOnly with writeAcceleratorEnabled"))
 	}
 	faults = append(faults, p.Tuning.contradictions()...)
 	return append(faults, p.sharedContradictions()...)
@@ -44,12 +44,15 @@ func (p *Parameters) skuContradictions() []string {
 		name  string
 		value *int64
 	}{
-		{"diskIOPSReadWrite", p.DiskIOPSReadWrite}, {"diskMBpsReadWrite", p.DiskMBpsReadWrite},
+		{iopsKey, p.DiskIOPSReadWrite}, {"diskMBpsReadWrite", p.DiskMBpsReadWrite},
 		{"diskIOPSReadOnly", p.DiskIOPSReadOnly}, {"diskMBpsReadOnly", p.DiskMBpsReadOnly},
 	} {
 		if number.value != nil {
 			only(number.name, *number.value, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
 		}
+	}
+	if p.IOPSPerGB > 0 {
+		only(iopsPerGBKey, p.IOPSPerGB, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
 	}
 	if p.LogicalSectorSize != nil {
 		only("logicalSectorSize", *p.LogicalSectorSize, provisioned(p.SKU()), UltraSSDLRS, PremiumV2LRS)
@@ -64,7 +67,7 @@ func (p *Parameters) skuContradictions() []string {
 		only("writeAcceleratorEnabled", true, premium(p.SKU()), PremiumLRS, PremiumZRS)
 	}
 	if provisioned(p.SKU()) && p.CachingMode != "" && p.CachingMode != CachingNone {
-		faults = append(faults, paramtable.Fault("cachingMode", p.CachingMode, CachingNone+" with skuName "+p.SKU()))
+		faults = append(faults, paramtable.Fault(cachingKey, p.CachingMode, CachingNone+" with skuName "+p.SKU()))
 	}
 	if p.EnablePerformancePlus && provisioned(p.SKU()) {
 		faults = append(faults, paramtable.Fault("enablePerformancePlus", true, "not with skuName "+p.SKU()))
@@ -94,7 +97,7 @@ func (p *Parameters) sharedContradictions() []string {
 		return faults
 	}
 	if p.CachingMode != "" && p.CachingMode != CachingNone {
-		faults = append(faults, paramtable.Fault("cachingMode", p.CachingMode, CachingNone+" with maxShares above 1"))
+		faults = append(faults, paramtable.Fault(cachingKey, p.CachingMode, CachingNone+" with maxShares above 1"))
 	}
 	if p.EnableBursting {
 		faults = append(faults, paramtable.Fault("enableBursting", true, "false with maxShares above 1"))

@@ -1,6 +1,12 @@
 package lifecycle
 
-import "testing"
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/playground/source"
+)
 
 func TestEveryTestHasASentenceOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
@@ -31,5 +37,33 @@ func TestSelectTakesTopicsAndSentences(t *testing.T) {
 		if _, err := Select(expression); err == nil {
 			t.Errorf("%q selects something", expression)
 		}
+	}
+}
+
+// CloudNativePG's example has no pods: its operator makes them.
+func TestPodsOfTheExamplesHaveTheProbe(t *testing.T) {
+	root, err := source.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(root, "examples", "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, b := 0, &bench{world: &world{image: "the-probe", disturbed: "node-4"}}
+	for _, file := range files {
+		manifest, err := b.manifest(filepath.Base(file))
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		images := strings.Count(manifest, "image:")
+		pods += images
+		if images != strings.Count(manifest, "image: the-probe") || images > 0 && !strings.Contains(manifest, "- node-4") ||
+			strings.Contains(manifest, "command:") {
+			t.Errorf("%s: got pods of their own:\n%s", filepath.Base(file), manifest)
+		}
+	}
+	if pods < 2 {
+		t.Errorf("got %d pods in %d examples, want 2 or more", pods, len(files))
 	}
 }

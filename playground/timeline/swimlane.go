@@ -131,11 +131,12 @@ func (s *swimlane) gap(bottom float64) {
 func (s *swimlane) axis(bottom float64) {
 	length := s.figure.End.Sub(s.figure.Start).Seconds()
 	step := tick(length)
+	decimals := max(0, int(-math.Floor(math.Log10(step)+1e-9)))
 	for i := 0; float64(i)*step <= length; i++ {
 		at := float64(i) * step
 		x := labelColumn + at*s.scale
 		fmt.Fprintf(&s.svg, `<line class="tick" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x, x, axisHeight-4, bottom)
-		fmt.Fprintf(&s.svg, `<text class="time" x="%.1f" y="%.1f" text-anchor="middle">%g s</text>`, x, axisHeight-9, at)
+		fmt.Fprintf(&s.svg, `<text class="time" x="%.1f" y="%.1f" text-anchor="middle">%.*f s</text>`, x, axisHeight-9, decimals, at)
 	}
 }
 

@@ -31,14 +31,16 @@ type ways struct {
 	log   logr.Logger
 	lists *prometheus.GaugeVec
 
-	mu     sync.Mutex
-	byList map[string]bool // by type of resource
+	mu       sync.Mutex
+	byList   map[string]bool // by type of resource
+	onChange func(kind string, refusal error)
 }
 
 func newWays(log logr.Logger, metrics prometheus.Registerer) *ways {
 	return &ways{
-		log:    log,
-		byList: map[string]bool{},
+		log:      log,
+		byList:   map[string]bool{},
+		onChange: func(string, error) {},
 		lists: promauto.With(metrics).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "azuredisk_azure_attaches_by_vm_list",
 			Help: "1 for a type of VM whose list of data disks is written, because attachDetachDataDisks is not enabled.",
@@ -64,6 +66,17 @@ func (w *ways) useList(v vmClient, refusal error) {
 	w.lists.WithLabelValues(kind).Set(1)
 	w.log.Error(refusal, "attachDetachDataDisks is not enabled; disks are attached and detached by updates of the VM's list",
 		"type", kind)
+	w.onChange(kind, refusal)
+}
+
+// OnAttachByList calls report when the driver begins to write the list of data disks of a type of VM,
+// because Azure refuses attachDetachDataDisks for it with refusal: once for each type, on the
+// goroutine of the caller who attaches or detaches. report must not block, nor call the Cloud. It
+// takes the place of the one before.
+func (c *Cloud) OnAttachByList(report func(kind string, refusal error)) {
+	c.ways.mu.Lock()
+	defer c.ways.mu.Unlock()
+	c.ways.onChange = report
 }
 
 // updateDisks changes the data disks of the VM: by attachDetachDataDisks, or by the list where that is

@@ -133,6 +133,8 @@ func TestTheWayToAttachIsChosenOnceForEachTypeOfVM(t *testing.T) {
 	options := b.options(t)
 	options.Metrics = registry
 	cloud := b.openWith(t, options)
+	var reported []string
+	cloud.OnAttachByList(func(kind string, _ error) { reported = append(reported, kind) })
 	for _, disk := range b.disks {
 		if err := b.outcome(cloud.Attachments().Attach(t.Context(),
 			provisioner.AttachRequest{VMID: b.vm, DiskID: disk})); err != nil {
@@ -142,6 +144,9 @@ func TestTheWayToAttachIsChosenOnceForEachTypeOfVM(t *testing.T) {
 	calls, _ := b.requests(t, b.since)
 	if n := vmUpdates(calls); n != 1 {
 		t.Errorf("%d calls of attachDetachDataDisks, want 1: the first is refused", n)
+	}
+	if len(reported) != 1 || reported[0] != "Microsoft.Compute/virtualMachines" {
+		t.Errorf("reported %q, want the type of the VM, once", reported)
 	}
 	want := "# HELP azuredisk_azure_attaches_by_vm_list 1 for a type of VM whose list of data disks is written, because attachDetachDataDisks is not enabled.\n" +
 		"# TYPE azuredisk_azure_attaches_by_vm_list gauge\n" +

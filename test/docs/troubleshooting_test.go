@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
+	"github.com/azuredisk-csi/azuredisk/internal/explain/whatif"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
@@ -16,6 +19,27 @@ func TestThePageOnTroubleshootingIsTheListOfCauses(t *testing.T) {
 	const page = "docs/troubleshooting.md"
 	if read(t, page) != explain.Page() {
 		t.Errorf("%s is not what the list of causes says; run `make generate`", page)
+	}
+}
+
+func TestThePageOnChecksIsTheListOfChecks(t *testing.T) {
+	const page = "docs/reference/checks.md"
+	if read(t, page) != checks.Page() {
+		t.Errorf("%s is not what the list of checks says; run `make generate`", page)
+	}
+}
+
+// TestWhatIfHasTheFiguresOfThePerformancePage compares the times that the command expects with the
+// page that says where they come from.
+func TestWhatIfHasTheFiguresOfThePerformancePage(t *testing.T) {
+	const page = "docs/explanation/performance.md"
+	for what, figures := range map[string]whatif.Figures{
+		"the node is lost": whatif.AfterLoss, "the node is drained": whatif.InADrain,
+	} {
+		row := fmt.Sprintf("| %s | %g s | %g s |", what, figures.Warm.Seconds(), figures.Cold.Seconds())
+		if !strings.Contains(read(t, page), row) {
+			t.Errorf("%s: got no row %q, want it", page, row)
+		}
 	}
 }
 

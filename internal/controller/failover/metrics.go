@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 )
 
 // The phases of a failover.
@@ -61,6 +62,10 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Help:    "Duration of the phases of the failover of a volume.",
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
 		}, []string{"phase"}),
+	}
+	for _, reason := range lostnode.HoldReasons() {
+		// Prometheus sees no increase in a series that begins with 1.
+		m.heldBack.WithLabelValues(string(reason))
 	}
 	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.refused,
 		m.falseAlarms,

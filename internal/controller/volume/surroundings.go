@@ -209,8 +209,7 @@ func (r *Reconciler) cluster(ctx context.Context, users []*corev1.Pod) (placemen
 	return c, err
 }
 
-// namespaces returns the labels of the namespaces. They are watched from the first time that a
-// pod's rule selects by them.
+// namespaces returns the labels of the namespaces.
 func (r *Reconciler) namespaces(ctx context.Context) (map[string]labels.Set, error) {
 	ctx, cancel := context.WithTimeout(ctx, namespacesTimeout)
 	defer cancel()

@@ -61,3 +61,27 @@ func TestMountOptionsThatNoMountCanHaveLeaveNothing(t *testing.T) {
 		m.assertClean()
 	}
 }
+
+// The check of a large filesystem can take hours. A user of the V1 driver leaves it out by an
+// option, which mount(8) does not know.
+func TestAFilesystemIsMountedWithoutACheckOnRequest(t *testing.T) {
+	for flags, want := range map[string]struct {
+		options string
+		checks  int
+	}{
+		"noatime":             {"noatime", 1},
+		"noatime,directmount": {"noatime", 0},
+	} {
+		t.Run(flags, func(t *testing.T) {
+			host, checks := newMemoryHost(), 0
+			host.Content.FS.Type, host.Content.FS.UUID = "ext4", "1"
+			host.OnCheck = func(string) error { checks++; return nil }
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			m.must(m.stage(m.start(), mountCapability("ext4", flags)))
+			if host.Options != want.options || checks != want.checks {
+				t.Errorf("got options %q and %d checks, want %q and %d", host.Options, checks, want.options, want.checks)
+			}
+		})
+	}
+}

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -44,7 +45,7 @@ func codeOf(kind provisioner.Kind) codes.Code {
 // From returns err as an error with a gRPC status, and nil for nil. It chooses the code in this
 // order: a status that err already has, a size that is out of range, a provisioner.Kind, the end of
 // a context, a failure of the API server, a failure of the network; any other error is Internal.
-// The message is err's own.
+// The message is err's own. If the API server has forbidden a request, it begins with the reason.
 func From(err error) error {
 	if err == nil {
 		return nil
@@ -52,7 +53,11 @@ func From(err error) error {
 	if s, ok := status.FromError(err); ok {
 		return s.Err()
 	}
-	return status.Error(Code(err), err.Error())
+	text := err.Error()
+	if apierrors.IsForbidden(err) {
+		text = refusal.Text(refusal.ReasonWrite, text)
+	}
+	return status.Error(Code(err), text)
 }
 
 // Code returns the gRPC code of err, by the rules of From.

@@ -69,6 +69,7 @@ func TestFrom(t *testing.T) {
 			Err:  syscall.ENOSPC,
 		}), codes.Internal},
 		"a request that its caller cancelled":       {put(context.Canceled), codes.Canceled},
+		"a write that the cluster forbids":          {apierrors.NewForbidden(volumes, "pvc-1", errors.New("x")), codes.Internal},
 		"a NotFound of the API server with no kind": {apierrors.NewNotFound(volumes, "pvc-1"), codes.Internal},
 		"a status of another call": {fmt.Errorf("relay: %w", grpcstatus.Error(codes.OutOfRange, "size")),
 			codes.OutOfRange},

@@ -139,20 +139,15 @@ func (c *collection) podVolume(ctx context.Context, known map[string]podVolume, 
 		}
 	}
 	v := &explain.Volume{Namespace: p.Namespace, ClaimName: source.PersistentVolumeClaim.ClaimName}
-	var err error
-	if v.Claim, err = get[corev1.PersistentVolumeClaim](ctx, c.reader, explain.Claims, v.Namespace, v.ClaimName); err != nil {
+	err := c.claimWithVolume(ctx, v)
+	if err != nil {
 		return podVolume{}, err
-	}
-	if v.Claim != nil && v.Claim.Spec.VolumeName != "" {
-		if v.PersistentVolume, err = c.persistentVolumeNamed(ctx, v.Claim.Spec.VolumeName); err != nil {
-			return podVolume{}, err
-		}
 	}
 	if name := nameOf(v.PersistentVolume, c.DriverName); name != "" {
 		if v.AzVolume, err = get[apiv1.AzVolume](ctx, c.reader, explain.AzVolumes, c.DriverNamespace, name); err != nil {
 			return podVolume{}, err
 		}
-		if v.AzVolume != nil && !isOf(v.AzVolume, v.PersistentVolume) {
+		if v.AzVolume != nil && !cluster.IsOf(v.AzVolume, v.PersistentVolume) {
 			v.AzVolume = nil
 		}
 	}

@@ -1,6 +1,7 @@
 package collect_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,11 +9,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/collect"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
@@ -24,6 +28,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
+	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -175,6 +180,11 @@ func claimFaults() map[string]fault {
 		"a parameter that is not allowed": {pending(func(s *stage) {
 			s.event(explain.KindClaim, "data", "ProvisioningFailed", "rpc error: code = InvalidArgument desc = skuName: Gold is unknown")
 		}), "ProvisioningFailed", "skuName: Gold is unknown", "correct what the event names"},
+		"a volume whose record the cluster refuses": {pending(func(s *stage) {
+			azVolumes := schema.GroupResource{Resource: "azvolumes"}
+			refusal := status.From(apierrors.NewForbidden(azVolumes, "v", errors.New("policy x")))
+			s.event(explain.KindClaim, "data", "ProvisioningFailed", "failed to provision volume: "+refusal.Error())
+		}), "WriteRefused", "policy x", "allow the write"},
 		"a claim that is deleted while a pod uses it": {changed(newStage(), claimAsked, func(s *stage) {
 			s.claim.DeletionTimestamp, s.claim.Finalizers = objects.Ago(time.Minute), []string{"kubernetes.io/pvc-protection"}
 			runs(s.pod)
@@ -208,6 +218,18 @@ func placementFaults() map[string]fault {
 			s.pod.Spec.NodeSelector = map[string]string{"pool": "gpu"}
 		}), "SelectorExcludesZone", "eastus-1", "selector"},
 		"a pod that fits nowhere": {unplaced(func(*stage) {}), "Unschedulable", "Insufficient cpu", "scheduler"},
+		"a pod for which no node has a slot, as kube-scheduler says": {unplaced(func(s *stage) {
+			s.pod.Status.Conditions[0].Message = "0/2 nodes are available: 2 node(s) exceed max volume count."
+		}), "NoNodeWithSlot", "exceed max volume count", "more data disks"},
+		"a pod for which no node has a slot, as the extender says": {unplaced(func(s *stage) {
+			data := []scheduler.Volume{{Name: "data"}}
+			full := scheduler.Room("b", &apiv1.NodeCapacity{MaxDataDisks: 1}, []string{"other"}, data)
+			s.pod.Status.Conditions[0].Message = "0/2 nodes are available: 2 " + full.Message
+		}), "NoNodeWithSlot", "no room", "more data disks"},
+		"a scheduler whose extender does not answer": {unplaced(func(s *stage) {
+			s.pod.Status.Conditions[0].Reason = corev1.PodReasonSchedulerError
+			s.pod.Status.Conditions[0].Message = "Post \"http://10.0.0.1:29706/filter\": connect: connection refused"
+		}), "SchedulerError", "29706/filter", "azuredisk-scheduler"},
 		"a pod that the scheduler has not looked at": {unplaced(func(s *stage) { s.pod.Status.Conditions = nil }),
 			"Scheduling", "not looked", "nothing"},
 		"a pod that was rejected on a full node": {changed(newStage(), func(s *stage) {

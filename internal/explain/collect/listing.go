@@ -27,7 +27,7 @@ func Volumes(ctx context.Context, from client.Reader, driverNamespace, namespace
 	if err = errors.Join(err, r.needed(explain.AzVolumes, explain.AzAttachments)); err != nil {
 		return nil, err
 	}
-	return explain.VolumeRows(volumes.Items, cluster.Pointers(attachments.Items), namespace), nil
+	return explain.VolumeRows(cluster.Pointers(volumes.Items), cluster.Pointers(attachments.Items), namespace), nil
 }
 
 // Nodes reads all nodes with three requests, and returns a row for each node. The Nodes themselves
@@ -45,10 +45,11 @@ func Nodes(ctx context.Context, from client.Reader, driverNamespace string) ([]e
 	if err = errors.Join(err, r.needed(explain.AzDriverNodes, explain.AzAttachments)); err != nil {
 		return nil, err
 	}
-	if nodes.Items == nil && !r.isUnread(explain.NodesResource) {
-		nodes.Items = []corev1.Node{} // read, and there are none
+	var read []*corev1.Node
+	if !r.isUnread(explain.NodesResource) {
+		read = cluster.Pointers(nodes.Items)
 	}
-	return explain.NodeRows(drivers.Items, nodes.Items, cluster.Pointers(attachments.Items)), nil
+	return explain.NodeRows(cluster.Pointers(drivers.Items), read, cluster.Pointers(attachments.Items)), nil
 }
 
 func (r *reader) listStep(what string, into client.ObjectList, options ...client.ListOption) step {

@@ -14,7 +14,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
 // pod reads the subject, a pod, and its volumes.
@@ -127,15 +126,7 @@ func (c *collection) bound(ctx context.Context, v *explain.Volume) (err error) {
 	if v.ClaimName == "" {
 		return nil
 	}
-	if v.Claim, err = get[corev1.PersistentVolumeClaim](ctx, c.reader, explain.Claims, v.Namespace, v.ClaimName); err != nil ||
-		v.Claim == nil {
-		return err
-	}
-	name := v.Claim.Spec.VolumeName
-	if name != "" && v.PersistentVolume == nil {
-		v.PersistentVolume, err = c.persistentVolumeNamed(ctx, name)
-	}
-	if err != nil || v.Claim.Status.Phase == corev1.ClaimBound {
+	if err = c.claimWithVolume(ctx, v); err != nil || v.Claim == nil || v.Claim.Status.Phase == corev1.ClaimBound {
 		return err
 	}
 	if c.Subject.Kind == explain.KindPod {
@@ -147,6 +138,15 @@ func (c *collection) bound(ctx context.Context, v *explain.Volume) (err error) {
 		func(ctx context.Context) error { return c.class(ctx, v) },
 		func(ctx context.Context) error { return c.created(ctx, v) },
 	)(ctx)
+}
+
+// claimWithVolume reads a claim and its PersistentVolume, unless that is read.
+func (c *collection) claimWithVolume(ctx context.Context, v *explain.Volume) (err error) {
+	v.Claim, err = get[corev1.PersistentVolumeClaim](ctx, c.reader, explain.Claims, v.Namespace, v.ClaimName)
+	if err == nil && v.Claim != nil && v.Claim.Spec.VolumeName != "" && v.PersistentVolume == nil {
+		v.PersistentVolume, err = c.persistentVolumeNamed(ctx, v.Claim.Spec.VolumeName)
+	}
+	return err
 }
 
 // class reads the class of a claim, or which one is the default.
@@ -290,10 +290,4 @@ func (c *collection) volumeAttachment(ctx context.Context, v *explain.Volume) (e
 	sum := sha256.Sum256([]byte(pv.Spec.CSI.VolumeHandle + pv.Spec.CSI.Driver + p.Spec.NodeName))
 	v.VolumeAttachment, err = get[storagev1.VolumeAttachment](ctx, c.reader, explain.Attachments, "", fmt.Sprintf("csi-%x", sum))
 	return err
-}
-
-// isOf reports whether an AzVolume is of the disk of a PersistentVolume.
-func isOf(az *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
-	disk, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle)
-	return err == nil && volumehandle.Of(az.Spec.Disk).Same(disk)
 }

@@ -11,6 +11,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
+// NoRoom begins what the scheduler extender says of a VM without slots for a pod's disks.
+const NoRoom = "no room for the pod's data disks"
+
 // SlotInput is the input of Slots.
 type SlotInput struct {
 	Attachment *apiv1.AzVolumeAttachment

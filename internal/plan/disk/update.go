@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -64,7 +65,7 @@ func Caching(v *apiv1.AzVolume) string {
 	if v.Shares() > 1 || v.Status.SizeBytes >= 4096<<30 || sku == "UltraSSD_LRS" || sku == "PremiumV2_LRS" {
 		return "None"
 	}
-	return v.Spec.Disk.CachingMode
+	return cmp.Or(v.Spec.Disk.ModifiedCachingMode, v.Spec.Disk.CachingMode)
 }
 
 // UpdateUncertain reports whether Azure may have made a change of the disk, or may be making one,

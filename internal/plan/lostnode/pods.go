@@ -98,6 +98,13 @@ const (
 	HoldMassLoss HoldReason = "MassLoss"
 )
 
+// HoldReasons returns all reasons.
+func HoldReasons() []HoldReason {
+	return []HoldReason{
+		HoldOptOut, HoldNoOwner, HoldDaemonSet, HoldForeignVolume, HoldUnknownVolume, HoldSharedVolume, HoldMassLoss,
+	}
+}
+
 // OptOutEnds says, for the user, why a volume is fenced although its PersistentVolumeClaim opts out
 // of failover.
 const OptOutEnds = "the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +

@@ -108,7 +108,7 @@ func (c *companion) free(node *corev1.Node) bool {
 }
 
 func (c *companion) runsOn(node *corev1.Node) bool {
-	return c.view.belongs(node) && tolerates(c.pod, node)
+	return c.view.Belongs(node) && tolerates(c.pod, node)
 }
 
 // bring adds the companions to the surroundings.

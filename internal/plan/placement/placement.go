@@ -58,9 +58,9 @@ type selector interface {
 	Match(node *corev1.Node) (bool, error)
 }
 
-// belongs reports whether a pod could ever run on a node: it uses the selectors of the pod and of
+// Belongs reports whether a pod could ever run on a node: it uses the selectors of the pod and of
 // its volumes, and not taints and other pods, which change.
-func (p *PodView) belongs(node *corev1.Node) bool {
+func (p *PodView) Belongs(node *corev1.Node) bool {
 	if p.selectors == nil {
 		p.selectors = append(p.selectors, nodeaffinity.GetRequiredNodeAffinity(p.Pod))
 		for _, pv := range p.PersistentVolumes {
@@ -78,7 +78,7 @@ func (p *PodView) belongs(node *corev1.Node) bool {
 // belongs reports whether all pods could ever run on a node.
 func belongs(pods []PodView, node *corev1.Node) bool {
 	for i := range pods {
-		if !pods[i].belongs(node) {
+		if !pods[i].Belongs(node) {
 			return false
 		}
 	}
@@ -202,22 +202,27 @@ func why(in Input, around *surroundings, n *NodeView) string {
 	case n.Crowded:
 		return "attachments wait for a slot there"
 	}
-	if len(in.Pods) == 0 {
-		if !tolerates(&corev1.Pod{}, n.Node) {
+	return closed(in.Pods, around, n.Node)
+}
+
+// closed says why pods cannot run on a node, or "". It does not look at the node's resources.
+func closed(pods []PodView, around *surroundings, node *corev1.Node) string {
+	if len(pods) == 0 {
+		if !tolerates(&corev1.Pod{}, node) {
 			return "the node is tainted"
 		}
 		return ""
 	}
-	for i := range in.Pods {
-		p := &in.Pods[i]
-		if !p.belongs(n.Node) {
+	for i := range pods {
+		p := &pods[i]
+		if !p.Belongs(node) {
 			return "the selectors of pod " + p.Pod.Name + " or of its volumes exclude the node"
 		}
-		if !tolerates(p.Pod, n.Node) {
+		if !tolerates(p.Pod, node) {
 			return "pod " + p.Pod.Name + " does not tolerate the node's taints"
 		}
 	}
-	return around.forbids(n.Node)
+	return around.forbids(node)
 }
 
 // Attachable reports whether the disk of a volume can be attached to VMs of a region and a zone.

@@ -22,17 +22,22 @@ const (
 	ReasonReserved Reason = "ReservedElsewhere"
 	// ReasonInUse: a VM outside of this cluster has the disk.
 	ReasonInUse Reason = "UsedOutsideCluster"
+	// ReasonWrite: the API server forbids a request of the driver, by RBAC or in admission.
+	ReasonWrite Reason = "WriteRefused"
 )
 
 // Reasons are all reasons.
-var Reasons = []Reason{ReasonFilesystemMismatch, ReasonReserved, ReasonInUse}
+var Reasons = []Reason{ReasonFilesystemMismatch, ReasonReserved, ReasonInUse, ReasonWrite}
 
 const end = ": "
 
 // Errorf makes a FailedPrecondition whose text begins with the reason.
 func Errorf(reason Reason, format string, args ...any) *provisioner.Error {
-	return provisioner.Errorf(provisioner.FailedPrecondition, string(reason)+end+format, args...)
+	return provisioner.Errorf(provisioner.FailedPrecondition, Text(reason, format), args...)
 }
+
+// Text begins a text with the reason.
+func Text(reason Reason, text string) string { return string(reason) + end + text }
 
 // In returns the reason that a text names, and what follows it. The text may have others before the
 // reason, such as the kubelet's and those of gRPC. ok is false if it names none.

@@ -55,7 +55,7 @@ func newRootCommand() *cobra.Command {
 		return err
 	}
 	root.AddCommand(newUpCommand(dir), newDownCommand(dir), newStatusCommand(dir), newSelftestCommand(dir),
-		newKubectlCommand(dir), newLoadCommand(dir), newNodeCommand(dir), newPoolCommand(dir),
+		newKubectlCommand(dir), newUICommand(dir), newLoadCommand(dir), newNodeCommand(dir), newPoolCommand(dir),
 		newFreezeCommand(dir), newEnterCommand(dir),
 		newImagesCommand(), newDriverCommand(dir), newRunCommand(dir), newLifecycleCommand(dir), newMigrationCommand(dir),
 		newGuideCommand(dir), newLatencyCommand(dir), newProgramsCommand())

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -48,6 +49,40 @@ func newKubectlCommand(dir *string) *cobra.Command {
 			}
 			return run(cmd.Context(), append(os.Environ(), "KUBECONFIG="+c.Dir.Kubeconfig()), kubectl, args...)
 		},
+	}
+}
+
+// nodeActions are the buttons of the page, and what they run, as kubectl azuredisk ui takes them.
+func nodeActions(program, state string) []string {
+	use := func(name, command string) string { return name + "=" + program + " --state " + state + " " + command + " {node}" }
+	return []string{
+		use("power off", "node power-off"), use("power on", "node power-on"),
+		use("cut network", "node partition"), use("heal network", "node heal"),
+		use("freeze 6 s", "freeze") + " 6s",
+		"drain=" + program + " kubectl --state " + state + " drain {node} --ignore-daemonsets --delete-emptydir-data",
+		"uncordon=" + program + " kubectl --state " + state + " uncordon {node}",
+	}
+}
+
+func newUICommand(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ui",
+		Short: "Show the cluster on a page, with buttons for the power, the network, a freeze and a drain of each node",
+		Long: `Run "kubectl azuredisk ui" with the administrator's rights and buttons for each node, and print the URL of the page.
+It runs until it is interrupted.`,
+		Args: cobra.NoArgs,
+		RunE: attached(dir, func(cmd *cobra.Command, _ []string, c *cluster.Cluster) error {
+			own, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			arguments := []string{"ui"}
+			for _, action := range nodeActions(own, *dir) {
+				arguments = append(arguments, "--node-action", action)
+			}
+			return run(cmd.Context(), append(os.Environ(), "KUBECONFIG="+c.Dir.Kubeconfig()),
+				filepath.Join(filepath.Dir(own), "kubectl-azuredisk"), arguments...)
+		}),
 	}
 }
 

@@ -109,6 +109,9 @@ func (s *Adopter) adopted(handle volumehandle.Handle, disk provisioner.Disk, att
 	p.CachingMode = wanted.CachingMode
 	p.CachingMode = p.Caching(disk.SizeBytes)
 	p.FSType = wanted.FSType
+	if topology.Zonal(disk.SKUName) {
+		p.IOPSPerGB = wanted.IOPSPerGB
+	}
 	return &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:  s.Namespace,

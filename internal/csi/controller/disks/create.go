@@ -59,7 +59,7 @@ func (s *Provisioner) createVolume(ctx context.Context, request *csi.CreateVolum
 		return nil, err
 	}
 	defer end()
-	v, err := s.ensureVolume(ctx, wanted, request)
+	v, err := s.ensureVolume(ctx, wanted, request, parameters.TagTemplates())
 	if err != nil {
 		return nil, err
 	}
@@ -87,6 +87,9 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 	error) {
 	p, err := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
 	if err != nil {
+		return nil, p, err
+	}
+	if err := s.fillTags(ctx, &p); err != nil {
 		return nil, p, err
 	}
 	access, fault, err := call.AccessOf(request.GetVolumeCapabilities(), p.Shares())
@@ -154,6 +157,30 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 	return v, p, nil
 }
 
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;namespaces,verbs=get
+
+// fillTags replaces the templates of labels and annotations in the tags.
+func (s *Provisioner) fillTags(ctx context.Context, p *volumeparams.Parameters) error {
+	templates := p.TagTemplates()
+	if len(templates) == 0 {
+		return nil
+	}
+	if p.ClaimName == "" {
+		return call.InvalidArgument(
+			"parameter tags: templates of labels and annotations need the flag --extra-create-metadata of csi-provisioner")
+	}
+	claim, namespace, err := cluster.ClaimMetadata(ctx, s.Reader, p.ClaimNamespace, p.ClaimName,
+		volumeparams.ReadsNamespace(templates))
+	if err != nil {
+		return err
+	}
+	if claim == nil {
+		return provisioner.Errorf(provisioner.Unavailable,
+			"PersistentVolumeClaim %s/%s, whose labels and annotations the tags name, does not exist", p.ClaimNamespace, p.ClaimName)
+	}
+	return p.FillTags(claim.ObjectMeta, namespace)
+}
+
 const defaultFSType = "ext4"
 
 // fsType returns the filesystem to create. The StorageClass takes precedence over the capability,
@@ -184,8 +211,9 @@ func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, siz
 }
 
 // ensureVolume creates the AzVolume, or returns the existing AzVolume if it equals the wanted one.
+// templates are the tags whose values may have changed since an earlier call.
 func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume,
-	request *csi.CreateVolumeRequest) (*apiv1.AzVolume, error) {
+	request *csi.CreateVolumeRequest, templates map[string]string) (*apiv1.AzVolume, error) {
 	v := wanted.DeepCopy()
 	if paramtable.AddTags(v.Spec.Disk.Tags, s.ExtraTags); len(v.Spec.Disk.Tags) > volumeparams.MaxTags {
 		return nil, call.InvalidArgument(
@@ -211,7 +239,7 @@ func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume,
 	if v.DeletionTimestamp != nil {
 		return nil, grpcstatus.Errorf(codes.Aborted, "create AzVolume %s: that of an earlier call is still being deleted", v.Name)
 	}
-	if differs := s.difference(v, wanted, request); differs != "" {
+	if differs := s.difference(v, wanted, request, templates); differs != "" {
 		return nil, grpcstatus.Errorf(codes.AlreadyExists, "volume %s exists with another %s", v.Name, differs)
 	}
 	return v, nil
@@ -219,7 +247,8 @@ func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume,
 
 // difference names the first property in which an AzVolume that exists differs from the request, or
 // returns "".
-func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest) string {
+func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateVolumeRequest,
+	templates map[string]string) string {
 	have, want := v.Spec.DeepCopy(), wanted.Spec.DeepCopy()
 	limit := request.GetCapacityRange().GetLimitBytes()
 	if have.CapacityBytes < request.GetCapacityRange().GetRequiredBytes() || (limit > 0 && have.CapacityBytes > limit) {
@@ -245,6 +274,7 @@ func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateV
 		return "disk name"
 	}
 	want.Disk.Name = have.Disk.Name
+	maps.DeleteFunc(want.Disk.Tags, func(name, _ string) bool { _, changes := templates[name]; return changes })
 	// The extra tags may have changed since the AzVolume was created, so they make no difference.
 	maps.DeleteFunc(have.Disk.Tags, func(name, _ string) bool { _, wanted := want.Disk.Tags[name]; return !wanted })
 	if !equality.Semantic.DeepEqual(have.Disk, want.Disk) {

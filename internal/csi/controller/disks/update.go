@@ -147,6 +147,9 @@ func (s *Provisioner) ControllerExpandVolume(ctx context.Context,
 func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 	request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	block, known := request.GetVolumeCapability().GetBlock() != nil, request.GetVolumeCapability() != nil
+	if err := s.learnIOPS(ctx, handle); err != nil {
+		return nil, err
+	}
 	var size int64
 	v, err := s.rewrite(ctx, handle, call.Access{
 		Pattern: apiv1.AccessSingleNode,
@@ -165,6 +168,8 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 			}
 		}
 		spec.CapacityBytes = max(spec.CapacityBytes, size)
+		p.RaiseIOPS(spec.CapacityBytes)
+		spec.Disk.DiskIOPSReadWrite = p.DiskIOPSReadWrite
 		return nil
 	})
 	if err != nil {
@@ -184,6 +189,16 @@ func (s *Provisioner) expand(ctx context.Context, handle volumehandle.Handle,
 		response.NodeExpansionRequired, err = s.inUse(ctx, handle)
 	}
 	return response, err
+}
+
+// learnIOPS writes to the AzVolume what was changed of its disk at Azure, if its IOPS grow with its
+// size: IOPS that were raised at Azure are not lowered by the growth.
+func (s *Provisioner) learnIOPS(ctx context.Context, handle volumehandle.Handle) error {
+	v, err := s.Volume(ctx, handle)
+	if err != nil || v == nil || v.Spec.Disk.IOPSPerGB == 0 {
+		return err
+	}
+	return s.learn(ctx, handle)
 }
 
 // inUse reports whether a node may be using the volume.
@@ -222,8 +237,9 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 	if err := s.learn(ctx, handle); err != nil {
 		return err
 	}
-	waited := false
-	v, err := s.rewrite(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode},
+	waited, caching := false, ""
+	access := call.Access{Pattern: apiv1.AccessSingleNode}
+	v, err := s.rewrite(ctx, handle, access,
 		func(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
 			before := existingParameters(v, spec)
 			after, err := before.With(change, max(spec.CapacityBytes, v.Status.SizeBytes))
@@ -234,13 +250,23 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 			if err != nil {
 				return err
 			}
-			spec.Disk.DiskSettings = after.DiskSettings
+			spec.Disk.DiskSettings, caching = after.DiskSettings, after.ModifiedCachingMode
+			spec.Disk.IOPSPerGB, spec.Disk.FollowedTags = after.IOPSPerGB, after.FollowedTags
 			return s.changeable(ctx, v, spec)
 		})
 	if err != nil {
 		return err
 	}
-	return s.awaitSettings(ctx, v)
+	if err := s.awaitSettings(ctx, v); err != nil {
+		return err
+	}
+	// The caching concerns the next attach, and Azure is not asked now. It is written when the rest
+	// of the class was accepted, so that a class that Azure refuses does not change it.
+	_, err = s.rewrite(ctx, handle, access, func(_ *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) error {
+		spec.Disk.ModifiedCachingMode = caching
+		return nil
+	})
+	return err
 }
 
 // learn writes to the AzVolume what was changed of its disk at Azure outside the driver. A class
@@ -343,6 +369,7 @@ func existingParameters(v *apiv1.AzVolume, spec *apiv1.AzVolumeSpec) volumeparam
 		ClaimName:      tags[volumeparams.TagClaimName],
 		ClaimNamespace: tags[volumeparams.TagClaimNamespace],
 	}
+	p.CachingMode = cmp.Or(p.ModifiedCachingMode, p.CachingMode)
 	if namespace, name, ok := strings.Cut(spec.PersistentVolumeClaim, "/"); ok {
 		p.ClaimName, p.ClaimNamespace = name, namespace
 	}

@@ -42,7 +42,7 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 		return provisioner.Filesystem{}, s.ReportLost(ctx, use, err)
 	}
 	filesystems := s.Host.Filesystems()
-	if !found.mounted() && !use.Sealed {
+	if !found.mounted() && !use.Sealed && !use.Unchecked() {
 		if err := filesystems.Check(ctx, record.Device, fs); err != nil {
 			return provisioner.Filesystem{}, fmt.Errorf("check filesystem: %w", err)
 		}

@@ -155,7 +155,7 @@ func (u Usage) Wanted(volume *apiv1.AzVolume) string {
 // MountOptions are the caller's options and the required ones. Two disks that were created from one
 // snapshot have the same UUID; xfs mounts both on one node only with the option nouuid.
 func (u Usage) MountOptions(fsType string) []string {
-	options := u.options
+	options := mountoptions.ForMount(u.options)
 	if u.Sealed {
 		options = mountoptions.WithReadOnly(options)
 	}
@@ -167,6 +167,9 @@ func (u Usage) MountOptions(fsType string) []string {
 
 // MountsReadOnly reports whether the filesystem is mounted read-only.
 func (u Usage) MountsReadOnly() bool { return u.Sealed || mountoptions.ReadOnly(u.options) }
+
+// Unchecked reports whether the filesystem is mounted without a check before.
+func (u Usage) Unchecked() bool { return mountoptions.Unchecked(u.options) }
 
 // Label is the SELinux label of all files on the volume. The kubelet passes it as a mount option;
 // "" for none.

@@ -1,0 +1,105 @@
+package collect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
+	"github.com/azuredisk-csi/azuredisk/internal/explain/whatif"
+)
+
+// WhatIfOptions say what is asked.
+type WhatIfOptions struct {
+	// Node or Zone names what is gone; the other is "".
+	Node, Zone string
+	// Drained asks for a drain, and not for a loss.
+	Drained bool
+	// DriverName is the CSI driver's, DriverNamespace the namespace of its objects.
+	DriverName, DriverNamespace string
+	// Now returns the API server's time. It is called after the first answer.
+	Now func() time.Time
+}
+
+// WhatIf reads with nine requests what decides where the pods of a node or of a zone would go.
+func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Facts, error) {
+	r := &reader{Reader: from}
+	f := whatif.Facts{DriverName: o.DriverName, Drained: o.Drained, Namespaces: map[string]labels.Set{}}
+	var nodes corev1.NodeList
+	var drivers apiv1.AzDriverNodeList
+	var pods corev1.PodList
+	var claims corev1.PersistentVolumeClaimList
+	var pvs corev1.PersistentVolumeList
+	var volumes apiv1.AzVolumeList
+	var attachments apiv1.AzVolumeAttachmentList
+	var namespaces corev1.NamespaceList
+	ofDriver := checks.Facts{DriverName: o.DriverName}
+	ours := client.InNamespace(o.DriverNamespace)
+	err := together(
+		r.listStep(explain.NodesResource, &nodes),
+		r.listStep(explain.AzDriverNodes, &drivers, ours),
+		r.listStep(explain.AllPods, &pods),
+		r.listStep(explain.Claims, &claims),
+		r.listStep(explain.Volumes, &pvs),
+		r.listStep(explain.AzVolumes, &volumes, ours),
+		r.listStep(explain.AzAttachments, &attachments, ours),
+		r.listStep(namespacesResource, &namespaces),
+		listInto(r, explain.Deployments, &appsv1.DeploymentList{}, &ofDriver.Deployments, ofChart),
+	)(ctx)
+	if err = errors.Join(err, r.needed(explain.NodesResource, explain.AzDriverNodes, explain.AllPods, explain.Claims,
+		explain.Volumes, explain.AzVolumes, explain.AzAttachments)); err != nil {
+		return f, err
+	}
+	for _, n := range namespaces.Items {
+		f.Namespaces[n.Name] = n.Labels
+	}
+	for i := range pvs.Items {
+		if in := pvs.Items[i].Spec.AzureDisk; in != nil {
+			pvs.Items[i].Spec.CSI = cluster.AsCSI(in)
+		}
+	}
+	f.Now, f.Controller = o.Now(), ofDriver.Deployment("controller")
+	f.Unsteered = ofDriver.Deployment("scheduler") == nil && !r.isUnread(explain.Deployments)
+	f.Nodes, f.DriverNodes = cluster.Pointers(nodes.Items), cluster.Pointers(drivers.Items)
+	f.Pods = slices.DeleteFunc(cluster.Pointers(pods.Items), ended)
+	f.Claims, f.PersistentVolumes = cluster.Pointers(claims.Items), cluster.Pointers(pvs.Items)
+	f.Volumes, f.Attachments = cluster.Pointers(volumes.Items), cluster.Pointers(attachments.Items)
+	return f, o.choose(&f)
+}
+
+// namespacesResource is the resource, as explain.Unread names it.
+const namespacesResource = "namespaces"
+
+// choose finds the nodes that are asked about.
+func (o WhatIfOptions) choose(f *whatif.Facts) error {
+	f.Subject = "node " + o.Node
+	if o.Node == "" {
+		f.Subject = "zone " + o.Zone
+	}
+	zones := map[string]string{}
+	for _, d := range f.DriverNodes {
+		zones[d.Name] = d.Spec.Zone
+	}
+	for _, n := range f.Nodes {
+		zone := n.Labels[corev1.LabelTopologyZone]
+		switch {
+		case o.Node == "" && (strings.EqualFold(zone, o.Zone) || zones[n.Name] == o.Zone), o.Node == n.Name:
+			f.Gone = append(f.Gone, n.Name)
+		}
+	}
+	if len(f.Gone) == 0 {
+		return fmt.Errorf("there is no %s, or no node in it", f.Subject)
+	}
+	return nil
+}

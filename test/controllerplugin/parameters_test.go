@@ -1,0 +1,238 @@
+package controllerplugin
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/azuredisk-csi/azuredisk/internal/controller/tagging"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
+)
+
+// attachedAs waits until a disk is attached to a node with a caching mode.
+func attachedAs(t *testing.T, p *controlplane.ControlPlane, handle, node, mode string) {
+	t.Helper()
+	p.Eventually("attached", func() string {
+		request, ok := p.Cloud.AttachedAs(controlplane.VMID(node), handle)
+		if !ok || request.CachingMode != mode {
+			return fmt.Sprintf("attached as %+v, want %s", request, mode)
+		}
+		return ""
+	})
+}
+
+// Azure changes the caching of an attached disk by a detach and an attach, under a filesystem that
+// is mounted. So the class counts from the next attach on, also against the attribute of the
+// PersistentVolume, which cannot be changed.
+func TestAClassChangesTheCachingFromTheNextAttachOn(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("ca-a", "1", size)
+	p.AddNode("ca-b", "1", size)
+	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "cachingMode": "ReadOnly"})
+	attributes := map[string]string{"cachingMode": "ReadOnly"}
+	must(t, p.PublishWith(t.Context(), handle, "ca-a", controlplane.Mounted(), attributes))
+	attachedAs(t, p, handle, "ca-a", "ReadOnly")
+
+	must(t, modify(t.Context(), p, handle, map[string]string{"cachingMode": "None"}))
+	must(t, p.PublishWith(t.Context(), handle, "ca-a", controlplane.Mounted(), attributes))
+	attachedAs(t, p, handle, "ca-a", "ReadOnly")
+	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 0 {
+		t.Errorf("got %d changes of the disk, want none", n)
+	}
+
+	must(t, p.Unpublish(t.Context(), handle, "ca-a"))
+	must(t, p.PublishWith(t.Context(), handle, "ca-b", controlplane.Mounted(), attributes))
+	attachedAs(t, p, handle, "ca-b", "None")
+}
+
+func TestACachingThatAzureDoesNotHaveIsRefused(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	for name, test := range map[string]struct {
+		parameters map[string]string
+		says       string
+	}{
+		"shared": {map[string]string{"skuName": "Premium_LRS", "maxShares": "2"}, "allowed: None with maxShares above 1"},
+		"v2":     {adjustable, "allowed: None with skuName PremiumV2_LRS"},
+	} {
+		handle := p.Create(name, test.parameters)
+		err := modify(t.Context(), p, handle, map[string]string{"cachingMode": "ReadOnly"})
+		expectCode(t, err, codes.InvalidArgument)
+		if !strings.Contains(err.Error(), `cachingMode: value "ReadOnly" is not allowed; `+test.says) {
+			t.Errorf("%s: got %v, want a refusal that says %q", name, err, test.says)
+		}
+	}
+}
+
+// A class that Azure refuses leaves nothing behind, also of what Azure is not asked for.
+func TestARefusedClassDoesNotChangeTheCaching(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	handle := p.Create("vol", single)
+	p.Cloud.FailNext(fake.DisksUpdate, 2, provisioner.Errorf(provisioner.InvalidArgument, "no"))
+	expectCode(t, modify(t.Context(), p, handle, map[string]string{"cachingMode": "None", "tags": "a=b"}), codes.InvalidArgument)
+	if mode := p.Volume("vol").Spec.Disk.ModifiedCachingMode; mode != "" {
+		t.Errorf("got the caching mode %q, want none", mode)
+	}
+}
+
+// The IOPS of a disk with iopsPerGB grow with the disk, in the same call to Azure. IOPS that were
+// raised at Azure otherwise stay.
+func TestIOPSGrowWithTheDisk(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	iops := func(name string) int64 { return *diskAt(t, p, name).DiskIOPSReadWrite }
+	handle := p.Create("per-gib", map[string]string{"skuName": "PremiumV2_LRS", "iopsPerGB": "500"})
+	if got := iops("per-gib"); got != 5000 {
+		t.Errorf("created: got %d IOPS, want 5000", got)
+	}
+	calls := p.Cloud.CallCount(fake.DisksUpdate)
+	_, err := expand(t.Context(), p, handle, 20*gib)
+	must(t, err)
+	asIs(t, p, "per-gib")
+	if got, n := iops("per-gib"), p.Cloud.CallCount(fake.DisksUpdate)-calls; got != 10000 || n != 1 {
+		t.Errorf("grown: got %d IOPS by %d calls, want 10000 by 1", got, n)
+	}
+	changeOutside(t, p, "per-gib", func(d *provisioner.Disk) { *d.DiskIOPSReadWrite = 12000 })
+	_, err = expand(t.Context(), p, handle, 22*gib)
+	must(t, err)
+	asIs(t, p, "per-gib")
+	if got := iops("per-gib"); got != 12000 {
+		t.Errorf("grown after others raised the IOPS: got %d, want 12000", got)
+	}
+	_, err = expand(t.Context(), p, handle, 30*gib)
+	must(t, err)
+	if got := iops("per-gib"); got != 15000 {
+		t.Errorf("grown above that: got %d IOPS, want 15000", got)
+	}
+
+	ultra := p.Create("ultra", map[string]string{"skuName": "UltraSSD_LRS"})
+	_, err = expand(t.Context(), p, ultra, 600*gib)
+	must(t, err)
+	asIs(t, p, "ultra")
+	if got := iops("ultra"); got != 600 {
+		t.Errorf("an Ultra disk without IOPS in its class, grown to 600 GiB: got %d IOPS, want 600", got)
+	}
+	fixed := p.Create("fixed", map[string]string{"skuName": "UltraSSD_LRS", "diskIOPSReadWrite": "500"})
+	_, err = expand(t.Context(), p, fixed, 600*gib)
+	must(t, err)
+	asIs(t, p, "fixed")
+	if got := iops("fixed"); got != 500 {
+		t.Errorf("an Ultra disk with IOPS in its class: got %d, want 500", got)
+	}
+}
+
+// labelled is a control plane with a claim, and with the reconciler that follows labels.
+func labelled(t *testing.T) (p *controlplane.ControlPlane, claim *corev1.PersistentVolumeClaim, namespace *corev1.Namespace) {
+	t.Helper()
+	p = controlplane.New(t, controlplane.Options{
+		Quiet:    true,
+		OwnGroup: true,
+		With: func(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
+			return tagging.New(tagging.Options{
+				Client:     mgr.GetClient(),
+				Reader:     mgr.GetAPIReader(),
+				Clock:      clock.RealClock{},
+				Events:     mgr.GetEventRecorder("tagging"),
+				DriverName: controlplane.DriverName,
+			}).SetUp(mgr, namespace)
+		},
+	})
+	claim = &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: p.Namespace,
+			Name:      "data",
+			Labels:    map[string]string{"team": "db"},
+		},
+		Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
+				corev1.ResourceStorage: resource.MustParse("10Gi"),
+			}},
+			StorageClassName: new(string),
+		},
+	}
+	must(t, p.Client.Create(t.Context(), claim))
+	namespace = &corev1.Namespace{}
+	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: p.Namespace}, namespace))
+	return p, claim, namespace
+}
+
+// patch changes an object at the API server.
+func patch[T client.Object](t *testing.T, p *controlplane.ControlPlane, object T, change func(T)) {
+	t.Helper()
+	before, _ := object.DeepCopyObject().(client.Object)
+	change(object)
+	must(t, p.Client.Patch(t.Context(), object, client.MergeFrom(before)))
+}
+
+func TestTagsFollowLabels(t *testing.T) {
+	p, claim, namespace := labelled(t)
+	parameters := map[string]string{
+		"skuName": "Premium_LRS", "tags": "fixed=1,team=${pvc.labels.team},stage=${namespace.labels.stage}",
+		"tagsFollowLabels":            "true",
+		"csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/pvc/namespace": p.Namespace,
+		"csi.storage.k8s.io/pv/name": "tags-" + p.Namespace,
+	}
+	handle := p.Create("vol", parameters)
+	tagged := func(step, team, stage string) {
+		t.Helper()
+		p.Eventually(step, func() string {
+			tags := p.Cloud.State().Disks[0].Tags
+			_, staged := tags["stage"]
+			if tags["fixed"] != "1" || tags["team"] != team || tags["stage"] != stage || staged != (stage != "") {
+				return fmt.Sprintf("got the tags %v, want team %q and stage %q", tags, team, stage)
+			}
+			return ""
+		})
+	}
+	tagged("created", "db", "")
+
+	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { c.Labels["team"] = "shop" })
+	p.Create("vol", parameters) // a repeated call, after the label has changed
+
+	pv := controlplane.NewPersistentVolume("tags-"+p.Namespace, handle)
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: p.Namespace, Name: "data"}
+	p.AddPersistentVolume(pv)
+	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = pv.Name })
+	tagged("the label changed before the claim was bound", "shop", "")
+
+	patch(t, p, namespace, func(n *corev1.Namespace) { n.Labels = map[string]string{"stage": "prod"} })
+	tagged("the namespace has its label", "shop", "prod")
+
+	asIs(t, p, "vol")
+	calls := p.Cloud.CallCount(fake.DisksUpdate)
+	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { c.Labels["other"] = "x" })
+	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, "team") })
+	tagged("the label is gone", "", "prod")
+	if n := p.Cloud.CallCount(fake.DisksUpdate) - calls; n != 1 {
+		t.Errorf("got %d calls to Azure, want 1: the other label is in no tag", n)
+	}
+
+	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "stage=mine"}))
+	patch(t, p, namespace, func(n *corev1.Namespace) { n.Labels["stage"] = "test" })
+	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { c.Labels["team"] = "db" })
+	tagged("a class has set one of the tags", "db", "mine")
+}
+
+func TestTagsWithALabelNeedTheClaim(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	request := controlplane.CreateRequest("vol", map[string]string{"tags": "team=${pvc.labels.team}"})
+	_, err := p.CSI.CreateVolume(t.Context(), request)
+	expectCode(t, err, codes.InvalidArgument)
+	if !strings.Contains(err.Error(), "--extra-create-metadata") {
+		t.Errorf("got %v, want the name of the flag that is missing", err)
+	}
+	request.Parameters["csi.storage.k8s.io/pvc/name"] = "none"
+	request.Parameters["csi.storage.k8s.io/pvc/namespace"] = p.Namespace
+	_, err = p.CSI.CreateVolume(t.Context(), request)
+	expectCode(t, err, codes.Unavailable)
+}
