@@ -148,8 +148,9 @@ func (r *Reconciler) claimEvents(in claimstatus.Input, record *claimRecord, now,
 // changed since it was read, so that no other claim of the same name gets the status.
 func (r *Reconciler) annotate(ctx context.Context, claim *corev1.PersistentVolumeClaim, text string, record *claimRecord,
 	now time.Time) (time.Duration, error) {
-	if claim.Annotations[apiv1.AnnotationStatus] == text {
-		return 0, nil
+	current, written := claim.Annotations[apiv1.AnnotationStatus]
+	if current == text || !written && text == (claimstatus.Status{}).Text() {
+		return 0, nil // the first write is for the first node
 	}
 	if wait := record.next.Sub(now); wait > 0 {
 		return wait, nil

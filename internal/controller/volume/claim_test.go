@@ -191,6 +191,21 @@ func TestARefusedStatusDisturbsNothing(t *testing.T) {
 	l.expect("when the right was given", healthyStatus, 1)
 }
 
+func TestAVolumeThatWasNeverUsedIsNotWritten(t *testing.T) {
+	t.Parallel()
+	l := newClaimLab(t)
+	primary := l.o.volume.Status.Primary
+	l.o.volume.Status.Primary, l.o.volume.Status.Replicas = nil, nil
+	l.tell(0)
+	l.expect("before the first use", "", 0)
+	l.o.volume.Status.Primary = primary
+	l.tell(0)
+	l.expect("in use", `{"primary":"a"}`, 1)
+	l.o.volume.Status.Primary = nil
+	l.tell(claimEvery)
+	l.expect("after the use", `{}`, 2)
+}
+
 func TestWithoutTheSwitchClaimsAreNotWritten(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t)
