@@ -68,7 +68,8 @@ func (t *bench) manifest(file string) (string, error) {
 	return manifest.String(), nil
 }
 
-// withProbe puts the probe into the pods of an object, and keeps them off the disturbed node.
+// withProbe puts the probe into the pods of an object, and keeps them in zone1: they need two nodes of
+// one zone, and zone2 has the disturbed one.
 func (t *bench) withProbe(object *unstructured.Unstructured) error {
 	template := []string{"spec", "template", "spec"}
 	containers, has, err := unstructured.NestedSlice(object.Object, append(template, "containers")...)
@@ -83,14 +84,10 @@ func (t *bench) withProbe(object *unstructured.Unstructured) error {
 		delete(container, "command")
 		container["image"], container["imagePullPolicy"], container["args"] = t.image, string(corev1.PullNever), []any{"hold"}
 	}
-	apart := map[string]any{"requiredDuringSchedulingIgnoredDuringExecution": map[string]any{"nodeSelectorTerms": []any{
-		map[string]any{"matchExpressions": []any{
-			map[string]any{"key": hostname, "operator": "NotIn", "values": []any{t.disturbed}},
-		}},
-	}}}
+	zone := map[string]string{corev1.LabelTopologyZone: zone1}
 	return errors.Join(
 		unstructured.SetNestedSlice(object.Object, containers, append(template, "containers")...),
-		unstructured.SetNestedMap(object.Object, apart, append(template, "affinity", "nodeAffinity")...),
+		unstructured.SetNestedStringMap(object.Object, zone, append(template, "nodeSelector")...),
 	)
 }
 
