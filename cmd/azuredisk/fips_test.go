@@ -24,7 +24,7 @@ func TestTheProgramRunsWithFIPS(t *testing.T) {
 	}
 	tests := []string{
 		"TestTheProgramRunsWithFIPS", "TestControllerServesCSIAndMetrics", "TestSecureMetricsAreForAuthorizedClients",
-		"TestTheSecretOfTheV1DriverIsReadAndFollowed",
+		"TestAccessToAzureIsFollowedAndReportedAsEvents",
 	}
 	command := exec.CommandContext(t.Context(), program, "-test.v", "-test.run=^("+strings.Join(tests, "|")+")$")
 	command.Env = append(os.Environ(), fipsSetting)
