@@ -230,7 +230,7 @@ func changeRows() []row[controllerWorld] {
 				disk := w.volume(nil)
 				return alike(
 					modify(w, w.Context(), "", tags),
-					modify(w, w.Context(), disk, map[string]string{"cachingMode": "None"}),
+					modify(w, w.Context(), disk, map[string]string{"fsType": "xfs"}),
 					modify(w, w.Context(), disk, map[string]string{"diskIOPSReadWrite": "5000"}),
 				)
 			},
