@@ -12,5 +12,5 @@ hack/generate-crds.sh "$controller_gen" "$out"
 "$(hack/tool.sh crd-ref-docs)" --source-path=api/v1 --config=hack/crd-ref-docs.yaml \
   --renderer=markdown --output-path="$out/docs/reference/custom-resources.md" >/dev/null
 go run ./hack/reference "$out/docs/reference"
-go run ./hack/rules charts/azuredisk/files/rules.yaml "$out/deploy/azure-monitor/rules.json"
+go run ./hack/rules charts/azuredisk "$out/deploy/azure-monitor/rules.json"
 go run ./hack/manifests charts/azuredisk "$out/deploy"

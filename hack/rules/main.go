@@ -12,8 +12,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const runbooks = "https://github.com/azuredisk-csi/azuredisk/blob/main/docs/guides/alerts.md#"
-
 // group is a group of rules in Prometheus' format.
 type group struct {
 	Name     string `json:"name"`
@@ -33,7 +31,7 @@ var severities = map[string]int{"critical": 1, "warning": 2}
 
 func main() {
 	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: rules RULES.yaml TEMPLATE.json")
+		fmt.Fprintln(os.Stderr, "usage: rules CHART TEMPLATE.json")
 		os.Exit(2)
 	}
 	if err := write(os.Args[1], os.Args[2]); err != nil {
@@ -42,20 +40,26 @@ func main() {
 	}
 }
 
-func write(from, to string) error {
-	raw, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
+func write(chart, to string) error {
 	var rules struct {
 		Groups []group `json:"groups"`
 	}
-	if err := yaml.UnmarshalStrict(raw, &rules); err != nil {
-		return fmt.Errorf("read %s: %w", from, err)
+	if err := read(filepath.Join(chart, "files/rules.yaml"), yaml.UnmarshalStrict, &rules); err != nil {
+		return err
+	}
+	var values struct {
+		Metrics struct {
+			Rules struct {
+				RunbookURL string `json:"runbookURL"`
+			} `json:"rules"`
+		} `json:"metrics"`
+	}
+	if err := read(filepath.Join(chart, "values.yaml"), yaml.Unmarshal, &values); err != nil {
+		return err
 	}
 	var resources []any
 	for _, g := range rules.Groups {
-		resource, err := resourceOf(g)
+		resource, err := resourceOf(g, values.Metrics.Rules.RunbookURL)
 		if err != nil {
 			return fmt.Errorf("%s: %w", g.Name, err)
 		}
@@ -75,6 +79,17 @@ func write(from, to string) error {
 		return err
 	}
 	return file.Close()
+}
+
+func read(path string, decode func([]byte, any, ...yaml.JSONOpt) error, into any) error {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := decode(raw, into); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
 }
 
 func template(resources []any) any {
@@ -105,7 +120,7 @@ func template(resources []any) any {
 
 // resourceOf is a group as a resource, by
 // https://learn.microsoft.com/azure/templates/microsoft.alertsmanagement/prometheusrulegroups.
-func resourceOf(g group) (any, error) {
+func resourceOf(g group, runbookURL string) (any, error) {
 	var rules []any
 	for _, r := range g.Rules {
 		if r.Record != "" {
@@ -116,7 +131,7 @@ func resourceOf(g group) (any, error) {
 		if !ok {
 			return nil, fmt.Errorf("alert %s has the severity %q, expected critical or warning", r.Alert, r.Labels["severity"])
 		}
-		annotations := map[string]string{"runbook_url": runbooks + strings.ToLower(r.Alert)}
+		annotations := map[string]string{"runbook_url": runbookURL + strings.ToLower(r.Alert)}
 		for name, text := range r.Annotations {
 			annotations[name] = text
 		}
