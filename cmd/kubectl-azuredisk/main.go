@@ -50,7 +50,7 @@ type settings struct {
 }
 
 // reader returns a client with the user's rights, and the API server's clock.
-func (s *settings) reader() (client.Reader, *collect.ServerClock, error) {
+func (s *settings) reader() (client.WithWatch, *collect.ServerClock, error) {
 	config, err := s.kube.ToRESTConfig()
 	if err != nil {
 		return nil, nil, err

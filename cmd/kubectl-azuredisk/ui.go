@@ -61,15 +61,11 @@ func (s *settings) serve(cmd *cobra.Command, listen string, noPods bool, actions
 	log.SetLogger(logr.Discard()) // what cannot be read is on the page
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	config, err := s.kube.ToRESTConfig()
+	reader, now, err := s.reader()
 	if err != nil {
 		return err
 	}
-	watcher, now, err := collect.NewWatcher(config, clock.RealClock{})
-	if err != nil {
-		return err
-	}
-	watch, err := collect.NewWatch(ctx, watcher, now, collect.WatchOptions{
+	watch, err := collect.NewWatch(ctx, reader, now, collect.WatchOptions{
 		DriverNamespace: s.driverNamespace,
 		PodNamespace:    *s.kube.Namespace,
 		NoPods:          noPods,

@@ -89,6 +89,8 @@ type ZoneOverview struct {
 // NodeOverview is a node with the disks that it has or is to have.
 type NodeOverview struct {
 	NodeRow
+	// Healthy says that neither the driver nor Kubernetes finds anything wrong with the node.
+	Healthy bool `json:"healthy"`
 	// Disks are those of the listed volumes.
 	Disks []DiskOnNode `json:"disks"`
 }
@@ -253,12 +255,17 @@ func moves(r Records, labels map[string]string) []Move {
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Move) int {
-		if a.Since == nil || b.Since == nil {
-			return 0
-		}
-		return cmp.Or(a.Since.Compare(*b.Since), cmp.Compare(a.AzVolume, b.AzVolume))
+		return cmp.Or(timeOf(a.Since).Compare(timeOf(b.Since)), cmp.Compare(a.AzVolume, b.AzVolume))
 	})
 	return all
+}
+
+// timeOf is the zero time for a time that is not known.
+func timeOf(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
 }
 
 // zones are the nodes by zone, and what is wrong with the nodes that are selected.
@@ -268,7 +275,15 @@ func zones(r Records, s Selection, volumes []VolumeOverview) ([]ZoneOverview, []
 	listed := 0
 	rows := NodeRows(r.DriverNodes, r.Nodes, r.Attachments)
 	// The first that are listed are those in need of attention.
-	slices.SortStableFunc(rows, func(a, b NodeRow) int { return boolOrder(a.healthy(), b.healthy()) })
+	slices.SortStableFunc(rows, func(a, b NodeRow) int {
+		switch {
+		case a.healthy() == b.healthy():
+			return 0
+		case b.healthy():
+			return -1
+		}
+		return 1
+	})
 	for _, row := range rows {
 		z := zones[row.Zone]
 		if z == nil {
@@ -296,7 +311,7 @@ func zones(r Records, s Selection, volumes []VolumeOverview) ([]ZoneOverview, []
 			z.NodesOmitted++
 		default:
 			listed++
-			z.Nodes = append(z.Nodes, NodeOverview{NodeRow: row, Disks: disks[row.Name]})
+			z.Nodes = append(z.Nodes, NodeOverview{NodeRow: row, Healthy: row.healthy(), Disks: disks[row.Name]})
 		}
 	}
 	all := []ZoneOverview{}
@@ -306,17 +321,6 @@ func zones(r Records, s Selection, volumes []VolumeOverview) ([]ZoneOverview, []
 	}
 	slices.SortFunc(all, func(a, b ZoneOverview) int { return cmp.Compare(a.Name, b.Name) })
 	return all, attention
-}
-
-func boolOrder(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	default:
-		return -1
-	}
 }
 
 func (r NodeRow) healthy() bool {

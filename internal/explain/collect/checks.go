@@ -14,9 +14,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -121,21 +119,6 @@ func (r *reader) csiDriver(f *checks.Facts) step {
 func (r *reader) definitions(f *checks.Facts) step {
 	return listInto(r, checks.Definitions, &apiextensionsv1.CustomResourceDefinitionList{},
 		&f.Definitions)
-}
-
-// listInto lists objects.
-func listInto[T any](r *reader, what string, list client.ObjectList, into *[]*T, options ...client.ListOption) step {
-	return func(ctx context.Context) error {
-		if err := r.list(ctx, what, list, options...); err != nil {
-			return err
-		}
-		return meta.EachListItem(list, func(o runtime.Object) error {
-			if item, ok := any(o).(*T); ok {
-				*into = append(*into, item)
-			}
-			return nil
-		})
-	}
 }
 
 // constraintOfHost are the kinds of constraints about privileged pods and the host.

@@ -33,12 +33,7 @@ import (
 // NewReader returns a client for the API server of a configuration, and a clock that shows the
 // server's time: the given one, of the user's machine, may differ, and times of the cluster are
 // compared with it.
-func NewReader(config *rest.Config, own clock.PassiveClock) (client.Reader, *ServerClock, error) {
-	return NewWatcher(config, own)
-}
-
-// NewWatcher is NewReader for a client that watches, too.
-func NewWatcher(config *rest.Config, own clock.PassiveClock) (client.WithWatch, *ServerClock, error) {
+func NewReader(config *rest.Config, own clock.PassiveClock) (client.WithWatch, *ServerClock, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the number of requests is bounded
 	config.WarningHandler = rest.NoWarnings{}

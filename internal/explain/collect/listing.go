@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 )
 
@@ -18,42 +17,39 @@ import (
 // of the cluster if that is "".
 func Volumes(ctx context.Context, from client.Reader, driverNamespace, namespace string) ([]explain.VolumeRow, error) {
 	r := &reader{Reader: from}
-	var volumes apiv1.AzVolumeList
-	var attachments apiv1.AzVolumeAttachmentList
+	var volumes []*apiv1.AzVolume
+	var attachments []*apiv1.AzVolumeAttachment
+	ours := client.InNamespace(driverNamespace)
 	err := together(
-		r.listStep(explain.AzVolumes, &volumes, client.InNamespace(driverNamespace)),
-		r.listStep(explain.AzAttachments, &attachments, client.InNamespace(driverNamespace)),
+		listInto(r, explain.AzVolumes, &apiv1.AzVolumeList{}, &volumes, ours),
+		listInto(r, explain.AzAttachments, &apiv1.AzVolumeAttachmentList{}, &attachments, ours),
 	)(ctx)
 	if err = errors.Join(err, r.needed(explain.AzVolumes, explain.AzAttachments)); err != nil {
 		return nil, err
 	}
-	return explain.VolumeRows(cluster.Pointers(volumes.Items), cluster.Pointers(attachments.Items), namespace), nil
+	return explain.VolumeRows(volumes, attachments, namespace), nil
 }
 
 // Nodes reads all nodes with three requests, and returns a row for each node. The Nodes themselves
 // need not be readable.
 func Nodes(ctx context.Context, from client.Reader, driverNamespace string) ([]explain.NodeRow, error) {
 	r := &reader{Reader: from}
-	var drivers apiv1.AzDriverNodeList
-	var attachments apiv1.AzVolumeAttachmentList
-	var nodes corev1.NodeList
+	var drivers []*apiv1.AzDriverNode
+	var attachments []*apiv1.AzVolumeAttachment
+	var nodes []*corev1.Node
+	ours := client.InNamespace(driverNamespace)
 	err := together(
-		r.listStep(explain.AzDriverNodes, &drivers, client.InNamespace(driverNamespace)),
-		r.listStep(explain.AzAttachments, &attachments, client.InNamespace(driverNamespace)),
-		r.listStep(explain.NodesResource, &nodes),
+		listInto(r, explain.AzDriverNodes, &apiv1.AzDriverNodeList{}, &drivers, ours),
+		listInto(r, explain.AzAttachments, &apiv1.AzVolumeAttachmentList{}, &attachments, ours),
+		listInto(r, explain.NodesResource, &corev1.NodeList{}, &nodes),
 	)(ctx)
 	if err = errors.Join(err, r.needed(explain.AzDriverNodes, explain.AzAttachments)); err != nil {
 		return nil, err
 	}
-	var read []*corev1.Node
-	if !r.isUnread(explain.NodesResource) {
-		read = cluster.Pointers(nodes.Items)
+	if nodes == nil && !r.isUnread(explain.NodesResource) {
+		nodes = []*corev1.Node{} // there are none
 	}
-	return explain.NodeRows(cluster.Pointers(drivers.Items), read, cluster.Pointers(attachments.Items)), nil
-}
-
-func (r *reader) listStep(what string, into client.ObjectList, options ...client.ListOption) step {
-	return func(ctx context.Context) error { return r.list(ctx, what, into, options...) }
+	return explain.NodeRows(drivers, nodes, attachments), nil
 }
 
 // needed returns an error for each resource that could not be read.

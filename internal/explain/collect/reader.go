@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
@@ -86,4 +87,20 @@ func resourceMissing(err error) bool {
 // list reads objects. It leaves the list empty if they may not be read.
 func (r *reader) list(ctx context.Context, what string, into client.ObjectList, options ...client.ListOption) error {
 	return r.missed(what, r.List(ctx, into, options...))
+}
+
+// listInto appends the objects of a resource to a slice. The slice stays as it is if there are none, or
+// if they may not be read.
+func listInto[T any](r *reader, what string, list client.ObjectList, into *[]*T, options ...client.ListOption) step {
+	return func(ctx context.Context) error {
+		if err := r.list(ctx, what, list, options...); err != nil {
+			return err
+		}
+		return meta.EachListItem(list, func(o runtime.Object) error {
+			if item, ok := any(o).(*T); ok {
+				*into = append(*into, item)
+			}
+			return nil
+		})
+	}
 }

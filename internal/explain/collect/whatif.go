@@ -36,45 +36,35 @@ type WhatIfOptions struct {
 func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Facts, error) {
 	r := &reader{Reader: from}
 	f := whatif.Facts{DriverName: o.DriverName, Drained: o.Drained, Namespaces: map[string]labels.Set{}}
-	var nodes corev1.NodeList
-	var drivers apiv1.AzDriverNodeList
-	var pods corev1.PodList
-	var claims corev1.PersistentVolumeClaimList
-	var pvs corev1.PersistentVolumeList
-	var volumes apiv1.AzVolumeList
-	var attachments apiv1.AzVolumeAttachmentList
-	var namespaces corev1.NamespaceList
+	var namespaces []*corev1.Namespace
 	ofDriver := checks.Facts{DriverName: o.DriverName}
 	ours := client.InNamespace(o.DriverNamespace)
 	err := together(
-		r.listStep(explain.NodesResource, &nodes),
-		r.listStep(explain.AzDriverNodes, &drivers, ours),
-		r.listStep(explain.AllPods, &pods),
-		r.listStep(explain.Claims, &claims),
-		r.listStep(explain.Volumes, &pvs),
-		r.listStep(explain.AzVolumes, &volumes, ours),
-		r.listStep(explain.AzAttachments, &attachments, ours),
-		r.listStep(namespacesResource, &namespaces),
+		listInto(r, explain.NodesResource, &corev1.NodeList{}, &f.Nodes),
+		listInto(r, explain.AzDriverNodes, &apiv1.AzDriverNodeList{}, &f.DriverNodes, ours),
+		listInto(r, explain.AllPods, &corev1.PodList{}, &f.Pods),
+		listInto(r, explain.Claims, &corev1.PersistentVolumeClaimList{}, &f.Claims),
+		listInto(r, explain.Volumes, &corev1.PersistentVolumeList{}, &f.PersistentVolumes),
+		listInto(r, explain.AzVolumes, &apiv1.AzVolumeList{}, &f.Volumes, ours),
+		listInto(r, explain.AzAttachments, &apiv1.AzVolumeAttachmentList{}, &f.Attachments, ours),
+		listInto(r, namespacesResource, &corev1.NamespaceList{}, &namespaces),
 		listInto(r, explain.Deployments, &appsv1.DeploymentList{}, &ofDriver.Deployments, ofChart),
 	)(ctx)
 	if err = errors.Join(err, r.needed(explain.NodesResource, explain.AzDriverNodes, explain.AllPods, explain.Claims,
 		explain.Volumes, explain.AzVolumes, explain.AzAttachments)); err != nil {
 		return f, err
 	}
-	for _, n := range namespaces.Items {
+	for _, n := range namespaces {
 		f.Namespaces[n.Name] = n.Labels
 	}
-	for i := range pvs.Items {
-		if in := pvs.Items[i].Spec.AzureDisk; in != nil {
-			pvs.Items[i].Spec.CSI = cluster.AsCSI(in)
+	for _, pv := range f.PersistentVolumes {
+		if in := pv.Spec.AzureDisk; in != nil {
+			pv.Spec.CSI = cluster.AsCSI(in)
 		}
 	}
 	f.Now, f.Controller = o.Now(), ofDriver.Deployment("controller")
 	f.Unsteered = ofDriver.Deployment("scheduler") == nil && !r.isUnread(explain.Deployments)
-	f.Nodes, f.DriverNodes = cluster.Pointers(nodes.Items), cluster.Pointers(drivers.Items)
-	f.Pods = slices.DeleteFunc(cluster.Pointers(pods.Items), ended)
-	f.Claims, f.PersistentVolumes = cluster.Pointers(claims.Items), cluster.Pointers(pvs.Items)
-	f.Volumes, f.Attachments = cluster.Pointers(volumes.Items), cluster.Pointers(attachments.Items)
+	f.Pods = slices.DeleteFunc(f.Pods, ended)
 	return f, o.choose(&f)
 }
 

@@ -82,10 +82,9 @@ function disk(d) {
 }
 
 function node(n) {
-  const ill = n.state !== "Healthy" || (n.reasons || []).length > 0 || n.kubelet === "NotReady" || n.kubelet === "NoNode";
   const facts = [n.vmSize, n.slots !== undefined ? `${n.slotsFree} of ${n.slots} disk slots free` : "",
     n.kubelet ? `kubelet ${n.kubelet}` : ""].filter(Boolean).join(", ");
-  return el("article", { class: ill ? "node ill" : "node", "aria-label": n.name },
+  return el("article", { class: n.healthy ? "node" : "node ill", "aria-label": n.name },
     el("h4", null, n.name, el("span", null, n.state + reasons(n.reasons))),
     el("p", { class: "note" }, facts),
     el("div", { class: "disks" }, (n.disks || []).map(disk)),
