@@ -30,6 +30,7 @@ var All = []scenario.Scenario{
 	maintenance.FreezeLeader,
 	maintenance.FreezePostgres,
 	maintenance.SpotEviction,
+	maintenance.KarpenterRemoval,
 	replicas.NodeDrain,
 	maintenance.PoolUpgrade,
 	maintenance.PoolUpgradeZRS,
