@@ -200,8 +200,8 @@ var rows = []row{
 			description: "The limits of the VM are for all its disks together.",
 			unit:        share,
 			queries: []query{
-				{"azuredisk:volume_vm_iops:share_5m" + ofClaim, claim + " IOPS"},
-				{"azuredisk:volume_vm_throughput:share_5m" + ofClaim, claim + " throughput"},
+				{"azuredisk:volume_vm_iops:share_5m" + ofClaim, claim + " {{node}} IOPS"},
+				{"azuredisk:volume_vm_throughput:share_5m" + ofClaim, claim + " {{node}} throughput"},
 			},
 		},
 		{
