@@ -1,8 +1,13 @@
 #!/usr/bin/env bash
-# Checks the alerts and recording rules with promtool, and runs their unit tests. Building promtool takes some minutes, once.
+# Checks the alerts, the recording rules and the dashboard's queries with promtool, and runs the unit tests of the rules. Building promtool takes some minutes, once.
 # Usage: hack/alerts-test.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
 promtool=$(hack/tool.sh promtool)
 "$promtool" check rules --lint-fatal charts/azuredisk/files/rules.yaml
 "$promtool" test rules test/alerts/rules_test.yaml
+# The queries as rules; of the rules that promtool checks, only the syntax concerns them.
+queries=$(mktemp --suffix .json)
+trap 'rm -f "$queries"' EXIT
+(cd tools/dashboard && go run . -rules) >"$queries"
+"$promtool" check rules --lint=none "$queries"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Generates files: deepcopy functions, CRDs, reference documentation, the template of the alerts, and manifests for kustomize (for which Helm has to be built: `make programs`).
+# Generates files: deepcopy functions, CRDs, reference documentation, the template of the alerts, the dashboard, and manifests for kustomize (for which Helm has to be built: `make programs`).
 # Usage: hack/generate.sh [DIR]; with DIR it writes the files there instead of into the tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:-.}
-mkdir -p "$out/api/v1" "$out/charts/azuredisk" "$out/docs/reference"
+mkdir -p "$out/api/v1" "$out/charts/azuredisk/files" "$out/docs/reference"
 
 controller_gen=$(hack/tool.sh controller-gen)
 "$controller_gen" object paths=./api/v1/ output:object:dir="$out/api/v1"
@@ -13,4 +13,5 @@ hack/generate-crds.sh "$controller_gen" "$out"
   --renderer=markdown --output-path="$out/docs/reference/custom-resources.md" >/dev/null
 go run ./hack/reference "$out/docs/reference"
 go run ./hack/rules charts/azuredisk "$out/deploy/azure-monitor/rules.json"
+(cd tools/dashboard && go run .) >"$out/charts/azuredisk/files/dashboard.json"
 go run ./hack/manifests charts/azuredisk "$out/deploy"

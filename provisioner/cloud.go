@@ -352,6 +352,9 @@ type VMLimits struct {
 	// disks enabled besides.
 	UltraZones    []string
 	UltraRegional bool
+	// UncachedIOPS and UncachedBytesPerSecond are what the VM can do on all its disks together,
+	// without the host's cache; 0 if Azure does not say.
+	UncachedIOPS, UncachedBytesPerSecond int64
 }
 
 // Unlimited is a figure of a DiskQuota that has no limit.

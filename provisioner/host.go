@@ -1,6 +1,9 @@
 package provisioner
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Host is the node side of the platform: what an attached disk becomes.
 type Host interface {
@@ -69,6 +72,18 @@ type Device struct {
 	Path string
 	// SizeBytes of the device.
 	SizeBytes int64
+}
+
+// DeviceCounters are the kernel's counters of a device, from when the device appeared.
+type DeviceCounters struct {
+	// Reads and Writes that have ended.
+	Reads, Writes uint64
+	// ReadBytes and WrittenBytes by them.
+	ReadBytes, WrittenBytes uint64
+	// ReadTime and WriteTime are the sums of their durations.
+	ReadTime, WriteTime time.Duration
+	// BusyTime is how long a request was in flight.
+	BusyTime time.Duration
 }
 
 // Filesystem is what a device carries.

@@ -273,6 +273,16 @@ type NodeCapacity struct {
 	// If it does, they must be enabled on the VM as well, which this field does not say.
 	// +optional
 	LacksUltra bool `json:"lacksUltra,omitempty"`
+	// UncachedIOPS is how many requests a second the VM can make to all its disks together, without
+	// what the host's cache answers; 0 if Azure does not say.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	UncachedIOPS int64 `json:"uncachedIOPS,omitempty"`
+	// UncachedBytesPerSecond is how many bytes a second the VM can read and write on all its disks
+	// together, without what the host's cache answers; 0 if Azure does not say.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	UncachedBytesPerSecond int64 `json:"uncachedBytesPerSecond,omitempty"`
 }
 
 // Capacity returns the capacity of the node's VM; nil if it is not known, or only of another size

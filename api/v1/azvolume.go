@@ -108,8 +108,8 @@ type AzVolumeSpec struct {
 	// Source is the disk or snapshot whose content the disk starts with.
 	// +optional
 	Source *VolumeSource `json:"source,omitempty"`
-	// PersistentVolumeClaim is the PersistentVolumeClaim for which the volume was provisioned, as
-	// namespace/name, for users to read.
+	// PersistentVolumeClaim is the PersistentVolumeClaim for which the volume was provisioned, or
+	// that had its PersistentVolume when the disk was adopted, as namespace/name, for users to read.
 	// +optional
 	PersistentVolumeClaim string `json:"persistentVolumeClaim,omitempty"`
 	// DeleteDisk says that the disk is deleted with the AzVolume. CSI's DeleteVolume sets it before

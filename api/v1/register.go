@@ -44,6 +44,10 @@ const (
 	FailoverDisabled   = "disabled"
 )
 
+// ZoneLabel is the label of a Node that names its zone, and the key of the driver's topologies. The
+// value is as in "eastus-1", and empty outside of the zones.
+func ZoneLabel(driverName string) string { return "topology." + driverName + "/zone" }
+
 // AnnotationSteered is on a Pod that the webhook has judged: SteeredTrue if it has added preferences
 // for nodes, and SteeredFalse if there were none to add. A Pod with volumes of the driver without
 // it was created without the webhook, or before the driver knew the volumes.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
@@ -29,9 +30,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/internal/csi/node/volumemetrics"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
 	"github.com/azuredisk-csi/azuredisk/internal/departure"
 	"github.com/azuredisk-csi/azuredisk/internal/imds"
+	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/registrar"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
@@ -163,7 +166,8 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		}
 	}()
 	events := followerOf(settings, instance, report)
-	if err := runNodeManager(serving, kube, settings, api, nodes, report, calls, events); err != nil {
+	volumes := volumeMetrics(settings, machine, report)
+	if err := runNodeManager(serving, kube, settings, api, nodes, report, calls, events, volumes); err != nil {
 		return err
 	}
 	if err := report.Leave(context.WithoutCancel(ctx)); err != nil {
@@ -212,6 +216,18 @@ func newReport(settings *config.Node, api client.WithWatch, machine *host.Host, 
 	})
 }
 
+func volumeMetrics(settings *config.Node, machine *host.Host, report *nodereport.Reporter) prometheus.Collector {
+	options := volumemetrics.Options{
+		NodeName: settings.NodeName,
+		InUse:    report.InUse,
+		Capacity: report.KnownCapacity,
+	}
+	if settings.DiskMetrics {
+		options.Counters = machine.Counters
+	}
+	return volumemetrics.New(options)
+}
+
 func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter,
 	log logr.Logger) (*server.Server, error) {
 	options := identity.Options{
@@ -240,7 +256,7 @@ func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeSer
 
 // runNodeManager runs the parts side by side until ctx ends or one of them fails.
 func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, api client.WithWatch, nodes *node.Server,
-	report *nodereport.Reporter, calls *server.Server, events manager.Runnable,
+	report *nodereport.Reporter, calls *server.Server, events manager.Runnable, volumes prometheus.Collector,
 ) error {
 	mgr, err := ctrl.NewManager(kube, ctrl.Options{
 		Scheme: newScheme(),
@@ -254,6 +270,7 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 		return fmt.Errorf("make manager: %w", err)
 	}
 	checks := map[string]error{
+		"metrics": drivermetrics.Register(ctrlmetrics.Registry, "the volumes in use", volumes),
 		"healthz": mgr.AddHealthzCheck("ping", healthz.Ping),
 		"readyz":  mgr.AddReadyzCheck("report", func(*http.Request) error { return scanned(report) }),
 		"report":  mgr.Add(report),

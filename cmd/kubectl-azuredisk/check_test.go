@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
@@ -91,7 +92,7 @@ func TestChecksOverARealAPIServer(t *testing.T) {
 			"Definitions ok", "PreviewDefinitions ok", "Controller failed there is no Deployment of the controller", "Leader ok",
 			"Registered ok", "Heartbeats ok", "VolumeAttachments ok", "Writes ok", "What to do:",
 		}},
-		"an installation, without rights": {[]string{"doctor", "--as", "stranger"}, 3, 15, []string{
+		"an installation, without rights": {[]string{"doctor", "--as", "stranger"}, 3, 16, []string{
 			"Definitions cannot tell customresourcedefinitions.apiextensions.k8s.io: not allowed", "0 ok",
 		}},
 		"a cluster": {[]string{"preflight"}, 2, 10, []string{
@@ -133,7 +134,7 @@ func TestChecksOverARealAPIServer(t *testing.T) {
 // deploy makes a Deployment of the chart. Nothing runs its pods.
 func (l *lab) deploy(t *testing.T, component string) {
 	t.Helper()
-	labels := map[string]string{checks.PartOf: "azuredisk", "app.kubernetes.io/component": component}
+	labels := map[string]string{explain.LabelPartOf: "azuredisk", "app.kubernetes.io/component": component}
 	l.put(t, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: "disks-" + component, Labels: labels},
 		Spec: appsv1.DeploymentSpec{
@@ -170,7 +171,7 @@ func TestWhatIfOverARealAPIServer(t *testing.T) {
 		"a zone by its number": {[]string{"what-if", "zone", "1"}, 2, 9, []string{"with all of its 2 nodes"}},
 		"a node that is not there": {[]string{"what-if", "node", "x"}, 3, 9,
 			[]string{"there is no node x"}},
-		"without rights": {[]string{"what-if", "node", "a", "--as", "stranger"}, 3, 9,
+		"without rights": {[]string{"what-if", "node", "a", "--as", "stranger"}, 3, 10,
 			[]string{"cannot list nodes: not allowed"}},
 		"another kind": {[]string{"what-if", "pod", "x"}, 3, 0, []string{"expected node or zone"}},
 	} {

@@ -235,6 +235,7 @@ func trimPersistentVolumeClaim(c *corev1.PersistentVolumeClaim) *corev1.Persiste
 		trimmed.Finalizers = c.Finalizers
 	}
 	trimmed.Spec.VolumeName, trimmed.Spec.StorageClassName = c.Spec.VolumeName, c.Spec.StorageClassName
+	trimmed.Spec.DataSource = c.Spec.DataSource
 	if owner := metav1.GetControllerOf(c); owner != nil { // the pod of an ephemeral volume
 		trimmed.OwnerReferences = []metav1.OwnerReference{*owner}
 	}

@@ -68,6 +68,8 @@ type Node struct {
 	PersistentReservations string
 	// NVMeReservations lets the node reserve shared disks that are NVMe namespaces.
 	NVMeReservations bool
+	// DiskMetrics serves the limits and the kernel's counters of the volumes in use.
+	DiskMetrics bool
 }
 
 // AddFlags registers the settings with their defaults.
@@ -112,6 +114,8 @@ func (n *Node) AddFlags(flags *pflag.FlagSet) {
 		"auto: reserve a shared disk for the node that uses its filesystem, so that a lost node is fenced by the disk; off: for no volume")
 	flags.BoolVar(&n.NVMeReservations, "nvme-reservations", false,
 		"reserve also shared disks that this node has as NVMe namespaces; no NVMe disk of Azure has passed the driver's tests of reservations yet")
+	flags.BoolVar(&n.DiskMetrics, "disk-metrics", false,
+		"serve metrics of the limits of each volume in use here and of the VM, and of the requests to the volume's device")
 }
 
 // Validate returns all faults.

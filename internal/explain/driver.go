@@ -4,12 +4,46 @@ import (
 	"strings"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// ControllerName is the name of the Deployment of the controller plug-in.
-const ControllerName = "azuredisk-controller"
+// The labels by which the chart marks its objects.
+const (
+	LabelPartOf    = "app.kubernetes.io/part-of"
+	LabelComponent = "app.kubernetes.io/component"
+)
+
+// ControllerComponent is the component of the controller plug-in, by LabelComponent.
+const ControllerComponent = "controller"
+
+// DeploymentOf returns the Deployment of a component of the driver of the name, and not of another
+// release of the chart; nil if there is none.
+func DeploymentOf(deployments []*appsv1.Deployment, component, driverName string) *appsv1.Deployment {
+	for _, d := range deployments {
+		if d.Labels[LabelComponent] == component && IsDrivers(d.Spec.Template.Spec, driverName) {
+			return d
+		}
+	}
+	return nil
+}
+
+// IsDrivers reports whether a pod of the chart is of the driver of the name, and not of another
+// release.
+func IsDrivers(pod corev1.PodSpec, driverName string) bool {
+	name, ok := Flag(pod, "driver-name")
+	return !ok || name == driverName
+}
+
+// inController is the option of kubectl that names the controller's namespace, and the Deployment.
+func (f Facts) inController() string {
+	if c := f.Driver.Controller; c != nil {
+		return "-n " + c.Namespace + " deploy/" + c.Name
+	}
+	return "-n " + f.DriverNamespace + " deploy/azuredisk-controller" // as the chart names it by default
+}
 
 // LeaseController is the lease of the leading controller of the driver.
 const LeaseController = "azuredisk-controller"
@@ -25,7 +59,7 @@ const (
 // LeaseNames returns the names of the leases that tell whether the driver's parts run.
 func LeaseNames(driverName string) []string {
 	names := []string{LeaseController}
-	for _, sidecar := range []string{sidecarProvisioner, sidecarAttacher, sidecarSnapshotter} {
+	for _, sidecar := range []string{sidecarProvisioner, sidecarAttacher, sidecarResizer, sidecarSnapshotter} {
 		names = append(names, LeaseOf(sidecar, driverName))
 	}
 	return names
@@ -95,7 +129,7 @@ func (f Facts) driver(sidecar string) (Finding, bool) {
 	name := LeaseOf(sidecar, f.DriverName)
 	if says, ok := LeaseExpired(f.Driver.Leases[name], f.Now); ok {
 		return find("SidecarNotLeading", "The sidecar %s does not lead: the lease %s %s.", sidecar, name, says).
-			then("look at its log: kubectl logs -n %s deploy/azuredisk-controller -c %s", f.DriverNamespace, sidecar).
+			then("look at its log: kubectl logs %s -c %s", f.inController(), sidecar).
 			seen(Evidence{Object: "Lease " + name, Says: says}), true
 	}
 	return Finding{}, false

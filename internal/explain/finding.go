@@ -148,7 +148,7 @@ func (f Facts) until(v Finding, end time.Time) Finding {
 }
 
 func (f Facts) logCommand() string {
-	return "kubectl logs -n " + f.DriverNamespace + " deploy/azuredisk-controller -c controller"
+	return "kubectl logs " + f.inController() + " -c controller"
 }
 
 func (f Facts) clock(t time.Time) string { return clockAt(f.Now, t) }

@@ -198,6 +198,11 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 			return finding
 		}
 	}
+	if asksForGrowth(v) {
+		if finding, ok := f.driver(sidecarResizer); ok {
+			return finding
+		}
+	}
 	c := meta.FindStatusCondition(az.Status.Conditions, placement.ConditionReplicasAttached)
 	if c != nil && c.Reason == placement.ReasonReplicasMissing {
 		ready, wanted := int32(0), az.WantedReplicas()
@@ -213,6 +218,16 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 		return missing.quoting(c.Message).seen(f.azEvidence(v)...)
 	}
 	return healthy.seen(f.azEvidence(v)...)
+}
+
+// asksForGrowth reports whether the claim asks for more than the volume has, and csi-resizer has not
+// passed that to the driver.
+func asksForGrowth(v *Volume) bool {
+	if v.Claim == nil {
+		return false
+	}
+	wanted := v.Claim.Spec.Resources.Requests.Storage()
+	return wanted.Cmp(*v.Claim.Status.Capacity.Storage()) > 0 && v.AzVolume.Spec.CapacityBytes < wanted.Value()
 }
 
 // replicaOn names a node to which a replica is being attached.

@@ -17,17 +17,17 @@ const (
 	firstRetry = 250 * time.Millisecond
 	// callTimeout limits one heartbeat, because a call that hangs must not stop the heartbeats.
 	callTimeout = 3 * time.Second
-	// replicationAge is how long an AzVolume's number of replicas is used before it is read again;
-	// it may change while the volume is staged.
-	replicationAge = 5 * time.Minute
+	// observationAge is how long an AzVolume is used before it is read again; it may change while
+	// the volume is staged.
+	observationAge = 5 * time.Minute
 )
 
 // reasonStarting of the condition Ready: nothing is known yet.
 const reasonStarting = "Starting"
 
-// replication is whether a volume has replicas, and when that was read.
-type replication struct {
-	wanted bool
+// observation is an AzVolume, and when it was read.
+type observation struct {
+	volume *apiv1.AzVolume
 	read   time.Time
 }
 
@@ -99,9 +99,10 @@ func (r *Reporter) Leave(ctx context.Context) error {
 
 // Observe passes the reporter an AzVolume that the caller has read, which saves a read.
 func (r *Reporter) Observe(volume *apiv1.AzVolume) {
+	observed := observation{volume: volume.DeepCopy(), read: r.options.Clock.Now()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.replicated[volume.Name] = replication{wanted: volume.Spec.MaxMountReplicaCount > 0, read: r.options.Clock.Now()}
+	r.observed[volume.Name] = observed
 }
 
 func (r *Reporter) wakeUp() {
@@ -118,7 +119,7 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 	r.mu.Lock()
 	ready := r.ready
 	r.mu.Unlock()
-	r.lookUpReplication(ctx)
+	r.observeStaged(ctx)
 	interval := r.options.SlowInterval
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		r.promise(status)
@@ -152,7 +153,7 @@ func (r *Reporter) interval(status *apiv1.AzDriverNodeStatus) (seconds int32, on
 	interval := r.options.SlowInterval
 	for _, entry := range status.StagedVolumes {
 		// A volume that could not be read yet counts as replicated: too many heartbeats do no harm.
-		if known, found := r.replicated[entry.VolumeName]; !found || known.wanted {
+		if known, found := r.observed[entry.VolumeName]; !found || known.volume.Spec.MaxMountReplicaCount > 0 {
 			interval = r.options.FastInterval
 		}
 	}
@@ -170,14 +171,13 @@ func (r *Reporter) stamped(condition metav1.Condition) metav1.Condition {
 	return condition
 }
 
-// lookUpReplication reads the staged volumes whose number of replicas is not known, or was read
-// long ago.
-func (r *Reporter) lookUpReplication(ctx context.Context) {
+// observeStaged reads the staged volumes that were not read yet, or long ago.
+func (r *Reporter) observeStaged(ctx context.Context) {
 	for _, name := range r.stagedVolumes() {
 		r.mu.Lock()
-		known, found := r.replicated[name]
+		known, found := r.observed[name]
 		r.mu.Unlock()
-		if found && r.options.Clock.Since(known.read) <= replicationAge {
+		if found && r.options.Clock.Since(known.read) <= observationAge {
 			continue
 		}
 		var volume apiv1.AzVolume

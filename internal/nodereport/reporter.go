@@ -77,8 +77,10 @@ type Reporter struct {
 	// forgotten are the volumes whose entries the next write removes.
 	forgotten map[string]bool
 	// unstaging are the volumes whose unstage was begun.
-	unstaging  map[string]bool
-	replicated map[string]replication
+	unstaging map[string]bool
+	// observed are the volumes as they were read last. Those that are not staged any more are
+	// removed with their entries.
+	observed map[string]observation
 	// watching says that changes of the object are seen, so that requests for heartbeats are
 	// answered.
 	watching bool
@@ -108,7 +110,7 @@ func New(options Options) *Reporter {
 		fencesChanged: make(chan struct{}),
 		forgotten:     map[string]bool{},
 		unstaging:     map[string]bool{},
-		replicated:    map[string]replication{},
+		observed:      map[string]observation{},
 	}
 	r.SetReady(false, reasonStarting, "the node plug-in is starting")
 	return r
@@ -231,10 +233,13 @@ func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned 
 func (r *Reporter) setStaged(written *apiv1.AzDriverNode) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.staged = written.DeepCopy().Status.StagedVolumes
 	for _, volume := range r.removing {
 		delete(r.forgotten, volume)
+		if !slices.ContainsFunc(r.staged, named(volume)) {
+			delete(r.observed, volume)
+		}
 	}
-	r.staged = written.DeepCopy().Status.StagedVolumes
 	r.setFenced(written)
 }
 

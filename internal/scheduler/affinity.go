@@ -19,7 +19,7 @@ const (
 	// largestWeight is the largest that the API server accepts. A node with the best score gets it.
 	largestWeight = 100
 	// avoidWeight goes to each node that can mount the pod's volumes, if there are others that
-	// cannot.
+	// cannot, and to each node in the zone of a new disk.
 	avoidWeight = 50
 	// existingWeight is the sum to which the weights of the pod's own preferences are reduced.
 	// kube-scheduler weighs an extender of the chart five times as much as node affinity, and so
@@ -50,18 +50,18 @@ func (f Fitness) Preferences() []corev1.PreferredSchedulingTerm {
 	}
 	var terms []corev1.PreferredSchedulingTerm
 	for _, score := range slices.Backward(slices.Sorted(maps.Keys(nodes))) {
-		terms = append(terms, hostnames(largestWeight*score/extenderv1.MaxExtenderPriority, corev1.NodeSelectorOpIn,
-			nodes[score]))
+		terms = append(terms, preferred(largestWeight*score/extenderv1.MaxExtenderPriority, corev1.LabelHostname,
+			corev1.NodeSelectorOpIn, nodes[score]))
 	}
 	if len(f.Unfit) > 0 {
-		terms = append(terms, hostnames(avoidWeight, corev1.NodeSelectorOpNotIn, f.avoided()))
+		terms = append(terms, preferred(avoidWeight, corev1.LabelHostname, corev1.NodeSelectorOpNotIn, f.avoided()))
 	}
 	return terms
 }
 
-func hostnames(weight int64, operator corev1.NodeSelectorOperator, names []string) corev1.PreferredSchedulingTerm {
+func preferred(weight int64, label string, operator corev1.NodeSelectorOperator, values []string) corev1.PreferredSchedulingTerm {
 	return corev1.PreferredSchedulingTerm{Weight: int32(weight), Preference: corev1.NodeSelectorTerm{
-		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: operator, Values: names}},
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: label, Operator: operator, Values: values}},
 	}}
 }
 

@@ -29,10 +29,11 @@ func BenchmarkRequest(b *testing.B) {
 			view := startView(b, config)
 			handler, _ := newExtender(func(e *Extender) { e.Observer = view })
 			webhook := &Webhook{
-				Observer: view,
-				Ready:    yes,
-				Metrics:  NewMetrics(prometheus.NewRegistry(), yes),
-				Clock:    clock.RealClock{},
+				DriverName: driver,
+				Observer:   view,
+				Ready:      yes,
+				Metrics:    NewMetrics(prometheus.NewRegistry(), yes),
+				Clock:      clock.RealClock{},
 			}
 			created := pod("claim-0", "claim-1")
 			raw, err := json.Marshal(created)

@@ -63,6 +63,32 @@ func volume(name, driverName, handle string) *corev1.PersistentVolume {
 	return pv
 }
 
+// from makes a claim for a copy.
+func from(c *corev1.PersistentVolumeClaim, kind, name string) *corev1.PersistentVolumeClaim {
+	c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: kind, Name: name}
+	return c
+}
+
+// inZones gives a PersistentVolume the node affinity that csi-provisioner writes: a term for each
+// zone from which the volume can be used.
+func inZones(pv *corev1.PersistentVolume, zones ...string) *corev1.PersistentVolume {
+	required := &corev1.NodeSelector{}
+	for _, zone := range zones {
+		required.NodeSelectorTerms = append(required.NodeSelectorTerms, corev1.NodeSelectorTerm{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{
+				Key: apiv1.ZoneLabel(driver), Operator: corev1.NodeSelectorOpIn, Values: []string{zone},
+			}},
+		})
+	}
+	pv.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: required}
+	return pv
+}
+
+// in puts the VM of a node into a zone.
+func in(zone string) func(*apiv1.AzDriverNode) {
+	return func(n *apiv1.AzDriverNode) { n.Spec.Location, n.Spec.Zone = "EastUS", zone }
+}
+
 func class(name, provisioner string) *storagev1.StorageClass {
 	return &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner}
 }

@@ -22,6 +22,9 @@ const (
 	FaultUnsupported Fault = "unsupported-disk"
 	// FaultNoRoom: the VM cannot take the pod's disks beside the disks that cannot give way.
 	FaultNoRoom Fault = "no-room"
+	// FaultZone: a disk of the pod will be created as a clone, in the zone of its source, and the VM
+	// is in another zone.
+	FaultZone Fault = "other-zone"
 )
 
 // Feasibility is the answer whether a node can mount the driver's volumes, with the reason if it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"unique"
 
@@ -22,8 +23,8 @@ type Nodes interface {
 	Registered() iter.Seq[string]
 	// Mountable judges whether a node can mount the driver's volumes.
 	Mountable(node string) Feasibility
-	// Feasible judges whether a node can mount the driver's volumes, and whether its VM can take
-	// the disks of the pod's volumes.
+	// Feasible judges whether a node can mount the driver's volumes, whether its VM can take the
+	// disks of the pod's volumes, and whether it is in the zone of those that are made for the pod.
 	Feasible(node string) Feasibility
 }
 
@@ -40,6 +41,8 @@ type nodeFacts struct {
 	// registered says that the node has an AzDriverNode. The fields until taken follow from it.
 	registered bool
 	fault      Feasibility
+	// zone is where the VM is, as in "eastus-1"; "" for none, or if it is not known.
+	zone string
 	// capacity is shared with all nodes that have the same; zero if it is not known.
 	capacity unique.Handle[apiv1.NodeCapacity]
 	// taken is how many attachments of the node keep their slots.
@@ -70,6 +73,9 @@ func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string) {
 
 func factsOf(d *apiv1.AzDriverNode, driverName string, taken int) nodeFacts {
 	f := nodeFacts{registered: true, fault: faultOf(d, driverName), taken: taken}
+	if d.Spec.Location != "" && d.Spec.Zone != "" {
+		f.zone = strings.ToLower(d.Spec.Location) + "-" + d.Spec.Zone
+	}
 	if c := d.Capacity(); c != nil {
 		f.capacity = unique.Make(*c)
 	}
@@ -115,6 +121,8 @@ type demand struct {
 	volumes []Volume
 	// skus are the SKUs of the volumes, each once.
 	skus []string
+	// zones are the zones that a new disk of the pod has to be in, each once.
+	zones []string
 	// near are the nodes that have a disk of the pod, or that one is on its way to.
 	near map[string]bool
 }
@@ -124,6 +132,9 @@ func demandOf(volumes []Volume) demand {
 	for _, volume := range volumes {
 		if !slices.Contains(d.skus, volume.SKU) {
 			d.skus = append(d.skus, volume.SKU)
+		}
+		if volume.Zone != "" && !slices.Contains(d.zones, volume.Zone) {
+			d.zones = append(d.zones, volume.Zone)
 		}
 		for node := range volume.Nodes {
 			d.near[node] = true
@@ -151,6 +162,12 @@ func (m *moment) Feasible(name string) Feasibility {
 	facts := m.nodes[name]
 	if h := m.mountable(facts); !h.Feasible() {
 		return h
+	}
+	for _, zone := range m.demand.zones {
+		if facts.zone != "" && facts.zone != zone {
+			return Feasibility{FaultZone, fmt.Sprintf(
+				"the pod's new disk is a clone and has to be in zone %s, where its source is, and the VM is in zone %s", zone, facts.zone)}
+		}
 	}
 	return m.room(name, facts)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,6 +51,41 @@ func TestNodesWithoutDisksOfThePodAreJudgedAsInDetail(t *testing.T) {
 			t.Fatalf("%+v with %v, for %+v: got %+v, want %+v", d.Status.Capacity, taken, volumes, got, want)
 		}
 	})
+}
+
+// TestACloneIsMadeInTheZoneOfItsSource: nothing else keeps kube-scheduler from choosing a node where
+// the disk cannot be created, again and again.
+func TestACloneIsMadeInTheZoneOfItsSource(t *testing.T) {
+	t.Parallel()
+	var table nodeTable
+	for _, n := range []*apiv1.AzDriverNode{
+		node("same", in("2")), node("other", in("1")), node("zoneless"),
+		node("broken", in("1"), func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }),
+	} {
+		table.observe(n, driver)
+	}
+	for name, c := range map[string]struct {
+		volumes []Volume
+		want    map[string]Fault
+	}{
+		"a clone":            {[]Volume{{Zone: "eastus-2"}}, map[string]Fault{"other": FaultZone, "broken": FaultNotReady}},
+		"a disk of any zone": {[]Volume{{}}, map[string]Fault{"broken": FaultNotReady}},
+		"a clone beside a volume that is in another zone": {[]Volume{{Zone: "eastus-2"}, {Name: "v",
+			Nodes: map[string]DiskState{"other": Primary}}}, map[string]Fault{"other": FaultZone, "broken": FaultNotReady}},
+		"clones of two zones": {[]Volume{{Zone: "eastus-2"}, {Zone: "eastus-1"}}, map[string]Fault{
+			"same": FaultZone, "other": FaultZone, "broken": FaultNotReady}},
+	} {
+		m := moment{nodes: table.nodes, demand: demandOf(c.volumes)}
+		got := map[string]Fault{}
+		for n := range table.nodes {
+			if h := m.Feasible(n); !h.Feasible() {
+				got[n] = h.Fault
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: want (-) and got (+):\n%s", name, diff)
+		}
+	}
 }
 
 func TestTheTableOfNodes(t *testing.T) {

@@ -125,10 +125,11 @@ func Run(ctx context.Context, o Options) error {
 	group.Go(func() error { return serve(serving, o.Listener, handler, tlsConfig(certificate)) })
 	if o.WebhookListener != nil {
 		webhook := &Webhook{
-			Observer: seen,
-			Ready:    seen.isFull,
-			Metrics:  metrics,
-			Clock:    o.Clock,
+			DriverName: o.DriverName,
+			Observer:   seen,
+			Ready:      seen.isFull,
+			Metrics:    metrics,
+			Clock:      o.Clock,
 		}
 		own := o.WebhookCertificate
 		if own == nil {

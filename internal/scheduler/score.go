@@ -31,6 +31,9 @@ type Volume struct {
 	// SKU of the disk as its class or its PersistentVolume names it; "" if they do not, or if it
 	// may have changed since.
 	SKU string
+	// Zone is where a disk that does not exist yet has to be created, as in "eastus-1"; "" if the
+	// node decides that.
+	Zone string
 	// Nodes that the disk is at, or on its way to.
 	Nodes map[string]DiskState
 }

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -14,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -43,7 +45,7 @@ func (v *View) Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 		if !disk.ours {
 			continue
 		}
-		volume := Volume{Name: disk.volume, SKU: disk.sku}
+		volume := Volume{Name: disk.volume, SKU: disk.sku, Zone: disk.zone}
 		if volume.Name != "" {
 			if seen[volume.Name] {
 				continue
@@ -63,6 +65,8 @@ type disk struct {
 	// volume is the name of the AzVolume; "" for a claim that has no disk yet.
 	volume string
 	sku    string
+	// zone is that of Volume.
+	zone string
 	// ours says that it is this driver's.
 	ours bool
 }
@@ -101,7 +105,38 @@ func (v *View) disk(ctx context.Context, pod *corev1.Pod, volume *corev1.Volume)
 	if err != nil || class == nil {
 		return disk{}, err
 	}
-	return disk{sku: cluster.SKU(class.Parameters), ours: class.Provisioner == v.DriverName}, nil
+	d := disk{sku: cluster.SKU(class.Parameters), ours: class.Provisioner == v.DriverName}
+	if d.ours && !placement.ZoneRedundant(d.sku) {
+		d.zone, err = v.sourceZone(ctx, claim)
+	}
+	return d, err
+}
+
+// sourceZone returns the zone of the disk that a claim is to be a clone of; "" if the claim is for
+// no clone, or if the disk is in no zone or in several.
+func (v *View) sourceZone(ctx context.Context, claim *corev1.PersistentVolumeClaim) (string, error) {
+	if claim.Spec.DataSource == nil || claim.Spec.DataSource.Kind != "PersistentVolumeClaim" {
+		return "", nil
+	}
+	source, err := find[corev1.PersistentVolumeClaim](ctx, v, claim.Namespace, claim.Spec.DataSource.Name)
+	if err != nil || source == nil {
+		return "", err
+	}
+	pv, err := find[corev1.PersistentVolume](ctx, v, "", source.Spec.VolumeName)
+	if err != nil || pv == nil || pv.Spec.NodeAffinity == nil || pv.Spec.NodeAffinity.Required == nil {
+		return "", err
+	}
+	terms := pv.Spec.NodeAffinity.Required.NodeSelectorTerms
+	if len(terms) != 1 {
+		return "", nil
+	}
+	for _, e := range terms[0].MatchExpressions {
+		isZone := e.Key == apiv1.ZoneLabel(v.DriverName) || e.Key == corev1.LabelTopologyZone
+		if isZone && e.Operator == corev1.NodeSelectorOpIn && len(e.Values) == 1 {
+			return strings.ToLower(e.Values[0]), nil
+		}
+	}
+	return "", nil
 }
 
 // diskOf says which disk a PersistentVolume is.

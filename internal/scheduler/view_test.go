@@ -57,6 +57,9 @@ func TestVolumesOfAPod(t *testing.T) {
 	inTree := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-old"}}
 	inTree.Spec.AzureDisk = &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("Old")}
 
+	redundant := class("redundant", driver)
+	redundant.Parameters = map[string]string{"skuName": "Premium_ZRS"}
+
 	twin := strings.Replace(diskURI("data"), "/resourceGroups/", "/resourceGroups/another-", 1)
 
 	_, config := startAPI(t,
@@ -70,7 +73,15 @@ func TestVolumesOfAPod(t *testing.T) {
 		ephemeral, volume("pv-scratch", driver, diskURI("scratch")),
 		claim("web-0-stolen", "pv-data", "ours"),
 		claim("no-handle", "pv-no-handle", "ours"), volume("pv-no-handle", driver, ""),
-		class("ours", driver), class("theirs", "file.csi.azure.com"),
+		class("ours", driver), class("theirs", "file.csi.azure.com"), redundant,
+		claim("zonal", "pv-zonal", "ours"), inZones(volume("pv-zonal", driver, diskURI("zonal")), "eastus-2"),
+		claim("everywhere", "pv-everywhere", "ours"),
+		inZones(volume("pv-everywhere", driver, diskURI("everywhere")), "eastus-1", "eastus-2", ""),
+		from(claim("clone", "", "ours"), "PersistentVolumeClaim", "zonal"),
+		from(claim("redundant-clone", "", "redundant"), "PersistentVolumeClaim", "zonal"),
+		from(claim("clone-of-redundant", "", "ours"), "PersistentVolumeClaim", "everywhere"),
+		from(claim("clone-of-waiting", "", "ours"), "PersistentVolumeClaim", "waiting"),
+		from(claim("restored", "", "ours"), "VolumeSnapshot", "zonal"),
 		azva("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached),
 		azva("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
 		azva("data", "node-d", apiv1.RoleReplica, apiv1.AttachmentAttaching),
@@ -126,6 +137,11 @@ func TestVolumesOfAPod(t *testing.T) {
 		}}},
 		"a claim that waits for its first consumer": {pod("waiting"), []Volume{{}}},
 		"a claim that waits for another driver":     {pod("waiting-foreign"), nil},
+		"a clone of a disk in a zone":               {pod("clone"), []Volume{{Zone: "eastus-2"}}},
+		"a zone-redundant clone of it":              {pod("redundant-clone"), []Volume{{SKU: "Premium_ZRS"}}},
+		"a clone of a zone-redundant disk":          {pod("clone-of-redundant"), []Volume{{}}},
+		"a clone of a claim that is not bound":      {pod("clone-of-waiting"), []Volume{{}}},
+		"a copy of a snapshot":                      {pod("restored"), []Volume{{}}},
 		"a claim that does not exist":               {pod("missing"), nil},
 		"a claim whose volume does not exist":       {pod("lost"), nil},
 		"a volume that is no CSI volume":            {pod("local"), nil},

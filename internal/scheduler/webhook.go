@@ -33,6 +33,8 @@ const (
 // unchanged.
 type Webhook struct {
 	Observer Observer
+	// DriverName is the CSI driver's name.
+	DriverName string
 	// Ready says that the observer knows the cluster.
 	Ready   func() bool
 	Metrics *Metrics
@@ -95,7 +97,11 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 	if err != nil {
 		return nil, resultFailed, err
 	}
-	patch = Steer(&pod, fitness.Preferences())
+	terms := fitness.Preferences()
+	if zones := demandOf(volumes).zones; len(zones) > 0 {
+		terms = append(terms, preferred(avoidWeight, apiv1.ZoneLabel(w.DriverName), corev1.NodeSelectorOpIn, zones))
+	}
+	patch = Steer(&pod, terms)
 	if len(patch) == 0 {
 		return mark(&pod, apiv1.SteeredFalse), resultUnchanged, nil
 	}
@@ -129,6 +135,8 @@ func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, e
 			case feasibility.Feasible() && score == 0:
 			case len(validation.IsValidLabelValue(node)) > 0:
 				// No label has this value, and the API server might refuse the pod because of it.
+			case feasibility.Fault == FaultZone:
+				// These can be many. The zone itself is preferred.
 			case !feasibility.Feasible():
 				fitness.Unfit[node] = feasibility.Fault
 			default:

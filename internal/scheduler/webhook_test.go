@@ -66,10 +66,11 @@ func (panics) Volumes(context.Context, *corev1.Pod) ([]Volume, error) { panic("b
 func newWebhook(observer Observer, ready func() bool) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
 	webhook := &Webhook{
-		Observer: observer,
-		Ready:    ready,
-		Metrics:  NewMetrics(registry, yes),
-		Clock:    clock.RealClock{},
+		DriverName: driver,
+		Observer:   observer,
+		Ready:      ready,
+		Metrics:    NewMetrics(registry, yes),
+		Clock:      clock.RealClock{},
 	}
 	return webhook.Handler(), registry
 }
@@ -152,7 +153,9 @@ func TestTheWebhookSteersAPod(t *testing.T) {
 		azva("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached),
 		azva("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
 		azva("data", "node-c", apiv1.RoleReplica, apiv1.AttachmentAttached),
-		claim("theirs", "pv-theirs", "theirs"), volume("pv-theirs", "nfs.example.com", "x"))
+		claim("theirs", "pv-theirs", "theirs"), volume("pv-theirs", "nfs.example.com", "x"),
+		node("node-z", in("1")), class("ours", driver), from(claim("clone", "", "ours"), "PersistentVolumeClaim", "zonal"),
+		claim("zonal", "pv-zonal", "ours"), inZones(volume("pv-zonal", driver, diskURI("zonal")), "eastus-2"))
 	handler, registry := newWebhook(startView(t, config), yes)
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
@@ -165,6 +168,9 @@ func TestTheWebhookSteersAPod(t *testing.T) {
 		"with annotations of its own": {annotated(pod("data")), []string{
 			"steered: true", "100 kubernetes.io/hostname In node-a", "80 kubernetes.io/hostname In node-b",
 			"50 kubernetes.io/hostname NotIn node-c",
+		}},
+		"of a clone": {pod("clone"), []string{
+			"steered: true", "50 kubernetes.io/hostname NotIn node-c", "50 topology.disk.csi.azure.com/zone In eastus-2",
 		}},
 		"of another driver's volume":           {pod("theirs"), nil},
 		"of a claim that is not known (yet)":   {pod("missing"), nil},

@@ -99,6 +99,9 @@ func (c *Cluster) Azure(ctx context.Context) (string, error) {
 	return status.AzureHost, err
 }
 
+// Kubeconfig is the path of a kubeconfig with the administrator's rights.
+func (c *Cluster) Kubeconfig() string { return c.Dir.Kubeconfig() }
+
 // RESTConfig is the configuration of a client with the administrator's rights.
 func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Dir.Kubeconfig())

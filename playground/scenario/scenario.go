@@ -74,6 +74,8 @@ type Processes interface {
 type Driver interface {
 	// RESTConfig is the configuration of a client with the administrator's rights.
 	RESTConfig() (*rest.Config, error)
+	// Kubeconfig is the path of its kubeconfig, for programs.
+	Kubeconfig() string
 	// LoadImage gives an image tar to every node.
 	LoadImage(ctx context.Context, path string) error
 	// ChangeDriver upgrades the driver with these Helm values over those that it has, and

@@ -22,6 +22,7 @@ var All = []scenario.Scenario{
 	nodeloss.PowerCutMany,
 	nodeloss.PowerCutHelper,
 	nodeloss.PowerCutStock,
+	nodeloss.WhatIf,
 	nodeloss.VMStopped,
 	nodeloss.Partition,
 	nodeloss.KubeletDead,

@@ -40,7 +40,8 @@ func instanceTests() []test {
 		}},
 		{"what a VM size takes", func(r *run) {
 			limits, err := r.Cloud.SKUs().VM(r.ctx, r.Location, strings.ToUpper(r.SmallSize))
-			if err != nil || limits.MaxDataDisks != r.SmallSlots || !limits.PremiumIO ||
+			if err != nil || limits.MaxDataDisks != r.SmallSlots || !limits.PremiumIO || limits.UncachedIOPS <= 0 ||
+				limits.UncachedBytesPerSecond <= 0 ||
 				!slices.Contains(limits.UltraZones, "1") || limits.UltraRegional {
 				r.Fatalf("%+v, %v", limits, err)
 			}

@@ -77,7 +77,7 @@ func (s skus) VM(ctx context.Context, _, vmSize string) (provisioner.VMLimits, e
 		return provisioner.VMLimits{}, s.p.leave(SKUsVM, vmSize, "",
 			provisioner.Errorf(provisioner.NotFound, "VM size %q is not offered", vmSize))
 	}
-	found := provisioner.VMLimits{MaxDataDisks: n}
+	found := provisioner.VMLimits{MaxDataDisks: n, UncachedIOPS: 6400, UncachedBytesPerSecond: 145_000_000}
 	if !strings.HasPrefix(strings.ToLower(vmSize), "standard_a") {
 		found.PremiumIO, found.UltraZones = true, zones()
 	}

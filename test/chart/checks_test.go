@@ -41,7 +41,7 @@ func TestTheChecksKnowTheChart(t *testing.T) {
 			Now: now, DriverName: config.DriverName, DriverNamespace: namespace,
 			CSIDriver: rendered[storagev1.CSIDriver](t, manifest, "CSIDriver", config.DriverName),
 			Deployments: []*appsv1.Deployment{
-				rendered[appsv1.Deployment](t, manifest, "Deployment", explain.ControllerName),
+				rendered[appsv1.Deployment](t, manifest, "Deployment", "azuredisk-controller"),
 				rendered[appsv1.Deployment](t, manifest, "Deployment", release+"-scheduler"),
 			},
 			DaemonSets: []*appsv1.DaemonSet{rendered[appsv1.DaemonSet](t, manifest, "DaemonSet", release+"-node")},

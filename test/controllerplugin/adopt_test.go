@@ -136,6 +136,30 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 	}
 }
 
+func TestAnAdoptedVolumeNamesItsClaim(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	p.AddNode("bound-a", "1", size)
+	for name, claim := range map[string]*corev1.ObjectReference{
+		"with-claim":    {Namespace: "shop", Name: "data"},
+		"without-claim": nil,
+	} {
+		disk := v1Disk(name)
+		p.Cloud.AddDisk(disk)
+		volumeFor(t, p, name, func(pv *corev1.PersistentVolume) {
+			pv.Spec.ClaimRef = claim
+			pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: disk.ID}
+		})
+		must(t, p.PublishWith(t.Context(), disk.ID, "bound-a", controlplane.Mounted(), nil))
+		want := ""
+		if claim != nil {
+			want = claim.Namespace + "/" + claim.Name
+		}
+		if got := p.Volume(name).Spec.PersistentVolumeClaim; got != want {
+			t.Errorf("%s: got the claim %q, want %q", name, got, want)
+		}
+	}
+}
+
 func TestTwoDisksOfOneNameAreTwoVolumes(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	for _, node := range []string{"tn-a", "tn-b"} {

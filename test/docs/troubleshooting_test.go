@@ -36,7 +36,8 @@ func TestWhatIfHasTheFiguresOfThePerformancePage(t *testing.T) {
 	for what, figures := range map[string]whatif.Figures{
 		"the node is lost": whatif.AfterLoss, "the node is drained": whatif.InADrain,
 	} {
-		row := fmt.Sprintf("| %s | %g s | %g s |", what, figures.Warm.Seconds(), figures.Cold.Seconds())
+		row := fmt.Sprintf("| %s | %g s | %g s | %g s |", what, figures.Warm.Seconds(), figures.ByDetach.Seconds(),
+			figures.Cold.Seconds())
 		if !strings.Contains(read(t, page), row) {
 			t.Errorf("%s: got no row %q, want it", page, row)
 		}

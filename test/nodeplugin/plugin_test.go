@@ -43,6 +43,7 @@ type machine struct {
 	config    string
 	metadata  string
 	health    string
+	metrics   string
 	process   *exec.Cmd
 	exited    chan error
 	output    *os.File
@@ -78,6 +79,7 @@ func newMachineOf(t *testing.T, name, namespace string) *machine {
 		config:    apiserver.Kubeconfig(t),
 		metadata:  imds.URL,
 		health:    loopback.Address(t),
+		metrics:   loopback.Address(t),
 	}
 	return m
 }
@@ -98,7 +100,7 @@ func (m *machine) start() {
 	m.process = exec.Command(program, "node", "--node-name="+m.name, "--namespace="+m.namespace, "--kubeconfig="+m.config,
 		"--endpoint=unix://"+m.socket(), "--kubelet-dir="+m.dir, "--device-links="+m.links, "--imds-endpoint="+m.metadata,
 		"--health-address="+m.health, "--capacity-wait=100ms", "--heartbeat-interval=1s", "--replicated-heartbeat-interval=1s",
-		"--log-level=debug")
+		"--log-level=debug", "--metrics-address="+m.metrics, "--disk-metrics")
 	m.process.Stdout, m.process.Stderr = output, output
 	confine(m.t, m.process)
 	if err := m.process.Start(); err != nil {

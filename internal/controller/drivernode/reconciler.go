@@ -188,6 +188,7 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 		// attach. For a size that it does not list any more, the last known capacity remains.
 		capacity.MaxDataDisks, capacity.VMSize = limits.MaxDataDisks, d.Spec.VMSize
 		capacity.LacksPremium, capacity.LacksUltra = lacks(limits, identity.Zone)
+		capacity.UncachedIOPS, capacity.UncachedBytesPerSecond = limits.UncachedIOPS, limits.UncachedBytesPerSecond
 	case news:
 		return fmt.Errorf("look up VM size %s: %w", d.Spec.VMSize, err)
 	}

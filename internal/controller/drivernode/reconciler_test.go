@@ -255,6 +255,9 @@ func room(foreign int32) apiv1.NodeCapacity {
 		MaxDataDisks: 8,
 		VMSize:       size,
 		ForeignDisks: foreign,
+
+		UncachedIOPS:           6400,
+		UncachedBytesPerSecond: 145_000_000,
 	}
 }
 

@@ -20,6 +20,9 @@ func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
 		MaxDataDisks: 16,
 		VMSize:       "Standard_D8s_v5",
 		ForeignDisks: 1,
+
+		UncachedIOPS:           6400,
+		UncachedBytesPerSecond: 145_000_000,
 	}) {
 		t.Errorf("got %+v", got)
 	}

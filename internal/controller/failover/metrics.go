@@ -63,9 +63,15 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 			Buckets: []float64{0.1, 0.25, 0.5, 1, 2, 4, 6, 8, 10, 15, 20, 30, 45, 60, 120, 300},
 		}, []string{"phase"}),
 	}
+	// Prometheus sees no increase in a series that begins with 1.
 	for _, reason := range lostnode.HoldReasons() {
-		// Prometheus sees no increase in a series that begins with 1.
 		m.heldBack.WithLabelValues(string(reason))
+	}
+	for _, result := range []string{resultUnblocked, resultReleased} {
+		m.failovers.WithLabelValues(result)
+	}
+	for _, phase := range []string{phaseDetect, phaseFence, phaseUnblock, phaseTotal} {
+		m.phases.WithLabelValues(phase)
 	}
 	return m, drivermetrics.Register(registerer, "failover", m.failovers, m.fences, m.heldBack, m.podsDeleted, m.refused,
 		m.falseAlarms,

@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
 )
 
@@ -30,7 +31,7 @@ func (s *Server) NodeGetInfo(ctx context.Context, _ *csi.NodeGetInfoRequest) (*c
 // topology has the V1 driver's keys. On a node without a zone the driver's own key has an empty
 // value.
 func (s *Server) topology() map[string]string {
-	key := "topology." + s.options.DriverName + "/zone"
+	key := apiv1.ZoneLabel(s.options.DriverName)
 	if s.options.Instance.Zone == "" {
 		return map[string]string{key: ""}
 	}

@@ -58,7 +58,7 @@ func named(name string) metav1.ObjectMeta {
 
 func ofChart(component string) metav1.ObjectMeta {
 	m := named("azuredisk-" + component)
-	m.Labels = map[string]string{checks.PartOf: "azuredisk", "app.kubernetes.io/component": component}
+	m.Labels = map[string]string{explain.LabelPartOf: "azuredisk", "app.kubernetes.io/component": component}
 	return m
 }
 

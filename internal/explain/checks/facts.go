@@ -85,33 +85,16 @@ const (
 	ServerVersion    = "version"
 )
 
-// PartOf is the label by which the chart marks its objects.
-const PartOf = "app.kubernetes.io/part-of"
-
-// component of the chart that an object belongs to.
-func component(labels map[string]string) string { return labels["app.kubernetes.io/component"] }
-
-// isDrivers reports whether a pod is of the driver of the name, and not of another release.
-func (f Facts) isDrivers(pod corev1.PodSpec) bool {
-	name, ok := explain.Flag(pod, "driver-name")
-	return !ok || name == f.DriverName
-}
-
 // Deployment returns the Deployment of a component of the chart, nil if there is none.
 func (f Facts) Deployment(of string) *appsv1.Deployment {
-	for _, d := range f.Deployments {
-		if component(d.Labels) == of && f.isDrivers(d.Spec.Template.Spec) {
-			return d
-		}
-	}
-	return nil
+	return explain.DeploymentOf(f.Deployments, of, f.DriverName)
 }
 
 // nodePlugins are the DaemonSets of the node plug-in.
 func (f Facts) nodePlugins() []*appsv1.DaemonSet {
 	var found []*appsv1.DaemonSet
 	for _, d := range f.DaemonSets {
-		if strings.HasPrefix(component(d.Labels), "node") && f.isDrivers(d.Spec.Template.Spec) {
+		if strings.HasPrefix(d.Labels[explain.LabelComponent], "node") && explain.IsDrivers(d.Spec.Template.Spec, f.DriverName) {
 			found = append(found, d)
 		}
 	}

@@ -141,7 +141,7 @@ func (f Facts) otherDriver() []problem {
 	}
 	switch d := f.CSIDriver; {
 	case d == nil:
-	case d.Labels[PartOf] == "azuredisk":
+	case d.Labels[explain.LabelPartOf] == "azuredisk":
 		found = append(found, warning("this driver is installed already: run kubectl azuredisk doctor"))
 	case len(found) == 0:
 		found = append(found, warning("the CSIDriver %s of another driver is left", d.Name))
@@ -156,7 +156,7 @@ func (f Facts) attachedBefore() []problem {
 			n++
 		}
 	}
-	if n > 0 && (f.CSIDriver == nil || !f.attachRequired() || f.CSIDriver.Labels[PartOf] != "azuredisk") {
+	if n > 0 && (f.CSIDriver == nil || !f.attachRequired() || f.CSIDriver.Labels[explain.LabelPartOf] != "azuredisk") {
 		return []problem{warning("there are %d VolumeAttachments of %s", n, f.DriverName)}
 	}
 	return nil
@@ -165,7 +165,7 @@ func (f Facts) attachedBefore() []problem {
 func (f Facts) ports() []problem {
 	users := map[string][]string{}
 	for _, p := range f.Pods {
-		if p.Labels[PartOf] == "azuredisk" {
+		if p.Labels[explain.LabelPartOf] == "azuredisk" {
 			continue
 		}
 		for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {

@@ -14,11 +14,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
 )
@@ -40,7 +42,7 @@ func (o CheckOptions) facts() checks.Facts {
 }
 
 // ofChart selects the objects of the driver's chart.
-var ofChart = client.MatchingLabels{checks.PartOf: "azuredisk"}
+var ofChart = client.MatchingLabels{explain.LabelPartOf: "azuredisk"}
 
 // Installation reads with sixteen requests what the checks of an installation need.
 func Installation(ctx context.Context, from client.Reader, o CheckOptions) (checks.Facts, error) {
@@ -49,7 +51,7 @@ func Installation(ctx context.Context, from client.Reader, o CheckOptions) (chec
 		r.csiDriver(&f),
 		listInto(r, explain.NodesResource, &corev1.NodeList{}, &f.Nodes),
 		r.definitions(&f),
-		listInto(r, explain.Deployments, &appsv1.DeploymentList{}, &f.Deployments, ofChart),
+		r.deployments(&f.Deployments, o.DriverNamespace),
 		listInto(r, checks.DaemonSets, &appsv1.DaemonSetList{}, &f.DaemonSets, ofChart),
 		listInto(r, checks.Webhooks, &admissionv1.MutatingWebhookConfigurationList{},
 			&f.Webhooks, ofChart),
@@ -66,7 +68,7 @@ func Installation(ctx context.Context, from client.Reader, o CheckOptions) (chec
 		return f, err
 	}
 	release := client.InNamespace(o.DriverNamespace)
-	if d := f.Deployment("controller"); d != nil {
+	if d := f.Deployment(explain.ControllerComponent); d != nil {
 		release = client.InNamespace(d.Namespace)
 	}
 	err = together(
@@ -115,6 +117,20 @@ func (r *reader) csiDriver(f *checks.Facts) step {
 	return func(ctx context.Context) (err error) {
 		f.CSIDriver, err = get[storagev1.CSIDriver](ctx, r, explain.CSIDrivers, "", f.DriverName)
 		return err
+	}
+}
+
+// deployments reads those of the chart: of all namespaces, or, with one more request if that is not
+// allowed, of the driver's namespace.
+func (r *reader) deployments(into *[]*appsv1.Deployment, namespace string) step {
+	return func(ctx context.Context) error {
+		var list appsv1.DeploymentList
+		err := r.List(ctx, &list, ofChart)
+		if apierrors.IsForbidden(err) {
+			err = r.List(ctx, &list, ofChart, client.InNamespace(namespace))
+		}
+		*into = cluster.Pointers(list.Items)
+		return r.missed(explain.Deployments, err)
 	}
 }
 

@@ -110,29 +110,34 @@ func together(steps ...step) step {
 
 // driver reads what tells whether the driver's own parts run.
 func (c *collection) driver(ctx context.Context) error {
-	leases := map[string]*coordinationv1.Lease{}
-	var mu sync.Mutex
-	steps := []step{
+	var deployments []*appsv1.Deployment
+	err := together(
 		func(ctx context.Context) (err error) {
 			c.facts.Driver.CSIDriver, err = get[storagev1.CSIDriver](ctx, c.reader, explain.CSIDrivers, "", c.DriverName)
 			return err
 		},
-		func(ctx context.Context) (err error) {
-			c.facts.Driver.Controller, err = get[appsv1.Deployment](ctx, c.reader, explain.Deployments, c.DriverNamespace,
-				explain.ControllerName)
-			return err
-		},
+		c.deployments(&deployments, c.DriverNamespace),
+	)(ctx)
+	if err != nil {
+		return err
 	}
+	release := c.DriverNamespace
+	if d := explain.DeploymentOf(deployments, explain.ControllerComponent, c.DriverName); d != nil {
+		c.facts.Driver.Controller, release = d, d.Namespace
+	}
+	leases := map[string]*coordinationv1.Lease{}
+	var mu sync.Mutex
+	var steps []step
 	for _, name := range explain.LeaseNames(c.DriverName) {
 		steps = append(steps, func(ctx context.Context) error {
-			lease, err := get[coordinationv1.Lease](ctx, c.reader, explain.Leases, c.DriverNamespace, name)
+			lease, err := get[coordinationv1.Lease](ctx, c.reader, explain.Leases, release, name)
 			mu.Lock()
 			defer mu.Unlock()
 			leases[name] = lease
 			return err
 		})
 	}
-	err := together(steps...)(ctx)
+	err = together(steps...)(ctx)
 	c.facts.Driver.Leases = leases
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -579,19 +580,25 @@ func driverFaults() map[string]fault {
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
 			delete(s.leases, "external-attacher-leader-disk-csi-azure-com")
 		}), "SidecarNotLeading", "csi-attacher", "-c csi-attacher"},
+		"a csi-resizer that does not run": {changed(newStage(), claimAsked, unused, grows, func(s *stage) {
+			delete(s.leases, "external-resizer-disk-csi-azure-com")
+		}), "SidecarNotLeading", "csi-resizer", "-c csi-resizer"},
+		"a csi-provisioner of a release with another name": {changed(unprovisioned(nil), renamed, func(s *stage) {
+			delete(s.leases, "disk-csi-azure-com")
+		}), "SidecarNotLeading", "csi-provisioner", "kubectl logs -n storage deploy/disks-controller -c csi-provisioner"},
 	}
 }
 
 func noFaults() map[string]fault {
 	return map[string]fault{
-		"a pod that runs": {changed(newStage(), func(s *stage) { runs(s.pod) }), "Healthy", "in use on node b", "nothing"},
-		"a claim in use":  {changed(newStage(), func(s *stage) { runs(s.pod); claimAsked(s) }), "Healthy", "in use on node b", "nothing"},
-		"a node":          {changed(newStage(), node1), "Healthy", "7 of 8 disk slots are free", "nothing"},
-		"a snapshot":      {snapshot("azuredisk", map[string]any{"readyToUse": true}), "Healthy", "complete", "nothing"},
-		"a claim not used": {changed(newStage(), claimAsked, func(s *stage) {
-			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
-			s.pod, s.attachments = nil, nil
-		}), "NotUsed", "no node uses it", "nothing"},
+		"a pod that runs":    {changed(newStage(), func(s *stage) { runs(s.pod) }), "Healthy", "in use on node b", "nothing"},
+		"a claim in use":     {changed(newStage(), func(s *stage) { runs(s.pod); claimAsked(s) }), "Healthy", "in use on node b", "nothing"},
+		"a node":             {changed(newStage(), node1), "Healthy", "7 of 8 disk slots are free", "nothing"},
+		"a snapshot":         {snapshot("azuredisk", map[string]any{"readyToUse": true}), "Healthy", "complete", "nothing"},
+		"a claim not used":   {changed(newStage(), claimAsked, unused), "NotUsed", "no node uses it", "nothing"},
+		"a claim that grows": {changed(newStage(), claimAsked, unused, grows), "NotUsed", "no node uses it", "nothing"},
+		"a claim of a release with another name": {changed(newStage(), claimAsked, unused, grows, renamed), "NotUsed",
+			"no node uses it", "nothing"},
 		"a pod that is being deleted": {changed(newStage(), func(s *stage) { ends(runs(s.pod)) }), "PodEnding", "is being deleted on node b",
 			"expected to end by 12:00:50"},
 		"a pod without a volume": {changed(newStage(), func(s *stage) { s.pod.Spec.Volumes = nil }), "NoVolumes", "no claim", "nothing"},
@@ -611,6 +618,29 @@ func noFaults() map[string]fault {
 		}), "VolumesReady", "no such image", "ImagePullBackOff"},
 		"a claim of another driver": {changed(newStage(), func(s *stage) { s.pv.Spec.CSI.Driver = "file.csi.azure.com" }),
 			"OtherDriver", "file.csi.azure.com", "ask that driver"},
+	}
+}
+
+// unused is a volume that no node uses.
+func unused(s *stage) {
+	objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
+	s.pod, s.attachments = nil, nil
+}
+
+// grows is a claim that asks for more, which csi-resizer has not passed to the driver.
+func grows(s *stage) {
+	s.claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Ti")}
+}
+
+// renamed is the driver in another namespace than its objects and with another name, beside another
+// driver of the chart with the default name.
+func renamed(s *stage) {
+	other := s.controller.DeepCopy()
+	other.Spec.Template.Spec.Containers[0].Args = append(other.Spec.Template.Spec.Containers[0].Args, "--driver-name=other")
+	s.more = append(s.more, other)
+	s.controller.Namespace, s.controller.Name = "storage", "disks-controller"
+	for _, l := range s.leases {
+		l.Namespace = "storage"
 	}
 }
 

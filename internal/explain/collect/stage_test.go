@@ -168,7 +168,9 @@ func newStage() *stage {
 			Spec:       storagev1.CSIDriverSpec{AttachRequired: ptr.To(false)},
 		},
 		controller: &appsv1.Deployment{
-			ObjectMeta: metav1.ObjectMeta{Namespace: driverNS, Name: explain.ControllerName},
+			ObjectMeta: metav1.ObjectMeta{Namespace: driverNS, Name: "azuredisk-controller", Labels: map[string]string{
+				explain.LabelPartOf: "azuredisk", explain.LabelComponent: explain.ControllerComponent,
+			}},
 			Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
 				Name: "controller", Args: []string{"controller", "--attach-required=false", "--failover-enabled=true"},
 			}}}}},

@@ -16,7 +16,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/whatif"
 )
 
@@ -37,7 +36,7 @@ func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Fa
 	r := &reader{Reader: from}
 	f := whatif.Facts{DriverName: o.DriverName, Drained: o.Drained, Namespaces: map[string]labels.Set{}}
 	var namespaces []*corev1.Namespace
-	ofDriver := checks.Facts{DriverName: o.DriverName}
+	var deployments []*appsv1.Deployment
 	ours := client.InNamespace(o.DriverNamespace)
 	err := together(
 		listInto(r, explain.NodesResource, &corev1.NodeList{}, &f.Nodes),
@@ -48,7 +47,7 @@ func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Fa
 		listInto(r, explain.AzVolumes, &apiv1.AzVolumeList{}, &f.Volumes, ours),
 		listInto(r, explain.AzAttachments, &apiv1.AzVolumeAttachmentList{}, &f.Attachments, ours),
 		listInto(r, namespacesResource, &corev1.NamespaceList{}, &namespaces),
-		listInto(r, explain.Deployments, &appsv1.DeploymentList{}, &ofDriver.Deployments, ofChart),
+		r.deployments(&deployments, o.DriverNamespace),
 	)(ctx)
 	if err = errors.Join(err, r.needed(explain.NodesResource, explain.AzDriverNodes, explain.AllPods, explain.Claims,
 		explain.Volumes, explain.AzVolumes, explain.AzAttachments)); err != nil {
@@ -62,8 +61,8 @@ func WhatIf(ctx context.Context, from client.Reader, o WhatIfOptions) (whatif.Fa
 			pv.Spec.CSI = cluster.AsCSI(in)
 		}
 	}
-	f.Now, f.Controller = o.Now(), ofDriver.Deployment("controller")
-	f.Unsteered = ofDriver.Deployment("scheduler") == nil && !r.isUnread(explain.Deployments)
+	f.Now, f.Controller = o.Now(), explain.DeploymentOf(deployments, explain.ControllerComponent, o.DriverName)
+	f.Unsteered = explain.DeploymentOf(deployments, "scheduler", o.DriverName) == nil && !r.isUnread(explain.Deployments)
 	f.Pods = slices.DeleteFunc(f.Pods, ended)
 	return f, o.choose(&f)
 }

@@ -103,7 +103,7 @@ func (w *world) expect(c choice) (result string, seconds int, why string) {
 		}
 	}
 	if slow := w.byDetach(c.volumes); len(slow) > 0 && !w.Drained {
-		return Warm, int(figures.Cold.Seconds()), "Azure has to detach the lost node from " + strings.Join(slow, ", ")
+		return Warm, int(figures.ByDetach.Seconds()), "Azure has to detach the lost node from " + strings.Join(slow, ", ")
 	}
 	return Warm, int(figures.Warm.Seconds()), ""
 }

@@ -144,23 +144,23 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 			w.anywhere(0)
 			w.Attachments[1].Spec.NodeName = "c"
 		}), "cart-0 c warm 5", explain.Healthy},
-		"no replica": {newTown(func(w *town) { w.Attachments = w.Attachments[:1] }), "cart-0 b cold 20 no replica there of claim data",
+		"no replica": {newTown(func(w *town) { w.Attachments = w.Attachments[:1] }), "cart-0 b cold 30 no replica there of claim data",
 			explain.Waits},
 		"a replica that is on its way": {newTown(func(w *town) { w.Attachments[1].Status.State = apiv1.AttachmentAttaching }),
-			"cart-0 b cold 20 no replica there of claim data", explain.Waits},
+			"cart-0 b cold 30 no replica there of claim data", explain.Waits},
 		"a replica, and no reservation": {newTown(func(w *town) { w.Volumes[0].Status.Fencing = apiv1.FencingForcedDetach }),
 			"cart-0 b warm 20 Azure has to detach the lost node from claim data", explain.Healthy},
 		"several nodes are as good": {newTown(func(w *town) { w.anywhere(0); w.Attachments = w.Attachments[:1] }),
-			"cart-0 b c d cold 20 no replica there of claim data", explain.Waits},
+			"cart-0 b c d cold 30 no replica there of claim data", explain.Waits},
 		"two volumes, and a replica of one": {newTown(func(w *town) {
 			w.volume("logs", "a")
 			w.Pods = nil
 			w.pod("cart-0", "a", "data", "logs")
-		}), "cart-0 b cold 20 no replica there of claim logs", explain.Waits},
+		}), "cart-0 b cold 30 no replica there of claim logs", explain.Waits},
 		"the node with the replica is lost, too": {newTown(lose("a", "b"), func(w *town) {
 			w.anywhere(0)
 			w.node("e", "3") // two of five are fewer than the guard's threshold
-		}), "cart-0 c d e cold 20 no replica there of claim data", explain.Waits},
+		}), "cart-0 c d e cold 30 no replica there of claim data", explain.Waits},
 		"the zone is lost": {newTown(lose("a", "b"), func(w *town) { w.node("e", "3") }),
 			"cart-0 stuck WrongZone no node is left that its volumes can be attached to", explain.NeedsAction},
 		"so many nodes that the guard holds the failover back": {newTown(lose("a", "b", "c")),
@@ -192,7 +192,7 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 			w.report("b").Status.Capacity.MaxDataDisks = 1
 		}), "cart-0 b warm 5\ncart-1 stuck NoNodeWithSlot", explain.NeedsAction},
 		"kube-scheduler does not know of replicas": {newTown(func(w *town) { w.Unsteered = true; w.anywhere(0) }),
-			"cart-0 b c d cold 20 no replica there of claim data", explain.Waits},
+			"cart-0 b c d cold 30 no replica there of claim data", explain.Waits},
 		"a pod without a volume of the driver": {newTown(func(w *town) { w.Pods = nil; w.pod("web", "a") }), "", explain.Healthy},
 		"a drain, to a replica":                {newTown(func(w *town) { w.Drained = true }), "cart-0 b warm 2", explain.Healthy},
 		"a drain, without a replica": {newTown(func(w *town) { w.Drained = true; w.Attachments = w.Attachments[:1] }),

@@ -231,10 +231,11 @@ func Attachable(volume *apiv1.AzVolume, location, zone string) bool {
 	if disk.Location != "" && location != "" && !strings.EqualFold(disk.Location, location) {
 		return false
 	}
-	return zoneRedundant(disk.SKUName) || disk.Zone == zone
+	return ZoneRedundant(disk.SKUName) || disk.Zone == zone
 }
 
-func zoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
+// ZoneRedundant says of a SKU that its disks are in all zones of their region.
+func ZoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
 
 // pick chooses n of the candidates: first those that have most of the pods' other volumes, so that
 // all volumes of a pod are ready on the same nodes, and those that have slots for the rest; then

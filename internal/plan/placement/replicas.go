@@ -372,7 +372,7 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 	}
 	found, excluded := candidates(in, taken)
 	maps.Copy(excluded, s.failures())
-	chosen := pick(found, missing, zones, zoneRedundant(disk.SKU(in.Volume)))
+	chosen := pick(found, missing, zones, ZoneRedundant(disk.SKU(in.Volume)))
 	made = min(len(chosen), max(shares, 0))
 	for _, c := range chosen[made:] {
 		excluded.add("the disk has no free share", c.Node.Name)

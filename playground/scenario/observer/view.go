@@ -282,6 +282,15 @@ func (v *View) DriverNode(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{}}
 }
 
+// Node is the Node, nil if there is none.
+func (v *View) Node(name string) *corev1.Node {
+	node, err := v.Typed.Core().V1().Nodes().Lister().Get(name)
+	if err != nil {
+		return nil
+	}
+	return node
+}
+
 // DescribeNode says how Kubernetes and the driver judge the node, for an error.
 func (v *View) DescribeNode(name string) string {
 	node, err := v.Typed.Core().V1().Nodes().Lister().Get(name)

@@ -166,9 +166,11 @@ func capabilitiesOf(list []*armcompute.ResourceSKUCapabilities) map[string]strin
 	return has
 }
 
-// number is a capability as a whole number; 0 if it is no number.
-func number(has map[string]string, name string) int64 {
-	n, err := strconv.ParseInt(has[name], 10, 32)
+// number is a capability as a whole number of 32 bits; 0 if it is none.
+func number(has map[string]string, name string) int64 { return numberOf(has, name, 32) }
+
+func numberOf(has map[string]string, name string, bits int) int64 {
+	n, err := strconv.ParseInt(has[name], 10, bits)
 	if err != nil {
 		return 0
 	}
@@ -183,6 +185,9 @@ func limitsOf(sku *armcompute.ResourceSKU, location string) provisioner.VMLimits
 		MaxDataDisks:  int32(number(has, "MaxDataDiskCount")),
 		PremiumIO:     strings.EqualFold(has["PremiumIO"], "True"),
 		UltraRegional: strings.EqualFold(has[ultra], "True"),
+
+		UncachedIOPS:           max(number(has, "UncachedDiskIOPS"), 0),
+		UncachedBytesPerSecond: max(numberOf(has, "UncachedDiskBytesPerSecond", 64), 0),
 	}
 	for _, info := range sku.LocationInfo {
 		if info == nil || client.NormalLocation(client.Value(info.Location)) != location {

@@ -83,6 +83,13 @@ func (s *Adopter) adopt(
 	if err != nil && obey {
 		return nil, err
 	}
+	pv, err := cluster.PersistentVolume(ctx, s.Client, v)
+	if err != nil {
+		return nil, err
+	}
+	if pv != nil && pv.Spec.ClaimRef != nil {
+		v.Spec.PersistentVolumeClaim = pv.Spec.ClaimRef.Namespace + "/" + pv.Spec.ClaimRef.Name
+	}
 	if err := s.Client.Create(ctx, v); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("adopt disk: %w", err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/v1metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -204,7 +205,7 @@ func (s *Provisioner) diskParameters(p volumeparams.Parameters, name string, siz
 	disk.SubscriptionID, disk.ResourceGroup, disk.Name = cmp.Or(p.SubscriptionID, s.SubscriptionID), cmp.Or(p.ResourceGroup,
 		s.ResourceGroup), name
 	disk.Location, disk.Zone = where.Location, where.Zone
-	if topology.ZoneRedundant(disk.SKUName) {
+	if placement.ZoneRedundant(disk.SKUName) {
 		disk.Zone = ""
 	}
 	return disk

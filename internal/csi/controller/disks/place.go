@@ -20,6 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
@@ -66,7 +67,7 @@ func (s *Provisioner) choose(ctx context.Context, requirement *csi.TopologyRequi
 		switch {
 		case err != nil:
 			return topology.Place{}, err
-		case o.refused == "" && topology.ZoneRedundant(n.skuName):
+		case o.refused == "" && placement.ZoneRedundant(n.skuName):
 			return topology.Place{Location: p.Location}, nil
 		case o.refused == "":
 			return p, nil
@@ -166,7 +167,7 @@ func (s *Provisioner) offer(ctx context.Context, p topology.Place, n need) (offe
 	}
 	o := offer{limits: limits, zones: limits.Zones}
 	switch {
-	case topology.ZoneRedundant(n.skuName) || len(limits.Zones) == 0:
+	case placement.ZoneRedundant(n.skuName) || len(limits.Zones) == 0:
 	case p.Zone == "" && topology.Zonal(n.skuName):
 		o.refused = fmt.Sprintf("%s disks must be in a zone in %s, which has zones %s", n.skuName, p.Location,
 			strings.Join(limits.Zones, ", "))
@@ -292,7 +293,7 @@ func (s *Provisioner) diskOrigin(ctx context.Context, id string, p *volumeparams
 		return o, provisioner.Errorf(provisioner.Unavailable, "%s is not ready to be copied", o.what)
 	}
 	o.sizeBytes, o.location = found.SizeBytes, paramtable.Location(found.Location)
-	if !topology.ZoneRedundant(p.SKU()) {
+	if !placement.ZoneRedundant(p.SKU()) {
 		o.zone = found.Zone
 	}
 	return o, nil

@@ -7,6 +7,8 @@
 package handover
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
@@ -46,6 +48,9 @@ func New(adopter *adoption.Adopter, calls *call.Calls, c clock.PassiveClock, reg
 		releases: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "azuredisk_releases_total", Help: "Ownerships that an unpublish released, by the kind of proof.",
 		}, []string{"proof"}),
+	}
+	for _, warm := range []bool{true, false} {
+		s.promotions.WithLabelValues(strconv.FormatBool(warm)) // Prometheus sees no increase in a series that begins with 1
 	}
 	return s, metrics.Register(registerer, "the controller server", s.promotions, s.releases)
 }

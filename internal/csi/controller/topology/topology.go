@@ -10,6 +10,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 )
 
@@ -27,7 +28,7 @@ func (p Place) String() string {
 type Key string
 
 // KeyOf returns the key of a driver.
-func KeyOf(driverName string) Key { return Key("topology." + driverName + "/zone") }
+func KeyOf(driverName string) Key { return Key(apiv1.ZoneLabel(driverName)) }
 
 // Places returns the places that a requirement names, those preferred first, without repetition. A
 // zone is written "<region>-<n>", and "" means outside of the zones.
@@ -88,7 +89,7 @@ func Locations(places []Place) string {
 // Fits reports whether a disk that exists satisfies a requirement.
 func (k Key) Fits(disk apiv1.DiskParameters, requirement *csi.TopologyRequirement) bool {
 	places, err := k.Places(requirement)
-	if err != nil || len(places) == 0 || ZoneRedundant(disk.SKUName) {
+	if err != nil || len(places) == 0 || placement.ZoneRedundant(disk.SKUName) {
 		return err == nil
 	}
 	return slices.ContainsFunc(places, func(p Place) bool {
@@ -96,15 +97,12 @@ func (k Key) Fits(disk apiv1.DiskParameters, requirement *csi.TopologyRequiremen
 	})
 }
 
-// ZoneRedundant says of a SKU that its disks are in all zones of their region.
-func ZoneRedundant(skuName string) bool { return strings.HasSuffix(skuName, "_ZRS") }
-
 // Accessible returns the places from which a disk can be used: its zone, or every zone of its
 // region and outside of the zones too.
 func (k Key) Accessible(disk apiv1.DiskParameters) []*csi.Topology {
 	zones := []string{""}
 	switch {
-	case ZoneRedundant(disk.SKUName):
+	case placement.ZoneRedundant(disk.SKUName):
 		zones = []string{disk.Location + "-1", disk.Location + "-2", disk.Location + "-3", disk.Location + "-4", ""}
 	case disk.Zone != "":
 		zones = []string{disk.Location + "-" + disk.Zone}
