@@ -38,6 +38,7 @@ func clusterWithout(objects ...client.Object) client.WithWatch {
 		WithIndex(&corev1.Node{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM,
 		cluster.NodeVMKeys).
 		WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVolume, func(client.Object) []string { return nil }).
+		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, func(client.Object) []string { return nil }).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
 			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
 }
