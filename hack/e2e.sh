@@ -7,7 +7,8 @@
 #              moved, and the chart removed
 #   v1         the commands of the guide from the V1 driver and back, and the chart removed; installed with defaults, and a node lost under a pod
 #              that writes
-#   guides     the commands of the guides to AKS, to an upgrade, to uninstalling and to a trial, in the profile of AKS, and to self-managed clusters
+#   guides     the commands of the guides to AKS, to an upgrade, to uninstalling and to a trial, in the profile of AKS, and to self-managed clusters;
+#              and what AKS Automatic refuses
 set -euo pipefail
 cd "$(dirname "$0")/.."
 self=hack/e2e.sh
@@ -61,6 +62,37 @@ guides() {
   uninstall
   bin/playground guide install-self-managed --out out/e2e
   uninstall
+  bin/playground down
+  automatic
+}
+
+# automatic wants AKS Automatic to refuse the driver, and the driver's own commands to name the cause: first the policies, and then, if the
+# namespaces are excluded from them, the deny assignment.
+automatic() {
+  bin/playground up --profile aks-automatic
+  bin/playground kubectl wait -n azure-disk-csi --for=jsonpath='{.status.desiredNumberScheduled}'=4 daemonset azuredisk-node --timeout=1m
+  says "Host network namespaces are disallowed" doctor
+  says "safeguards-baseline is enforced" preflight
+  bin/playground az "$state" aks safeguards update --excluded-ns azure-disk-csi default
+  bin/playground kubectl -n azure-disk-csi rollout restart deployment/azuredisk-controller daemonset/azuredisk-node # without the back-off after the refusals
+  bin/playground kubectl -n azure-disk-csi rollout status deployment azuredisk-controller --timeout=3m
+  bin/playground kubectl -n azure-disk-csi rollout status daemonset azuredisk-node --timeout=3m
+  bin/playground kubectl apply -f examples/statefulset.yaml
+  says "node resource group lockdown" doctor
+  says "node resource group lockdown" why pod ledger-0
+}
+
+# says waits until a command of kubectl azuredisk prints a text. Its exit code is that of what it found.
+says() {
+  local text=$1 out
+  shift
+  for _ in $(seq 60); do
+    out=$(KUBECONFIG="$PLAYGROUND_STATE/kubeconfig" bin/kubectl-azuredisk "$@" 2>&1) || true
+    if grep -q -F "$text" <<<"$out"; then return; fi
+    sleep 1
+  done
+  echo "kubectl azuredisk $* does not say \"$text\": $out" >&2
+  exit 1
 }
 
 # uninstall removes the chart, and fails if anything of it is left.

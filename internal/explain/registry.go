@@ -286,7 +286,8 @@ var registry = slices.Concat(
 			"assign the role of the driver at that scope (azuredisk azure-role prints it)"},
 		Cause{"DenyAssignment", "", NeedsAction, []string{"DenyAssignmentAuthorizationFailed"},
 			"A deny assignment forbids it, as AKS puts one on the node resource group with node resource group lockdown.",
-			"turn the lockdown off, or create disks in another resource group"},
+			"turn the lockdown off (AKS Automatic always has it, and only AKS's own driver can attach disks there); " +
+				"if Azure names the group of the disks, create disks in another one"},
 		Cause{"ScopeLocked", "", NeedsAction, []string{"ScopeLocked"}, "A lock at Azure forbids the change.",
 			"remove the lock that Azure names"},
 		Cause{"PolicyRefused", "", NeedsAction, []string{"RequestDisallowedByPolicy"}, "A policy at Azure forbids it.",

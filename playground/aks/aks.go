@@ -7,16 +7,21 @@ package aks
 
 import (
 	"bytes"
+	"context"
 	"embed"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/template"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
 )
 
 // Profile is the kind of cluster; "" is one that is not AKS's.
@@ -84,11 +89,64 @@ func (p Profile) enforces() bool { return p != Standard }
 
 // excluded are the namespaces that Deployment Safeguards leave alone.
 func (p Profile) excluded() []string {
-	namespaces := []string{"kube-system", "gatekeeper-system", "azure-arc"}
 	if p == Enforce {
-		namespaces = append(namespaces, "azure-disk-csi", "default")
+		return append(systemNamespaces(), "azure-disk-csi", "default")
 	}
-	return namespaces
+	return systemNamespaces()
+}
+
+func systemNamespaces() []string { return []string{"kube-system", "gatekeeper-system", "azure-arc"} }
+
+// excludedCondition is the name of the match condition that exclusion is the expression of.
+const excludedCondition = "no-excluded-namespace"
+
+func exclusion(namespaces []string) string {
+	return "!(request.namespace in ['" + strings.Join(namespaces, "', '") + "'])"
+}
+
+// Exclude excludes namespaces besides AKS's own from the Deployment Safeguards, as
+// `az aks safeguards update --excluded-ns` does, and no others.
+func Exclude(ctx context.Context, client kubernetes.Interface, namespaces []string) error {
+	expression := exclusion(append(systemNamespaces(), namespaces...))
+	admission := client.AdmissionregistrationV1()
+	policies, err := admission.ValidatingAdmissionPolicies().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, p := range policies.Items {
+		if exclude(p.Spec.MatchConditions, expression) {
+			if _, err := admission.ValidatingAdmissionPolicies().Update(ctx, &p, metav1.UpdateOptions{}); err != nil {
+				return err
+			}
+		}
+	}
+	webhooks, err := admission.MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, c := range webhooks.Items {
+		changed := false
+		for _, w := range c.Webhooks {
+			changed = exclude(w.MatchConditions, expression) || changed
+		}
+		if changed {
+			if _, err := admission.MutatingWebhookConfigurations().Update(ctx, &c, metav1.UpdateOptions{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// exclude sets the expression of the condition about excluded namespaces, and reports whether that
+// changed it.
+func exclude(conditions []admissionv1.MatchCondition, expression string) bool {
+	i := slices.IndexFunc(conditions, func(c admissionv1.MatchCondition) bool { return c.Name == excludedCondition })
+	if i < 0 || conditions[i].Expression == expression {
+		return false
+	}
+	conditions[i].Expression = expression
+	return true
 }
 
 func (p Profile) read(name string, e Endpoint) ([]*unstructured.Unstructured, error) {
@@ -100,7 +158,7 @@ func (p Profile) read(name string, e Endpoint) ([]*unstructured.Unstructured, er
 	err = text.Execute(&out, map[string]any{
 		"URL":      e.URL,
 		"CA":       base64.StdEncoding.EncodeToString(e.CA),
-		"Excluded": "['" + strings.Join(p.excluded(), "', '") + "']",
+		"Excluded": exclusion(p.excluded()),
 		"Images":   allowedImages,
 		"Enforce":  p.enforces(),
 		"Baseline": p == Automatic,

@@ -11,11 +11,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionv1 "k8s.io/api/admission/v1"
+	registrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
 )
 
 func TestProfilesAreReadAsTheyAreWritten(t *testing.T) {
@@ -58,6 +60,64 @@ func TestEachPolicyIsBoundWithTheActionOfTheProfile(t *testing.T) {
 		if got := slices.Contains(policies, "safeguards-baseline"); got != want.baseline {
 			t.Errorf("%s: baseline: got %t, want %t", profile, got, want.baseline)
 		}
+	}
+}
+
+func TestNamespacesAreExcludedFromEachSafeguard(t *testing.T) {
+	t.Parallel()
+	objects, err := Automatic.Objects(Endpoint{URL: "https://192.0.2.1:9443", CA: []byte("CA")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var typed []runtime.Object
+	for _, o := range objects {
+		var object runtime.Object
+		switch o.GetKind() {
+		case "ValidatingAdmissionPolicy":
+			object = &registrationv1.ValidatingAdmissionPolicy{}
+		case "MutatingWebhookConfiguration":
+			object = &registrationv1.MutatingWebhookConfiguration{}
+		default:
+			continue
+		}
+		if err := convert(o, object); err != nil {
+			t.Fatal(err)
+		}
+		typed = append(typed, object)
+	}
+	client := fake.NewClientset(typed...)
+	if err := Exclude(t.Context(), client, []string{"azure-disk-csi"}); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	record := func(name string, conditions []registrationv1.MatchCondition) {
+		for _, c := range conditions {
+			if c.Name == excludedCondition {
+				got[name] = c.Expression
+			}
+		}
+	}
+	policies, err := client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range policies.Items {
+		record(p.Name, p.Spec.MatchConditions)
+	}
+	webhooks, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range webhooks.Items {
+		record(c.Name, c.Webhooks[0].MatchConditions)
+	}
+	const expression = "!(request.namespace in ['kube-system', 'gatekeeper-system', 'azure-arc', 'azure-disk-csi'])"
+	want := map[string]string{
+		"safeguards-pods": expression, "safeguards-workloads": expression, "safeguards-baseline": expression,
+		"safeguards-resource-requests": expression,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("conditions about excluded namespaces (-want +got):\n%s", diff)
 	}
 }
 

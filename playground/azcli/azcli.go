@@ -49,9 +49,10 @@ var commands = map[string]func(*call, context.Context) (string, error){
 	"vmss deallocate": func(c *call, ctx context.Context) (string, error) { return "", c.instance(ctx, "deallocate") },
 	"vmss start":      func(c *call, ctx context.Context) (string, error) { return "", c.instance(ctx, "start") },
 
-	"aks get-credentials": nil,
-	"aks nodepool add":    (*call).addPool,
-	"aks nodepool delete": (*call).deletePool,
+	"aks get-credentials":   nil,
+	"aks nodepool add":      (*call).addPool,
+	"aks nodepool delete":   (*call).deletePool,
+	"aks safeguards update": (*call).updateSafeguards,
 
 	"identity create":                      nil,
 	"identity delete":                      (*call).deleteIdentity,
@@ -154,6 +155,15 @@ func (c *call) addPool(ctx context.Context) (string, error) {
 // deletePool takes the settings back: the machines stay.
 func (c *call) deletePool(ctx context.Context) (string, error) {
 	return "", c.SetPool(ctx, c.flag("name"), aks.Settings{})
+}
+
+// updateSafeguards excludes namespaces from the Deployment Safeguards.
+func (c *call) updateSafeguards(ctx context.Context) (string, error) {
+	client, err := c.Kubernetes()
+	if err != nil {
+		return "", err
+	}
+	return "", aks.Exclude(ctx, client, c.flags["excluded-ns"])
 }
 
 // trust lets the identity sign in with the tokens of a service account.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
 
 // Client is a small client of ARM, for what the playground itself asks of Azure.
@@ -44,4 +46,14 @@ func (c *Client) Post(ctx context.Context, resourceID, action, apiVersion string
 func (c *Client) Delete(ctx context.Context, resourceID, apiVersion string) error {
 	_, err := c.arm.submit(ctx, http.MethodDelete, resourceID+"?api-version="+apiVersion, nil)
 	return err
+}
+
+// Remove deletes a resource and waits until there is none any more.
+func (c *Client) Remove(ctx context.Context, resourceID, apiVersion string) error {
+	return c.arm.operate(ctx, http.MethodDelete, resourceID+"?api-version="+apiVersion, nil)
+}
+
+// CreateVM makes the VM of a node.
+func (c *Client) CreateVM(ctx context.Context, node topology.Node, plan topology.Plan) error {
+	return c.arm.createVM(ctx, node, plan)
 }

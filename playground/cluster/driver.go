@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/azuredisk-csi/azuredisk/playground/aks"
 	"github.com/azuredisk-csi/azuredisk/playground/controlplane"
 	"github.com/azuredisk-csi/azuredisk/playground/images"
 	"github.com/azuredisk-csi/azuredisk/playground/source"
@@ -32,8 +33,8 @@ const (
 )
 
 // InstallDriver installs the driver's chart, or upgrades it, with images and settings
-// for this playground, and waits until it is ready. values is a file of Helm values
-// that win over those, or empty.
+// for this playground, and waits until it is ready, unless the cluster is of AKS Automatic, which
+// refuses its pods. values is a file of Helm values that win over those, or empty.
 func (c *Cluster) InstallDriver(ctx context.Context, values string, progress Progress) error {
 	if c.Options.Driver.Ref == "" {
 		return fmt.Errorf("this playground was brought up without the driver")
@@ -56,7 +57,11 @@ func (c *Cluster) InstallDriver(ctx context.Context, values string, progress Pro
 	}
 	args := []string{"upgrade", "--install", DriverRelease, chart,
 		"--namespace", DriverNamespace, "--create-namespace", "--values", file,
-		"--wait", "--timeout", installTimeout.String()}
+		"--timeout", installTimeout.String()}
+	refused := c.Options.Profile == aks.Automatic
+	if !refused {
+		args = append(args, "--wait")
+	}
 	if values != "" {
 		args = append(args, "--values", values)
 	}
@@ -64,6 +69,10 @@ func (c *Cluster) InstallDriver(ctx context.Context, values string, progress Pro
 	progress("installing the driver's chart")
 	if err := c.helm(ctx, args...); err != nil {
 		return fmt.Errorf("install the driver: %w", err)
+	}
+	if refused {
+		progress("the driver is installed; the policies of AKS Automatic refuse its pods in a namespace that is not excluded")
+		return nil
 	}
 	progress("the driver is ready after %.0f s", time.Since(start).Seconds())
 	return nil

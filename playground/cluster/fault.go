@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -21,6 +22,9 @@ const (
 	diskVersion = "2025-01-02"
 )
 
+// deleteTimeout covers the slowest deletion of a VM at Azure.
+const deleteTimeout = 10 * time.Minute
+
 // DeallocateVM has Azure deallocate the VM of a node and returns when it is done. The
 // node's machine loses its power.
 func (c *Cluster) DeallocateVM(ctx context.Context, node string) error {
@@ -31,6 +35,40 @@ func (c *Cluster) DeallocateVM(ctx context.Context, node string) error {
 // machine boots.
 func (c *Cluster) StartVM(ctx context.Context, node string) error {
 	return c.vmAction(ctx, node, "start")
+}
+
+// DeleteVM has Azure delete the VM of a node, and returns when there is none any more. The machine
+// loses its power at once: nothing says how much time Azure gives it. The VM must not be one of a
+// scale set.
+func (c *Cluster) DeleteVM(ctx context.Context, name string) error {
+	node, err := c.Plan.Node(name)
+	if err != nil {
+		return err
+	}
+	client, err := c.AzureClient(ctx)
+	if err != nil {
+		return err
+	}
+	if err := c.PowerOff(ctx, name); err != nil {
+		return fmt.Errorf("cut the power of %s: %w", name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
+	defer cancel()
+	return client.Remove(ctx, node.ResourceID(), vmVersion)
+}
+
+// CreateVM makes the VM of a node again after DeleteVM. The node's machine boots with the disk that
+// it had.
+func (c *Cluster) CreateVM(ctx context.Context, name string) error {
+	node, err := c.Plan.Node(name)
+	if err != nil {
+		return err
+	}
+	client, err := c.AzureClient(ctx)
+	if err != nil {
+		return err
+	}
+	return client.CreateVM(ctx, node, c.Plan)
 }
 
 func (c *Cluster) vmAction(ctx context.Context, name, action string) error {

@@ -132,9 +132,19 @@ func (e *overError) Error() string { return e.reason.Error() }
 // never makes await give up.
 func never(format string, args ...any) error { return &overError{fmt.Errorf(format, args...)} }
 
-// inventory names what can be left over: the driver's objects, PersistentVolumes, and
-// the disks and snapshots at Azure.
+// inventory names what can be left over.
 func (w *world) inventory(ctx context.Context) (map[string]bool, error) {
+	found, err := w.inCluster(ctx)
+	if err != nil {
+		return nil, err
+	}
+	resources, err := w.atAzure(ctx)
+	maps.Copy(found, resources)
+	return found, err
+}
+
+// inCluster names the driver's objects, PersistentVolumes, and namespaces of tests.
+func (w *world) inCluster(ctx context.Context) (map[string]bool, error) {
 	found := map[string]bool{}
 	for _, resource := range []schema.GroupVersionResource{azVolumes, azAttachments, snapshotContents} {
 		list, err := w.dyn.Resource(resource).List(ctx, metav1.ListOptions{})
@@ -159,8 +169,14 @@ func (w *world) inventory(ctx context.Context) (map[string]bool, error) {
 	for _, n := range namespaces.Items {
 		found["namespace "+n.Name] = true
 	}
+	return found, nil
+}
+
+// atAzure names the disks and snapshots at Azure.
+func (w *world) atAzure(ctx context.Context) (map[string]bool, error) {
+	found := map[string]bool{}
 	for _, kind := range []string{"disks", "snapshots"} {
-		names, err := w.atAzure(ctx, kind)
+		names, err := w.namesAtAzure(ctx, kind)
 		if err != nil {
 			return nil, err
 		}
@@ -171,8 +187,8 @@ func (w *world) inventory(ctx context.Context) (map[string]bool, error) {
 	return found, nil
 }
 
-// atAzure lists the names of the subscription's resources of that kind.
-func (w *world) atAzure(ctx context.Context, kind string) ([]string, error) {
+// namesAtAzure lists the names of the subscription's resources of that kind.
+func (w *world) namesAtAzure(ctx context.Context, kind string) ([]string, error) {
 	var names []string
 	path := "/subscriptions/" + topology.SubscriptionID + "/providers/Microsoft.Compute/" + kind
 	for path != "" {
@@ -193,18 +209,26 @@ func (w *world) atAzure(ctx context.Context, kind string) ([]string, error) {
 	return names, nil
 }
 
+// awaitNothingBut waits until there is nothing but what was there before. It asks Azure only when
+// nothing is left in the cluster, because it would use up Azure's quota of lists.
 func (w *world) awaitNothingBut(ctx context.Context, before map[string]bool) error {
-	return await(ctx, "what the tests made is gone", func(ctx context.Context) error {
-		now, err := w.inventory(ctx)
+	for _, look := range []func(context.Context) (map[string]bool, error){w.inCluster, w.atAzure} {
+		err := await(ctx, "what the tests made is gone", func(ctx context.Context) error {
+			now, err := look(ctx)
+			if err != nil {
+				return err
+			}
+			maps.DeleteFunc(now, func(name string, _ bool) bool { return before[name] })
+			if len(now) > 0 {
+				return fmt.Errorf("still there: %s", strings.Join(slices.Sorted(maps.Keys(now)), ", "))
+			}
+			return nil
+		})
 		if err != nil {
 			return err
 		}
-		maps.DeleteFunc(now, func(name string, _ bool) bool { return before[name] })
-		if len(now) > 0 {
-			return fmt.Errorf("still there: %s", strings.Join(slices.Sorted(maps.Keys(now)), ", "))
-		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // checkRights looks through the logs of the sidecars for refusals.

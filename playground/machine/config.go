@@ -81,6 +81,10 @@ func (s Spec) cniConfig() string {
 // kubeletConfig: nodes share this machine's memory and disk, so limits of the node
 // as a whole, evictions and image clean-up would only get in each other's way.
 func (s Spec) kubeletConfig() string {
+	var taints []string
+	for _, t := range s.Taints {
+		taints = append(taints, fmt.Sprintf("{key: %q, value: %q, effect: %q}", t.Key, t.Value, t.Effect))
+	}
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: %[1]s
@@ -109,10 +113,12 @@ imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 makeIPTablesUtilChains: false
 providerID: %[6]s
+registerWithTaints: [%[8]s]
 resolvConf: /etc/resolv.conf
 rotateCertificates: false
 volumePluginDir: %[7]s/volume-plugins
-`, s.Address, kubernetesConfigs, containerdSocket, s.DNS, topology.ClusterDomain, s.ProviderID, kubeletDir)
+`, s.Address, kubernetesConfigs, containerdSocket, s.DNS, topology.ClusterDomain, s.ProviderID, kubeletDir,
+		strings.Join(taints, ", "))
 }
 
 func (s Spec) labels() string {

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/azuredisk-csi/azuredisk/playground/host"
 	"github.com/azuredisk-csi/azuredisk/playground/topology"
 )
@@ -32,6 +34,8 @@ type Spec struct {
 	DNS        netip.Addr        `json:"dns"`
 	ProviderID string            `json:"providerID"`
 	Labels     map[string]string `json:"labels"`
+	// Taints are those with which the node registers.
+	Taints []corev1.Taint `json:"taints,omitempty"`
 	// Root is an empty folder on which the machine's root is mounted.
 	Root string `json:"root"`
 	// Disk is the folder that holds what the machine keeps: etc, var, opt, root.

@@ -96,6 +96,10 @@ type Azure interface {
 	// is done.
 	DeallocateVM(ctx context.Context, node string) error
 	StartVM(ctx context.Context, node string) error
+	// DeleteVM has Azure delete the VM of a node, whose machine loses its power at once, and CreateVM
+	// has it make the VM again. Both return when it is done.
+	DeleteVM(ctx context.Context, node string) error
+	CreateVM(ctx context.Context, node string) error
 	// AttachOutside has Azure attach so many new disks to a node's VM. The driver knows nothing of
 	// them. remove takes them away, also after an error.
 	AttachOutside(ctx context.Context, node string, count int) (remove func(context.Context) error, err error)

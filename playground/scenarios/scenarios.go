@@ -31,6 +31,7 @@ var All = []scenario.Scenario{
 	maintenance.FreezeLeader,
 	maintenance.FreezePostgres,
 	maintenance.SpotEviction,
+	maintenance.KarpenterRemoval,
 	replicas.NodeDrain,
 	maintenance.PoolUpgrade,
 	maintenance.PoolUpgradeZRS,

@@ -261,7 +261,7 @@ func (s *Supervisor) bootNodes(ctx context.Context) error {
 }
 
 func (s *Supervisor) machineSpec(n topology.Node) machine.Spec {
-	return machine.Spec{
+	spec := machine.Spec{
 		Name:               n.Name,
 		Address:            n.Address,
 		PodNet:             n.PodNet,
@@ -285,6 +285,10 @@ func (s *Supervisor) machineSpec(n topology.Node) machine.Spec {
 		Snapshotter:        s.opts.Snapshotter,
 		PauseImage:         s.opts.Pause.Ref,
 	}
+	if n.Pool != nil {
+		spec.Taints = n.Pool.StartupTaints
+	}
+	return spec
 }
 
 // openAPI opens the API server to the host, on a loopback port.

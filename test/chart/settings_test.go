@@ -249,6 +249,59 @@ func TestFIPSIsASettingOfOurContainers(t *testing.T) {
 	}
 }
 
+// The image of the chart in the repository must be set: its name cannot resolve, because no registry
+// can have it (RFC 2606, section 2).
+func TestTheDefaultImageCannotBeSomebodysElse(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, o := range objects(t, render(t, "--set", "scheduler.mode=second")) {
+		if o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
+			continue
+		}
+		for _, container := range nested(t, o, "spec", "template", "spec", "containers") {
+			name, image := container["name"].(string), container["image"].(string)
+			if strings.HasPrefix(name, "csi-") || name == "kube-scheduler" {
+				continue
+			}
+			found++
+			if registry, _, _ := strings.Cut(image, "/"); !strings.HasSuffix(registry, ".invalid") {
+				t.Errorf("%s, container %s: got the image %s, want a registry below .invalid", o.GetName(), name, image)
+			}
+		}
+	}
+	if found < 3 {
+		t.Errorf("found %d of our containers, want 3 or more", found)
+	}
+}
+
+// Managed Prometheus of AKS has its own API group. The API server waits for the webhook for at most
+// three seconds.
+func TestMonitorsHaveTheirAPIVersionAndPodsDoNotWaitLong(t *testing.T) {
+	t.Parallel()
+	const version = "azmonitoring.coreos.com/v1"
+	list := objects(t, render(t, "--set", "metrics.listen=network,metrics.serviceMonitor.enabled=true", "--set",
+		"metrics.serviceMonitor.apiVersion="+version))
+	var monitors []string
+	for _, o := range list {
+		if o.GetKind() != "ServiceMonitor" {
+			continue
+		}
+		monitors = append(monitors, o.GetName())
+		if o.GetAPIVersion() != version {
+			t.Errorf("ServiceMonitor %s: got the API version %s, want %s", o.GetName(), o.GetAPIVersion(), version)
+		}
+	}
+	// Those of the controller, the node plug-in and the webhook.
+	if len(monitors) < 3 {
+		t.Errorf("got the monitors %v, want three", monitors)
+	}
+	for _, webhook := range nested(t, find(t, list, "MutatingWebhookConfiguration", release+"-scheduler"), "webhooks") {
+		if seconds := fmt.Sprint(webhook["timeoutSeconds"]); seconds != "2" && seconds != "3" {
+			t.Errorf("webhook %v: got a timeout of %v s, want 2 or 3", webhook["name"], webhook["timeoutSeconds"])
+		}
+	}
+}
+
 // A node runs one node plug-in, that of its pool. A node without disks runs none.
 func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 	t.Parallel()

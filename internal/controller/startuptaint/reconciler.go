@@ -29,6 +29,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -92,6 +93,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		// It is refused until a person changes the rules. Nothing else shows it on the Node.
+		r.Events.Eventf(node, nil, corev1.EventTypeWarning, string(refusal.ReasonWrite), "RemoveTaint",
+			"driver %s is ready, but the cluster refuses to remove the taint %s, which keeps pods off: %s", r.DriverName,
+			Key(r.DriverName), err)
+		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
 	}

@@ -2,16 +2,21 @@ package startuptaint_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,17 +46,21 @@ type world struct {
 	node *corev1.Node
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T) *world { return newWorldWith(t, func(*startuptaint.Options) {}) }
+
+func newWorldWith(t *testing.T, edit func(*startuptaint.Options)) *world {
 	t.Helper()
 	w := &world{t: t, ControlPlane: controlplane.New(t, controlplane.Options{Quiet: true,
 		With: func(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
-			return startuptaint.New(startuptaint.Options{
+			options := startuptaint.Options{
 				Client:     mgr.GetClient(),
 				Reader:     mgr.GetAPIReader(),
 				Events:     mgr.GetEventRecorder("test"),
 				DriverName: controlplane.DriverName,
 				Workers:    1,
-			}).SetUp(mgr, namespace)
+			}
+			edit(&options)
+			return startuptaint.New(options).SetUp(mgr, namespace)
 		}})}
 	return w.with("node")
 }
@@ -166,6 +175,27 @@ func TestTheTaintGoesWhenTheDriverIsReady(t *testing.T) {
 				t.Errorf("taints %v are left, want only the one that is not ours", got)
 			}
 		})
+	}
+}
+
+// policed is a client of a cluster whose policies refuse changes of Nodes.
+type policed struct{ client.Client }
+
+func (policed) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, o.GetName(), errors.New("a policy of the cluster"))
+}
+
+func TestARefusedRemovalIsAnEventOfTheNode(t *testing.T) {
+	recorder := events.NewFakeRecorder(100)
+	w := newWorldWith(t, func(o *startuptaint.Options) { o.Client, o.Events = policed{o.Client}, recorder })
+	w.register(nil)
+	w.report(true)
+	expect.Eventually(t, "there is an event", func() bool { return len(recorder.Events) > 0 })
+	got := <-recorder.Events
+	for _, want := range []string{"Warning WriteRefused", v1Taint, "a policy of the cluster"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("event: got %q, want %q in it", got, want)
+		}
 	}
 }
 

@@ -83,6 +83,12 @@ func pods(args []string, names ...string) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: containers}}
 }
 
+func notCreated(kind, name, message string, ago time.Duration) *corev1.Event {
+	return &corev1.Event{
+		InvolvedObject: corev1.ObjectReference{Kind: kind, Name: name}, Message: message, LastTimestamp: *objects.Ago(ago),
+	}
+}
+
 // healthy is an installation on two nodes without a fault, in a cluster into which the driver could
 // also be installed.
 func healthy() checks.Facts {
@@ -232,6 +238,18 @@ func doctorFaults() map[string]fault {
 		"no ready controller": {func(f *checks.Facts) {
 			f.Deployments[0].Status.ReadyReplicas = 0
 		}, "Controller", checks.Failed, "no ready pod"},
+		"a policy refuses the controller's pods": {func(f *checks.Facts) {
+			f.Deployments[0].Status.ReadyReplicas = 0
+			f.Uncreated = []*corev1.Event{notCreated("ReplicaSet", "azuredisk-controller-1", "pod a is forbidden", time.Minute)}
+		}, "Controller", checks.Failed, "no ready pod: pod a is forbidden"},
+		"a policy refuses the node plug-in's pods": {func(f *checks.Facts) {
+			f.DaemonSets[0].Status.NumberReady = 0
+			f.Uncreated = []*corev1.Event{
+				notCreated("DaemonSet", "azuredisk-node", "the former reason", time.Hour),
+				notCreated("DaemonSet", "azuredisk-node", "hostNetwork is set", time.Minute),
+				notCreated("DaemonSet", "other", "something else", 0),
+			}
+		}, "NodePlugins", checks.Failed, "no ready pod: hostNetwork is set"},
 		"one controller of two": {func(f *checks.Facts) {
 			f.Deployments[0].Status.ReadyReplicas = 1
 		}, "Controller", checks.Warning, "1 of 2"},

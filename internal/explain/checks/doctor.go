@@ -18,7 +18,8 @@ var doctor = []Check{
 		Next:  "wait for the end of the upgrade, or upgrade what is named",
 		needs: []string{explain.Deployments, DaemonSets, explain.AzDriverNodes}, find: Facts.versions},
 	{ID: "Controller", Asks: "The pods of the controller are ready.",
-		Next:  "look at the pods of the controller (kubectl describe pod), and at their logs",
+		Next: "exclude the namespace from the policy that refuses the pods, if one is named; " +
+			"look at the pods of the controller (kubectl describe pod), and at their logs",
 		needs: []string{explain.Deployments}, find: Facts.controller},
 	{ID: "Leader", Asks: "A controller of the driver leads.",
 		Next:  "look at the log of the container controller",
@@ -27,7 +28,8 @@ var doctor = []Check{
 		Next:  "look at the log of the container that is named, in the pods of the controller",
 		needs: []string{explain.CSIDrivers, explain.Deployments, explain.Leases}, find: Facts.sidecars},
 	{ID: "NodePlugins", Asks: "A node plug-in is ready on each node that is to have one.",
-		Next:  "look at the pods of the DaemonSet that is named",
+		Next: "exclude the namespace from the policy that refuses the pods, if one is named; " +
+			"look at the pods of the DaemonSet that is named",
 		needs: []string{DaemonSets}, find: Facts.plugins},
 	{ID: "Registered", Asks: "Each node plug-in has reported, is registered with its kubelet, and is ready.",
 		Next:  "look at the node plug-in's pod on the node; kubectl azuredisk why node NAME says more",
@@ -61,7 +63,8 @@ var doctor = []Check{
 		Next:  "renew the credentials of the driver",
 		needs: []string{explain.AzVolumes, explain.AzAttachments}, find: azure(Failed, "Unauthenticated")},
 	{ID: "Permissions", Asks: "Azure forbids the driver nothing, as far as its recorded requests say.",
-		Next:  "assign the role that azuredisk azure-role prints, at the scope that Azure names; remove the lock, the policy or the deny assignment",
+		Next: "assign the role that azuredisk azure-role prints, at the scope that Azure names; remove the lock or the policy; " +
+			"turn node resource group lockdown off, which AKS Automatic always has: no driver but AKS's own can attach disks there",
 		needs: []string{explain.AzVolumes, explain.AzAttachments},
 		find:  azure(Failed, "PermissionMissing", "DenyAssignment", "ScopeLocked", "PolicyRefused")},
 	{ID: "Quota", Asks: "The subscription has quota, and Azure has capacity, as far as the recorded requests say.",

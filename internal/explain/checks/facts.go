@@ -46,6 +46,8 @@ type Facts struct {
 	Attachments       []*apiv1.AzVolumeAttachment
 	// Refusals are the events about writes of the driver that the cluster has refused.
 	Refusals []*corev1.Event
+	// Uncreated are the events about pods of the driver's namespace that the cluster did not create.
+	Uncreated []*corev1.Event
 
 	// Pods and what follows are read only before an installation. Pods are those in the network of
 	// their node, or with ports there.

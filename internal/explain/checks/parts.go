@@ -129,7 +129,7 @@ func (f Facts) controller() []problem {
 	if d == nil {
 		return []problem{failed("there is no Deployment of the controller")}
 	}
-	return ready("Deployment "+d.Name, d.Status.ReadyReplicas, replicas(d.Spec.Replicas))
+	return f.ready("Deployment", d.Name, d.Status.ReadyReplicas, replicas(d.Spec.Replicas))
 }
 
 func replicas(wanted *int32) int32 {
@@ -139,14 +139,34 @@ func replicas(wanted *int32) int32 {
 	return *wanted
 }
 
-func ready(what string, ready, wanted int32) []problem {
-	switch {
+func (f Facts) ready(kind, name string, ready, wanted int32) []problem {
+	switch refused := f.uncreated(kind, name); {
 	case ready == 0 && wanted > 0:
-		return []problem{failed("%s has no ready pod", what)}
+		return []problem{failed("%s %s has no ready pod%s", kind, name, refused)}
 	case ready < wanted:
-		return []problem{warning("%s has %d of %d pods ready", what, ready, wanted)}
+		return []problem{warning("%s %s has %d of %d pods ready%s", kind, name, ready, wanted, refused)}
 	}
 	return nil
+}
+
+// uncreated is why the cluster last refused to create a pod of a Deployment or DaemonSet, to be
+// appended; "" if it did not.
+func (f Facts) uncreated(kind, name string) string {
+	var last *corev1.Event
+	for _, e := range f.Uncreated {
+		of := e.InvolvedObject
+		own := of.Kind == kind && of.Name == name
+		if kind == "Deployment" {
+			own = of.Kind == "ReplicaSet" && strings.HasPrefix(of.Name, name+"-")
+		}
+		if own && (last == nil || explain.EventTime(last).Time.Before(explain.EventTime(e).Time)) {
+			last = e
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return ": " + last.Message
 }
 
 func (f Facts) lease(name string) *coordinationv1.Lease {
@@ -198,7 +218,7 @@ func (f Facts) plugins() []problem {
 	}
 	var found []problem
 	for _, d := range all {
-		found = append(found, ready("DaemonSet "+d.Name, d.Status.NumberReady, d.Status.DesiredNumberScheduled)...)
+		found = append(found, f.ready("DaemonSet", d.Name, d.Status.NumberReady, d.Status.DesiredNumberScheduled)...)
 	}
 	return found
 }
@@ -208,7 +228,7 @@ func (f Facts) steering() []problem {
 	if d == nil {
 		return []problem{warning("none is deployed, so pods reach their replicas by chance")}
 	}
-	found := ready("Deployment "+d.Name, d.Status.ReadyReplicas, replicas(d.Spec.Replicas))
+	found := f.ready("Deployment", d.Name, d.Status.ReadyReplicas, replicas(d.Spec.Replicas))
 	for _, configuration := range f.Webhooks {
 		for _, w := range configuration.Webhooks {
 			if w.Name != "steer-pods."+f.DriverName {

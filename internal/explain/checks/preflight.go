@@ -60,7 +60,8 @@ var preflight = []Check{
 			"az aks safeguards update --excluded-ns. Expressions are not evaluated: a policy that is named may allow the pods",
 		needs: []string{Policies, Bindings, Constraints}, find: Facts.policies},
 	{ID: "Lockdown", Asks: "The node resource group has no lockdown, as AKS Automatic has it.",
-		Next:    "go on only if it prints Unrestricted or nothing: with ReadOnly no other driver than AKS's own can attach disks",
+		Next: "go on only if it prints Unrestricted or nothing: with ReadOnly, which AKS Automatic always has, no other driver " +
+			"than AKS's own can attach disks",
 		command: lockdown},
 	{ID: "AzurePermissions", Asks: "The identity of the controller has the role of the driver.",
 		Next: "compare the roles with what azuredisk azure-role prints, in the groups of the nodes and of the disks",

@@ -44,7 +44,7 @@ func (o CheckOptions) facts() checks.Facts {
 // ofChart selects the objects of the driver's chart.
 var ofChart = client.MatchingLabels{explain.LabelPartOf: "azuredisk"}
 
-// Installation reads with fifteen requests what the checks of an installation need.
+// Installation reads with sixteen requests what the checks of an installation need.
 func Installation(ctx context.Context, from client.Reader, o CheckOptions) (checks.Facts, error) {
 	r, f, ours := &reader{Reader: from}, o.facts(), client.InNamespace(o.DriverNamespace)
 	err := together(
@@ -74,6 +74,8 @@ func Installation(ctx context.Context, from client.Reader, o CheckOptions) (chec
 	err = together(
 		listInto(r, explain.Leases, &coordinationv1.LeaseList{}, &f.Leases, release),
 		listInto(r, checks.Slices, &discoveryv1.EndpointSliceList{}, &f.Slices, release),
+		listInto(r, explain.EventResource, &corev1.EventList{}, &f.Uncreated, release,
+			client.MatchingFields{"reason": "FailedCreate"}, client.Limit(eventLimit)),
 	)(ctx)
 	f.Now, f.Unread = o.Now(), r.unread
 	return f, err

@@ -19,6 +19,7 @@ const (
 	ProofDetached      = "Detached"
 	ProofVMDown        = "VMDown"
 	ProofPreempted     = "Preempted"
+	ProofUnstaged      = "Unstaged"
 	FencingPreemption  = "Preemption"
 )
 

@@ -144,11 +144,12 @@ func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *pr
 	if message == "" {
 		message = http.StatusText(v.status)
 	}
-	e.Message = fmt.Sprintf("%s: Azure answered %d %s: %s", what, v.status, v.code, message)
 	if v.code == denied {
-		e.Message += " AKS puts such a deny assignment on the node resource group with node resource group lockdown, " +
-			"which AKS Automatic has always: this driver cannot attach disks there (docs/limitations.md#aks)."
+		// In front, because Azure's own message is long, and records and events are cut.
+		message = "AKS puts such a deny assignment on the node resource group with node resource group lockdown, " +
+			"which AKS Automatic always has: this driver cannot attach disks there (docs/limitations.md#aks). " + message
 	}
+	e.Message = fmt.Sprintf("%s: Azure answered %d %s: %s", what, v.status, v.code, message)
 	if strings.Contains(strings.ToLower(message), notEnabled) {
 		e.Message += " See docs/limitations.md#azure."
 	}
