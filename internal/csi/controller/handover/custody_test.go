@@ -39,7 +39,6 @@ func clusterWithout(objects ...client.Object) client.WithWatch {
 		cluster.NodeVMKeys).
 		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, cluster.PersistentVolumeKeys("disk.csi.azure.com")).
 		WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVolume, func(client.Object) []string { return nil }).
-		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, func(client.Object) []string { return nil }).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
 			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
 }
