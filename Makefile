@@ -156,7 +156,7 @@ guides: programs ## Run the commands of the guides to AKS, to an upgrade, to uni
 	@hack/e2e.sh guides
 
 .PHONY: alerts-test
-alerts-test: ## Check the alerts and recording rules, and run their unit tests, with promtool (builds it once, some minutes)
+alerts-test: ## Check the alerts, the recording rules and the dashboard's queries, and run their unit tests, with promtool (builds it once, some minutes)
 	@hack/alerts-test.sh
 
 .PHONY: vm-test

@@ -10,7 +10,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -184,11 +183,6 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	}
 	if err := cluster.AddIndexes(ctx, mgr.GetFieldIndexer(), settings.DriverName); err != nil {
 		return err
-	}
-	// No reconciler watches PersistentVolumeClaims. Without this the first that reads one would
-	// wait until all are listed.
-	if _, err := mgr.GetCache().GetInformer(ctx, &corev1.PersistentVolumeClaim{}); err != nil {
-		return fmt.Errorf("get informer of claims: %w", err)
 	}
 	monitor, err := addMonitor(ctx, mgr, settings, cloud)
 	if err != nil {

@@ -37,6 +37,7 @@ func clusterWithout(objects ...client.Object) client.WithWatch {
 	return fakeapi.With(objects...).
 		WithIndex(&corev1.Node{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM,
 		cluster.NodeVMKeys).
+		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, cluster.PersistentVolumeKeys("disk.csi.azure.com")).
 		WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVolume, func(client.Object) []string { return nil }).
 		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
 			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).Build()
