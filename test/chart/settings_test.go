@@ -165,9 +165,10 @@ func TestEachSidecarHasAProbeAndIsScraped(t *testing.T) {
 					continue
 				}
 				get := container.LivenessProbe.HTTPGet
-				if get.Port.StrVal != container.Ports[0].Name || container.StartupProbe.HTTPGet.String() != get.String() {
-					t.Errorf("%s: got the probes %v and %v of port %v", container.Name, get, container.StartupProbe,
-						container.Ports)
+				if get.Port.StrVal != container.Ports[0].Name || container.StartupProbe.HTTPGet.String() != get.String() ||
+					container.ReadinessProbe == nil || container.ReadinessProbe.HTTPGet.String() != get.String() {
+					t.Errorf("%s: got the probes %v, %v and %v of port %v", container.Name, get, container.StartupProbe,
+						container.ReadinessProbe, container.Ports)
 				}
 				got[container.Name] = fmt.Sprintf("%s, probed at %s:%d%s", container.Args[at], get.Host,
 					container.Ports[0].ContainerPort, get.Path)

@@ -10,8 +10,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
-// maxRemovalPause is how long a pod may write nothing when Karpenter removes its node.
-const maxRemovalPause = 6 * time.Second
+// maxRemovalPause is how long a pod may write nothing when Karpenter removes its node, and
+// maxRemovalPauseAttached with VolumeAttachments.
+const maxRemovalPause, maxRemovalPauseAttached = 6 * time.Second, 12 * time.Second
 
 // KarpenterRemoval is the scenario karpenter-removal.
 var KarpenterRemoval = scenario.Scenario{
@@ -64,7 +65,11 @@ func karpenterRemoval(ctx context.Context, e *scenario.Environment) error {
 		proof.Detail == observer.ProofUnstaged && proof.At.Before(removal.VMDeletion), "proof %q, %s before", proof.Detail,
 		timeline.Round(removal.VMDeletion.Sub(proof.At)))
 	e.Check("the pod runs on its replica", before[f.To].State == "Attached" && f.To != f.From, "on %s", f.To)
-	e.Bound("the longest time without a record", pause, maxRemovalPause.Seconds())
+	bound := maxRemovalPause
+	if e.Report.Metrics["attach_required"] == true {
+		bound = maxRemovalPauseAttached
+	}
+	e.Bound("the longest time without a record", pause, bound.Seconds())
 	fence := observer.First(e.View.Observer.Marks(), removal.Began, observer.Milestone{Kind: observer.FenceDecided})
 	e.Check("the volume is handed over, and not taken from its node", fence.At.IsZero(), "fence decided: %t", !fence.At.IsZero())
 	if err := e.JudgeAll(ctx, w); err != nil {

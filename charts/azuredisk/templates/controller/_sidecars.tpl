@@ -63,6 +63,11 @@ livenessProbe:
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 6
+# Deployment Safeguards of AKS want both.
+readinessProbe:
+  httpGet: {{ $get }}
+  periodSeconds: 10
+  timeoutSeconds: 5
 {{- end -}}
 
 {{/* The part that all sidecars have in common. Input: dict root, name, values, and optionally env. */}}
