@@ -88,11 +88,11 @@ func TestChecksOverARealAPIServer(t *testing.T) {
 		requests int32
 		want     []string
 	}{
-		"an installation": {[]string{"doctor"}, 2, 15, []string{
+		"an installation": {[]string{"doctor"}, 2, 16, []string{
 			"Definitions ok", "PreviewDefinitions ok", "Controller failed there is no Deployment of the controller", "Leader ok",
 			"Registered ok", "Heartbeats ok", "VolumeAttachments ok", "Writes ok", "What to do:",
 		}},
-		"an installation, without rights": {[]string{"doctor", "--as", "stranger"}, 3, 16, []string{
+		"an installation, without rights": {[]string{"doctor", "--as", "stranger"}, 3, 17, []string{
 			"Definitions cannot tell customresourcedefinitions.apiextensions.k8s.io: not allowed", "0 ok",
 		}},
 		"a cluster": {[]string{"preflight"}, 2, 10, []string{
