@@ -135,9 +135,15 @@ func readRows() []row[controllerWorld] {
 
 		{"GetCapacity", "it is known what the place can take; none where it has not the SKU", codes.OK,
 			func(w controllerWorld) error { return capacity(w, &csi.GetCapacityRequest{}) }},
-		{"GetCapacity", "a parameter, a capability or the topology cannot be read", codes.InvalidArgument,
+		{"GetCapacity", "the parameters are refused, by CreateVolume: there is room everywhere", codes.OK,
 			func(w controllerWorld) error {
 				return capacity(w, &csi.GetCapacityRequest{Parameters: map[string]string{"skuName": "x"}})
+			}},
+		{"GetCapacity", "a capability or the topology cannot be read", codes.InvalidArgument,
+			func(w controllerWorld) error {
+				return capacity(w, &csi.GetCapacityRequest{AccessibleTopology: &csi.Topology{
+					Segments: map[string]string{"topology.disk.csi.azure.com/zone": "somewhere"},
+				}})
 			}},
 		{"GetCapacity", "Azure cannot be asked for SKU or quota", codes.Unavailable, func(w controllerWorld) error {
 			w.refuse(fake.SKUsDisk, provisioner.Unavailable)

@@ -29,7 +29,9 @@ const plenty = int64(1) << 60
 // GetCapacity says how many bytes of disks with the parameters of a StorageClass a place can have:
 // none if Azure does not offer the SKU there, otherwise what the subscription's quota leaves in the
 // region, in disks of the largest size. A small number is exact, and a large one is rounded. It
-// calls Azure for the quota only, which is read once a minute for all callers.
+// calls Azure for the quota only, which is read once a minute for all callers. For parameters that
+// CreateVolume refuses there is room everywhere: otherwise the scheduler would say that storage is
+// missing, and CreateVolume could not say on the claim what is wrong.
 func (s *Provisioner) GetCapacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()
@@ -39,8 +41,13 @@ func (s *Provisioner) GetCapacity(ctx context.Context, request *csi.GetCapacityR
 
 func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	p, err := volumeparams.Parse(withoutReserved(request.GetParameters()))
+	var low int64
+	if err == nil {
+		low, _, err = sizes(p, 0)
+	}
 	if err != nil {
-		return nil, err
+		logr.FromContextOrDiscard(ctx).V(1).Info("the parameters are refused", "reason", err.Error())
+		return &csi.GetCapacityResponse{AvailableCapacity: plenty}, nil
 	}
 	if len(request.GetVolumeCapabilities()) > 0 {
 		_, fault, err := call.AccessOf(request.GetVolumeCapabilities(), p.Shares())
@@ -50,10 +57,6 @@ func (s *Provisioner) capacity(ctx context.Context, request *csi.GetCapacityRequ
 		if fault != "" {
 			return nothing(ctx, fault), nil
 		}
-	}
-	low, _, err := sizes(p, 0)
-	if err != nil {
-		return nil, err
 	}
 	where, named, err := s.Topology.Of(request.GetAccessibleTopology())
 	if err != nil {
