@@ -41,11 +41,7 @@ func (c *Cluster) StartVM(ctx context.Context, node string) error {
 // loses its power at once: nothing says how much time Azure gives it. The VM must not be one of a
 // scale set.
 func (c *Cluster) DeleteVM(ctx context.Context, name string) error {
-	node, err := c.Plan.Node(name)
-	if err != nil {
-		return err
-	}
-	client, err := c.AzureClient(ctx)
+	node, client, err := c.vm(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -60,23 +56,25 @@ func (c *Cluster) DeleteVM(ctx context.Context, name string) error {
 // CreateVM makes the VM of a node again after DeleteVM. The node's machine boots with the disk that
 // it had.
 func (c *Cluster) CreateVM(ctx context.Context, name string) error {
-	node, err := c.Plan.Node(name)
-	if err != nil {
-		return err
-	}
-	client, err := c.AzureClient(ctx)
+	node, client, err := c.vm(ctx, name)
 	if err != nil {
 		return err
 	}
 	return client.CreateVM(ctx, node, c.Plan)
 }
 
-func (c *Cluster) vmAction(ctx context.Context, name, action string) error {
+// vm returns a node, and a client for its VM.
+func (c *Cluster) vm(ctx context.Context, name string) (topology.Node, *azure.Client, error) {
 	node, err := c.Plan.Node(name)
 	if err != nil {
-		return err
+		return topology.Node{}, nil, err
 	}
 	client, err := c.AzureClient(ctx)
+	return node, client, err
+}
+
+func (c *Cluster) vmAction(ctx context.Context, name, action string) error {
+	node, client, err := c.vm(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -93,20 +93,27 @@ func (e *Environment) evictAll(ctx context.Context, node string) (int, error) {
 }
 
 func (e *Environment) evict(ctx context.Context, pod *corev1.Pod) error {
-	eviction := &policyv1.Eviction{
-		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
-	}
 	var failure error
 	err := e.Poll(ctx, MoveTimeout, evictAgain, pod.Name+" may be evicted", func(ctx context.Context) error {
-		err := e.Kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction)
+		err := e.requestEviction(ctx, pod)
 		if apierrors.IsTooManyRequests(err) {
 			return err
 		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			failure = fmt.Errorf("evict %s: %w", pod.Name, err)
-		}
+		failure = err
 		return nil
 	})
 	return errors.Join(failure, err)
+}
+
+// requestEviction asks once for the eviction of a pod that may be gone already. The error is
+// TooManyRequests if a PodDisruptionBudget refuses it for now.
+func (e *Environment) requestEviction(ctx context.Context, pod *corev1.Pod) error {
+	err := e.Kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("evict %s: %w", pod.Name, err)
 }

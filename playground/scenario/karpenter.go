@@ -7,7 +7,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -118,13 +117,8 @@ func (e *Environment) drainAsKarpenter(ctx context.Context, node string) error {
 		}
 		waiting, evict := drainStep(list.Items)
 		for _, pod := range evict {
-			err := e.Kube.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
-				ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-				DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pod.UID))},
-			})
-			// A PodDisruptionBudget refuses some for now.
-			if err != nil && !apierrors.IsTooManyRequests(err) && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				return fmt.Errorf("evict %s: %w", pod.Name, err)
+			if err := e.requestEviction(ctx, &pod); err != nil && !apierrors.IsTooManyRequests(err) {
+				return err
 			}
 		}
 		if waiting > 0 {

@@ -262,8 +262,8 @@ func Text(u *unstructured.Unstructured, path ...string) string {
 // IsBack reports whether Kubernetes and the driver have received news of the node since that
 // time and think well of it.
 func (v *View) IsBack(name string, since time.Time) bool {
-	node, err := v.Typed.Core().V1().Nodes().Lister().Get(name)
-	if err != nil || NodeReady(node) != corev1.ConditionTrue || isOutOfService(node) {
+	node := v.Node(name)
+	if node == nil || NodeReady(node) != corev1.ConditionTrue || isOutOfService(node) {
 		return false
 	}
 	driver := v.DriverNode(name)
@@ -293,8 +293,8 @@ func (v *View) Node(name string) *corev1.Node {
 
 // DescribeNode says how Kubernetes and the driver judge the node, for an error.
 func (v *View) DescribeNode(name string) string {
-	node, err := v.Typed.Core().V1().Nodes().Lister().Get(name)
-	if err != nil {
+	node := v.Node(name)
+	if node == nil {
 		return "no Node"
 	}
 	driver := v.DriverNode(name)

@@ -26,17 +26,7 @@ var KarpenterRemoval = scenario.Scenario{
 // karpenterRemoval has Karpenter remove a node. It deletes the VM as soon as there is no
 // VolumeAttachment, and there is none in the mode without them: the volume must be unstaged before.
 func karpenterRemoval(ctx context.Context, e *scenario.Environment) error {
-	w := scenario.Workload{
-		Name:      "writer",
-		MaxShares: 2,
-		Replicas:  1,
-	}
-	e.Progress("making a pod that writes to a disk with a replica")
-	volumes, err := e.StartAway(ctx, w)
-	if err != nil {
-		return err
-	}
-	f, err := e.LossOf(ctx, w, volumes[0])
+	f, err := beginMove(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -50,7 +40,7 @@ func karpenterRemoval(ctx context.Context, e *scenario.Environment) error {
 	if err := e.AwaitFailover(ctx, &f, scenario.MoveTimeout); err != nil {
 		return err
 	}
-	pause, err := e.WritePause(ctx, w, removal.Began)
+	pause, err := e.WritePause(ctx, f.Workload, removal.Began)
 	if err != nil {
 		return err
 	}
@@ -70,12 +60,7 @@ func karpenterRemoval(ctx context.Context, e *scenario.Environment) error {
 		bound = maxRemovalPauseAttached
 	}
 	e.Bound("the longest time without a record", pause, bound.Seconds())
-	fence := observer.First(e.View.Observer.Marks(), removal.Began, observer.Milestone{Kind: observer.FenceDecided})
-	e.Check("the volume is handed over, and not taken from its node", fence.At.IsZero(), "fence decided: %t", !fence.At.IsZero())
-	if err := e.JudgeAll(ctx, w); err != nil {
-		return err
-	}
-	if _, err := e.AddEvidence(ctx, removal.Began); err != nil {
+	if err := endMove(ctx, e, f); err != nil {
 		return err
 	}
 	e.Report.Figures = []timeline.Figure{e.WholeFigure("Karpenter removes a node", removal.Began, removal.Gone)}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/playground/scenario"
-	"github.com/azuredisk-csi/azuredisk/playground/scenario/observer"
 	"github.com/azuredisk-csi/azuredisk/playground/timeline"
 )
 
@@ -35,17 +34,7 @@ func spotEviction(ctx context.Context, e *scenario.Environment) error {
 	}}); err != nil {
 		return err
 	}
-	w := scenario.Workload{
-		Name:      "writer",
-		MaxShares: 2,
-		Replicas:  1,
-	}
-	e.Progress("making a pod that writes to a disk with a replica")
-	volumes, err := e.StartAway(ctx, w)
-	if err != nil {
-		return err
-	}
-	f, err := e.LossOf(ctx, w, volumes[0])
+	f, err := beginMove(ctx, e)
 	if err != nil {
 		return err
 	}
@@ -71,7 +60,7 @@ func spotEviction(ctx context.Context, e *scenario.Environment) error {
 		return nil
 	}
 	e.Check("it runs on its replica", f.OntoReplica, "on %s", f.To)
-	pause, err := e.WritePause(ctx, w, f.Fault)
+	pause, err := e.WritePause(ctx, f.Workload, f.Fault)
 	if err != nil {
 		return err
 	}
@@ -79,12 +68,7 @@ func spotEviction(ctx context.Context, e *scenario.Environment) error {
 	e.Metric("seconds_left", scenario.Seconds(event.NotBefore.Sub(f.Running)))
 	e.Metric("write_pause_seconds", scenario.Seconds(pause))
 	e.Bound("the longest time without a record", pause, maxEvictionPause.Seconds())
-	fence := observer.First(e.View.Observer.Marks(), f.Fault, observer.Milestone{Kind: observer.FenceDecided})
-	e.Check("the volume is handed over, and not taken from its node", fence.At.IsZero(), "fence decided: %t", !fence.At.IsZero())
-	if err := e.JudgeAll(ctx, w); err != nil {
-		return err
-	}
-	if _, err := e.AddEvidence(ctx, f.Fault); err != nil {
+	if err := endMove(ctx, e, f); err != nil {
 		return err
 	}
 	e.Report.Figures = []timeline.Figure{e.WholeFigure("A spot VM is evicted", f.Fault, gone)}

@@ -88,8 +88,8 @@ func loseKubelet(ctx context.Context, e *scenario.Environment, f scenario.Failov
 	stopped := e.Say(timeline.Node(f.From), f.From, "the kubelet is halted",
 		"containerd, the pods and the driver's node plug-in continue to run")
 	err = e.View.Await(ctx, notReadyTimeout, f.From+" is not Ready", func() bool {
-		node, err := e.View.Typed.Core().V1().Nodes().Lister().Get(f.From)
-		return err == nil && observer.NodeReady(node) != corev1.ConditionTrue
+		node := e.View.Node(f.From)
+		return node != nil && observer.NodeReady(node) != corev1.ConditionTrue
 	})
 	if err != nil {
 		return nil, err
