@@ -166,6 +166,13 @@ type Mounts interface {
 	// AlreadyExists where source is bound read-only already, though it is not read-only itself, and
 	// was asked for with writing; FailedPrecondition where something else is mounted.
 	Bind(ctx context.Context, source, target string, readOnly bool, options []string) error
+	// Sync writes the data of what is mounted at target to its disk: of the whole filesystem, or, for
+	// a bind mount of a device node, of the device. It holds neither the mount nor the device after it
+	// has returned, and does not prevent an unmount while it runs. A target that is not mounted, and a
+	// filesystem that is mounted read-only there, is a success. Errors: Unavailable when the device
+	// does not take the data, or has taken none for 30 seconds; ctx's error when ctx ends first: the
+	// kernel continues to write.
+	Sync(ctx context.Context, target string) error
 	// Unmount unmounts target and removes it. A target that is not mounted, or missing, is a
 	// success.
 	Unmount(ctx context.Context, target string) error

@@ -233,15 +233,21 @@ func (h *Host) mountInfo(ctx context.Context) ([]mountutils.MountInfo, error) {
 // of the filesystem that holds the node; which device it is, the node itself says. Only such mounts
 // are touched: a look at a mount whose server is gone would not return.
 func (h *Host) source(info mountutils.MountInfo) string {
-	if (info.FsType == "devtmpfs" || info.FsType == "tmpfs") && info.Root != "/" {
-		if name, ok := h.deviceNode(info.MountPoint); ok {
-			return name
-		}
+	if name, ok := h.boundNode(info); ok {
+		return name
 	}
 	if strings.HasPrefix(info.Source, "/") {
 		return resolved(info.Source)
 	}
 	return info.Source
+}
+
+// boundNode returns the device of a bind mount of a device node.
+func (h *Host) boundNode(info mountutils.MountInfo) (device string, is bool) {
+	if (info.FsType == "devtmpfs" || info.FsType == "tmpfs") && info.Root != "/" {
+		return h.deviceNode(info.MountPoint)
+	}
+	return "", false
 }
 
 func (h *Host) deviceNode(path string) (string, bool) {

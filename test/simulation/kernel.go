@@ -352,6 +352,22 @@ func (k mounts) Bind(ctx context.Context, source, target string, _ bool, _ []str
 	return nil
 }
 
+// Sync implements provisioner.Mounts.
+func (k mounts) Sync(ctx context.Context, target string) error {
+	if err := k.enter(ctx, "sync "+volumeAt(target), nil); err != nil {
+		return err
+	}
+	mount, found := k.m.mounts[target]
+	if !found {
+		return nil
+	}
+	d, err := k.device(mount.Source)
+	if err != nil {
+		return err
+	}
+	return k.flush(d)
+}
+
 // Unmount implements provisioner.Mounts.
 func (k mounts) Unmount(ctx context.Context, target string) error {
 	if err := k.enter(ctx, "unmount "+volumeAt(target), nil); err != nil {

@@ -7,6 +7,7 @@
 //	stage:    announce in the report ─▶ read ownership and attachment at the API server ─▶ reserve the disk
 //	          ─▶ record on this node ─▶ touch the device ─▶ mount ─▶ confirm in the report
 //	publish:  read ownership and attachment ─▶ stage in place if the staged epoch has ended or the device fails ─▶ bind
+//	unpublish: sync what the pod has written ─▶ unmount
 //	unstage:  begin in the report ─▶ record the device ─▶ unmount ─▶ flush ─▶ end the reservation ─▶ delete the record
 //	          ─▶ remove the entry from the report ─▶ remove the staging path
 //

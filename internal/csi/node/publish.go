@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"github.com/go-logr/logr"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
@@ -125,7 +126,12 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 	if err := usage.CheckPath("target_path", request.GetTargetPath()); err != nil {
 		return err
 	}
-	unlock, err := s.lock(lockKey(request.GetVolumeId()))
+	volume := lockKey(request.GetVolumeId())
+	// Without the lock: other pods of the node may start to use the volume while it is written.
+	if err := s.sync(ctx, volume, request.GetTargetPath()); err != nil {
+		return err
+	}
+	unlock, err := s.lock(volume)
 	if err != nil {
 		return err
 	}
@@ -133,7 +139,29 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 	if err := s.options.Host.Mounts().Unmount(ctx, request.GetTargetPath()); err != nil {
 		return fmt.Errorf("unpublish volume: %w", err)
 	}
-	return s.keepOnePath(ctx, lockKey(request.GetVolumeId()))
+	return s.keepOnePath(ctx, volume)
+}
+
+// sync writes to the disk what the pod has written to the volume. The kubelet deletes the pod's
+// object after this call, and does not wait for NodeUnstageVolume. Without VolumeAttachments
+// whatever deletes the VM waits for no more than that object. If the device is still writing when
+// ctx ends, the call fails, and the kubelet repeats it.
+func (s *Server) sync(ctx context.Context, volume, target string) error {
+	if err := s.options.Host.Mounts().Sync(ctx, target); err != nil {
+		return reportLostWrites(ctx, volume, fmt.Errorf("unpublish volume: %w", err))
+	}
+	return nil
+}
+
+// reportLostWrites reports a device that does not take its last data, and returns nil then: most
+// likely the disk was detached from this node. Waiting does not restore the data, and must not keep
+// the volume on the node. It returns any other error.
+func reportLostWrites(ctx context.Context, volume string, err error) error {
+	if !errors.Is(err, provisioner.Unavailable) {
+		return err
+	}
+	logr.FromContextOrDiscard(ctx).Error(err, "cannot flush the device: its last writes are lost", "volumeName", volume)
+	return nil
 }
 
 // lockKey is the volume's name, or the ID itself if it is not a disk's.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"github.com/go-logr/logr"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
@@ -177,14 +176,8 @@ func (s *Server) release(ctx context.Context, volume, device string) error {
 				"cannot unstage volume %s: it is still published at %s; unpublish it first", volume, mount.Target)
 		}
 	}
-	err = s.options.Host.Devices().Flush(ctx, device)
-	if errors.Is(err, provisioner.Unavailable) {
-		// The device fails: most likely the disk was detached from this node. Data that was not
-		// written is lost, and waiting does not restore it; the node has released the volume
-		// nevertheless.
-		logr.FromContextOrDiscard(ctx).Error(err, "cannot flush the device: its last writes are lost", "volumeName", volume,
-			"device", device)
-		return nil
+	if err := s.options.Host.Devices().Flush(ctx, device); err != nil {
+		return reportLostWrites(ctx, volume, err)
 	}
-	return err
+	return nil
 }

@@ -30,12 +30,12 @@ type Host struct {
 	Content Content
 	Mounted map[string]provisioner.MountPoint
 	Held    bool
-	// Unflushed says that the device was mounted since its last flush.
+	// Unflushed says that the device was mounted since its last flush or sync.
 	Unflushed bool
-	// MountFails is what a mount fails with, TuneFails what a change of settings fails with, and
-	// BindFails what a bind mount fails with after it was made.
+	// MountFails is what a mount fails with, TuneFails what a change of settings fails with,
+	// SyncFails what a sync fails with, and BindFails what a bind mount fails with after it was made.
 	MountFails, TuneFails error
-	BindFails             error
+	SyncFails, BindFails  error
 	// Protected device, and what a read of it fails with.
 	Protected bool
 	Broken    error
@@ -318,6 +318,19 @@ func (h mounts) Bind(_ context.Context, source, target string, readOnly bool, _ 
 	h.mu.Unlock()
 	h.Hook("after bind")
 	return h.BindFails
+}
+
+func (h mounts) Sync(_ context.Context, target string) error {
+	h.Hook("sync")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, found := h.Mounted[target]; !found {
+		return nil
+	}
+	if h.SyncFails == nil {
+		h.Unflushed = false
+	}
+	return h.SyncFails
 }
 
 func (h mounts) Unmount(_ context.Context, target string) error {
