@@ -362,6 +362,15 @@ func (v *AzVolume) WantedReplicas() int32 {
 	return v.Spec.MaxMountReplicaCount
 }
 
+// Leaving reports whether the AzVolume is on its way out: its deletion was asked for, and DeleteVolume
+// has marked the disk for deletion or the controller has begun to carry the deletion out. No node
+// gets such a volume. An AzVolume that was deleted and is kept, because a PersistentVolume or a node
+// needs it, is not leaving, and works as any other: no decision asks for the deletionTimestamp alone.
+func (v *AzVolume) Leaving() bool {
+	return v.DeletionTimestamp != nil &&
+		(v.Spec.DeleteDisk || v.Status.State == VolumeDeleting || v.Status.State == VolumeDeletionFailed)
+}
+
 // ReplicaCount counts the attachment replicas of a volume.
 type ReplicaCount struct {
 	// Ready is how many of the wanted replicas are attached.

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
 
@@ -91,8 +92,8 @@ func PersistentVolumes(ctx context.Context, reader client.Reader, volume string)
 }
 
 // PersistentVolume returns the PersistentVolume of the disk of an AzVolume, nil if there is none:
-// of several the first that is bound to a claim, or else the first by name. It is the cache's own,
-// and only to be read.
+// of several the first that is bound to a claim, or else the first for which the disk must stay, or
+// else the first by name. It is the cache's own, and only to be read.
 func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolume) (*corev1.PersistentVolume, error) {
 	pvs, err := PersistentVolumes(ctx, reader, v.Name)
 	if err != nil {
@@ -102,8 +103,18 @@ func PersistentVolume(ctx context.Context, reader client.Reader, v *apiv1.AzVolu
 	if len(pvs) == 0 {
 		return nil, nil
 	}
-	bound := slices.IndexFunc(pvs, func(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeBound })
-	return pvs[max(bound, 0)], nil
+	return slices.MinFunc(pvs, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(rank(a), rank(b)) }), nil
+}
+
+func rank(pv *corev1.PersistentVolume) int {
+	switch {
+	case pv.Status.Phase == corev1.VolumeBound:
+		return 0
+	case disk.NeededBy(pv) != "":
+		return 1
+	default:
+		return 2
+	}
 }
 
 // ReadOnly reports whether the volume of a PersistentVolume is published for reading only:

@@ -34,6 +34,8 @@ func (f Facts) held(v *Volume, node string) (Finding, bool) {
 		holder := holderOf(v)
 		return find("HeldByPods", "The volume can be used on one node at a time, and node %s has it: %s there.", holder,
 			usedBy(v, holder)).seen(seen...), true
+	case publishing.WaitDeletion:
+		return f.deletion(v), true
 	case publishing.WaitUnstage, publishing.WaitReport, publishing.WaitFence:
 	}
 	holder := holderOf(v)

@@ -100,8 +100,11 @@ func volumeRow(az *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) Volu
 // wanted.
 func volumeReasons(az *apiv1.AzVolume) []string {
 	var reasons []string
-	if az.DeletionTimestamp != nil {
-		reasons = append(reasons, "Deleting")
+	switch {
+	case az.Leaving():
+		reasons = append(reasons, disk.ReasonDeleting)
+	case az.DeletionTimestamp != nil:
+		reasons = append(reasons, disk.ReasonDeletionHeld)
 	}
 	for _, kind := range []string{disk.ConditionReady, disk.ConditionUpdated, placement.ConditionReplicasAttached} {
 		c := meta.FindStatusCondition(az.Status.Conditions, kind)

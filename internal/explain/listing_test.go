@@ -75,8 +75,14 @@ func TestARowOfAVolume(t *testing.T) {
 			nil, "|pv|Created (UpdateRefused)||0/1||",
 		},
 		"a volume that is being deleted": {
-			objects.NewVolume(objects.NeverOwned, func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
+			objects.NewVolume(objects.NeverOwned, func(v *apiv1.AzVolume) {
+				v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true
+			}),
 			nil, "|vol|Created (Deleting)||0/1||",
+		},
+		"a volume whose AzVolume was deleted and is kept": {
+			objects.NewVolume(objects.NeverOwned, func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
+			nil, "|vol|Created (DeletionHeld)||0/1||",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -143,7 +143,7 @@ func onNode(node string) string {
 // wrong is about what is wrong with the disk itself, so that no node can have it.
 func (f Facts) wrong(v *Volume) (Finding, bool) {
 	az := v.AzVolume
-	if pv := v.PersistentVolume; pv != nil && pv.DeletionTimestamp != nil || az != nil && az.DeletionTimestamp != nil {
+	if pv := v.PersistentVolume; pv != nil && pv.DeletionTimestamp != nil || az != nil && az.Leaving() {
 		return f.deletion(v), true
 	}
 	if az == nil {
@@ -166,10 +166,6 @@ func (f Facts) deletion(v *Volume) Finding {
 			seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name, Says: "is being deleted", Since: &since}),
 			since.Add(expectDeletion))
 	}
-	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady); c != nil && c.Reason == disk.ReasonDeletionHeld {
-		return find("DeletionHeld", "AzVolume %s was deleted, and the driver keeps it.", az.Name).quoting(c.Message).
-			seen(f.azEvidence(v)...)
-	}
 	if e := az.Status.Error; e != nil && az.Status.State == apiv1.VolumeDeletionFailed {
 		c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
 		return f.failed(e, "DeletionFailed", "delete disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
@@ -182,8 +178,11 @@ func (f Facts) deletion(v *Volume) Finding {
 	case v.PersistentVolume != nil && v.PersistentVolume.DeletionTimestamp != nil:
 		since = v.PersistentVolume.DeletionTimestamp.Time
 	}
-	return f.until(find("Deleting", "The volume of %s is being deleted, with its disk.", v.claim()).seen(f.azEvidence(v)...),
-		since.Add(expectDeletion))
+	deleting := find("Deleting", "The volume of %s is being deleted, with its disk.", v.claim())
+	if az.DeletionTimestamp != nil && !az.Spec.DeleteDisk && az.Status.DiskURI != "" {
+		deleting = find("Deleting", "AzVolume %s of %s is being deleted; the disk stays at Azure.", az.Name, v.claim())
+	}
+	return f.until(deleting.seen(f.azEvidence(v)...), since.Add(expectDeletion))
 }
 
 // degraded returns the finding about a volume that can be used, but is not as requested; otherwise
@@ -216,6 +215,11 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 		missing := find("ReplicasMissing", "%s It has %d of %d replicas, so its next move is slower.",
 			healthy.Sentence, ready, wanted)
 		return missing.quoting(c.Message).seen(f.azEvidence(v)...)
+	}
+	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady); az.DeletionTimestamp != nil && c != nil &&
+		c.Reason == disk.ReasonDeletionHeld {
+		healthy = find("DeletionHeld", "%s AzVolume %s was deleted; the driver keeps it, and the volume works as before.",
+			healthy.Sentence, az.Name).quoting(c.Message)
 	}
 	return healthy.seen(f.azEvidence(v)...)
 }

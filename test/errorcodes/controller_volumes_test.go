@@ -7,7 +7,9 @@ import (
 	"google.golang.org/grpc/codes"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -160,6 +162,20 @@ func deleteRows() []row[controllerWorld] {
 			func(w controllerWorld) error { return w.remove(w.Context(), "") }},
 		{rpc, "a node uses the volume, or is about to", codes.FailedPrecondition,
 			func(w controllerWorld) error { return w.remove(w.Context(), w.used(nil)) }},
+		{rpc, "another PersistentVolume needs the disk", codes.FailedPrecondition, func(w controllerWorld) error {
+			handle := w.volume(nil)
+			w.persistentVolume(handle)
+			w.plane.Eventually("the cache has the PersistentVolume", func() string {
+				var cached corev1.PersistentVolumeList
+				w.must(w.plane.CSI.Client.List(w.Context(), &cached,
+					client.MatchingFields{cluster.PersistentVolumeVolume: w.plane.VolumeName(w.name)}))
+				if len(cached.Items) == 0 {
+					return "not yet"
+				}
+				return ""
+			})
+			return w.remove(w.Context(), handle)
+		}},
 		{rpc, "the AzVolume of the name is of another disk", codes.FailedPrecondition, func(w controllerWorld) error {
 			return w.remove(w.Context(), w.ofAnother())
 		}},

@@ -10,7 +10,7 @@ import (
 )
 
 // People restore and edit the driver's objects: older versions are restored, statuses are lost,
-// finalizers are removed, specs are changed.
+// finalizers are removed, specs are changed, and records are deleted while their volumes are in use.
 //
 // What a person does afterwards is in person.go. Edits against which no driver can protect are left
 // out:
@@ -35,11 +35,13 @@ func (w *world) edit() {
 		m = w.machine(o.Status.Primary.NodeName)
 	}
 	w.editing = true
-	switch w.random.IntN(4) {
+	switch w.random.IntN(5) {
 	case 0:
 		w.editReport(m, v)
 	case 1, 2:
 		w.editAttachment(m, v)
+	case 3:
+		w.deleteBound(v)
 	default:
 		w.editVolume(v)
 	}
@@ -176,9 +178,18 @@ func (w *world) editAttachment(m *machine, v *volumeModel) {
 	}
 }
 
+// deleteBound deletes the record of a volume that a claim is bound to. The volume is used as before,
+// and what is expected of it does not change.
+func (w *world) deleteBound(v *volumeModel) {
+	if o := w.volume(v.name); o != nil && o.DeletionTimestamp == nil && len(o.Finalizers) > 0 {
+		w.note("a person deletes the AzVolume %s, whose claim is bound", v.name)
+		w.must(w.store.Delete(o.DeepCopy(), client.DeleteOptions{}))
+	}
+}
+
 func (w *world) editVolume(v *volumeModel) {
 	o := w.volume(v.name)
-	if o == nil || o.DeletionTimestamp != nil {
+	if o == nil {
 		return
 	}
 	o, v.edited = o.DeepCopy(), true
@@ -198,6 +209,8 @@ func (w *world) editVolume(v *volumeModel) {
 			return
 		}
 		w.note("an older AzVolume %s with the current ownership is restored", v.name)
+		old = old.DeepCopy()
+		old.DeletionTimestamp = o.DeletionTimestamp // the API server never unsets it
 		w.store.Restore(old)
 	default:
 		if v.several {

@@ -155,6 +155,7 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 			"kubelets,scenes"},
 		"ownership begins with epoch 1 again": {simulation.NoEpochsOfBefore, "the world does not settle", 17,
 			"edits"},
+		"an AzVolume that is kept serves no node": {simulation.KeptIsGone, "the world does not settle", 17, "edits"},
 		"a node waits for a disk that is off": {simulation.StagingIsStaged, "the world does not settle", 11,
 			"faults"},
 		"a volume is staged with another one's device": {simulation.DevicesOfOthers, "identity", 7 * 11,

@@ -44,6 +44,9 @@ const (
 	// EntriesStayAway: a node does not write an entry again that others took out of its report (law
 	// 3).
 	EntriesStayAway Mutant = "entries stay away"
+	// KeptIsGone: an AzVolume that was deleted counts as one that is on its way out, also if the driver
+	// keeps it.
+	KeptIsGone Mutant = "what is kept is gone"
 )
 
 type publishing struct{}
@@ -80,6 +83,10 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 			if v := t.w.volume(a.Spec.VolumeName); v != nil && v.Status.Primary == nil {
 				a.Spec.Epoch = 0
 			}
+		}
+	case KeptIsGone:
+		if v, ok := o.(*apiv1.AzVolume); ok && t.node == "" {
+			v.Spec.DeleteDisk = v.Spec.DeleteDisk || v.DeletionTimestamp != nil
 		}
 	case StagingIsStaged:
 		if d, ok := o.(*apiv1.AzDriverNode); ok && t.node == "" {

@@ -108,7 +108,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // follows reports whether a volume has tags that follow a claim, which is known.
 func follows(v *apiv1.AzVolume) bool {
-	return v.DeletionTimestamp == nil && len(v.Spec.Disk.FollowedTags) > 0 && v.Status.PersistentVolume != ""
+	return !v.Leaving() && len(v.Spec.Disk.FollowedTags) > 0 && v.Status.PersistentVolume != ""
 }
 
 // values returns the values of the followed tags; nil if they stay as they are, because the volume

@@ -98,7 +98,7 @@ func (r *Reconciler) replicated(ctx context.Context, namespace string, p *placem
 		if err != nil {
 			return err
 		}
-		if v != nil && v.DeletionTimestamp == nil && v.Spec.Access != apiv1.AccessMultiNode && v.Spec.MaxMountReplicaCount > 0 {
+		if v != nil && !v.Leaving() && v.Spec.Access != apiv1.AccessMultiNode && v.Spec.MaxMountReplicaCount > 0 {
 			p.Replicated = append(p.Replicated, name)
 		}
 	}

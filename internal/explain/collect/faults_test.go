@@ -531,7 +531,7 @@ func diskFaults() map[string]fault {
 		"a deletion while a node uses the volume": {changed(newStage(), inUse, func(s *stage) {
 			s.volume.DeletionTimestamp = objects.Ago(time.Minute)
 			s.diskStep(operation.Job{})
-		}), "DeletionHeld", "node b is primary", "delete its PersistentVolumeClaim"},
+		}), "DeletionHeld", "the driver keeps it, and the volume works as before", "leave the AzVolume as it is"},
 		"a disk that Azure does not delete": {changed(newStage(), claimAsked, func(s *stage) {
 			s.volume.DeletionTimestamp, s.volume.Spec.DeleteDisk = objects.Ago(time.Minute), true
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)

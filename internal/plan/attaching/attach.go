@@ -233,7 +233,7 @@ func (s *Step) begin(in Input) {
 func diskUsable(v *apiv1.AzVolume) bool {
 	switch v.Status.State {
 	case apiv1.VolumeCreated, apiv1.VolumeUpdateFailed:
-		return v.DeletionTimestamp == nil
+		return !v.Leaving()
 	default:
 		return false
 	}

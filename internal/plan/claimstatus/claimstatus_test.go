@@ -116,8 +116,8 @@ var tests = map[string]test{
 	"a claim with a finalizer of a backup program is deleted": {claim: deleted("kubernetes.io/pvc-protection", "backup/x"),
 		want: waits("FinalizerWaits"), event: "FinalizerWaits"},
 	"a claim is deleted": {claim: deleted("kubernetes.io/pvc-protection"), want: waits("Deleting")},
-	"an AzVolume that was deleted alone": {volume: []func(*apiv1.AzVolume){volumeSays(disk.ConditionReady, "True",
-		disk.ReasonDeletionHeld, "")}, want: waits("DeletionHeld"), event: disk.ReasonDeletionHeld},
+	"an AzVolume that was deleted alone is kept, and keeps nothing waiting": {volume: []func(*apiv1.AzVolume){volumeSays(
+		disk.ConditionReady, "True", disk.ReasonDeletionHeld, "")}, want: `{}`},
 	"a disk that Azure does not delete": {volume: volumeFailed(disk.ReasonDeletionFailed, provisioner.FailedPrecondition,
 		"ScopeLocked"), want: waits("ScopeLocked"), event: disk.ReasonDeletionFailed},
 	"a disk that is gone": {volume: volumeFailed(disk.ReasonCreationFailed, provisioner.NotFound, ""),

@@ -90,8 +90,6 @@ func ofDisk(in Input) Wait {
 	}
 	w := Wait{Cause: c.Reason, Since: c.LastTransitionTime.Time, Message: c.Message}
 	switch c.Reason {
-	case disk.ReasonDeletionHeld:
-		w.Event = c.Reason
 	case disk.ReasonDeletionFailed:
 		w.Cause, w.Event = failure(v.Status.Error, c.Reason), c.Reason
 	case disk.ReasonCreationFailed:

@@ -15,7 +15,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -62,13 +61,14 @@ func Next(in Input) Step {
 	s := Step{Status: *in.Volume.Status.DeepCopy()}
 	state := in.Volume.Status.State
 	switch {
-	case in.Volume.DeletionTimestamp != nil:
+	case in.Volume.DeletionTimestamp != nil && (!in.HasFinalizer || carriedOut(in)):
 		s.remove(in)
 	case !in.HasFinalizer:
 		s.AddFinalizer = true
 	case state == apiv1.VolumeCreated, state == apiv1.VolumeUpdating, state == apiv1.VolumeUpdateFailed:
 		s.maintain(in)
 		s.belong(in)
+		s.hold(in)
 	default:
 		s.create(in)
 	}
@@ -130,106 +130,6 @@ func (s *Step) created(in Input, disk *provisioner.Disk) {
 	s.Status.Operation = nil
 	s.Status.Error = nil
 	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
-}
-
-// belong follows the volume's PersistentVolume: it cancels the deletion of the disk if there is a
-// reason to keep it, and forgets the volume if its PersistentVolume is deleted and has left the
-// disk behind. A volume that never had a PersistentVolume belongs to the caller that created it
-// with CSI, which deletes it.
-func (s *Step) belong(in Input) {
-	v := in.Volume
-	switch {
-	case in.PersistentVolume != nil:
-		s.Status.PersistentVolume = in.PersistentVolume.Name
-	case v.Status.PersistentVolume != "" && !v.Spec.DeleteDisk && !ownership.HasPrimary(v, in.Attachments) &&
-		in.Job.Phase == operation.PhaseIdle && s.Start == operation.WorkNone:
-		s.Forget = true
-		s.Message = fmt.Sprintf("PersistentVolume %s is deleted, and DeleteVolume was not called for the disk",
-			v.Status.PersistentVolume)
-	}
-	if v.Spec.DeleteDisk && s.Spec == nil && holdBack(in) != "" {
-		s.Spec = v.Spec.DeepCopy()
-		s.Spec.DeleteDisk = false
-	}
-}
-
-// remove gives up the disk of a volume that is being deleted, if there is no reason to keep the
-// volume. The disk is deleted if DeleteVolume was called, or if its creation was not completed, so
-// that no user ever had it. Otherwise a user deleted a record, and no data.
-func (s *Step) remove(in Input) {
-	if !in.HasFinalizer {
-		return
-	}
-	if why := holdBack(in); why != "" {
-		s.ready(in, metav1.ConditionTrue, ReasonDeletionHeld, why)
-		return
-	}
-	if in.Volume.Spec.DeleteDisk || in.Volume.Status.DiskURI == "" {
-		s.removeDisk(in)
-		return
-	}
-	switch {
-	case len(in.Attachments) > 0:
-		s.DetachAll = ReasonDiskKept
-		s.ready(in, metav1.ConditionTrue, ReasonDiskKept, "the disk is detached, and remains at Azure")
-	case in.Job.Running():
-		// A change in flight completes first.
-	default:
-		s.RemoveFinalizer = true
-		s.Reason, s.Message = ReasonDiskKept, fmt.Sprintf("the disk %s remains at Azure: only CSI's DeleteVolume deletes it",
-			in.Volume.Status.DiskURI)
-	}
-}
-
-func (s *Step) removeDisk(in Input) {
-	switch {
-	case len(in.Attachments) > 0:
-		s.Status.State = apiv1.VolumeDeleting
-		s.DetachAll = ReasonDeleting
-		s.ready(in, metav1.ConditionFalse, ReasonDeleting, "the disk is detached first")
-	case in.Job.EndedAs(operation.WorkDeleteDisk) && in.Job.Err == nil:
-		s.RemoveFinalizer = true
-		s.Reason = ReasonDeleting
-		if in.Job.Truth.Foreign {
-			s.Reason, s.Message = ReasonForeignDisk, "a disk of this name exists that was not created for this volume; the driver does not change it"
-		}
-	case in.Job.EndedAs(operation.WorkDeleteDisk):
-		s.failed(in, apiv1.VolumeDeletionFailed, ReasonDeletionFailed, in.Job.Err)
-	case in.Job.Running() && in.Job.Work == operation.WorkDeleteDisk:
-		s.running(in, apiv1.VolumeDeleting)
-	case in.Job.Running():
-		// The creation or change in flight completes first.
-	case neverBegun(in.Volume) && in.Job.Phase == operation.PhaseIdle:
-		s.RemoveFinalizer = true
-	case in.Volume.Status.State == apiv1.VolumeDeletionFailed && s.mustWait(in):
-	default:
-		s.begin(in, operation.WorkDeleteDisk, apiv1.VolumeDeleting, ReasonDeleting)
-	}
-}
-
-// neverBegun reports whether Azure was never asked to create the disk: the state Creating is
-// written before that.
-func neverBegun(v *apiv1.AzVolume) bool {
-	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
-}
-
-// holdBack says why a volume must remain although its object is being deleted: a node uses it, or a
-// user deleted the object and not the volume.
-func holdBack(in Input) string {
-	if primary := in.Volume.Status.Primary; primary != nil && primary.State != apiv1.OwnershipReleased {
-		return fmt.Sprintf("node %s is primary", primary.NodeName)
-	}
-	pv := in.PersistentVolume
-	switch {
-	case pv == nil:
-		return ""
-	case pv.Status.Phase == corev1.VolumeBound:
-		return fmt.Sprintf("PersistentVolume %s is bound", pv.Name)
-	case pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain:
-		return fmt.Sprintf("PersistentVolume %s has the reclaim policy Retain", pv.Name)
-	default:
-		return ""
-	}
 }
 
 func (s *Step) begin(in Input, work operation.Work, state apiv1.VolumeState, reason string) {

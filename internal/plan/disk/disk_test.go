@@ -32,6 +32,10 @@ func TestVolume(t *testing.T) {
 	gone := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }
 	unasked := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Status.DiskURI = objects.Ago(time.Second), "/disk" }
 	belonged := func(v *apiv1.AzVolume) { v.Status.PersistentVolume, v.Status.DiskURI = "pv", "/disk" }
+	grown := func(v *apiv1.AzVolume) {
+		v.Spec.CapacityBytes, v.Status.SizeBytes, v.Spec.Disk.MaxShares = 2<<30, 1<<30, 1
+		v.Status.UpdateSince = &metav1.MicroTime{Time: objects.Now.Add(-time.Minute)}
+	}
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
 	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
@@ -116,17 +120,44 @@ func TestVolume(t *testing.T) {
 		}},
 		"not while there is a primary": {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))},
 			want{
-				state:  apiv1.VolumeCreated,
-				reason: disk.ReasonDeletionHeld,
+				state:   apiv1.VolumeCreated,
+				reason:  disk.ReasonDeletionHeld,
+				reverts: true,
 			}},
+		"not while nodes share it": {disk.Input{
+			Volume:      objects.NewVolume(unasked, multi),
+			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
 		"not while its PersistentVolumeClaim is bound": {disk.Input{
 			Volume:           objects.NewVolume(gone),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld, reverts: true}},
 		"not if it is to be retained": {disk.Input{
 			Volume:           objects.NewVolume(gone),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld, reverts: true}},
+		"not while a claim can be bound to it": {disk.Input{
+			Volume:           objects.NewVolume(gone),
+			PersistentVolume: pv(corev1.VolumeAvailable, corev1.PersistentVolumeReclaimDelete),
+		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld, reverts: true}},
+		"one that is kept grows": {disk.Input{
+			Volume:           objects.NewVolume(unasked, grown),
+			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
+		}, want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: disk.ReasonUpdating}},
+		"one that is kept and was never read is adopted": {disk.Input{
+			Volume: objects.NewVolume(state(""), adopted,
+				func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
+			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
+		}, want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+		"a deletion that has begun does not turn back, and leaves the disk to the claim that was bound since": {disk.Input{
+			Volume:           objects.NewVolume(unasked, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
+			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
+		}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept}},
+		"also if it was to take the disk with it": {disk.Input{
+			Volume:           objects.NewVolume(gone, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
+			Attachments:      replicas,
+			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
+		}, want{detach: disk.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept, reverts: true}},
 		"a volume that was never begun is removed without Azure": {disk.Input{Volume: objects.NewVolume(state(""), gone)},
 			want{removed: true}},
 		"a creation in flight ends first": {disk.Input{
@@ -149,7 +180,7 @@ func TestVolume(t *testing.T) {
 			Attachments: replicas,
 		}, want{
 			detach: disk.ReasonDiskKept,
-			state:  apiv1.VolumeCreated,
+			state:  apiv1.VolumeDeleting,
 			reason: disk.ReasonDiskKept,
 		}},
 		"its change ends first": {disk.Input{
@@ -241,6 +272,31 @@ func TestVolume(t *testing.T) {
 				t.Fatalf("got %+v, want %+v", got, test.want)
 			}
 		})
+	}
+}
+
+func TestAnAzVolumeThatIsKeptIsNotLeaving(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		deleted, withDisk bool
+		state             apiv1.VolumeState
+		want              bool
+	}{
+		"in use":                                {false, false, apiv1.VolumeCreated, false},
+		"DeleteVolume is about to delete it":    {false, true, apiv1.VolumeCreated, false},
+		"deleted by a person":                   {true, false, apiv1.VolumeCreated, false},
+		"deleted by a person during a change":   {true, false, apiv1.VolumeUpdating, false},
+		"deleted by DeleteVolume":               {true, true, apiv1.VolumeCreated, true},
+		"the deletion is carried out":           {true, false, apiv1.VolumeDeleting, true},
+		"Azure does not delete the disk so far": {true, true, apiv1.VolumeDeletionFailed, true},
+	} {
+		v := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{DeleteDisk: test.withDisk}, Status: apiv1.AzVolumeStatus{State: test.state}}
+		if test.deleted {
+			v.DeletionTimestamp = objects.Ago(time.Second)
+		}
+		if got := v.Leaving(); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
+		}
 	}
 }
 

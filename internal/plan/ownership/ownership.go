@@ -252,7 +252,7 @@ const (
 func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) AfterRelease {
 	wanted := volume.WantedReplicas()
 	proof := released.Status.Proof
-	if wanted == 0 || volume.DeletionTimestamp != nil || released.DeletionTimestamp != nil ||
+	if wanted == 0 || volume.Leaving() || released.DeletionTimestamp != nil ||
 		volume.Spec.Access == apiv1.AccessMultiNode {
 		return Remove
 	}

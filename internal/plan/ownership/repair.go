@@ -73,7 +73,7 @@ type Repair struct {
 // Repairs decides how to complete a hand-over whose process was killed.
 func Repairs(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Repair {
 	primary := volume.Status.Primary
-	if primary == nil || volume.Spec.Access == apiv1.AccessMultiNode || volume.DeletionTimestamp != nil {
+	if primary == nil || volume.Spec.Access == apiv1.AccessMultiNode || volume.Leaving() {
 		return Repair{}
 	}
 	var r Repair

@@ -71,7 +71,7 @@ func ReplicaTarget(in Input) Target {
 	wanted := int(in.Volume.WantedReplicas())
 	primary := in.Volume.Status.Primary
 	switch {
-	case in.Volume.DeletionTimestamp != nil:
+	case in.Volume.Leaving():
 		return Target{Reason: disk.ReasonDeleting}
 	case in.Volume.Spec.Access == apiv1.AccessMultiNode, wanted == 0:
 		return Target{Reason: ReasonReplicasNotWanted}

@@ -68,7 +68,7 @@ func Next(in Input) Step {
 		}
 	}
 	switch {
-	case len(wanted) == 0 || in.Volume != nil && in.Volume.DeletionTimestamp != nil:
+	case len(wanted) == 0 || in.Volume != nil && in.Volume.Leaving():
 		return step
 	case in.Volume == nil:
 		// The first publish adopts it; whether others can follow is known then.

@@ -38,7 +38,8 @@ func TestAttachDetach(t *testing.T) {
 	const held, releasing, released = apiv1.OwnershipHeld, apiv1.OwnershipReleasing, apiv1.OwnershipReleased
 	lost := func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
-	going := func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(0) }
+	kept := func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(0) }
+	going := func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }
 	attached := func(node string, role apiv1.Role, epoch int64) *apiv1.AzVolumeAttachment {
 		return objects.NewAttachment(node, role, epoch, apiv1.AttachmentAttached)
 	}
@@ -73,6 +74,8 @@ func TestAttachDetach(t *testing.T) {
 		"a pod that ends wants nothing new":         {volume: objects.NewVolume(), pods: pods{user("a", 0, ending)}},
 		"a volume that is being deleted is not published": {
 			volume: objects.NewVolume(going), pods: pods{user("a", 0)}},
+		"a volume whose AzVolume a person deleted, and the driver keeps, is published": {
+			volume: objects.NewVolume(kept), pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
 		"nothing is published to a node that Kubernetes has lost": {
 			volume: objects.NewVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, silent: []string{"a"},
 			want: publishing.Step{Publish: []string{"b"}}},

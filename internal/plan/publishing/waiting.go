@@ -31,6 +31,8 @@ const (
 	// WaitDetach: the volume is released, and its disk, which only one VM can have, is being
 	// detached.
 	WaitDetach WaitReason = "Detach"
+	// WaitDeletion: the volume is being deleted.
+	WaitDeletion WaitReason = "Deletion"
 )
 
 // Wait is why a node does not have a volume yet. The zero Wait belongs to a volume that no other
@@ -110,6 +112,9 @@ func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 // WaitOf says why a node with pods that want a volume does not have it yet. A wait that will end by
 // the next call is no reason.
 func WaitOf(in Input, node string) Wait {
+	if in.Volume != nil && in.Volume.Leaving() {
+		return deletion(in.Volume)
+	}
 	if in.Volume == nil || in.Volume.Spec.Access == apiv1.AccessMultiNode || in.Volume.Status.Primary == nil {
 		return Wait{}
 	}
@@ -142,6 +147,21 @@ func WaitOf(in Input, node string) Wait {
 		}
 	}
 	return w
+}
+
+// deletion is the wait for a volume that no node gets any more.
+func deletion(v *apiv1.AzVolume) Wait {
+	if v.Spec.DeleteDisk {
+		return Wait{
+			Reason: WaitDeletion, Key: "deleted with its disk", Failing: true,
+			Message: fmt.Sprintf("volume %s is being deleted with its disk, and no node gets it any more", v.Name),
+		}
+	}
+	return Wait{
+		Reason: WaitDeletion, Key: "record deleted",
+		Message: fmt.Sprintf("AzVolume %s is being deleted, and its disk stays; the volume is attached again when that is complete",
+			v.Name),
+	}
 }
 
 // leftOver says what remains of a released volume elsewhere: a disk that only one VM can have must

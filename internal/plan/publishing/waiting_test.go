@@ -68,6 +68,21 @@ func TestWaiting(t *testing.T) {
 		"a released volume":                   {volume: objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased))},
 		"a volume that the node itself holds": {volume: objects.NewVolume(held), attachment: attached(), node: "a"},
 		"a volume of several nodes":           {volume: objects.NewVolume(multi), attachment: attached()},
+		"a volume that is being deleted with its disk": {
+			volume: objects.NewVolume(released, func(v *apiv1.AzVolume) {
+				v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true
+			}),
+			want:    []string{"is being deleted with its disk"},
+			failing: true,
+			reason:  publishing.WaitDeletion,
+		},
+		"a volume of several nodes whose record is being removed": {
+			volume: objects.NewVolume(multi, func(v *apiv1.AzVolume) {
+				v.DeletionTimestamp, v.Status.State = objects.Ago(0), apiv1.VolumeDeleting
+			}),
+			want:   []string{"its disk stays", "attached again"},
+			reason: publishing.WaitDeletion,
+		},
 		"a volume that another node has to unstage": {
 			volume:     objects.NewVolume(held),
 			attachment: attached(),

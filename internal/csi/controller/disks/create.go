@@ -237,7 +237,7 @@ func (s *Provisioner) ensureVolume(ctx context.Context, wanted *apiv1.AzVolume,
 	} else if err != nil {
 		return nil, err
 	}
-	if v.DeletionTimestamp != nil {
+	if v.Leaving() {
 		return nil, grpcstatus.Errorf(codes.Aborted, "create AzVolume %s: that of an earlier call is still being deleted", v.Name)
 	}
 	if differs := s.difference(v, wanted, request, templates); differs != "" {

@@ -9,6 +9,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -21,7 +22,8 @@ import (
 )
 
 // DeleteVolume deletes an AzVolume with its replicas and its disk, and waits until it is gone. A
-// volume that a node uses is FailedPrecondition; a volume that does not exist counts as deleted.
+// volume that a node uses, or that a PersistentVolume needs, is FailedPrecondition; a volume that does
+// not exist counts as deleted.
 func (s *Provisioner) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	handle, err := call.Volume(request.GetVolumeId())
 	if status.Code(err) == codes.NotFound {
@@ -38,12 +40,15 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 	// A NotFound of the API server means that the AzVolume was deleted, and not that the disk was:
 	// Azure is asked.
 	return cluster.RetryChanged("volume "+handle.VolumeName(), func() error {
+		if err := s.unneeded(ctx, handle); err != nil {
+			return err
+		}
 		v, err := s.Volume(ctx, handle)
 		if err == nil && v == nil {
 			// A disk of the V1 driver that this driver has never published.
 			v, err = s.AdoptUnused(ctx, handle, call.Access{Pattern: apiv1.AccessSingleNode})
 		}
-		if err == nil && v.Spec.Origin == apiv1.OriginAdopted && v.Status.DiskURI == "" && v.DeletionTimestamp == nil {
+		if err == nil && v.Spec.Origin == apiv1.OriginAdopted && v.Status.DiskURI == "" && !v.Leaving() {
 			// Until the disk has been read, the AzVolume may not delete it.
 			v, err = s.awaitCreatedOrDeleted(ctx, v)
 		}
@@ -61,6 +66,42 @@ func (s *Provisioner) deleteVolume(ctx context.Context, handle volumehandle.Hand
 		}
 		return s.awaitVolumeGone(ctx, v)
 	})
+}
+
+// unneeded returns a FailedPrecondition if the disk must stay for a PersistentVolume: two of them can
+// name one disk, and the call is for the one that was released. The cache may not show yet that a
+// PersistentVolume was released, so the API server is asked.
+func (s *Provisioner) unneeded(ctx context.Context, handle volumehandle.Handle) error {
+	pvs, err := cluster.PersistentVolumes(ctx, s.Client, handle.VolumeName())
+	if err != nil {
+		return err
+	}
+	for _, cached := range pvs {
+		named, err := volumehandle.Parse(cached.Spec.CSI.VolumeHandle)
+		if err != nil || !named.Same(handle) || disk.NeededBy(cached) == "" {
+			continue
+		}
+		pv, err := cluster.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(cached))
+		if err != nil {
+			return err
+		}
+		if pv == nil {
+			continue
+		}
+		if why := disk.NeededBy(pv); why != "" {
+			return grpcstatus.Errorf(codes.FailedPrecondition,
+				"disk %s is not deleted: %s and names it%s. To delete the disk, delete that first; to keep it, set the reclaim policy of the released PersistentVolume to Retain and delete the PersistentVolume",
+				handle, why, ofClaim(pv))
+		}
+	}
+	return nil
+}
+
+func ofClaim(pv *corev1.PersistentVolume) string {
+	if c := pv.Spec.ClaimRef; c != nil {
+		return fmt.Sprintf(" for claim %s/%s", c.Namespace, c.Name)
+	}
+	return ""
 }
 
 // discard deletes an AzVolume and its disk: it sets spec.deleteDisk before the deletion. The error

@@ -69,7 +69,7 @@ func (s *Provisioner) created(ctx context.Context, handle volumehandle.Handle, a
 	if err != nil {
 		return nil, err
 	}
-	if v.DeletionTimestamp != nil {
+	if v.Leaving() {
 		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
 	}
 	if v.Status.DiskURI == "" {

@@ -29,7 +29,7 @@ func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string)
 	if v == nil {
 		return true, nil
 	}
-	if v.Spec.Origin != apiv1.OriginAdopted || v.DeletionTimestamp != nil {
+	if v.Spec.Origin != apiv1.OriginAdopted || v.Leaving() {
 		return false, nil
 	}
 	if o := v.Status.Primary; o != nil && (o.State != apiv1.OwnershipHeld || o.NodeName != node) {

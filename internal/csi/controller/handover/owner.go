@@ -29,7 +29,7 @@ func (s *Publisher) acquire(ctx context.Context, v *apiv1.AzVolume, node string)
 func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node string, custody custodyCheck) (o apiv1.Ownership,
 	err error) {
 	err = s.onCurrent(ctx, v, func() error {
-		if v.DeletionTimestamp != nil {
+		if v.Leaving() {
 			return grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
 		}
 		var changed bool

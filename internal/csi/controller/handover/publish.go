@@ -199,7 +199,7 @@ func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle,
 			return nil, err
 		}
 	}
-	if v.DeletionTimestamp != nil {
+	if v.Leaving() {
 		return nil, grpcstatus.Errorf(codes.NotFound, "volume %s is being deleted", v.Name)
 	}
 	if err := s.ApplyCachingMode(ctx, v, request.GetVolumeContext(),
