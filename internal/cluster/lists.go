@@ -168,9 +168,16 @@ func PodsNaming(ctx context.Context, reader client.Reader, volume string) ([]*co
 // PersistentVolumes from the cache: a volume that is in use somewhere has had its PersistentVolume
 // for long.
 func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string) (bool, error) {
+	byClaim, naming, err := UsersOn(ctx, pods, reader, volume, node)
+	return len(byClaim)+len(naming) > 0, err
+}
+
+// UsersOn returns the pods on a node that use a volume by a claim, and those that name its disk
+// without one. It reads as UsedOn does.
+func UsersOn(ctx context.Context, pods, reader client.Reader, volume, node string) (byClaim, naming []*corev1.Pod, err error) {
 	pvs, err := PersistentVolumes(ctx, reader, volume)
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
 	claims := map[string]bool{}
 	for _, pv := range pvs {
@@ -180,18 +187,21 @@ func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string
 	}
 	here, err := PodsOn(ctx, pods, node)
 	if err != nil {
-		return false, err
+		return nil, nil, err
 	}
-	return slices.ContainsFunc(here, func(p *corev1.Pod) bool {
-		if p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-			return false
+	for _, p := range here {
+		switch {
+		case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
+		case slices.ContainsFunc(PodClaimKeys(p), func(claim string) bool { return claims[claim] }):
+			byClaim = append(byClaim, p)
+		case slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
+			disk, is := DiskOf(&v)
+			return is && disk.VolumeName() == volume
+		}):
+			naming = append(naming, p)
 		}
-		return slices.ContainsFunc(PodClaimKeys(p), func(claim string) bool { return claims[claim] }) ||
-			slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {
-				disk, is := DiskOf(&v)
-				return is && disk.VolumeName() == volume
-			})
-	}), nil
+	}
+	return byClaim, naming, nil
 }
 
 // PodsOn returns the pods on a node. They are the cache's own, and only to be read.

@@ -121,16 +121,17 @@ func (t *told) changed(volume string, uid types.UID, note string) bool {
 	return true
 }
 
-// keep forgets the events of pods that no longer use the volume.
-func (t *told) keep(volume string, pods []*corev1.Pod) {
+// keep forgets the events of pods that no longer use the volume or name its disk.
+func (t *told) keep(o observed) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for uid := range t.volumes[volume] {
-		if !slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return p.UID == uid }) {
-			delete(t.volumes[volume], uid)
+	for uid := range t.volumes[o.name] {
+		if !slices.ContainsFunc(o.Pods, func(p *corev1.Pod) bool { return p.UID == uid }) &&
+			!slices.ContainsFunc(o.strangers, func(s stranger) bool { return s.pod.UID == uid }) {
+			delete(t.volumes[o.name], uid)
 		}
 	}
-	if len(t.volumes[volume]) == 0 {
-		delete(t.volumes, volume)
+	if len(t.volumes[o.name]) == 0 {
+		delete(t.volumes, o.name)
 	}
 }

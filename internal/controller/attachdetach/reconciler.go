@@ -95,6 +95,8 @@ type observed struct {
 	name string
 	// sources say how each of the pods uses the volume.
 	sources map[client.ObjectKey]source
+	// strangers name the disk, and do not get it.
+	strangers []stranger
 }
 
 // Reconcile makes the calls that are due for one volume. The request has the name of the AzVolume,
@@ -105,7 +107,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.told.keep(request.Name, o.Pods)
+	r.told.keep(o)
+	r.refuseStrangers(o)
 	after := r.explain(o) // first, because a call may take some time
 	if r.Publisher == nil {
 		return reconcile.Result{RequeueAfter: after}, nil
@@ -275,8 +278,11 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed,
 			fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err)))
 	}
+	if status.Code(err) == codes.NotFound && o.Volume == nil { // the disk, or else the node
+		r.refused.note(o.name, node, pause{since: r.Clock.Now(), lasts: absentPause})
+	}
 	if status.Code(err) == codes.ResourceExhausted {
-		r.refused.note(o.name, node, r.Clock.Now())
+		r.refused.note(o.name, node, pause{since: r.Clock.Now(), lasts: refusedPause})
 		err = errors.Join(err, r.reject(ctx, o, node,
 			fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err))))
 	}

@@ -320,6 +320,19 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 				persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
 				pod("apps", "p", "a", inline(disk("rg", "vol")), claimVolume("data")),
 			}, []string{"publish " + disk("rg", "vol") + " to a by pv, read only false"}},
+		"goes to the pod of its claim, and not to one of another namespace that asked first": {driver,
+			[]client.Object{
+				persistentVolume("pv", disk("rg", "vol"), "shop", "data", "1"), claim("shop", "data", "1", "pv"),
+				pod("apps", "first", "a", inline(disk("rg", "vol"))), pod("shop", "p", "b", claimVolume("data")),
+			}, []string{"publish " + disk("rg", "vol") + " to b by pv, read only false"}},
+		"is published to nothing after its claim was deleted: it has the data of that namespace": {driver,
+			[]client.Object{
+				persistentVolume("pv", disk("rg", "vol"), "shop", "data", "1"), pod("apps", "p", "a", inline(disk("rg", "vol"))),
+			}, nil},
+		"is published to a pod of the namespace of its claim": {driver,
+			[]client.Object{
+				persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), pod("apps", "p", "a", inline(disk("rg", "vol"))),
+			}, []string{"publish " + disk("rg", "vol") + " to a by , read only false"}},
 		"is another driver's where this one has another name": {"disk.example.com",
 			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "vol")))}, nil},
 	} {
@@ -337,6 +350,17 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 			t.Errorf("got %v, %v, want %s", names, err, named("vol"))
 		}
 	})
+}
+
+func TestAPodThatNamesTheDiskOfAnotherNamespaceIsToldOnce(t *testing.T) {
+	r, calls := setUp(t, driver, readyNode("a"), report("a"), persistentVolume("pv", disk("rg", "vol"), "shop", "data", "1"),
+		claim("shop", "data", "1", "pv"), pod("apps", "p", "a", inline(disk("rg", "vol"))))
+	reconcileOf(t, r, "vol")
+	reconcileOf(t, r, "vol")
+	calls.expect(t)
+	if got := recorded(t, r); len(got) != 1 || !strings.Contains(got[0], "claim shop/data of another namespace has it") {
+		t.Errorf("got events %q, want one that names the claim", got)
+	}
 }
 
 func TestNodesOfAMultiNodeVolumeDoNotWaitForEachOther(t *testing.T) {
@@ -624,5 +648,21 @@ func TestAPublishThatFoundNoCapacityIsNotRepeatedAtOnce(t *testing.T) {
 	}
 	if len(r.refused.volumes) != 0 {
 		t.Errorf("got %v after the pod was deleted, want nothing", r.refused.volumes)
+	}
+}
+
+// A user who may create pods can name any number of disks that do not exist.
+func TestAPublishOfADiskThatDoesNotExistIsRepeatedAfterAMinute(t *testing.T) {
+	r, publisher := setUp(t, driver, readyNode("a"), report("a"), pod("apps", "p", "a", inline(disk("rg", "none"))))
+	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
+	r.Clock = clock
+	publisher.before = func(context.Context, string) error { return status.Error(codes.NotFound, "there is no disk") }
+	request := reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: named("none")}}
+	for second := range 600 {
+		clock.SetTime(time.Unix(1000+int64(second), 0))
+		_, _ = r.Reconcile(t.Context(), request)
+	}
+	if got := len(publisher.calls); got != 10 {
+		t.Errorf("got %d calls in ten minutes, want one a minute", got)
 	}
 }

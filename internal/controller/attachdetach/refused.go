@@ -7,28 +7,38 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
-// refusedPause is the time from a publish that found no capacity to the next one for that volume
-// and node. Each costs Azure a detach, and what it leaves behind and removes are events, which
-// would start the next one at once.
-const refusedPause = 15 * time.Second
+const (
+	// refusedPause is the time from a publish that found no capacity to the next one for that volume
+	// and node. Each costs Azure a detach, and what it leaves behind and removes are events, which
+	// would start the next one at once.
+	refusedPause = 15 * time.Second
+	// absentPause is the time from a publish of a disk that does not exist to the next one.
+	absentPause = time.Minute
+)
 
-// refused is when a publish last found no capacity, by volume and node. A new process asks once
-// more; nothing else depends on it. The zero value is empty. It is safe for concurrent use.
+// refused is until when no publish is made, after one that was refused, by volume and node. A new
+// process asks once more; nothing else depends on it. The zero value is empty. It is safe for
+// concurrent use.
 type refused struct {
 	mu      sync.Mutex
-	volumes map[string]map[string]time.Time
+	volumes map[string]map[string]pause
 }
 
-func (r *refused) note(volume, node string, now time.Time) {
+type pause struct {
+	since time.Time
+	lasts time.Duration
+}
+
+func (r *refused) note(volume, node string, p pause) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.volumes == nil {
-		r.volumes = map[string]map[string]time.Time{}
+		r.volumes = map[string]map[string]pause{}
 	}
 	if r.volumes[volume] == nil {
-		r.volumes[volume] = map[string]time.Time{}
+		r.volumes[volume] = map[string]pause{}
 	}
-	r.volumes[volume][node] = now
+	r.volumes[volume][node] = p
 }
 
 // due returns the nodes to which the volume is to be published now, and how long it is until the
@@ -37,8 +47,8 @@ func (r *refused) due(volume string, wanted []string, hasPod func(node string) b
 	next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for node, at := range r.volumes[volume] {
-		left := operation.Remaining(refusedPause, at, now)
+	for node, p := range r.volumes[volume] {
+		left := operation.Remaining(p.lasts, p.since, now)
 		if !hasPod(node) || left == 0 {
 			delete(r.volumes[volume], node)
 		} else {

@@ -67,17 +67,24 @@ func (s *Adopter) AdoptUnused(ctx context.Context, handle volumehandle.Handle, a
 func (s *Adopter) adopt(
 	ctx context.Context, handle volumehandle.Handle, attributes map[string]string, a call.Access, obey bool,
 ) (*apiv1.AzVolume, error) {
-	disk, err := s.Disk(ctx, handle)
+	described, err := s.described(ctx, handle)
+	if err != nil {
+		return nil, err
+	}
+	asking := ctx
+	if len(described) == 0 {
+		asking = provisioner.Deferrable(ctx) // a user's pod may name any number of disks
+	}
+	disk, err := s.Disk(asking, handle)
 	if err != nil {
 		return nil, err
 	}
 	if disk.ID == "" {
-		return nil, grpcstatus.Errorf(codes.NotFound, "there is no disk %s", handle)
+		return nil, provisioner.Errorf(provisioner.NotFound, "there is no disk %s", handle)
 	}
-	if attributes == nil {
-		if attributes, a, err = s.describedBy(ctx, handle, a); err != nil {
-			return nil, err
-		}
+	// A PersistentVolume is an administrator's. A request may be made for a pod that names the disk.
+	if len(described) > 0 && (attributes == nil || !named(described, attributes)) {
+		attributes, a = described[0].attributes, described[0].access
 	}
 	v, err := s.adopted(handle, disk, attributes, a)
 	if err != nil && obey {
@@ -161,30 +168,45 @@ func parametersOf(handle volumehandle.Handle, disk provisioner.Disk) apiv1.DiskP
 	return p
 }
 
-// describedBy returns the attributes and the use of the PersistentVolume of a disk, or a if there
-// is none.
-func (s *Adopter) describedBy(ctx context.Context, handle volumehandle.Handle, a call.Access) (map[string]string, call.Access,
-	error) {
+// description is what a PersistentVolume says of its disk.
+type description struct {
+	attributes map[string]string
+	access     call.Access
+}
+
+// described returns what the PersistentVolumes of a disk say of it.
+func (s *Adopter) described(ctx context.Context, handle volumehandle.Handle) ([]description, error) {
 	cached, err := cluster.PersistentVolumes(ctx, s.Client, handle.VolumeName())
 	if err != nil {
-		return nil, a, err
+		return nil, err
 	}
+	var described []description
 	for _, trimmed := range cached {
 		// The cache does not hold the attributes.
 		pv, err := cluster.Find[corev1.PersistentVolume](ctx, s.Reader, client.ObjectKeyFromObject(trimmed))
 		if err != nil {
-			return nil, a, err
+			return nil, err
 		}
 		if pv == nil {
 			continue
 		}
-		named, attributes := describe(pv)
-		if of, err := volumehandle.Parse(named); err != nil || !of.Same(handle) {
+		disk, attributes := describe(pv)
+		if of, err := volumehandle.Parse(disk); err != nil || !of.Same(handle) {
 			continue
 		}
-		return attributes, usedAs(pv), nil
+		described = append(described, description{attributes: attributes, access: usedAs(pv)})
 	}
-	return nil, a, nil
+	return described, nil
+}
+
+// named reports whether one of the PersistentVolumes names the caching mode that attributes name.
+func named(described []description, attributes map[string]string) bool {
+	// The mode is empty if it is not named, and without regard to case. A fault does not matter here.
+	wanted, _ := volumeparams.ParseAttributes(attributes, true)
+	return slices.ContainsFunc(described, func(d description) bool {
+		says, _ := volumeparams.ParseAttributes(d.attributes, true)
+		return says.CachingMode == wanted.CachingMode
+	})
 }
 
 // describe returns the handle and the attributes of a PersistentVolume. An in-tree PersistentVolume
@@ -224,8 +246,9 @@ func usedAs(pv *corev1.PersistentVolume) call.Access {
 }
 
 // ApplyCachingMode writes to an AzVolume the caching mode that its PersistentVolume names. They
-// differ if the PersistentVolume was created, or created again, after the AzVolume. An attribute
-// that a publish or the stage after it cannot obey is InvalidArgument.
+// differ if the PersistentVolume was created, or created again, after the AzVolume. A mode that only
+// a pod names, as azureDisk, is written if no claim has the disk. An attribute that a publish or the
+// stage after it cannot obey is InvalidArgument.
 func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attributes map[string]string, block bool) error {
 	wanted, err := volumeparams.ParseAttributes(attributes, block)
 	if err != nil || wanted.CachingMode == "" {
@@ -235,6 +258,13 @@ func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attri
 	p.CachingMode = wanted.CachingMode
 	mode := p.Caching(max(v.Status.SizeBytes, v.Spec.CapacityBytes))
 	if mode == v.Spec.Disk.CachingMode {
+		return nil
+	}
+	described, err := s.described(ctx, volumehandle.Of(v.Spec.Disk))
+	if err != nil {
+		return err
+	}
+	if len(described) == 0 && v.Spec.PersistentVolumeClaim != "" || len(described) > 0 && !named(described, attributes) {
 		return nil
 	}
 	before := v.DeepCopy()

@@ -30,6 +30,7 @@ type Publisher struct {
 	*call.Calls
 	clock                clock.PassiveClock
 	promotions, releases *prometheus.CounterVec
+	absent               absent
 	// ByVolumeAttachments says that Kubernetes makes the calls, one for each VolumeAttachment.
 	ByVolumeAttachments bool
 }

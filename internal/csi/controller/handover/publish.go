@@ -188,6 +188,9 @@ func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle,
 	if err != nil {
 		return nil, err
 	}
+	if err := s.notForStrangers(ctx, handle, v, request.GetNodeId()); err != nil {
+		return nil, err
+	}
 	capabilities := []*csi.VolumeCapability{request.GetVolumeCapability()}
 	if v == nil {
 		// Whether the disk has enough shares is checked after it has been read.
@@ -195,7 +198,11 @@ func (s *Publisher) usable(ctx context.Context, handle volumehandle.Handle,
 		if err != nil {
 			return nil, err
 		}
+		if err := s.absent.find(handle, s.clock.Now()); err != nil {
+			return nil, err
+		}
 		if v, err = s.Adopt(ctx, handle, request.GetVolumeContext(), a); err != nil {
+			s.absent.note(handle, err, s.clock.Now())
 			return nil, err
 		}
 	}
