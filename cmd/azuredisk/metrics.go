@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 )
 
@@ -18,7 +19,9 @@ func metricsOptions(common *config.Common) metricsserver.Options {
 	options := metricsserver.Options{BindAddress: common.MetricsAddress}
 	if common.MetricsSecure {
 		options.SecureServing = true
-		options.FilterProvider = filters.WithAuthenticationAndAuthorization
+		options.FilterProvider = func(kube *rest.Config, client *http.Client) (metricsserver.Filter, error) {
+			return filters.WithAuthenticationAndAuthorization(cluster.ForReviews(kube), client)
+		}
 		options.CertDir = common.MetricsCertDir
 		// A client of HTTP/2 can make the server work for requests that it resets at once, before
 		// it is authenticated.

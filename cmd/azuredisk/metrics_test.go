@@ -3,15 +3,23 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
@@ -108,5 +116,42 @@ func TestMetricsThatAreOffHaveNoServer(t *testing.T) {
 	t.Parallel()
 	if server, err := newMetricsServer(&config.Common{MetricsAddress: "0"}, apiserver.Config(t)); server != nil || err != nil {
 		t.Errorf("got %v, %v, want no server", server, err)
+	}
+}
+
+// Each token that a client invents costs a review, and the calls of the program must not wait for it.
+func TestReviewsOfBadClientsTakeNoShareOfTheProgramsCalls(t *testing.T) {
+	t.Parallel()
+	const burst = 20
+	reviews := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": {"authenticated": false}}`)
+	}))
+	defer reviews.Close()
+	kube := &rest.Config{Host: reviews.URL}
+	cluster.Pace(kube, 0.001, burst)
+	filter, err := metricsOptions(&config.Common{MetricsSecure: true}).FilterProvider(kube, reviews.Client())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := filter(logr.Discard(), http.NotFoundHandler())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var clients sync.WaitGroup
+	for i := range 400 {
+		clients.Go(func() {
+			request := httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
+			request.Header.Set("Authorization", fmt.Sprintf("Bearer invented-%d", i))
+			handler.ServeHTTP(httptest.NewRecorder(), request)
+		})
+	}
+	clients.Wait()
+	for i := range burst {
+		if !kube.RateLimiter.TryAccept() {
+			t.Fatalf("call %d of the program waits after 400 bad clients, want %d calls at once", i+1, burst)
+		}
 	}
 }

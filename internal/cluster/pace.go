@@ -17,14 +17,21 @@ func Pace(cfg *rest.Config, qps float32, burst int) {
 	cfg.RateLimiter = limiter{flowcontrol.NewTokenBucketRateLimiter(qps, burst)}
 }
 
-// leaderQPS and leaderBurst are sufficient for renewing a lease.
-const leaderQPS, leaderBurst = 5, 10
+// apartQPS and apartBurst are sufficient for renewing a lease, and for the readers of metrics, whose
+// reviews are kept for a while.
+const apartQPS, apartBurst = 5, 10
 
 // ForLeader returns a copy of cfg for leader election, with a limit of its own: other calls must
 // not delay the renewal of a lease.
-func ForLeader(cfg *rest.Config) *rest.Config {
+func ForLeader(cfg *rest.Config) *rest.Config { return apart(cfg) }
+
+// ForReviews returns a copy of cfg for asking who the clients of a server are, with a limit of its
+// own: each token that a client invents costs a call, which must not delay the calls of the program.
+func ForReviews(cfg *rest.Config) *rest.Config { return apart(cfg) }
+
+func apart(cfg *rest.Config) *rest.Config {
 	own := rest.CopyConfig(cfg)
-	Pace(own, leaderQPS, leaderBurst)
+	Pace(own, apartQPS, apartBurst)
 	return own
 }
 
