@@ -38,6 +38,30 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// Such a name would be another path at Azure than the one that was compared here.
+func TestAHandleHasOneSpelling(t *testing.T) {
+	t.Parallel()
+	const prefix = "/subscriptions/s/resourceGroups/"
+	for _, text := range []string{
+		prefix + "rg/providers/Microsoft.Compute/disks/..", prefix + "rg/providers/Microsoft.Compute/disks/.",
+		prefix + "../providers/Microsoft.Compute/disks/d", prefix + "rg/providers/Microsoft.Compute/disks/d?x=y",
+		prefix + "rg/providers/Microsoft.Compute/disks/d%2f", prefix + "rg/providers/Microsoft.Compute/disks/d#x",
+		prefix + `rg/providers/Microsoft.Compute/disks/d\e`, prefix + "rg/providers/Microsoft.Compute/disks/d\x1b[2J",
+		"/subscriptions/../resourceGroups/rg/providers/Microsoft.Compute/disks/d",
+	} {
+		if handle, err := volumehandle.Parse(text); err == nil {
+			t.Errorf("%q: got %+v, want an error", text, handle)
+		}
+	}
+	for _, text := range []string{
+		prefix + "MC_rg(1).x_y/providers/Microsoft.Compute/disks/restore.2026-01_d", prefix + "rg/providers/Microsoft.Compute/disks/_d",
+	} {
+		if _, err := volumehandle.Parse(text); err != nil {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
 func FuzzParseSnapshot(f *testing.F) {
 	for _, seed := range []string{
 		"/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/snapshots/s",

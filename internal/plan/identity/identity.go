@@ -143,6 +143,14 @@ func IsVM(id string) bool {
 	return is(7, "virtualMachineScaleSets") && vm(8) && is(9, "virtualMachines") && vm(10)
 }
 
+// AreNames reports whether a subscription, a resource group and a disk or snapshot in it have names
+// that Azure allows. A dot segment or an escaped character would name something else at Azure than
+// here.
+func AreNames(subscription, group, name string) bool {
+	return consists(subscription, subscriptionCharacter, "") && consists(group, groupCharacter, ".") &&
+		consists(name, wordCharacter, ".-")
+}
+
 // consists reports whether a name has only allowed characters. Some are not allowed at its
 // beginning.
 func consists(name string, anywhere func(rune) bool, later string) bool {

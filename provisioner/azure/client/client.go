@@ -164,9 +164,14 @@ func (c *Client) In(subscription string) (*Services, error) {
 		VMs:       factory.NewVirtualMachinesClient(),
 		ScaleSets: factory.NewVirtualMachineScaleSetVMsClient(),
 	}
-	c.services[name] = made
+	if len(c.services) < mostSubscriptions {
+		c.services[name] = made
+	}
 	return made, nil
 }
+
+// mostSubscriptions is for how many subscriptions clients are kept: a user's pod can name any.
+const mostSubscriptions = 256
 
 // Resource is a parsed resource ID with the clients of its subscription.
 type Resource struct {
