@@ -238,6 +238,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		DriverName:    settings.DriverName,
 		CleanUpDelay:  settings.CleanUpDelay,
 		ReservedSlots: settings.ReplicaReservedSlots,
+		NodeLabel:     settings.ReplicaNodeLabel,
 		DrainGrace:    settings.ReplicaDrainGrace,
 		ClaimStatus:   settings.ClaimStatus,
 		Workers:       volumeWorkers,

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
@@ -67,6 +69,8 @@ type Controller struct {
 	RemoveNotReadyTaint bool
 	// ReplicaReservedSlots of each node are left to primaries.
 	ReplicaReservedSlots int32
+	// ReplicaNodeLabel is the key of the label by which nodes may have replicas; "" for all nodes.
+	ReplicaNodeLabel string
 	// ClaimStatus has the controller write the status of each volume into an annotation of its claim.
 	ClaimStatus bool
 	// ReplicaDrainGrace is how long a node may be cordoned before its replicas are replaced.
@@ -122,6 +126,8 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"remove the taint <driver-name>/agent-not-ready from nodes whose node plug-in is ready")
 	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1,
 		"attach slots of each node that replicas leave free for primaries")
+	flags.StringVar(&c.ReplicaNodeLabel, "replica-node-label", "",
+		"key of a label below node-restriction.kubernetes.io/: replicas are only on nodes that have it with the value of the node that uses the volume (empty: on all nodes)")
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
 		"how long a node may be cordoned before its replicas are replaced")
 	flags.BoolVar(&c.ClaimStatus, "claim-status", false,
@@ -144,6 +150,9 @@ func (c *Controller) Validate() error {
 		faultIf(c.FailoverMassLossThreshold < 1 || c.FailoverMassLossThreshold > 100,
 			"failover-mass-loss-threshold: %d must be 1 to 100 percent", c.FailoverMassLossThreshold),
 		faultIf(c.ReplicaReservedSlots < 0, "replica-reserved-slots: %d must not be negative", c.ReplicaReservedSlots),
+		faultIf(c.ReplicaNodeLabel != "" && !strings.HasPrefix(c.ReplicaNodeLabel, corev1.LabelNamespaceNodeRestriction+"/"),
+			"replica-node-label: %q must begin with %s/: a kubelet can give its node every other label", c.ReplicaNodeLabel,
+			corev1.LabelNamespaceNodeRestriction),
 		faultIf(c.ReplicaDrainGrace <= 0, "replica-drain-grace: %s must be above 0", c.ReplicaDrainGrace),
 	}
 	if _, err := maintenance.ParsePolicies(c.MaintenancePolicies); err != nil {

@@ -47,7 +47,7 @@ func TestFailoverCanBeSwitchedOffPartByPart(t *testing.T) {
 
 func TestControllerValidateListsAllFaults(t *testing.T) {
 	err := controllerSettings(t, "--endpoint=", "--cloud-config=azure.json",
-		"--clean-up-delay=-1s", "--heartbeat-stale-after=0s", "--replica-reserved-slots=-1",
+		"--clean-up-delay=-1s", "--heartbeat-stale-after=0s", "--replica-reserved-slots=-1", "--replica-node-label=team",
 		"--retry-period=0s",
 		"--failover-probe=ping", "--failover-mass-loss-threshold=101").Validate()
 	if err == nil {
@@ -55,7 +55,7 @@ func TestControllerValidateListsAllFaults(t *testing.T) {
 	}
 	for _, fault := range []string{
 		"endpoint:", "cloud-config:", "clean-up-delay:", "heartbeat-stale-after:",
-		"replica-reserved-slots:", "lease-duration ",
+		"replica-reserved-slots:", "replica-node-label:", "lease-duration ",
 		`failover-probe: "ping" must be kubelet or off`, "failover-mass-loss-threshold: 101 must be 1 to 100 percent",
 	} {
 		if !strings.Contains("\n"+err.Error(), "\n"+fault) {

@@ -64,6 +64,8 @@ type Options struct {
 	DrainGrace time.Duration
 	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
+	// NodeLabel is the key of the label by which nodes may have replicas; "" for all nodes.
+	NodeLabel string
 	// ClaimStatus has the status of each volume written into an annotation of its claim.
 	ClaimStatus bool
 	// Workers is how many volumes are reconciled at once.

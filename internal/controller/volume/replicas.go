@@ -38,6 +38,7 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 		PersistentVolume: o.pv,
 		Attachments:      o.attachments,
 		ReservedSlots:    r.ReservedSlots,
+		NodeLabel:        r.NodeLabel,
 		CleanUpDelay:     r.CleanUpDelay,
 		DrainGrace:       r.DrainGrace,
 	}

@@ -149,7 +149,7 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 			companions[v] = !others[v]
 		}
 	}
-	old := outdated(in.Nodes)
+	old, trusted := outdated(in.Nodes), in.trusted()
 	var found []candidate
 	excluded := exclusions{}
 	for i := range in.Nodes {
@@ -157,7 +157,11 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 		if taken[n.Node.Name] {
 			continue
 		}
-		if reason := why(in, around, n); reason != "" {
+		reason := why(in, around, n)
+		if reason == "" && !trusted(n.Node) {
+			reason = "the node does not have the label " + in.NodeLabel + " of the volume's node"
+		}
+		if reason != "" {
 			excluded.add(reason, n.Node.Name)
 			continue
 		}
@@ -184,6 +188,36 @@ func candidates(in Input, taken map[string]bool) ([]candidate, exclusions) {
 		found[i].preference = p
 	}
 	return found, excluded
+}
+
+// trusted returns whether a node may have replicas by NodeLabel: root there can read and write the
+// disk. If it is not known which node uses the volume, or used it last, no node may.
+func (in Input) trusted() func(*corev1.Node) bool {
+	if in.NodeLabel == "" {
+		return func(*corev1.Node) bool { return true }
+	}
+	value, known := in.nodeLabel()
+	return func(node *corev1.Node) bool {
+		got, has := node.Labels[in.NodeLabel]
+		return known && has && got == value
+	}
+}
+
+// nodeLabel returns the value of NodeLabel on the node that uses the volume, or used it last.
+func (in Input) nodeLabel() (value string, known bool) {
+	node := ""
+	if last := in.Volume.Status.LastRelease; last != nil {
+		node = last.NodeName
+	}
+	if primary := in.Volume.Status.Primary; primary != nil && primary.State != apiv1.OwnershipReleased {
+		node = primary.NodeName
+	}
+	for i := range in.Nodes {
+		if n := in.Nodes[i].Node; n.Name == node {
+			value, known = n.Labels[in.NodeLabel]
+		}
+	}
+	return value, known
 }
 
 // why says why a node gets no new replica, or "".

@@ -191,7 +191,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	switch {
 	case node == nil || node.Health == nodehealth.Lost && failed:
 		s.useless = append(s.useless, because(ReasonReplicaNodeLost))
-	case !Attachable(in.Volume, node.Location, node.Zone) || !belongs(in.Pods, node.Node):
+	case !Attachable(in.Volume, node.Location, node.Zone) || !belongs(in.Pods, node.Node) || in.mistrusted(node.Node):
 		s.useless = append(s.useless, because(ReasonReplicaMisplaced))
 	case node.Health == nodehealth.Lost:
 		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))
@@ -220,6 +220,13 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 			s.useful = append(s.useful, a)
 		}
 	}
+}
+
+// mistrusted reports whether a replica must leave a node because of NodeLabel. While it is not known
+// which node uses the volume, or used it last, the replicas remain.
+func (in Input) mistrusted(node *corev1.Node) bool {
+	_, known := in.nodeLabel()
+	return in.NodeLabel != "" && known && !in.trusted()(node)
 }
 
 // primaryDisturbed reports whether Azure has announced maintenance of the VM that uses the volume.
