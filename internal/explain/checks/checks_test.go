@@ -351,6 +351,20 @@ func doctorFaults() map[string]fault {
 			"DenyAssignment"},
 		"a quota that is used up": {refusedBy("QuotaExceeded", provisioner.InsufficientCapacity), "Quota", checks.Failed,
 			"QuotaExceeded"},
+		"an identity of the controller's node": {func(f *checks.Facts) {
+			pod := &f.Deployment(explain.ControllerComponent).Spec.Template.Spec
+			pod.Containers[0].Args = append(slices.Clip(pod.Containers[0].Args), "--cloud-config=")
+		}, "NodeIdentity", checks.Warning, "identity of its node"},
+		"the file of an AKS node": {func(f *checks.Facts) {
+			pod := &f.Deployment(explain.ControllerComponent).Spec.Template.Spec
+			pod.Containers[0].Args = append(slices.Clip(pod.Containers[0].Args), "--cloud-config=/etc/kubernetes/azure.json")
+			pod.Volumes = []corev1.Volume{{Name: "cloud", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
+			f.Nodes[0].Labels = map[string]string{"kubernetes.azure.com/cluster": "MC_group"}
+		}, "NodeIdentity", checks.Warning, "/etc/kubernetes/azure.json"},
+		"replicas on all nodes where nodes are told apart": {func(f *checks.Facts) {
+			f.Nodes[0].Labels = map[string]string{"node-restriction.kubernetes.io/pool": "shop"}
+			f.Volumes = []*apiv1.AzVolume{objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.MaxMountReplicaCount = 1 })}
+		}, "ReplicaNodes", checks.Warning, "node-restriction.kubernetes.io/pool"},
 		"a write that was refused": {func(f *checks.Facts) {
 			f.Refusals = []*corev1.Event{{
 				InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "a"}, Message: "cannot taint",

@@ -46,6 +46,9 @@ var doctor = []Check{
 	{ID: "Replicas", Asks: "Each volume has its replicas.",
 		Next:  "run kubectl azuredisk why pvc NAME, which names the reason for each node",
 		needs: []string{explain.AzVolumes}, find: Facts.replicas},
+	{ID: "ReplicaNodes", Asks: "If nodes are told apart by labels that no kubelet can set, replicas are limited by one.",
+		Next:  "set controller.replicaNodeLabel of the chart to the label, or leave volumes that not all nodes may read without replicas",
+		needs: []string{explain.Deployments, explain.NodesResource, explain.AzVolumes}, find: Facts.replicaNodes},
 	{ID: "VolumeAttachments", Asks: "No VolumeAttachment of the driver is left over.",
 		Next:  "delete those that are named, when no pod on the node uses the volume: kubectl delete volumeattachment NAME",
 		needs: []string{explain.CSIDrivers, explain.Attachments, explain.Volumes, explain.NodesResource},
@@ -62,6 +65,10 @@ var doctor = []Check{
 	{ID: "Credentials", Asks: "Azure accepts the driver's credentials, as far as its recorded requests say.",
 		Next:  "renew the credentials of the driver",
 		needs: []string{explain.AzVolumes, explain.AzAttachments}, find: azure(Failed, "Unauthenticated")},
+	{ID: "NodeIdentity", Asks: "The controller does not sign in with an identity that other pods can use, as far as its Deployment says.",
+		Next: "use a workload identity: each pod that reaches the instance metadata of a node has the rights of the node's identities; " +
+			"the guide to signing in to Azure has the steps",
+		needs: []string{explain.Deployments}, find: Facts.nodeIdentity},
 	{ID: "Permissions", Asks: "Azure forbids the driver nothing, as far as its recorded requests say.",
 		Next: "assign the role that azuredisk azure-role prints, at the scope that Azure names; remove the lock or the policy; " +
 			"turn node resource group lockdown off, which AKS Automatic always has: no driver but AKS's own can attach disks there",

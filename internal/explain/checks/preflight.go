@@ -68,6 +68,13 @@ var preflight = []Check{
 		command: func(f Facts) string {
 			return fmt.Sprintf("az role assignment list --assignee CLIENT_ID --all --subscription %s --output table", f.subscription())
 		}},
+	{ID: "PoolIdentity", Asks: "The identity of the node pools' kubelets has no role of the driver.",
+		Next: "remove the assignments of roles that attach or delete disks, and let the controller use a workload identity: " +
+			"each pod that reaches the instance metadata of a node has the rights of the node's identities",
+		command: func(f Facts) string {
+			return fmt.Sprintf("az role assignment list --assignee $(az aks show -g GROUP -n CLUSTER --query identityProfile.kubeletidentity.objectId -o tsv) --all --subscription %s --output table",
+				f.subscription())
+		}},
 	{ID: "SKUs", Asks: "The region offers the SKUs, also the zone-redundant ones.",
 		Next: "use SKUs that are listed without a restriction in your StorageClasses",
 		command: func(f Facts) string {
