@@ -191,3 +191,43 @@ func TestAnUpdateOfAListIsResumed(t *testing.T) {
 		t.Error("the resumed attach succeeded, and the VM does not list the disk")
 	}
 }
+
+// An update of a list takes the place of the operation in flight. Only a forced detach may do that.
+func TestAListIsNotWrittenWhileTheVMIsBeingUpdated(t *testing.T) {
+	for name, test := range map[string]struct {
+		detach func(provisioner.Attachments, context.Context, string, string) (provisioner.Operation, error)
+		writes bool
+	}{
+		"an ordinary detach": {detach: provisioner.Attachments.Detach},
+		"a forced detach":    {detach: provisioner.Attachments.ForceDetach, writes: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := listBed(t, 1)
+			b.attachedBySuite(b.disks[0])
+			wrote := false
+			cloud := b.through(func(r *http.Request) (*http.Response, error) {
+				if writes(r) && strings.Contains(r.URL.Path, "/virtualMachines/") {
+					wrote = true
+				}
+				return updating(r)
+			})
+			err := b.outcome(test.detach(cloud.Attachments(), t.Context(), b.vm, b.disks[0]))
+			if wrote != test.writes || provisionerConflict(err) == test.writes {
+				t.Errorf("got %v, and a list was written: %t, want %t", err, wrote, test.writes)
+			}
+		})
+	}
+}
+
+// updating sends a request, and shows a VM in the answer as one that is being updated.
+func updating(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/virtualMachines/") {
+		return resp, err
+	}
+	raw, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	raw = bytes.ReplaceAll(raw, []byte(`"provisioningState":"Succeeded"`), []byte(`"provisioningState":"Updating"`))
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(raw)), int64(len(raw))
+	return resp, err
+}

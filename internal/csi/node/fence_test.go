@@ -449,9 +449,28 @@ func TestAFenceOutlastsARestartAfterThePreemption(t *testing.T) {
 	expect.Must(t, m.records.PutKept(pair))
 	expect.Must(t, errors.Join(disk.Register(t.Context(), memoryDevice, own),
 		disk.PreemptAndAbort(t.Context(), memoryDevice, own, keyOf(t, lostNode, lostEpoch))))
+	m.start().EndReservations(t.Context()) // before the plug-in has read the request
 	m.request(lostRequest)
 	m.run()
 	if result := m.results("an answer", one)[0]; result.Key != own.String() {
 		t.Errorf("got result %+v, want key %s, which has pre-empted the lost node before the restart", result, own)
+	}
+}
+
+// The attachment of the node that fences is deleted, and created again, while the controller waits
+// for the proof.
+func TestWhatAFenceNeedsIsKeptWhileItIsRequested(t *testing.T) {
+	t.Parallel()
+	m, _, _ := lost(t)
+	m.request(lostRequest)
+	s, _ := m.run()
+	m.results("fenced", one)
+	expect.Must(t, m.direct.Delete(t.Context(), &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace,
+		Name:      apiv1.AttachmentName(volume, thisNode),
+	}}))
+	s.EndReservations(t.Context())
+	if _, found, err := m.records.Kept(volume); err != nil || !found {
+		t.Errorf("got a record of the fence: %t, %v; want it kept", found, err)
 	}
 }

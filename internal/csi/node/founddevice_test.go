@@ -308,3 +308,25 @@ func TestAnUnstageEndsACheck(t *testing.T) {
 	m.must(m.unstage(s))
 	m.assertClean()
 }
+
+// After the device was found, and before it was opened, the disk was attached again, and the kernel
+// gave its former path to another disk.
+func TestAPathThatNamesAnotherDiskByNowIsNotUsed(t *testing.T) {
+	for kind, capability := range kindsOfVolume() {
+		t.Run(kind, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			host.OnFind = func() {
+				host.OnFind = nil
+				host.Attach("/dev/sdd", lun)
+				host.AttachOther(memoryDevice, lun+1)
+			}
+			wantCode(t, m.stage(m.start(), capability), codes.Unavailable, memoryDevice, "disappeared")
+			if host.Formats != 0 {
+				t.Errorf("got %d formats, want none", host.Formats)
+			}
+			m.assertClean()
+		})
+	}
+}

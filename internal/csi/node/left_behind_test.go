@@ -18,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	csistatus "github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -296,5 +297,32 @@ func TestLaw3ARawBlockVolumeOfV1IsUnstagedAfterTheFlush(t *testing.T) {
 	m.assertClean()
 	if host.Unflushed {
 		t.Error("the report says unstaged, and the device was not flushed")
+	}
+}
+
+// The disk of a raw block volume was detached, and the kernel gave its path to the disk of another
+// volume, which is mounted.
+func TestAVolumeIsUnstagedAlthoughItsPathIsAnotherVolumesDevice(t *testing.T) {
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), quiet)
+	m.publish(nil)
+	s := m.start()
+	m.must(m.stage(s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)))
+	path := filepath.Join(m.dir, "2", "globalmount")
+	m.must(m.records.Put(nodereport.Record{
+		VolumeName:  second,
+		VolumeID:    secondID,
+		BootID:      m.bootID,
+		StagingPath: path,
+		Device:      memoryDevice,
+	}))
+	host.Mounted[path] = provisioner.MountPoint{
+		Source: memoryDevice,
+		Target: path,
+		FSType: "ext4",
+	}
+	m.must(m.unstage(s))
+	if entry := m.entry(); entry != nil {
+		t.Errorf("got the entry %+v in the report, want none", entry)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
 // interrupted is a node whose plug-in was killed inside mkfs.
@@ -330,4 +331,49 @@ func TestAVolumeThatTheKubeletHoldsAsStagedIsNotUnstaged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The disk was detached, and its LUN has another disk, which another node has reserved.
+func TestTheDiskOfAnotherVolumeIsNotReservedToClearAFormat(t *testing.T) {
+	m, host := interrupted(t)
+	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+		v.Status.Primary.Epoch, a.Spec.Epoch = 7, 7
+	})
+	record, _, err := m.records.Get(volume)
+	m.must(err)
+	record.Epoch, record.ReservationKey = 7, keyOf(t, thisNode, 7).String()
+	m.must(m.records.Put(record))
+	other := content{FS: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
+	host.Content = other
+	holder := keyOf(t, "node-x", 6)
+	hold(t, host, "node-x", holder)
+	m.start().EndUnfinished(t.Context())
+	if state := host.Shared.State(); state.Holder != holder || host.Content != other {
+		t.Errorf("the other disk has %s and carries %+v, want the reservation of key %s, and %+v", state, host.Content, holder,
+			other)
+	}
+	m.assertClean()
+}
+
+// The node's records are lost, or the V1 driver has mounted the volume.
+func TestAStageThatNeverSucceededIsNotEndedWhileItsPathIsMounted(t *testing.T) {
+	m, host, k := bench(t)
+	m.publish(nil)
+	s := m.start()
+	for n := 1; m.entry() == nil; n++ {
+		_, _ = k.during(n, func() error { return m.stage(s, mountCapability("ext4")) })
+	}
+	m.must(m.records.Delete(volume))
+	host.Mounted[m.stagingPath()] = provisioner.MountPoint{
+		Source: memoryDevice,
+		Target: m.stagingPath(),
+		FSType: "ext4",
+	}
+	s.EndUnfinished(t.Context())
+	if m.entry() == nil {
+		t.Error("the report does not name the volume, which is mounted")
+	}
+	delete(host.Mounted, m.stagingPath())
+	s.EndUnfinished(t.Context())
+	m.assertClean()
 }

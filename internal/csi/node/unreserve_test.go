@@ -48,3 +48,41 @@ func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
 	expect.Must(t, m.unstage(s))
 	m.assertClean()
 }
+
+// The plug-in was killed before it ended the reservation, and the volume has no record.
+func TestTheReservationOfAVolumeWithoutARecord(t *testing.T) {
+	t.Parallel()
+	own := keyOf(t, thisNode, 7)
+	for name, test := range map[string]struct {
+		edit func(*apiv1.AzVolumeAttachment)
+		ends bool
+	}{
+		"the disk is attached": {
+			edit: func(*apiv1.AzVolumeAttachment) {},
+			ends: true,
+		},
+		"the disk is being detached: its LUN may have another disk": {
+			edit: func(a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching },
+		},
+		"the disk is attached to the former VM of this node's name": {
+			edit: func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "another-vm" },
+		},
+		"the node has a replica, and the key may be one that fences": {
+			edit: func(a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publishShared(7)
+			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { test.edit(a) })
+			hold(t, host, thisNode, own)
+			expect.Must(t, m.unstage(m.start()))
+			if ended := len(host.Shared.State().Keys) == 0; ended != test.ends {
+				t.Errorf("the disk has %s; got the reservation ended: %t, want %t", host.Shared.State(), ended, test.ends)
+			}
+			m.assertClean()
+		})
+	}
+}
