@@ -106,7 +106,8 @@ type AzVolumeAttachmentStatus struct {
 	// Role that the driver has seen through: set once State is Attached.
 	// +optional
 	Role Role `json:"role,omitempty"`
-	// LUN of the disk at the VM; set once State is Attached.
+	// LUN of the disk at the VM; set once State is Attached. If State is AttachmentFailed, the VM
+	// lists the disk there although the attach has failed.
 	// +optional
 	LUN *int32 `json:"lun,omitempty"`
 	// VMID is the VM to which the disk is attached, recorded before the first call to Azure, so

@@ -129,7 +129,7 @@ func renderInstanceView(vm *compute.VM) any {
 	for _, d := range vm.Disks {
 		state := map[string]string{
 			compute.DiskAttaching: "updating", compute.DiskAttached: "succeeded", compute.DiskDetaching: "updating",
-			compute.DiskDetachFailed: "failed",
+			compute.DiskDetachFailed: "failed", compute.DiskAttachFailed: "failed",
 		}[d.State]
 		disks = append(disks, map[string]any{
 			"name": d.Disk.Name, "statuses": []status{{

@@ -175,7 +175,7 @@ func (c *Cloud) powerOn(ctx context.Context, vm *VM) error {
 		return err
 	}
 	for _, d := range vm.Disks {
-		if d.State != DiskDetaching {
+		if d.State != DiskDetaching && d.State != DiskAttachFailed {
 			if err := c.plug(ctx, vm, d); err != nil {
 				return err
 			}

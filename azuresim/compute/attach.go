@@ -242,7 +242,7 @@ func (u *update) markDetaching(d *DataDisk, force bool) {
 
 // leave marks the disk as on its way off the VM, by the operation.
 func (d *DataDisk) leave(opID string) {
-	d.Undone = d.Undone || d.State == DiskAttaching
+	d.Undone = d.Undone || d.State == DiskAttaching || d.State == DiskAttachFailed
 	d.State, d.Operation = DiskDetaching, opID
 }
 
@@ -250,6 +250,28 @@ func (d *DataDisk) leave(opID string) {
 // the operation fails.
 func (d *DataDisk) unfinished() bool {
 	return d.State == DiskAttaching || d.State == DiskDetaching && d.Undone
+}
+
+// reach makes this update attach what is in the goal state of the VM because an earlier attach has
+// failed.
+func (u *update) reach() error {
+	for i := range u.vm.Disks {
+		entry := &u.vm.Disks[i]
+		if entry.State != DiskAttachFailed {
+			continue
+		}
+		d, err := diskTable.Get(u.tx, entry.Disk.Key())
+		if err != nil || d == nil {
+			return err
+		}
+		entry.State, entry.Operation = DiskAttaching, u.opID
+		u.attached++
+		d.claimOf(u.vm).Attached = false
+		if err := diskTable.Put(u.tx, d.ID.Key(), d); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (u *update) takesOver(opID string) bool {
@@ -292,6 +314,9 @@ func (c *Cloud) commitUpdate(u *update) (*operations.Operation, error) {
 			return nil, err
 		}
 		u.inherit()
+	}
+	if err := u.reach(); err != nil {
+		return nil, err
 	}
 	u.vm.Provisioning = Updating
 	u.vm.Revision++

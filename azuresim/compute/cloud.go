@@ -64,7 +64,9 @@ type Cloud struct {
 // ListGoalState chooses what VMs list of the disks whose detach is accepted from now on. With the
 // goal state, the VM does not list the disk any more, also after the detach has failed. Otherwise
 // the VM lists it with toBeDetached until the detach has succeeded. In both cases the disk stays at
-// the host, and names the VM in managedBy or managedByExtended, until then.
+// the host, and names the VM in managedBy or managedByExtended, until then. With the goal state, a
+// disk whose attach fails stays listed and names the VM, and the host does not have it: the next
+// update of the VM's disks attaches it, unless that update detaches it.
 func (c *Cloud) ListGoalState(on bool) { c.goalState.Store(on) }
 
 // ListsGoalState reports whether VMs list what they are to have.

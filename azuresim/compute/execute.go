@@ -253,8 +253,8 @@ func (c *Cloud) Fail(tx *store.Tx, op *operations.Operation, _ *armerror.Error) 
 	return c.failVM(tx, op, id)
 }
 
-// failVM: what was being attached is off the VM again; what was being detached stays, marked, and
-// can be detached again.
+// failVM: what was being attached is off the VM again, or stays in its goal state; what was being
+// detached stays, marked, and can be detached again.
 func (c *Cloud) failVM(tx *store.Tx, op *operations.Operation, id ID) error {
 	vm, err := vmTable.Get(tx, id.Key())
 	if err != nil || vm == nil {
@@ -278,8 +278,14 @@ func (c *Cloud) failVM(tx *store.Tx, op *operations.Operation, id ID) error {
 			if err != nil {
 				return err
 			}
+			stays := c.ListsGoalState() && d.State == DiskAttaching && !d.Created
 			if disk != nil && !d.Gone {
-				disk.dropClaim(vm)
+				if stays {
+					d.State, d.Operation = DiskAttachFailed, ""
+					disk.claimOf(vm).Attached = true
+				} else {
+					disk.dropClaim(vm)
+				}
 				if err := diskTable.Put(tx, disk.ID.Key(), disk); err != nil {
 					return err
 				}

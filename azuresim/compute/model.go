@@ -114,6 +114,9 @@ const (
 	DiskAttached     = "Attached"
 	DiskDetaching    = "Detaching"
 	DiskDetachFailed = "DetachFailed"
+	// DiskAttachFailed: its attach has failed, and it stays in the goal state. The host does not have
+	// it.
+	DiskAttachFailed = "AttachFailed"
 )
 
 // DataDisk is an entry of a VM's data disk list.

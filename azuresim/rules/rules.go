@@ -215,6 +215,7 @@ var All = []Rule{
 	{"detach-absent", "Detaching a disk that is not attached is 400 InvalidParameter, one that does not exist 404 NotFound.", "",
 		code("compute.Cloud.detachOne", "compute.update.checkEntry")},
 	{"detach-listed", "A disk that is being detached is listed with toBeDetached, by force also with detachOption, until it is off; or, with --goal-state, not from the moment at which the detach is accepted. In both cases a detach that fails leaves it at the host, and the disk names the VM.", "recorded: a forced detach by PUT with api-version 2022-08-01, and an orderly one; what a VM lists after a failure is not recorded", code("arm.renderStorage", "compute.update.markDetaching")},
+	{"attach-failed", "A disk whose attach fails is off the list; or, with --goal-state, it stays listed and names the VM, and the host does not have it until the next update of the VM's disks.", github + "kubernetes-sigs/azuredisk-csi-driver/issues/780", code("compute.Cloud.failVM", "compute.update.reach")},
 	{"list-new", "A new entry of a whole list has createOption Attach and a disk, or Empty and a size.", spec,
 		code("compute.update.checkEntry", "compute.Cloud.createListed")},
 	{"list-empty", "A new entry with createOption Empty makes the disk, a premium SSD where the VM takes one and no type is given. The entry has no ID before the end of the operation, and keeps createOption Empty.",

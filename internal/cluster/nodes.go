@@ -52,6 +52,8 @@ type NodeFacts struct {
 	MaxDataDisks int32
 	// NoReport says that no report of the node is to be expected; see nodehealth.NoReport.
 	NoReport bool
+	// Alive says that the heartbeat of the node plug-in is fresh.
+	Alive bool
 	// NotReadySince is since when the Node is not Ready; zero if it is, or if there is none.
 	NotReadySince time.Time
 }
@@ -62,7 +64,8 @@ func (n *Nodes) Facts(ctx context.Context, name string) (NodeFacts, error) {
 	if err != nil {
 		return NodeFacts{}, err
 	}
-	facts := NodeFacts{NoReport: nodehealth.NoReport(n.judge.Health(name), d, node)}
+	health := n.judge.Health(name)
+	facts := NodeFacts{NoReport: nodehealth.NoReport(health, d, node), Alive: health.State == nodehealth.Healthy}
 	switch {
 	case d != nil:
 		facts.NotReadySince = nodehealth.NotReadySince(node)

@@ -99,6 +99,40 @@ func TestAForcedDetachThatFailsIsNoSuccessWhateverTheVMLists(t *testing.T) {
 	})
 }
 
+// Each disk that a VM is to have is listed, also if its attach has failed.
+func TestAnAttachThatFailsIsNoSuccessWhateverTheVMLists(t *testing.T) {
+	inGoalStateLabs(t, func(l *lab) {
+		vm, disk := l.newVM(), l.newDisks(1)[0]
+		fails := func() {
+			l.Helper()
+			l.rule(faults.Rule{
+				Stage:     faults.Operation,
+				Operation: l.kindOfUpdates(),
+				Status:    500,
+				Code:      "InternalExecutionError",
+				Times:     1,
+			})
+			op, err := l.attach(vm, disk)
+			if err == nil {
+				err = op.Wait(l.Context())
+			}
+			if err == nil {
+				l.Error("got a success, and the operation has failed")
+			}
+		}
+		fails()
+		l.must(l.cloud.Attachments().Detach(l.Context(), vm, disk))
+		if l.isAt(disk) {
+			l.Error("got a success of the detach, and the disk names the VM")
+		}
+		fails()
+		l.must(l.attach(vm, disk))
+		if !l.isAt(disk) {
+			l.Error("got a success, and the disk does not name the VM")
+		}
+	})
+}
+
 func TestForcedDetachesShareCallsIfTheVMListsWhatItIsToHave(t *testing.T) {
 	inLab(t, calm(), 3, func(l *lab) {
 		vm, disks := l.lostNode(12)

@@ -156,8 +156,10 @@ func (p *platform) attach(ctx context.Context, request provisioner.AttachRequest
 		case s.unlisted:
 			return nil, provisioner.Errorf(provisioner.Conflict,
 				"the last detach of disk %s from %s has failed: detach it again", d.ID, v.ID)
+		case !s.absent:
+			return p.ended(), nil
 		}
-		return p.ended(), nil
+		return p.beginAttach(v, d, s, plan), nil
 	}
 	if err := p.room(v, d); err != nil {
 		return nil, err
@@ -174,21 +176,38 @@ func (p *platform) attach(ctx context.Context, request provisioner.AttachRequest
 		request: request,
 	}
 	v.slots = append(v.slots, taken)
+	return p.beginAttach(v, d, taken, plan), nil
+}
+
+// beginAttach begins the operation that attaches the disk of a slot.
+func (p *platform) beginAttach(v *vm, d *disk, taken *slot, plan effect) *operation {
+	named := func() {
+		if !slices.Contains(d.AttachedTo, v.ID) {
+			d.AttachedTo = append(d.AttachedTo, v.ID)
+		}
+	}
 	op := p.begin(p.options.Latency.Attach, plan, func() error {
 		if p.vms[key(v.ID)] != v {
 			return noVM(v.ID)
 		}
-		taken.attaching, v.failed = nil, false
-		d.AttachedTo = append(d.AttachedTo, v.ID)
+		taken.attaching, taken.absent = nil, false
+		v.reached()
+		named()
 		return nil
 	}, func() {
-		v.drop(taken)
 		v.failed = true
+		if taken.attaching = nil; !p.options.GoalState || plan.operationErr == nil {
+			v.drop(taken)
+			p.release(d.ID, v.ID)
+			return
+		}
+		taken.absent = true
+		named()
 	})
 	if !op.ended {
 		taken.attaching = op
 	}
-	return op, nil
+	return op
 }
 
 // attachable checks what does not depend on other attachments.
@@ -293,7 +312,7 @@ func (p *platform) detach(vmID, diskID string, plan effect, force bool) (*operat
 	s.unlisted = true
 	op := p.begin(latency, plan, func() error {
 		v.drop(s)
-		v.failed = false
+		v.reached()
 		p.release(diskID, vmID)
 		if before != nil {
 			before.end(nil) // what it was asked for is done

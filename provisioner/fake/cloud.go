@@ -27,8 +27,9 @@ type Options struct {
 	// MaxDisks is the quota on disks; 0 for none.
 	MaxDisks int
 	// GoalState makes VMs list what they are to have: a disk from the moment at which its attach is
-	// accepted, and no more from the moment at which its detach is, also after the detach has
-	// failed. Otherwise they list what they have.
+	// accepted, and no more from the moment at which its detach is, also after the attach or the
+	// detach has failed. The next operation of the VM that succeeds attaches such a disk. Otherwise
+	// VMs list what they have.
 	GoalState bool
 }
 
@@ -145,6 +146,7 @@ type slot struct {
 	attaching *operation
 	detaching *operation
 	unlisted  bool // by the goal state: its detach was accepted
+	absent    bool // its attach has failed, and the goal state has it
 	request   provisioner.AttachRequest
 }
 

@@ -39,7 +39,7 @@ func (v *vm) seen(goalState bool) provisioner.Instance {
 	seen.Settled = !v.failed
 	for _, s := range v.slots {
 		seen.Settled = seen.Settled && s.attaching == nil && s.detaching == nil
-		listed := s.attaching == nil
+		listed := s.attaching == nil && !s.absent
 		if goalState {
 			listed = !s.unlisted
 		}
@@ -52,6 +52,27 @@ func (v *vm) seen(goalState bool) provisioner.Instance {
 		}
 	}
 	return seen
+}
+
+// reached says that an operation of the VM has succeeded: the VM has what it is to have.
+func (v *vm) reached() {
+	v.failed = false
+	for _, s := range v.slots {
+		s.absent = s.absent && s.unlisted
+	}
+}
+
+// OnlyListed reports whether a VM lists a disk that it does not have, because the attach has failed.
+func (c *Cloud) OnlyListed(vmID, diskID string) bool {
+	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
+	c.p.now()
+	v, ok := c.p.vms[key(vmID)]
+	if !ok {
+		return false
+	}
+	s := v.slot(diskID)
+	return s != nil && s.absent
 }
 
 func (v *vm) slot(diskID string) *slot {

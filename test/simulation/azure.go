@@ -206,6 +206,9 @@ func (o operation) Wait(ctx context.Context) error {
 		return nil
 	}
 	_, err := ask(ctx, o.c, r, func() (struct{}, error) { return struct{}{}, o.Operation.Wait(ctx) })
+	if o.began.attach && o.c.present(o.began.vm, o.began.disk) {
+		return nil
+	}
 	return err
 }
 
@@ -308,8 +311,10 @@ func (a azureAttachments) ForceDetach(ctx context.Context, vm, disk string) (pro
 		vm:     vm,
 		disk:   disk,
 		ready:  ready,
-	}, a.w.latency.ForceDetach,
-		func() (provisioner.Operation, error) { return a.Cloud.Attachments().ForceDetach(ctx, vm, disk) })
+	}, a.w.latency.ForceDetach, func() (provisioner.Operation, error) {
+		a.w.flushing(vm, disk)
+		return a.Cloud.Attachments().ForceDetach(ctx, vm, disk)
+	})
 }
 
 func (a azureAttachments) List(ctx context.Context, vm string) ([]provisioner.Attachment, error) {

@@ -24,7 +24,8 @@
 //     driver staged while a mount namespace holds it, a machine that was fenced is reachable again without a reboot, a pod is deleted while its volume
 //     is being staged and requests fail, a call to stage a volume comes after the proof, a machine that was fenced by a pre-emption has the disk attached while
 //     others use the volume, a machine reserves a disk long after it was granted the volume, a volume is staged in place when a person has
-//     detached its disk and it is attached again by another path;
+//     detached its disk and it is attached again by another path, a machine shuts down in good order and flushes for long;
+//   - goalstate: VMs list what they are to have: also a disk whose attach has failed, and not one whose detach has;
 //   - pauses: Azure freezes machines, with and without an announcement, processes get no time, and nodes announce what is not so (pauses.go);
 //   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
 //
@@ -50,7 +51,9 @@
 //   - a disk takes the last flush of the node that owns its volume (kernel.flush);
 //   - for volumes of several nodes the attachment has the part of the ownership: no node uses the device without one (world.mayUse), and when a proof is
 //     recorded in it, its node cannot write (world.proved);
-//   - no disk is detached from a node that writes to it, except by force (world.takenFrom);
+//   - no disk is detached from a node that writes to it, except by force (world.takenFrom), and not by force from one that shuts down and flushes
+//     (world.flushing);
+//   - a disk counts as attached only if its attach has succeeded (world.hasDisk);
 //   - nothing leaks: no object is removed before its disk is detached, and at the end nothing is left at Azure or in the API;
 //   - replicas stay within their number, the disk's shares and the nodes' slots;
 //   - only DeleteVolume deletes a disk, even if other clients delete PersistentVolumes and AzVolumes at any time;

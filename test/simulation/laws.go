@@ -129,6 +129,7 @@ func (w *world) changed(c memapi.Change) {
 		default:
 			w.proved(before, after)
 			w.preemptedKept(before, after)
+			w.hasDisk(before, after)
 		}
 	}
 }
@@ -191,4 +192,12 @@ func (w *world) replicasOf(volume string) []*apiv1.AzVolumeAttachment {
 	return slices.DeleteFunc(w.attachments(volume), func(a *apiv1.AzVolumeAttachment) bool {
 		return a.Spec.Role != apiv1.RoleReplica || a.DeletionTimestamp != nil
 	})
+}
+
+// hasDisk holds: a VM's list does not prove an attach that has failed.
+func (w *world) hasDisk(before, after *apiv1.AzVolumeAttachment) {
+	if after.Status.State == apiv1.AttachmentAttached && before.Status.State != apiv1.AttachmentAttached &&
+		w.cloud.OnlyListed(after.Status.VMID, diskOf(after.Spec.VolumeName)) {
+		w.broken("proof of attach: %s is Attached, and the VM only lists the disk: the attach has failed", after.Name)
+	}
 }

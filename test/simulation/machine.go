@@ -32,6 +32,9 @@ type machine struct {
 	asleep *wakes
 	// cutOff says that it cannot reach the API server. Its kernel continues to write.
 	cutOff bool
+	// shutsDown says that the kubelet shuts the machine down in good order: it calls the Node not
+	// ready at once, ends the pods, and unmounts.
+	shutsDown bool
 	// frozen is set while Azure pauses it, and document is what Azure has announced for it.
 	frozen   *freeze
 	document maintenance.Document
@@ -289,6 +292,9 @@ func (m *machine) unheard() time.Time {
 // kubelet became silent.
 func (m *machine) updateNode() {
 	since := m.unheard()
+	if m.shutsDown && since.IsZero() {
+		since = m.w.now().Add(-kubeletGrace)
+	}
 	if since.IsZero() && !m.w.apiDown && m.w.now().Sub(m.renewed) >= leaseDuration/3 {
 		m.renewLease()
 	}

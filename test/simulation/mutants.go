@@ -36,11 +36,15 @@ const (
 	RecordIsDisk Mutant = "record is disk"
 	// AbsenceIsProof: a forced detach is complete as soon as the VM does not list the disk (law 3).
 	AbsenceIsProof Mutant = "absence from the list is proof"
+	// ListIsProof: an attach is complete as soon as the VM lists the disk, also if its operation fails.
+	ListIsProof Mutant = "the list is proof"
 	// DownIsProof: a VM that Azure reports as stopped or deallocated counts as one that cannot
 	// write any more, and its disks stay (law 3).
 	DownIsProof Mutant = "down is proof"
 	// HibernatedIsDown: so does a VM that is hibernated (law 3).
 	HibernatedIsDown Mutant = "hibernated is down"
+	// FlushUnseen: the controller does not see that a node is releasing a volume.
+	FlushUnseen Mutant = "flushes are not seen"
 	// NoAnnouncement: a node mounts without an entry in its report (laws 2 and 3).
 	NoAnnouncement Mutant = "no announcement"
 )
@@ -89,6 +93,11 @@ func (t tampered) Get(ctx context.Context, key client.ObjectKey, into client.Obj
 	case *apiv1.AzDriverNode:
 		if t.node == "" {
 			t.w.tamperPauses(o)
+		}
+		if t.w.options.Mutant == FlushUnseen && t.node == "" {
+			for i := range o.Status.StagedVolumes {
+				o.Status.StagedVolumes[i].Phase = apiv1.PhaseStaged
+			}
 		}
 		if t.w.options.Mutant == NoProof && t.node == "" {
 			o.Status.StagedVolumes, o.Status.MountsScannedTime, o.Status.ReportDigest = nil, o.Status.HeartbeatTime, ""
@@ -143,13 +152,19 @@ func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...
 }
 
 // absent reports whether a mutant takes it for the end of a detach that the VM does not list the
-// disk.
+// disk, and present the mirror image for an attach.
 func (a azureClient) absent(vm, disk string) bool {
-	if a.w.options.Mutant != AbsenceIsProof || vm == "" {
-		return false
-	}
+	return a.w.options.Mutant == AbsenceIsProof && vm != "" && !a.lists(vm, disk)
+}
+
+func (a azureClient) present(vm, disk string) bool {
+	return a.w.options.Mutant == ListIsProof && vm != "" && a.lists(vm, disk)
+}
+
+// lists reports whether a VM lists a disk, or cannot be read.
+func (a azureClient) lists(vm, disk string) bool {
 	disks, err := a.Cloud.Attachments().List(context.Background(), vm)
-	return err == nil && !slices.ContainsFunc(disks,
+	return err != nil || slices.ContainsFunc(disks,
 		func(d provisioner.Attachment) bool { return strings.EqualFold(d.DiskID, disk) })
 }
 

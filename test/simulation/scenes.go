@@ -39,6 +39,12 @@ func (w *world) playUsed(cluster *kubernetes) {
 			w.until("every volume is where it is wanted after another attach", patience, cluster.place)
 		}
 	}
+	for _, v := range w.volumes {
+		if m := w.machine(v.want); v.want != "" && w.kubelets && !v.several && m.well() {
+			w.shutDown(v, m)
+			w.until("every volume is where it is wanted after a machine shut down", patience, cluster.place)
+		}
+	}
 	w.until("replicas and Azure are as they should be again", patience, cluster.notSettled)
 	w.adopt()
 }
@@ -217,6 +223,33 @@ func (w *world) cutOffAndBack(v *volumeModel, m *machine) {
 	}
 	m.setCutOff(false)
 	w.nextPodOn(v, m)
+}
+
+// shutDown makes the kubelet of a machine shut it down in good order while much is to be flushed:
+// its node plug-in lives, and releases the volume for longer than a deserted node is waited for.
+func (w *world) shutDown(v *volumeModel, m *machine) {
+	w.note("%s shuts down while %s is flushed", m.name, v.name)
+	m.slow, m.shutsDown = "flush", true
+	for _, p := range w.podsOf(v) {
+		if !p.deleting {
+			w.endPodModel(p)
+		}
+	}
+	if w.within(time.Minute, func() bool { return w.entry(m, v.name) == apiv1.PhaseUnstaging }) {
+		w.within(40*time.Second, func() bool { return false })
+	}
+	m.slow = ""
+	w.within(time.Minute, func() bool { return w.entry(m, v.name) == "" })
+	m.shutsDown = false
+}
+
+// flushing holds: the fence of a node that shuts down in good order waits for its flush.
+func (w *world) flushing(vm, disk string) {
+	for _, m := range w.machines {
+		if m.shutsDown && m.slow != "" && vmOf(m.name) == vm && w.entry(m, volumeOf(disk)) == apiv1.PhaseUnstaging {
+			w.broken("a flush is cut off: %s is detached by force from %s, which shuts down in good order", volumeOf(disk), m.name)
+		}
+	}
 }
 
 // attachAgain makes a person detach a disk that is in use, and another pod come to the machine, so

@@ -267,7 +267,13 @@ func (w *world) let(a *access, v outcome) {
 }
 
 func (w *world) outcomeFor(a *access) outcome {
-	if a.over == local || w.trouble == 0 || w.random.IntN(100) >= w.trouble {
+	if a.over == local || w.trouble == 0 {
+		return pass
+	}
+	if w.goalState && strings.HasPrefix(a.what, "Azure "+string(fake.AttachmentsAttach)+" ") && w.random.IntN(3) == 0 {
+		return spoil // the VM lists the disk nevertheless
+	}
+	if w.random.IntN(100) >= w.trouble {
 		return pass
 	}
 	switch n := w.random.IntN(3); {

@@ -46,6 +46,22 @@ func longAgo() metav1.Time { return metav1.NewTime(time.Now().Add(-time.Hour).Tr
 // desertedVolume is the name of the AzVolume.
 var desertedVolume = apiv1.VolumeName("s", "g", "pvc-0")
 
+// serving is an API server with copies of the objects.
+func serving(objects []client.Object) client.WithWatch {
+	b := fakeapi.With().
+		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys).
+		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).
+		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
+			cluster.PersistentVolumeKeys("disk.csi.azure.com")).
+		WithIndex(&corev1.Pod{}, cluster.PodNode, cluster.PodNodeKeys).
+		WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&corev1.Node{}, cluster.NodeVM,
+		cluster.NodeVMKeys)
+	for _, o := range objects {
+		b = b.WithObjects(o.DeepCopyObject().(client.Object))
+	}
+	return b.Build()
+}
+
 func newDeserted(t *testing.T) *deserted {
 	t.Helper()
 	since := longAgo()
@@ -109,23 +125,9 @@ func newDeserted(t *testing.T) *deserted {
 			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
 		},
 	}
-	server := func() client.WithWatch {
-		b := fakeapi.With().
-			WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys).
-			WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).
-			WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
-				cluster.PersistentVolumeKeys("disk.csi.azure.com")).
-			WithIndex(&corev1.Pod{}, cluster.PodNode, cluster.PodNodeKeys).
-			WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&corev1.Node{}, cluster.NodeVM,
-			cluster.NodeVMKeys)
-		for _, o := range objects {
-			b = b.WithObjects(o.DeepCopyObject().(client.Object))
-		}
-		return b.Build()
-	}
 	d := &deserted{
-		cache:  server(),
-		api:    server(),
+		cache:  serving(objects),
+		api:    serving(objects),
 		events: events.NewFakeRecorder(20),
 	}
 	cloud := fake.New(fake.Options{})
@@ -154,6 +156,19 @@ func (d *deserted) reconcile(t *testing.T) (recorded, begun bool) {
 	a := &apiv1.AzVolumeAttachment{}
 	expect.Must(t, d.cache.Get(t.Context(), key, a))
 	return a.Status.State == apiv1.AttachmentDetaching, d.Jobs.Job(a).Work == operation.WorkFence
+}
+
+// changeStatus changes the status of an object of the driver.
+func changeStatus[T any, P interface {
+	*T
+	client.Object
+}](t *testing.T, c client.Client, name string, change func(P)) error {
+	o := P(new(T))
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: name}, o); err != nil {
+		return err
+	}
+	change(o)
+	return c.Status().Update(t.Context(), o)
 }
 
 func podOn(node string, change ...func(*corev1.Pod)) *corev1.Pod {
@@ -186,8 +201,9 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 	anotherNamespace := func(p *corev1.Pod) { p.Namespace = "elsewhere" }
 	for name, test := range map[string]struct {
 		pod    *corev1.Pod
-		cached bool // the cache shows the pod as well
-		ready  bool // the API server shows the Node as Ready
+		cached bool             // the cache shows the pod as well
+		ready  bool             // the API server shows the Node as Ready
+		phase  apiv1.StagePhase // of the volume in the report at the API server
 		fenced bool
 	}{
 		"no pod is there":                                     {fenced: true},
@@ -211,8 +227,10 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 			pod:    podOn(desertedNode, anotherNamespace),
 			fenced: true,
 		},
-		"nor a pod on another node":                  {pod: podOn("b"), fenced: true},
-		"the Node is Ready, and the cache is behind": {ready: true},
+		"nor a pod on another node":                                            {pod: podOn("b"), fenced: true},
+		"the Node is Ready, and the cache is behind":                           {ready: true},
+		"the node plug-in is unmounting and flushing, and the cache is behind": {phase: apiv1.PhaseUnstaging},
+		"the volume is staged, and the kubelet does not call":                  {phase: apiv1.PhaseStaged, fenced: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -228,6 +246,14 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 				expect.Must(t, d.api.Get(t.Context(), client.ObjectKey{Name: desertedNode}, n))
 				n.Status.Conditions[0].Status = corev1.ConditionTrue
 				expect.Must(t, d.api.Status().Update(t.Context(), n))
+			}
+			if test.phase != "" {
+				// The release has lasted for longer than the grace, and for less than a flush may take.
+				since := metav1.NewTime(time.Now().Add(-time.Minute))
+				expect.Must(t, changeStatus(t, d.cache, desertedVolume, func(v *apiv1.AzVolume) { v.Status.Primary.Since = &since }))
+				expect.Must(t, changeStatus(t, d.api, desertedNode, func(n *apiv1.AzDriverNode) {
+					n.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: desertedVolume, Epoch: 1, Phase: test.phase}}
+				}))
 			}
 			if recorded, begun := d.reconcile(t); recorded != test.fenced || begun != test.fenced {
 				t.Errorf("got a fence recorded %t, begun %t; want %t", recorded, begun, test.fenced)

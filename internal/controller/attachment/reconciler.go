@@ -145,27 +145,11 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 			return in, err
 		}
 	}
-	in.VMID, in.VMUnknown = facts.Identity.VMID, facts.Identity.Message
-	if a.DeletionTimestamp != nil && in.VMID == "" {
-		// The status may have been lost while the disk is attached. No look at the VM would find
-		// that without an AzDriverNode.
-		in.VMID = facts.ProviderVM
+	if err := r.observeNode(ctx, &in, facts); err != nil {
+		return in, err
 	}
-	in.NodeLost, in.NotReadySince = facts.NoReport || facts.Identity.Another(a), facts.NotReadySince
-	if attaching.MayBeDeserted(in) {
-		if in.UsedByPod, err = cluster.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
-			return in, err
-		}
-	}
-	if a.DeletionTimestamp != nil || ownership.OwnedBy(volume, a.Spec.NodeName) {
-		all, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
-		if err != nil {
-			return in, err
-		}
-		in.SharedWith = attaching.SharedVM(volume, a, in.VMID, all)
-		if in.KeptFor, err = r.keptFor(ctx, r.Client, in, all); err != nil {
-			return in, err
-		}
+	if err := r.observeOthers(ctx, &in); err != nil {
+		return in, err
 	}
 	if in.Helpers, err = r.helpers(ctx, volume, a); err != nil {
 		return in, err
@@ -177,6 +161,44 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 		in.Room, err = r.room(ctx, in, facts.MaxDataDisks)
 	}
 	return in, err
+}
+
+// observeNode sets what is known of the attachment's node.
+func (r *Reconciler) observeNode(ctx context.Context, in *attaching.Input, facts cluster.NodeFacts) (err error) {
+	a := in.Attachment
+	in.VMID, in.VMUnknown = facts.Identity.VMID, facts.Identity.Message
+	if a.DeletionTimestamp != nil && in.VMID == "" {
+		// The status may have been lost while the disk is attached. No look at the VM would find
+		// that without an AzDriverNode.
+		in.VMID = facts.ProviderVM
+	}
+	in.NodeLost, in.NotReadySince = facts.NoReport || facts.Identity.Another(a), facts.NotReadySince
+	in.Alive = facts.Alive
+	if attaching.MayBeDeserted(*in) {
+		if in.UsedByPod, err = cluster.UsedOn(ctx, r.Client, r.Client, a.Spec.VolumeName, a.Spec.NodeName); err != nil {
+			return err
+		}
+	}
+	if attaching.NeedsReport(*in) {
+		key := client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName}
+		in.Report, err = cluster.ReportOfVM(ctx, r.Reader, key, a.Status.VMID)
+	}
+	return err
+}
+
+// observeOthers sets what the other attachments of the volume forbid.
+func (r *Reconciler) observeOthers(ctx context.Context, in *attaching.Input) error {
+	a := in.Attachment
+	if a.DeletionTimestamp == nil && !ownership.OwnedBy(in.Volume, a.Spec.NodeName) && !attaching.Unproved(a) {
+		return nil
+	}
+	all, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)
+	if err != nil {
+		return err
+	}
+	in.SharedWith = attaching.SharedVM(in.Volume, a, in.VMID, all)
+	in.KeptFor, err = r.keptFor(ctx, r.Client, *in, all)
+	return err
 }
 
 // reportProof returns what the node's report proves, which is read from the API server.

@@ -40,6 +40,8 @@ type Input struct {
 	// NodeLost says that the node's report will not come: two independent signals say so, or the
 	// node does not exist.
 	NodeLost bool
+	// Alive says that the heartbeat of the node plug-in is fresh.
+	Alive bool
 	// NotReadySince is since when the Node is not Ready; zero if it is Ready.
 	NotReadySince time.Time
 	// UsedByPod says that a pod on the node uses the volume: also a pod that is being deleted, but
@@ -48,6 +50,9 @@ type Input struct {
 	// ReportProof is the proof in the node's report, for an attachment that is DeletedWithoutProof;
 	// nil if there is none.
 	ReportProof *apiv1.ReleaseProof
+	// Report is the node's report about the VM that the attachment names, read at the API server;
+	// nil if there is none, and unless NeedsReport.
+	Report *apiv1.AzDriverNode
 	// HasFinalizer says that the driver's finalizer is on the attachment.
 	HasFinalizer bool
 	// Room is the decision about a slot on the node and at the disk; used only before an attach.
@@ -147,10 +152,12 @@ func wantsFence(in Input) bool {
 	return leaving && unanswered(in)
 }
 
-// unanswered says of a volume that is being released whether the node's report is not waited for.
+// unanswered says of a volume that is being released whether the node's report is not waited for. It
+// is waited for while the node plug-in is releasing the volume, also if the Node was deleted.
 func unanswered(in Input) bool {
 	is, _ := deserted(in)
-	return is || in.NodeLost || ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) || fenceBegun(in.Attachment)
+	return is || in.NodeLost && flushing(in) == 0 || fenceBegun(in.Attachment) ||
+		ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName)
 }
 
 func (s *Step) attach(in Input) {
@@ -161,6 +168,10 @@ func (s *Step) attach(in Input) {
 	}
 	if in.Job.Running() {
 		s.attachRunning(in)
+		return
+	}
+	if Unproved(a) {
+		s.takeBack(in)
 		return
 	}
 	if a.Status.State == apiv1.AttachmentAttached && a.Status.VMID == "" {
@@ -254,15 +265,18 @@ func (s *Step) attachRunning(in Input) {
 }
 
 func (s *Step) attachEnded(in Input) {
-	truth := in.Job.Truth
-	if truth.Attached && !truth.Detaching {
-		s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost after the VM was recorded
+	truth, err := in.Job.Truth, in.Job.Err
+	s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost after the VM was recorded
+	switch {
+	case proved(in):
 		s.attached(in, &truth.LUN)
 		return
-	}
-	err := in.Job.Err
-	if err == nil {
+	case err == nil:
 		err = provisioner.Errorf(provisioner.Conflict, "Azure completed the attach, but the disk is not attached to the VM")
+	case truth.Attached && !truth.Detaching:
+		s.Status.LUN = &truth.LUN
+		s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, err)
+		return
 	}
 	if provisioner.KindOf(err) == provisioner.InsufficientCapacity && (in.Room.GiveWay != "" || in.Room.Wait) {
 		s.GiveWay = in.Room.GiveWay

@@ -124,12 +124,12 @@ func TestAttachment(t *testing.T) {
 			HasFinalizer: true,
 		},
 			want{state: apiv1.AttachmentPending, reason: attaching.ReasonVolumeNotReady}},
-		"what is attached in truth is attached": {attaching.Input{
+		"what Azure lists after an attach that succeeded is attached": {attaching.Input{
 			Attachment:   primary(apiv1.AttachmentAttaching),
 			Volume:       objects.NewVolume(held),
 			VMID:         "/vm/a",
 			HasFinalizer: true,
-			Job:          ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, errors.New("lost touch")),
+			Job:          ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, nil),
 		},
 			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonAttached}},
 		"what is not is a failure": {attaching.Input{

@@ -2,6 +2,7 @@ package attaching
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -16,16 +17,45 @@ import (
 // node plug-in reports.
 const DesertedGrace = 15 * time.Second
 
+// FlushPatience is how long after the begin of the release a fence waits for a node that is
+// releasing the volume: it unmounts and flushes what was not written yet. That takes minutes if much
+// is dirty. It is bounded because a flush can hang.
+const FlushPatience = 5 * time.Minute
+
+// NeedsReport reports whether the decision about an attachment needs Input.Report.
+func NeedsReport(in Input) bool {
+	_, leaving := leavingSince(in)
+	return attachUnproved(in) || in.Alive && leaving && (in.NodeLost || !in.NotReadySince.IsZero())
+}
+
+// reports reports whether the node reports the volume in a phase.
+func reports(in Input, phase apiv1.StagePhase) bool {
+	return in.Report != nil && slices.ContainsFunc(in.Report.Status.StagedVolumes, func(entry apiv1.StagedVolume) bool {
+		return entry.VolumeName == in.Attachment.Spec.VolumeName && entry.Phase == phase
+	})
+}
+
+// flushing returns for how long a fence still waits because the node plug-in lives and is releasing
+// the volume; 0 if it does not wait.
+func flushing(in Input) time.Duration {
+	since, leaving := leavingSince(in)
+	if !leaving || !in.Alive || !reports(in, apiv1.PhaseUnstaging) {
+		return 0
+	}
+	return operation.Remaining(FlushPatience, since, in.Now)
+}
+
 // deserted reports whether the report of a node will not come although its node plug-in may run:
 // the volume is being released, Kubernetes has lost the kubelet, which alone calls the plug-in to
-// unmount, and no pod there uses the volume. wait is how long until the grace ends, if only time is
-// missing.
+// unmount, no pod there uses the volume, and the plug-in is not releasing it. wait is how long until
+// the grace or the patience ends, if only time is missing.
 func deserted(in Input) (is bool, wait time.Duration) {
 	since, leaving := leavingSince(in)
 	if !leaving || in.NotReadySince.IsZero() || in.UsedByPod {
 		return false, 0
 	}
-	wait = max(operation.Remaining(DesertedGrace, since, in.Now), operation.Remaining(DesertedGrace, in.NotReadySince, in.Now))
+	wait = max(operation.Remaining(DesertedGrace, since, in.Now), operation.Remaining(DesertedGrace, in.NotReadySince, in.Now),
+		flushing(in))
 	return wait == 0, wait
 }
 

@@ -102,8 +102,11 @@ const (
 
 // useOf is the one rule for the slots of a node.
 func useOf(a *apiv1.AzVolumeAttachment) slotUse {
-	replica, leaving := a.Spec.Role == apiv1.RoleReplica, a.DeletionTimestamp != nil
-	switch a.Status.State {
+	replica, leaving, state := a.Spec.Role == apiv1.RoleReplica, a.DeletionTimestamp != nil, a.Status.State
+	if Unproved(a) {
+		state = apiv1.AttachmentAttaching
+	}
+	switch state {
 	case apiv1.AttachmentDetachFail:
 		return kept
 	case apiv1.AttachmentAttaching, apiv1.AttachmentAttached, apiv1.AttachmentDetaching:

@@ -116,10 +116,12 @@ func (r *run) look(requests []*request) *operation.Look {
 
 // attached returns the attaches whose disk the VM has: it lists the disk, is Succeeded, and the disk
 // names it. The list is not enough: it has a disk from the acceptance of the attach on, and between
-// two operations of the VM its state may be Succeeded.
+// two operations of the VM its state may be Succeeded. No read proves an attach whose operation has
+// failed: another operation may have made the VM Succeeded, and it is not recorded when Azure
+// removes the VM from what the disk names.
 func (r *run) attached(vm VM, requests []*request) map[*request]bool {
 	proved := map[*request]bool{}
-	listed := slices.DeleteFunc(slices.Clone(requests), func(q *request) bool { return !q.attaches() || !vm.has(q) })
+	listed := slices.DeleteFunc(slices.Clone(requests), func(q *request) bool { return !q.attaches() || q.failed || !vm.has(q) })
 	var mu sync.Mutex
 	eachAtOnce(listed, func(_ int, q *request) {
 		disk, err := r.engine.Platform.Disk(r.engine.ctx, q.params.DiskID)

@@ -43,6 +43,7 @@ type request struct {
 	group      int  // only requests of one group share a batch; see split
 	holdsDisk  bool // see queues.inFlightShared
 	superseded bool // a forced detach of the same disk takes its place
+	failed     bool // an operation for it has failed: only the success of another one ends it well
 }
 
 func newRequest(k operation.Kind, params provisioner.AttachRequest) *request {

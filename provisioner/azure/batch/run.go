@@ -165,6 +165,10 @@ func (r *run) conclude(requests []*request, err error) {
 		r.engine.finish(errors.Join(err, readErr), requests...)
 		return
 	}
+	unknown := operation.Preempted(err) || operation.CodeOf(err) == operation.CodeForgotten
+	for _, q := range requests {
+		q.failed = q.failed || !unknown
+	}
 	off, _ := r.detached(vm, requests)
 	on := r.attached(vm, requests)
 	var missing []*request
@@ -177,7 +181,7 @@ func (r *run) conclude(requests []*request, err error) {
 	}
 	switch {
 	case len(missing) == 0:
-	case operation.Preempted(err) || operation.CodeOf(err) == operation.CodeForgotten:
+	case unknown:
 		r.preempted(missing, vm, err)
 	case blameless(err):
 		r.engine.finish(err, missing...)

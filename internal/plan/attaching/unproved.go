@@ -1,0 +1,57 @@
+package attaching
+
+import (
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+)
+
+// Unproved reports whether the last attach has failed, and the VM lists the disk nevertheless: at
+// the LUN that the status records. The VM may not have the disk.
+func Unproved(a *apiv1.AzVolumeAttachment) bool {
+	return a.Status.State == apiv1.AttachmentFailed && a.Status.LUN != nil
+}
+
+// attachUnproved reports whether an attachment is Unproved, or becomes so unless the node has found
+// the device.
+func attachUnproved(in Input) bool {
+	return Unproved(in.Attachment) || in.Job.EndedAs(operation.WorkAttach) && in.Job.Err != nil && in.Job.Truth.Attached
+}
+
+// proved reports whether the VM has the disk that it lists after an attach. The list alone proves
+// nothing: it shows the disk from the acceptance of the attach on, also if the operation fails. The
+// proof is the success of the operation, or a node that has found the device: it reports the volume
+// as Staged.
+func proved(in Input) bool {
+	truth := in.Job.Truth
+	return truth.Attached && !truth.Detaching && (in.Job.Err == nil || reports(in, apiv1.PhaseStaged))
+}
+
+// takeBack detaches the disk of an attachment that is Unproved, so that the next attach begins with
+// a VM that does not list it. The disk is not detached while its device may be in use, while another
+// attachment names the VM, or while the node keeps another node from writing: then the attach is
+// repeated as it is, and only its success is a proof.
+func (s *Step) takeBack(in Input) {
+	if in.Job.EndedAs(operation.WorkDetach) {
+		if in.Job.Err != nil {
+			s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, in.Job.Err)
+			return
+		}
+		s.Status.LUN = nil
+		s.pending(in, ReasonAttachFailed, "the last attach failed, and the disk was detached; attaching it again")
+		return
+	}
+	if e := in.Attachment.Status.Error; e != nil && in.Attachment.Status.ObservedGeneration == in.Attachment.Generation {
+		if s.RequeueAfter = operation.RetryIn(failingSince(in.Attachment), e.Time.Time, in.Now); s.RequeueAfter > 0 {
+			return
+		}
+	}
+	if MayReattach(in.Report, in.Attachment.Spec.VolumeName) != "" || reports(in, apiv1.PhaseUnstaging) ||
+		in.SharedWith != "" || in.KeptFor != "" {
+		s.begin(in)
+		return
+	}
+	// A former leader may still send a detach, which must not come after the next attach.
+	if s.RequeueAfter = operation.Remaining(in.Overlap, in.LeadingSince, in.Now); s.RequeueAfter == 0 {
+		s.Start = operation.WorkDetach
+	}
+}

@@ -1,0 +1,154 @@
+package attaching_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+var errAttach = provisioner.Errorf(provisioner.Unavailable, "the host did not attach the disk")
+
+// reported is a report of a node, with the volume in a phase; "" for a report without it.
+func reported(phase apiv1.StagePhase) *apiv1.AzDriverNode {
+	if phase == "" {
+		return objects.Report("a")
+	}
+	r := objects.Report("a", "vol")
+	r.Status.StagedVolumes[0].Phase = phase
+	return r
+}
+
+func attachingInput(a *apiv1.AzVolumeAttachment) attaching.Input {
+	return attaching.Input{
+		Now:          objects.Now,
+		Attachment:   a,
+		Volume:       objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+		VMID:         "/vm/a",
+		HasFinalizer: true,
+	}
+}
+
+func endedJob(w operation.Work, truth operation.Truth, err error) operation.Job {
+	return operation.Job{
+		Work:  w,
+		Phase: operation.PhaseEnded,
+		Ended: objects.Now,
+		Truth: truth,
+		Err:   err,
+	}
+}
+
+// An attach whose operation had failed became Attached, because the VM listed the disk as it lists
+// each disk that it is to have. The node waited for a device that did not come.
+func TestTheListOfAVMDoesNotProveAnAttachThatFailed(t *testing.T) {
+	t.Parallel()
+	listed := operation.Truth{VMID: "/vm/a", Attached: true, LUN: 3}
+	for name, test := range map[string]struct {
+		truth  operation.Truth
+		report *apiv1.AzDriverNode
+		state  apiv1.AttachmentState
+		lun    bool // is recorded
+	}{
+		"the VM lists the disk":     {listed, reported(""), apiv1.AttachmentFailed, true},
+		"there is no report":        {listed, nil, apiv1.AttachmentFailed, true},
+		"the node waits for it":     {listed, reported(apiv1.PhaseStaging), apiv1.AttachmentFailed, true},
+		"the node has found it":     {listed, reported(apiv1.PhaseStaged), apiv1.AttachmentAttached, true},
+		"it is being detached":      {operation.Truth{Attached: true, Detaching: true}, reported(""), apiv1.AttachmentFailed, false},
+		"the VM does not list it":   {operation.Truth{}, reported(""), apiv1.AttachmentFailed, false},
+		"the list cannot be read":   {operation.Truth{VMID: "/vm/a"}, reported(""), apiv1.AttachmentFailed, false},
+		"not listed, though staged": {operation.Truth{}, reported(apiv1.PhaseStaged), apiv1.AttachmentFailed, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := attachingInput(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching))
+			in.Job = endedJob(operation.WorkAttach, test.truth, errAttach)
+			if attaching.NeedsReport(in) {
+				in.Report = test.report
+			}
+			if got := attaching.Next(in).Status; got.State != test.state || (got.LUN != nil) != test.lun {
+				t.Errorf("got %s at LUN %v, want %s and a LUN: %t", got.State, got.LUN, test.state, test.lun)
+			}
+		})
+	}
+}
+
+func TestADiskWhoseAttachFailedIsDetachedAndAttachedAgain(t *testing.T) {
+	t.Parallel()
+	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)
+	a.Status.Conditions = []metav1.Condition{{
+		Type: attaching.ConditionAttached, Status: metav1.ConditionFalse, LastTransitionTime: *objects.Ago(8 * time.Second),
+	}}
+	in := attachingInput(a)
+	in.Job = endedJob(operation.WorkAttach, operation.Truth{Attached: true}, errAttach)
+	in.Report = reported("")
+	next := func(what string, want operation.Work) attaching.Step {
+		t.Helper()
+		step := attaching.Next(in)
+		if step.Start != want {
+			t.Fatalf("%s: got work %q, want %q", what, step.Start, want)
+		}
+		a.Status, in.Job = step.Status, operation.Job{}
+		return step
+	}
+	next("the attach failed", operation.WorkNone)
+	if left := next("a moment later", operation.WorkNone).RequeueAfter; left < 7*time.Second {
+		t.Errorf("got a further try in %s, want it after as long as the failures have lasted", left)
+	}
+	in.Now = objects.Now.Add(9 * time.Second)
+	next("after the pause", operation.WorkDetach)
+	in.Job = operation.Job{Work: operation.WorkDetach, Phase: operation.PhaseAccepted, Tokens: []string{"t"}}
+	next("during the detach", operation.WorkNone)
+	in.Job = endedJob(operation.WorkDetach, operation.Truth{}, errAttach)
+	next("the detach failed", operation.WorkNone)
+	in.Now = in.Now.Add(time.Minute)
+	next("after another pause", operation.WorkDetach)
+	in.Job = endedJob(operation.WorkDetach, operation.Truth{}, nil)
+	if step := next("the detach succeeded", operation.WorkNone); step.Status.State != apiv1.AttachmentPending || step.Status.LUN != nil {
+		t.Errorf("got %s at LUN %v after the detach, want Pending and no LUN", step.Status.State, step.Status.LUN)
+	}
+	next("the disk is off", operation.WorkAttach)
+}
+
+func TestADiskWhoseAttachFailedIsNotDetachedWhileItMayBeUsed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(in *attaching.Input)
+		want   operation.Work
+	}{
+		"unused": {func(*attaching.Input) {}, operation.WorkDetach},
+		"the node waits for the device": {func(in *attaching.Input) { in.Report = reported(apiv1.PhaseStaging) },
+			operation.WorkDetach},
+		"staged":             {func(in *attaching.Input) { in.Report = reported(apiv1.PhaseStaged) }, operation.WorkAttach},
+		"being unstaged":     {func(in *attaching.Input) { in.Report = reported(apiv1.PhaseUnstaging) }, operation.WorkAttach},
+		"there is no report": {func(in *attaching.Input) { in.Report = nil }, operation.WorkAttach},
+		"another attachment names the VM": {func(in *attaching.Input) { in.SharedWith = "v-b" },
+			operation.WorkAttach},
+		"the node keeps another one from writing": {func(in *attaching.Input) { in.KeptFor = "b" }, operation.WorkAttach},
+		"a former leader may still send a detach": {func(in *attaching.Input) {
+			in.LeadingSince, in.Overlap = objects.Now.Add(-time.Second), 10*time.Second
+		}, operation.WorkNone},
+		"it is being fenced": {func(in *attaching.Input) {
+			in.Volume = objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing))
+			in.NodeLost = true
+		}, operation.WorkFence},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentFailed)
+			a.Status.LUN, a.Status.Error = new(int32(3)), &apiv1.Error{Kind: "Unavailable", Time: *objects.Ago(time.Hour)}
+			in := attachingInput(a)
+			in.Report = reported("")
+			test.change(&in)
+			if step := attaching.Next(in); step.Start != test.want {
+				t.Errorf("got work %q, want %q", step.Start, test.want)
+			}
+		})
+	}
+}
