@@ -66,6 +66,13 @@ func usedBy(v *Volume, node string) string {
 	return "pods " + strings.Join(names, ", ") + " use it"
 }
 
+// flushes reports whether a node reports that it is releasing a volume.
+func flushes(d *apiv1.AzDriverNode, volume string) bool {
+	return slices.ContainsFunc(d.Status.StagedVolumes, func(s apiv1.StagedVolume) bool {
+		return s.VolumeName == volume && s.Phase == apiv1.PhaseUnstaging
+	})
+}
+
 // unstaging is for a holder that is not lost, and from which the volume is to be released.
 func (f Facts) unstaging(v *Volume, holder string) Finding {
 	n, seen := f.node(holder), f.azEvidence(v)
@@ -92,6 +99,10 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 	case n.Node != nil && !nodehealth.KubeletReady(n.Node) && user != "":
 		return find("KubeletDown", "Node %s has the volume, and its kubelet does not run, so pod %s there does not end.", holder, user).
 			seen(seen...)
+	case n.Node != nil && !nodehealth.KubeletReady(n.Node) && health == nodehealth.Healthy &&
+		flushes(n.DriverNode, v.AzVolume.Name):
+		return f.until(find("StillMounted", "Node %s has the volume, and is unmounting and flushing it.", holder).seen(seen...),
+			since.Add(attaching.FlushPatience))
 	case n.Node != nil && !nodehealth.KubeletReady(n.Node):
 		at := nodehealth.NotReadySince(n.Node)
 		if since.After(at) {

@@ -145,3 +145,57 @@ func TestAFenceContinuesAlthoughTheNodeIsReadyAgain(t *testing.T) {
 		})
 	}
 }
+
+// A node that shut down in good order was cut off in the middle of its flush: the fence went by the
+// Node, its pods and the age of the release, and not by the report.
+func TestAFenceWaitsForANodeThatIsReleasingTheVolume(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		dead    bool // the heartbeat is stale
+		deleted bool // the Node is
+		decided bool // the failover has decided to fence the node
+		report  *apiv1.AzDriverNode
+		since   time.Duration
+		fence   bool
+	}{
+		"it unmounts and flushes":              {report: reported(apiv1.PhaseUnstaging), since: time.Minute},
+		"its Node was deleted":                 {report: reported(apiv1.PhaseUnstaging), since: time.Minute, deleted: true},
+		"the volume is staged, without a call": {report: reported(apiv1.PhaseStaged), since: time.Minute, fence: true},
+		"the same, and its Node was deleted":   {report: reported(apiv1.PhaseStaged), since: time.Minute, deleted: true, fence: true},
+		"the flush hangs":                      {report: reported(apiv1.PhaseUnstaging), since: attaching.FlushPatience, fence: true},
+		"the flush hangs, the Node was deleted": {report: reported(apiv1.PhaseUnstaging), since: attaching.FlushPatience,
+			deleted: true, fence: true},
+		"the node plug-in is dead": {report: reported(apiv1.PhaseUnstaging), since: time.Minute, dead: true, fence: true},
+		"there is no report":       {since: time.Minute, fence: true},
+		"the fence was decided by the failover": {report: reported(apiv1.PhaseUnstaging), since: time.Minute,
+			decided: true, fence: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := attaching.Input{
+				Now:        objects.Now,
+				Attachment: objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached),
+				Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing), func(v *apiv1.AzVolume) {
+					v.Status.Primary.Since = objects.Ago(test.since)
+					if test.decided {
+						v.Status.Primary.Cause = apiv1.CauseNodeLost
+					}
+				}),
+				VMID:          "/vm/a",
+				HasFinalizer:  true,
+				Alive:         !test.dead,
+				NodeLost:      test.deleted,
+				NotReadySince: objects.Now.Add(-time.Hour),
+			}
+			if test.deleted {
+				in.NotReadySince = time.Time{}
+			}
+			if needs := attaching.NeedsReport(in); needs {
+				in.Report = test.report
+			}
+			if step := attaching.Next(in); (step.Start == operation.WorkFence) != test.fence {
+				t.Errorf("got work %q, want a fence: %t", step.Start, test.fence)
+			}
+		})
+	}
+}
