@@ -171,7 +171,7 @@ func (s *Step) attach(in Input) {
 		return
 	}
 	if Unproved(a) {
-		s.takeBack(in)
+		s.undoAttach(in)
 		return
 	}
 	if a.Status.State == apiv1.AttachmentAttached && a.Status.VMID == "" {

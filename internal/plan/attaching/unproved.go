@@ -26,11 +26,11 @@ func proved(in Input) bool {
 	return truth.Attached && !truth.Detaching && (in.Job.Err == nil || reports(in, apiv1.PhaseStaged))
 }
 
-// takeBack detaches the disk of an attachment that is Unproved, so that the next attach begins with
+// undoAttach detaches the disk of an attachment that is Unproved, so that the next attach begins with
 // a VM that does not list it. The disk is not detached while its device may be in use, while another
 // attachment names the VM, or while the node keeps another node from writing: then the attach is
 // repeated as it is, and only its success is a proof.
-func (s *Step) takeBack(in Input) {
+func (s *Step) undoAttach(in Input) {
 	if in.Job.EndedAs(operation.WorkDetach) {
 		if in.Job.Err != nil {
 			s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, in.Job.Err)
