@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,6 +17,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/adoption"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/controller/call"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -34,6 +36,30 @@ func TestAnAzVolumeIsNotDeletedWithoutItsDisk(t *testing.T) {
 	s := &Provisioner{Adopter: &adoption.Adopter{Records: &cluster.Records{Client: pruning{}}}}
 	if err := s.discard(t.Context(), v); status.Code(err) != codes.FailedPrecondition {
 		t.Errorf("got %v, want FailedPrecondition", err)
+	}
+}
+
+// A node has acquired the volume since it was read as unused.
+func TestAnAzVolumeThatHasChangedIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	for name, discarded := range map[string]bool{"the first call": false, "a call that is repeated": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol", UID: "1", Finalizers: []string{apiv1.Finalizer}}}
+			v.Spec.DeleteDisk = discarded
+			c := fakeapi.With(v).Build()
+			read, now := &apiv1.AzVolume{}, &apiv1.AzVolume{}
+			expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(v), read))
+			expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(v), now))
+			now.Status.Primary = &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld}
+			expect.Must(t, c.Status().Update(t.Context(), now))
+			s := &Provisioner{Adopter: &adoption.Adopter{Records: &cluster.Records{Client: c}}}
+			err := s.discard(t.Context(), read)
+			expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(v), now))
+			if !apierrors.IsConflict(err) || now.DeletionTimestamp != nil {
+				t.Errorf("got %v, deleted at %v; want a conflict, and the volume as it is", err, now.DeletionTimestamp)
+			}
+		})
 	}
 }
 
