@@ -356,7 +356,12 @@ func (i azureInstances) Get(ctx context.Context, vm string) (provisioner.Instanc
 	return ask(ctx, i.azureClient, request{
 		method: fake.InstancesGet,
 		vm:     vm,
-	}, func() (provisioner.Instance, error) { return i.Cloud.Instances().Get(ctx, vm) })
+	}, func() (provisioner.Instance, error) {
+		if i.unseen(vm) {
+			return provisioner.Instance{}, provisioner.Errorf(provisioner.Unavailable, "not seen by the mutant")
+		}
+		return i.Cloud.Instances().Get(ctx, vm)
+	})
 }
 
 func (s azureSKUs) VM(ctx context.Context, location, size string) (provisioner.VMLimits, error) {

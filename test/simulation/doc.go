@@ -27,6 +27,7 @@
 //     detached its disk and it is attached again by another path, a machine shuts down in good order and flushes for long;
 //   - goalstate: VMs list what they are to have: also a disk whose attach has failed, and not one whose detach has;
 //   - pauses: Azure freezes machines, with and without an announcement, processes get no time, and nodes announce what is not so (pauses.go);
+//   - nights: all machines but two are switched off at Azure, and one of the two dies (nights.go);
 //   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
 //
 // # One seed, one history

@@ -64,6 +64,7 @@ const (
 	// behaviourInitiators: the disks take all nodes for one initiator.
 	behaviourInitiators = "initiators"
 	behaviourPauses     = "pauses"
+	behaviourNights     = "nights"
 )
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history
@@ -72,7 +73,7 @@ func Behaviours() []string {
 	return []string{
 		behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes,
 		behaviourReservations, behaviourClusters, behaviourForgets, behaviourHibernation, behaviourGoalState,
-		behaviourPaths, behaviourInitiators, behaviourPauses,
+		behaviourPaths, behaviourInitiators, behaviourPauses, behaviourNights,
 	}
 }
 
@@ -176,7 +177,7 @@ func newWorld(seed uint64, options Options) *world {
 	w.forgets = w.reservations && w.has(behaviourForgets, 5, 3)
 	w.hibernates, w.goalState = w.has(behaviourHibernation, 29, 8), w.has(behaviourGoalState, 31, 14)
 	w.paths, w.oneInitiator = !w.forgets && w.has(behaviourPaths, 2, 1), w.has(behaviourInitiators, 37, 3)
-	w.pauses = w.has(behaviourPauses, 41, 8)
+	w.pauses, w.nights = w.has(behaviourPauses, 41, 8), w.has(behaviourNights, 43, 6)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

@@ -294,14 +294,18 @@ func (w *world) azurePower(m *machine) {
 		return
 	}
 	if m.on {
-		m.die()
-		w.note("Azure stops %s", m.name)
-		power := pick(w.random, []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated})
-		w.cloud.SetPower(vmOf(m.name), power)
-		if power == provisioner.PowerDeallocated {
-			w.forgetDeallocated(m)
-		}
+		w.switchOff(m, pick(w.random, []provisioner.PowerState{provisioner.PowerStopped, provisioner.PowerDeallocated}))
 		return
 	}
 	w.power(m)
+}
+
+// switchOff makes Azure stop or deallocate a VM.
+func (w *world) switchOff(m *machine, power provisioner.PowerState) {
+	m.die()
+	w.note("Azure stops %s", m.name)
+	w.cloud.SetPower(vmOf(m.name), power)
+	if power == provisioner.PowerDeallocated {
+		w.forgetDeallocated(m)
+	}
 }

@@ -18,6 +18,7 @@ import (
 func (w *world) playUsed(cluster *kubernetes) {
 	w.playHibernation(cluster)
 	w.playPauses(cluster)
+	w.playNight(cluster)
 	if !w.scenes {
 		return
 	}

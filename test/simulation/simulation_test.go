@@ -184,6 +184,8 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"a node is fenced in an announced pause": {simulation.NoPatience, "a pause is not a death", 41, "pauses"},
 		"an announced pause has no end": {simulation.PatienceWithoutEnd, "the world does not settle", 41,
 			"pauses"},
+		"switched-off nodes are not seen": {simulation.SwitchedOffUnseen, "the world does not settle", 43,
+			"nights"},
 		"a restored status is believed": {simulation.CopiesBelieved, "is detached from production", 23,
 			"clusters"},
 		"a pre-empted attachment gets a later epoch": {simulation.PreemptedRaised, "law 3: the pre-empted attachment",

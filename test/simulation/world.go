@@ -136,6 +136,8 @@ type world struct {
 	// that Azure has announced.
 	pauses    bool
 	announced int
+	// nights says that most machines are switched off once.
+	nights bool
 	// people says that there are retained disks, and that people delete AzVolumes.
 	people bool
 

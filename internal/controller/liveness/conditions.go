@@ -96,10 +96,11 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 }
 
 // conditions returns the node with the conditions as they are to be, nil if they are so already,
-// and the conditions that need an event. It does not change d, which is the cache's.
+// and the conditions that need an event. They stay as they are while this process has no judgement of
+// its own. It does not change d, which is the cache's.
 func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode, told []metav1.Condition) {
 	judgement, heard := m.heard(d.Name)
-	if !heard || d.DeletionTimestamp != nil {
+	if !heard || d.DeletionTimestamp != nil || m.inherited(d.Name) {
 		return nil, nil
 	}
 	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, m.probeable(d.Name)...) {

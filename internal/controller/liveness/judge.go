@@ -25,15 +25,16 @@ type guard struct {
 	// alarm is when a node became suspect while no other was; zero while none is. Every node is
 	// probed once after that.
 	alarm time.Time
-	// until is when the guard ends at the earliest.
-	until time.Time
-	why   string
+	// until is when the guard ends at the earliest, closed when it began to hold fences back; zero
+	// if it does not.
+	until, closed time.Time
+	why           string
 }
 
 // judge updates the health of all nodes and notifies the subscribers. The caller holds the lock.
 func (m *Monitor) judge(now time.Time) {
-	// gone counts the nodes that are lost or down. over counts the nodes that the guard does not
-	// count: those that are failed over, and those whose silence Azure has announced.
+	// gone counts the nodes that are lost or down, over the nodes that the guard does not count; see
+	// node.uncounted.
 	gone, lost, suspect, over := 0, 0, 0, 0
 	for _, n := range m.nodes {
 		n.excuse(now, m.PauseLimits)
@@ -59,6 +60,12 @@ func (m *Monitor) judge(now time.Time) {
 	}
 	total := len(m.nodes) - over
 	guarded, undecided := m.guarded(lost, total, now)
+	switch {
+	case !guarded:
+		m.guard.closed = time.Time{}
+	case m.guard.closed.IsZero():
+		m.guard.closed = now
+	}
 	massSilence, _ := nodehealth.MassGuard(lost+suspect, total, m.MassLossThreshold)
 	for _, n := range m.nodes {
 		v := n.next
@@ -68,9 +75,9 @@ func (m *Monitor) judge(now time.Time) {
 		case v.State == nodehealth.Healthy:
 		case !m.Enabled:
 			v.HeldBack = heldSwitchedOff
-		case v.State == nodehealth.Lost && undecided && n.health.State != nodehealth.Lost && !n.over(v):
+		case v.State == nodehealth.Lost && undecided && n.health.State != nodehealth.Lost && !n.decided(v):
 			v.State, v.Evidence = nodehealth.Suspect, v.Evidence+"; the other nodes have not been probed since"
-		case v.State == nodehealth.Lost && (guarded || undecided) && !n.over(v):
+		case v.State == nodehealth.Lost && (guarded || undecided) && !n.decided(v):
 			v.HeldBack, v.MassLoss = m.guard.why, true
 		}
 		m.set(n, v, now)
@@ -79,7 +86,7 @@ func (m *Monitor) judge(now time.Time) {
 }
 
 // guarded reports whether the guard holds fencing back. It counts the nodes that are lost or may
-// turn out to be lost, and not the nodes that are failed over. undecided reports whether it would
+// turn out to be lost, and not the nodes about which the last word is said. undecided reports whether it would
 // hold fencing back if it also counted the nodes that have not been probed since the alarm.
 func (m *Monitor) guarded(lost, total int, now time.Time) (held, undecided bool) {
 	suspects, unseen, recent := 0, 0, false
@@ -141,6 +148,8 @@ func (m *Monitor) set(n *node, v nodehealth.Judgement, now time.Time) {
 	if v.State != nodehealth.Lost {
 		n.confirmed = false
 	}
+	n.doubted = n.doubted || v.State != nodehealth.Healthy
+	n.inherited = n.inherited && v.State == nodehealth.Suspect && n.overdue(m.contact, &m.Options) <= 0
 	m.metrics.pause(n.endPause(v, now))
 	n.health = v
 	grace := v.PastReplicaGrace(now)

@@ -82,21 +82,22 @@ func (m *Monitor) requestHeartbeat(ctx context.Context, n *node, beats uint64) {
 	}
 }
 
-// askAzure reads the power state of the VM of a node from which a volume may have to be released.
-// If it gets no answer, it changes nothing.
+// askAzure reads the power state of the VM of a node, if nodehealth.Question allows it. If it gets no
+// answer, it changes nothing.
 func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	m.mu.Lock()
-	vmID, down := n.vmID, n.health.State == nodehealth.Down
-	if n.health.State.LostOrDown() { // what is decided already does not wait for the answer, and its fences need the quota
+	vmID, question := n.vmID, m.question(n)
+	if n.mayWait() { // the fences of the others need the quota
 		ctx = provisioner.Deferrable(ctx)
 	}
 	m.mu.Unlock()
 	var instance provisioner.Instance
-	primary, err := m.holdsPrimary(ctx, n.name)
-	asked := err == nil && (primary || down)
-	if asked = asked && m.believes(ctx, n.name, vmID); asked {
+	var err error
+	question.Primary, err = m.holdsPrimary(ctx, n.name)
+	asked := err == nil && question.Due() && m.believes(ctx, n.name, vmID)
+	if asked {
 		instance, err = m.Instances.Get(ctx, vmID)
 		m.metrics.question(err)
 	}
@@ -106,10 +107,26 @@ func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
 	switch {
 	case !asked || beats != n.beats:
 	case errors.Is(err, provisioner.NotFound):
-		n.azure.power, n.azure.gone = "", true
+		n.azure.answer("", true, m.Clock.Now())
 	case err == nil && instance.Power != provisioner.PowerUnknown:
-		n.azure.power, n.azure.gone = instance.Power, false
+		n.azure.answer(instance.Power, false, m.Clock.Now())
 	}
+}
+
+// question returns the question about a node's VM, without Primary. The caller holds the lock.
+func (m *Monitor) question(n *node) nodehealth.Question {
+	now := m.Clock.Now()
+	q := nodehealth.Question{
+		State:    n.health.State,
+		Silent:   now.Sub(n.lastSign(now)),
+		Recalled: n.azure.recalled,
+		Doubted:  !m.guard.closed.IsZero() && n.health.State == nodehealth.Lost && !n.decided(n.health),
+		Answered: -1,
+	}
+	if !n.azure.answered.IsZero() {
+		q.Answered = now.Sub(n.azure.answered)
+	}
+	return q
 }
 
 // believes reports whether the Node does not contradict that the node is this VM: the power state

@@ -163,6 +163,7 @@ func (m *Monitor) observe(d *apiv1.AzDriverNode) {
 				Evidence:   "this process has just begun to look",
 			},
 		}
+		n.recall(nodehealth.PublishedJudgement(d))
 		m.nodes[d.Name] = n
 	}
 	if !n.probe.contradicted {
@@ -225,6 +226,14 @@ func (m *Monitor) RequestHeartbeat(name string) {
 	if n := m.nodes[name]; n != nil {
 		n.request.wanted = true
 	}
+}
+
+// inherited reports whether this process has no judgement of a node of its own yet.
+func (m *Monitor) inherited(name string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n, heard := m.nodes[name]
+	return heard && n.inherited
 }
 
 // probed reports whether probes are known to reach a node, and whether it is known that they do

@@ -22,6 +22,11 @@ type node struct {
 	// beats counts heartbeats, so that an answer to a question from before the last heartbeat is
 	// ignored.
 	beats uint64
+	// doubted says that the node was not Healthy, and that no heartbeat came since.
+	doubted bool
+	// inherited says that this process has no judgement of its own yet, and that an earlier one has
+	// published that the node is not Healthy. What is published stays until then.
+	inherited bool
 	// confirmed says that the API server itself still showed the last heartbeat when it was stale.
 	confirmed bool
 	// answered is when the node last answered a probe, or when the connection that was kept ended.
@@ -83,6 +88,19 @@ type azure struct {
 	attempt
 	power provisioner.PowerState
 	gone  bool
+	// answered is when Azure last answered a question since the last heartbeat; zero for never. off
+	// says that one of the answers was that the VM does not run.
+	answered time.Time
+	off      bool
+	// recalled says that an earlier process has published the node as lost or down, and that there
+	// is no answer of Azure yet.
+	recalled bool
+}
+
+// answer records that Azure knows the VM in a power state, or knows no such VM.
+func (a *azure) answer(power provisioner.PowerState, gone bool, now time.Time) {
+	a.power, a.gone, a.answered, a.recalled = power, gone, now, false
+	a.off = a.off || gone || power != provisioner.PowerRunning
 }
 
 type lease struct {
@@ -92,12 +110,23 @@ type lease struct {
 	duration time.Duration
 }
 
+// recall takes over what an earlier process has published about a node that this process has just
+// begun to observe. The node is not taken for alive before its next heartbeat, which is requested.
+func (n *node) recall(published nodehealth.Judgement) {
+	if published.State == nodehealth.Unknown || published.State == nodehealth.Healthy {
+		return
+	}
+	n.doubted, n.inherited, n.request.wanted = true, true, true
+	n.health.State, n.health.Evidence = nodehealth.Suspect, "an earlier process has not seen it alive"
+	n.azure.recalled = published.State.LostOrDown()
+}
+
 // beat records a sign of life.
 func (n *node) beat(now time.Time) {
-	n.changed, n.confirmed, n.stake.none = now, false, false
+	n.changed, n.doubted, n.confirmed, n.stake.none = now, false, false, false
 	n.beats++
 	n.request.seen, n.request.wanted = time.Time{}, false
-	n.azure.power, n.azure.gone, n.azure.at = "", false, time.Time{}
+	n.azure = azure{attempt: attempt{busy: n.azure.busy}}
 	n.lease = lease{attempt: attempt{busy: n.lease.busy}}
 	if n.probe.failures > 0 {
 		n.probe.contradictions++
@@ -177,7 +206,7 @@ func (n *node) signs(c contact, now time.Time, o *Options) nodehealth.Signs {
 		StaleAge:      nodehealth.SuspectAge(o.StaleAfter, n.promise),
 		Patience:      o.Patience,
 		Unanswered:    n.unanswered(c),
-		WasSuspect:    n.health.State != nodehealth.Healthy && n.changed.Before(n.health.Since),
+		WasSuspect:    n.doubted,
 		Contact:       c.alive(now),
 		Confirmed:     n.confirmed,
 		ProbeWorks:    o.Prober != nil && n.probe.works,
@@ -217,10 +246,14 @@ func (n *node) overdue(c contact, o *Options) time.Duration {
 	return max(silence-nodehealth.SuspectAge(o.StaleAfter, n.promise), n.unanswered(c)-o.Patience)
 }
 
-// over reports whether a node with this health is failed over; see nodehealth.FailedOver.
-func (n *node) over(v nodehealth.Judgement) bool {
-	return n.stake.none && (v.State == nodehealth.Suspect || v.State == nodehealth.Lost)
+// decided reports whether Azure or a failover has said the last word about a node with this health.
+func (n *node) decided(v nodehealth.Judgement) bool {
+	return nodehealth.LastWord{Off: n.azure.off, FailedOver: n.stake.none}.Said(v.State)
 }
+
+// mayWait reports whether an answer of Azure about the node can wait for the quota: what follows from
+// it does not make the node's own fence begin sooner.
+func (n *node) mayWait() bool { return n.health.State.LostOrDown() || n.azure.recalled }
 
 // suspect reports whether the node may turn out to be lost: a probe failed, or if probes do not
 // reach it, its heartbeat is late.

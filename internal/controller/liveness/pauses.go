@@ -65,10 +65,10 @@ func (n *node) excuse(now time.Time, limits nodehealth.PauseLimits) {
 	p.excuse = excuse
 }
 
-// uncounted reports whether the guard against mass loss does not count the node: it is failed over,
-// or Azure has announced its silence.
+// uncounted reports whether the guard against mass loss does not count the node: the last word about
+// it is said, or Azure has announced its silence.
 func (n *node) uncounted(v nodehealth.Judgement, now time.Time) bool {
-	return n.over(v) || !v.State.LostOrDown() && n.failing() && n.pauses.excuse.Holds(now)
+	return n.decided(v) || !v.State.LostOrDown() && n.failing() && n.pauses.excuse.Holds(now)
 }
 
 // endPause records the end of an excused silence when the node gets another health. It returns the

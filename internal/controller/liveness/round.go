@@ -50,6 +50,7 @@ const (
 	probes
 	requests
 	questions
+	reviews
 	leases
 	confirmations
 	stakes
@@ -62,6 +63,7 @@ var bounds = [kinds]int{
 	probes:        64,
 	requests:      16,
 	questions:     4,
+	reviews:       4,
 	leases:        8,
 	confirmations: 16,
 	stakes:        4,
@@ -163,6 +165,7 @@ func (m *Monitor) round(ctx context.Context, r runner) {
 	m.step(ctx, r,
 		look{probes, func(n *node) *attempt { return &n.probe.attempt }, m.probeDue, m.doProbe},
 		look{questions, func(n *node) *attempt { return &n.azure.attempt }, m.questionDue, m.askAzure},
+		look{reviews, func(n *node) *attempt { return &n.azure.attempt }, m.reviewDue, m.askAzure},
 		look{leases, func(n *node) *attempt { return &n.lease.attempt }, m.leaseDue, m.readLease},
 		look{stakes, func(n *node) *attempt { return &n.stake.attempt }, m.stakeDue, m.readStake})
 	m.step(ctx, r, look{requests, func(n *node) *attempt { return &n.request.attempt }, m.requestDue, m.requestHeartbeat})
@@ -287,13 +290,19 @@ func (m *Monitor) openRequests() int {
 	return open
 }
 
+// questionDue reports whether Azure may have to be asked about a node that is not known to be lost.
 func (m *Monitor) questionDue(n *node, now time.Time) bool {
-	every := m.patient(n)
-	if n.health.State.LostOrDown() {
-		every = max(every, askLost)
-	}
-	return m.Enabled && m.Instances != nil && n.vmID != "" && n.late(m.contact, m.StaleAfter) && now.Sub(n.azure.at) >= every
+	return m.asks(n) && !n.mayWait() && n.late(m.contact, m.StaleAfter) && now.Sub(n.azure.at) >= m.patient(n)
 }
+
+// reviewDue reports whether Azure may have to be asked about a node whose answer can wait. Such
+// questions have a bound of their own, because they wait for the quota.
+func (m *Monitor) reviewDue(n *node, now time.Time) bool {
+	return m.asks(n) && n.mayWait() &&
+		(now.Sub(n.azure.at) >= max(m.patient(n), askLost) || n.azure.at.Before(m.guard.closed))
+}
+
+func (m *Monitor) asks(n *node) bool { return m.Enabled && m.Instances != nil && n.vmID != "" }
 
 func (m *Monitor) leaseDue(n *node, now time.Time) bool {
 	return (m.Prober == nil || !n.probe.works) && n.overdue(m.contact, &m.Options) > 0 && now.Sub(n.lease.at) >= m.patient(n)

@@ -45,6 +45,14 @@ type world struct {
 	registry                    *prometheus.Registry
 }
 
+// unavailable is an Azure that does not answer.
+type unavailable struct{}
+
+// Get implements provisioner.Instances.
+func (unavailable) Get(context.Context, string) (provisioner.Instance, error) {
+	return provisioner.Instance{}, provisioner.Errorf(provisioner.Unavailable, "Azure is unwell")
+}
+
 type machine struct {
 	// beats and answers say that heartbeats are sent and probes answered.
 	beats, answers bool

@@ -163,10 +163,11 @@ func (f Facts) judgement() nodehealth.Judgement {
 	}
 	lost, total := len(f.Gone), len(f.DriverNodes)
 	for _, d := range f.DriverNodes {
-		state, _ := nodehealth.Published(d)
+		state := nodehealth.PublishedJudgement(d).State
+		word := nodehealth.LastWord{FailedOver: nodehealth.FailedOver(f.node(d.Name), f.attachmentsOf(d.Name))}
 		switch {
 		case slices.Contains(f.Gone, d.Name):
-		case state.LostOrDown() && nodehealth.FailedOver(f.node(d.Name), f.attachmentsOf(d.Name)):
+		case word.Said(state):
 			total--
 		case state == nodehealth.Lost:
 			lost++

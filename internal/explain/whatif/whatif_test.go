@@ -165,6 +165,16 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 			"cart-0 stuck WrongZone no node is left that its volumes can be attached to", explain.NeedsAction},
 		"so many nodes that the guard holds the failover back": {newTown(lose("a", "b", "c")),
 			"cart-0 stuck FencingHeldBack 3 of 4 nodes seem lost at once", explain.NeedsAction},
+		"VMs that are down are not counted": {newTown(lose("a", "b"), func(w *town) {
+			w.node("e", "3")
+			meta.SetStatusCondition(&w.report("c").Status.Conditions, nodehealth.Condition(nodehealth.Judgement{State: nodehealth.Down}))
+		}), "cart-0 stuck FencingHeldBack 2 of 4 nodes seem lost at once", explain.NeedsAction},
+		"nodes that are held back already are": {newTown(func(w *town) {
+			for _, name := range []string{"c", "d"} {
+				meta.SetStatusCondition(&w.report(name).Status.Conditions, nodehealth.Condition(nodehealth.Judgement{
+					State: nodehealth.Lost, MassLoss: true, HeldBack: "too many"}))
+			}
+		}), "cart-0 stuck FencingHeldBack 3 of 4 nodes seem lost at once", explain.NeedsAction},
 		"failover is switched off": {newTown(func(w *town) {
 			w.Controller.Spec.Template.Spec.Containers[0].Args = []string{"--failover-enabled=false"}
 		}), "cart-0 stuck FailoverDisabled failover is switched off", explain.NeedsAction},

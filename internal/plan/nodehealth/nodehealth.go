@@ -77,7 +77,8 @@ type Signs struct {
 	// Unanswered is for how long the API server has shown the node a request for a heartbeat, and
 	// answered this process without a new heartbeat; 0 if there is no such request.
 	Unanswered time.Duration
-	// WasSuspect says that the node was not Healthy before, and that no sign of life came since.
+	// WasSuspect says that the node was not Healthy before, as this process judged it or an earlier
+	// one has published, and that no heartbeat came since.
 	WasSuspect bool
 	// Contact says that the API server answers this process at present.
 	Contact bool
@@ -123,7 +124,7 @@ func Judge(s Signs) (state State, evidence string) {
 	case s.Pause != "":
 		return Suspect, since + "; " + s.Pause
 	case !stale:
-		return Suspect, since + "; the API server was out of reach in the meantime"
+		return Suspect, since + "; this controller has only just begun to observe it again"
 	}
 	second, why := secondSignal(s)
 	switch {

@@ -96,7 +96,7 @@ func TestJudgeNode(t *testing.T) {
 			func(s *nodehealth.Signs) { unreachable(s); s.Power = provisioner.PowerRunning }), nodehealth.Lost, "probes"},
 		"a suspect node remains suspect while the clock starts again": {
 			with(func(s *nodehealth.Signs) { unreachable(s); s.WasSuspect, s.Silence = true, time.Second }), nodehealth.Suspect,
-			"out of reach in the meantime"},
+			"just begun to observe it again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			state, evidence := nodehealth.Judge(c.signs)
