@@ -269,6 +269,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	}
 	relocations, err := relocation.New(relocation.Options{
 		Client:     mgr.GetClient(),
+		Nodes:      nodes,
 		Events:     mgr.GetEventRecorder("azuredisk-relocation"),
 		Clock:      now,
 		Policies:   policies,

@@ -7,7 +7,7 @@
 //   - a probe of the node from here. While the node is healthy it is probed now and then, which
 //     shows that probes reach it;
 //   - if probes never reached the node, the kubelet's lease;
-//   - Azure's answer about the VM, once a heartbeat is late.
+//   - Azure's answer about the VM; see nodehealth.Question.
 //
 // nodehealth.Judge and nodehealth.MassGuard decide what follows from the signals. Silence counts
 // only while the API server answers this process: after a loss of contact the silence of each node
@@ -19,5 +19,5 @@
 // so that a new process knows it.
 //
 // All other state only makes the detection fast: after a restart every node has its grace period
-// again.
+// again. A node that was published as unreachable is Suspect until it sends a heartbeat.
 package liveness

@@ -3,6 +3,7 @@ package relocation_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -23,6 +24,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -33,6 +36,8 @@ const (
 	driverName = apiv1.GroupName
 	diskURI    = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/disks/data"
 )
+
+var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // world is node-a, which Azure is going to service, with a pod whose volume has a replica on node-b.
 type world struct {
@@ -52,7 +57,8 @@ func driverNode(name string, undisturbed metav1.ConditionStatus, kind apiv1.Main
 		Spec:       apiv1.AzDriverNodeSpec{VMID: name},
 		Status: apiv1.AzDriverNodeStatus{
 			Maintenance: &apiv1.NodeMaintenance{Events: []apiv1.MaintenanceEvent{{EventID: "e", Kind: kind, Started: true}}},
-			Conditions:  []metav1.Condition{{Type: apiv1.NodeConditionUndisturbed, Status: undisturbed}},
+			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionUndisturbed, Status: undisturbed,
+				LastTransitionTime: metav1.NewTime(start)}},
 		},
 	}
 }
@@ -85,10 +91,11 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	}
 	objects = append(objects, pod("database", "data"), pod("cache", "elsewhere"), claim, pv, volume,
 		attached("node-a", apiv1.RolePrimary), attached("node-b", apiv1.RoleReplica),
-		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}})
-	w := &world{t: t, clock: clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)),
-		events: events.NewFakeRecorder(10)}
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-a"}}, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-b"}})
+	w := &world{t: t, clock: clocktesting.NewFakeClock(start),
+		events: events.NewFakeRecorder(100)}
 	w.api = interceptor.NewClient(fakeapi.With(objects...).WithIndex(&corev1.Pod{}, cluster.PodNode, cluster.PodNodeKeys).
+		WithIndex(&corev1.Pod{}, cluster.PodRules, cluster.PodRulesKeys).
 		WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys).Build(), interceptor.Funcs{
 		SubResourceCreate: func(_ context.Context, _ client.Client, kind string, pod, eviction client.Object,
 			_ ...client.SubResourceCreateOption) error {
@@ -102,16 +109,64 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			return w.answer
 		},
 	})
+	w.start()
+	return w
+}
+
+// start puts a new process in the place of the one that runs.
+func (w *world) start() {
+	w.t.Helper()
+	var err error
 	w.r, err = relocation.New(relocation.Options{
 		Client:     w.api,
+		Nodes:      w,
 		Events:     w.events,
 		Clock:      w.clock,
 		Policies:   maintenance.Policies{apiv1.MaintenancePreempt: maintenance.Move},
 		DriverName: driverName,
 		Metrics:    prometheus.NewRegistry(),
 	})
-	expect.Must(t, err)
-	return w
+	expect.Must(w.t, err)
+}
+
+// Views are the nodes that have an AzDriverNode.
+func (w *world) Views(ctx context.Context) (views []placement.NodeView, err error) {
+	for _, name := range []string{"node-a", "node-b"} {
+		d, node := &apiv1.AzDriverNode{}, &corev1.Node{}
+		if w.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d) != nil {
+			continue
+		}
+		expect.Must(w.t, w.api.Get(ctx, client.ObjectKey{Name: name}, node))
+		views = append(views, placement.NodeView{Node: node, Health: nodehealth.Healthy, Disturbed: cluster.Disturbed(d)})
+	}
+	return views, nil
+}
+
+// recreate does what a controller and kube-scheduler do after an eviction if no other node takes the
+// pod: it is made again, on the same node.
+func (w *world) recreate() {
+	w.t.Helper()
+	p := &corev1.Pod{}
+	expect.Must(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Namespace: "shop", Name: "database"}, p))
+	again := p.DeepCopy()
+	expect.Must(w.t, w.api.Delete(w.t.Context(), p))
+	again.ResourceVersion, again.UID, again.CreationTimestamp = "", p.UID+"-again", metav1.NewTime(w.clock.Now())
+	expect.Must(w.t, w.api.Create(w.t.Context(), again))
+}
+
+// announce replaces the events of node-a.
+func (w *world) announce(events ...apiv1.MaintenanceEvent) {
+	w.t.Helper()
+	d := &apiv1.AzDriverNode{}
+	expect.Must(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "node-a"}, d))
+	d.Status.Maintenance = &apiv1.NodeMaintenance{Events: events}
+	expect.Must(w.t, w.api.Status().Update(w.t.Context(), d))
+}
+
+// after returns an event that may begin after some time.
+func (w *world) after(id string, kind apiv1.MaintenanceKind, d time.Duration) apiv1.MaintenanceEvent {
+	at := metav1.NewTime(w.clock.Now().Add(d))
+	return apiv1.MaintenanceEvent{EventID: id, Kind: kind, NotBefore: &at}
 }
 
 func (w *world) reconcile() (reconcile.Result, error) {
@@ -127,6 +182,8 @@ func TestPodsWithReplicatedVolumesAreEvicted(t *testing.T) {
 	}{
 		"a spot VM is evicted": {[]client.Object{driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt), stays},
 			[]string{"database"}},
+		"no other node stays": {[]client.Object{driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt),
+			driverNode("node-b", metav1.ConditionFalse, apiv1.MaintenancePreempt)}, nil},
 		"another kind of maintenance": {[]client.Object{driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenanceReboot),
 			stays}, nil},
 		"the scheduler does not know of it yet": {
@@ -144,19 +201,13 @@ func TestPodsWithReplicatedVolumesAreEvicted(t *testing.T) {
 
 func TestAColdPodWaitsForItsReplica(t *testing.T) {
 	announced := driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt)
-	e := &announced.Status.Maintenance.Events[0]
 	for name, c := range map[string]struct {
 		other  metav1.ConditionStatus
 		evicts bool
 	}{"a replica on a node that stays": {metav1.ConditionTrue, true}, "on one that leaves too": {metav1.ConditionFalse, false}} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, announced.DeepCopy(), driverNode("node-b", c.other, apiv1.MaintenancePreempt))
-			at := metav1.NewTime(w.clock.Now().Add(90 * time.Second))
-			e.Started, e.NotBefore = false, &at
-			d := &apiv1.AzDriverNode{}
-			expect.Must(t, w.api.Get(t.Context(), client.ObjectKeyFromObject(announced), d))
-			d.Status.Maintenance = announced.Status.Maintenance
-			expect.Must(t, w.api.Status().Update(t.Context(), d))
+			w.announce(w.after("e", apiv1.MaintenancePreempt, 90*time.Second))
 			result, err := w.reconcile()
 			if err != nil || (len(w.evicted) > 0) != c.evicts || result.RequeueAfter != maintenance.MoveAgain {
 				t.Errorf("got %v, %+v, %v; want an eviction: %t", w.evicted, result, err, c.evicts)
@@ -179,7 +230,8 @@ func TestTheAnswerToAnEviction(t *testing.T) {
 		"the API server does not answer": {errors.New("no answer"), true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt))
+			w := newWorld(t, driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt),
+				driverNode("node-b", metav1.ConditionTrue, apiv1.MaintenanceFreeze))
 			w.answer = c.answer
 			result, err := w.reconcile()
 			if (err != nil) != c.fails || !c.fails && result.RequeueAfter != maintenance.MoveAgain ||
@@ -188,5 +240,74 @@ func TestTheAnswerToAnEviction(t *testing.T) {
 					c.events)
 			}
 		})
+	}
+}
+
+// The pod that a controller creates after an eviction may come back, because its node is the only one
+// with room for it. Azure lists the event for minutes.
+func TestAPodThatComesBackIsNotEvictedAgainForTheSameEvent(t *testing.T) {
+	for name, again := range map[string]func(w *world){
+		"the same process": func(*world) {},
+		"after a restart":  (*world).start,
+		"the event has started": func(w *world) {
+			w.announce(apiv1.MaintenanceEvent{EventID: "e", Kind: apiv1.MaintenancePreempt, Started: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt),
+				driverNode("node-b", metav1.ConditionTrue, apiv1.MaintenanceFreeze))
+			w.announce(w.after("e", apiv1.MaintenancePreempt, 30*time.Second))
+			for range 8 {
+				_, err := w.reconcile()
+				expect.Must(t, err)
+				w.clock.Step(maintenance.MoveAgain)
+				w.recreate()
+				again(w)
+			}
+			if len(w.evicted) != 1 {
+				t.Errorf("evicted %d times, want once", len(w.evicted))
+			}
+			w.announce(w.after("another", apiv1.MaintenancePreempt, 30*time.Second))
+			if _, err := w.reconcile(); name == "the same process" && (err != nil || len(w.evicted) != 2) {
+				t.Errorf("evicted %d times after another event (%v), want twice", len(w.evicted), err)
+			}
+		})
+	}
+}
+
+// A pause that is over is listed for some minutes when Azure announces the eviction of the spot VM.
+func TestAnEventThatIsListedDoesNotHideAnother(t *testing.T) {
+	w := newWorld(t, driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt),
+		driverNode("node-b", metav1.ConditionTrue, apiv1.MaintenanceFreeze))
+	pause := apiv1.MaintenanceEvent{EventID: "pause", Kind: apiv1.MaintenanceFreeze, Started: true}
+	w.announce(pause)
+	_, err := w.reconcile()
+	expect.Must(t, err)
+	w.clock.Step(time.Minute)
+	w.recreate()
+	w.clock.Step(time.Minute)
+	w.announce(pause, w.after("spot", apiv1.MaintenancePreempt, 30*time.Second))
+	if _, err := w.reconcile(); err != nil || len(w.evicted) != 1 {
+		t.Errorf("evicted %v (%v), want the pod", w.evicted, err)
+	}
+}
+
+func TestEvictionsHaveAPace(t *testing.T) {
+	w := newWorld(t, driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenancePreempt),
+		driverNode("node-b", metav1.ConditionTrue, apiv1.MaintenanceFreeze))
+	one := &corev1.Pod{}
+	expect.Must(t, w.api.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "database"}, one))
+	for n := range 59 {
+		p := one.DeepCopy()
+		p.ResourceVersion, p.Name, p.UID = "", fmt.Sprint("database-", n), types.UID(fmt.Sprint("uid-", n))
+		expect.Must(t, w.api.Create(t.Context(), p))
+	}
+	result, err := w.reconcile()
+	if err != nil || len(w.evicted) != 20 || result.RequeueAfter != 500*time.Millisecond {
+		t.Errorf("got %d evictions at once and %+v (%v), want 20, and again in 500ms", len(w.evicted), result, err)
+	}
+	w.clock.Step(time.Second)
+	if _, err := w.reconcile(); err != nil || len(w.evicted) != 30 {
+		t.Errorf("got %d evictions after a second (%v), want 30", len(w.evicted), err)
 	}
 }

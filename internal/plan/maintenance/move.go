@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
 const (
@@ -23,18 +24,46 @@ const (
 // Pod is a pod on a node that Azure is going to service.
 type Pod struct {
 	*corev1.Pod
-	// Replicated says that a volume of the pod wants replicas. Warm says that each of those volumes
-	// has one attached to a node that stays.
-	Replicated, Warm bool
+	// Replicated says that a volume of the pod wants replicas. Homeless says that no node that stays
+	// could take the pod. Warm says that each of those volumes has a replica attached to one that
+	// could.
+	Replicated, Homeless, Warm bool
 }
 
-// Evict decides whether a pod is evicted now because of an event, and if not, when to decide again;
-// 0 for never. It is true only of pods that a controller creates again on another node, and with
-// volumes for which the driver has prepared a replica.
-func (p Policies) Evict(e *apiv1.MaintenanceEvent, pod Pod, now time.Time) (evict bool, in time.Duration) {
-	if p.Of(e.Kind) != Move || !movable(pod) {
-		return false, 0
+// Announcement is an event of a node's VM.
+type Announcement struct {
+	*apiv1.MaintenanceEvent
+	// Seen is when the controller saw the event first.
+	Seen time.Time
+}
+
+// Evict decides whether a pod is evicted now, because of which event, and if not, when to decide
+// again; 0 for never. Each event is decided by itself: one that is over, and still listed, does not
+// hide another. A pod is evicted only if a controller creates it again, if the driver has prepared a
+// replica of its volumes, and if a node that stays could take it.
+//
+// Because of one event a pod leaves once: a pod that was created after the event was seen came to the
+// node, or back to it, because kube-scheduler found no better one.
+func (p Policies) Evict(announced []Announcement, pod Pod, now time.Time) (because *apiv1.MaintenanceEvent, in time.Duration) {
+	for _, a := range announced {
+		if p.Of(a.Kind) != Move || !movable(pod) || pod.CreationTimestamp.After(a.Seen) {
+			continue
+		}
+		evict, wait := evictFor(a.MaintenanceEvent, pod, now)
+		if evict && pod.Homeless {
+			evict, wait = false, MoveAgain // a node may come yet
+		}
+		if evict {
+			return a.MaintenanceEvent, 0
+		}
+		in = operation.Sooner(in, wait)
 	}
+	return nil, in
+}
+
+// evictFor decides whether a movable pod is evicted now because of an event, and if not, when to
+// decide again; 0 for never.
+func evictFor(e *apiv1.MaintenanceEvent, pod Pod, now time.Time) (evict bool, in time.Duration) {
 	survives, starts := e.Kind == apiv1.MaintenanceFreeze, begins(e)
 	switch {
 	case starts.IsZero() || now.After(starts):

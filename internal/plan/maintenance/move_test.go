@@ -72,9 +72,49 @@ func TestEvict(t *testing.T) {
 			if c.pod != nil {
 				c.pod(&pod)
 			}
-			if evict, in := policies.Evict(event, pod, noon); evict != c.evict || in != c.in {
-				t.Errorf("got %t, again in %s; want %t, %s", evict, in, c.evict, c.in)
+			announced := []maintenance.Announcement{{MaintenanceEvent: event, Seen: noon}}
+			if because, in := policies.Evict(announced, pod, noon); (because != nil) != c.evict || in != c.in {
+				t.Errorf("got %v, again in %s; want an eviction: %t, %s", because, in, c.evict, c.in)
 			}
 		})
+	}
+}
+
+func TestEvictDecidesByEachEvent(t *testing.T) {
+	t.Parallel()
+	policies := maintenance.Policies{apiv1.MaintenanceFreeze: maintenance.Move, apiv1.MaintenancePreempt: maintenance.Move}
+	soon := metav1.NewTime(noon.Add(30 * time.Second))
+	over := &apiv1.MaintenanceEvent{EventID: "over", Kind: apiv1.MaintenanceFreeze, Started: true}
+	spot := &apiv1.MaintenanceEvent{EventID: "spot", Kind: apiv1.MaintenancePreempt, NotBefore: &soon}
+	at := func(e *apiv1.MaintenanceEvent, seen time.Time) maintenance.Announcement {
+		return maintenance.Announcement{MaintenanceEvent: e, Seen: seen}
+	}
+	for name, c := range map[string]struct {
+		announced []maintenance.Announcement
+		created   time.Time
+		homeless  bool
+		want      string
+		in        time.Duration
+	}{
+		"a pause that is over":                    {[]maintenance.Announcement{at(over, noon)}, noon, false, "", 0},
+		"the eviction of the VM beside it":        {[]maintenance.Announcement{at(over, noon), at(spot, noon)}, noon, false, "spot", 0},
+		"in the other order":                      {[]maintenance.Announcement{at(spot, noon), at(over, noon)}, noon, false, "spot", 0},
+		"no node that stays takes the pod":        {[]maintenance.Announcement{at(spot, noon)}, noon, true, "", maintenance.MoveAgain},
+		"the pod came after the event was seen":   {[]maintenance.Announcement{at(spot, noon)}, noon.Add(1), false, "", 0},
+		"it came after one event, before another": {[]maintenance.Announcement{at(over, noon), at(spot, noon.Add(2))}, noon.Add(1), false, "spot", 0},
+		"no event is left that concerns the pod":  {nil, noon, false, "", 0},
+	} {
+		yes := true
+		pod := maintenance.Pod{Pod: &corev1.Pod{}, Replicated: true, Warm: true, Homeless: c.homeless}
+		pod.CreationTimestamp = metav1.NewTime(c.created)
+		pod.OwnerReferences = []metav1.OwnerReference{{Kind: "StatefulSet", Controller: &yes}}
+		got := ""
+		because, in := policies.Evict(c.announced, pod, noon)
+		if because != nil {
+			got = because.EventID
+		}
+		if got != c.want || in != c.in {
+			t.Errorf("%s: got %q, again in %s; want %q, %s", name, got, in, c.want, c.in)
+		}
 	}
 }

@@ -52,13 +52,18 @@ func (p Policies) Of(kind apiv1.MaintenanceKind) Policy {
 	return Prepare
 }
 
-// Next returns the event for which the driver prepares: the earliest whose policy is not Ignore. An
-// event that has begun comes first. It returns nil if there is none.
+// Next returns the event that says what the driver does: one with the policy Move before one with
+// Prepare, and of these the earliest. An event that has begun comes first, because Azure lists it for
+// some minutes after its end. It returns nil if there is none whose policy is not Ignore.
 func (p Policies) Next(events []apiv1.MaintenanceEvent) *apiv1.MaintenanceEvent {
 	var next *apiv1.MaintenanceEvent
 	for i := range events {
 		e := &events[i]
-		if p.Of(e.Kind) != Ignore && (next == nil || begins(e).Before(begins(next))) {
+		if p.Of(e.Kind) == Ignore {
+			continue
+		}
+		moves, before := p.Of(e.Kind) == Move, next != nil && p.Of(next.Kind) == Move
+		if next == nil || moves && !before || moves == before && begins(e).Before(begins(next)) {
 			next = e
 		}
 	}

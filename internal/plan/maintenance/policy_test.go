@@ -45,7 +45,7 @@ func TestNextEvent(t *testing.T) {
 	}
 	type events = []apiv1.MaintenanceEvent
 	freeze, reboot := event("a", apiv1.MaintenanceFreeze, 1), event("b", apiv1.MaintenanceReboot, 9)
-	policies := maintenance.Policies{apiv1.MaintenanceFreeze: maintenance.Ignore}
+	policies := maintenance.Policies{apiv1.MaintenanceFreeze: maintenance.Ignore, apiv1.MaintenanceTerminate: maintenance.Move}
 	for name, c := range map[string]struct {
 		events []apiv1.MaintenanceEvent
 		want   string
@@ -54,6 +54,7 @@ func TestNextEvent(t *testing.T) {
 		"an event that is ignored":   {events{freeze}, ""},
 		"the earliest of the others": {events{freeze, reboot, event("c", apiv1.MaintenanceRedeploy, 5)}, "c"},
 		"one that has begun":         {events{reboot, event("c", apiv1.MaintenancePreempt, 0)}, "c"},
+		"one that moves the pods":    {events{event("c", apiv1.MaintenancePreempt, 0), event("d", apiv1.MaintenanceTerminate, 9)}, "d"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

@@ -1,9 +1,13 @@
 package placement
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // Choices are the nodes that a pod without a node has.
@@ -33,4 +37,23 @@ func ChoicesOf(p PodView, c Cluster) Choices {
 	}
 	choices.Preference = preferences(around, found)
 	return choices
+}
+
+// Homes returns the names of the nodes to which a pod could move with its volumes: nodes that are
+// Healthy and that Azure leaves alone. Nodes without their health are none. As ChoicesOf, it does not
+// look at the resources of the nodes, nor at slots: a replica gives its slot to a primary.
+func Homes(p PodView, volumes []*apiv1.AzVolume, nodes []NodeView, c Cluster) []string {
+	around := look(Input{Volume: &apiv1.AzVolume{}, Pods: []PodView{p}, Cluster: c})
+	var homes []string
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Disturbed || n.Health != nodehealth.Healthy || closed([]PodView{p}, around, n.Node) != "" ||
+			slices.ContainsFunc(volumes, func(v *apiv1.AzVolume) bool {
+				return !Attachable(v, n.Location, n.Zone) || !n.Capacity.Takes(disk.SKU(v))
+			}) {
+			continue
+		}
+		homes = append(homes, n.Node.Name)
+	}
+	return homes
 }
