@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -113,8 +114,8 @@ func PodVolumes(p *corev1.Pod) []corev1.Volume {
 			volumes = append(volumes, corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
 				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim, ReadOnly: claimReadOnly(v)},
 			}})
-		} else if sharedOutside(v.VolumeSource) {
-			volumes = append(volumes, v)
+		} else if !local(v.VolumeSource) {
+			volumes = append(volumes, outside(v))
 		}
 	}
 	return volumes
@@ -146,15 +147,26 @@ func claimReadOnly(v corev1.Volume) bool {
 	return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ReadOnly
 }
 
-// sharedOutside reports whether a volume that a pod names without a claim is storage outside of the
-// node, to which another node could write at the same time. What lives and dies with the pod or
-// with the node is not.
-func sharedOutside(s corev1.VolumeSource) bool {
-	return s.NFS != nil || s.AzureDisk != nil || s.AzureFile != nil || s.ISCSI != nil || s.FC != nil || s.CephFS != nil ||
-		s.RBD != nil ||
-		s.Glusterfs != nil || s.GCEPersistentDisk != nil || s.AWSElasticBlockStore != nil || s.Cinder != nil ||
-		s.VsphereVolume != nil ||
-		s.FlexVolume != nil || s.PortworxVolume != nil || s.Quobyte != nil || s.ScaleIO != nil || s.StorageOS != nil
+// local reports whether a volume that a pod names without a claim lives and dies with the pod or with
+// its node, so that no other node can write to it. A kind of volume that is not known to be local,
+// also one that is newer than this driver, counts as storage outside of the node.
+func local(s corev1.VolumeSource) bool {
+	return s.EmptyDir != nil || s.HostPath != nil || s.Secret != nil || s.ConfigMap != nil || s.DownwardAPI != nil ||
+		s.Projected != nil || s.Image != nil || s.GitRepo != nil || s.CSI != nil && slices.Contains(localDrivers, s.CSI.Driver)
+}
+
+// localDrivers are CSI drivers whose inline volumes have secrets or certificates that the node itself
+// writes. Other drivers have storage outside of the node as inline volumes, as Azure Files does.
+var localDrivers = []string{"secrets-store.csi.k8s.io", "csi.cert-manager.io", "spiffe.csi.cert-manager.io", "csi.spiffe.io"}
+
+// outside returns what the cache keeps of a volume outside of the node.
+func outside(v corev1.Volume) corev1.Volume {
+	if v.CSI == nil {
+		return v
+	}
+	return corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+		CSI: &corev1.CSIVolumeSource{Driver: v.CSI.Driver, ReadOnly: v.CSI.ReadOnly},
+	}}
 }
 
 // keptAnnotations returns the annotations by which a pod or a claim opts out of the failover, and a

@@ -89,6 +89,45 @@ func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
 	}
 }
 
+func TestVolumesOfPodsThatAnotherNodeCouldWriteToAreKept(t *testing.T) {
+	t.Parallel()
+	csi := func(driver string) corev1.VolumeSource {
+		return corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{
+			Driver: driver, ReadOnly: ptr.To(false), VolumeAttributes: map[string]string{"shareName": "orders"},
+		}}
+	}
+	for name, test := range map[string]struct {
+		source corev1.VolumeSource
+		want   *corev1.VolumeSource
+	}{
+		"a file share that the pod names": {csi("file.csi.azure.com"), &corev1.VolumeSource{
+			CSI: &corev1.CSIVolumeSource{Driver: "file.csi.azure.com", ReadOnly: ptr.To(false)}}},
+		"a driver that is not known": {csi("csi.example.com"),
+			&corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "csi.example.com", ReadOnly: ptr.To(false)}}},
+		"a kind of volume that is newer than this driver": {corev1.VolumeSource{}, &corev1.VolumeSource{}},
+		"a directory of another host": {corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s"}},
+			&corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "s"}}},
+		"secrets that a driver writes":      {csi("secrets-store.csi.k8s.io"), nil},
+		"certificates that a driver writes": {csi("csi.cert-manager.io"), nil},
+		"an empty directory":                {corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}, nil},
+		"a directory of the node":           {corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}, nil},
+		"a secret":                          {corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}, nil},
+		"a ConfigMap":                       {corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}, nil},
+		"fields of the pod":                 {corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}, nil},
+		"several of these":                  {corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}, nil},
+		"an image":                          {corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}, nil},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: test.source}}}}
+		var want []corev1.Volume
+		if test.want != nil {
+			want = []corev1.Volume{{Name: "v", VolumeSource: *test.want}}
+		}
+		if got := PodVolumes(pod); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+}
+
 func diskURI(name string) string {
 	return "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/" + name
 }

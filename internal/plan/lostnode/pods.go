@@ -71,6 +71,8 @@ func inlineReadOnly(s corev1.VolumeSource) bool {
 		return s.ISCSI.ReadOnly
 	case s.CephFS != nil:
 		return s.CephFS.ReadOnly
+	case s.CSI != nil:
+		return s.CSI.ReadOnly != nil && *s.CSI.ReadOnly
 	default:
 		return false
 	}
