@@ -123,7 +123,7 @@ func TestVMsThatAreDownDoNotLowerTheShareOfTheLostNodes(t *testing.T) {
 	}
 }
 
-func TestANewProcessDoesNotTakeWhatIsPublishedAsLostForAlive(t *testing.T) {
+func TestAProcessThatStartsDoesNotTakeTheLostForAlive(t *testing.T) {
 	w := newWorld(t)
 	nodes := w.add(10, fast)
 	w.sleep(40 * time.Second)
@@ -172,7 +172,6 @@ func TestAzureIsAskedRarelyAboutNodesWithoutVolumes(t *testing.T) {
 	}
 }
 
-// Whom the guard counts is not decided by Azure if Azure does not answer.
 func TestTheGuardStaysClosedWhileAzureDoesNotAnswer(t *testing.T) {
 	w := newWorld(t, func(o *liveness.Options) { o.Instances = unavailable{} })
 	nodes := w.add(10, fast)

@@ -243,9 +243,9 @@ func TestTheAnswerToAnEviction(t *testing.T) {
 	}
 }
 
-// The pod that a controller creates after an eviction may come back, because its node is the only one
-// with room for it. Azure lists the event for minutes.
-func TestAPodThatComesBackIsNotEvictedAgainForTheSameEvent(t *testing.T) {
+// The pod that a controller creates after an eviction may be placed on the same node, because it is
+// the only one with room. Azure lists the event for minutes.
+func TestAPodIsNotEvictedAgainForTheSameEvent(t *testing.T) {
 	for name, again := range map[string]func(w *world){
 		"the same process": func(*world) {},
 		"after a restart":  (*world).start,

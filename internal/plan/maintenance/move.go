@@ -37,8 +37,8 @@ type Announcement struct {
 	Seen time.Time
 }
 
-// Evict decides whether a pod is evicted now, because of which event, and if not, when to decide
-// again; 0 for never. Each event is decided by itself: one that is over, and still listed, does not
+// Evict returns the event that has a pod evicted now, or nil and when to decide again; 0 for
+// never. Each event is decided by itself: one that is over, and still listed, does not
 // hide another. A pod is evicted only if a controller creates it again, if the driver has prepared a
 // replica of its volumes, and if a node that stays could take it.
 //
