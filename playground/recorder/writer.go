@@ -23,8 +23,11 @@ type Options struct {
 	// KeepTrying makes a writer whose write fails try again, with the same number, until
 	// the context ends: it shows that its disk stays cut.
 	KeepTrying bool
-	Clock      clock.WithTicker
-	Log        *slog.Logger
+	// Unsynced makes a writer acknowledge records that it has written and not synced. Those of a
+	// writer that has ended in good order must not be lost.
+	Unsynced bool
+	Clock    clock.WithTicker
+	Log      *slog.Logger
 }
 
 // Write appends records until the context ends, which is a success, or a write
@@ -35,6 +38,7 @@ func Write(ctx context.Context, o Options) error {
 	if err != nil {
 		return reportFailure(ctx, o, fmt.Errorf("open the records: %w", err))
 	}
+	journal.unsynced = o.Unsynced
 	w := &writer{
 		Options:  o,
 		journal:  journal,

@@ -40,6 +40,8 @@ type Workload struct {
 	Zone string
 	// KeepTrying makes the pod continue when its disk fails, instead of ending.
 	KeepTrying bool
+	// Unsynced makes the pod acknowledge what it has written and not synced.
+	Unsynced bool
 	// ZRS gives the disk copies in all zones, so that the pod may run in any of them.
 	ZRS bool
 	// Stateless gives the pod a folder of its node in the place of a disk: what it wrote is gone when
@@ -105,6 +107,9 @@ func (w Workload) statefulSet(e *Environment, class string) *appsv1.StatefulSet 
 	}
 	if w.KeepTrying {
 		container.Args = append(container.Args, "--keep-trying")
+	}
+	if w.Unsynced {
+		container.Args = append(container.Args, "--unsynced")
 	}
 	var nodes map[string]string
 	if w.Zone != "" {

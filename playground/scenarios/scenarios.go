@@ -32,6 +32,7 @@ var All = []scenario.Scenario{
 	maintenance.FreezePostgres,
 	maintenance.SpotEviction,
 	maintenance.KarpenterRemoval,
+	maintenance.UnsyncedWrites,
 	replicas.NodeDrain,
 	maintenance.PoolUpgrade,
 	maintenance.PoolUpgradeZRS,

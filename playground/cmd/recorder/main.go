@@ -24,7 +24,7 @@ import (
 )
 
 const usage = `usage:
-  recorder write  --dir DIR --collector URL [--writer ID] [--interval 12ms] [--keep-trying]
+  recorder write  --dir DIR --collector URL [--writer ID] [--interval 12ms] [--keep-trying] [--unsynced]
   recorder verify --dir DIR [--summary]
   recorder client --database URL --collector URL --name NAME [--committed 0] [--interval 20ms] [--timeout 0]
 `
@@ -60,6 +60,7 @@ func write(args []string) error {
 	id := flags.String("writer", os.Getenv("POD_UID"), "identity of this writer; default is $POD_UID")
 	interval := flags.Duration("interval", 12*time.Millisecond, "time from one write to the next")
 	keepTrying := flags.Bool("keep-trying", false, "continue after a write has failed")
+	unsynced := flags.Bool("unsynced", false, "acknowledge records that are written and not synced")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -74,6 +75,7 @@ func write(args []string) error {
 		Writer:       *id,
 		Interval:     *interval,
 		KeepTrying:   *keepTrying,
+		Unsynced:     *unsynced,
 		Clock:        clock.RealClock{},
 		Log:          slog.New(slog.NewJSONHandler(os.Stdout, nil)),
 	})
