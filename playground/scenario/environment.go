@@ -155,7 +155,7 @@ func (e *Environment) serveCollector(ctx context.Context) error {
 // them, has the scenario's objects deleted. It does not wait for Azure to be done with
 // the disks.
 func (e *Environment) close(ctx context.Context) error {
-	err := e.repairAll(ctx)
+	err := e.RepairAll(ctx)
 	ctx, cancel := context.WithTimeout(ctx, SetUpTimeout)
 	defer cancel()
 	e.stopView()

@@ -59,8 +59,9 @@ func repairPower(node string) string   { return "give " + node + " its power bac
 func repairNetwork(node string) string { return "connect " + node + " again" }
 func repairVM(node string) string      { return "start the VM " + node }
 
-// repairAll does all repairs that are still registered.
-func (e *Environment) repairAll(ctx context.Context) error {
+// RepairAll does all repairs that are still registered. It is called at the end of a scenario, and by
+// a scenario that breaks several things one after the other.
+func (e *Environment) RepairAll(ctx context.Context) error {
 	e.mu.Lock()
 	repairs := slices.Clone(e.repairs)
 	e.repairs = nil

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
-	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
 )
 
@@ -38,8 +37,7 @@ const (
 //   - While it is dead it makes no calls, and Kubernetes calls the Node not ready. Containers and the node plug-in go on.
 //
 // A kubelet that is restarted while a volume is staged for no pod forgets that volume permanently.
-// That is a defect of Kubernetes. A driver can see it only after a NodeUnstageVolume that failed,
-// so a kubelet here does not die before that.
+// That is a defect of Kubernetes. The node plug-in unstages such a volume itself.
 type kubelet struct {
 	m *machine
 	// dead is when the kubelet died; zero while it lives.
@@ -114,14 +112,9 @@ func (k *kubelet) die() {
 	k.dead = k.m.w.now()
 }
 
-// mayDie reports whether the kubelet would forget no volume that is staged, or only volumes whose
-// unstage was begun.
+// mayDie reports whether no call of the kubelet is running.
 func (k *kubelet) mayDie() bool {
-	return !slices.ContainsFunc(k.volumes, func(l *localVolume) bool {
-		begun := k.m.w.entry(k.m, l.v.name) == apiv1.PhaseUnstaging
-		return l.busy || l.device != notMounted && !begun &&
-			!slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted })
-	})
+	return !slices.ContainsFunc(k.volumes, func(l *localVolume) bool { return l.busy })
 }
 
 // volume returns what the kubelet has of a volume, after adding it if there is nothing.

@@ -285,7 +285,7 @@ func (w *world) giveUpPod(v *volumeModel, m *machine) {
 }
 
 // forgetUnstage makes a pod end while a mount namespace keeps its volume mounted, and restarts the
-// kubelet after the NodeUnstageVolume that failed.
+// kubelet after the NodeUnstageVolume that failed, or before it.
 func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 	w.addPod(v, m)
 	l := m.kubelet.volume(v)
@@ -297,8 +297,9 @@ func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 	for _, p := range w.podsOf(v) {
 		w.endPodModel(p)
 	}
+	early := w.random.IntN(2) == 0
 	if w.within(time.Minute, func() bool {
-		return l.failures > 0 && len(w.podsOf(v)) == 0 && m.kubelet.mayDie() && w.entry(m, v.name) != ""
+		return (early || l.failures > 0) && len(w.podsOf(v)) == 0 && m.kubelet.mayDie() && w.entry(m, v.name) != ""
 	}) {
 		w.note("the kubelet of %s starts, and has forgotten %s", m.name, v.name)
 		m.kubelet.start()

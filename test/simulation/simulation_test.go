@@ -152,6 +152,8 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 			"kubelets,scenes"},
 		"a call that was begun is not ended": {simulation.CallsAreRepeated, "the world does not settle", 7 * 19,
 			"kubelets,scenes"},
+		"a volume that the kubelet has forgotten stays staged": {simulation.KubeletUnstages, "the world does not settle", 7 * 19,
+			"kubelets,scenes"},
 		"a device that is held is not waited for": {simulation.NoRecord, "law 3", 19, "scenes"},
 		"a pod gets a mount that is dead": {simulation.MountIsGood, "has a dead mount", 7 * 19,
 			"kubelets,scenes"},

@@ -37,6 +37,8 @@ const (
 	// NoEpochsOfBefore: an AzVolume without an ownership begins with epoch 1, whatever its
 	// attachments say.
 	NoEpochsOfBefore Mutant = "no epochs of before"
+	// KubeletUnstages: a node leaves it to the kubelet to unstage a volume that no pod uses.
+	KubeletUnstages Mutant = "the kubelet unstages"
 	// StagingIsStaged: a node that waits for its disk is taken for one that uses it.
 	StagingIsStaged Mutant = "Staging is Staged"
 	// DevicesOfOthers: a node uses a device that another volume is staged with.
@@ -87,6 +89,10 @@ func (t tampered) tamper(ctx context.Context, o client.Object) {
 	case KeptIsGone:
 		if v, ok := o.(*apiv1.AzVolume); ok && t.node == "" {
 			v.Spec.DeleteDisk = v.Spec.DeleteDisk || v.DeletionTimestamp != nil
+		}
+	case KubeletUnstages:
+		if v, ok := o.(*apiv1.AzVolume); ok && t.node != "" && v.Status.Primary != nil {
+			v.Status.Primary.Since = nil
 		}
 	case StagingIsStaged:
 		if d, ok := o.(*apiv1.AzDriverNode); ok && t.node == "" {

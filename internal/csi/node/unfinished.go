@@ -9,14 +9,16 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// EndUnfinished ends what calls of the kubelet have begun and no running call continues. Normally
-// the kubelet calls again until a call succeeds. After its restart it knows only the volumes that
-// have a directory of a pod: if the pod was deleted, it does not call again. The report would name
-// the volume for ever, and no other node could use it.
+// EndUnfinished ends what calls of the kubelet have begun and no running call continues, and
+// unstages the volumes that the kubelet has left staged. Normally the kubelet calls again until a
+// call succeeds. After its restart it knows only the volumes that have a directory of a pod: if the
+// pod was deleted, it does not call again. The report would name the volume for ever, and no other
+// node could use it.
 //
 // It decides under the volume's lock, so that it ends nothing that a call has announced and still
 // works on. A kubelet that does call again finds the volume unstaged, as after its own call.
@@ -56,11 +58,15 @@ func (s *Server) endUnfinished(ctx context.Context, volume string) error {
 		return nil
 	}
 	record, recorded, err := s.options.Records.Get(volume)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !unfinished(entries[i], record):
-		return nil
+	}
+	if !unfinished(entries[i], record) {
+		if left, err := s.leftStaged(ctx, record); err != nil || !left {
+			return err
+		}
+	}
+	switch {
 	case !recorded:
 		return s.forgetAnnounced(ctx, entries[i])
 	case record.Formatting != nil:
@@ -72,10 +78,38 @@ func (s *Server) endUnfinished(ctx context.Context, volume string) error {
 // unfinished reports whether a volume must be unstaged although the kubelet has not called for it,
 // or has not called again: its unstage was begun, its format was interrupted, or its stage has
 // never succeeded. An entry has no device before the first success. Afterwards the kubelet holds
-// the volume as staged, and its next call decides.
+// the volume as staged, and its next call decides, or the release of the ownership (leftStaged).
 func unfinished(entry apiv1.StagedVolume, record nodereport.Record) bool {
 	return entry.Phase == apiv1.PhaseUnstaging || record.Formatting != nil || entry.Phase == apiv1.PhaseStaging &&
 		entry.Device == ""
+}
+
+// leftStaged reports whether a volume must be unstaged that the kubelet held as staged: no pod of
+// this node uses it, and the controller waits for its release (ownership.LeftStaged). It reads at
+// the API server only if no pod uses the volume. A kubelet that publishes the volume nevertheless
+// has it staged in place.
+func (s *Server) leftStaged(ctx context.Context, record nodereport.Record) (bool, error) {
+	if record.VolumeID == "" {
+		return false, nil // staged by the V1 driver
+	}
+	mounts, err := s.options.Host.Mounts().List(ctx)
+	if err != nil {
+		return false, fmt.Errorf("list mounts: %w", err)
+	}
+	if slices.ContainsFunc(mounts, func(m provisioner.MountPoint) bool {
+		return m.Source == record.Device && !record.StagedAt(m.Target)
+	}) {
+		return false, nil
+	}
+	disk, err := volumehandle.Parse(record.VolumeID)
+	if err != nil {
+		return false, fmt.Errorf("read record of volume %s: %w", record.VolumeName, err)
+	}
+	volume, attachment, err := s.grants.Read(ctx, disk)
+	if err != nil {
+		return false, err
+	}
+	return ownership.LeftStaged(s.options.NodeName, record.Epoch, volume, attachment, s.options.Clock.Now()), nil
 }
 
 // forgetAnnounced removes the entry of a volume that was announced, and on whose device nothing was

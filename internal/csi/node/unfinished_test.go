@@ -10,6 +10,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
@@ -376,4 +377,41 @@ func TestAStageThatNeverSucceededIsNotEndedWhileItsPathIsMounted(t *testing.T) {
 	delete(host.Mounted, m.stagingPath())
 	s.EndUnfinished(t.Context())
 	m.assertClean()
+}
+
+// The kubelet is restarted after the unpublish, and does not call NodeUnstageVolume.
+func TestAVolumeThatTheKubeletHasLeftStagedIsUnstaged(t *testing.T) {
+	for kind, capability := range kindsOfVolume() {
+		t.Run(kind, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			s := m.start()
+			m.must(m.stage(s, capability))
+			m.must(m.publishVolume(s, capability, false))
+			release := func(ago time.Duration) {
+				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+					v.Status.Primary.State = apiv1.OwnershipReleasing
+					v.Status.Primary.Since = ptr.To(metav1.NewTime(time.Now().Add(-ago)))
+				})
+			}
+			stays := func(why string) {
+				t.Helper()
+				s.EndUnfinished(t.Context())
+				if entry := m.entry(); entry == nil || entry.Phase != apiv1.PhaseStaged {
+					t.Errorf("%s: got entry %+v, want it Staged", why, entry)
+				}
+			}
+			release(time.Hour)
+			stays("a pod uses the volume")
+			m.must(m.unpublishVolume(s))
+			release(0)
+			stays("the release has just begun")
+			release(time.Hour)
+			s.EndUnfinished(t.Context())
+			m.assertClean()
+			m.must(m.unstage(s)) // a kubelet that calls nevertheless
+			m.assertClean()
+		})
+	}
 }

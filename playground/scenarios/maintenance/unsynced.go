@@ -35,7 +35,7 @@ type departure struct {
 // is gone as soon as the pod's object is. The kubelet's graceful shutdown needs systemd.
 var departures = []departure{
 	{name: "drain", play: drainAndCut},
-	{name: "node-deletion", play: deleteNode},
+	{name: "node-deletion", loses: true, play: deleteNode},
 	{name: "karpenter", play: func(ctx context.Context, e *scenario.Environment, f scenario.Failover) error {
 		_, err := e.RemoveAsKarpenter(ctx, f.From)
 		return err
@@ -98,6 +98,14 @@ func playDeparture(ctx context.Context, e *scenario.Environment, d departure) (l
 		return 0, 0, err
 	}
 	result, err := e.JudgeHistory(ctx, w)
+	if err != nil {
+		return 0, 0, err
+	}
+	since := e.Clock.Now()
+	if err := e.RepairAll(ctx); err != nil {
+		return 0, 0, err
+	}
+	err = e.View.Await(ctx, scenario.BackTimeout, f.From+" is used again", func() bool { return e.View.IsBack(f.From, since) })
 	return len(result.Lost), result.Acknowledged, err
 }
 
@@ -125,8 +133,8 @@ func drainAndCut(ctx context.Context, e *scenario.Environment, f scenario.Failov
 	return err
 }
 
-// deleteNode deletes the Node of a machine that continues. Its kubelet makes the Node again when it
-// starts.
+// deleteNode deletes the Node of a machine that continues. Kubernetes deletes the objects of its pods
+// by force. The kubelet makes the Node again when it starts.
 func deleteNode(ctx context.Context, e *scenario.Environment, f scenario.Failover) error {
 	e.RepairLater("start "+f.From+" again", func(ctx context.Context) error {
 		if err := e.Cluster.PowerOff(ctx, f.From); err != nil {
