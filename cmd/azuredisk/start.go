@@ -15,6 +15,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 	"github.com/azuredisk-csi/azuredisk/internal/tracing"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
@@ -41,9 +42,10 @@ func setLogger(common *config.Common) error {
 		return err
 	}
 	options := &slog.HandlerOptions{Level: level}
-	var handler slog.Handler = slog.NewTextHandler(os.Stderr, options)
+	out := printable.Writer(os.Stderr)
+	var handler slog.Handler = slog.NewTextHandler(out, options)
 	if common.LogFormat == "json" {
-		handler = slog.NewJSONHandler(os.Stderr, options)
+		handler = slog.NewJSONHandler(out, options)
 	}
 	logger := logr.FromSlogHandler(handler)
 	ctrl.SetLogger(logger)

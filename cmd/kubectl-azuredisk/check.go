@@ -34,7 +34,8 @@ var doctor = checkup{
 report and probes reach them, whether pods are steered, replicas, leftovers, slots, clocks, and what Azure and the
 cluster have refused. Each line has a result (ok, warning, failed, cannot tell). What to do follows.
 
-It reads with your own rights and changes nothing. It does not ask Azure: credentials, permissions and quota are
+It reads with your own rights and changes nothing: it asks the API server to create a lease and an AzVolume as a dry
+run, to see whether a webhook or a policy refuses what the driver writes. It does not ask Azure: credentials, permissions and quota are
 judged by the requests that the driver has recorded.` + exitCodes,
 	example: `  kubectl azuredisk doctor
   kubectl azuredisk doctor -o json`,
@@ -46,8 +47,8 @@ var preflight = checkup{
 	use:   "preflight",
 	short: "Check a cluster before the driver is installed, line by line",
 	long: `Check a cluster before the driver is installed: the version of Kubernetes, nodes, snapshots, another driver of the
-name, VolumeAttachments, ports of the nodes, and policies that refuse privileged pods. Each line has a result (ok,
-warning, failed, cannot tell). What to do follows.
+name, VolumeAttachments, ports of the nodes, policies that refuse privileged pods, and webhooks that fail closed. Each line
+has a result (ok, warning, failed, cannot tell). What to do follows.
 
 It reads with your own rights and changes nothing. It does not sign in to Azure: for what only Azure knows (lockdown,
 permissions, SKUs, quota) it prints the commands to ask with, and these lines do not count for the exit code.` + exitCodes,
@@ -84,6 +85,7 @@ func newCheckCommand(s *settings, c checkup) *cobra.Command {
 				DriverNamespace: s.driverNamespace,
 				Program:         version.Version,
 				Now:             now.Now,
+				Writer:          reader,
 				Kubernetes:      collect.ServerVersion(config),
 			})
 			if err != nil {

@@ -88,14 +88,15 @@ func TestChecksOverARealAPIServer(t *testing.T) {
 		requests int32
 		want     []string
 	}{
-		"an installation": {[]string{"doctor"}, 2, 16, []string{
-			"Definitions ok", "PreviewDefinitions ok", "Controller failed there is no Deployment of the controller", "Leader ok",
+		"an installation": {[]string{"doctor"}, 2, 20, []string{
+			"Definitions ok", "PreviewDefinitions ok", "Controller failed there is no Deployment of the controller", "Leader ok", "Admission ok", "FailClosedWebhooks ok",
 			"Registered ok", "Heartbeats ok", "VolumeAttachments ok", "Writes ok", "What to do:",
 		}},
-		"an installation, without rights": {[]string{"doctor", "--as", "stranger"}, 3, 17, []string{
-			"Definitions cannot tell customresourcedefinitions.apiextensions.k8s.io: not allowed", "0 ok",
+		"an installation, without rights": {[]string{"doctor", "--as", "stranger"}, 3, 21, []string{
+			"Definitions cannot tell customresourcedefinitions.apiextensions.k8s.io: not allowed",
+			"Admission cannot tell trial writes: not allowed", "0 ok",
 		}},
-		"a cluster": {[]string{"preflight"}, 2, 10, []string{
+		"a cluster": {[]string{"preflight"}, 2, 12, []string{
 			"Kubernetes ok", "OtherDriver warning the CSIDriver disk.csi.azure.com of another driver is left", "HostPorts ok",
 			"SnapshotDefinitions warning", "Policies failed the constraint K8sTestHostFilesystem host of Gatekeeper is enforced; " +
 				"ValidatingAdmissionPolicy privileged is enforced by privileged",

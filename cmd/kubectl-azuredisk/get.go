@@ -11,6 +11,7 @@ import (
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/collect"
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
 func newGetCommand(s *settings) *cobra.Command {
@@ -38,12 +39,12 @@ It reads with your own rights, which must allow to list the custom resources in 
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			reader, _, err := s.reader()
+			reader, now, err := s.reader()
 			if err != nil {
 				return err
 			}
 			if args[0] == "nodes" {
-				rows, err := collect.Nodes(ctx, reader, s.driverNamespace)
+				rows, err := collect.Nodes(ctx, reader, s.driverNamespace, now.Now)
 				if err != nil {
 					return err
 				}
@@ -55,7 +56,7 @@ It reads with your own rights, which must allow to list the custom resources in 
 					return err
 				}
 			}
-			rows, err := collect.Volumes(ctx, reader, s.driverNamespace, namespace)
+			rows, err := collect.Volumes(ctx, reader, s.driverNamespace, namespace, now.Now)
 			if err != nil {
 				return err
 			}
@@ -70,6 +71,7 @@ It reads with your own rights, which must allow to list the custom resources in 
 
 // writeRows writes a table, or the rows as JSON.
 func writeRows[Row interface{ Cells() []string }](w io.Writer, output string, columns []string, rows []Row) error {
+	w = printable.Writer(w)
 	if output == "json" {
 		return writeJSON(w, rows)
 	}

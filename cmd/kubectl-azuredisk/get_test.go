@@ -50,17 +50,17 @@ func TestGetOverARealAPIServer(t *testing.T) {
 		want     []string
 		not      string
 	}{
-		"the volumes of a namespace": {[]string{"get", "volumes"}, 0, 2, []string{strings.Join(explain.VolumeColumns, " "),
+		"the volumes of a namespace": {[]string{"get", "volumes"}, 0, 3, []string{strings.Join(explain.VolumeColumns, " "),
 			l.namespace + " data Created a 0/1"}, "logs"},
-		"the volumes of all namespaces": {[]string{"get", "volumes", "-A"}, 0, 2, []string{
+		"the volumes of all namespaces": {[]string{"get", "volumes", "-A"}, 0, 3, []string{
 			"other logs Created b 1/1 a ForcedDetach", l.namespace + " data Created a 0/1"}, ""},
-		"the nodes": {[]string{"get", "nodes"}, 0, 3, []string{strings.Join(explain.NodeColumns, " "),
+		"the nodes": {[]string{"get", "nodes"}, 0, 4, []string{strings.Join(explain.NodeColumns, " "),
 			"a eastus-1 Ready Healthy 1 1 5/7", "b eastus-1 Ready Healthy 0 0 7/7"}, ""},
-		"the nodes, without the right to read them": {[]string{"get", "nodes", "--as", "operator"}, 0, 3,
+		"the nodes, without the right to read them": {[]string{"get", "nodes", "--as", "operator"}, 0, 4,
 			[]string{"a eastus-1 Healthy 1 1 5/7"}, "Ready"},
-		"volumes, without rights": {[]string{"get", "volumes", "--as", "developer"}, 3, 2,
+		"volumes, without rights": {[]string{"get", "volumes", "--as", "developer"}, 3, 3,
 			[]string{"cannot list azvolumes.disk.csi.azure.com: not allowed"}, "NAMESPACE"},
-		"nodes, without rights": {[]string{"get", "nodes", "--as", "developer"}, 3, 3,
+		"nodes, without rights": {[]string{"get", "nodes", "--as", "developer"}, 3, 4,
 			[]string{"cannot list azdrivernodes.disk.csi.azure.com: not allowed"}, "SLOTS"},
 		"a kind that is not listed":   {[]string{"get", "pods"}, 3, 0, []string{`invalid argument "pods"`}, "NAMESPACE"},
 		"an output that is not known": {[]string{"get", "nodes", "-o", "yaml"}, 3, 0, []string{"expected json"}, "NODE"},

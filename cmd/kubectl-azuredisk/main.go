@@ -21,6 +21,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/collect"
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
 
@@ -37,7 +38,7 @@ func main() {
 		os.Exit(answer.code)
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "kubectl azuredisk:", err)
+		fmt.Fprintln(printable.Writer(os.Stderr), "kubectl azuredisk:", err)
 		os.Exit(explain.CannotTell.ExitCode())
 	}
 }
@@ -79,6 +80,7 @@ func writeJSON(w io.Writer, value any) error {
 
 // answer writes an answer as text or as JSON. The outcome is the exit code.
 func answer(w io.Writer, output string, value interface{ Text() string }, outcome explain.Outcome) error {
+	w = printable.Writer(w)
 	err := error(nil)
 	if output == "json" {
 		err = writeJSON(w, value)

@@ -110,6 +110,20 @@ func (f Facts) driver(sidecar string) (Finding, bool) {
 	if finding, ok := f.notInstalled(); ok {
 		return finding, true
 	}
+	if finding, ok := f.leader(); ok || sidecar == "" || f.unread(Leases) {
+		return finding, ok
+	}
+	name := LeaseOf(sidecar, f.DriverName)
+	if says, ok := LeaseExpired(f.Driver.Leases[name], f.Now); ok {
+		return find("SidecarNotLeading", "The sidecar %s does not lead: the lease %s %s.", sidecar, name, says).
+			then("look at its log: kubectl logs %s -c %s", f.inController(), sidecar).
+			seen(Evidence{Object: "Lease " + name, Says: says}), true
+	}
+	return Finding{}, false
+}
+
+// leader explains that no controller leads; ok is false if one does, or if that is not known.
+func (f Facts) leader() (Finding, bool) {
 	if f.unread(Leases) {
 		return Finding{}, false
 	}
@@ -120,17 +134,9 @@ func (f Facts) driver(sidecar string) (Finding, bool) {
 				f.attachRequired()).seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true
 		}
 		return find("ControllerNotLeading", "No controller of the driver leads: the lease %s %s.", LeaseController, says).
-			then("look at the pods of the controller: kubectl get pods -n %s, and %s", f.DriverNamespace, f.logCommand()).
+			then("run kubectl azuredisk doctor, which tries to write a lease; look at the pods of the controller: "+
+				"kubectl get pods -n %s, and %s", f.DriverNamespace, f.logCommand()).
 			seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true
-	}
-	if sidecar == "" {
-		return Finding{}, false
-	}
-	name := LeaseOf(sidecar, f.DriverName)
-	if says, ok := LeaseExpired(f.Driver.Leases[name], f.Now); ok {
-		return find("SidecarNotLeading", "The sidecar %s does not lead: the lease %s %s.", sidecar, name, says).
-			then("look at its log: kubectl logs %s -c %s", f.inController(), sidecar).
-			seen(Evidence{Object: "Lease " + name, Says: says}), true
 	}
 	return Finding{}, false
 }

@@ -11,7 +11,7 @@ import "slices"
 
 // Explain answers the question of the facts.
 func Explain(f Facts) Report {
-	findings := f.findings()
+	findings := f.led(f.findings())
 	slices.SortStableFunc(findings, func(a, b Finding) int { return b.Outcome.severity() - a.Outcome.severity() })
 	report := Report{
 		Subject: f.Subject,

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -27,7 +28,9 @@ type Records struct {
 	Pods map[string][]*corev1.Pod
 	// FailoverEvents are those that the failover has recorded on Nodes.
 	FailoverEvents []*corev1.Event
-	Unread         []Unread
+	// Leader is the lease of the leading controller; nil if it was not read.
+	Leader *coordinationv1.Lease
+	Unread []Unread
 }
 
 // Selection says which volumes and nodes an overview lists one by one. The zero value selects all.
@@ -57,6 +60,8 @@ type Overview struct {
 	VolumesOmitted int              `json:"volumesOmitted,omitempty"`
 	// Moves are what is under way now.
 	Moves []Move `json:"moves"`
+	// Leader says that no controller leads; "" if one does, or if that is not known.
+	Leader string `json:"leader,omitempty"`
 	// Attention are volumes and nodes that are not as they should be.
 	Attention []Attention `json:"attention"`
 	// Failovers are the last ones, the newest first.
@@ -177,6 +182,7 @@ func NewOverview(r Records, s Selection) Overview {
 	var nodes []Attention
 	o.Zones, nodes = zones(r, s, o.Volumes)
 	o.Attention = append(nodes, attention...)
+	o.outdate(unled(r.Leader, r.Now))
 	return o
 }
 

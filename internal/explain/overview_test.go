@@ -7,8 +7,10 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
@@ -156,5 +158,41 @@ func TestEventsOfFailoversAreGrouped(t *testing.T) {
 	}
 	if want := []string{"b 1", "a 1", "b 1", "a 4"}; !slices.Equal(got, want) {
 		t.Errorf("got the failovers %q, want %q", got, want)
+	}
+}
+
+func TestWithoutALeaderNothingIsHealthy(t *testing.T) {
+	t.Parallel()
+	lease := func(renewed time.Time) *coordinationv1.Lease {
+		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
+			HolderIdentity: ptr.To("controller"), LeaseDurationSeconds: ptr.To(int32(15)),
+			RenewTime: &metav1.MicroTime{Time: renewed},
+		}}
+	}
+	for name, test := range map[string]struct {
+		lease   *coordinationv1.Lease
+		healthy bool
+	}{
+		"a leader":                  {lease(objects.Now), true},
+		"a lease that was not read": {nil, true},
+		"no leader":                 {lease(objects.Now.Add(-time.Hour)), false},
+	} {
+		r := world()
+		r.Leader = test.lease
+		o := explain.NewOverview(r, explain.Selection{})
+		node, volume := o.Zones[0].Nodes[0], o.Volumes[0]
+		if got := o.Leader == "" && node.Healthy && node.State == "Healthy" && o.Zones[0].Unhealthy == 0 &&
+			!slices.Contains(volume.Reasons, "ControllerNotLeading"); got != test.healthy {
+			t.Errorf("%s: got leader %q, node %+v, %d nodes that are not healthy, volume %+v; want healthy: %t", name, o.Leader, node,
+				o.Zones[0].Unhealthy, volume.VolumeRow, test.healthy)
+		}
+		rows := explain.NodeRows(r.DriverNodes, nil, nil)
+		explain.OutdateNodes(rows, r.Leader, r.Now)
+		volumes := explain.VolumeRows(r.Volumes, nil, "")
+		explain.OutdateVolumes(volumes, r.Leader, r.Now)
+		if got := rows[0].State == "Healthy" && len(volumes[0].Reasons) == len(volume.Reasons); test.healthy && !got ||
+			!test.healthy && (rows[0].State != "Unknown" || !slices.Contains(volumes[0].Reasons, "ControllerNotLeading")) {
+			t.Errorf("%s: got node %+v and volume %+v, want healthy: %t", name, rows[0], volumes[0], test.healthy)
+		}
 	}
 }

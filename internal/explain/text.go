@@ -5,6 +5,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
 // Text is the report for a terminal: a sentence, what was quoted, the chain, and what to do.
@@ -13,17 +15,17 @@ func (r Report) Text() string {
 	if r.Subject.Kind != KindNode { // whose sentences name it
 		fmt.Fprintf(&b, "%s: ", upper(r.Subject.String()))
 	}
-	fmt.Fprintf(&b, "%s\n", r.Sentence)
+	fmt.Fprintf(&b, "%s\n", printable.Line(r.Sentence))
 	r.quote(&b, r.Finding)
 	for _, v := range r.Others {
-		fmt.Fprintf(&b, "\nAlso: %s\n", v.Sentence)
+		fmt.Fprintf(&b, "\nAlso: %s\n", printable.Line(v.Sentence))
 		r.quote(&b, v)
 	}
 	if len(r.Chain) > 0 {
 		b.WriteString("\n")
 		table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 		for _, l := range r.Chain {
-			fmt.Fprintf(table, "  %s\t%s%s\n", l.title(), l.Says, r.since(l.Since))
+			fmt.Fprintf(table, "  %s\t%s%s\n", l.title(), printable.Line(l.Says), r.since(l.Since))
 		}
 		_ = table.Flush() // into memory
 	}

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlrecorder "sigs.k8s.io/controller-runtime/pkg/recorder"
 
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -139,8 +140,9 @@ func (r recorder) AnnotatedEventf(regarding, _ runtime.Object, annotations map[s
 		short(r.recorders.once(regarding, kind, reason, fmt.Sprintf(note, args...))))
 }
 
-// short cuts a note between two characters. It keeps the IDs of Azure's answers.
+// short escapes what cannot be printed, and cuts a note between two characters. It keeps the IDs of Azure's answers.
 func short(note string) string {
+	note = printable.Text(note)
 	if len(note) <= maxNote {
 		return note
 	}

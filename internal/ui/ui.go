@@ -23,6 +23,7 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -35,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
 //go:embed page
@@ -106,6 +108,9 @@ func (s *Server) URL(address net.Addr) string {
 	return "http://" + address.String() + "/?token=" + s.token
 }
 
+// refresh is how long a page is shown that nothing has changed.
+const refresh = 15 * time.Second
+
 // Run passes changes on until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	for {
@@ -113,6 +118,7 @@ func (s *Server) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.Source.Changed():
+		case <-s.Clock.After(refresh): // a leader that has died changes nothing
 		}
 		s.mu.Lock()
 		close(s.changed)
@@ -178,7 +184,8 @@ func selection(r *http.Request) explain.Selection {
 }
 
 func (s *Server) encoded(selected explain.Selection) ([]byte, error) {
-	return json.Marshal(explain.NewOverview(s.Source.Records(), selected))
+	data, err := json.Marshal(explain.NewOverview(s.Source.Records(), selected))
+	return []byte(printable.Text(string(data))), err
 }
 
 func (s *Server) overview(w http.ResponseWriter, r *http.Request) {
@@ -235,7 +242,7 @@ func (s *Server) why(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = w.Write([]byte(report.Text()))
+	_, _ = io.WriteString(printable.Writer(w), report.Text())
 }
 
 func (s *Server) actions(w http.ResponseWriter, _ *http.Request) {

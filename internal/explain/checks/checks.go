@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
 // Result is the result of a check.
@@ -150,7 +151,7 @@ func (r Report) Text() string {
 	count := map[Result]int{}
 	for _, l := range r.Lines {
 		count[l.Result]++
-		fmt.Fprintf(table, "%s\t%s\t%s\n", l.Check, l.Result, l.Says)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", l.Check, l.Result, printable.Line(l.Says))
 	}
 	_ = table.Flush() // into memory
 	fmt.Fprintf(&b, "\n%d ok, %d warnings, %d failed, %d that cannot be told.\n", count[OK], count[Warning], count[Failed],

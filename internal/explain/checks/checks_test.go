@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"math/big"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -257,6 +259,11 @@ func doctorFaults() map[string]fault {
 			f.Leases[0].Spec.RenewTime.Time = objects.Now.Add(-time.Hour)
 		}, "Leader", checks.Failed,
 			"was renewed last at 11:00:00"},
+		"a webhook that does not answer": {func(f *checks.Facts) {
+			f.Trials = []checks.Trial{{What: "a lease", Err: apierrors.NewInternalError(errors.New(`failed calling webhook "x.y"`))}}
+		}, "Admission", checks.Failed, `a lease: Internal error occurred: failed calling webhook "x.y"`},
+		"a webhook that is asked about leases": {closed(func(*admissionv1.ValidatingWebhook) {}), "FailClosedWebhooks", checks.Warning,
+			"the webhook x.y of ValidatingWebhookConfiguration policy fails closed, and is asked about leases, azvolumes, events, pods"},
 		"a sidecar does not lead": {func(f *checks.Facts) { f.Leases = f.Leases[:2] }, "Sidecars", checks.Failed,
 			"csi-resizer does not lead: the lease external-resizer-disk-csi-azure-com does not exist"},
 		"a sidecar is missing": {func(f *checks.Facts) {
@@ -445,7 +452,29 @@ func preflightFaults() map[string]fault {
 		"a policy that is enforced": {policy(func(policyOf, bindingOf) {}), "Policies", checks.Warning,
 			"ValidatingAdmissionPolicy baseline is enforced by all"},
 		"a constraint that is enforced": {constraint("deny", "kube-*"), "Policies", checks.Failed, "K8sAzureV2NoPrivilege x"},
+		"a webhook that fails closed": {closed(func(w *admissionv1.ValidatingWebhook) {
+			w.Rules[0].Resources = []string{"pods"}
+		}), "FailClosedWebhooks", checks.Warning, "and is asked about pods"},
+		"a webhook that changes objects, and fails closed": {func(f *checks.Facts) {
+			f.Webhooks = append(f.Webhooks, &admissionv1.MutatingWebhookConfiguration{
+				ObjectMeta: named("mesh"), Webhooks: []admissionv1.MutatingWebhook{{Name: "m.y", Rules: everything()}},
+			})
+		}, "FailClosedWebhooks", checks.Warning, "the webhook m.y of MutatingWebhookConfiguration mesh"},
 		// And without a fault:
+		"a webhook that fails open": {closed(func(w *admissionv1.ValidatingWebhook) {
+			w.FailurePolicy = ptr.To(admissionv1.Ignore)
+		}), "FailClosedWebhooks", checks.OK, ""},
+		"a webhook that excludes the namespace": {closed(func(w *admissionv1.ValidatingWebhook) {
+			w.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+				Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "azure-disk-csi"},
+			}}}
+		}), "FailClosedWebhooks", checks.OK, ""},
+		"a webhook for objects with a label": {closed(func(w *admissionv1.ValidatingWebhook) {
+			w.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "x"}}
+		}), "FailClosedWebhooks", checks.OK, ""},
+		"a webhook for deletions": {closed(func(w *admissionv1.ValidatingWebhook) {
+			w.Rules[0].Operations = []admissionv1.OperationType{admissionv1.Delete}
+		}), "FailClosedWebhooks", checks.OK, ""},
 		"a policy that only warns": {policy(func(_ policyOf, b bindingOf) {
 			b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Warn}
 		}), "Policies", checks.OK, ""},
@@ -456,6 +485,24 @@ func preflightFaults() map[string]fault {
 		"a constraint that excludes the namespace": {constraint("", "azure-*"), "Policies", checks.OK, ""},
 		"a pod with the port in its own network": {pod("other", nil, corev1.PodSpec{Containers: listens}),
 			"HostPorts", checks.OK, ""},
+	}
+}
+
+func everything() []admissionv1.RuleWithOperations {
+	return []admissionv1.RuleWithOperations{{
+		Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
+		Rule:       admissionv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"}, Resources: []string{"*"}},
+	}}
+}
+
+// closed adds a webhook that fails closed and is asked about all objects, unless it is changed.
+func closed(change func(*admissionv1.ValidatingWebhook)) func(*checks.Facts) {
+	return func(f *checks.Facts) {
+		w := admissionv1.ValidatingWebhook{Name: "x.y", Rules: everything()}
+		change(&w)
+		f.Validating = []*admissionv1.ValidatingWebhookConfiguration{{
+			ObjectMeta: named("policy"), Webhooks: []admissionv1.ValidatingWebhook{w},
+		}}
 	}
 }
 
@@ -535,6 +582,27 @@ func TestWhatCannotBeReadIsSaid(t *testing.T) {
 	}
 	if report.Outcome != explain.CannotTell {
 		t.Errorf("got %s, want %s", report.Outcome, explain.CannotTell)
+	}
+}
+
+// A webhook with side effects refuses to be tried, which says nothing about its answer.
+func TestAWriteThatCannotBeTriedIsNotJudged(t *testing.T) {
+	t.Parallel()
+	f := healthy()
+	f.Trials = []checks.Trial{{What: "a lease", Err: apierrors.NewBadRequest("admission webhook does not support dry run")}}
+	for _, l := range checks.Doctor(f).Lines {
+		if l.Check == "Admission" && (l.Result != checks.CannotTell || !strings.Contains(l.Says, "does not support dry run")) {
+			t.Errorf("got %s, %q, want %s with the answer", l.Result, l.Says, checks.CannotTell)
+		}
+	}
+}
+
+func TestAReportHasNoControlCharacters(t *testing.T) {
+	t.Parallel()
+	f := healthy()
+	f.Trials = []checks.Trial{{What: "a lease", Err: errors.New("denied\x1b[2K\nAdmission ok\tx")}}
+	if text := checks.Doctor(f).Text(); !strings.Contains(text, `denied\u001b[2K Admission ok x`) {
+		t.Errorf("got:\n%s\nwant the answer on one line, with its control characters escaped", text)
 	}
 }
 

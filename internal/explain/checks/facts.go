@@ -32,10 +32,16 @@ type Facts struct {
 	// Deployments and DaemonSets are those of the driver's chart.
 	Deployments []*appsv1.Deployment
 	DaemonSets  []*appsv1.DaemonSet
-	// Leases, Slices and Webhooks are those of the driver's release.
-	Leases   []*coordinationv1.Lease
-	Slices   []*discoveryv1.EndpointSlice
-	Webhooks []*admissionv1.MutatingWebhookConfiguration
+	// Leases and Slices are those of the driver's release.
+	Leases []*coordinationv1.Lease
+	Slices []*discoveryv1.EndpointSlice
+	// Webhooks and Validating are those of the cluster.
+	Webhooks   []*admissionv1.MutatingWebhookConfiguration
+	Validating []*admissionv1.ValidatingWebhookConfiguration
+	// Namespace is the driver's, or the one in which it would run; nil if it does not exist.
+	Namespace *corev1.Namespace
+	// Trials are writes that were tried in an installation.
+	Trials []Trial
 
 	Nodes             []*corev1.Node
 	CSINodes          []*storagev1.CSINode
@@ -51,11 +57,9 @@ type Facts struct {
 
 	// Pods and what follows are read only before an installation. Pods are those in the network of
 	// their node, or with ports there.
-	Pods []*corev1.Pod
-	// Namespace is the one in which the driver would run; nil if it does not exist.
-	Namespace *corev1.Namespace
-	Policies  []*admissionv1.ValidatingAdmissionPolicy
-	Bindings  []*admissionv1.ValidatingAdmissionPolicyBinding
+	Pods     []*corev1.Pod
+	Policies []*admissionv1.ValidatingAdmissionPolicy
+	Bindings []*admissionv1.ValidatingAdmissionPolicyBinding
 	// Constraints are Gatekeeper's about privileged pods and the host.
 	Constraints []Constraint
 
@@ -78,6 +82,8 @@ const (
 	DaemonSets       = "daemonsets.apps"
 	Slices           = "endpointslices.discovery.k8s.io"
 	Webhooks         = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
+	Validating       = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+	TrialWrites      = "trial writes"
 	Policies         = "validatingadmissionpolicies.admissionregistration.k8s.io"
 	Bindings         = "validatingadmissionpolicybindings.admissionregistration.k8s.io"
 	Constraints      = "constraints.gatekeeper.sh"

@@ -230,6 +230,9 @@ func (f Facts) steering() []problem {
 	}
 	found := f.ready("Deployment", d.Name, d.Status.ReadyReplicas, replicas(d.Spec.Replicas))
 	for _, configuration := range f.Webhooks {
+		if configuration.Labels[explain.LabelPartOf] != chart {
+			continue
+		}
 		for _, w := range configuration.Webhooks {
 			if w.Name != "steer-pods."+f.DriverName {
 				continue

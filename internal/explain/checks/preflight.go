@@ -10,8 +10,6 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 )
@@ -59,6 +57,7 @@ var preflight = []Check{
 		Next: "exclude the namespace from what is named; for AKS's Deployment Safeguards: " +
 			"az aks safeguards update --excluded-ns. Expressions are not evaluated: a policy that is named may allow the pods",
 		needs: []string{Policies, Bindings, Constraints}, find: Facts.policies},
+	failClosed,
 	{ID: "Lockdown", Asks: "The node resource group has no lockdown, as AKS Automatic has it.",
 		Next: "go on only if it prints Unrestricted or nothing: with ReadOnly, which AKS Automatic always has, no other driver " +
 			"than AKS's own can attach disks",
@@ -243,24 +242,10 @@ func (f Facts) reaches(p *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.
 	if match == nil || !slices.ContainsFunc(match.ResourceRules, ofPods) {
 		return false
 	}
-	own := labels.Set{corev1.LabelMetadataName: f.DriverNamespace}
-	if f.Namespace != nil {
-		own = labels.Merge(own, f.Namespace.Labels)
-	}
-	selects := func(s *metav1.LabelSelector) bool {
-		if s == nil {
-			return true
-		}
-		selector, err := metav1.LabelSelectorAsSelector(s)
-		return err != nil || selector.Matches(own)
-	}
-	if !selects(match.NamespaceSelector) || b.Spec.MatchResources != nil && !selects(b.Spec.MatchResources.NamespaceSelector) {
+	if !f.selects(match.NamespaceSelector) || b.Spec.MatchResources != nil && !f.selects(b.Spec.MatchResources.NamespaceSelector) {
 		return false
 	}
-	return !slices.ContainsFunc(p.Spec.MatchConditions, func(c admissionv1.MatchCondition) bool {
-		return strings.Contains(c.Expression, "'"+f.DriverNamespace+"'") ||
-			strings.Contains(c.Expression, `"`+f.DriverNamespace+`"`)
-	})
+	return !f.excluded(p.Spec.MatchConditions)
 }
 
 func ofPods(r admissionv1.NamedRuleWithOperations) bool {

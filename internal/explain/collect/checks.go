@@ -33,6 +33,8 @@ type CheckOptions struct {
 	Program string
 	// Now returns the API server's time. It is called after the first answer.
 	Now func() time.Time
+	// Writer is used for writes without effect (dry run) only.
+	Writer client.Writer
 	// Kubernetes asks for the version of the API server.
 	Kubernetes func(context.Context) (string, error)
 }
@@ -44,7 +46,8 @@ func (o CheckOptions) facts() checks.Facts {
 // ofChart selects the objects of the driver's chart.
 var ofChart = client.MatchingLabels{explain.LabelPartOf: "azuredisk"}
 
-// Installation reads with sixteen requests what the checks of an installation need.
+// Installation reads with eighteen requests what the checks of an installation need, and tries two
+// writes without effect.
 func Installation(ctx context.Context, from client.Reader, o CheckOptions) (checks.Facts, error) {
 	r, f, ours := &reader{Reader: from}, o.facts(), client.InNamespace(o.DriverNamespace)
 	err := together(
@@ -53,8 +56,9 @@ func Installation(ctx context.Context, from client.Reader, o CheckOptions) (chec
 		r.definitions(&f),
 		r.deployments(&f.Deployments, o.DriverNamespace),
 		listInto(r, checks.DaemonSets, &appsv1.DaemonSetList{}, &f.DaemonSets, ofChart),
-		listInto(r, checks.Webhooks, &admissionv1.MutatingWebhookConfigurationList{},
-			&f.Webhooks, ofChart),
+		r.webhooks(&f),
+		r.namespace(&f),
+		r.try(&f, o.Writer),
 		listInto(r, explain.CSINodes, &storagev1.CSINodeList{}, &f.CSINodes),
 		listInto(r, explain.Volumes, &corev1.PersistentVolumeList{}, &f.PersistentVolumes),
 		listInto(r, explain.Attachments, &storagev1.VolumeAttachmentList{}, &f.VolumeAttachments),
@@ -81,7 +85,7 @@ func Installation(ctx context.Context, from client.Reader, o CheckOptions) (chec
 	return f, err
 }
 
-// Cluster reads with nine requests, and one for each kind of constraint of Gatekeeper that matters,
+// Cluster reads with eleven requests, and one for each kind of constraint of Gatekeeper that matters,
 // what the checks before an installation need.
 func Cluster(ctx context.Context, from client.Reader, o CheckOptions) (checks.Facts, error) {
 	r, f := &reader{Reader: from}, o.facts()
@@ -99,10 +103,8 @@ func Cluster(ctx context.Context, from client.Reader, o CheckOptions) (checks.Fa
 		listInto(r, checks.Policies, &admissionv1.ValidatingAdmissionPolicyList{}, &f.Policies),
 		listInto(r, checks.Bindings,
 			&admissionv1.ValidatingAdmissionPolicyBindingList{}, &f.Bindings),
-		func(ctx context.Context) (err error) {
-			f.Namespace, err = get[corev1.Namespace](ctx, r, checks.NamespaceOfChart, "", o.DriverNamespace)
-			return err
-		},
+		r.webhooks(&f),
+		r.namespace(&f),
 	)(ctx)
 	if err != nil {
 		return f, err
@@ -118,6 +120,20 @@ func (r *reader) csiDriver(f *checks.Facts) step {
 		f.CSIDriver, err = get[storagev1.CSIDriver](ctx, r, explain.CSIDrivers, "", f.DriverName)
 		return err
 	}
+}
+
+func (r *reader) namespace(f *checks.Facts) step {
+	return func(ctx context.Context) (err error) {
+		f.Namespace, err = get[corev1.Namespace](ctx, r, checks.NamespaceOfChart, "", f.DriverNamespace)
+		return err
+	}
+}
+
+func (r *reader) webhooks(f *checks.Facts) step {
+	return together(
+		listInto(r, checks.Webhooks, &admissionv1.MutatingWebhookConfigurationList{}, &f.Webhooks),
+		listInto(r, checks.Validating, &admissionv1.ValidatingWebhookConfigurationList{}, &f.Validating),
+	)
 }
 
 // deployments reads those of the chart: of all namespaces, or, with one more request if that is not

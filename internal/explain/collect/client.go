@@ -66,8 +66,8 @@ func mapper() meta.RESTMapper {
 	add(coordinationv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Lease")
 	add(appsv1.SchemeGroupVersion, meta.RESTScopeNamespace, "Deployment", "DaemonSet")
 	add(discoveryv1.SchemeGroupVersion, meta.RESTScopeNamespace, "EndpointSlice")
-	add(admissionv1.SchemeGroupVersion, meta.RESTScopeRoot, "MutatingWebhookConfiguration", "ValidatingAdmissionPolicy",
-		"ValidatingAdmissionPolicyBinding")
+	add(admissionv1.SchemeGroupVersion, meta.RESTScopeRoot, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
 	add(apiextensionsv1.SchemeGroupVersion, meta.RESTScopeRoot, "CustomResourceDefinition")
 	add(apiv1.GroupVersion, meta.RESTScopeNamespace, "AzVolume", "AzVolumeAttachment", "AzDriverNode")
 	add(SnapshotGroup, meta.RESTScopeNamespace, "VolumeSnapshot")

@@ -569,6 +569,16 @@ func driverFaults() map[string]fault {
 			"install"},
 		"a controller that does not lead": {changed(cold(), waiting, expired(explain.LeaseController)),
 			"ControllerNotLeading", "was renewed last at 11:59:00", "kubectl get pods -n azure-disk-csi"},
+		"a volume in use, and no controller": {changed(newStage(), func(s *stage) { runs(s.pod); claimAsked(s) },
+			expired(explain.LeaseController)), "ControllerNotLeading",
+			"By the records, which may be out of date: The volume of claim data is in use on node b", "kubectl azuredisk doctor"},
+		"a node, and no controller": {changed(newStage(), node1, expired(explain.LeaseController)), "ControllerNotLeading",
+			"which may be out of date: Node", "kubectl azuredisk doctor"},
+		"a snapshot, and no controller": {func() *stage {
+			s := snapshot("azuredisk", map[string]any{"readyToUse": true})()
+			expired(explain.LeaseController)(s)
+			return s
+		}, "ControllerNotLeading", "which may be out of date", "kubectl azuredisk doctor"},
 		"a controller of another mode": {changed(cold(), waiting, expired(explain.LeaseController), func(s *stage) {
 			s.controller.Spec.Template.Spec.Containers[0].Args = []string{"--attach-required=true"}
 		}), "AttachRequiredDiffers", "set to attachRequired true", "csiDriver.attachRequired"},

@@ -7,9 +7,14 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
 const redacted = "REDACTED"
+
+// secretWord ends the names of values that are secret.
+const secretWord = `(?:secret|password|passwd|accountkey|account_key|account-key|accesskey|access-key|apikey|api_key|api-key|token)`
 
 // secrets are what may not leave the cluster, wherever a text has it: in logs, in messages of Azure, in
 // arguments and annotations.
@@ -21,14 +26,25 @@ var secrets = []struct {
 	{regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*)?`), redacted}, // tokens
 	{regexp.MustCompile(`(?i)(\bauthorization["'\\]*[ \t]*[:=][ \t]*["'\\]*[a-z]+\s+)[^\s"'\\]+`), "${1}" + redacted},
 	{regexp.MustCompile(`(?i)(\bbearer\s+)[A-Za-z0-9+/=._~-]{20,}`), "${1}" + redacted},
-	// A user and a password, as in the URL of a proxy.
-	{regexp.MustCompile(`(://)[^/\s:@"']+:[^/\s@"']+@`), "${1}" + redacted + "@"},
+	// A user and a password, as in the URL of a proxy. The password may have any character that ends no
+	// URL: it reaches to the last @.
+	{regexp.MustCompile(`(://)[^/\s:@"']*:[^\s"'\\]*@`), "${1}" + redacted + "@"},
 	// Signatures in URLs: of shared access, and of Azure's operations, which are in the tokens to resume
 	// them.
 	{regexp.MustCompile(`(?i)((?:[?&]|\\u0026|%26)` +
 		`(?:sig|signature|s|c|h|t|p|code|password|[a-z_]*token|[a-z_]*secret)=)[^&\s"'\\]+`), "${1}" + redacted},
-	{regexp.MustCompile(`(?i)((?:secret|password|passwd|accountkey|account_key|accesskey|apikey|api_key|token)` +
-		`["'\\]*[ \t]*[:=][ \t]*["'\\]*)[^\s"',;}\\]{6,}`), "${1}" + redacted},
+	// Values: in quotes, in quotes of a text in quotes, and without quotes. A comma or a semicolon does not
+	// end one: the rest of a connection string is replaced as well.
+	{regexp.MustCompile(`(?i)(` + secretWord + `["']?\s*[:=][ \t]*)"(?:[^"\\\n]|\\.)+"`), `${1}"` + redacted + `"`},
+	{regexp.MustCompile(`(?i)(` + secretWord + `["']?\s*[:=][ \t]*)'(?:[^'\n]|'')+'`), `${1}'` + redacted + `'`},
+	{regexp.MustCompile(`(?i)(` + secretWord + `\\+"\s*[:=][ \t]*\\+")(?:[^"\\\n]|\\\\\\.|\\\\[^\\])+`), "${1}" + redacted},
+	{regexp.MustCompile(`(?i)(--?[a-z0-9_-]*` + secretWord + `=)[^\s"'\\]+`), "${1}" + redacted},
+	{regexp.MustCompile(`(?i)(` + secretWord + `["'\\]*[ \t]*[:=][ \t]*["'\\]*)[^\s"'\\]{6,}`), "${1}" + redacted},
+	// Arguments of two elements: in JSON, in YAML, and in a command line.
+	{regexp.MustCompile(`(?i)("--?[a-z0-9_-]*` + secretWord + `"\s*,\s*")(?:[^"\\\n]|\\.)+`), "${1}" + redacted},
+	{regexp.MustCompile(`(?i)(\\"--?[a-z0-9_-]*` + secretWord + `\\"\s*,\s*\\")[^"\\]+`), "${1}" + redacted},
+	{regexp.MustCompile(`(?im)(^\s*-\s+["']?--?[a-z0-9_-]*` + secretWord + `["']?[ \t]*\r?\n\s*-[ \t]+)\S.*$`), "${1}" + redacted},
+	{regexp.MustCompile(`(?i)((?:^|\s)--[a-z0-9_-]*` + secretWord + `[ \t]+)[^\s"'\\-][^\s"'\\]*`), "${1}" + redacted},
 }
 
 const guid = `[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
@@ -39,7 +55,7 @@ var anyGUID = regexp.MustCompile(`(?i)` + guid)
 var owned = regexp.MustCompile(
 	`(?i)(subscription|tenant)s?(?:_?id)?(?:["'\\]*[ \t]*[:=/][ \t]*["'\\]*|%2f)(` + guid + `)`)
 
-// redact removes the secrets from files. Unless they are kept, it replaces each ID of a subscription and
+// redact removes the secrets from files, and escapes what cannot be printed. Unless they are kept, it replaces each ID of a subscription and
 // of a tenant by another name, the same in all files.
 func redact(files []File, keepSubscriptions bool) {
 	names := map[string]string{}
@@ -47,6 +63,7 @@ func redact(files []File, keepSubscriptions bool) {
 		for _, s := range secrets {
 			files[i].Content = s.pattern.ReplaceAll(files[i].Content, []byte(s.with))
 		}
+		files[i].Content = []byte(printable.Text(string(files[i].Content)))
 		if keepSubscriptions {
 			continue
 		}
@@ -72,10 +89,24 @@ func redact(files []File, keepSubscriptions bool) {
 
 var secretName = regexp.MustCompile(`(?i)secret|password|passwd|token|key|credential|connection`)
 
-// redactPodSpec removes the values of environment variables whose names say that they are secret.
+var secretFlag = regexp.MustCompile(`(?i)^--?[a-z0-9_-]*` + secretWord + `$`)
+
+// redactArguments removes the values that follow a flag whose name says that they are secret.
+func redactArguments(args []string) {
+	for i := range args {
+		if i > 0 && secretFlag.MatchString(args[i-1]) {
+			args[i] = redacted
+		}
+	}
+}
+
+// redactPodSpec removes the values of environment variables and of arguments whose names say that they
+// are secret.
 func redactPodSpec(s *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{s.InitContainers, s.Containers} {
 		for i := range containers {
+			redactArguments(containers[i].Command)
+			redactArguments(containers[i].Args)
 			for j := range containers[i].Env {
 				if e := &containers[i].Env[j]; e.Value != "" && secretName.MatchString(e.Name) {
 					e.Value = redacted

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +56,8 @@ func NewWatch(ctx context.Context, from client.WithWatch, now *ServerClock, o Wa
 	w.add(from, explain.AzVolumes, &apiv1.AzVolumeList{}, &apiv1.AzVolume{}, own)
 	w.add(from, explain.AzAttachments, &apiv1.AzVolumeAttachmentList{}, &apiv1.AzVolumeAttachment{}, own)
 	w.add(from, explain.AzDriverNodes, &apiv1.AzDriverNodeList{}, &apiv1.AzDriverNode{}, own)
+	w.add(from, explain.Leases, &coordinationv1.LeaseList{}, &coordinationv1.Lease{}, own,
+		client.MatchingFields{"metadata.name": explain.LeaseController})
 	w.add(from, explain.NodesResource, &corev1.NodeList{}, &corev1.Node{})
 	w.add(from, explain.EventResource, &corev1.EventList{}, &corev1.Event{}, client.InNamespace(metav1.NamespaceDefault),
 		client.MatchingFields{"source": failoverSource, "involvedObject.kind": "Node"})
@@ -102,8 +105,12 @@ func (w *Watch) add(from client.WithWatch, what string, list client.ObjectList, 
 func (w *Watch) start(ctx context.Context, what string) error {
 	i := w.informers[what]
 	if _, err := i.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { w.notify() },
-		UpdateFunc: func(any, any) { w.notify() },
+		AddFunc: func(any) { w.notify() },
+		UpdateFunc: func(any, any) {
+			if what != explain.Leases { // which is renewed all the time
+				w.notify()
+			}
+		},
 		DeleteFunc: func(any) { w.notify() },
 	}); err != nil {
 		return err
@@ -171,6 +178,9 @@ func (w *Watch) Records() explain.Records {
 		Nodes:          stored[*corev1.Node](w.informers[explain.NodesResource]),
 		Pods:           byClaim(stored[*corev1.Pod](w.informers[explain.Pods])),
 		FailoverEvents: stored[*corev1.Event](w.informers[explain.EventResource]),
+	}
+	if leases := stored[*coordinationv1.Lease](w.informers[explain.Leases]); len(leases) > 0 {
+		r.Leader = leases[0]
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
 // Columns of the table.
@@ -27,7 +28,7 @@ func (r Row) Cells() []string {
 	if r.Cause != "" {
 		why = string(r.Cause) + ": " + why
 	}
-	return []string{r.Namespace, r.Pod, r.From, to, r.Result, seconds, why}
+	return []string{r.Namespace, r.Pod, r.From, to, r.Result, seconds, printable.Line(why)}
 }
 
 // few names the first of some nodes.

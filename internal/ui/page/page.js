@@ -157,6 +157,8 @@ function render(o) {
     byId("namespace").replaceChildren(...options);
     byId("namespace").value = chosen;
   }
+  byId("leader").hidden = !o.leader;
+  byId("leader").textContent = o.leader || "";
   byId("unread").hidden = !(o.unread || []).length;
   byId("unread").textContent = (o.unread || []).map(u => `${u.what}: ${u.why}.`).join(" ");
   show("moves", o.moves.length ? el("ul", null, o.moves.map(m =>
