@@ -273,10 +273,12 @@ type AzVolumeStatus struct {
 	// +optional
 	Fencing FencingMethod `json:"fencing,omitempty"`
 	// ConfirmedUID is the UID of this AzVolume once the disk is known to be used by this cluster:
-	// the disk was created for this object, or the node that holds the ownership has staged it. As
-	// long as it is not, also in an object that was restored from a backup with its status and has
-	// another UID, Azure is asked for VMs outside of this cluster that have the disk before a node
-	// acquires the ownership.
+	// the disk was created for this object, or the node that holds the ownership has staged it and
+	// its attachment is exclusive. As long as it is not, also in an object that was restored from a
+	// backup with its status and has another UID, Azure is asked for VMs outside of this cluster that
+	// have the disk before a node acquires the ownership. It is removed when Azure contradicts an
+	// attachment of the volume, and when a release was proved by Azure and not by the node: the disk
+	// may have been taken from this cluster by then.
 	// +optional
 	ConfirmedUID types.UID `json:"confirmedUID,omitempty"`
 	// PersistentVolume is the PersistentVolume of the disk as it was seen last; of several, one of

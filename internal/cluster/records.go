@@ -3,8 +3,11 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -78,4 +81,16 @@ func RetryChanged(what string, try func() error) error {
 		return provisioner.Errorf(provisioner.Conflict, "write %s: other clients change it too often: %v", what, err)
 	}
 	return err
+}
+
+// Unconfirm removes the confirmation that this cluster uses the disk of a volume, after Azure has
+// contradicted it; see AzVolumeStatus.ConfirmedUID. The write is unconditional: whatever has changed
+// since, it is right to ask Azure once more. An AzVolume that does not exist is no error.
+func Unconfirm(ctx context.Context, c client.Client, key client.ObjectKey) error {
+	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"confirmedUID":null}}`))
+	if err := c.Status().Patch(ctx, v, patch); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("remove the confirmation of volume %s: %w", key.Name, err)
+	}
+	return nil
 }

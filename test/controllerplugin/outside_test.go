@@ -58,8 +58,12 @@ func TestADiskThatWasChangedOutsideTheDriverIsAttachedInOneCall(t *testing.T) {
 			changeOutside(t, p, name, test.change)
 			reads := p.Cloud.CallCount(fake.DisksGet)
 			must(t, p.Publish(t.Context(), handle, "ou-a"))
-			if got := p.Cloud.CallCount(fake.DisksGet) - reads; got != 1 {
-				t.Errorf("got %d reads of the disk, want 1", got)
+			want := 1
+			if name == "shared" {
+				want = 2 // the second is the question which VMs have it
+			}
+			if got := p.Cloud.CallCount(fake.DisksGet) - reads; got < 1 || got > want {
+				t.Errorf("got %d reads of the disk, want %d", got, want)
 			}
 			p.Eventually("attached", attachedTo(p, name, "ou-a"))
 			if as, _ := p.Cloud.AttachedAs(controlplane.VMID("ou-a"), handle); as.CachingMode != "None" {

@@ -3,6 +3,10 @@ package attachment
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
@@ -13,39 +17,72 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// alone adds a question to the job that attaches a disk, as long as it is not confirmed that this
-// cluster uses the disk: Azure is asked again, now that the disk is attached here, whether a VM
-// outside of this cluster has it. The publish asked before that, and another cluster may have done
-// the same at the same time. Each cluster attaches the disk first and asks then, so at least one of
-// the two sees the other, and no node stages a disk that is not Attached.
-func (r *Reconciler) alone(in attaching.Input, attach work.Func) work.Func {
-	v := in.Volume
-	asked := v.Spec.Access == apiv1.AccessMultiNode || v.Status.Primary != nil && v.Status.Primary.Exclusive
-	if !asked || ownership.Confirmed(v) {
+// alone adds the question who has the disk to the job that attaches it; see
+// ownership.AskAfterAttach. It is asked when the disk is attached here, and not from what the objects
+// say: a person may have detached the disk from every VM of this cluster, and started it in another
+// one. If the other cluster is likely to use the disk, it is also asked before the attach, so that
+// the disk stays off this VM. A disk that must not be used here is detached again by the next steps of
+// the attachment; see attaching.Unproved.
+func (r *Reconciler) alone(in attaching.Input, vmID string, attach work.Func) work.Func {
+	if !ownership.AskAfterAttach(in.Volume) {
 		return attach
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
+		if attaching.AskBeforeAttach(in.Volume, in.Attachment) {
+			foreign, here, err := r.whoHas(ctx, in, vmID)
+			if err != nil {
+				return operation.Truth{}, err
+			}
+			if foreign != "" && !here {
+				return operation.Truth{ForeignVM: foreign}, r.refuse(ctx, in, foreign)
+			}
+		}
 		truth, err := attach(ctx, accepted)
 		if err != nil || !truth.Attached {
 			return truth, err
 		}
-		disk, err := r.Cloud.Disks().Get(ctx, v.Status.DiskURI)
-		if err != nil {
-			return operation.Truth{}, fmt.Errorf("read disk after its attach: %w", err)
+		foreign, _, err := r.whoHas(ctx, in, vmID)
+		switch {
+		case err != nil:
+			truth.Unasked = true
+			return truth, err
+		case foreign != "":
+			truth.ForeignVM = foreign
+			return truth, r.refuse(ctx, in, foreign)
 		}
-		attachments, err := cluster.Attachments(ctx, r.Reader, v.Namespace, cluster.AttachmentVolume, v.Name)
-		if err != nil {
-			return operation.Truth{}, err
-		}
-		foreign, err := cluster.ForeignVM(ctx, r.Client, v.Namespace, disk.AttachedTo, attachments)
-		if err == nil && foreign != "" {
-			err = provisioner.Errorf(provisioner.FailedPrecondition,
-				"attach disk: it was attached elsewhere at the same time: %s",
-				ownership.ForeignUse(foreign, v.Spec.Disk.Name))
-		}
-		if err != nil {
-			return operation.Truth{}, err
-		}
+		truth.Exclusive = true
 		return truth, nil
 	}
+}
+
+// whoHas asks Azure for a VM outside of this cluster that has the disk, and whether vmID has it.
+func (r *Reconciler) whoHas(ctx context.Context, in attaching.Input, vmID string) (foreign string, here bool, err error) {
+	v := in.Volume
+	if in.Attachment.Spec.Role == apiv1.RoleReplica {
+		ctx = provisioner.Deferrable(ctx)
+	}
+	disk, err := r.Cloud.Disks().Get(ctx, v.Status.DiskURI)
+	if err != nil {
+		return "", false, fmt.Errorf("attach disk: ask which VMs have it: %w", err)
+	}
+	attachments, err := cluster.Attachments(ctx, r.Reader, v.Namespace, cluster.AttachmentVolume, v.Name)
+	if err != nil {
+		return "", false, err
+	}
+	here = slices.ContainsFunc(disk.AttachedTo, func(vm string) bool { return strings.EqualFold(vm, vmID) })
+	foreign, err = cluster.ForeignVM(ctx, r.Client, v.Namespace, disk.AttachedTo, attachments)
+	return foreign, here, err
+}
+
+// refuse returns the error of an attach to a disk that a VM outside of this cluster has. It removes
+// the confirmation that this cluster uses the disk, so that the next publish asks first. A replica is
+// refused alone: its primary may be using the disk.
+func (r *Reconciler) refuse(ctx context.Context, in attaching.Input, foreign string) error {
+	if in.Attachment.Spec.Role == apiv1.RolePrimary {
+		if err := cluster.Unconfirm(ctx, r.Client, client.ObjectKeyFromObject(in.Volume)); err != nil {
+			return err
+		}
+	}
+	return provisioner.Errorf(provisioner.FailedPrecondition, "attach disk: %s",
+		ownership.ForeignUse(foreign, in.Volume.Spec.Disk.Name))
 }

@@ -69,12 +69,12 @@ func (r *Reconciler) suspects(
 				"there is no proof while it is; if no pod that runs on that node uses the volume, detach the disk there at Azure",
 			a.Spec.NodeName, contested, nodes[contested].VMID)
 	}
-	if len(unknown) > 0 && !ownership.UsesDisk(volume, a.Spec.NodeName) {
+	if len(unknown) > 0 {
 		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
 			"fence node %s: it is not recorded to which VM the disk was attached, and there is no proof while another VM may be the node's: %s",
 			a.Spec.NodeName, ownership.ForeignUse(unknown[0], volume.Spec.Disk.Name))
 	}
-	return append(cut, unknown...), nil
+	return cut, nil
 }
 
 // diskID returns the ID of the disk of an attachment's volume. Where the AzVolume is lost, a

@@ -299,7 +299,8 @@ func (r *Reconciler) correct(ctx context.Context, d *apiv1.AzDriverNode, here ma
 // attachAgain makes an attachment one whose disk is attached like a new one, unless the node has staged
 // the volume. vmID is the VM whose disks Azure listed, and seen the disk as it was listed there at
 // now; nil if it was not. The write succeeds only if nothing has changed since a was read. The
-// attachment's own reconciler continues from there.
+// attachment's own reconciler continues from there. In either case it is not known any more which
+// cluster uses the disk: the person who detached it may have started it in another one.
 func (r *Reconciler) attachAgain(ctx context.Context, a *apiv1.AzVolumeAttachment, vmID string,
 	seen *provisioner.Attachment, now time.Time) error {
 	report, err := cluster.ReportOfVM(ctx, r.Reader, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.NodeName}, vmID)
@@ -308,16 +309,24 @@ func (r *Reconciler) attachAgain(ctx context.Context, a *apiv1.AzVolumeAttachmen
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "reason",
 		attaching.ReasonDetachedOutside)
-	if why := attaching.MayReattach(report, a.Spec.VolumeName); why != "" {
+	// First, because nothing repeats it once the attachment is changed.
+	if err := cluster.Unconfirm(ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}); err != nil {
+		return err
+	}
+	changed, why := a.DeepCopy(), attaching.MayReattach(report, a.Spec.VolumeName)
+	switch {
+	case why == "":
+		changed.Status = attaching.StatusToAttachAgain(a, seen, now)
+	case a.Status.Exclusive:
+		changed.Status.Exclusive = false
+	default:
 		log.Info("Azure does not have the disk where it is recorded, and it remains so", "message", why)
 		return nil
 	}
-	changed := a.DeepCopy()
-	changed.Status = attaching.StatusToAttachAgain(a, seen, now)
 	if err := r.Client.Status().Patch(ctx, changed,
 		client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("reset the status of an attachment: %w", err)
 	}
-	log.Info("Azure does not have the disk where it is recorded; attaching it again")
+	log.Info("Azure does not have the disk where it is recorded; attaching it again, unless there is a reason", "message", why)
 	return nil
 }

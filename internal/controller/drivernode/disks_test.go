@@ -205,6 +205,44 @@ func TestAnAttachmentThatAzureDoesNotHaveIsAttachedAgain(t *testing.T) {
 	}
 }
 
+// The person who detached the disk may have started it in another cluster.
+func TestAContradictionByAzureEndsWhatWasConfirmed(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		staged, attached bool
+		confirmed        bool
+	}{
+		"as recorded":                          {attached: true, confirmed: true},
+		"detached":                             {},
+		"detached, and the node has it staged": {staged: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.volume("vol", func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = "uid" })
+			a := w.attachedAt("vol", 0, apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary, Epoch: 3})
+			before := a.DeepCopy()
+			a.Status.Exclusive = true
+			w.must(w.api.Status().Patch(t.Context(), a, client.MergeFrom(before)))
+			w.cacheHas(w.has("vol"))
+			if test.attached {
+				w.attach(disk("vol"))
+			}
+			w.scan()
+			if test.staged {
+				w.scan("vol")
+			}
+			w.reconcile()
+			v := &apiv1.AzVolume{}
+			w.must(w.api.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: named("vol")}, v))
+			if (v.Status.ConfirmedUID != "") != test.confirmed || w.has("vol").Status.Exclusive != test.confirmed {
+				t.Errorf("got confirmed UID %q and an attachment that is exclusive: %t; want both: %t", v.Status.ConfirmedUID,
+					w.has("vol").Status.Exclusive, test.confirmed)
+			}
+		})
+	}
+}
+
 // answered calls then after each list of a VM's disks, before the caller has the answer.
 type answered struct {
 	*fake.Cloud

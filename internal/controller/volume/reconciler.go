@@ -230,7 +230,7 @@ func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) (n
 		step.Status.Filesystem = found
 	}
 	step.Status.Fencing = disk.Fencing(o.volume, report)
-	step.Status.ConfirmedUID = disk.ConfirmedUID(o.volume, report)
+	step.Status.ConfirmedUID = disk.ConfirmedUID(o.volume, o.attachments, report)
 	return disk.NotReserved(o.volume, report), nil
 }
 

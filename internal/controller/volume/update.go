@@ -65,11 +65,11 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 	}
 }
 
-// notForeign refuses to change a disk that a VM outside of this cluster has, as long as it is not
-// confirmed that this cluster uses the disk: the spec of an AzVolume that was restored from a
-// backup would undo the changes of the other cluster.
+// notForeign refuses to change a disk that a VM outside of this cluster has: the spec of an AzVolume
+// that was restored from a backup, or whose disk was taken from this cluster, would undo the changes
+// of the other cluster.
 func (d diskWork) notForeign(ctx context.Context, v *apiv1.AzVolume, found *provisioner.Disk) error {
-	if ownership.Confirmed(v) || len(found.AttachedTo) == 0 {
+	if len(found.AttachedTo) == 0 {
 		return nil
 	}
 	attachments, err := cluster.Attachments(ctx, d.reader, v.Namespace, cluster.AttachmentVolume, v.Name)

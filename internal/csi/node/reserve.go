@@ -64,7 +64,7 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	if err := s.filesystems.Identify(ctx, volume, device); err != nil {
 		return held{}, err
 	}
-	owner := plan.Owner{Key: key, Exclusive: exclusive(volume, grant)}
+	owner := plan.Owner{Key: key, Exclusive: grant.Exclusive}
 	switch {
 	case !shared:
 		return held{}, s.clearReservation(ctx, use, device, state, owner)
@@ -81,13 +81,6 @@ func everReserved(volume *apiv1.AzVolume, record nodereport.Record) bool {
 	last := volume.Status.LastRelease
 	return volume.Status.Fencing == apiv1.FencingPreemption || record.ReservationKey != "" || last != nil &&
 		last.Proof.Kind == apiv1.ProofPreempted
-}
-
-// exclusive reports whether Azure listed the disk at no VM outside of this cluster when the
-// ownership in force was acquired.
-func exclusive(volume *apiv1.AzVolume, grant ownership.StageDecision) bool {
-	primary := volume.Status.Primary
-	return primary != nil && primary.Epoch == grant.Epoch && primary.Exclusive
 }
 
 // readTries and readRetry are for a disk that does not answer the first question about its

@@ -176,6 +176,7 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		holder provisioner.ReservationKey
 		edit   func(*apiv1.AzVolume)
 		off    bool
+		asked  bool // Azure was asked after the attach
 		// wanted holder, and code of the failure.
 		want    provisioner.ReservationKey
 		failure codes.Code
@@ -261,8 +262,14 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 			want:    elsewhere,
 			failure: codes.FailedPrecondition,
 		},
-		"the same, and Azure lists the disk at no other VM": {holder: elsewhere, edit: listedHere(), want: own},
-		"a disk for one VM, listed at no other VM":          {holder: elsewhere, edit: oneVM(listedHere())},
+		"the same, and Azure lists the disk at no other VM": {holder: elsewhere, asked: true, want: own},
+		"a disk for one VM, listed at no other VM":          {holder: elsewhere, edit: oneVM(), asked: true},
+		"the same, and Azure was asked before the ownership only": {
+			holder:  elsewhere,
+			edit:    func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = true },
+			want:    elsewhere,
+			failure: codes.FailedPrecondition,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -270,7 +277,8 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.edit = func(o *node.Options) { o.Reservations = !test.off }
 			m.publishShared(7)
-			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
+			m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+				a.Status.Exclusive = test.asked
 				if test.edit != nil {
 					test.edit(v)
 				}
@@ -307,10 +315,6 @@ func oneVM(then ...editVolume) editVolume {
 
 func off(then ...editVolume) editVolume {
 	return edited(func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }, then)
-}
-
-func listedHere(then ...editVolume) editVolume {
-	return edited(func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = true }, then)
 }
 
 func edited(edit editVolume, then []editVolume) editVolume {

@@ -121,6 +121,7 @@ func Next(in Input) Step {
 	if s.Status.VMID != "" {
 		s.Status.UID = in.Attachment.UID
 	}
+	s.Status.Exclusive = s.Status.Exclusive && s.Status.State == apiv1.AttachmentAttached
 	return s
 }
 
@@ -195,7 +196,7 @@ func (s *Step) attach(in Input) {
 		return
 	}
 	if a.Status.State == apiv1.AttachmentFailed && a.Status.ObservedGeneration == a.Generation && a.Status.Error != nil {
-		wait := operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now)
+		wait := max(operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now), yieldingFor(a, in.Now))
 		if DiskDiffers(in.Volume, a) {
 			wait = operation.Remaining(operation.FirstRetry, a.Status.Error.Time.Time, in.Now)
 		}
@@ -268,14 +269,22 @@ func (s *Step) attachEnded(in Input) {
 	truth, err := in.Job.Truth, in.Job.Err
 	s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost after the VM was recorded
 	switch {
+	case truth.ForeignVM != "":
+		s.usedElsewhere(in)
+		return
 	case proved(in):
 		s.attached(in, &truth.LUN)
+		s.Status.Exclusive = truth.Exclusive
 		return
 	case err == nil:
 		err = provisioner.Errorf(provisioner.Conflict, "Azure completed the attach, but the disk is not attached to the VM")
 	case truth.Attached && !truth.Detaching:
 		s.Status.LUN = &truth.LUN
-		s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, err)
+		reason := ReasonAttachFailed
+		if truth.Unasked {
+			reason = ReasonNotAsked
+		}
+		s.failed(in, apiv1.AttachmentFailed, reason, err)
 		return
 	}
 	if provisioner.KindOf(err) == provisioner.InsufficientCapacity && (in.Room.GiveWay != "" || in.Room.Wait) {

@@ -292,8 +292,7 @@ func SharedVM(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, vmID string, 
 //	a VM that another node's attachment names        nothing to do with this node
 //	another node's VM, without an attachment         contested by that node. Its own report decides how that attachment is re-created (see
 //	                                                 ownership.RecreateAs), and then it is the case above
-//	any other                                        unknown: it may be the node's, or another cluster's if the objects were restored from a backup; see
-//	                                                 ownership.UsesDisk
+//	any other                                        unknown: it may be the node's, or another cluster's, whatever the objects say. There is no proof
 //
 // The disk is also detached from the VM that the node is if Azure does not list it there: an attach
 // that was requested before the attachment lost its status may be in flight, and ends before the

@@ -85,7 +85,7 @@ func StatusToAttachAgain(a *apiv1.AzVolumeAttachment, seen *provisioner.Attachme
 			seen.LUN)
 	}
 	s := Step{Status: *a.Status.DeepCopy()}
-	s.Status.LUN = nil
+	s.Status.LUN, s.Status.Exclusive = nil, false
 	s.pending(Input{Now: now, Attachment: a}, ReasonDetachedOutside, message)
 	return s.Status
 }

@@ -29,29 +29,44 @@ func proved(in Input) bool {
 // undoAttach detaches the disk of an attachment that is Unproved, so that the next attach begins with
 // a VM that does not list it. The disk is not detached while its device may be in use, while another
 // attachment names the VM, or while the node keeps another node from writing: then the attach is
-// repeated as it is, and only its success is a proof.
+// repeated as it is, and only its success is a proof. A disk that a VM outside of this cluster has as
+// well is detached at once.
 func (s *Step) undoAttach(in Input) {
+	a := in.Attachment
 	if in.Job.EndedAs(operation.WorkDetach) {
-		if in.Job.Err != nil {
-			s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, in.Job.Err)
-			return
-		}
-		s.Status.LUN = nil
-		s.pending(in, ReasonAttachFailed, "the last attach failed, and the disk was detached; attaching it again")
+		s.attachUndone(in)
 		return
 	}
-	if e := in.Attachment.Status.Error; e != nil && in.Attachment.Status.ObservedGeneration == in.Attachment.Generation {
-		if s.RequeueAfter = operation.RetryIn(failingSince(in.Attachment), e.Time.Time, in.Now); s.RequeueAfter > 0 {
+	keep := reasonOf(a) == ReasonNotAsked || MayReattach(in.Report, a.Spec.VolumeName) != "" ||
+		reports(in, apiv1.PhaseUnstaging) || in.SharedWith != "" || in.KeptFor != ""
+	if e := a.Status.Error; e != nil && a.Status.ObservedGeneration == a.Generation && (keep || !justRefused(a)) {
+		if s.RequeueAfter = operation.RetryIn(failingSince(a), e.Time.Time, in.Now); s.RequeueAfter > 0 {
 			return
 		}
 	}
-	if MayReattach(in.Report, in.Attachment.Spec.VolumeName) != "" || reports(in, apiv1.PhaseUnstaging) ||
-		in.SharedWith != "" || in.KeptFor != "" {
+	if keep {
 		s.begin(in)
 		return
 	}
 	// A former leader may still send a detach, which must not come after the next attach.
 	if s.RequeueAfter = operation.Remaining(in.Overlap, in.LeadingSince, in.Now); s.RequeueAfter == 0 {
 		s.Start = operation.WorkDetach
+	}
+}
+
+// attachUndone is the end of the detach of undoAttach.
+func (s *Step) attachUndone(in Input) {
+	elsewhere, reason := refusedElsewhere(in.Attachment), ReasonAttachFailed
+	switch {
+	case in.Job.Err != nil:
+		if elsewhere {
+			reason = reasonOf(in.Attachment)
+		}
+		s.failed(in, apiv1.AttachmentFailed, reason, in.Job.Err)
+	case elsewhere:
+		s.Status.LUN = nil // the next try waits as after any failure
+	default:
+		s.Status.LUN = nil
+		s.pending(in, ReasonAttachFailed, "the last attach failed, and the disk was detached; attaching it again")
 	}
 }

@@ -4,6 +4,7 @@ package disk
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -242,9 +244,15 @@ func NotReserved(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) string {
 }
 
 // ConfirmedUID is the UID that confirms that this cluster uses the disk, once the node that holds
-// the ownership reports the volume as staged; what is recorded before that.
-func ConfirmedUID(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) types.UID {
-	if staged := stagedByPrimary(volume, report); staged == nil || staged.Phase != apiv1.PhaseStaged {
+// the ownership reports the volume as staged, and Azure listed the disk at no VM outside of this
+// cluster after the attach to that node; what is recorded before that. The report alone confirms
+// nothing: the disk may have been taken from the node since. attachments are the volume's.
+func ConfirmedUID(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, report *apiv1.AzDriverNode) types.UID {
+	staged := stagedByPrimary(volume, report)
+	exclusive := func(a *apiv1.AzVolumeAttachment) bool {
+		return a.Spec.NodeName == report.Name && a.Spec.Epoch == staged.Epoch && a.Status.Exclusive && !ownership.Copied(a)
+	}
+	if staged == nil || staged.Phase != apiv1.PhaseStaged || !slices.ContainsFunc(attachments, exclusive) {
 		return volume.Status.ConfirmedUID
 	}
 	return volume.UID

@@ -383,21 +383,25 @@ func TestThisClusterUsesADiskThatItCreatedOrItsPrimaryHasStaged(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		phase apiv1.StagePhase
-		epoch int64
-		want  types.UID
+		phase     apiv1.StagePhase
+		epoch     int64
+		exclusive bool
+		want      types.UID
 	}{
-		"the primary is staging it":       {apiv1.PhaseStaging, 2, "former"},
-		"staged under an earlier epoch":   {apiv1.PhaseStaged, 1, "former"},
-		"the primary has staged it":       {apiv1.PhaseStaged, 2, "present"},
-		"the primary is unstaging it now": {apiv1.PhaseUnstaging, 2, "former"},
+		"the primary is staging it":       {apiv1.PhaseStaging, 2, true, "former"},
+		"staged under an earlier epoch":   {apiv1.PhaseStaged, 1, true, "former"},
+		"the primary has staged it":       {apiv1.PhaseStaged, 2, true, "present"},
+		"the primary is unstaging it now": {apiv1.PhaseUnstaging, 2, true, "former"},
+		"staged, and Azure contradicts":   {apiv1.PhaseStaged, 2, false, "former"},
 	} {
 		v := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld))
 		v.UID, v.Status.ConfirmedUID = "present", "former"
 		report := objects.Staged(nil, "vol")
 		report.Name = "a"
 		report.Status.StagedVolumes[0].Phase, report.Status.StagedVolumes[0].Epoch = test.phase, test.epoch
-		if got := disk.ConfirmedUID(v, report); got != test.want {
+		a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
+		a.UID, a.Status.UID, a.Status.Exclusive = "a", "a", test.exclusive
+		if got := disk.ConfirmedUID(v, objects.Attachments(a), report); got != test.want {
 			t.Errorf("%s: got confirmed UID %q, want %q", name, got, test.want)
 		}
 	}

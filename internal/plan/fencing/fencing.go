@@ -72,7 +72,7 @@ type Call struct {
 type Owner struct {
 	// Key of the node under the grant.
 	Key provisioner.ReservationKey
-	// Exclusive is as in apiv1.Ownership.
+	// Exclusive is as in ownership.StageDecision.
 	Exclusive bool
 }
 
@@ -151,7 +151,7 @@ func hold(state provisioner.ReservationState, own provisioner.ReservationKey, ca
 
 // explained returns why the owner must not pre-empt the key that holds the reservation, nil if it
 // may: the key is of this cluster and of an epoch before the granted one, or Azure has listed the
-// disk at no VM outside of this cluster when the volume was acquired.
+// disk at no VM outside of this cluster after its attach to the owner.
 func explained(holder provisioner.ReservationKey, owner Owner) error {
 	own := owner.Key
 	switch {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -21,6 +22,13 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 	}
 	reserved := func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption }
 	several := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
+	forOne := func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }
+	proved := func(kind apiv1.ProofKind) func(*apiv1.AzVolume) {
+		return func(v *apiv1.AzVolume) {
+			objects.Owned("", 3, apiv1.OwnershipReleased)(v)
+			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: kind, Epoch: 3}}
+		}
+	}
 	here := objects.Attachments(objects.NewAttachment("a", apiv1.RoleReplica, 1, apiv1.AttachmentAttached))
 	for name, test := range map[string]struct {
 		edits       []func(*apiv1.AzVolume)
@@ -39,11 +47,23 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 		"attached nowhere for an hour": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour)}, nil,
 			ownership.CustodyUnknown},
 		"attached nowhere for an hour, and reserved when used": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour),
-			reserved}, nil, ownership.CustodyLapsed},
-		"attached nowhere for an hour, for one VM only": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour),
-			func(v *apiv1.AzVolume) {
-				v.Spec.Disk.MaxShares = 1
-			}}, nil, ownership.CustodyOurs},
+			reserved}, nil, ownership.CustodyOurs},
+		"attached nowhere for an hour, for one VM only": {[]func(*apiv1.AzVolume){confirmed, releasedFor(time.Hour), forOne}, nil,
+			ownership.CustodyOurs},
+		"released a minute ago by the word of the node": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofUnstaged)}, nil,
+			ownership.CustodyOurs},
+		"taken from the node by the node of a replica": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofPreempted)}, here,
+			ownership.CustodyOurs},
+		"released a minute ago by Azure's word": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofDetached)}, nil,
+			ownership.CustodyUnknown},
+		"the same, and a replica is recorded": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofDetached)}, here,
+			ownership.CustodyUnknown},
+		"the VM was down, and the disk is reserved when it is used": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofVMDown),
+			reserved}, nil, ownership.CustodyUnknown},
+		"released by Azure's word, for one VM only": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofDetached), forOne}, nil,
+			ownership.CustodyOurs},
+		"released by Azure's word, and acquired since": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofDetached),
+			objects.Owned("a", 4, apiv1.OwnershipHeld)}, here, ownership.CustodyOurs},
 		"for several nodes, and one of them has it": {[]func(*apiv1.AzVolume){confirmed, several}, here, ownership.CustodyOurs},
 		"for several nodes, and none of them has it": {[]func(*apiv1.AzVolume){confirmed, several}, nil,
 			ownership.CustodyUnknown},
@@ -54,6 +74,27 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 		}
 		if got := ownership.CustodyOf(v, test.attachments, objects.Now); got != test.want {
 			t.Errorf("%s: got %s, want %s", name, got, test.want)
+		}
+	}
+}
+
+func TestOnlyTheAttachOfADiskForOneVMIsTheAnswerByItself(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		shares    int32
+		confirmed string
+		want      bool
+	}{
+		"a shared disk":                          {2, "present", true},
+		"a shared disk, and nothing confirms it": {2, "", true},
+		"a disk for one VM":                      {1, "present", false},
+		"a disk for one VM, and the confirmation is another object's": {1, "former", true},
+	} {
+		v := objects.NewVolume(func(v *apiv1.AzVolume) {
+			v.UID, v.Spec.Disk.MaxShares, v.Status.ConfirmedUID = "present", test.shares, types.UID(test.confirmed)
+		})
+		if got := ownership.AskAfterAttach(v); got != test.want {
+			t.Errorf("%s: got %t, want %t", name, got, test.want)
 		}
 	}
 }
@@ -77,12 +118,13 @@ func TestForeignVM(t *testing.T) {
 		want        string
 		err         error
 	}{
-		"no VM":                                   {nil, nil, "", nil},
-		"nodes":                                   {[]string{"/vm/node-a", "/vm/node-b"}, nil, "", nil},
-		"a node and another VM":                   {[]string{"/vm/node-a", "/vm/production"}, nil, "/vm/production", nil},
-		"the VM of a node that was deleted":       {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
-		"a VM that only a restored status names":  {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
-		"a VM for which the cache gives an error": {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
+		"no VM":                 {nil, nil, "", nil},
+		"nodes":                 {[]string{"/vm/node-a", "/vm/node-b"}, nil, "", nil},
+		"a node and another VM": {[]string{"/vm/node-a", "/vm/production"}, nil, "/vm/production", nil},
+		"two others, of which both clusters name the same": {[]string{"/vm/production", "/VM/drill"}, nil, "/VM/drill", nil},
+		"the VM of a node that was deleted":                {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
+		"a VM that only a restored status names":           {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
+		"a VM for which the cache gives an error":          {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
 	} {
 		if got, err := ownership.ForeignVM(test.attachedTo, test.attachments, isNode); got != test.want ||
 			!errors.Is(err, test.err) {

@@ -29,6 +29,9 @@ type StageDecision struct {
 	// ReadOnly says that the volume was published to the node for reading only; set if the outcome
 	// is Stage.
 	ReadOnly bool
+	// Exclusive says that Azure listed the disk at no VM outside of this cluster after the attach that
+	// is in force; set if the outcome is Stage.
+	Exclusive bool
 	// Reason for the user, unless the outcome is Stage.
 	Reason string
 }
@@ -47,10 +50,11 @@ func MayStage(node, vmID string, volume *apiv1.AzVolume, attachment *apiv1.AzVol
 		return StageDecision{Outcome: StageRefused, Reason: "the disk is being detached from the node"}
 	case state == apiv1.AttachmentAttached && attachment.Status.LUN != nil:
 		return StageDecision{
-			Outcome:  StageAllowed,
-			Epoch:    epoch,
-			LUN:      *attachment.Status.LUN,
-			ReadOnly: attachment.Spec.ReadOnly,
+			Outcome:   StageAllowed,
+			Epoch:     epoch,
+			LUN:       *attachment.Status.LUN,
+			ReadOnly:  attachment.Spec.ReadOnly,
+			Exclusive: attachment.Status.Exclusive,
 		}
 	case attachment.Status.Error != nil:
 		return StageDecision{

@@ -16,6 +16,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/status"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	cloudfake "github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -67,6 +69,7 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 	const production = vms + "production"
 	former := &apiv1.Ownership{Epoch: 3, State: apiv1.OwnershipReleased}
 	released := metav1.NewTime(time.Unix(-3600, 0)) // an hour before the publish
+	justNow := metav1.NewTime(time.Unix(-1, 0))
 	for name, test := range map[string]struct {
 		owner      *apiv1.Ownership
 		edit       func(v *apiv1.AzVolume)
@@ -108,7 +111,16 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 		}, at: production, refused: true, asked: 1},
 		"the same, and the disk is reserved when it is used": {owner: former, edit: func(v *apiv1.AzVolume) {
 			v.Status.ConfirmedUID, v.Status.LastReleasedTime, v.Status.Fencing = v.UID, &released, apiv1.FencingPreemption
-		}, at: production},
+		}, at: production, confirmed: true},
+		// The cluster was down. A person detached the disk, and the fence of now finds that.
+		"the owner was lost, and Azure has proved its release just now": {owner: former, edit: func(v *apiv1.AzVolume) {
+			v.Status.ConfirmedUID, v.Status.LastReleasedTime = v.UID, &justNow
+			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofVMDown, Epoch: 3}}
+		}, at: production, refused: true, asked: 1},
+		"the same, and the disk is back": {owner: former, edit: func(v *apiv1.AzVolume) {
+			v.Status.ConfirmedUID, v.Status.LastReleasedTime = v.UID, &justNow
+			v.Status.LastRelease = &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 3}}
+		}, asked: 1, exclusive: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -254,5 +266,25 @@ func TestANodeOfSeveralGetsNoDiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 				t.Errorf("got %v, and an attachment: %t; want it refused: %t", err, made, test.refused)
 			}
 		})
+	}
+}
+
+// A fence of an owner that has been lost for days writes its proof now, and the disk may have been
+// taken from it long before.
+func TestAReleaseThatAzureProvedEndsWhatWasConfirmed(t *testing.T) {
+	t.Parallel()
+	for kind, confirmed := range map[apiv1.ProofKind]bool{
+		apiv1.ProofUnstaged: true, apiv1.ProofPreempted: true, apiv1.ProofDetached: false, apiv1.ProofVMDown: false,
+	} {
+		v, _ := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 3, State: apiv1.OwnershipReleasing})
+		v.UID, v.Status.ConfirmedUID = "present", "present"
+		api := clusterWithout(v)
+		expect.Must(t, api.Get(t.Context(), client.ObjectKeyFromObject(v), v))
+		s := publisherOf(t, api, cloudfake.New(cloudfake.Options{}).Disks())
+		expect.Must(t, s.writeOwnership(t.Context(), v, ownership.CompleteRelease(*v.Status.Primary, time.Unix(0, 0)),
+			&apiv1.ReleaseRecord{NodeName: "a", Proof: apiv1.ReleaseProof{Kind: kind, Epoch: 3}}))
+		if (v.Status.ConfirmedUID != "") != confirmed {
+			t.Errorf("a release by the proof %s leaves the confirmed UID %q, want one: %t", kind, v.Status.ConfirmedUID, confirmed)
+		}
 	}
 }

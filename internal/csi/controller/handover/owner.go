@@ -112,6 +112,9 @@ func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o api
 		v.Status.Primary = &o
 		if release != nil {
 			v.Status.LastReleasedTime, v.Status.LastRelease = o.Since, release
+			if ownership.ProvedByAzure(release.Proof) {
+				v.Status.ConfirmedUID = "" // the disk may have been taken from the node long ago
+			}
 		}
 	})
 }
