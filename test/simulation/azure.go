@@ -241,7 +241,7 @@ func (d azureDisks) Create(ctx context.Context, spec provisioner.DiskSpec) (prov
 func (d azureDisks) Get(ctx context.Context, id string) (provisioner.Disk, error) {
 	return ask(ctx, d.azureClient, request{method: fake.DisksGet, disk: id}, func() (provisioner.Disk, error) {
 		disk, err := d.Cloud.Disks().Get(ctx, id)
-		return d.w.unseen(disk), err
+		return d.w.unseen(ctx, disk), err
 	})
 }
 
@@ -290,6 +290,9 @@ func (a azureAttachments) Detach(ctx context.Context, vm, disk string) (provisio
 		disk:   disk,
 		ready:  ready,
 	}, a.w.latency.Detach, func() (provisioner.Operation, error) {
+		if a.w.keptRefused(vm, disk) {
+			return a.Cloud.Attachments().Detach(ctx, vmOf("nowhere"), disk)
+		}
 		a.w.takenFrom(vm, disk)
 		return a.Cloud.Attachments().Detach(ctx, vm, disk)
 	})

@@ -58,15 +58,7 @@ func (w *world) playClusters(c *kubernetes) {
 func (w *world) useElsewhere(v *volumeModel) {
 	disk := diskOf(v.name)
 	w.note("a node of another cluster uses %s", v.name)
-	w.cloud.AddVM(provisioner.Instance{
-		ID:        vmOf(production),
-		Name:      production,
-		Size:      vmSize,
-		Location:  location,
-		Zone:      "1",
-		DataDisks: []provisioner.Attachment{{DiskID: disk}},
-	})
-	w.azure.changed = true
+	w.addProduction(v)
 	if w.content[disk] == (provisioner.Filesystem{}) {
 		w.content[disk] = provisioner.Filesystem{Type: "ext4", UUID: "fs-" + production}
 	}
@@ -177,8 +169,8 @@ func (w *world) undisturbed() {
 }
 
 // unseen removes what a mutant does not see of a disk.
-func (w *world) unseen(disk provisioner.Disk) provisioner.Disk {
-	if w.options.Mutant == ForeignVMsUnseen {
+func (w *world) unseen(ctx context.Context, disk provisioner.Disk) provisioner.Disk {
+	if w.options.Mutant == ForeignVMsUnseen || w.unasked(ctx) {
 		var seen []string
 		for _, vm := range disk.AttachedTo {
 			if !strings.EqualFold(vm, vmOf(production)) {

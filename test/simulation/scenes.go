@@ -19,6 +19,7 @@ func (w *world) playUsed(cluster *kubernetes) {
 	w.playHibernation(cluster)
 	w.playPauses(cluster)
 	w.playNight(cluster)
+	w.playTaken(cluster)
 	if !w.scenes {
 		return
 	}
