@@ -329,6 +329,12 @@ type StagedVolume struct {
 	Epoch int64 `json:"epoch"`
 	// Phase of the staging.
 	Phase StagePhase `json:"phase"`
+	// Published says that the volume is mounted for a pod, or is about to be: not all of its pods have
+	// been unpublished. It is written before the first mount, and removed after the last unmount and
+	// before the kubelet removes the pod's object. If it is set and no pod on the node uses the volume,
+	// a process has outlived its pod. Node plug-ins of earlier versions do not write it.
+	// +optional
+	Published bool `json:"published,omitempty"`
 	// Filesystem that was found or made; unset for raw block and while Staging.
 	// +optional
 	Filesystem *FilesystemRecord `json:"filesystem,omitempty"`

@@ -24,8 +24,10 @@ func (r *Reporter) EnsureScanned(ctx context.Context) error {
 // is already Staged under that epoch remains Staged.
 func (r *Reporter) Announce(ctx context.Context, volume string, epoch int64, stagingPath string) error {
 	r.setUnstaging(volume, false)
+	r.setUnpublished(volume, false)
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		entry := entryOf(status, volume)
+		entry.Published = true // for a pod, which comes next
 		if entry.Epoch == epoch && entry.Phase == apiv1.PhaseStaged {
 			return
 		}
@@ -41,7 +43,7 @@ func (r *Reporter) Announce(ctx context.Context, volume string, epoch int64, sta
 func (r *Reporter) Confirm(ctx context.Context, staged apiv1.StagedVolume) error {
 	r.setUnstaging(staged.VolumeName, false)
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
-		staged.Phase = apiv1.PhaseStaged
+		staged.Phase, staged.Published = apiv1.PhaseStaged, entryOf(status, staged.VolumeName).Published
 		*entryOf(status, staged.VolumeName) = *staged.DeepCopy()
 	})
 	if err != nil {
@@ -121,6 +123,7 @@ func (r *Reporter) Forget(ctx context.Context, volume string) error {
 	r.mu.Lock()
 	r.forgotten[volume] = true
 	delete(r.unstaging, volume)
+	delete(r.unpublished, volume)
 	r.mu.Unlock()
 	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
 		status.StagedVolumes = slices.DeleteFunc(status.StagedVolumes, named(volume))
@@ -129,6 +132,63 @@ func (r *Reporter) Forget(ctx context.Context, volume string) error {
 		return fmt.Errorf("report volume %s unstaged: %w", volume, err)
 	}
 	return nil
+}
+
+// Publish writes that a volume is about to be mounted for a pod, unless the report says so. Only
+// after it has returned nil may the caller mount. A volume that has no entry gets none.
+func (r *Reporter) Publish(ctx context.Context, volume string) error {
+	if err := r.EnsureScanned(ctx); err != nil {
+		return err
+	}
+	r.setUnpublished(volume, false)
+	if is, found := r.published(volume); is || !found {
+		return nil
+	}
+	err := r.update(ctx, func(status *apiv1.AzDriverNodeStatus) {
+		if i := slices.IndexFunc(status.StagedVolumes, named(volume)); i >= 0 {
+			status.StagedVolumes[i].Published = true
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("report volume %s published: %w", volume, err)
+	}
+	return nil
+}
+
+// Unpublished writes that a volume is mounted for no pod any more, unless the report says so. A
+// volume that has no entry gets none. If it returns an error, the next write of the report says so,
+// also the write of a heartbeat: the caller may not call again.
+func (r *Reporter) Unpublished(ctx context.Context, volume string) error {
+	if err := r.EnsureScanned(ctx); err != nil {
+		return err // and the scan will show it
+	}
+	r.setUnpublished(volume, true)
+	if is, _ := r.published(volume); !is {
+		return nil
+	}
+	if err := r.update(ctx, func(*apiv1.AzDriverNodeStatus) {}); err != nil {
+		return fmt.Errorf("report volume %s unpublished: %w", volume, err)
+	}
+	return nil
+}
+
+func (r *Reporter) setUnpublished(volume string, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if is {
+		r.unpublished[volume] = true
+	} else {
+		delete(r.unpublished, volume)
+	}
+}
+
+// published returns what the report says of a volume, as this process wrote it last. found is false
+// for a volume that has no entry.
+func (r *Reporter) published(volume string) (is, found bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := slices.IndexFunc(r.staged, named(volume))
+	return i >= 0 && r.staged[i].Published, i >= 0
 }
 
 func named(volume string) func(apiv1.StagedVolume) bool {

@@ -78,6 +78,8 @@ type Reporter struct {
 	forgotten map[string]bool
 	// unstaging are the volumes whose unstage was begun.
 	unstaging map[string]bool
+	// unpublished are the volumes that are mounted for no pod any more.
+	unpublished map[string]bool
 	// observed are the volumes as they were read last. Those that are not staged any more are
 	// removed with their entries.
 	observed map[string]observation
@@ -110,6 +112,7 @@ func New(options Options) *Reporter {
 		fencesChanged: make(chan struct{}),
 		forgotten:     map[string]bool{},
 		unstaging:     map[string]bool{},
+		unpublished:   map[string]bool{},
 		observed:      map[string]observation{},
 	}
 	r.SetReady(false, reasonStarting, "the node plug-in is starting")
@@ -301,14 +304,16 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 	} else {
 		r.mu.Lock()
 		r.removing = slices.Collect(maps.Keys(r.forgotten))
-		unstaging := maps.Clone(r.unstaging)
+		unstaging, unpublished := maps.Clone(r.unstaging), maps.Clone(r.unpublished)
 		r.mu.Unlock()
 		status.StagedVolumes = slices.DeleteFunc(slices.Clone(r.staged),
 			func(e apiv1.StagedVolume) bool { return slices.Contains(r.removing, e.VolumeName) })
 		for i := range status.StagedVolumes {
-			if e := &status.StagedVolumes[i]; unstaging[e.VolumeName] {
+			e := &status.StagedVolumes[i]
+			if unstaging[e.VolumeName] {
 				e.Phase = apiv1.PhaseUnstaging
 			}
+			e.Published = e.Published && !unpublished[e.VolumeName]
 		}
 		status.FenceResults = slices.Clone(r.fenced)
 	}

@@ -25,6 +25,8 @@ type findings struct {
 	// held are the volumes whose device something on this node holds, although it is not mounted in
 	// this namespace.
 	held map[string]bool
+	// published are the volumes that are mounted for a pod.
+	published map[string]bool
 	// unrecorded are the missing records, of volumes that the V1 driver has staged.
 	unrecorded []Record
 }
@@ -72,6 +74,7 @@ func compare(report []apiv1.StagedVolume, found findings) (entries []apiv1.Stage
 		if entry.Epoch == record.Epoch { // the record is written before the entry gets the key
 			entry.ReservationKey = record.ReservationKey
 		}
+		entry.Published = found.published[name]
 		entries = append(entries, entry)
 	}
 	return entries, obsolete
@@ -159,7 +162,28 @@ func (s Scanner) scan(ctx context.Context) (findings, error) {
 		}
 		found.held[name] = held
 	}
+	found.published = publishedAmong(mounts, found)
 	return found, nil
+}
+
+// publishedAmong returns the volumes whose device is mounted at another path than those where the
+// volume is staged.
+func publishedAmong(mounts []provisioner.MountPoint, found findings) map[string]bool {
+	published := map[string]bool{}
+	add := func(name, device string, stagedAt func(path string) bool) {
+		published[name] = published[name] || device != "" && slices.ContainsFunc(mounts, func(m provisioner.MountPoint) bool {
+			return m.Source == device && !stagedAt(m.Target)
+		})
+	}
+	for name, record := range found.records {
+		if record.BootID == found.bootID {
+			add(name, record.Device, record.StagedAt)
+		}
+	}
+	for _, record := range found.unrecorded {
+		add(record.VolumeName, record.Device, record.StagedAt)
+	}
+	return published
 }
 
 // volumeAt returns a record of the volume that is in use at a mount point, if any, with the fields

@@ -291,7 +291,9 @@ func TestScanFindsRawBlockVolumesOfV1(t *testing.T) {
 	}
 	staging := filepath.Join(blocks, "staging", "pv-1")
 	name := volumeNameOf(t, volumeID)
-	want := []apiv1.StagedVolume{{VolumeName: name, Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: staging}}
+	want := []apiv1.StagedVolume{{
+		VolumeName: name, Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: staging, Published: true,
+	}}
 	if diff := cmp.Diff(want, get(t, api).Status.StagedVolumes); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}

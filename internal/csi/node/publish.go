@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
@@ -15,6 +16,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
+
+// tellTimeout limits a write of the report that the end of a pod waits for.
+const tellTimeout = 2 * time.Second
 
 // NodePublishVolume implements csi.NodeServer.
 func (s *Server) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse,
@@ -82,6 +86,9 @@ func (s *Server) publish(ctx context.Context, use usage.Usage, readOnly bool, st
 			return err
 		}
 	}
+	if err := s.options.Report.Publish(ctx, use.Volume); err != nil {
+		return err
+	}
 	if err := s.options.Host.Mounts().Bind(ctx, source, target, readOnly, nil); err != nil {
 		return fmt.Errorf("publish volume: %w", err)
 	}
@@ -139,7 +146,10 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 	if err := s.options.Host.Mounts().Unmount(ctx, request.GetTargetPath()); err != nil {
 		return fmt.Errorf("unpublish volume: %w", err)
 	}
-	return s.keepOnePath(ctx, volume)
+	if err := s.keepOnePath(ctx, volume); err != nil {
+		return err
+	}
+	return s.tellUnpublished(ctx, volume)
 }
 
 // sync writes to the disk what the pod has written to the volume. The kubelet deletes the pod's
@@ -161,6 +171,32 @@ func reportLostWrites(ctx context.Context, volume string, err error) error {
 		return err
 	}
 	logr.FromContextOrDiscard(ctx).Error(err, "cannot flush the device: its last writes are lost", "volumeName", volume)
+	return nil
+}
+
+// tellUnpublished writes to the report that a volume is mounted for no pod any more, if that is so.
+// The kubelet removes the pod's object after this call: the report is earlier than the successor
+// of the pod, which may then start on this node. A write that fails does not keep the pod from
+// ending.
+func (s *Server) tellUnpublished(ctx context.Context, volume string) error {
+	record, recorded, err := s.options.Records.Get(volume)
+	if err != nil || !recorded {
+		return err
+	}
+	mounts, err := s.options.Host.Mounts().List(ctx)
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	if slices.ContainsFunc(mounts, func(m provisioner.MountPoint) bool {
+		return m.Source == record.Device && !record.StagedAt(m.Target)
+	}) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
+	defer cancel()
+	if err := s.options.Report.Unpublished(ctx, volume); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "the next write of the report tells it", "volume", volume)
+	}
 	return nil
 }
 
