@@ -199,6 +199,9 @@ func trimPersistentVolume(pv *corev1.PersistentVolume) *corev1.PersistentVolume 
 			UID:       claim.UID,
 		}
 	}
+	if ForSeveralNodes(pv) {
+		trimmed.Spec.AccessModes, trimmed.Spec.VolumeMode = pv.Spec.AccessModes, pv.Spec.VolumeMode
+	}
 	trimmed.Spec.NodeAffinity = pv.Spec.NodeAffinity
 	trimmed.Spec.VolumeAttributesClassName = pv.Spec.VolumeAttributesClassName
 	trimmed.Spec.PersistentVolumeReclaimPolicy = pv.Spec.PersistentVolumeReclaimPolicy

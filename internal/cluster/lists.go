@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
@@ -123,6 +124,14 @@ func ReadOnly(pv *corev1.PersistentVolume) bool {
 	return pv != nil && pv.Spec.CSI != nil && pv.Spec.CSI.ReadOnly
 }
 
+// ForSeveralNodes reports whether several nodes may use the volume of a PersistentVolume at once.
+// Only raw block volumes can be used so.
+func ForSeveralNodes(pv *corev1.PersistentVolume) bool {
+	several := slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) ||
+		slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
+	return several && ptr.Deref(pv.Spec.VolumeMode, corev1.PersistentVolumeFilesystem) == corev1.PersistentVolumeBlock
+}
+
 // IsOf reports whether an AzVolume and a PersistentVolume of the driver are of the same disk.
 func IsOf(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
 	disk, err := volumehandle.Parse(pv.Spec.CSI.VolumeHandle)
@@ -175,6 +184,15 @@ func UsedOn(ctx context.Context, pods, reader client.Reader, volume, node string
 // UsersOn returns the pods on a node that use a volume by a claim, and those that name its disk
 // without one. It reads as UsedOn does.
 func UsersOn(ctx context.Context, pods, reader client.Reader, volume, node string) (byClaim, naming []*corev1.Pod, err error) {
+	byClaim, naming, err = PodsWith(ctx, pods, reader, volume, node)
+	ended := func(p *corev1.Pod) bool {
+		return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+	}
+	return slices.DeleteFunc(byClaim, ended), slices.DeleteFunc(naming, ended), err
+}
+
+// PodsWith returns what UsersOn does, and the pods that have ended.
+func PodsWith(ctx context.Context, pods, reader client.Reader, volume, node string) (byClaim, naming []*corev1.Pod, err error) {
 	pvs, err := PersistentVolumes(ctx, reader, volume)
 	if err != nil {
 		return nil, nil, err
@@ -191,7 +209,6 @@ func UsersOn(ctx context.Context, pods, reader client.Reader, volume, node strin
 	}
 	for _, p := range here {
 		switch {
-		case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
 		case slices.ContainsFunc(PodClaimKeys(p), func(claim string) bool { return claims[claim] }):
 			byClaim = append(byClaim, p)
 		case slices.ContainsFunc(p.Spec.Volumes, func(v corev1.Volume) bool {

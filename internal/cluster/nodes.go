@@ -145,6 +145,7 @@ func (n *Nodes) view(ctx context.Context, d *apiv1.AzDriverNode, node *corev1.No
 		Health:    n.health(d, node, identity),
 		Disturbed: Disturbed(d),
 		FreeSlots: -1,
+		Report:    d,
 	}, nil
 }
 

@@ -95,6 +95,9 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 	if n.DriverNode != nil {
 		health, _ = nodehealth.Published(n.DriverNode)
 	}
+	if finding, ok := f.leftBehind(v, holder); ok {
+		return finding.seen(seen...)
+	}
 	switch {
 	case n.Node != nil && !nodehealth.KubeletReady(n.Node) && user != "":
 		return find("KubeletDown", "Node %s has the volume, and its kubelet does not run, so pod %s there does not end.", holder, user).
@@ -127,6 +130,20 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 		end = last.Add(expectUnstage)
 	}
 	return f.until(find("StillMounted", "Node %s has the volume and is about to unmount it.", holder).seen(seen...), end)
+}
+
+// leftBehind is for a node where a process that outlived its pod may use a volume.
+func (f Facts) leftBehind(v *Volume, node string) (Finding, bool) {
+	if v.AzVolume == nil || v.AzVolume.Spec.Access == apiv1.AccessMultiNode || v.ClaimName == "" || f.unread(Pods) {
+		return Finding{}, false
+	}
+	used := slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
+	if !ownership.LeftBehind(f.node(node).DriverNode, v.Name, used) {
+		return Finding{}, false
+	}
+	return find("ProcessLeftBehind", "On node %s a process may still write to the volume, although its pod is gone: the pod was "+
+		"deleted by force, and the container runtime there has not ended it.", node).
+		then("restart node %s, or let its container runtime go on; until then no other pod gets the volume", node), true
 }
 
 // lastPlaced returns when the last pod that uses the volume was placed on another node than the

@@ -87,6 +87,9 @@ func (f Facts) unplaced() Finding {
 		if finding, ok := f.placement(v); ok {
 			return finding
 		}
+		if finding, ok := f.leftBehind(v, holderOf(v)); ok {
+			return finding
+		}
 	}
 	for _, c := range f.Pod.Status.Conditions {
 		if c.Type != corev1.PodScheduled || c.Status == corev1.ConditionTrue {

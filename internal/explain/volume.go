@@ -119,6 +119,9 @@ func (f Facts) volume(v *Volume) Finding {
 		return finding
 	}
 	holder := holderOf(v)
+	if finding, ok := f.leftBehind(v, holder); ok {
+		return finding.seen(f.azEvidence(v)...)
+	}
 	healthy := find("NotUsed", "The volume of %s is ready, and no node uses it.", v.claim())
 	if holder != "" || ownership.HasPrimary(orEmpty(v.AzVolume), v.Attachments) {
 		healthy = find("Healthy", "The volume of %s is in use%s.", v.claim(), onNode(holder))

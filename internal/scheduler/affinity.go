@@ -66,16 +66,20 @@ func preferred(weight int64, label string, operator corev1.NodeSelectorOperator,
 }
 
 // avoided returns the names of the unfit nodes. If there are too many for a pod, those come first
-// that are unfit for every pod.
+// where it would write beside another process, and then those that are unfit for every pod.
 func (f Fitness) avoided() []string {
-	last := func(node string) int {
-		if fault := f.Unfit[node]; fault == FaultUnsupported || fault == FaultNoRoom {
+	rank := func(node string) int {
+		switch f.Unfit[node] {
+		case FaultLeftBehind:
+			return 0
+		case FaultUnsupported, FaultNoRoom:
+			return 2
+		default:
 			return 1
 		}
-		return 0
 	}
 	names := slices.SortedFunc(maps.Keys(f.Unfit), func(a, b string) int {
-		return cmp.Or(cmp.Compare(last(a), last(b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 	})
 	names = names[:min(len(names), mostAvoided)]
 	slices.Sort(names)

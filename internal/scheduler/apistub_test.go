@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"path"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -111,6 +112,9 @@ func (s *apiStub) place(object client.Object) (resource, key string) {
 	case *corev1.PersistentVolume:
 		kinds.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolume"))
 		return "persistentvolumes", key
+	case *corev1.Pod:
+		kinds.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+		return "pods", key
 	case *storagev1.StorageClass:
 		kinds.SetGroupVersionKind(storagev1.SchemeGroupVersion.WithKind("StorageClass"))
 		return "storageclasses", key
@@ -123,30 +127,46 @@ var kindOf = map[string][2]string{
 	"azvolumeattachments":    {apiv1.GroupVersion.String(), "AzVolumeAttachment"},
 	"persistentvolumeclaims": {"v1", "PersistentVolumeClaim"},
 	"persistentvolumes":      {"v1", "PersistentVolume"},
+	"pods":                   {"v1", "Pod"},
 	"storageclasses":         {"storage.k8s.io/v1", "StorageClass"},
 }
 
 func (s *apiStub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
 	resource := path.Base(r.URL.Path)
 	kind, served := kindOf[resource]
 	if !served {
-		http.NotFound(w, r)
+		s.get(w, r)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json")
 	if r.URL.Query().Get("watch") == "" {
-		s.list(w, resource, kind)
+		s.list(w, r, resource, kind)
 		return
 	}
 	s.watch(w, r, resource, kind)
 }
 
-func (s *apiStub) list(w http.ResponseWriter, resource string, kind [2]string) {
+// get serves an object of the driver's namespace.
+func (s *apiStub) get(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	object := s.objects[path.Base(path.Dir(r.URL.Path))][apiv1.DefaultNamespace+"/"+path.Base(r.URL.Path)]
+	if object == nil {
+		http.NotFound(w, r)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(object)
+}
+
+func (s *apiStub) list(w http.ResponseWriter, r *http.Request, resource string, kind [2]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	items := make([]client.Object, 0, len(s.objects[resource]))
+	node, ofNode := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "spec.nodeName=")
 	for _, object := range s.objects[resource] {
-		items = append(items, object)
+		if p, isPod := object.(*corev1.Pod); !isPod || !ofNode || p.Spec.NodeName == node {
+			items = append(items, object)
+		}
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{
 		"apiVersion": kind[0], "kind": kind[1] + "List",

@@ -22,6 +22,7 @@ import (
 )
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes;azvolumeattachments,verbs=get;list;watch
 
@@ -59,11 +60,21 @@ func observe(ctx context.Context, config *rest.Config, view *View) (*observation
 	}
 	o := &observation{View: view, objects: objects, full: make(chan struct{})}
 	view.reader = objects
-	for field, values := range map[string]client.IndexerFunc{
-		cluster.AttachmentVolume: cluster.AttachmentVolumeKeys, cluster.AttachmentNode: cluster.AttachmentNodeKeys,
+	view.live, err = client.New(config, client.Options{Scheme: options.Scheme, Mapper: mapper})
+	if err != nil {
+		return nil, fmt.Errorf("make a client of the API server: %w", err)
+	}
+	for _, index := range []struct {
+		of     client.Object
+		field  string
+		values client.IndexerFunc
+	}{
+		{&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys},
+		{&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys},
+		{&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume, cluster.PersistentVolumeKeys(view.DriverName)},
 	} {
-		if err := objects.IndexField(ctx, &apiv1.AzVolumeAttachment{}, field, values); err != nil {
-			return nil, fmt.Errorf("index attachments by %s: %w", field, err)
+		if err := objects.IndexField(ctx, index.of, index.field, index.values); err != nil {
+			return nil, fmt.Errorf("index %T by %s: %w", index.of, index.field, err)
 		}
 	}
 	attachments, err := cluster.OnChange(ctx, objects, &apiv1.AzVolumeAttachment{}, view.countAttachment)
@@ -136,8 +147,8 @@ func (v *View) countAttachment(before, after *apiv1.AzVolumeAttachment) {
 // noteNode keeps the rest of the table.
 func (v *View) noteNode(before, after *apiv1.AzDriverNode) {
 	if after != nil {
-		v.table.observe(after, v.DriverName)
+		v.table.observe(before, after, v.DriverName)
 	} else {
-		v.table.forget(before.Name)
+		v.table.forget(before)
 	}
 }

@@ -22,6 +22,8 @@ const (
 	FaultUnsupported Fault = "unsupported-disk"
 	// FaultNoRoom: the VM cannot take the pod's disks beside the disks that cannot give way.
 	FaultNoRoom Fault = "no-room"
+	// FaultLeftBehind: a process there that outlived its pod may use one of the volumes.
+	FaultLeftBehind Fault = "process-left-behind"
 	// FaultZone: a disk of the pod will be created as a clone, in the zone of its source, and the VM
 	// is in another zone.
 	FaultZone Fault = "other-zone"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,15 +16,16 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // Nodes judges nodes for a pod, all at one moment.
 type Nodes interface {
 	// Registered are the nodes on which a node plug-in has registered.
 	Registered() iter.Seq[string]
-	// Mountable judges whether a node can mount the driver's volumes.
+	// Mountable judges whether a node can mount the pod's volumes, whatever they need.
 	Mountable(node string) Feasibility
-	// Feasible judges whether a node can mount the driver's volumes, whether its VM can take the
+	// Feasible judges whether a node can mount the pod's volumes, whether its VM can take the
 	// disks of the pod's volumes, and whether it is in the zone of those that are made for the pod.
 	Feasible(node string) Feasibility
 }
@@ -34,6 +36,8 @@ type Nodes interface {
 type nodeTable struct {
 	mu    sync.RWMutex
 	nodes map[string]*nodeFacts
+	// published are the nodes whose report says that a volume is mounted for a pod, by volume.
+	published map[string]map[string]bool
 }
 
 // nodeFacts are what follows from a node's objects alone.
@@ -66,9 +70,44 @@ func (t *nodeTable) change(name string, change func(*nodeFacts)) {
 	}
 }
 
-// observe records an AzDriverNode.
-func (t *nodeTable) observe(d *apiv1.AzDriverNode, driverName string) {
-	t.change(d.Name, func(f *nodeFacts) { *f = factsOf(d, driverName, f.taken) })
+// observe records an AzDriverNode. before is its earlier state, nil if there is none.
+func (t *nodeTable) observe(before, d *apiv1.AzDriverNode, driverName string) {
+	t.change(d.Name, func(f *nodeFacts) {
+		*f = factsOf(d, driverName, f.taken)
+		t.publish(before, d)
+	})
+}
+
+// publish records where volumes are mounted for pods. The caller holds mu; both may be nil.
+func (t *nodeTable) publish(before, after *apiv1.AzDriverNode) {
+	if before != nil {
+		for _, s := range before.Status.StagedVolumes {
+			if delete(t.published[s.VolumeName], before.Name); len(t.published[s.VolumeName]) == 0 {
+				delete(t.published, s.VolumeName)
+			}
+		}
+	}
+	if after == nil {
+		return
+	}
+	if t.published == nil {
+		t.published = map[string]map[string]bool{}
+	}
+	for _, s := range after.Status.StagedVolumes {
+		if s.Published {
+			if t.published[s.VolumeName] == nil {
+				t.published[s.VolumeName] = map[string]bool{}
+			}
+			t.published[s.VolumeName][after.Name] = true
+		}
+	}
+}
+
+// publishedAt returns the nodes whose report says that a volume is mounted for a pod.
+func (t *nodeTable) publishedAt(volume string) []string {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return slices.Collect(maps.Keys(t.published[volume]))
 }
 
 func factsOf(d *apiv1.AzDriverNode, driverName string, taken int) nodeFacts {
@@ -83,8 +122,11 @@ func factsOf(d *apiv1.AzDriverNode, driverName string, taken int) nodeFacts {
 }
 
 // forget removes an AzDriverNode.
-func (t *nodeTable) forget(name string) {
-	t.change(name, func(f *nodeFacts) { *f = nodeFacts{taken: f.taken} })
+func (t *nodeTable) forget(d *apiv1.AzDriverNode) {
+	t.change(d.Name, func(f *nodeFacts) {
+		*f = nodeFacts{taken: f.taken}
+		t.publish(d, nil)
+	})
 }
 
 // faultOf judges by its AzDriverNode alone whether a node can mount the driver's volumes.
@@ -125,6 +167,9 @@ type demand struct {
 	zones []string
 	// near are the nodes that have a disk of the pod, or that one is on its way to.
 	near map[string]bool
+	// leftBehind are the nodes where a process that outlived its pod may use one of the volumes, and
+	// which one.
+	leftBehind map[string]string
 }
 
 func demandOf(volumes []Volume) demand {
@@ -138,6 +183,12 @@ func demandOf(volumes []Volume) demand {
 		}
 		for node := range volume.Nodes {
 			d.near[node] = true
+		}
+		for node := range volume.leftBehind {
+			if d.leftBehind == nil {
+				d.leftBehind = map[string]string{}
+			}
+			d.leftBehind[node] = volume.Name
 		}
 	}
 	return d
@@ -155,12 +206,12 @@ func (m *moment) Registered() iter.Seq[string] {
 }
 
 // Mountable implements Nodes.
-func (m *moment) Mountable(name string) Feasibility { return m.mountable(m.nodes[name]) }
+func (m *moment) Mountable(name string) Feasibility { return m.mountable(name, m.nodes[name]) }
 
 // Feasible implements Nodes.
 func (m *moment) Feasible(name string) Feasibility {
 	facts := m.nodes[name]
-	if h := m.mountable(facts); !h.Feasible() {
+	if h := m.mountable(name, facts); !h.Feasible() {
 		return h
 	}
 	for _, zone := range m.demand.zones {
@@ -173,8 +224,10 @@ func (m *moment) Feasible(name string) Feasibility {
 }
 
 // mountable judges a node. facts is nil if nothing is known about it.
-func (m *moment) mountable(facts *nodeFacts) Feasibility {
-	switch {
+func (m *moment) mountable(name string, facts *nodeFacts) Feasibility {
+	switch volume := m.demand.leftBehind[name]; {
+	case volume != "":
+		return Feasibility{FaultLeftBehind, fmt.Sprintf(ownership.LeftBehindText, name, volume)}
 	case facts == nil || !facts.registered:
 		return Feasibility{FaultNoPlugin, "the node plug-in of " + m.driverName + " has not registered on this node"}
 	case !facts.fault.Feasible():

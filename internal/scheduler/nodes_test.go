@@ -43,7 +43,7 @@ func TestNodesWithoutDisksOfThePodAreJudgedAsInDetail(t *testing.T) {
 			taken = append(taken, fmt.Sprint("other", i))
 		}
 		var table nodeTable
-		table.observe(d, driver)
+		table.observe(nil, d, driver)
 		table.change("n", func(f *nodeFacts) { f.taken = len(taken) })
 		m := moment{nodes: table.nodes, demand: demandOf(volumes)}
 		got := m.Feasible("n")
@@ -62,7 +62,7 @@ func TestACloneIsMadeInTheZoneOfItsSource(t *testing.T) {
 		node("same", in("2")), node("other", in("1")), node("zoneless"),
 		node("broken", in("1"), func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }),
 	} {
-		table.observe(n, driver)
+		table.observe(nil, n, driver)
 	}
 	for name, c := range map[string]struct {
 		volumes []Volume
@@ -102,11 +102,11 @@ func TestTheTableOfNodes(t *testing.T) {
 	}{
 		{"nothing is known of it", func() {}, FaultNoPlugin, 0},
 		{"only its attachments are known", func() { table.change("n", func(f *nodeFacts) { f.taken = 2 }) }, FaultNoPlugin, 2},
-		{"its node plug-in registers", func() { table.observe(node("n"), driver) }, FaultNone, 2},
+		{"its node plug-in registers", func() { table.observe(nil, node("n"), driver) }, FaultNone, 2},
 		{"it is not ready", func() {
-			table.observe(node("n", func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }), driver)
+			table.observe(nil, node("n", func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }), driver)
 		}, FaultNotReady, 2},
-		{"its AzDriverNode is deleted", func() { table.forget("n") }, FaultNoPlugin, 2},
+		{"its AzDriverNode is deleted", func() { table.forget(node("n")) }, FaultNoPlugin, 2},
 		{"its attachments are deleted", func() { table.change("n", func(f *nodeFacts) { f.taken = 0 }) }, FaultNoPlugin, 0},
 	} {
 		step.do()
@@ -139,7 +139,7 @@ func TestTheJudgementOfListsIsThatOfTheCache(t *testing.T) {
 					n.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: rapid.Int32Range(0, 3).Draw(t, "max"),
 						LacksPremium: rapid.Bool().Draw(t, "lacks premium")}
 				})
-				view.table.observe(drivers[name], driver)
+				view.table.observe(nil, drivers[name], driver)
 			}
 			for _, disk := range disks {
 				role := rapid.SampledFrom([]apiv1.Role{"", apiv1.RolePrimary, apiv1.RoleReplica}).Draw(t, "role")

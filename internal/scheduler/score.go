@@ -36,6 +36,18 @@ type Volume struct {
 	Zone string
 	// Nodes that the disk is at, or on its way to.
 	Nodes map[string]DiskState
+	// leftBehind are the nodes where a process that outlived its pod may use the volume.
+	leftBehind map[string]bool
+}
+
+// Avoid says that a process that outlived its pod may use the volume on a node
+// (ownership.LeftBehind): the next pod must not start there, however near the disk is. It waits on
+// another node until the process has ended.
+func (v *Volume) Avoid(node string) {
+	if v.leftBehind == nil {
+		v.leftBehind = map[string]bool{}
+	}
+	v.leftBehind[node] = true
 }
 
 // mostWithoutAll is the highest score of a node without one of the pod's disks: a move there waits

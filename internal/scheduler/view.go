@@ -15,6 +15,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -27,8 +28,9 @@ type View struct {
 	// DriverName is the CSI driver's name.
 	DriverName string
 
-	reader client.Reader
-	table  nodeTable
+	// reader reads from the cache, live from the API server.
+	reader, live client.Reader
+	table        nodeTable
 }
 
 // Volumes returns the volumes of the pod that are this driver's, with the nodes that hold them. A
@@ -54,6 +56,9 @@ func (v *View) Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 			if volume.Nodes, err = v.nodes(ctx, volume.Name); err != nil {
 				return nil, err
 			}
+			if err := v.avoid(ctx, &volume, disk.several); err != nil {
+				return nil, err
+			}
 		}
 		volumes = append(volumes, volume)
 	}
@@ -69,6 +74,9 @@ type disk struct {
 	zone string
 	// ours says that it is this driver's.
 	ours bool
+	// several says that several nodes may write to it at once. Its users see to it that they do not
+	// disturb each other.
+	several bool
 }
 
 // disk finds the disk behind a pod's volume.
@@ -144,7 +152,7 @@ func (v *View) diskOf(pv *corev1.PersistentVolume) disk {
 	if pv.Spec.CSI == nil || pv.Spec.CSI.Driver != v.DriverName {
 		return disk{}
 	}
-	return disk{volume: volumeName(pv.Spec.CSI.VolumeHandle), sku: SKUOf(pv), ours: true}
+	return disk{volume: volumeName(pv.Spec.CSI.VolumeHandle), sku: SKUOf(pv), ours: true, several: cluster.ForSeveralNodes(pv)}
 }
 
 // SKUOf returns the SKU that a PersistentVolume of the driver names; "" if it may have changed since.
@@ -176,6 +184,29 @@ func (v *View) nodes(ctx context.Context, volume string) (map[string]DiskState, 
 	return DiskStates(volume, attachments, func(node string) (*apiv1.AzDriverNode, error) {
 		return find[apiv1.AzDriverNode](ctx, v, v.Namespace, node)
 	})
+}
+
+// avoid finds the nodes where a process that outlived its pod may use a volume. It asks the API
+// server, because the extender keeps no pods and the next pod of a StatefulSet is there within
+// milliseconds; but only about a volume that is mounted for a pod while another pod is placed.
+func (v *View) avoid(ctx context.Context, volume *Volume, several bool) error {
+	if several {
+		return nil
+	}
+	for _, node := range v.table.publishedAt(volume.Name) {
+		byClaim, naming, err := cluster.PodsWith(ctx, v.live, v.reader, volume.Name, node)
+		if err != nil {
+			return err
+		}
+		report, err := cluster.Find[apiv1.AzDriverNode](ctx, v.live, client.ObjectKey{Namespace: v.Namespace, Name: node})
+		if err != nil {
+			return err
+		}
+		if ownership.LeftBehind(report, volume.Name, len(byClaim)+len(naming) > 0) {
+			volume.Avoid(node)
+		}
+	}
+	return nil
 }
 
 // DiskStates returns how near a volume's disk is to the nodes of its attachments. report returns the

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"context"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -331,4 +332,100 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	}
 	stub.remove(replica)
 	expect.Eventually(t, "the attachment is gone", func() bool { return at() == Absent })
+}
+
+// publishedAt is a node that has the volume data mounted for a pod.
+func publishedAt(name string) *apiv1.AzDriverNode {
+	return node(name, func(n *apiv1.AzDriverNode) {
+		n.Status.StagedVolumes = []apiv1.StagedVolume{
+			{VolumeName: volumeName(diskURI("data")), Phase: apiv1.PhaseStaged, Published: true},
+		}
+	})
+}
+
+// on puts a pod on a node.
+func on(node string, p *corev1.Pod) *corev1.Pod {
+	p.Spec.NodeName = node
+	return p
+}
+
+func TestANodeWhereAProcessOutlivedItsPodIsAvoided(t *testing.T) {
+	t.Parallel()
+	block, several := corev1.PersistentVolumeBlock, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	idle := publishedAt("node-a")
+	idle.Status.StagedVolumes[0].Published = false
+	ended := on("node-a", pod("data"))
+	ended.Name, ended.Status.Phase = "job", corev1.PodFailed
+	inline := on("node-a", pod())
+	inline.Namespace, inline.Spec.Volumes = "other", []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+		AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("data")},
+	}}}
+	claimed := volume("pv-data", driver, diskURI("data"))
+	claimed.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data"}
+	shared := claimed.DeepCopy()
+	shared.Spec.AccessModes, shared.Spec.VolumeMode = several, &block
+	for name, c := range map[string]struct {
+		volume *corev1.PersistentVolume
+		node   *apiv1.AzDriverNode
+		more   []client.Object
+		fault  Fault
+		score  int64
+	}{
+		"no pod is there":                           {claimed, publishedAt("node-a"), nil, FaultLeftBehind, 0},
+		"a pod that is there uses it":               {claimed, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, FaultNone, 10},
+		"a pod that has ended is there":             {claimed, publishedAt("node-a"), []client.Object{ended}, FaultNone, 10},
+		"a pod of another namespace names the disk": {claimed, publishedAt("node-a"), []client.Object{inline}, FaultNone, 10},
+		"the pod is on another node": {claimed, publishedAt("node-a"), []client.Object{on("node-b", pod("data"))},
+			FaultLeftBehind, 0},
+		"the pod there uses another volume": {claimed, publishedAt("node-a"), []client.Object{on("node-a", pod("logs"))},
+			FaultLeftBehind, 0},
+		"the volume is staged after its pod has ended": {claimed, idle, nil, FaultNone, 10},
+		"several nodes may write":                      {shared, publishedAt("node-a"), nil, FaultNone, 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			objects := append([]client.Object{
+				c.volume.DeepCopy(), c.node, claim("data", "pv-data", "ours"), node("node-b"),
+				azva("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached),
+				azva("data", "node-b", apiv1.RoleReplica, apiv1.AttachmentAttached),
+			}, c.more...)
+			_, config := startAPI(t, objects...)
+			view := startView(t, config)
+			volumes := seenVolumes(t, view, pod("data"))
+			var passed []string
+			var failed map[string]string
+			scores := map[string]int64{}
+			expect.Must(t, view.Nodes(t.Context(), volumes, func(nodes Nodes) {
+				both := []string{"node-a", "node-b"}
+				passed, failed, _ = Filter(slices.Clone(both), nodes)
+				for _, s := range Prioritize(both, volumes, nodes) {
+					scores[s.Host] = s.Score
+				}
+			}))
+			fitness, err := Judge(t.Context(), view, volumes)
+			expect.Must(t, err)
+			if fitness.Unfit["node-a"] != c.fault || fitness.Scores["node-a"] != c.score || scores["node-a"] != c.score {
+				t.Errorf("node-a: got unfit for %v, scores %v and %v; want fault %q and score %d", fitness.Unfit, fitness.Scores,
+					scores, c.fault, c.score)
+			}
+			if slices.Contains(passed, "node-a") != (c.fault == FaultNone) || !slices.Contains(passed, "node-b") {
+				t.Errorf("passed %v, failed %v; want fault %q at node-a and none at node-b", passed, failed, c.fault)
+			}
+		})
+	}
+}
+
+func TestAProcessThatHasEndedDoesNotKeepPodsAway(t *testing.T) {
+	t.Parallel()
+	stub, config := startAPI(t, claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")), publishedAt("node-a"))
+	view := startView(t, config)
+	avoided := func() bool { return len(demandOf(seenVolumes(t, view, pod("data"))).leftBehind) > 0 }
+	if !avoided() {
+		t.Error("the node is not avoided")
+	}
+	stub.remove(publishedAt("node-a"))
+	expect.Eventually(t, "a node without a report is not avoided", func() bool { return !avoided() })
+	expect.Eventually(t, "the table has no volume of the node", func() bool {
+		return len(view.table.publishedAt(volumeName(diskURI("data")))) == 0
+	})
 }

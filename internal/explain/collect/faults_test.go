@@ -253,6 +253,14 @@ func holderFaults() map[string]fault {
 			"StillMounted", "until pod cart-old there has ended", "expected to end by 12:00:50"},
 		"the old node unmounts": {changed(heldBy(apiv1.OwnershipReleasing)), "StillMounted", "about to unmount",
 			"expected to end by"},
+		"a process on the old node outlived its pod": {changed(heldBy(apiv1.OwnershipReleasing), func(s *stage) {
+			s.nodes["a"].driver.Status.StagedVolumes[0].Published = true
+		}), "ProcessLeftBehind", "On node a a process may still write", "restart node a"},
+		"a process on the old node outlived its pod, and no other node takes the next pod": {
+			changed(heldBy(apiv1.OwnershipHeld), func(s *stage) {
+				s.pod = newPod("cart-0", "", "data")
+				s.nodes["a"].driver.Status.StagedVolumes[0].Published = true
+			}), "ProcessLeftBehind", "On node a a process may still write", "restart node a"},
 		"the old node's kubelet is dead": {changed(heldBy(apiv1.OwnershipHeld), endingOnA, func(s *stage) {
 			s.nodes["a"].ready(corev1.ConditionUnknown, time.Minute)
 		}), "KubeletDown", "pod cart-old there does not end", "start the kubelet"},

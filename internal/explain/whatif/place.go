@@ -167,6 +167,9 @@ func (w *world) choose(p *corev1.Pod) choice {
 			continue
 		}
 		volume := scheduler.Volume{Name: v.name, Nodes: w.states(v.name)}
+		for _, node := range w.leftBehind(v.name) {
+			volume.Avoid(node)
+		}
 		if v.pv != nil {
 			volume.SKU = scheduler.SKUOf(v.pv)
 		}
@@ -213,6 +216,23 @@ func (w *world) states(volume string) map[string]scheduler.DiskState {
 	return states
 }
 
+// leftBehind returns the nodes where a process that outlived its pod may use a volume.
+func (w *world) leftBehind(volume string) []string {
+	if az := w.volumes[volume]; az != nil && az.Spec.Access == apiv1.AccessMultiNode {
+		return nil
+	}
+	var nodes []string
+	for _, d := range w.DriverNodes {
+		used := slices.ContainsFunc(w.on[d.Name], func(p *corev1.Pod) bool {
+			return slices.ContainsFunc(w.volumesOf(p), func(v podVolume) bool { return v.name == volume })
+		})
+		if ownership.LeftBehind(d, volume, used) {
+			nodes = append(nodes, d.Name)
+		}
+	}
+	return nodes
+}
+
 // nowhere says why a pod has no node.
 func (w *world) nowhere(pvs []*corev1.PersistentVolume, closed map[string]string, faults map[scheduler.Fault]int) (explain.ID,
 	string) {
@@ -230,6 +250,8 @@ func (w *world) nowhere(pvs []*corev1.PersistentVolume, closed map[string]string
 		return "WrongZone", "no node is left that its volumes can be attached to"
 	case faults[scheduler.FaultNoRoom] > 0:
 		return "NoNodeWithSlot", text
+	case faults[scheduler.FaultLeftBehind] > 0:
+		return "ProcessLeftBehind", text
 	}
 	return "Unschedulable", text
 }

@@ -196,6 +196,17 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 		"the node plug-in of the other node is not ready": {newTown(func(w *town) {
 			w.report("b").Status.Conditions[0].Status = metav1.ConditionFalse
 		}), "cart-0 stuck Unschedulable b: the node plug-in of disk.csi.azure.com is not ready", explain.NeedsAction},
+		"a process on the node with the replica outlived its pod": {newTown(func(w *town) {
+			w.anywhere(0)
+			w.report("b").Status.StagedVolumes = []apiv1.StagedVolume{
+				{VolumeName: w.Volumes[0].Name, Phase: apiv1.PhaseStaged, Published: true},
+			}
+		}), "cart-0 c d cold 30 no replica there of claim data", explain.Waits},
+		"a process on the only other node outlived its pod": {newTown(func(w *town) {
+			w.report("b").Status.StagedVolumes = []apiv1.StagedVolume{
+				{VolumeName: w.Volumes[0].Name, Phase: apiv1.PhaseStaged, Published: true},
+			}
+		}), "cart-0 stuck ProcessLeftBehind b: on node b a process that outlived its pod may still use volume", explain.NeedsAction},
 		"the second pod finds no slot any more": {newTown(func(w *town) {
 			w.pod("cart-1", "a", "more")
 			w.volume("more", "a")

@@ -15,6 +15,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // NodeView is a node as placement sees it.
@@ -37,6 +38,8 @@ type NodeView struct {
 	Capacity *apiv1.NodeCapacity
 	// Volumes that have an attachment here.
 	Volumes map[string]bool
+	// Report of the node; nil if there is none.
+	Report *apiv1.AzDriverNode
 }
 
 // PodView is a pod that uses the volume, as placement sees it.
@@ -227,6 +230,9 @@ func why(in Input, around *surroundings, n *NodeView) string {
 		return "Azure has announced maintenance of the VM"
 	case n.Health != nodehealth.Healthy:
 		return fmt.Sprintf("the node is %s", n.Health)
+	case ownership.LeftBehind(n.Report, in.Volume.Name, false):
+		// Its pod is gone, or waits for the volume elsewhere: an owner's node has an attachment.
+		return "a process there that outlived its pod may use the volume"
 	case !Attachable(in.Volume, n.Location, n.Zone):
 		return "the disk cannot be attached in the node's zone"
 	case !n.Capacity.Takes(disk.SKU(in.Volume)):

@@ -237,9 +237,7 @@ func usedAs(pv *corev1.PersistentVolume) call.Access {
 		Pattern: apiv1.AccessSingleNode,
 		Block:   pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock,
 	}
-	several := slices.Contains(pv.Spec.AccessModes, corev1.ReadWriteMany) ||
-		slices.Contains(pv.Spec.AccessModes, corev1.ReadOnlyMany)
-	if several && a.Block {
+	if cluster.ForSeveralNodes(pv) {
 		a.Pattern = apiv1.AccessMultiNode
 	}
 	return a
