@@ -55,8 +55,10 @@ type kubelet struct {
 type localPod struct {
 	*podModel
 	// ending says that its containers are being stopped, which is over at ends.
-	ending        bool
-	ends          time.Time
+	ending bool
+	ends   time.Time
+	// hung says that the container runtime does not answer, so that the containers do not end.
+	hung          bool
 	mount         mountState
 	reconstructed bool
 }
@@ -133,8 +135,6 @@ func (k *kubelet) volume(v *volumeModel) *localVolume {
 func (k *kubelet) reaches() bool {
 	return k.m.on && !k.m.cutOff && !k.m.w.apiDown && k.dead.IsZero() && k.m.frozen == nil
 }
-
-func (p *localPod) stopped(now time.Time) bool { return p.ending && !p.ends.After(now) }
 
 // wanted reports whether the volume is in the kubelet's desired state.
 func (k *kubelet) wanted(v *volumeModel) bool {

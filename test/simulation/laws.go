@@ -27,6 +27,7 @@ func (w *world) check() {
 	for _, m := range w.machines {
 		m.look()
 		m.updateNode()
+		w.oneProcess(m)
 	}
 	w.forgetDetached()
 	w.stayFenced()

@@ -47,6 +47,9 @@ const (
 	FlushUnseen Mutant = "flushes are not seen"
 	// NoAnnouncement: a node mounts without an entry in its report (laws 2 and 3).
 	NoAnnouncement Mutant = "no announcement"
+	// PublishedUnsaid: a node does not report that a volume is mounted for a pod, so that the next
+	// pod is steered to where a process of the one before still writes (law 1).
+	PublishedUnsaid Mutant = "published is not said"
 )
 
 // tampered is a client of a process that breaks a law.
@@ -132,6 +135,11 @@ func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...
 	d, isReport := o.(*apiv1.AzDriverNode)
 	if s.t.w.options.Mutant == EntriesStayAway && isReport && s.t.node != "" {
 		s.t.keepAway(d)
+	}
+	if s.t.w.options.Mutant == PublishedUnsaid && isReport {
+		for i := range d.Status.StagedVolumes {
+			d.Status.StagedVolumes[i].Published = false
+		}
 	}
 	if s.t.w.options.Mutant != NoAnnouncement || !isReport || s.t.node == "" {
 		return s.SubResourceWriter.Update(ctx, o, options...)

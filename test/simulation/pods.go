@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
@@ -23,6 +24,9 @@ type podModel struct {
 	deleting, gone, known bool
 	// since is when a person last acted on it.
 	since time.Time
+	// beside are the pods of the volume whose processes ran on the node when this one was placed
+	// there, although their objects were gone.
+	beside []*localPod
 }
 
 // target is where the volume is published for the pod.
@@ -36,6 +40,11 @@ func (w *world) addPod(v *volumeModel, m *machine) {
 		v:     v,
 		m:     m,
 		since: w.now(),
+	}
+	for _, l := range m.kubelet.pods {
+		if l.v == v && l.gone && l.runs() {
+			p.beside = append(p.beside, l)
+		}
 	}
 	w.pods = append(w.pods, p)
 	yes := true
@@ -97,6 +106,38 @@ func (w *world) takesPods(m *machine) bool {
 	return n != nil && m.told != corev1.ConditionUnknown && len(n.Spec.Taints) == 0
 }
 
+// steersTo reports whether the scheduler would put a pod of a volume on the node, as the driver
+// advises it.
+func (w *world) steersTo(v *volumeModel, m *machine) bool {
+	used := slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
+	report, _ := w.store.Look((*apiv1.AzDriverNode)(nil), client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
+	return w.takesPods(m) && (v.several || !ownership.LeftBehind(report, v.name, used))
+}
+
+func (p *localPod) stopped(now time.Time) bool { return p.ending && !p.hung && !p.ends.After(now) }
+
+// runs reports whether the containers run and can write.
+func (p *localPod) runs() bool {
+	return (p.mount == mounted || p.reconstructed) && !p.stopped(p.m.w.now()) && p.m.live(p.target())
+}
+
+// oneProcess holds law 1 on one node: no pod starts beside a process of a pod whose object is gone.
+func (w *world) oneProcess(m *machine) {
+	if w.edits || m == w.liar || m.kubelet == nil { // a report that was edited, or is a lie, does not show the process
+		return
+	}
+	for _, l := range m.kubelet.pods {
+		if l.v.several || !l.runs() {
+			continue
+		}
+		for _, old := range l.beside {
+			if slices.Contains(m.kubelet.pods, old) && old.runs() {
+				w.broken("law 1: %s and %s, whose object is gone, write %s at once on %s", l.name, old.name, l.v.name, m.name)
+			}
+		}
+	}
+}
+
 // podsOf are the pods of a volume that have not ended.
 func (w *world) podsOf(v *volumeModel) []*podModel {
 	var found []*podModel
@@ -128,7 +169,7 @@ func (w *world) usePods() {
 	staying := slices.DeleteFunc(slices.Clone(pods), func(p *podModel) bool { return p.deleting })
 	switch n := w.random.IntN(10); {
 	case len(staying) == 0 || n == 0 || n < 4 && v.several && len(staying) < v.shares:
-		if w.takesPods(m) {
+		if w.steersTo(v, m) {
 			w.addPod(v, m)
 		}
 	case n < 8: // a roll-out: the next pod does not wait for the end of the one before, and often comes to the same node
@@ -137,7 +178,7 @@ func (w *world) usePods() {
 		if w.random.IntN(2) == 0 {
 			m = p.m
 		}
-		if w.takesPods(m) && w.random.IntN(3) > 0 {
+		if w.steersTo(v, m) && w.random.IntN(3) > 0 {
 			w.addPod(v, m)
 		}
 	default:
@@ -160,7 +201,7 @@ func (w *world) nextPodOn(v *volumeModel, m *machine) {
 	}
 	for end := w.now().Add(3 * time.Second); w.violation == "" && w.now().Before(end); w.step() {
 		staying := slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return !p.deleting })
-		if !w.apiDown && w.takesPods(m) && !staying {
+		if !w.apiDown && w.steersTo(v, m) && !staying {
 			w.addPod(v, m)
 			return
 		}
@@ -247,7 +288,7 @@ func (c *kubernetes) podRuns(v *volumeModel, m *machine) string {
 	if c.w.personDoes(endPods, v, m) {
 		return "being unstaged from " + m.name
 	}
-	if !c.w.takesPods(m) {
+	if !c.w.steersTo(v, m) {
 		return m.name + " takes no pods"
 	}
 	c.w.addPod(v, m)

@@ -47,8 +47,37 @@ func (w *world) playUsed(cluster *kubernetes) {
 			w.until("every volume is where it is wanted after a machine shut down", patience, cluster.place)
 		}
 	}
+	for _, v := range w.volumes {
+		if m := w.machine(v.want); v.want != "" && w.kubelets && !v.several && m.well() {
+			w.hangRuntime(cluster, v, m)
+			w.until("every volume is where it is wanted after a runtime hung", patience, cluster.place)
+		}
+	}
 	w.until("replicas and Azure are as they should be again", patience, cluster.notSettled)
 	w.adopt()
+}
+
+// hangRuntime makes the container runtime of a machine hang, so that a pod does not end, and a person
+// delete the pod by force. The next pod is wanted on the same machine or on another one.
+func (w *world) hangRuntime(c *kubernetes, v *volumeModel, m *machine) {
+	i := slices.IndexFunc(m.kubelet.pods, func(l *localPod) bool { return l.v == v && !l.deleting && !l.gone && l.runs() })
+	if i < 0 {
+		return
+	}
+	l := m.kubelet.pods[i]
+	w.note("the runtime of %s hangs, and a person deletes %s by force", m.name, l.name)
+	l.hung = true
+	w.removePod(l.podModel)
+	if w.random.IntN(2) == 0 {
+		v.want = pick(w.random, w.hosts()).name
+	}
+	w.within(time.Duration(5+w.random.IntN(60))*time.Second, func() bool {
+		if !w.apiDown {
+			_ = c.place()
+		}
+		return false
+	})
+	l.hung = false
 }
 
 // playUnused plays the scenes of volumes that nothing uses.
