@@ -59,8 +59,8 @@ type Options struct {
 	DriverName string
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
-	// DrainGrace is how long a node may be cordoned before its replicas are replaced; a planned
-	// move cordons for seconds and must not replace any. 0 for a minute.
+	// DrainGrace is how long the pods may be kept off a node before its replicas are replaced; see
+	// placement.Closed. 0 for a minute.
 	DrainGrace time.Duration
 	// ReservedSlots of each node are kept free for primaries.
 	ReservedSlots int32
@@ -79,6 +79,7 @@ type Reconciler struct {
 	Options
 	metrics *metrics
 	claims  *claims
+	closed  closedNodes
 }
 
 // New makes a Reconciler.
@@ -113,6 +114,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		r.Jobs.Forget(request.NamespacedName)
 		r.metrics.forget(request.Name)
 		r.claims.forget(request.Name)
+		r.closed.see(request.Name, nil, r.Clock.Now())
 		return reconcile.Result{}, nil
 	}
 	o, err := r.observe(ctx, v)

@@ -49,7 +49,7 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 			p.attached++
 		}
 	}
-	r.metrics.replicas(o.volume.Name, p.target.Floor, p.attached)
+	defer func() { r.metrics.replicas(o.volume.Name, p.target.Floor, p.attached) }()
 	if p.target.Floor == 0 {
 		r.metrics.steering(o.volume.Name, nil)
 		if len(o.attachments) == 0 {
@@ -63,6 +63,7 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 		r.metrics.steering(o.volume.Name, in.Pods)
 	}
 	p.Step = placement.Next(in)
+	p.attached -= len(p.Closed)
 	return p, nil
 }
 

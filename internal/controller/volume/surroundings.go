@@ -29,8 +29,12 @@ func (r *Reconciler) see(ctx context.Context, o observed, in *placement.Input) e
 		}
 		in.Pods = append(in.Pods, pod)
 	}
-	if in.Nodes, err = r.nodesOf(ctx, o.attachments); err != nil || !placement.MissesReplicas(*in) {
+	if in.Nodes, err = r.nodesOf(ctx, o.attachments); err != nil {
 		return err
+	}
+	in.ClosedSince = r.closed.see(o.volume.Name, placement.Closed(*in), o.now)
+	if !placement.MissesReplicas(*in) {
+		return nil
 	}
 	if in.Nodes, err = r.Nodes.Views(ctx); err != nil {
 		return fmt.Errorf("read the nodes of the volume's attachments: %w", err)

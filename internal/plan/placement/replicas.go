@@ -43,6 +43,9 @@ type Step struct {
 	// Kept are the replicas that would be deleted, and are not, because their nodes hold off others
 	// (ownership.HoldsOff).
 	Kept []Kept
+	// Closed are the nodes of attached replicas from which the pods have been kept for longer than
+	// the grace. These replicas are of no use, and stay until others are attached.
+	Closed []string
 	// ChangesIn is when the step changes even if nothing happens; 0 for never.
 	ChangesIn time.Duration
 }
@@ -52,7 +55,7 @@ type standing struct {
 	target Target
 	// useful ones count.
 	useful, failed []*apiv1.AzVolumeAttachment
-	// leaving ones stand on nodes that are lost or are being drained, or that Azure services together
+	// leaving ones stand on nodes that are lost or closed to the pods, or that Azure services together
 	// with the primary's, or wait on a suspect node.
 	// They go when enough others are attached, or when another one needs their share; where no
 	// other node can take the replica they stay, because their node may come back first. Those on
@@ -60,6 +63,8 @@ type standing struct {
 	leaving []Decision
 	// useless replicas are to be deleted, whether or not another one replaces them.
 	useless []Decision
+	// closed are the nodes of leaving replicas that are attached and closed to the pods.
+	closed []string
 	// in is when a grace ends.
 	in time.Duration
 }
@@ -101,7 +106,7 @@ func Next(in Input) Step {
 
 func next(in Input) Step {
 	s := stand(in)
-	step := Step{Decisions: s.useless, ChangesIn: operation.Sooner(s.target.ChangesIn, s.in)}
+	step := Step{Decisions: s.useless, Closed: s.closed, ChangesIn: operation.Sooner(s.target.ChangesIn, s.in)}
 	step.Decisions = append(step.Decisions, s.cut(in)...)
 	if s.target.Ceiling == 0 {
 		step.Decisions = append(step.Decisions, s.leaving...)
@@ -188,11 +193,17 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 		}
 	}
 	failed := a.Status.State == apiv1.AttachmentFailed
-	switch {
-	case node == nil || node.Health == nodehealth.Lost && failed:
+	if node == nil || node.Health == nodehealth.Lost && failed {
 		s.useless = append(s.useless, because(ReasonReplicaNodeLost))
-	case !Attachable(in.Volume, node.Location, node.Zone) || !belongs(in.Pods, node.Node) || in.mistrusted(node.Node):
+		return
+	}
+	closed, wait := closedTooLong(in, node)
+	s.in = operation.Sooner(s.in, wait)
+	switch {
+	case in.mistrusted(node.Node): // root there must not have the disk for the time of a grace
 		s.useless = append(s.useless, because(ReasonReplicaMisplaced))
+	case closed != "" && failed:
+		s.useless = append(s.useless, because(closed))
 	case node.Health == nodehealth.Lost:
 		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))
 	case failed:
@@ -208,11 +219,12 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 			// done.
 			s.in = operation.Sooner(s.in, recheckAfter)
 		}
-		drained, wait := drained(in, node)
-		s.in = operation.Sooner(s.in, wait)
 		switch {
-		case drained:
-			s.leaving = append(s.leaving, because(ReasonReplicaDrained))
+		case closed != "":
+			s.leaving = append(s.leaving, because(closed))
+			if a.Status.State == apiv1.AttachmentAttached {
+				s.closed = append(s.closed, a.Spec.NodeName)
+			}
 		case node.Disturbed && primaryDisturbed(in):
 			// The volume is going to move, and must find a replica on a node that stays.
 			s.leaving = append(s.leaving, because(ReasonReplicaDisturbed))
@@ -236,40 +248,6 @@ func primaryDisturbed(in Input) bool {
 	})
 }
 
-// drained reports whether a node has been closed to the volume's pods for longer than a planned
-// move takes, which cordons for seconds. wait is when that may be; 0 for never. The time is that of
-// the taint, which Kubernetes sets.
-func drained(in Input, node *NodeView) (yes bool, wait time.Duration) {
-	pods := in.Pods
-	if len(pods) == 0 {
-		pods = []PodView{{Pod: &corev1.Pod{}}}
-	}
-	for _, p := range pods {
-		for _, t := range untolerated(p.Pod, node.Node, leavingTaint) {
-			switch {
-			case t.TimeAdded != nil && in.Now.Sub(t.TimeAdded.Time) >= in.DrainGrace, autoscaled(&t):
-				return true, 0
-			case t.TimeAdded != nil:
-				wait = operation.Sooner(wait, in.DrainGrace-in.Now.Sub(t.TimeAdded.Time))
-			}
-		}
-	}
-	return false, wait
-}
-
-// leavingTaint passes the taints that a user or a controller sets on a node so that its pods move
-// elsewhere. The taints that Kubernetes sets by itself on an unhealthy node describe the node's
-// health, which is judged elsewhere; only a cordon is one of these.
-func leavingTaint(t *corev1.Taint) bool {
-	return hard(t) && (t.Key == corev1.TaintNodeUnschedulable || !strings.Contains(t.Key, "kubernetes.io/"))
-}
-
-// autoscaled reports whether an autoscaler is about to remove the node; there is no grace for a
-// node that will not return.
-func autoscaled(t *corev1.Taint) bool {
-	return t.Key == "ToBeDeletedByClusterAutoscaler" || t.Key == "karpenter.sh/disrupted"
-}
-
 // cut deletes the replicas above the ceiling: first replicas that are not attached yet, then
 // replicas on nodes where pods cannot run now. While fewer than wanted are attached nothing is
 // deleted: it is not known which of the others will be attached.
@@ -286,7 +264,7 @@ func (s *standing) cut(in Input) []Decision {
 		for i := range in.Nodes {
 			if n := &in.Nodes[i]; n.Node.Name == a.Spec.NodeName && n.Health == nodehealth.Healthy {
 				points += 2
-				if !n.Node.Spec.Unschedulable {
+				if reason, _, _ := closedTo(in, n); reason == "" {
 					points++
 				}
 			}
@@ -379,6 +357,9 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 	}
 	found, excluded := candidates(in, taken)
 	maps.Copy(excluded, s.failures())
+	for _, node := range s.closed {
+		excluded.add("pods cannot run there, and its replica stays until another one is attached", node)
+	}
 	chosen := pick(found, missing, zones, ZoneRedundant(disk.SKU(in.Volume)))
 	made = min(len(chosen), max(shares, 0))
 	for _, c := range chosen[made:] {

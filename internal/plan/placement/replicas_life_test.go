@@ -84,7 +84,7 @@ func TestReplicaLife(t *testing.T) {
 				Volume:      objects.NewVolume(held),
 				Attachments: objects.Attachments(primary, replica("b", attached)),
 				Nodes:       withB(cordoned),
-			}, want{}},
+			}, want{in: time.Minute}},
 		"after the grace, another replica is made first": {
 			placement.Input{
 				Volume:      objects.NewVolume(held),
@@ -377,5 +377,76 @@ func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
 	waiting.Spec.Role = apiv1.RoleReplica
 	if attaching.WaitsForSlot(waiting) {
 		t.Fatal("a replica that waits for room keeps others off")
+	}
+}
+
+// Programs that label and taint nodes remove and set them again when they restart. A taint of kubectl
+// has no time.
+func TestWhatKeepsPodsOffANodeDisplacesAReplicaAfterTheGrace(t *testing.T) {
+	t.Parallel()
+	selects := []placement.PodView{{Pod: &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "db-0"},
+		Spec:       corev1.PodSpec{NodeSelector: map[string]string{"feature": "x"}},
+	}}}
+	labelled := func(n *placement.NodeView) { n.Node.Labels = map[string]string{"feature": "x"} }
+	closed := map[string]struct {
+		change func(*placement.NodeView)
+		reason string
+	}{
+		"no label": {func(n *placement.NodeView) { n.Node.Labels = nil }, "ReplicaMisplaced"},
+		"a taint without a time": {func(n *placement.NodeView) {
+			n.Node.Spec.Taints = []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+		}, "ReplicaDrained"},
+		"a cordon without a time": {cordoned, "ReplicaDrained"},
+		"another zone":            {func(n *placement.NodeView) { n.Zone = "2" }, "ReplicaMisplaced"},
+	}
+	primary := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
+	replica := func(node string, state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+		return objects.NewAttachment(node, apiv1.RoleReplica, 0, state)
+	}
+	attached, attaching := apiv1.AttachmentAttached, apiv1.AttachmentAttaching
+	for name, c := range closed {
+		for when, test := range map[string]struct {
+			all    []*apiv1.AzVolumeAttachment
+			seen   time.Duration // negative for never
+			others bool
+			want   []string
+			closed []string
+			in     time.Duration
+		}{
+			"at first":       {objects.Attachments(primary, replica("b", attached)), -1, true, nil, nil, time.Minute},
+			"for 5 seconds":  {objects.Attachments(primary, replica("b", attached)), 5 * time.Second, true, nil, nil, 55 * time.Second},
+			"for too long":   {objects.Attachments(primary, replica("b", attached)), time.Minute, true, []string{"Create c: ReplicaPlaced"}, []string{"b"}, 0},
+			"with a new one": {objects.Attachments(primary, replica("b", attached), replica("c", attaching)), time.Hour, true, nil, []string{"b"}, 0},
+			"with a new one that is attached": {objects.Attachments(primary, replica("b", attached), replica("c", attached)),
+				time.Hour, true, []string{"Delete b: " + c.reason}, []string{"b"}, 0},
+			"with no other node":            {objects.Attachments(primary, replica("b", attached)), time.Hour, false, nil, []string{"b"}, 0},
+			"and not attached":              {objects.Attachments(primary, failedSince("b", time.Second)), 5 * time.Second, false, nil, nil, 55 * time.Second},
+			"for too long and not attached": {objects.Attachments(primary, failedSince("b", time.Second)), time.Minute, false, []string{"Delete b: " + c.reason}, nil, 0},
+		} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				in := placement.Input{
+					Now: objects.Now, CleanUpDelay: time.Hour, DrainGrace: time.Minute, Attachments: test.all, Pods: selects,
+					Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+					Nodes:  []placement.NodeView{newNode("a", "1", labelled), newNode("b", "1", labelled, c.change)},
+				}
+				if test.others {
+					in.Nodes = append(in.Nodes, newNode("c", "1", labelled))
+				}
+				if got := placement.Closed(in); !slices.Equal(got, []string{"b"}) {
+					t.Errorf("got the closed nodes %q, want b", got)
+				}
+				if test.seen >= 0 {
+					in.ClosedSince = map[string]time.Time{"b": objects.Ago(test.seen).Time}
+				}
+				step := placement.Next(in)
+				if got := decided(step.Decisions); !slices.Equal(got, test.want) || !slices.Equal(step.Closed, test.closed) ||
+					step.ChangesIn != test.in {
+					t.Errorf("got %q, closed %q, in %s; want %q, %q, %s", got, step.Closed, step.ChangesIn, test.want, test.closed,
+						test.in)
+				}
+			})
+		}
 	}
 }

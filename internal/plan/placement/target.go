@@ -33,8 +33,11 @@ type Input struct {
 	NodeLabel string
 	// CleanUpDelay is how long after its release a volume keeps its replicas.
 	CleanUpDelay time.Duration
-	// DrainGrace is how long a node may be cordoned before its replicas are replaced.
+	// DrainGrace is how long the pods may be kept off a node before its replicas are replaced.
 	DrainGrace time.Duration
+	// ClosedSince is when the controller saw first that a node is one of Closed. A controller that
+	// was restarted sees it later, and then the replica is replaced later.
+	ClosedSince map[string]time.Time
 }
 
 // Verb is what to do with a replica.
