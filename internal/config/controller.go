@@ -73,7 +73,7 @@ type Controller struct {
 	ReplicaNodeLabel string
 	// ClaimStatus has the controller write the status of each volume into an annotation of its claim.
 	ClaimStatus bool
-	// ReplicaDrainGrace is how long a node may be cordoned before its replicas are replaced.
+	// ReplicaDrainGrace is how long pods may be kept off a node before its replicas are replaced.
 	ReplicaDrainGrace time.Duration
 }
 
@@ -129,7 +129,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.ReplicaNodeLabel, "replica-node-label", "",
 		"key of a label below node-restriction.kubernetes.io/: replicas are only on nodes that have it with the value of the node that uses the volume (empty: on all nodes)")
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
-		"how long a node may be cordoned before its replicas are replaced")
+		"how long pods may be kept off a node by a cordon, a taint or its labels before its replicas are replaced")
 	flags.BoolVar(&c.ClaimStatus, "claim-status", false,
 		"write the status of each volume into the annotation disk.csi.azure.com/status of its claim")
 	flags.StringToStringVar(&c.MaintenancePolicies, "maintenance-policies", nil,
