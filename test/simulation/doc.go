@@ -20,7 +20,7 @@
 //   - edits: people restore and edit the driver's objects; edits.go says what they do not do, and why. When the faults stop, a person does what the guides
 //     describe for situations that the driver cannot resolve (person.go);
 //   - clusters: a VM of another cluster uses a disk, and this cluster has its records as a restore leaves them (clusters.go); this cluster is
-//     down and loses its disk to the other one, it comes back, and later both want the disk at once (taken.go);
+//     down and loses its disk to the other one, it returns, and later both want the disk at once (taken.go);
 //   - scenes: situations that need several faults in a certain order are played after the faults have stopped (scenes.go): the driver takes over what the V1
 //     driver staged while a mount namespace holds it, a machine that was fenced is reachable again without a reboot, a pod is deleted while its volume
 //     is being staged and requests fail, a call to stage a volume comes after the proof, a machine that was fenced by a pre-emption has the disk attached while

@@ -9,7 +9,7 @@ import (
 )
 
 // This cluster is down, and a person detaches the disk of one of its volumes from every VM, as
-// docs/guides/restore.md describes, and starts it in another cluster. Then this cluster comes back.
+// docs/guides/restore.md describes, and starts it in another cluster. Then this cluster returns.
 // Its objects are as they were, and none of them shows that the disk is the other cluster's now.
 
 const (
@@ -37,13 +37,13 @@ func (w *world) playTaken(c *kubernetes) {
 		w.goDown()
 		w.takeAway(v)
 		w.useElsewhere(v)
-		w.comeBack()
+		w.goUp()
 		w.within(takenFor, func() bool { _ = c.place(); return false })
 		if vms := w.having(v); len(vms) > 0 {
 			w.broken("two clusters: %s stays attached to %s, although another cluster uses it", v.name, lastOf(vms[0]))
 		}
 		w.leaveElsewhere(v)
-		w.until("a volume that was taken and given back is where it is wanted", patience, c.place)
+		w.until("a volume that was taken and returned is where it is wanted", patience, c.place)
 		w.contend(c, v)
 		w.until("a volume for which two clusters contended is where it is wanted", patience, c.place)
 		w.until("replicas and Azure are as they should be after two clusters contended", patience, c.notSettled)
@@ -65,8 +65,8 @@ func (w *world) goDown() {
 	}
 }
 
-func (w *world) comeBack() {
-	w.note("the cluster is back")
+func (w *world) goUp() {
+	w.note("the cluster returns")
 	for _, m := range w.machines {
 		w.power(m)
 	}
@@ -110,7 +110,7 @@ func (w *world) contend(c *kubernetes, v *volumeModel) {
 	w.note("two clusters contend for %s", v.name)
 	w.goDown()
 	w.takeAway(v)
-	w.comeBack()
+	w.goUp()
 	r := &rival{w: w, v: v}
 	w.until("two clusters block each other", patience, func() string {
 		why := c.place()

@@ -44,7 +44,7 @@ func (m racingAttachments) Attach(ctx context.Context, r provisioner.AttachReque
 	return op, err
 }
 
-// newReturned is a cluster that comes back after a person has detached a disk from its node, which
+// newReturned is a cluster that returns after a person has detached a disk from its node, which
 // is Ready and has nothing staged. The objects are as they were before.
 func newReturned(t *testing.T, cloud *fake.Cloud, then func()) (*deserted, client.ObjectKey) {
 	t.Helper()
@@ -95,7 +95,7 @@ func failed(a *apiv1.AzVolumeAttachment) bool {
 	return a.Status.State == apiv1.AttachmentFailed && a.Status.Error != nil
 }
 
-func TestADiskThatAPersonTookFromTheClusterIsNotTakenBack(t *testing.T) {
+func TestADiskThatAPersonTookFromTheClusterIsNotAttachedAgain(t *testing.T) {
 	t.Parallel()
 	cloud := fake.New(fake.Options{})
 	d, key := newReturned(t, cloud, func() {})

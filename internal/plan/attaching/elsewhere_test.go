@@ -162,7 +162,7 @@ func TestOfTwoClustersThatAttachAtOnceOneYields(t *testing.T) {
 	}
 }
 
-func TestADiskOfWhichAzureDoesNotAnswerStaysAttachedAndUnused(t *testing.T) {
+func TestADiskStaysAttachedAndUnusedWhileAzureDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	in := ended(operation.Truth{Attached: true, LUN: 3, Unasked: true}, provisioner.Errorf(provisioner.Unavailable, "no answer"))
 	in.Report = objects.Report("a")
