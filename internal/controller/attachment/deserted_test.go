@@ -250,7 +250,9 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 			if test.phase != "" {
 				// The release has lasted for longer than the grace, and for less than a flush may take.
 				since := metav1.NewTime(time.Now().Add(-time.Minute))
-				expect.Must(t, changeStatus(t, d.cache, desertedVolume, func(v *apiv1.AzVolume) { v.Status.Primary.Since = &since }))
+				expect.Must(t, changeStatus(t, d.cache, desertedVolume, func(v *apiv1.AzVolume) {
+					v.Status.Primary.Since = &since
+				}))
 				expect.Must(t, changeStatus(t, d.api, desertedNode, func(n *apiv1.AzDriverNode) {
 					n.Status.StagedVolumes = []apiv1.StagedVolume{{VolumeName: desertedVolume, Epoch: 1, Phase: test.phase}}
 				}))

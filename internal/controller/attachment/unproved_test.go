@@ -49,7 +49,9 @@ func published() []client.Object {
 		&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: desertedNode},
 			Spec:       corev1.NodeSpec{ProviderID: "azure://" + lostVM},
-			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
+			}},
 		},
 	}
 }

@@ -110,8 +110,8 @@ func TestADiskWhoseAttachFailedIsDetachedAndAttachedAgain(t *testing.T) {
 	in.Now = in.Now.Add(time.Minute)
 	next("after another pause", operation.WorkDetach)
 	in.Job = endedJob(operation.WorkDetach, operation.Truth{}, nil)
-	if step := next("the detach succeeded", operation.WorkNone); step.Status.State != apiv1.AttachmentPending || step.Status.LUN != nil {
-		t.Errorf("got %s at LUN %v after the detach, want Pending and no LUN", step.Status.State, step.Status.LUN)
+	if got := next("the detach succeeded", operation.WorkNone).Status; got.State != apiv1.AttachmentPending || got.LUN != nil {
+		t.Errorf("got %s at LUN %v after the detach, want Pending and no LUN", got.State, got.LUN)
 	}
 	next("the disk is off", operation.WorkAttach)
 }

@@ -45,7 +45,9 @@ func TestAnAzVolumeThatHasChangedIsNotDeleted(t *testing.T) {
 	for name, discarded := range map[string]bool{"the first call": false, "a call that is repeated": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol", UID: "1", Finalizers: []string{apiv1.Finalizer}}}
+			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "vol", UID: "1", Finalizers: []string{apiv1.Finalizer},
+			}}
 			v.Spec.DeleteDisk = discarded
 			c := fakeapi.With(v).Build()
 			read, now := &apiv1.AzVolume{}, &apiv1.AzVolume{}
