@@ -360,9 +360,9 @@ func TestANodeWhereAProcessOutlivedItsPodIsAvoided(t *testing.T) {
 	inline.Namespace, inline.Spec.Volumes = "other", []corev1.Volume{{VolumeSource: corev1.VolumeSource{
 		AzureDisk: &corev1.AzureDiskVolumeSource{DataDiskURI: diskURI("data")},
 	}}}
-	claimed := volume("pv-data", driver, diskURI("data"))
-	claimed.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data"}
-	shared := claimed.DeepCopy()
+	bound := volume("pv-data", driver, diskURI("data"))
+	bound.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "default", Name: "data"}
+	shared := bound.DeepCopy()
 	shared.Spec.AccessModes, shared.Spec.VolumeMode = several, &block
 	for name, c := range map[string]struct {
 		volume *corev1.PersistentVolume
@@ -371,15 +371,15 @@ func TestANodeWhereAProcessOutlivedItsPodIsAvoided(t *testing.T) {
 		fault  Fault
 		score  int64
 	}{
-		"no pod is there":                           {claimed, publishedAt("node-a"), nil, FaultLeftBehind, 0},
-		"a pod that is there uses it":               {claimed, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, FaultNone, 10},
-		"a pod that has ended is there":             {claimed, publishedAt("node-a"), []client.Object{ended}, FaultNone, 10},
-		"a pod of another namespace names the disk": {claimed, publishedAt("node-a"), []client.Object{inline}, FaultNone, 10},
-		"the pod is on another node": {claimed, publishedAt("node-a"), []client.Object{on("node-b", pod("data"))},
+		"no pod is there":                           {bound, publishedAt("node-a"), nil, FaultLeftBehind, 0},
+		"a pod that is there uses it":               {bound, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, FaultNone, 10},
+		"a pod that has ended is there":             {bound, publishedAt("node-a"), []client.Object{ended}, FaultNone, 10},
+		"a pod of another namespace names the disk": {bound, publishedAt("node-a"), []client.Object{inline}, FaultNone, 10},
+		"the pod is on another node": {bound, publishedAt("node-a"), []client.Object{on("node-b", pod("data"))},
 			FaultLeftBehind, 0},
-		"the pod there uses another volume": {claimed, publishedAt("node-a"), []client.Object{on("node-a", pod("logs"))},
+		"the pod there uses another volume": {bound, publishedAt("node-a"), []client.Object{on("node-a", pod("logs"))},
 			FaultLeftBehind, 0},
-		"the volume is staged after its pod has ended": {claimed, idle, nil, FaultNone, 10},
+		"the volume is staged after its pod has ended": {bound, idle, nil, FaultNone, 10},
 		"several nodes may write":                      {shared, publishedAt("node-a"), nil, FaultNone, 10},
 	} {
 		t.Run(name, func(t *testing.T) {

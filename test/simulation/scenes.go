@@ -68,8 +68,8 @@ func (w *world) hangRuntime(c *kubernetes, v *volumeModel, m *machine) {
 	w.note("the runtime of %s hangs, and a person deletes %s by force", m.name, l.name)
 	l.hung = true
 	w.removePod(l.podModel)
-	if w.random.IntN(2) == 0 {
-		v.want = pick(w.random, w.hosts()).name
+	if next := pick(w.random, w.hosts()); next.well() && w.takesPods(next) {
+		v.want = next.name
 	}
 	w.within(time.Duration(5+w.random.IntN(60))*time.Second, func() bool {
 		if !w.apiDown {
