@@ -25,7 +25,8 @@ type podModel struct {
 	// since is when a person last acted on it.
 	since time.Time
 	// beside are the pods of the volume whose processes ran on the node when this one was placed
-	// there, although their objects were gone.
+	// there, although their objects were gone. There are none if a pod with an object used the volume
+	// there: the pods of a node may share it, and elsewhere this one would wait for that pod.
 	beside []*localPod
 }
 
@@ -41,8 +42,9 @@ func (w *world) addPod(v *volumeModel, m *machine) {
 		m:     m,
 		since: w.now(),
 	}
+	shared := slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
 	for _, l := range m.kubelet.pods {
-		if l.v == v && l.gone && l.runs() {
+		if l.v == v && l.gone && l.runs() && !shared {
 			p.beside = append(p.beside, l)
 		}
 	}
