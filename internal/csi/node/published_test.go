@@ -11,7 +11,7 @@ import (
 // If the report says so and no pod object is left, a process has outlived its pod, and no other pod
 // may start beside it. The kubelet removes the object of a pod that ends regularly after
 // NodeUnpublishVolume: by then the report must not say so.
-func TestTheReportSaysUntilTheLastUnpublishThatAVolumeIsMountedForAPod(t *testing.T) {
+func TestTheReportSaysIfAVolumeIsMountedForAPod(t *testing.T) {
 	t.Parallel()
 	for name, capability := range map[string]*csi.VolumeCapability{
 		"a filesystem":     mountCapability("ext4"),
