@@ -35,6 +35,8 @@ type volume struct {
 	policy string
 	// shares is the disk's maxShares, 0 for a disk that is not shared.
 	shares int
+	// inline is for a disk that the pod names itself, without a claim.
+	inline bool
 }
 
 var volumes = []volume{
@@ -58,6 +60,7 @@ var volumes = []volume{
     volumeAttributes: {fsType: ext4, cachingMode: None, maxShares: "2"}`},
 	{name: "in-tree", disk: "in-tree-disk", policy: "Retain", source: `
   azureDisk: {kind: Managed, diskName: in-tree-disk, diskURI: %s, cachingMode: ReadWrite, fsType: ext4}`},
+	{name: "inline", disk: "inline-disk", policy: "Retain", inline: true},
 	{name: "left", disk: "left-attached", policy: "Retain", source: `
   csi:
     driver: disk.csi.azure.com
@@ -68,6 +71,14 @@ var volumes = []volume{
 func (v volume) id() string {
 	return fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/%s", topology.SubscriptionID,
 		topology.ResourceGroup, v.disk)
+}
+
+// podSource is the source of a pod's volume, in YAML.
+func (v volume) podSource() string {
+	if v.inline {
+		return fmt.Sprintf("azureDisk: {kind: Managed, diskName: %s, diskURI: %s}", v.disk, v.id())
+	}
+	return fmt.Sprintf("persistentVolumeClaim: {claimName: %s}", v.name)
 }
 
 // content is what V1's pod has written to the volume.
@@ -243,7 +254,7 @@ func (j *journey) uninstall(ctx context.Context) error {
 }
 
 // layOutVolume makes a disk with a filesystem and a file on it, and the PersistentVolume and claim
-// of it. The last volume is left attached.
+// of it, unless it is used inline. The last volume is left attached.
 func (j *journey) layOutVolume(ctx context.Context, v volume, lun int) error {
 	type object = map[string]any
 	node, _ := j.where()
@@ -294,6 +305,9 @@ rmdir "$folder"`, lun, v.content()))
 		if err != nil {
 			return fmt.Errorf("detach the disk: %w", err)
 		}
+	}
+	if v.inline {
+		return nil
 	}
 	return j.applyTemplate(ctx, volumeManifest, map[string]string{
 		"Name": v.name, "Disk": v.disk, "Policy": v.policy, "Class": v.class, "Zone": node.ZoneLabel(),

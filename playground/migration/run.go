@@ -16,7 +16,8 @@ import (
 const valuesFile = "azuredisk-values.yaml"
 
 // follow runs the blocks of a section. When the guide has written the values, those that this
-// cluster needs besides are added to them, as a reader would: images and addresses.
+// cluster needs besides are added to them, as a reader would: images, addresses, and the namespace
+// with a pod that names its disk.
 func (j *journey) follow(ctx context.Context, heading string) error {
 	blocks, err := j.guide.section(heading)
 	if err != nil {
@@ -40,6 +41,7 @@ func (j *journey) addValues(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	values["inlineDisks"] = map[string]any{"namespaces": []string{namespace}}
 	text, err := yaml.Marshal(values)
 	if err != nil {
 		return err

@@ -85,22 +85,23 @@ spec:
       imagePullPolicy: Never
       args: [hold]
       volumeMounts: [{name: data, mountPath: /data}]
-  volumes: [{name: data, persistentVolumeClaim: {claimName: {{.Claim}}}}]
+  volumes: [{name: data, {{.Source}}}]
 `
 
-func (j *journey) startPod(ctx context.Context, claim string, node topology.Node) error {
+// startPod starts a pod with the volume, and of its name.
+func (j *journey) startPod(ctx context.Context, v volume, node topology.Node) error {
 	err := j.applyTemplate(ctx, podManifest, map[string]string{
-		"Name":  claim,
-		"Claim": claim,
-		"Node":  node.Name,
-		"Image": j.Image.Ref,
+		"Name":   v.name,
+		"Source": v.podSource(),
+		"Node":   node.Name,
+		"Image":  j.Image.Ref,
 	})
 	if err != nil {
 		return err
 	}
-	if _, err := j.kubectl(ctx, "wait", "--namespace", namespace, "pod/"+claim, "--for=condition=Ready",
+	if _, err := j.kubectl(ctx, "wait", "--namespace", namespace, "pod/"+v.name, "--for=condition=Ready",
 		"--timeout=3m"); err != nil {
-		events, _ := j.kubectl(ctx, "get", "events", "--namespace", namespace, "--field-selector", "involvedObject.name="+claim)
+		events, _ := j.kubectl(ctx, "get", "events", "--namespace", namespace, "--field-selector", "involvedObject.name="+v.name)
 		return fmt.Errorf("%w\n%s", err, events)
 	}
 	return nil
@@ -110,7 +111,7 @@ func (j *journey) startPod(ctx context.Context, claim string, node topology.Node
 func (j *journey) startAll(ctx context.Context, node topology.Node) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, v := range volumes {
-		group.Go(func() error { return j.startPod(ctx, v.name, node) })
+		group.Go(func() error { return j.startPod(ctx, v, node) })
 	}
 	return group.Wait()
 }
@@ -188,7 +189,7 @@ func (j *journey) provision(ctx context.Context) error {
 		return err
 	}
 	_, second := j.where()
-	if err := j.startPod(ctx, "new", second); err != nil {
+	if err := j.startPod(ctx, volume{name: "new"}, second); err != nil {
 		return err
 	}
 	if _, err := j.probe(ctx, "new", "put", "/data/file", "new"); err != nil {
@@ -315,12 +316,13 @@ func (j *journey) deleteClaims(ctx context.Context) error {
 	return nil
 }
 
-// cleanUp deletes what is kept on purpose: PersistentVolumes, with which their records go, and the
-// disks, which no Kubernetes object refers to then.
+// cleanUp deletes what is kept on purpose: PersistentVolumes, with which their records go, the
+// record of the disk without one, and the disks, which no Kubernetes object refers to then.
 func (j *journey) cleanUp(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"delete", "namespace", namespace},
-		{"delete", "persistentvolumes", "--ignore-not-found", volumes[1].disk, volumes[2].disk, volumes[3].disk},
+		{"delete", "persistentvolumes", "--ignore-not-found", volumes[1].disk, volumes[2].disk, volumes[4].disk},
+		{"delete", "--namespace", "azure-disk-csi", "azvolumes", "--field-selector", "spec.disk.name=" + volumes[3].disk, "--wait=false"},
 		{"wait", "--namespace", "azure-disk-csi", "azvolumes", "--all", "--for=delete", "--timeout=2m"},
 		{"delete", "storageclass", "managed-v1"},
 	} {
