@@ -78,7 +78,7 @@ func TestWhereTheControllerFindsItsCredentials(t *testing.T) {
 		},
 		"a file of the host, under the host's path": {
 			set:   []string{"cloud.hostPath=/etc/kubernetes/cloud.conf"},
-			flags: []string{"--cloud-config=/etc/kubernetes/cloud.conf"}, mount: "/etc/kubernetes", volume: "hostPath",
+			flags: []string{"--cloud-config=/etc/kubernetes/cloud.conf"}, mount: "/etc/kubernetes/cloud.conf", volume: "hostPath",
 		},
 		"the environment alone": {
 			set: []string{"cloud.environmentOnly=true", "cloud.subscriptionID=s", "cloud.resourceGroup=g",

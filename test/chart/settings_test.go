@@ -194,20 +194,62 @@ func TestEachSidecarHasAProbeAndIsScraped(t *testing.T) {
 	}
 }
 
-// The pods of the control plane prefer AKS's system pools, less than they keep apart.
-func TestTheControlPlanePrefersSystemPools(t *testing.T) {
+// Root on a node has the credentials of the pods there. The pods are never on nodes of AKS's users' pools, and prefer, less than
+// they keep apart, a label that a kubelet cannot give its node: NodeRestriction refuses its prefix.
+func TestTheControlPlaneRunsOnNodesThatAreTrusted(t *testing.T) {
 	t.Parallel()
 	list := objects(t, render(t))
 	for _, name := range []string{release + "-controller", release + "-scheduler"} {
 		deployment := &appsv1.Deployment{}
 		must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(find(t, list, "Deployment", name).Object, deployment))
-		terms, err := nodeaffinity.NewPreferredSchedulingTerms(
-			deployment.Spec.Template.Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		pod := &corev1.Pod{Spec: deployment.Spec.Template.Spec}
+		affinity := pod.Spec.Affinity.NodeAffinity
+		preferred, err := nodeaffinity.NewPreferredSchedulingTerms(affinity.PreferredDuringSchedulingIgnoredDuringExecution)
 		must(t, err)
-		for mode, want := range map[string]int64{"system": 10, "user": 0, "": 0} {
-			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.azure.com/mode": mode}}}
-			if got := terms.Score(node); got != want {
-				t.Errorf("%s: a node of mode %q: got a score of %d, want %d", name, mode, got, want)
+		for of, test := range map[string]struct {
+			labels  map[string]string
+			allowed bool
+			score   int64
+		}{
+			"a system pool":        {map[string]string{"kubernetes.azure.com/mode": "system"}, true, 0},
+			"a user pool":          {map[string]string{"kubernetes.azure.com/mode": "user"}, false, 0},
+			"no pool of AKS":       {nil, true, 0},
+			"an administrator's":   {map[string]string{"node-restriction.kubernetes.io/azuredisk": "controller"}, true, 10},
+			"another restricted's": {map[string]string{"node-restriction.kubernetes.io/azuredisk": "other"}, true, 0},
+		} {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+			maps.Copy(node.Labels, test.labels)
+			allowed, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+			must(t, err)
+			if got := preferred.Score(node); allowed != test.allowed || got != test.score {
+				t.Errorf("%s: a node of %s: got allowed %t with a score of %d, want %t, %d", name, of, allowed, got, test.allowed,
+					test.score)
+			}
+		}
+		for _, term := range affinity.PreferredDuringSchedulingIgnoredDuringExecution {
+			for _, by := range term.Preference.MatchExpressions {
+				if !strings.HasPrefix(by.Key, "node-restriction.kubernetes.io/") {
+					t.Errorf("%s prefers nodes by %s, which a kubelet may set", name, by.Key)
+				}
+			}
+		}
+	}
+}
+
+// Root of a container with a directory of the host has all of it, for example the keys of the cluster.
+func TestTheControllerHasNoDirectoryOfTheHost(t *testing.T) {
+	t.Parallel()
+	for _, values := range append(valueFiles(t), profiles(t)...) {
+		for _, o := range objects(t, render(t, "-f", values)) {
+			if o.GetKind() != "Deployment" {
+				continue
+			}
+			volumes, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "volumes")
+			must(t, err)
+			for _, volume := range volumes {
+				if host, is := volume.(map[string]any)["hostPath"].(map[string]any); is && host["type"] != "File" {
+					t.Errorf("%s: %s: got the host's %v, want files alone", values, o.GetName(), host)
+				}
 			}
 		}
 	}

@@ -106,12 +106,17 @@ affinity:
 {{- else if has .component (list "controller" "scheduler") }}
 affinity:
   nodeAffinity:
-    # AKS's system pools are not scaled to zero.
+    # Root on the node has the credentials of these pods. AKS gives the nodes of users' pools this label.
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - {key: kubernetes.azure.com/mode, operator: NotIn, values: [user]}
+    # No kubelet can give its own node a label with this prefix.
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 10
         preference:
           matchExpressions:
-            - {key: kubernetes.azure.com/mode, operator: In, values: [system]}
+            - {key: node-restriction.kubernetes.io/azuredisk, operator: In, values: [controller]}
   podAntiAffinity:
     preferredDuringSchedulingIgnoredDuringExecution:
       - weight: 100

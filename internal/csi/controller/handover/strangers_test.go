@@ -27,7 +27,7 @@ func withPods(objects ...client.Object) client.Client {
 }
 
 // With VolumeAttachments Kubernetes asks for a node, and does not say for which pod.
-func TestAVolumeIsNotPublishedForPodsThatNameTheDiskOfAnotherNamespace(t *testing.T) {
+func TestNoPublishForPodsThatNameTheDiskOfAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	const disk = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/vol"
 	handle, err := volumehandle.Parse(disk)
