@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -28,6 +30,8 @@ import (
 func byPods(t *testing.T) *controlplane.ControlPlane {
 	return controlplane.New(t, controlplane.Options{PublishedByPods: true})
 }
+
+var managed = corev1.AzureManagedDisk
 
 // freshName is of a volume whose PersistentVolume is of this run: they belong to the whole API
 // server.
@@ -125,6 +129,58 @@ func TestAVolumeThatTheDriverDoesNotKnowIsAdoptedForItsPod(t *testing.T) {
 	p.AwaitStaged(vol, "aa-a")
 	if v := p.Volume(vol); v.Spec.Origin != apiv1.OriginAdopted {
 		t.Errorf("origin %s", v.Spec.Origin)
+	}
+}
+
+// A tenant names the disk of another namespace in a pod, while that namespace's pod is gone for a
+// moment.
+func TestADiskOfAnotherNamespaceIsNotTakenByAPodThatNamesIt(t *testing.T) {
+	for name, options := range map[string]controlplane.Options{
+		"without VolumeAttachments": {PublishedByPods: true}, "with VolumeAttachments": {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := controlplane.New(t, options)
+			node, other := freshName("id-a"), freshName("id-b")
+			p.AddNode(node, "1", size)
+			p.AddNode(other, "1", size)
+			vol := freshName("id-vol")
+			handle := p.Create(vol, map[string]string{"skuName": "Premium_LRS", "cachingMode": "ReadOnly"})
+			shop, thieves := apiserver.Namespace(t), apiserver.Namespace(t)
+			p.Bind(controlplane.NewPersistentVolume(vol, handle, func(s *corev1.PersistentVolumeSpec) {
+				s.CSI.VolumeAttributes = map[string]string{"cachingMode": "ReadOnly"}
+			}), shop, "data")
+			thief := controlplane.NewPod(thieves, "thief", node)
+			thief.Spec.Volumes = []corev1.Volume{{Name: "loot", VolumeSource: corev1.VolumeSource{
+				AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: vol, DataDiskURI: handle, Kind: &managed},
+			}}}
+			must(t, p.Client.Create(t.Context(), thief))
+			publish := func(node string, attributes map[string]string) error {
+				if options.PublishedByPods {
+					return nil // the reconciler calls
+				}
+				return p.PublishWith(t.Context(), handle, node, controlplane.Mounted(), attributes)
+			}
+			if !options.PublishedByPods {
+				err := publish(node, map[string]string{"cachingMode": "ReadWrite"})
+				if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), shop+"/data") {
+					t.Errorf("publish for the thief: got %v, want FailedPrecondition with the claim", err)
+				}
+			}
+			eventually(t, p, "the thief is told",
+				func() error { return told(t, p, thief, attachdetach.ReasonFailed, shop+"/data") })
+			must(t, p.Client.Create(t.Context(), controlplane.NewPod(shop, "owner", other, "data")))
+			must(t, publish(other, map[string]string{"cachingMode": "ReadOnly"}))
+			p.AwaitStaged(vol, other)
+			if v := p.Volume(vol); v.Spec.Disk.CachingMode != "ReadOnly" || v.Status.Primary.Epoch != 1 {
+				t.Errorf("got caching mode %s, epoch %d, want ReadOnly, 1", v.Spec.Disk.CachingMode, v.Status.Primary.Epoch)
+			}
+			// What no pod is there for any more must not change the disk either.
+			must(t, p.Client.Delete(t.Context(), thief, client.GracePeriodSeconds(0)))
+			must(t, publish(other, map[string]string{"cachingMode": "ReadWrite"}))
+			if v := p.Volume(vol); v.Spec.Disk.CachingMode != "ReadOnly" {
+				t.Errorf("got caching mode %s, want that of the PersistentVolume", v.Spec.Disk.CachingMode)
+			}
+		})
 	}
 }
 
