@@ -159,6 +159,7 @@ type AzDriverNodeStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
+	// +kubebuilder:validation:MaxItems=512
 	StagedVolumes []StagedVolume `json:"stagedVolumes,omitempty"`
 	// ReportDigest is a digest of the object's UID and of the volumes in StagedVolumes, as the node
 	// plug-in wrote them. Where it does not agree, something else has changed the report, and a
@@ -172,6 +173,7 @@ type AzDriverNodeStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
+	// +kubebuilder:validation:MaxItems=512
 	FenceRequests []FenceRequest `json:"fenceRequests,omitempty"`
 	// FenceResults are this node's answers to FenceRequests. Only the node plug-in writes them. It
 	// removes a result after the request was removed and this node's registration with the disk has
@@ -179,6 +181,7 @@ type AzDriverNodeStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=volumeName
+	// +kubebuilder:validation:MaxItems=512
 	FenceResults []FenceResult `json:"fenceResults,omitempty"`
 	// Maintenance is what Azure has announced for the VM, as the scheduled events of the instance
 	// metadata say; unset while the metadata has not answered. Only the node plug-in writes it, and
@@ -194,6 +197,7 @@ type AzDriverNodeStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 

@@ -34,6 +34,7 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="the name of an AzVolume is made of the disk's name and a hash of its resource ID, and is at most 63 characters long"
 // +kubebuilder:validation:XValidation:rule="self.spec.capacityBytes >= oldSelf.spec.capacityBytes || (has(self.status) && has(self.status.sizeBytes) && self.spec.capacityBytes >= self.status.sizeBytes)",message="spec.capacityBytes may only grow, or be reverted to no less than the size of the disk: Azure cannot shrink a disk"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.status) || !has(oldSelf.status.primary) || has(self.status) && has(self.status.primary)",message="status.primary may not be removed: its epoch outlives each release"
 type AzVolume struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

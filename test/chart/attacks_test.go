@@ -309,6 +309,8 @@ func (w *attacked) forge(t *testing.T) {
 	for what, change := range map[string]func(*apiv1.AzVolume){
 		"an earlier epoch": func(v *apiv1.AzVolume) { v.Status.Primary.Epoch = 4 },
 		"another node":     func(v *apiv1.AzVolume) { v.Status.Primary.NodeName = "other" },
+		"no ownership":     func(v *apiv1.AzVolume) { v.Status.Primary = nil },
+		"no status":        func(v *apiv1.AzVolume) { v.Status = apiv1.AzVolumeStatus{} },
 	} {
 		forged := v.DeepCopy()
 		change(forged)
