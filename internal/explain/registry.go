@@ -337,7 +337,7 @@ var registry = slices.Concat(
 	group(groupDriver,
 		Cause{"CSIDriverMissing", "", NeedsAction, nil,
 			"The cluster has no CSIDriver of this name: the driver is not installed, or has another name.",
-			"install the driver, or say its name with --driver-name"},
+			"if the driver is installed, upgrade the release: helm creates the CSIDriver again. If the driver has another name, say it with --driver-name"},
 		Cause{"AttachRequiredDiffers", "", NeedsAction, nil,
 			"The controller is set to another mode than the CSIDriver, whose attachRequired cannot be changed, and does not start.",
 			"set csiDriver.attachRequired of the chart to the value of the CSIDriver, or delete the CSIDriver and upgrade"},

@@ -242,8 +242,14 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	refused("a change of the CSIDriver that is there", "the CSIDriver "+driver+" that is there has false", "true")
 	must(t, kube.Create(t.Context(), left))
 	remove(csiDriver)
-	refused("a VolumeAttachment is left", "the VolumeAttachment left of "+driver+" to node node-a is there", "false")
-	becomes("V1's pods still run", true, "auto")
+	becomes("Kubernetes has made a VolumeAttachment because the CSIDriver was deleted", false, "auto")
+	left.Status.Attached = true
+	must(t, kube.Status().Update(t.Context(), left))
+	remove(csiDriver)
+	for _, required := range []string{"false", "auto"} {
+		refused("a VolumeAttachment is left", "the VolumeAttachment left of "+driver+" to node node-a is there", required)
+	}
+	becomes("V1's pods still run", true, "true")
 	remove(left)
 	becomes("what is there stays", true, "auto")
 	refused("a change back", "the CSIDriver "+driver+" that is there has true", "false")
@@ -252,6 +258,8 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	remove(csiDriver)
 	becomes("back again", true, "true")
 	remove(csiDriver)
+	becomes("the CSIDriver was deleted", true, "auto")
+	remove(csiDriver)
 	// A CSIDriver that the chart does not create has Kubernetes' default.
 	rendered, err := helm(t, "upgrade", release, chartDir(), "--reset-values", "--dry-run=server", "--set",
 		"csiDriver.create=false", "--kubeconfig", config, "-n", namespace)
@@ -259,7 +267,7 @@ func changesAttachRequired(t *testing.T, kube client.Client, config string) {
 	if !strings.Contains(rendered, "--attach-required=true") || strings.Contains(rendered, "kind: CSIDriver") {
 		t.Errorf("without the chart's CSIDriver: got %s, want --attach-required=true and no CSIDriver", rendered)
 	}
-	becomes("as it was", false, "auto")
+	becomes("as it was", false, "false")
 }
 
 func nodeWritesItsOwn(t *testing.T, kube client.Client) {

@@ -378,25 +378,44 @@ true
 {{- (lookup "storage.k8s.io/v1" "CSIDriver" "" .Values.driverName | default dict).spec | default dict | toYaml -}}
 {{- end -}}
 
-{{/* Name and node of a VolumeAttachment of the driver, as text. Empty if there is none. */}}
+{{/*
+Name and node of a VolumeAttachment of the driver that csi-attacher has served, as text. Empty if there is none. Kubernetes makes others where the CSIDriver is
+missing, and removes them itself.
+*/}}
 {{- define "azuredisk.volumeAttachmentThere" -}}
 {{- $driver := .Values.driverName -}}
 {{- range (lookup "storage.k8s.io/v1" "VolumeAttachment" "" "" | default dict).items -}}
-{{- if eq .spec.attacher $driver -}}
+{{- if and (eq .spec.attacher $driver) (or .metadata.finalizers (dig "attached" false (.status | default dict))) -}}
 {{- printf "%s of %s to node %s" .metadata.name $driver .spec.nodeName -}}
 {{- break -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
+{{/* The attachRequired with which the release runs, "true" or "false", by the argument of its controller. Empty if it is not installed. */}}
+{{- define "azuredisk.attachRequiredBefore" -}}
+{{- $controller := lookup "apps/v1" "Deployment" .Release.Namespace (printf "%s-controller" (include "azuredisk.fullname" .)) | default dict -}}
+{{- range dig "spec" "template" "spec" "containers" list $controller -}}
+{{- range .args -}}
+{{- if hasPrefix "--attach-required=" . -}}
+{{- trimPrefix "--attach-required=" . -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/*
-The effective csiDriver.attachRequired. If the value is not a boolean, it is that of the existing CSIDriver, because Kubernetes does not allow a change of it.
-Without a CSIDriver it is true if a VolumeAttachment of the driver exists, or if the chart does not create the CSIDriver (Kubernetes' default is true), and otherwise false.
+The effective csiDriver.attachRequired. If the value is not a boolean, it is the one with which the release runs: if the CSIDriver was deleted, the mode does not change
+under pods that run. In a new release it is the value of the existing CSIDriver, because Kubernetes does not allow a change of it. Without a CSIDriver it is true if a
+VolumeAttachment of the driver is attached, or if the chart does not create the CSIDriver (Kubernetes' default is true), and otherwise false.
 */}}
 {{- define "azuredisk.attachRequired" -}}
 {{- $there := include "azuredisk.csiDriverThere" . | fromYaml -}}
+{{- $before := include "azuredisk.attachRequiredBefore" . -}}
 {{- if kindIs "bool" .Values.csiDriver.attachRequired -}}
 {{- .Values.csiDriver.attachRequired -}}
+{{- else if $before -}}
+{{- $before -}}
 {{- else if hasKey $there "attachRequired" -}}
 {{- $there.attachRequired -}}
 {{- else -}}
