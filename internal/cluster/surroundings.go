@@ -19,7 +19,8 @@ const namespacesTimeout = 10 * time.Second
 
 // PodView returns a pod with the names of its volumes, except self. The objects belong to the cache,
 // and must not be changed.
-func PodView(ctx context.Context, reader client.Reader, driverName string, pod *corev1.Pod, self string) (placement.PodView, error) {
+func PodView(ctx context.Context, reader client.Reader, driverName string, pod *corev1.Pod,
+	self string) (placement.PodView, error) {
 	p := placement.PodView{Pod: pod}
 	for _, v := range pod.Spec.Volumes {
 		if v.PersistentVolumeClaim == nil {

@@ -86,10 +86,11 @@ type Reconciler struct {
 
 // New makes a Reconciler.
 func New(options Options) (*Reconciler, error) {
-	r := &Reconciler{Options: options, seen: map[string]map[string]time.Time{}, evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+	r := &Reconciler{Options: options, seen: map[string]map[string]time.Time{}}
+	r.evictions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "azuredisk_maintenance_evictions_total",
 		Help: "Evictions of pods before maintenance of their nodes, by result: evicted, refused (by a PodDisruptionBudget) or failed.",
-	}, []string{"result"})}
+	}, []string{"result"})
 	r.pace = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(evictionsPerSecond, evictionsAtOnce, options.Clock)
 	return r, drivermetrics.Register(options.Metrics, "relocation", r.evictions)
 }
@@ -170,7 +171,8 @@ func (r *Reconciler) forget(node string) {
 
 // see finds out whether a pod has replicated volumes, where it could go, and whether its replicas are
 // there.
-func (r *Reconciler) see(ctx context.Context, namespace string, pod *corev1.Pod, nodes []placement.NodeView) (maintenance.Pod, error) {
+func (r *Reconciler) see(ctx context.Context, namespace string, pod *corev1.Pod,
+	nodes []placement.NodeView) (maintenance.Pod, error) {
 	seen := maintenance.Pod{Pod: pod, Warm: true}
 	view, err := cluster.PodView(ctx, r.Client, r.DriverName, pod, "")
 	if err != nil {

@@ -96,13 +96,14 @@ func TestEvictDecidesByEachEvent(t *testing.T) {
 		want      string
 		in        time.Duration
 	}{
-		"a pause that is over":                    {[]maintenance.Announcement{at(over, noon)}, noon, false, "", 0},
-		"the eviction of the VM beside it":        {[]maintenance.Announcement{at(over, noon), at(spot, noon)}, noon, false, "spot", 0},
-		"in the other order":                      {[]maintenance.Announcement{at(spot, noon), at(over, noon)}, noon, false, "spot", 0},
-		"no node that stays takes the pod":        {[]maintenance.Announcement{at(spot, noon)}, noon, true, "", maintenance.MoveAgain},
-		"the pod came after the event was seen":   {[]maintenance.Announcement{at(spot, noon)}, noon.Add(1), false, "", 0},
-		"it came after one event, before another": {[]maintenance.Announcement{at(over, noon), at(spot, noon.Add(2))}, noon.Add(1), false, "spot", 0},
-		"no event is left that concerns the pod":  {nil, noon, false, "", 0},
+		"a pause that is over":                  {[]maintenance.Announcement{at(over, noon)}, noon, false, "", 0},
+		"the eviction of the VM beside it":      {[]maintenance.Announcement{at(over, noon), at(spot, noon)}, noon, false, "spot", 0},
+		"in the other order":                    {[]maintenance.Announcement{at(spot, noon), at(over, noon)}, noon, false, "spot", 0},
+		"no node that stays takes the pod":      {[]maintenance.Announcement{at(spot, noon)}, noon, true, "", maintenance.MoveAgain},
+		"the pod came after the event was seen": {[]maintenance.Announcement{at(spot, noon)}, noon.Add(1), false, "", 0},
+		"it came after one event, before another": {[]maintenance.Announcement{at(over, noon), at(spot, noon.Add(2))},
+			noon.Add(1), false, "spot", 0},
+		"no event is left that concerns the pod": {nil, noon, false, "", 0},
 	} {
 		yes := true
 		pod := maintenance.Pod{Pod: &corev1.Pod{}, Replicated: true, Warm: true, Homeless: c.homeless}
