@@ -27,14 +27,22 @@ type Devices interface {
 	// which another node may have changed since, and returns the device after that. Errors:
 	// Unavailable when the device cannot be opened.
 	Rescan(ctx context.Context, path string) (Device, error)
-	// Flush writes the kernel's dirty data to the device. A device that is gone is a success.
-	// Errors: Conflict while anything on this node holds the device, also a mount in another mount
-	// namespace; Unavailable when the device does not take the data.
+	// Flush writes the kernel's dirty data to the device. A device that is gone is a success. It ends
+	// the freeze of a filesystem on it that has no mount any more. Errors: Conflict, which names the
+	// holder, while anything on this node holds the device, also a mount in another mount namespace;
+	// Unavailable when the device does not take the data.
 	Flush(ctx context.Context, path string) error
-	// SetReadOnly write-protects the device on this node, or takes the protection away. The
-	// protection is the kernel's and ends with the device. Errors: Unavailable when the device
-	// cannot be opened.
-	SetReadOnly(ctx context.Context, path string, readOnly bool) error
+	// SetReadOnly write-protects the device, and the disk of a partition, on this node, or removes
+	// the protection, and reads it back. The kernel refuses the writes of processes to a protected
+	// device, also by a file that was opened, or a loop device that was made, before. It does not
+	// refuse what the kernel itself writes: dirty data, a filesystem, the device mapper, and a
+	// mapping of the device that a process has made before. Reservations work as before. The
+	// protection ends with the device. It can be repeated. Errors: NotFound when the device is gone,
+	// also if another one has its path; Unavailable when the protection cannot be changed.
+	SetReadOnly(ctx context.Context, device Device, readOnly bool) error
+	// Writable returns the data disks of this node that are not write-protected, by LUN. It does not
+	// wait for any. A disk that fails is left out.
+	Writable(ctx context.Context) map[int32]Device
 	// Read reads a block of the device past every cache: whether the disk still answers this node.
 	// Errors: NotFound when the device is gone; Unavailable when the read fails, or ctx ends first.
 	Read(ctx context.Context, path string) error
@@ -72,6 +80,9 @@ type Device struct {
 	Path string
 	// SizeBytes of the device.
 	SizeBytes int64
+	// Sequence is the kernel's number of the disk: no other disk has it until the next boot. 0 if it
+	// is not known, as before Linux 5.15.
+	Sequence uint64
 }
 
 // DeviceCounters are the kernel's counters of a device, from when the device appeared.
@@ -173,8 +184,8 @@ type Mounts interface {
 	// does not take the data, or has taken none for 30 seconds; ctx's error when ctx ends first: the
 	// kernel continues to write.
 	Sync(ctx context.Context, target string) error
-	// Unmount unmounts target and removes it. A target that is not mounted, or missing, is a
-	// success.
+	// Unmount unmounts target and removes it. If it is the last mount of a filesystem that is frozen,
+	// it ends the freeze first. A target that is not mounted, or missing, is a success.
 	Unmount(ctx context.Context, target string) error
 	// List returns the mount points of this node.
 	List(ctx context.Context) ([]MountPoint, error)

@@ -283,6 +283,7 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 			wait.UntilWithContext(ctx, func(ctx context.Context) {
 				nodes.EndUnfinished(ctx)
 				nodes.EndReservations(ctx)
+				nodes.ProtectReplicas(ctx)
 			}, node.ClearInterval)
 			return nil
 		})),

@@ -33,6 +33,9 @@ type Record struct {
 	LUN    int32  `json:"lun"`
 	// Partition of the disk that is the volume; 0 for the whole disk.
 	Partition int `json:"partition,omitempty"`
+	// Sequence of the device, as in provisioner.Device; 0 if it is not known, as in the records of
+	// earlier versions.
+	Sequence uint64 `json:"sequence,omitempty"`
 	// SizeBytes of the device.
 	SizeBytes int64 `json:"sizeBytes"`
 	// Block says that the volume is staged as a raw block device: nothing is mounted.
@@ -52,6 +55,12 @@ type Record struct {
 	// Formatting is set while a filesystem is being made: the device was blank, and its content is
 	// what this node has written under this epoch.
 	Formatting *provisioner.Filesystem `json:"formatting,omitempty"`
+}
+
+// Used returns the device of the record, which is writable on this node as long as there is a record
+// of this boot.
+func (r Record) Used() provisioner.Device {
+	return provisioner.Device{Path: r.Device, SizeBytes: r.SizeBytes, Sequence: r.Sequence}
 }
 
 // Paths returns all staging paths of the volume.

@@ -244,7 +244,9 @@ func (s Scanner) volumeAt(mount provisioner.MountPoint, records map[string]Recor
 }
 
 // held reports whether the device of a record is in use although nothing is mounted at its staging
-// path: by a command of a process that was killed, or by a mount in another container.
+// path: by a command of a process that was killed, or by a mount in another container. It
+// write-protects a device that is not in use, because a report without the volume proves that this
+// node does not write to it. A device that cannot be protected counts as in use.
 func (s Scanner) held(ctx context.Context, name string, record Record, found findings) (bool, error) {
 	if record.BootID != s.BootID || record.Device == "" || record.Block {
 		return false, nil
@@ -255,7 +257,15 @@ func (s Scanner) held(ctx context.Context, name string, record Record, found fin
 			return false, nil
 		}
 	}
+	// The order is that of a release: what is written until the device is protected is flushed.
 	err := s.Devices.Flush(ctx, record.Device)
+	if err == nil {
+		if err = s.Devices.SetReadOnly(ctx, record.Used(), true); err == nil {
+			err = s.Devices.Flush(ctx, record.Device)
+		} else if !errors.Is(err, provisioner.NotFound) && ctx.Err() == nil {
+			return true, nil
+		}
+	}
 	switch {
 	case errors.Is(err, provisioner.Conflict):
 		return true, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -156,6 +157,9 @@ type mountList struct {
 	provisioner.Devices
 	points []provisioner.MountPoint
 	held   map[string]bool
+	// protected are the devices that were write-protected, and protectFails what that fails with.
+	protected    []string
+	protectFails error
 }
 
 func (m *mountList) List(context.Context) ([]provisioner.MountPoint, error) { return m.points, nil }
@@ -165,6 +169,13 @@ func (m *mountList) Flush(_ context.Context, device string) error {
 		return provisioner.Conflict
 	}
 	return nil
+}
+
+func (m *mountList) SetReadOnly(_ context.Context, device provisioner.Device, readOnly bool) error {
+	if m.protectFails == nil && readOnly {
+		m.protected = append(m.protected, device.Path)
+	}
+	return m.protectFails
 }
 
 func newScanner(t *testing.T, mounts *mountList) Scanner {
@@ -415,5 +426,37 @@ func TestRecordsLastAndGo(t *testing.T) {
 	}
 	if _, found, err := records.Get("v"); found || err != nil {
 		t.Errorf("after Delete: found = %v, %v", found, err)
+	}
+}
+
+// A report without a volume proves that this node does not write to it (law 3), also if a process
+// was killed between the unmount and the end of the record.
+func TestScanProtectsADeviceThatIsNotInUse(t *testing.T) {
+	for name, test := range map[string]struct {
+		fails error
+		inUse bool
+	}{
+		"it can be protected":    {},
+		"the device is gone":     {fails: provisioner.NotFound},
+		"it cannot be protected": {fails: provisioner.Unavailable, inUse: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mounts := &mountList{protectFails: test.fails}
+			scanner := newScanner(t, mounts)
+			record := Record{VolumeName: "v", VolumeID: volumeID, Epoch: 3, BootID: bootID, Device: "/dev/sdc"}
+			if err := scanner.Records.Put(record); err != nil {
+				t.Fatal(err)
+			}
+			found, err := scanner.scan(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := found.held["v"]; got != test.inUse {
+				t.Errorf("the device counts as in use: %t, want %t", got, test.inUse)
+			}
+			if want := test.fails == nil; slices.Contains(mounts.protected, "/dev/sdc") != want {
+				t.Errorf("protected are %q, want /dev/sdc: %t", mounts.protected, want)
+			}
+		})
 	}
 }

@@ -129,13 +129,7 @@ func (d devices) Rescan(ctx context.Context, path string) (provisioner.Device, e
 // namespace through its controller. Other devices, and partitions, get their size from the device
 // below them.
 func (d devices) askForSize(path string) error {
-	dir := filepath.Join(d.options.SysRoot, "class/block", filepath.Base(path))
-	if resolved, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = resolved
-	}
-	if _, err := os.Stat(filepath.Join(dir, "partition")); err == nil {
-		dir = filepath.Dir(dir)
-	}
+	dir := d.diskDirectory(path)
 	for _, attribute := range []string{"device/rescan", "device/rescan_controller"} {
 		if err := writeAttribute(filepath.Join(dir, attribute), "1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -144,9 +138,29 @@ func (d devices) askForSize(path string) error {
 	return nil
 }
 
+// diskDirectory is the directory in sysfs of a device's disk.
+func (h *Host) diskDirectory(path string) string {
+	dir := resolved(filepath.Join(h.options.SysRoot, "class/block", filepath.Base(path)))
+	if _, err := os.Stat(filepath.Join(dir, "partition")); err == nil {
+		return filepath.Dir(dir)
+	}
+	return dir
+}
+
 // Flush opens the device exclusively, which the kernel refuses as long as a
-// filesystem is mounted from it in any mount namespace.
+// filesystem is mounted from it in any mount namespace, and for a frozen filesystem also after that.
 func (d devices) Flush(ctx context.Context, path string) error {
+	err := d.flush(ctx, path)
+	if errors.Is(err, provisioner.Conflict) && d.thawUnmounted(ctx, path) {
+		err = d.flush(ctx, path)
+	}
+	if errors.Is(err, provisioner.Conflict) {
+		return fmt.Errorf("%w: %s", err, d.holders(path))
+	}
+	return err
+}
+
+func (d devices) flush(ctx context.Context, path string) error {
 	_, err := bounded(ctx, func() (struct{}, error) {
 		file, err := openDevice(path, os.O_RDWR|os.O_EXCL)
 		if isGone(err) {
@@ -175,30 +189,6 @@ func (d devices) Hold(ctx context.Context, path string) (release func(), err err
 		return nil, provisioner.Errorf(provisioner.Unavailable, "hold device: %w", err)
 	}
 	return func() { _ = file.Close() }, nil // nothing was written to it
-}
-
-// SetReadOnly implements provisioner.Devices.
-func (d devices) SetReadOnly(ctx context.Context, path string, readOnly bool) error {
-	_, err := bounded(ctx, func() (struct{}, error) {
-		file, err := openDevice(path, os.O_RDONLY)
-		if err != nil {
-			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "open device: %w", err)
-		}
-		defer file.Close()
-		wanted := 0
-		if readOnly {
-			wanted = 1
-		}
-		is, err := unix.IoctlGetInt(int(file.Fd()), unix.BLKROGET)
-		if err == nil && is != wanted {
-			err = unix.IoctlSetPointerInt(int(file.Fd()), unix.BLKROSET, wanted)
-		}
-		if err != nil {
-			return struct{}{}, provisioner.Errorf(provisioner.Unavailable, "set write protection of %s: %w", path, err)
-		}
-		return struct{}{}, nil
-	})
-	return err
 }
 
 // directBlock is a multiple of every sector size; a direct read needs memory and length aligned to
@@ -263,5 +253,5 @@ func describe(file *os.File, path string) (provisioner.Device, error) {
 	if size == 0 {
 		return provisioner.Device{}, provisioner.Errorf(provisioner.Unavailable, "device %s has no medium", path)
 	}
-	return provisioner.Device{Path: path, SizeBytes: size}, nil
+	return provisioner.Device{Path: path, SizeBytes: size, Sequence: sequence(file)}, nil
 }

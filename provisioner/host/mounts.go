@@ -157,12 +157,15 @@ func makeLike(source os.FileInfo, target string) error {
 // Unmount implements provisioner.Mounts. Mounts that lie over one another are all taken away.
 func (m mounts) Unmount(ctx context.Context, target string) error {
 	for {
-		_, found, err := m.topMount(ctx, target)
+		mount, found, err := m.topMount(ctx, target)
 		if err != nil {
 			return err
 		}
 		if !found {
 			break
+		}
+		if err := m.thawBeforeLast(ctx, mount); err != nil {
+			return err
 		}
 		if err := m.runOK(ctx, "umount", target); err != nil {
 			return err

@@ -29,6 +29,7 @@
 //   - goalstate: VMs list what they are to have: also a disk whose attach has failed, and not one whose detach has;
 //   - pauses: Azure freezes machines, with and without an announcement, processes get no time, and nodes announce what is not so (pauses.go);
 //   - nights: all machines but two are switched off at Azure, and one of the two dies (nights.go);
+//   - openers: a process outside of the pods, or a loop device, keeps a device open and writes to it whenever the kernel lets it (nodefaults.go);
 //   - overlap: a standby takes the lease from a leader that runs on for a while (nodefaults.go).
 //
 // # One seed, one history

@@ -65,6 +65,8 @@ const (
 	behaviourInitiators = "initiators"
 	behaviourPauses     = "pauses"
 	behaviourNights     = "nights"
+	// behaviourOpeners: processes outside of the pods keep devices open, and write to them.
+	behaviourOpeners = "openers"
 )
 
 // Behaviours are the names of the behaviours that can be left out, to find those on which a history
@@ -73,7 +75,7 @@ func Behaviours() []string {
 	return []string{
 		behaviourKubelets, behaviourFaults, behaviourOverlap, behaviourLiars, behaviourEdits, behaviourScenes,
 		behaviourReservations, behaviourClusters, behaviourForgets, behaviourHibernation, behaviourGoalState,
-		behaviourPaths, behaviourInitiators, behaviourPauses, behaviourNights,
+		behaviourPaths, behaviourInitiators, behaviourPauses, behaviourNights, behaviourOpeners,
 	}
 }
 
@@ -178,6 +180,7 @@ func newWorld(seed uint64, options Options) *world {
 	w.hibernates, w.goalState = w.has(behaviourHibernation, 29, 8), w.has(behaviourGoalState, 31, 14)
 	w.paths, w.oneInitiator = !w.forgets && w.has(behaviourPaths, 2, 1), w.has(behaviourInitiators, 37, 3)
 	w.pauses, w.nights = w.has(behaviourPauses, 41, 8), w.has(behaviourNights, 43, 6)
+	w.openers = w.has(behaviourOpeners, 43, 12)
 	w.store = memapi.New(scheme, bubbleClock)
 	w.store.OnChange, w.store.IgnoreVersions = w.changed, options.Mutant == NoCompareAndSwap
 	w.must(os.RemoveAll(w.directory()))

@@ -56,6 +56,9 @@ func (k kernel) device(path string) (*device, error) {
 // writable returns a device that works and takes writes.
 func (k kernel) writable(path string) (*device, error) {
 	d, err := k.device(path)
+	if err == nil && d.protected {
+		k.m.w.broken("protection: %s writes to %s of %s, which it has protected", k.m.name, path, volumeOf(d.disk))
+	}
 	if err == nil && !k.m.takes(d) {
 		return nil, failedDevice(path)
 	}
@@ -78,7 +81,7 @@ func (k devices) Find(ctx context.Context, lun int32) (provisioner.Device, error
 	k.forgetOwners(volumeOf(disk))
 	d := k.m.deviceOf(disk, lun)
 	d.reads = 0
-	return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk)}, nil
+	return provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk), Sequence: d.sequence}, nil
 }
 
 // deviceOf returns the device of a disk that is attached at a LUN, which gets the first name that
@@ -92,10 +95,12 @@ func (m *machine) deviceOf(disk string, lun int32) *device {
 	for i := 0; ; i++ {
 		path := fmt.Sprintf("/dev/sd%c", 'a'+i)
 		if d := m.devices[path]; d == nil || d.cut && !m.named(path) {
+			m.sequence++
 			m.devices[path] = &device{
-				path: path,
-				disk: disk,
-				lun:  lun,
+				path:     path,
+				disk:     disk,
+				lun:      lun,
+				sequence: m.sequence,
 			}
 			m.w.pathChanged(m, disk)
 			return m.devices[path]
@@ -136,7 +141,7 @@ func (m *machine) holds(path string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.path == path && !m.ended(l) })
+	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.path == path && !l.file && !m.ended(l) })
 }
 
 // diskAt is what instance metadata says: the disk that Azure has at a LUN, "" for none.
@@ -160,7 +165,7 @@ func (k devices) Rescan(ctx context.Context, path string) (provisioner.Device, e
 	if err != nil {
 		return provisioner.Device{}, err
 	}
-	return provisioner.Device{Path: path, SizeBytes: k.m.w.azure.sizeOf(d.disk)}, nil
+	return provisioner.Device{Path: path, SizeBytes: k.m.w.azure.sizeOf(d.disk), Sequence: d.sequence}, nil
 }
 
 // Flush implements provisioner.Devices.
@@ -182,9 +187,29 @@ func (k devices) Flush(ctx context.Context, path string) error {
 }
 
 // SetReadOnly implements provisioner.Devices.
-func (k devices) SetReadOnly(_ context.Context, path string, _ bool) error {
-	_, err := k.device(path)
-	return err
+func (k devices) SetReadOnly(ctx context.Context, device provisioner.Device, readOnly bool) error {
+	if err := k.enter(ctx, fmt.Sprintf("protect %s: %t", device.Path, readOnly), nil); err != nil {
+		return err
+	}
+	d := k.m.devices[device.Path]
+	if d == nil || d.cut || device.Sequence != 0 && device.Sequence != d.sequence {
+		return provisioner.Errorf(provisioner.NotFound, "%s is gone", device.Path)
+	}
+	d.protected = readOnly && k.m.w.options.Mutant != Unprotected
+	return nil
+}
+
+// Writable implements provisioner.Devices.
+func (k devices) Writable(context.Context) map[int32]provisioner.Device {
+	found := map[int32]provisioner.Device{}
+	for lun := range int32(64) {
+		if disk, _ := k.diskAt(context.Background(), lun); disk != "" {
+			if d := k.m.deviceOf(disk, lun); !d.cut && !d.protected {
+				found[lun] = provisioner.Device{Path: d.path, SizeBytes: k.m.w.azure.sizeOf(disk), Sequence: d.sequence}
+			}
+		}
+	}
+	return found
 }
 
 // Read implements provisioner.Devices.

@@ -18,12 +18,11 @@ func (w *world) live() {
 		w.edit()
 		w.restoreAll()
 		if w.faults && w.random.IntN(10) == 0 {
-			m := pick(w.random, w.machines)
-			v := pick(w.random, w.volumes)
-			if o := w.volume(v.name); o != nil && o.Status.Primary != nil && o.Status.Primary.NodeName != "" {
-				m = w.machine(o.Status.Primary.NodeName)
-			}
-			w.nodeFault(m, v)
+			w.nodeFault(w.user())
+		}
+		if w.openers && w.random.IntN(4) == 0 {
+			m, v := w.user()
+			m.openOrNot(v)
 		}
 		if w.pauses && w.random.IntN(8) == 0 {
 			w.stall(pick(w.random, w.hosts()))
@@ -39,6 +38,15 @@ func (w *world) live() {
 			w.check()
 		}
 	}
+}
+
+// user returns a volume and the machine that owns it, or any machine if none does.
+func (w *world) user() (*machine, *volumeModel) {
+	m, v := pick(w.random, w.machines), pick(w.random, w.volumes)
+	if o := w.volume(v.name); o != nil && o.Status.Primary != nil && o.Status.Primary.NodeName != "" {
+		m = w.machine(o.Status.Primary.NodeName)
+	}
+	return m, v
 }
 
 func pick[T any](r *rand.Rand, from []T) T { return from[r.IntN(len(from))] }

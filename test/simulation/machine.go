@@ -49,7 +49,9 @@ type machine struct {
 	// The kernel: what is mounted where, and the devices that it knows.
 	mounts  map[string]mount
 	devices map[string]*device
-	leaks   []leak
+	// sequence of the last device.
+	sequence uint64
+	leaks    []leak
 	// open are the devices that processes have open.
 	open []opened
 	// slow says how the names of those effects on the kernel begin that do not happen yet; "" for
@@ -82,6 +84,9 @@ type mount struct {
 type device struct {
 	path, disk string
 	lun        int32
+	sequence   uint64
+	// protected devices take no writes of processes.
+	protected bool
 	// used reports whether a filesystem or a pod has used it.
 	used bool
 	// reads counts how often its reservation was read since it was found at its LUN.
@@ -199,6 +204,7 @@ func (m *machine) startPlugin() {
 				server.EndUnfinished(ctx)
 			}
 			server.EndReservations(ctx)
+			server.ProtectReplicas(ctx)
 		}, node.ClearInterval+151*time.Nanosecond) // at moments at which no other timer of the node ends
 	}()
 	synctest.Wait()
@@ -263,7 +269,9 @@ func (m *machine) writes(volume string) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(m.leaks, func(l leak) bool { return l.volume == volume && m.works(l.path) && !m.ended(l) })
+	return slices.ContainsFunc(m.leaks, func(l leak) bool {
+		return l.volume == volume && m.works(l.path) && !m.ended(l) && !(l.file && m.devices[l.path].protected)
+	})
 }
 
 // look makes the kernel notice detached disks. It is called after each step, so that it misses no

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 // Faults of one node: a disk that a person detaches, so that its LUN becomes another disk's; a
@@ -16,6 +18,9 @@ import (
 // leak is a device that a mount namespace on the machine keeps mounted, and can write to.
 type leak struct {
 	path, volume string
+	// file leaks are files of a process outside of the pod, or loop devices: they do not hold the
+	// device.
+	file bool
 	// ends is when the namespace ends; zero if only a fault, or the end of all faults, ends it.
 	ends time.Time
 }
@@ -69,6 +74,24 @@ func (m *machine) leakOrNot(v *volumeModel) {
 			return
 		}
 	}
+}
+
+// openOrNot makes a process outside of the pod open the device of a volume that is staged, or ends
+// the existing ones. The process writes whenever it can.
+func (m *machine) openOrNot(v *volumeModel) {
+	if len(m.leaks) > 0 && m.w.random.IntN(3) == 0 {
+		m.w.note("the leaked files of %s go", m.name)
+		m.leaks = nil
+		return
+	}
+	record, found, err := m.records.Get(v.name)
+	d := m.devices[record.Device]
+	if err != nil || !found || !m.on || record.BootID != m.bootID() || d == nil || d.cut || volumeOf(d.disk) != v.name ||
+		m.w.entry(m, v.name) != apiv1.PhaseStaged {
+		return
+	}
+	m.w.note("a process on %s keeps %s of %s open", m.name, d.path, v.name)
+	m.leaks = append(m.leaks, leak{path: d.path, volume: v.name, file: true})
 }
 
 // targets are what is mounted, in a fixed order.

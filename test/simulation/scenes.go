@@ -360,7 +360,7 @@ func (w *world) adopt() {
 			}
 			ends := w.now().Add(time.Duration(1+w.random.IntN(60)) * time.Second)
 			w.note("a mount namespace on %s keeps %s mounted until %s", m.name, v.name, ends.Sub(w.began))
-			m.leaks = append(m.leaks, leak{staged.Source, v.name, ends})
+			m.leaks = append(m.leaks, leak{path: staged.Source, volume: v.name, ends: ends})
 		}
 	}
 }

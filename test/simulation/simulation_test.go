@@ -140,6 +140,7 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"a VM that is down keeps its disks":              {simulation.DownIsProof, "law 1", 29, "hibernation"},
 		"a VM that is hibernated counts as down":         {simulation.HibernatedIsDown, "law 1", 29, "hibernation"},
 		"a node that shuts down is cut off in its flush": {simulation.FlushUnseen, "a flush is cut off", 7 * 19, "kubelets,scenes"},
+		"a device that is released is not protected":     {simulation.Unprotected, "law", 43, "openers"},
 		"nodes mount unannounced":                        {simulation.NoAnnouncement, "law", 1, ""},
 		"a pod starts beside a process that outlived its pod": {simulation.PublishedUnsaid, "whose object is gone", 7 * 19,
 			"kubelets,scenes"},

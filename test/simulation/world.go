@@ -109,6 +109,8 @@ type world struct {
 	attaching map[share]*attaching
 	// faults says that people detach disks, that mounts leak, and that volumes have no records.
 	faults bool
+	// openers says that processes outside of the pods keep devices open.
+	openers bool
 	// scenes says that situations which rarely happen by chance are played after the faults have
 	// stopped.
 	scenes bool

@@ -5,11 +5,11 @@
 // disk from being formatted twice (law 4):
 //
 //	stage:    announce in the report ─▶ read ownership and attachment at the API server ─▶ reserve the disk
-//	          ─▶ record on this node ─▶ touch the device ─▶ mount ─▶ confirm in the report
+//	          ─▶ record on this node ─▶ make the device writable ─▶ touch it ─▶ mount ─▶ confirm in the report
 //	publish:  read ownership and attachment ─▶ stage in place if the staged epoch has ended or the device fails ─▶ bind
 //	unpublish: sync what the pod has written ─▶ unmount
-//	unstage:  begin in the report ─▶ record the device ─▶ unmount ─▶ flush ─▶ end the reservation ─▶ delete the record
-//	          ─▶ remove the entry from the report ─▶ remove the staging path
+//	unstage:  begin in the report ─▶ record the device ─▶ unmount ─▶ flush ─▶ write-protect the device ─▶ flush
+//	          ─▶ end the reservation ─▶ delete the record ─▶ remove the entry from the report ─▶ remove the staging path
 //
 // The process may be killed between any two of these steps, and every call can be repeated. The
 // decisions are pure functions: ownership.MayStage, ownership.EpochOver, and stagingMount and

@@ -59,7 +59,7 @@ func bench(t *testing.T) (*machine, *memoryHost, *killer) {
 	host.Hook = k.hook
 	m := newMachine(t, host, t.TempDir(), k.hook)
 	k.check = func(step string) {
-		inUse := len(host.Mounted) > 0 || host.Content.Garbage || step == "before mkfs" || step == "before mount"
+		inUse := len(host.Mounted) > 0 || host.Content.Garbage || host.Opened || step == "before mkfs" || step == "before mount"
 		if inUse && m.entry() == nil {
 			t.Errorf("%s: the volume is in use and the report does not name it", step)
 		}

@@ -254,7 +254,7 @@ func TestTheStagingPathOfARawBlockVolumeGoesLast(t *testing.T) {
 	}
 	host.Held = false
 	m.must(m.unstage(s))
-	if want := []string{"before unmount", "after unmount"}; fmt.Sprint(steps) != fmt.Sprint(want) {
+	if want := []string{"protect true", "before unmount", "after unmount"}; fmt.Sprint(steps) != fmt.Sprint(want) {
 		t.Errorf("steps = %v, want %v", steps, want)
 	}
 	m.assertClean()

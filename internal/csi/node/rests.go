@@ -11,8 +11,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
 )
 
-// ClearInterval is how often to call EndUnfinished and EndReservations, which read a directory of
-// the node's own disk.
+// ClearInterval is how often to call EndUnfinished, EndReservations and ProtectReplicas, which read
+// a directory of the node's own disk, and its devices.
 const ClearInterval = time.Minute
 
 // eachRest calls do for each record with leftovers, ordered by volume. It skips volumes with a

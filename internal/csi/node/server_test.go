@@ -204,7 +204,7 @@ func TestALeftOverEntryGoesWithARefusal(t *testing.T) {
 	m, host, k := bench(t)
 	m.publish(nil)
 	s := m.start()
-	if at, _ := k.during(7, func() error { return m.stage(s, mountCapability("ext4")) }); at != "inside mkfs" {
+	if at, _ := k.during(8, func() error { return m.stage(s, mountCapability("ext4")) }); at != "inside mkfs" {
 		t.Fatalf("killed at %q", at)
 	}
 	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
@@ -223,7 +223,7 @@ func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
 	m, host, k := bench(t)
 	m.publish(nil)
 	s := m.start()
-	if at, _ := k.during(7, func() error { return m.stage(s, mountCapability("ext4")) }); at != "inside mkfs" {
+	if at, _ := k.during(8, func() error { return m.stage(s, mountCapability("ext4")) }); at != "inside mkfs" {
 		t.Fatalf("killed at %q", at)
 	}
 	k.check = nil // the half-made filesystem is not in use by this node any more

@@ -183,6 +183,7 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 		Device:       device.Path,
 		LUN:          grant.LUN,
 		Partition:    use.Partition,
+		Sequence:     device.Sequence,
 		SizeBytes:    device.SizeBytes,
 		Block:        use.Block,
 		ReadOnly:     use.MountsReadOnly() || use.Block && use.ReadOnly,
@@ -190,10 +191,6 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 	}
 	if record.OtherPaths, err = s.pathsBeside(ctx, record); err != nil {
 		return err
-	}
-	// Set it in both cases: the device may be write-protected from an earlier use.
-	if err := s.options.Host.Devices().SetReadOnly(ctx, device.Path, use.Block && record.ReadOnly); err != nil {
-		return fmt.Errorf("set write protection: %w", err)
 	}
 	staged := apiv1.StagedVolume{
 		VolumeName:       use.Volume,
@@ -231,5 +228,8 @@ func (s *Server) stageBlock(ctx context.Context, path string, record nodereport.
 			"refusing to stage volume %s as a raw block device at %s: %s is mounted there, so it is staged as a filesystem",
 			record.VolumeName, path, mount.Source)
 	}
-	return s.options.Records.Put(record)
+	if err := s.options.Records.Put(record); err != nil {
+		return err
+	}
+	return s.devices.SetReadOnly(ctx, record, record.ReadOnly)
 }

@@ -105,8 +105,8 @@ func (s *Server) removePath(ctx context.Context, path string) error {
 
 // forget removes the record of a volume that is not mounted, and then its entry in the report,
 // which proves that this node has released the volume. Before that it flushes a device that was
-// used since the boot, checks that nothing holds it, and ends its reservation. The flush comes
-// first, because the disk may refuse it without the reservation.
+// used since the boot, checks that nothing holds it, write-protects it, and ends its reservation. The
+// flush comes first, because the disk may refuse it without the reservation.
 func (s *Server) forget(ctx context.Context, volume string, record nodereport.Record, recorded bool) error {
 	if recorded && record.BootID == s.options.BootID {
 		if err := s.release(ctx, volume, record.Device); err != nil {
@@ -115,6 +115,9 @@ func (s *Server) forget(ctx context.Context, volume string, record nodereport.Re
 	}
 	if recorded {
 		if err := s.filesystems.UndoFormat(ctx, volume, record, s.holdRecorded(record)); err != nil {
+			return err
+		}
+		if err := s.protect(ctx, record); err != nil {
 			return err
 		}
 		if err := s.leaveRecorded(ctx, record); err != nil {
@@ -150,21 +153,49 @@ func (s *Server) unmountOther(ctx context.Context, path string, refusal error) e
 	return s.release(ctx, "", mount.Source)
 }
 
+// protect write-protects a device that was flushed. Neither an open file nor a loop device holds the
+// device, so that after the flush another program on this node may still write to it. A device that
+// is gone needs no protection, and a failure to protect is a failure to release the volume.
+func (s *Server) protect(ctx context.Context, record nodereport.Record) error {
+	if record.BootID != s.options.BootID || record.Device == "" {
+		return nil
+	}
+	if reused, err := s.reused(record.VolumeName, record.Device); err != nil || reused {
+		return err
+	}
+	err := s.options.Host.Devices().SetReadOnly(ctx, record.Used(), true)
+	switch {
+	case errors.Is(err, provisioner.NotFound):
+		return nil
+	case err != nil:
+		return fmt.Errorf("cannot release volume %s: other programs on this node may write to %s: %w", record.VolumeName,
+			record.Device, err)
+	}
+	return s.flush(ctx, record.VolumeName, record.Device) // what was written since the last flush
+}
+
+// reused reports whether the path of a volume's device names another volume's disk now: the volume's
+// disk was detached and its device removed.
+func (s *Server) reused(volume, device string) (bool, error) {
+	records, err := s.options.Records.List()
+	if err != nil {
+		return false, err
+	}
+	for name, other := range records {
+		if name != volume && other.Device == device && other.BootID == s.options.BootID {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // release checks that nothing on this node uses the device any more, and flushes it.
 func (s *Server) release(ctx context.Context, volume, device string) error {
 	if device == "" {
 		return nil
 	}
-	records, err := s.options.Records.List()
-	if err != nil {
+	if reused, err := s.reused(volume, device); err != nil || reused {
 		return err
-	}
-	for name, other := range records {
-		if name != volume && other.Device == device && other.BootID == s.options.BootID {
-			// The path names another volume's disk now: this volume's disk was detached and its
-			// device removed.
-			return nil
-		}
 	}
 	mounts, err := s.options.Host.Mounts().List(ctx)
 	if err != nil {
@@ -176,6 +207,10 @@ func (s *Server) release(ctx context.Context, volume, device string) error {
 				"cannot unstage volume %s: it is still published at %s; unpublish it first", volume, mount.Target)
 		}
 	}
+	return s.flush(ctx, volume, device)
+}
+
+func (s *Server) flush(ctx context.Context, volume, device string) error {
 	if err := s.options.Host.Devices().Flush(ctx, device); err != nil {
 		return reportLostWrites(ctx, volume, err)
 	}

@@ -300,6 +300,9 @@ func (m *machine) assertClean() {
 			m.t.Errorf("a mount is left over: %+v", mount)
 		}
 	}
+	if host, inMemory := m.host.(*memoryHost); inMemory && host.Opened {
+		m.t.Error("the device is not write-protected any more")
+	}
 }
 
 // watched returns a channel that is closed when the plug-in, which is started after this, watches

@@ -36,9 +36,13 @@ type Host struct {
 	// SyncFails what a sync fails with, and BindFails what a bind mount fails with after it was made.
 	MountFails, TuneFails error
 	SyncFails, BindFails  error
-	// Protected device, and what a read of it fails with.
-	Protected bool
-	Broken    error
+	// Protected is the write protection of the device, Opened whether it was removed since the device
+	// was protected last, and ProtectFails what a change of it fails with. Broken is what a read of
+	// the device fails with.
+	Protected    bool
+	Opened       bool
+	ProtectFails error
+	Broken       error
 	// Options of the last mount.
 	Options string
 	Formats int
@@ -118,7 +122,7 @@ func (h *Host) Detach() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.Answering, h.Device)
-	h.Device = ""
+	h.Device, h.Opened = "", false
 }
 
 // Attach gives the disk a new device at a LUN.
@@ -182,11 +186,27 @@ func (h devices) Flush(context.Context, string) error {
 	return nil
 }
 
-func (h devices) SetReadOnly(_ context.Context, _ string, readOnly bool) error {
+func (h devices) SetReadOnly(_ context.Context, device provisioner.Device, readOnly bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.Protected = readOnly
+	switch {
+	case h.ProtectFails != nil:
+		return h.ProtectFails
+	case !h.Answering[diskOf(device.Path)]:
+		return provisioner.Errorf(provisioner.NotFound, "%s is gone", device.Path)
+	}
+	h.Hook(fmt.Sprintf("protect %t", readOnly))
+	h.Protected, h.Opened = readOnly, !readOnly
 	return nil
+}
+
+func (h devices) Writable(context.Context) map[int32]provisioner.Device {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.Protected || h.Device == "" {
+		return nil
+	}
+	return map[int32]provisioner.Device{h.LUN: {Path: h.Device, SizeBytes: h.Size}}
 }
 
 func (h devices) Read(_ context.Context, device string) error {

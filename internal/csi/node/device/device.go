@@ -182,6 +182,15 @@ func hasSize(volume *apiv1.AzVolume, sizeBytes int64) bool {
 	return recorded == 0 || sizeBytes == recorded || sizeBytes > recorded && sizeBytes <= volume.Spec.CapacityBytes
 }
 
+// SetReadOnly write-protects the device of a record, or removes the protection. A device that this
+// driver has made writable is always recorded, so that the end of the record protects it again.
+func (f *Finder) SetReadOnly(ctx context.Context, record nodereport.Record, readOnly bool) error {
+	if err := f.Host.Devices().SetReadOnly(ctx, record.Used(), readOnly); err != nil {
+		return fmt.Errorf("set write protection of volume %s: %w", record.VolumeName, err)
+	}
+	return nil
+}
+
 // Part returns the given partition of a disk, or the disk itself for partition 0.
 func (f *Finder) Part(ctx context.Context, disk provisioner.Device, partition int) (provisioner.Device, error) {
 	if partition == 0 {

@@ -99,7 +99,7 @@ func (f *Finder) checkNotAnothers(ctx context.Context, volume string, disk provi
 	}
 	own := records[volume]
 	for name, record := range records {
-		if name == volume || record.BootID != f.BootID || !f.names(ctx, record, disk) {
+		if name == volume || record.BootID != f.BootID || !f.Names(ctx, record, disk) {
 			continue
 		}
 		// If the volume itself was staged with the device, the mounts belong to its own pods.
@@ -140,8 +140,8 @@ func usedByAnother(volume string, disk provisioner.Device, owner string) error {
 			"The recorded LUN of one of them is out of date; the controller corrects it within minutes", disk.Path, volume, owner)
 }
 
-// names reports whether a record names the disk or a partition of it.
-func (f *Finder) names(ctx context.Context, record nodereport.Record, disk provisioner.Device) bool {
+// Names reports whether a record names the disk or a partition of it.
+func (f *Finder) Names(ctx context.Context, record nodereport.Record, disk provisioner.Device) bool {
 	device, err := f.Part(ctx, disk, record.Partition)
 	return err == nil && device.Path == record.Device
 }

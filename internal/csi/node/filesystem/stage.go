@@ -4,6 +4,7 @@ package filesystem
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/go-logr/logr"
@@ -41,17 +42,8 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 	if err != nil {
 		return provisioner.Filesystem{}, s.ReportLost(ctx, use, err)
 	}
-	filesystems := s.Host.Filesystems()
-	if !found.mounted() && !use.Sealed && !use.Unchecked() {
-		if err := filesystems.Check(ctx, record.Device, fs); err != nil {
-			return provisioner.Filesystem{}, fmt.Errorf("check filesystem: %w", err)
-		}
-		if err := filesystems.Grow(ctx, record.Device, ""); err != nil {
-			return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
-		}
-	}
-	if err := s.mount(ctx, use, record, fs.Type, found); err != nil {
-		return provisioner.Filesystem{}, fmt.Errorf("mount volume: %w", err)
+	if err := s.checkAndMount(ctx, use, record, fs, found); err != nil {
+		return provisioner.Filesystem{}, err
 	}
 	if !found.here {
 		if err := s.confirmMount(ctx, record); err != nil {
@@ -61,10 +53,44 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 	if use.MountsReadOnly() {
 		return fs, nil
 	}
-	if err := filesystems.Grow(ctx, record.Device, record.StagingPath); err != nil {
+	if err := s.Host.Filesystems().Grow(ctx, record.Device, record.StagingPath); err != nil {
 		return provisioner.Filesystem{}, fmt.Errorf("grow filesystem: %w", err)
 	}
 	return fs, nil
+}
+
+// checkAndMount mounts the device of a record at its staging path. If something holds a device that
+// is not mounted, a failure names the holder: it may outlive the pod, as a loop device over a file of
+// the volume.
+func (s *Stager) checkAndMount(ctx context.Context, use usage.Usage, record nodereport.Record, fs provisioner.Filesystem,
+	found kept) error {
+	filesystems := s.Host.Filesystems()
+	var holder error
+	if !found.mounted() {
+		if err := s.Host.Devices().Flush(ctx, record.Device); errors.Is(err, provisioner.Conflict) {
+			holder = err
+		}
+	}
+	if !found.mounted() && !use.Sealed && !use.Unchecked() {
+		if err := filesystems.Check(ctx, record.Device, fs); err != nil {
+			return heldBy(fmt.Errorf("check filesystem: %w", err), holder)
+		}
+		if err := filesystems.Grow(ctx, record.Device, ""); err != nil {
+			return heldBy(fmt.Errorf("grow filesystem: %w", err), holder)
+		}
+	}
+	if err := s.mount(ctx, use, record, fs.Type, found); err != nil {
+		return heldBy(fmt.Errorf("mount volume: %w", err), holder)
+	}
+	return nil
+}
+
+// heldBy adds the holder of a device to a failure, whose kind stays.
+func heldBy(failure, holder error) error {
+	if holder == nil {
+		return failure
+	}
+	return fmt.Errorf("%w; %s", failure, holder.Error())
 }
 
 // mount mounts the device at the record's staging path. The kernel does not mount a device
@@ -146,6 +172,9 @@ func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	case makeAgain:
 		logr.FromContextOrDiscard(ctx).Info("clearing the rest of an interrupted format", "device", record.Device, "filesystem",
 			*interrupted)
+		if err := s.SetReadOnly(ctx, record, false); err != nil {
+			return provisioner.Filesystem{}, err
+		}
 		if err := filesystems.Unmake(ctx, record.Device, *interrupted); err != nil {
 			return provisioner.Filesystem{}, fmt.Errorf("clear the rest of an interrupted format: %w", err)
 		}
@@ -155,9 +184,17 @@ func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	case renew:
 		return s.renew(ctx, volume, record, found)
 	case keepContent:
-		return found, s.Records.Put(record)
+		return found, s.begin(ctx, record)
 	}
 	return provisioner.Filesystem{}, fmt.Errorf("unknown action %q", action)
+}
+
+// begin writes the record of a device, and lets this node write to it.
+func (s *Stager) begin(ctx context.Context, record nodereport.Record) error {
+	if err := s.Records.Put(record); err != nil {
+		return err
+	}
+	return s.SetReadOnly(ctx, record, false)
 }
 
 // renew gives the filesystem of a copy its own UUID, so that the copy can be mounted on the node of
@@ -166,7 +203,7 @@ func (s *Stager) prepare(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 // recorded, the device would be refused.
 func (s *Stager) renew(ctx context.Context, volume *apiv1.AzVolume, record nodereport.Record,
 	found provisioner.Filesystem) (provisioner.Filesystem, error) {
-	if err := s.Records.Put(record); err != nil {
+	if err := s.begin(ctx, record); err != nil {
 		return provisioner.Filesystem{}, err
 	}
 	fs := provisioner.Filesystem{Type: found.Type, UUID: copyUUID(volume)}
@@ -189,7 +226,7 @@ func (s *Stager) format(ctx context.Context, use usage.Usage, volume *apiv1.AzVo
 		fs.Type = defaultFSType
 	}
 	record.Formatting = &fs
-	if err := s.Records.Put(record); err != nil {
+	if err := s.begin(ctx, record); err != nil {
 		return provisioner.Filesystem{}, err
 	}
 	logr.FromContextOrDiscard(ctx).Info("formatting", "volumeName", use.Volume, "device", record.Device, "filesystem", fs)

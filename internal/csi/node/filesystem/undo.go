@@ -71,13 +71,26 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 		device, err = s.Part(ctx, device, record.Partition)
 	}
 	if err == nil {
-		err = s.Host.Filesystems().Unmake(ctx, device.Path, *record.Formatting)
+		err = s.unmake(ctx, device, record)
 	}
 	if errors.Is(err, provisioner.FailedPrecondition) {
 		log.Error(err, "not clearing an interrupted format: the device holds other content")
 		return nil
 	}
 	return err
+}
+
+// unmake clears a device, and write-protects it after that: the record may be from before a reboot, or
+// name another device.
+func (s *Stager) unmake(ctx context.Context, device provisioner.Device, record nodereport.Record) error {
+	devices := s.Host.Devices()
+	if err := devices.SetReadOnly(ctx, device, false); err != nil {
+		return fmt.Errorf("set write protection of volume %s: %w", record.VolumeName, err)
+	}
+	if err := s.Host.Filesystems().Unmake(ctx, device.Path, *record.Formatting); err != nil {
+		return err
+	}
+	return devices.SetReadOnly(ctx, device, true)
 }
 
 // checkFormatting refuses a disk with a filesystem that was not being made: the LUN may have
