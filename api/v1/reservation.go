@@ -11,10 +11,11 @@ import (
 type ReservationMode string
 
 const (
-	// ReservationsAuto reserves shared disks with a filesystem that one node uses at a time, if the
-	// device can be reserved. It is the default.
+	// ReservationsAuto reserves shared disks that one node uses at a time, if the device can be
+	// reserved. It is the default.
 	ReservationsAuto ReservationMode = "Auto"
-	// ReservationsOff leaves the reservations of the disk to other programs.
+	// ReservationsOff leaves the reservations of the disk to other programs, for example to the
+	// application of a raw block volume.
 	ReservationsOff ReservationMode = "Off"
 )
 

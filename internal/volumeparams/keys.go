@@ -87,8 +87,9 @@ func diskKeys() []key {
 			Check:   paramtable.AnyCase([]string{"auto", "off"}),
 			Set:     func(p *Parameters, v string) { p.PersistentReservations = reservationModes[strings.ToLower(v)] },
 		}.
-			About("Whether the node that uses a shared disk with a filesystem reserves it, so that a lost node is fenced in milliseconds. off leaves the "+
-				"reservations of the disk to other programs, and Azure's forced detach fences.", unknownToV1),
+			About("Whether the node that uses a shared disk reserves it, so that a lost node is fenced in milliseconds. off leaves the "+
+				"reservations of the disk to other programs, as the application of a raw block volume, and Azure's forced detach fences.",
+				unknownToV1),
 		key{
 			Name:    "location",
 			Allowed: "a region, as in eastus",

@@ -32,7 +32,7 @@ type held struct {
 // be. The caller must call unreserve with the result if the staging fails, also if reserve fails.
 func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision,
 	device string) (held, error) {
-	if volume.Spec.Access == apiv1.AccessMultiNode || use.Block || use.Partition != 0 {
+	if volume.Spec.Access == apiv1.AccessMultiNode || use.Partition != 0 {
 		return held{}, nil
 	}
 	key, err := s.key(use.Disk, grant.Epoch)
@@ -50,6 +50,10 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	case err != nil:
 		return held{}, fmt.Errorf("read the reservation of volume %s: %w", use.Volume, err)
 	case !wanted && !state.Holder.IsDrivers():
+		return held{}, nil
+	case use.Block && ofApplication(state):
+		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved: the application of the raw block volume has reserved it",
+			"volumeName", use.Volume, "device", device, "reservation", state.String())
 		return held{}, nil
 	case why != nil:
 		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason",
@@ -73,6 +77,12 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	default:
 		return s.hold(ctx, use, volume, grant, device, state, owner, record)
 	}
+}
+
+// ofApplication reports whether another program than this driver has reserved a disk. The application
+// of a raw block volume may do that, and takes its reservation along to the next node itself.
+func ofApplication(state provisioner.ReservationState) bool {
+	return state.Type != provisioner.NoReservation && !state.Holder.IsDrivers()
 }
 
 // everReserved reports whether the disk may be reserved, by this node or by another one of this

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -790,5 +791,51 @@ func takeOver(t *testing.T, host *memoryHost, key provisioner.ReservationKey) {
 	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.Shared.State(), plan.Owner{Key: key}); err != nil ||
 		!host.Shared.Allows("node-c", true) {
 		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.Shared.State())
+	}
+}
+
+// The replicas of a raw block volume's disk stay attached after a move, so that its disk has to refuse
+// the writes of their nodes, too.
+func TestARawBlockVolumeIsReserved(t *testing.T) {
+	t.Parallel()
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), func(string) {})
+	m.publishShared(7)
+	s := m.start()
+	m.must(m.stage(s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)))
+	own := keyOf(t, thisNode, 7)
+	if state := host.Shared.State(); state.Holder != own {
+		t.Errorf("the disk has %s, want a reservation of key %s", state, own)
+	}
+	m.must(m.unstage(s))
+	if state := host.Shared.State(); state.Type != provisioner.NoReservation || len(state.Keys) > 0 {
+		t.Errorf("after unstage the disk has %s, want nothing", state)
+	}
+	m.assertClean()
+}
+
+func TestTheReservationOfAnApplicationStays(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		capability *csi.VolumeCapability
+		want       codes.Code
+	}{
+		"raw block is left to its application":    {blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER), codes.OK},
+		"a filesystem is not used by another one": {mountCapability("ext4"), codes.FailedPrecondition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			host := newMemoryHost()
+			hold(t, host, "node-a", 0x1234)
+			before := host.Shared.State()
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publishShared(7)
+			if err := m.stage(m.start(), test.capability); status.Code(err) != test.want {
+				t.Errorf("stage: %v, want %s", err, test.want)
+			}
+			if state := host.Shared.State(); state.Holder != before.Holder || state.Generation != before.Generation {
+				t.Errorf("the disk has %s, want %s as before", state, before)
+			}
+		})
 	}
 }
