@@ -35,8 +35,8 @@ report and probes reach them, whether pods are steered, replicas, leftovers, slo
 cluster have refused. Each line has a result (ok, warning, failed, cannot tell). What to do follows.
 
 It reads with your own rights and changes nothing: it asks the API server to create a lease and an AzVolume as a dry
-run, to see whether a webhook or a policy refuses what the driver writes. It does not ask Azure: credentials, permissions and quota are
-judged by the requests that the driver has recorded.` + exitCodes,
+run, to see whether a webhook or a policy refuses what the driver writes. It does not ask Azure: credentials,
+permissions and quota are judged by the requests that the driver has recorded.` + exitCodes,
 	example: `  kubectl azuredisk doctor
   kubectl azuredisk doctor -o json`,
 	collect: collect.Installation,

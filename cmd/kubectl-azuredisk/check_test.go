@@ -89,7 +89,8 @@ func TestChecksOverARealAPIServer(t *testing.T) {
 		want     []string
 	}{
 		"an installation": {[]string{"doctor"}, 2, 20, []string{
-			"Definitions ok", "PreviewDefinitions ok", "Controller failed there is no Deployment of the controller", "Leader ok", "Admission ok", "FailClosedWebhooks ok",
+			"Definitions ok", "PreviewDefinitions ok", "Controller failed there is no Deployment of the controller", "Leader ok",
+			"Admission ok", "FailClosedWebhooks ok",
 			"Registered ok", "Heartbeats ok", "VolumeAttachments ok", "Writes ok", "What to do:",
 		}},
 		"an installation, without rights": {[]string{"doctor", "--as", "stranger"}, 3, 21, []string{

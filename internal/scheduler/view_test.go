@@ -371,8 +371,10 @@ func TestANodeWhereAProcessOutlivedItsPodIsAvoided(t *testing.T) {
 		fault  Fault
 		score  int64
 	}{
-		"no pod is there":                           {bound, publishedAt("node-a"), nil, FaultLeftBehind, 0},
-		"a pod that is there uses it":               {bound, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, FaultNone, 10},
+		"no pod is there": {bound, publishedAt("node-a"), nil, FaultLeftBehind, 0},
+		"a pod that is there uses it": {
+			bound, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, FaultNone, 10,
+		},
 		"a pod that has ended is there":             {bound, publishedAt("node-a"), []client.Object{ended}, FaultNone, 10},
 		"a pod of another namespace names the disk": {bound, publishedAt("node-a"), []client.Object{inline}, FaultNone, 10},
 		"the pod is on another node": {bound, publishedAt("node-a"), []client.Object{on("node-b", pod("data"))},

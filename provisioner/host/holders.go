@@ -45,7 +45,8 @@ func (h *Host) mapperHolders(path string) []string {
 // loopHolders are the loop devices over files on the device, or over the device itself.
 func (h *Host) loopHolders(device uint64) []string {
 	var held []string
-	files, _ := filepath.Glob(filepath.Join(h.options.SysRoot, "class/block/loop*/loop/backing_file")) // the pattern is a constant
+	// The pattern is a constant, so that there is no error.
+	files, _ := filepath.Glob(filepath.Join(h.options.SysRoot, "class/block/loop*/loop/backing_file"))
 	for _, file := range files {
 		name := filepath.Base(filepath.Dir(filepath.Dir(file)))
 		loop := filepath.Join(h.options.DevRoot, name)

@@ -95,7 +95,10 @@ func TestAttacksAtARealAPIServer(t *testing.T) {
 		try(t, w.tenant(t, "edit", w.teamA, "system:aggregate-to-edit", "system:aggregate-to-view"), w.byTenant())
 	})
 	t.Run("a tenant of a namespace with inline disks", func(t *testing.T) {
-		try(t, kube, []attack{{"name a disk in a pod", created(w.podNaming(legacy)), true}, {"elsewhere", created(w.podNaming(w.teamA)), false}})
+		try(t, kube, []attack{
+			{"name a disk in a pod", created(w.podNaming(legacy)), true},
+			{"elsewhere", created(w.podNaming(w.teamA)), false},
+		})
 	})
 	t.Run("a reader of the driver's namespace", func(t *testing.T) {
 		try(t, w.tenant(t, "view", namespace, "system:aggregate-to-view", release+"-view"), []attack{
@@ -116,7 +119,7 @@ func try(t *testing.T, as client.Client, attacks []attack) {
 		case a.allowed && err != nil:
 			return fmt.Errorf("%s: got %w, want it allowed", a.what, err)
 		case !a.allowed && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
-			return fmt.Errorf("%s: got %v, want it refused", a.what, err)
+			return fmt.Errorf("%s: got %w, want it refused", a.what, err)
 		}
 		return nil
 	}
@@ -200,7 +203,8 @@ func (w *attacked) byAttacher() []attack {
 		attack{"write the capacity", patched(w.volume, larger), false},
 		attack{"add its finalizer to a volume", patched(w.volume, func(v pvOf) { v.Finalizers = append(v.Finalizers, own) }), true},
 		attack{"add another one", patched(w.volume, func(v pvOf) { v.Finalizers = append(v.Finalizers, "example.com/stay") }), false},
-		attack{"add its finalizer to a VolumeAttachment", patched(w.attachment, func(v vaOf) { v.Finalizers = []string{own} }), true},
+		attack{"add its finalizer to a VolumeAttachment",
+			patched(w.attachment, func(v vaOf) { v.Finalizers = []string{own} }), true},
 		attack{"the same with another driver's", patched(w.otherAttach, func(v vaOf) { v.Finalizers = []string{own} }), false},
 		attack{"delete a VolumeAttachment", deleted(w.attachment), false},
 		attack{"write to a Node", patched(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node"}}, func(n *corev1.Node) {

@@ -65,7 +65,9 @@ func TestADeletedRecordTakesNoDiskWithIt(t *testing.T) {
 }
 
 // bindTo creates a PersistentVolume for a disk in a phase, and with the reclaim policy Delete.
-func bindTo(t *testing.T, p *controlplane.ControlPlane, handle string, phase corev1.PersistentVolumePhase) *corev1.PersistentVolume {
+func bindTo(
+	t *testing.T, p *controlplane.ControlPlane, handle string, phase corev1.PersistentVolumePhase,
+) *corev1.PersistentVolume {
 	t.Helper()
 	name := freshName("p")
 	pv := controlplane.NewPersistentVolume(name, handle, func(s *corev1.PersistentVolumeSpec) {
@@ -75,7 +77,8 @@ func bindTo(t *testing.T, p *controlplane.ControlPlane, handle string, phase cor
 	setPhase(t, p, pv, phase)
 	p.Eventually("the cache has the PersistentVolume", func() string {
 		cached := &corev1.PersistentVolume{}
-		if err := p.CSI.Client.Get(t.Context(), client.ObjectKeyFromObject(pv), cached); err != nil || cached.Status.Phase != phase {
+		err := p.CSI.Client.Get(t.Context(), client.ObjectKeyFromObject(pv), cached)
+		if err != nil || cached.Status.Phase != phase {
 			return fmt.Sprintf("got %v in phase %s", err, cached.Status.Phase)
 		}
 		return ""

@@ -112,7 +112,8 @@ func (w *world) takesPods(m *machine) bool {
 // advises it.
 func (w *world) steersTo(v *volumeModel, m *machine) bool {
 	used := slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
-	report, _ := w.store.Look((*apiv1.AzDriverNode)(nil), client.ObjectKey{Namespace: namespace, Name: m.name}).(*apiv1.AzDriverNode)
+	key := client.ObjectKey{Namespace: namespace, Name: m.name}
+	report, _ := w.store.Look((*apiv1.AzDriverNode)(nil), key).(*apiv1.AzDriverNode)
 	return w.takesPods(m) && (v.several || !ownership.LeftBehind(report, v.name, used))
 }
 

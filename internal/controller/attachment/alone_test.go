@@ -32,13 +32,13 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 		refused bool
 		asked   int
 	}{
-		"another cluster's VM has it":                        {confirmed, theirs, true, 1},
-		"a node of this cluster has it":                      {confirmed, compute + "virtualMachines/b", false, 1},
-		"no other VM has it":                                 {confirmed, "", false, 1},
-		"nothing confirms that this cluster uses the disk":   {nil, theirs, true, 2},
-		"a volume of several nodes":                          {several, theirs, true, 2},
-		"a disk for one VM":                                  {forOne, "", false, 0},
-		"a disk for one VM that nothing confirms to be ours": {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }, "", false, 2},
+		"another cluster's VM has it":                      {confirmed, theirs, true, 1},
+		"a node of this cluster has it":                    {confirmed, compute + "virtualMachines/b", false, 1},
+		"no other VM has it":                               {confirmed, "", false, 1},
+		"nothing confirms that this cluster uses the disk": {nil, theirs, true, 2},
+		"a volume of several nodes":                        {several, theirs, true, 2},
+		"a disk for one VM":                                {forOne, "", false, 0},
+		"a disk for one VM that is not confirmed":          {func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }, "", false, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

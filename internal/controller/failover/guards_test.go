@@ -61,7 +61,8 @@ func TestTheJudgementIsAskedAgainBeforeADecisionToFenceIsWritten(t *testing.T) {
 			written, err := r.fenceOwnership(t.Context(), ofNode(), lostnode.Volume{Volume: v})
 			expect.Must(t, err)
 			expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(v), v))
-			if releasing := v.Status.Primary.State == apiv1.OwnershipReleasing; written != test.written || releasing != test.written {
+			releasing := v.Status.Primary.State == apiv1.OwnershipReleasing
+			if written != test.written || releasing != test.written {
 				t.Errorf("got written %t, and the ownership is %s; want it released: %t", written, v.Status.Primary.State, test.written)
 			}
 		})

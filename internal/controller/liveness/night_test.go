@@ -92,7 +92,8 @@ func TestAFailoverIsAsFastWhenMostNodesAreSwitchedOff(t *testing.T) {
 			w.cut(nodes[0])
 			took, fenced := w.pass(10*time.Minute, func() bool { return w.monitor.Health(nodes[0]).Fence() })
 			if !fenced || took > bound {
-				t.Errorf("the fence may begin (%t) after %s, want within %s: %+v", fenced, took, bound, w.monitor.Health(nodes[0]))
+				t.Errorf("the fence may begin (%t) after %s, want within %s: %+v",
+					fenced, took, bound, w.monitor.Health(nodes[0]))
 			}
 			t.Logf("from the cut to the fence: %s", took)
 		})

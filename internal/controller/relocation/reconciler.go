@@ -109,7 +109,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	announced := r.announced(d, maintenance.Announced(d, node))
-	if !slices.ContainsFunc(announced, func(a maintenance.Announcement) bool { return r.Policies.Of(a.Kind) == maintenance.Move }) {
+	moves := func(a maintenance.Announcement) bool { return r.Policies.Of(a.Kind) == maintenance.Move }
+	if !slices.ContainsFunc(announced, moves) {
 		return reconcile.Result{}, nil
 	}
 	pods, err := cluster.PodsOn(ctx, r.Client, d.Name)

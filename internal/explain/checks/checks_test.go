@@ -262,7 +262,8 @@ func doctorFaults() map[string]fault {
 		"a webhook that does not answer": {func(f *checks.Facts) {
 			f.Trials = []checks.Trial{{What: "a lease", Err: apierrors.NewInternalError(errors.New(`failed calling webhook "x.y"`))}}
 		}, "Admission", checks.Failed, `a lease: Internal error occurred: failed calling webhook "x.y"`},
-		"a webhook that is asked about leases": {closed(func(*admissionv1.ValidatingWebhook) {}), "FailClosedWebhooks", checks.Warning,
+		"a webhook that is asked about leases": {
+			closed(func(*admissionv1.ValidatingWebhook) {}), "FailClosedWebhooks", checks.Warning,
 			"the webhook x.y of ValidatingWebhookConfiguration policy fails closed, and is asked about leases, azvolumes, events, pods"},
 		"a sidecar does not lead": {func(f *checks.Facts) { f.Leases = f.Leases[:2] }, "Sidecars", checks.Failed,
 			"csi-resizer does not lead: the lease external-resizer-disk-csi-azure-com does not exist"},
@@ -365,7 +366,8 @@ func doctorFaults() map[string]fault {
 		"the file of an AKS node": {func(f *checks.Facts) {
 			pod := &f.Deployment(explain.ControllerComponent).Spec.Template.Spec
 			pod.Containers[0].Args = append(slices.Clip(pod.Containers[0].Args), "--cloud-config=/etc/kubernetes/azure.json")
-			pod.Volumes = []corev1.Volume{{Name: "cloud", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}}}
+			host := corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}
+			pod.Volumes = []corev1.Volume{{Name: "cloud", VolumeSource: host}}
 			f.Nodes[0].Labels = map[string]string{"kubernetes.azure.com/cluster": "MC_group"}
 		}, "NodeIdentity", checks.Warning, "/etc/kubernetes/azure.json"},
 		"replicas on all nodes where nodes are told apart": {func(f *checks.Facts) {
@@ -466,7 +468,9 @@ func preflightFaults() map[string]fault {
 		}), "FailClosedWebhooks", checks.OK, ""},
 		"a webhook that excludes the namespace": {closed(func(w *admissionv1.ValidatingWebhook) {
 			w.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
-				Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn, Values: []string{"kube-system", "azure-disk-csi"},
+				Key:      corev1.LabelMetadataName,
+				Operator: metav1.LabelSelectorOpNotIn,
+				Values:   []string{"kube-system", "azure-disk-csi"},
 			}}}
 		}), "FailClosedWebhooks", checks.OK, ""},
 		"a webhook for objects with a label": {closed(func(w *admissionv1.ValidatingWebhook) {

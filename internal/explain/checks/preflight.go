@@ -242,7 +242,8 @@ func (f Facts) reaches(p *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.
 	if match == nil || !slices.ContainsFunc(match.ResourceRules, ofPods) {
 		return false
 	}
-	if !f.selects(match.NamespaceSelector) || b.Spec.MatchResources != nil && !f.selects(b.Spec.MatchResources.NamespaceSelector) {
+	if !f.selects(match.NamespaceSelector) ||
+		b.Spec.MatchResources != nil && !f.selects(b.Spec.MatchResources.NamespaceSelector) {
 		return false
 	}
 	return !f.excluded(p.Spec.MatchConditions)

@@ -41,7 +41,8 @@ func (f Facts) nodeIdentity() []problem {
 func hasCredential(pod corev1.PodSpec) bool {
 	return slices.ContainsFunc(pod.Containers, func(c corev1.Container) bool {
 		return len(c.EnvFrom) > 0 || slices.ContainsFunc(c.Env, func(e corev1.EnvVar) bool {
-			return e.Name == "AZURE_CLIENT_SECRET" || e.Name == "AZURE_CLIENT_CERTIFICATE_PATH" || e.Name == "AZURE_FEDERATED_TOKEN_FILE"
+			return e.Name == "AZURE_CLIENT_SECRET" || e.Name == "AZURE_CLIENT_CERTIFICATE_PATH" ||
+				e.Name == "AZURE_FEDERATED_TOKEN_FILE"
 		})
 	})
 }
@@ -59,7 +60,8 @@ func (f Facts) replicaNodes() []problem {
 	var keys []string
 	for _, n := range f.Nodes {
 		for key := range n.Labels {
-			if strings.HasPrefix(key, corev1.LabelNamespaceNodeRestriction+"/") && key != forController && !slices.Contains(keys, key) {
+			if strings.HasPrefix(key, corev1.LabelNamespaceNodeRestriction+"/") && key != forController &&
+				!slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
 		}

@@ -55,19 +55,21 @@ var anyGUID = regexp.MustCompile(`(?i)` + guid)
 var owned = regexp.MustCompile(
 	`(?i)(subscription|tenant)s?(?:_?id)?(?:["'\\]*[ \t]*[:=/][ \t]*["'\\]*|%2f)(` + guid + `)`)
 
-// redact removes the secrets from files, and escapes what cannot be printed. Unless they are kept, it replaces each ID of a subscription and
-// of a tenant by another name, the same in all files.
+// redact removes the secrets from files, and escapes what cannot be printed. Unless they are kept, it replaces each ID
+// of a subscription and of a tenant by another name, the same in all files.
 func redact(files []File, keepSubscriptions bool) {
 	names := map[string]string{}
 	for i := range files {
+		content := files[i].Content
 		for _, s := range secrets {
-			files[i].Content = s.pattern.ReplaceAll(files[i].Content, []byte(s.with))
+			content = s.pattern.ReplaceAll(content, []byte(s.with))
 		}
-		files[i].Content = []byte(printable.Text(string(files[i].Content)))
+		content = []byte(printable.Text(string(content)))
+		files[i].Content = content
 		if keepSubscriptions {
 			continue
 		}
-		for _, found := range owned.FindAllSubmatch(files[i].Content, -1) {
+		for _, found := range owned.FindAllSubmatch(content, -1) {
 			id := strings.ToLower(string(found[2]))
 			if _, known := names[id]; !known {
 				names[id] = fmt.Sprintf("%s-%d", bytes.ToLower(found[1]), len(names)+1)

@@ -167,7 +167,8 @@ func TestWhatHappensToThePodsOfANode(t *testing.T) {
 			"cart-0 stuck FencingHeldBack 3 of 4 nodes seem lost at once", explain.NeedsAction},
 		"VMs that are down are not counted": {newTown(lose("a", "b"), func(w *town) {
 			w.node("e", "3")
-			meta.SetStatusCondition(&w.report("c").Status.Conditions, nodehealth.Condition(nodehealth.Judgement{State: nodehealth.Down}))
+			down := nodehealth.Condition(nodehealth.Judgement{State: nodehealth.Down})
+			meta.SetStatusCondition(&w.report("c").Status.Conditions, down)
 		}), "cart-0 stuck FencingHeldBack 2 of 4 nodes seem lost at once", explain.NeedsAction},
 		"nodes that are held back already are": {newTown(func(w *town) {
 			for _, name := range []string{"c", "d"} {

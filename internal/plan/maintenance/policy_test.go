@@ -54,7 +54,9 @@ func TestNextEvent(t *testing.T) {
 		"an event that is ignored":   {events{freeze}, ""},
 		"the earliest of the others": {events{freeze, reboot, event("c", apiv1.MaintenanceRedeploy, 5)}, "c"},
 		"one that has begun":         {events{reboot, event("c", apiv1.MaintenancePreempt, 0)}, "c"},
-		"one that moves the pods":    {events{event("c", apiv1.MaintenancePreempt, 0), event("d", apiv1.MaintenanceTerminate, 9)}, "d"},
+		"one that moves the pods": {
+			events{event("c", apiv1.MaintenancePreempt, 0), event("d", apiv1.MaintenanceTerminate, 9)}, "d",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""

@@ -414,15 +414,20 @@ func TestWhatKeepsPodsOffANodeDisplacesAReplicaAfterTheGrace(t *testing.T) {
 			closed []string
 			in     time.Duration
 		}{
-			"at first":       {objects.Attachments(primary, replica("b", attached)), -1, true, nil, nil, time.Minute},
-			"for 5 seconds":  {objects.Attachments(primary, replica("b", attached)), 5 * time.Second, true, nil, nil, 55 * time.Second},
-			"for too long":   {objects.Attachments(primary, replica("b", attached)), time.Minute, true, []string{"Create c: ReplicaPlaced"}, []string{"b"}, 0},
-			"with a new one": {objects.Attachments(primary, replica("b", attached), replica("c", attaching)), time.Hour, true, nil, []string{"b"}, 0},
+			"at first":      {objects.Attachments(primary, replica("b", attached)), -1, true, nil, nil, time.Minute},
+			"for 5 seconds": {objects.Attachments(primary, replica("b", attached)), 5 * time.Second, true, nil, nil, 55 * time.Second},
+			"for too long": {objects.Attachments(primary, replica("b", attached)),
+				time.Minute, true, []string{"Create c: ReplicaPlaced"}, []string{"b"}, 0},
+			"with a new one": {objects.Attachments(primary, replica("b", attached), replica("c", attaching)),
+				time.Hour, true, nil, []string{"b"}, 0},
 			"with a new one that is attached": {objects.Attachments(primary, replica("b", attached), replica("c", attached)),
 				time.Hour, true, []string{"Delete b: " + c.reason}, []string{"b"}, 0},
-			"with no other node":            {objects.Attachments(primary, replica("b", attached)), time.Hour, false, nil, []string{"b"}, 0},
-			"and not attached":              {objects.Attachments(primary, failedSince("b", time.Second)), 5 * time.Second, false, nil, nil, 55 * time.Second},
-			"for too long and not attached": {objects.Attachments(primary, failedSince("b", time.Second)), time.Minute, false, []string{"Delete b: " + c.reason}, nil, 0},
+			"with no other node": {objects.Attachments(primary, replica("b", attached)),
+				time.Hour, false, nil, []string{"b"}, 0},
+			"and not attached": {objects.Attachments(primary, failedSince("b", time.Second)),
+				5 * time.Second, false, nil, nil, 55 * time.Second},
+			"for too long and not attached": {objects.Attachments(primary, failedSince("b", time.Second)),
+				time.Minute, false, []string{"Delete b: " + c.reason}, nil, 0},
 		} {
 			t.Run(name+" "+when, func(t *testing.T) {
 				t.Parallel()

@@ -54,7 +54,8 @@ func TestTheMemoryOfAbsentDisksIsLimited(t *testing.T) {
 	var a absent
 	missing := provisioner.Errorf(provisioner.NotFound, "there is no disk")
 	named := func(i int) volumehandle.Handle {
-		return volumehandle.Handle{SubscriptionID: "s", ResourceGroup: "rg", DiskName: string(rune('a'+i%26)) + time.Duration(i).String()}
+		name := string(rune('a'+i%26)) + time.Duration(i).String()
+		return volumehandle.Handle{SubscriptionID: "s", ResourceGroup: "rg", DiskName: name}
 	}
 	for i := range mostAbsent + 10 {
 		a.note(named(i), missing, time.Unix(0, 0))
