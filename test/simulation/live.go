@@ -172,7 +172,7 @@ func (w *world) loseUser() {
 		return
 	}
 	m := w.machine(writers[0])
-	if w.hibernates && w.random.IntN(2) == 0 {
+	if w.hibernates && w.random.IntN(2) == 0 && !m.unreported {
 		w.hibernate(m)
 	} else if w.random.IntN(3) == 0 {
 		m.die()
@@ -297,7 +297,7 @@ func (w *world) power(m *machine) {
 
 // azurePower stops or hibernates a VM at Azure, or starts it.
 func (w *world) azurePower(m *machine) {
-	if m.on && w.hibernates && w.random.IntN(2) == 0 {
+	if m.on && w.hibernates && w.random.IntN(2) == 0 && !m.unreported {
 		w.hibernate(m)
 		return
 	}
