@@ -83,6 +83,7 @@ type Reconciler struct {
 	Options
 	told    told
 	refused refused
+	idle    idle
 }
 
 // New makes a Reconciler.
@@ -113,11 +114,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if r.Publisher == nil {
 		return reconcile.Result{RequeueAfter: after}, nil
 	}
+	var rest time.Duration
+	o.Idle, rest = r.idle.look(o.name, o.Input, r.Clock.Now())
 	step := publishing.Next(o.Input)
 	hasPod := func(node string) bool { return publishing.PublishedFor(o.Pods, node) != nil }
 	publish, pause := r.refused.due(o.name, step.Publish, hasPod, r.Clock.Now())
 	step.Publish = publish
-	return reconcile.Result{RequeueAfter: operation.Sooner(after, pause)}, r.act(ctx, o, step)
+	return reconcile.Result{RequeueAfter: operation.Sooner(after, operation.Sooner(pause, rest))}, r.act(ctx, o, step)
 }
 
 // act makes the calls of a step.

@@ -29,6 +29,9 @@ type Input struct {
 	Identity func(node string) identity.Identity
 	// Silent reports whether Kubernetes has lost a node: the Node is not Ready, or does not exist.
 	Silent func(node string) bool
+	// Idle reports whether no pod on a node has used the volume for so long (ownership.UnstageAfter)
+	// that its kubelet is not going to unstage it. Nil means that this is not known of any node.
+	Idle func(node string) bool
 }
 
 // Step is what to do at once: the Unpublishes, and then the Publishes.
@@ -45,7 +48,8 @@ type Step struct {
 //   - If no pod on a node keeps the volume there any more, Next waits until the node's report says
 //     that the node no longer uses it, and not for a time. If Azure has refused to attach the disk,
 //     Next does not wait: the node has nothing to unmount, and its NodeStageVolume waits for the disk
-//     until the release begins.
+//     until the release begins. Nor does it wait for an idle node, whose kubelet has forgotten the
+//     volume: the node plug-in unstages it after the release has begun (ownership.LeftStaged).
 //   - If no report of a node is to be expected, the volume is not unpublished there while a pod on
 //     it uses the volume, even a pod that is being deleted. The node may have lost only its path to
 //     the API server: then the kubelet does not know of the deletion yet, and the pod continues to
@@ -62,7 +66,7 @@ type Step struct {
 func Next(in Input) Step {
 	wanted := wantedBy(in.Pods)
 	step := Step{}
-	for _, node := range heldBy(in.Volume, in.Attachments) {
+	for _, node := range in.Held() {
 		if (!slices.Contains(wanted, node) || in.leaving(node) || in.anotherVM(node)) && in.Done(node) {
 			step.Unpublish = append(step.Unpublish, node)
 		}
@@ -108,8 +112,8 @@ func (in Input) firstThatSpeaks(nodes []string) []string {
 
 // Done reports whether an unpublish from a node does not have to wait for the node: there is a
 // proof, the node's report says that it released the volume, or no pod there can be using the
-// volume, and either Azure has refused to attach the disk, or the node will not report any more, so
-// that the proof must come from Azure.
+// volume, and either Azure has refused to attach the disk, the node is idle, or the node will not
+// report any more, so that the proof must come from Azure.
 func (in Input) Done(node string) bool {
 	a := in.attachment(node)
 	if a != nil && ownership.HasProof(a) {
@@ -118,7 +122,7 @@ func (in Input) Done(node string) bool {
 	if ownership.BeingFenced(in.Volume, node) || in.cutOff(node) {
 		return false // the proof is being established
 	}
-	if in.refused(node) && !in.used(node) {
+	if in.refused(node) && !in.Used(node) {
 		return true
 	}
 	report := in.Report(node)
@@ -128,7 +132,7 @@ func (in Input) Done(node string) bool {
 			return true
 		}
 	}
-	return (report == nil || in.Silent(node)) && !in.used(node)
+	return (report == nil || in.Silent(node) || in.Idle != nil && in.Idle(node)) && !in.Used(node)
 }
 
 // refused reports whether Azure has refused to attach the disk of a single-node volume to the node.
@@ -138,8 +142,8 @@ func (in Input) refused(node string) bool {
 	return a != nil && a.Status.State == apiv1.AttachmentFailed && in.Volume.Spec.Access != apiv1.AccessMultiNode
 }
 
-// used reports whether a pod on the node uses the volume, including pods that are being deleted.
-func (in Input) used(node string) bool {
+// Used reports whether a pod on the node uses the volume, including pods that are being deleted.
+func (in Input) Used(node string) bool {
 	return slices.ContainsFunc(in.Pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
 }
 
@@ -217,10 +221,11 @@ func PublishedFor(pods []*corev1.Pod, node string) *corev1.Pod {
 	return nil
 }
 
-// heldBy returns the nodes to which a volume is published, or was until an error on the way: the
+// Held returns the nodes to which a volume is published, or was until an error on the way: the
 // node that holds the ownership, and all with an attachment that is a primary. If only the detach
 // of a shared disk remains, nothing has to wait for it.
-func heldBy(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) []string {
+func (in Input) Held() []string {
+	volume := in.Volume
 	var nodes []string
 	if volume == nil {
 		return nil
@@ -228,7 +233,7 @@ func heldBy(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) []s
 	if c := volume.Status.Primary; c != nil && c.State != apiv1.OwnershipReleased {
 		nodes = append(nodes, c.NodeName)
 	}
-	for _, a := range attachments {
+	for _, a := range in.Attachments {
 		over := a.DeletionTimestamp != nil && ownership.ProvedReleased(volume, a) && volume.Shares() > 1
 		if a.Spec.Role == apiv1.RolePrimary && !over && !slices.Contains(nodes, a.Spec.NodeName) {
 			nodes = append(nodes, a.Spec.NodeName)

@@ -267,6 +267,30 @@ func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*c
 	}
 }
 
+// A kubelet that was restarted after the unpublish does not unstage the volume.
+func TestAnIdleNodeIsNotWaitedFor(t *testing.T) {
+	volume := objects.NewVolume(objects.Owned("a", 1, apiv1.OwnershipHeld))
+	attachments := []*apiv1.AzVolumeAttachment{objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)}
+	reports := []*apiv1.AzDriverNode{objects.Report("a", "vol")}
+	for name, test := range map[string]struct {
+		pods []*corev1.Pod
+		idle bool
+		want []string
+	}{
+		"a node that was used until now":   {nil, false, nil},
+		"an idle node":                     {nil, true, []string{"a"}},
+		"a node to which a pod came again": {[]*corev1.Pod{user("a", 0)}, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := input(volume, attachments, test.pods, reports, nil)
+			in.Idle = func(string) bool { return test.idle }
+			if got := publishing.Next(in).Unpublish; !slices.Equal(got, test.want) {
+				t.Errorf("got unpublishes from %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 // In random states, no step unpublishes a volume from a node that wants it, unless that had begun
 // before, or from a node whose pods may be using it unseen. No step publishes it to a node that
 // does not want it, or from which it is being unpublished. A volume for one node is published to
