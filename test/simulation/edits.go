@@ -179,10 +179,14 @@ func (w *world) editAttachment(m *machine, v *volumeModel) {
 }
 
 // deleteBound deletes the record of a volume that a claim is bound to. The volume is used as before,
-// and what is expected of it does not change.
+// and what is expected of it does not change, with one exception: if no controller has recorded the
+// PersistentVolume yet, its cache may not have it either. Then the record is removed as one that no
+// claim needs, the disk remains, and the next publish adopts it; a change of its size or its settings that
+// was requested before is not expected any more, and there may be no record while no pod wants it.
 func (w *world) deleteBound(v *volumeModel) {
 	if o := w.volume(v.name); o != nil && o.DeletionTimestamp == nil && len(o.Finalizers) > 0 {
 		w.note("a person deletes the AzVolume %s, whose claim is bound", v.name)
+		v.edited = v.edited || o.Status.PersistentVolume == ""
 		w.must(w.store.Delete(o.DeepCopy(), client.DeleteOptions{}))
 	}
 }
