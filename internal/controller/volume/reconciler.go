@@ -157,6 +157,11 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 		PersistentVolume: o.pv,
 		Job:              o.job,
 	})
+	if givesUp(o.volume, step) {
+		if err := r.unneeded(ctx, o.volume); err != nil {
+			return 0, err
+		}
+	}
 	if step.AddFinalizer || step.RemoveFinalizer {
 		return 0, r.setFinalizer(ctx, o.volume, step)
 	}
@@ -252,25 +257,6 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 			r.event(v, step.Warning, step.Reason, step.Message)
 		}
 	}
-	return nil
-}
-
-// forget deletes the object of a volume, and does not touch the disk. It is a conflict if the
-// volume has changed, or if the API server has the PersistentVolume: the cache of PersistentVolumes
-// can be older than the cache of AzVolumes, in which another leader has recorded it.
-func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) error {
-	pv := &corev1.PersistentVolume{}
-	switch err := r.Reader.Get(ctx, client.ObjectKey{Name: v.Status.PersistentVolume}, pv); {
-	case err == nil && (pv.Spec.AzureDisk != nil || pv.Spec.CSI != nil && cluster.IsOf(v, pv)):
-		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name,
-			fmt.Errorf("PersistentVolume %s is there", pv.Name))
-	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("read PersistentVolume %s before its volume is forgotten: %w", v.Status.PersistentVolume, err)
-	}
-	if err := r.Client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}); err != nil {
-		return fmt.Errorf("forget volume: %w", err)
-	}
-	ctrl.LoggerFrom(ctx).Info("volume is forgotten", "volume", v.Name, "message", why)
 	return nil
 }
 
@@ -387,8 +373,7 @@ func (r *Reconciler) unchanged(ctx context.Context, v *apiv1.AzVolume) error {
 		return fmt.Errorf("read volume again: %w", err)
 	}
 	if current.ResourceVersion != v.ResourceVersion {
-		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumes").GroupResource(), v.Name,
-			fmt.Errorf("it changed"))
+		return conflict(v, "it changed")
 	}
 	return nil
 }
