@@ -3,14 +3,17 @@ package failover_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
@@ -296,7 +299,7 @@ func TestADecisionOfAFormerLeaderIsNoticedWhenItComes(t *testing.T) {
 
 // Two objects were lost one after the other: the attachment, and the AzDriverNode, which says which
 // VM the node is. The attachment was re-created without a VM, and that must not count as the proof
-// that there is no VM.
+// that there is no VM. A VM that has the disk may be another cluster's, so that a person detaches it.
 func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 	t.Parallel()
 	for name, attached := range map[string]bool{"whose VM runs on": true, "whose VM has lost the disk": false} {
@@ -328,22 +331,27 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 				}
 				return ""
 			})
-			release := l.Cloud.HoldAll(fake.AttachmentsForceDetach)
 			done := make(chan error, 1)
 			go func() { done <- l.Unpublish(t.Context(), handle, a) }()
 			if attached {
-				l.Eventually("the forced detach has begun", func() string {
-					if l.Cloud.CallCount(fake.AttachmentsForceDetach) == 0 {
-						return fmt.Sprintf("ownership %+v, attachment %+v", *l.Volume("vol").Status.Primary,
-							l.Attachment("vol", a))
+				l.Eventually("the VM that has the disk is named", func() string {
+					made := l.Attachment("vol", a)
+					if c := meta.FindStatusCondition(made.Status.Conditions, attaching.ConditionAttached); c == nil ||
+						!strings.Contains(c.Message, controlplane.VMID(a)+", which is no node of this cluster") {
+						return fmt.Sprintf("%+v", made)
 					}
 					return ""
 				})
 				if c := l.Volume("vol").Status.Primary; c.State != apiv1.OwnershipReleasing {
 					t.Fatalf("law 3: the ownership is %+v while the disk is attached", *c)
 				}
+				if n := l.Cloud.CallCount(fake.AttachmentsForceDetach); n > 0 {
+					t.Errorf("got %d forced detaches from a VM that may be another cluster's, want none", n)
+				}
+				op, err := l.Cloud.Attachments().Detach(t.Context(), controlplane.VMID(a), l.DiskID("vol"))
+				l.must(err)
+				l.must(op.Wait(t.Context()))
 			}
-			release()
 			l.must(<-done)
 			if got := l.AttachedTo("vol"); len(got) != 1 || got[0] != b {
 				t.Errorf("attached to %v, want the replica on %s alone", got, b)
