@@ -191,7 +191,7 @@ func (w *world) differences() string {
 		}
 	}
 	if found != len(objects) {
-		return fmt.Sprintf("leak: %d attachments, and Azure has %d", len(objects), found)
+		return fmt.Sprintf("leak: %d attachments, and Azure has %d: %s", len(objects), found, w.states())
 	}
 	return ""
 }
@@ -244,4 +244,13 @@ func (w *world) leftOvers() string {
 		return "leak: Azure has disk " + state.Disks[0].ID
 	}
 	return w.differences()
+}
+
+// states are the attachments of all volumes with their states, for a message.
+func (w *world) states() string {
+	var all []string
+	for _, a := range w.attachments("") {
+		all = append(all, fmt.Sprintf("%s %s (%s, %v)", a.Name, a.Status.State, a.Spec.Role, a.Status.Error))
+	}
+	return strings.Join(all, "; ")
 }

@@ -1,6 +1,8 @@
 package attaching
 
 import (
+	"slices"
+
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
@@ -20,10 +22,17 @@ func attachUnproved(in Input) bool {
 // proved reports whether the VM has the disk that it lists after an attach. The list alone proves
 // nothing: it shows the disk from the acceptance of the attach on, also if the operation fails. The
 // proof is the success of the operation, or a node that has found the device: it reports the volume
-// as Staged.
+// as Staged under the epoch of the attachment. An entry of an earlier epoch is about an attach before.
 func proved(in Input) bool {
 	truth := in.Job.Truth
-	return truth.Attached && !truth.Detaching && (in.Job.Err == nil || reports(in, apiv1.PhaseStaged))
+	return truth.Attached && !truth.Detaching && (in.Job.Err == nil || foundBy(in))
+}
+
+func foundBy(in Input) bool {
+	spec := in.Attachment.Spec
+	return in.Report != nil && slices.ContainsFunc(in.Report.Status.StagedVolumes, func(entry apiv1.StagedVolume) bool {
+		return entry.VolumeName == spec.VolumeName && entry.Phase == apiv1.PhaseStaged && entry.Epoch == spec.Epoch
+	})
 }
 
 // undoAttach detaches the disk of an attachment that is Unproved, so that the next attach begins with

@@ -45,6 +45,13 @@ func endedJob(w operation.Work, truth operation.Truth, err error) operation.Job 
 	}
 }
 
+// stagedUnder is the report of a node that staged the volume under an epoch.
+func stagedUnder(epoch int64) *apiv1.AzDriverNode {
+	r := reported(apiv1.PhaseStaged)
+	r.Status.StagedVolumes[0].Epoch = epoch
+	return r
+}
+
 // An attach whose operation had failed became Attached, because the VM listed the disk as it lists
 // each disk that it is to have. The node waited for a device that did not come.
 func TestTheListOfAVMDoesNotProveAnAttachThatFailed(t *testing.T) {
@@ -59,7 +66,8 @@ func TestTheListOfAVMDoesNotProveAnAttachThatFailed(t *testing.T) {
 		"the VM lists the disk":     {listed, reported(""), apiv1.AttachmentFailed, true},
 		"there is no report":        {listed, nil, apiv1.AttachmentFailed, true},
 		"the node waits for it":     {listed, reported(apiv1.PhaseStaging), apiv1.AttachmentFailed, true},
-		"the node has found it":     {listed, reported(apiv1.PhaseStaged), apiv1.AttachmentAttached, true},
+		"the node has found it":     {listed, stagedUnder(2), apiv1.AttachmentAttached, true},
+		"the node found it before":  {listed, stagedUnder(1), apiv1.AttachmentFailed, true},
 		"it is being detached":      {operation.Truth{Attached: true, Detaching: true}, reported(""), apiv1.AttachmentFailed, false},
 		"the VM does not list it":   {operation.Truth{}, reported(""), apiv1.AttachmentFailed, false},
 		"the list cannot be read":   {operation.Truth{VMID: "/vm/a"}, reported(""), apiv1.AttachmentFailed, false},
