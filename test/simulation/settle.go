@@ -198,7 +198,8 @@ func (w *world) differences() string {
 
 // waitsForBelief reports whether Azure does not have an attachment because the controller does not
 // believe which VM the liar is. Nothing is attached to it until then (ADR 0013), also where an
-// attach that Azure has refused was asked for before the lie.
+// attach that Azure has refused was asked for before the lie, or where a person detached the disk
+// and the liar says that a pod uses it.
 func (w *world) waitsForBelief(a *apiv1.AzVolumeAttachment) bool {
 	if w.liar == nil || a.Spec.NodeName != w.liar.name {
 		return false
@@ -208,7 +209,8 @@ func (w *world) waitsForBelief(a *apiv1.AzVolumeAttachment) bool {
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, plan.ConditionAttached)
 	_, attached := w.azure.holds(a.Status.VMID, diskOf(a.Spec.VolumeName))
-	return !attached && a.Status.State == apiv1.AttachmentPending && c != nil && c.Reason == identity.ReasonNodeUnknown
+	return !attached && (a.Status.State == apiv1.AttachmentPending && c != nil && c.Reason == identity.ReasonNodeUnknown ||
+		a.Status.State == apiv1.AttachmentAttached && w.mislaid)
 }
 
 func (w *world) replicasLeft() string {
