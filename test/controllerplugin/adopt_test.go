@@ -397,6 +397,11 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 						VolumeAttributes: attributes,
 					}
 				})
+				if !call.attached {
+					pv := &corev1.PersistentVolume{}
+					must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: fmt.Sprintf("bad-%d", n)}, pv))
+					setPhase(t, p, pv, corev1.VolumeReleased)
+				}
 				if err := call.do(t.Context(), disk.ID, attributes); err != nil {
 					t.Errorf("%s of a volume with %s %s: %v", name, key, value, err)
 				}

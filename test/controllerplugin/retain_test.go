@@ -75,6 +75,15 @@ func bindTo(
 	})
 	p.Bind(pv, apiserver.Namespace(t), name)
 	setPhase(t, p, pv, phase)
+	return pv
+}
+
+// setPhase sets the phase of a PersistentVolume, and waits until the driver's cache has it.
+func setPhase(t *testing.T, p *controlplane.ControlPlane, pv *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) {
+	t.Helper()
+	before := pv.DeepCopy()
+	pv.Status.Phase = phase
+	must(t, p.Client.Status().Patch(t.Context(), pv, client.MergeFrom(before)))
 	p.Eventually("the cache has the PersistentVolume", func() string {
 		cached := &corev1.PersistentVolume{}
 		err := p.CSI.Client.Get(t.Context(), client.ObjectKeyFromObject(pv), cached)
@@ -83,14 +92,6 @@ func bindTo(
 		}
 		return ""
 	})
-	return pv
-}
-
-func setPhase(t *testing.T, p *controlplane.ControlPlane, pv *corev1.PersistentVolume, phase corev1.PersistentVolumePhase) {
-	t.Helper()
-	before := pv.DeepCopy()
-	pv.Status.Phase = phase
-	must(t, p.Client.Status().Patch(t.Context(), pv, client.MergeFrom(before)))
 }
 
 func TestARecordThatIsKeptWorksAsAnyOther(t *testing.T) {
