@@ -114,9 +114,21 @@ func (k *kubelet) die() {
 	k.dead = k.m.w.now()
 }
 
-// mayDie reports whether no call of the kubelet is running.
+// mayDie reports whether no call of the kubelet is running, and whether it would forget no volume
+// that the V1 driver has staged: the node plug-in has no record of it, and does not unstage it
+// without a call.
 func (k *kubelet) mayDie() bool {
-	return !slices.ContainsFunc(k.volumes, func(l *localVolume) bool { return l.busy })
+	return !slices.ContainsFunc(k.volumes, func(l *localVolume) bool {
+		_, recorded, err := k.m.records.Get(l.v.name)
+		k.m.w.must(err)
+		return l.busy || l.device != notMounted && !recorded &&
+			!slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted })
+	})
+}
+
+// staged reports whether the kubelet knows that a volume is staged, or may be.
+func (k *kubelet) staged(v *volumeModel) bool {
+	return slices.ContainsFunc(k.volumes, func(l *localVolume) bool { return l.v == v && l.device != notMounted })
 }
 
 // volume returns what the kubelet has of a volume, after adding it if there is nothing.

@@ -7,7 +7,6 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
 // The node goes on to report the volume, because its kubelet has forgotten it.
@@ -17,7 +16,7 @@ func TestAVolumeThatNoPodUsesIsUnpublishedAfterAWhile(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	r.Clock = clock
 	reconcileOf(t, r, "vol")
-	clock.SetTime(clock.Now().Add(ownership.UnstageAfter - time.Second))
+	clock.SetTime(clock.Now().Add(idleAfter - time.Second))
 	reconcileOf(t, r, "vol")
 	calls.expect(t)
 	clock.SetTime(clock.Now().Add(time.Second))

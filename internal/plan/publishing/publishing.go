@@ -29,8 +29,8 @@ type Input struct {
 	Identity func(node string) identity.Identity
 	// Silent reports whether Kubernetes has lost a node: the Node is not Ready, or does not exist.
 	Silent func(node string) bool
-	// Idle reports whether no pod on a node has used the volume for so long (ownership.UnstageAfter)
-	// that its kubelet is not going to unstage it. Nil means that this is not known of any node.
+	// Idle reports whether no pod on a node has used the volume for so long that its kubelet may not
+	// be going to unstage it. Nil means that this is not known of any node.
 	Idle func(node string) bool
 }
 
@@ -48,7 +48,7 @@ type Step struct {
 //   - If no pod on a node keeps the volume there any more, Next waits until the node's report says
 //     that the node no longer uses it, and not for a time. If Azure has refused to attach the disk,
 //     Next does not wait: the node has nothing to unmount, and its NodeStageVolume waits for the disk
-//     until the release begins. Nor does it wait for an idle node, whose kubelet has forgotten the
+//     until the release begins. Nor does it wait for an idle node, whose kubelet may have forgotten the
 //     volume: the node plug-in unstages it after the release has begun (ownership.LeftStaged).
 //   - If no report of a node is to be expected, the volume is not unpublished there while a pod on
 //     it uses the volume, even a pod that is being deleted. The node may have lost only its path to
