@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 // mountState is what a kubelet knows of a mount.
@@ -114,21 +116,20 @@ func (k *kubelet) die() {
 	k.dead = k.m.w.now()
 }
 
-// mayDie reports whether no call of the kubelet is running, and whether it would forget no volume
-// that the V1 driver has staged: the node plug-in has no record of it, and does not unstage it
-// without a call.
+// mayDie reports whether the kubelet would forget no volume that is staged, or only volumes whose
+// unstage was begun. The scene forgetUnstage has the others: what the V1 driver has staged, the node
+// plug-in does not unstage without a call.
 func (k *kubelet) mayDie() bool {
-	return !slices.ContainsFunc(k.volumes, func(l *localVolume) bool {
-		_, recorded, err := k.m.records.Get(l.v.name)
-		k.m.w.must(err)
-		return l.busy || l.device != notMounted && !recorded &&
+	return !k.calls() && !slices.ContainsFunc(k.volumes, func(l *localVolume) bool {
+		begun := k.m.w.entry(k.m, l.v.name) == apiv1.PhaseUnstaging
+		return l.device != notMounted && !begun &&
 			!slices.ContainsFunc(k.pods, func(p *localPod) bool { return p.v == l.v && p.mount != notMounted })
 	})
 }
 
-// staged reports whether the kubelet knows that a volume is staged, or may be.
-func (k *kubelet) staged(v *volumeModel) bool {
-	return slices.ContainsFunc(k.volumes, func(l *localVolume) bool { return l.v == v && l.device != notMounted })
+// calls reports whether a call of the kubelet is running.
+func (k *kubelet) calls() bool {
+	return slices.ContainsFunc(k.volumes, func(l *localVolume) bool { return l.busy })
 }
 
 // volume returns what the kubelet has of a volume, after adding it if there is nothing.

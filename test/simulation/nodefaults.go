@@ -105,12 +105,11 @@ func (m *machine) targets() []string {
 }
 
 // forgetRecord makes a staged volume look as if the V1 driver had staged it: it has a mount and the
-// kubelet's file beside it, and no record. It returns whether it did: not if the kubelet has forgotten
-// the volume, see mayDie.
+// kubelet's file beside it, and no record. It returns whether it did.
 func (m *machine) forgetRecord(v *volumeModel) bool {
 	record, found, err := m.records.Get(v.name)
 	if _, staged := m.mounts[m.staging(v.name)]; err != nil || !found || !staged || record.Block || record.Formatting != nil ||
-		!m.on || m.kubelet != nil && !m.kubelet.staged(v) {
+		!m.on {
 		return false
 	}
 	m.w.note("%s forgets that it staged %s itself", m.name, v.name)

@@ -329,7 +329,7 @@ func (w *world) forgetUnstage(v *volumeModel, m *machine) {
 	}
 	early := w.random.IntN(2) == 0
 	if w.within(time.Minute, func() bool {
-		return (early || l.failures > 0) && len(w.podsOf(v)) == 0 && m.kubelet.mayDie() && w.entry(m, v.name) != ""
+		return (early || l.failures > 0) && len(w.podsOf(v)) == 0 && !m.kubelet.calls() && w.entry(m, v.name) != ""
 	}) {
 		w.note("the kubelet of %s starts, and has forgotten %s", m.name, v.name)
 		m.kubelet.start()
