@@ -262,9 +262,17 @@ func (j *journey) movePods(ctx context.Context) error {
 		if err := j.checkData(ctx, v); err != nil {
 			return err
 		}
-		disk, err := j.disk(ctx, v)
-		if err != nil || !strings.EqualFold(disk.AttachedTo, second.ResourceID()) {
-			return errors.Join(err, fmt.Errorf("the disk of %s is attached to %q", v.name, disk.AttachedTo))
+		// A shared disk is attached to the second node before it is detached from the first one.
+		err := poll.Until(ctx, 2*time.Minute, 200*time.Millisecond, "the disk of "+v.name+" is at the second node alone",
+			func(ctx context.Context) error {
+				disk, err := j.disk(ctx, v)
+				if err != nil || !strings.EqualFold(disk.AttachedTo, second.ResourceID()) {
+					return errors.Join(err, fmt.Errorf("the disk of %s is attached to %q", v.name, disk.AttachedTo))
+				}
+				return nil
+			})
+		if err != nil {
+			return err
 		}
 	}
 	return j.checkReservations(ctx, true)
