@@ -60,8 +60,9 @@ type machine struct {
 	// pretended are the keys that a mutant has not registered, by disk.
 	pretended map[string]provisioner.ReservationKey
 
-	// unreported says that a person edited the report, and that the node has not written it since. Such a node does not hibernate: what
-	// a person wrote would be a proof of a machine that wakes up with its mounts.
+	// unreported says that a person edited the report, and that the node has not written it since. Such
+	// a node does not hibernate: what a person wrote would be a proof of a machine that wakes up with
+	// its mounts.
 	unreported bool
 	// pretends is the machine whose VM a liar says that it is; nil for its own.
 	pretends *machine
