@@ -30,8 +30,13 @@ func NeedsReport(in Input) bool {
 
 // reports reports whether the node reports the volume in a phase.
 func reports(in Input, phase apiv1.StagePhase) bool {
+	return reported(in, func(entry apiv1.StagedVolume) bool { return entry.Phase == phase })
+}
+
+// reported reports whether the node's report has an entry of the volume for which is holds.
+func reported(in Input, is func(apiv1.StagedVolume) bool) bool {
 	return in.Report != nil && slices.ContainsFunc(in.Report.Status.StagedVolumes, func(entry apiv1.StagedVolume) bool {
-		return entry.VolumeName == in.Attachment.Spec.VolumeName && entry.Phase == phase
+		return entry.VolumeName == in.Attachment.Spec.VolumeName && is(entry)
 	})
 }
 

@@ -1,8 +1,6 @@
 package attaching
 
 import (
-	"slices"
-
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
@@ -29,9 +27,8 @@ func proved(in Input) bool {
 }
 
 func foundBy(in Input) bool {
-	spec := in.Attachment.Spec
-	return in.Report != nil && slices.ContainsFunc(in.Report.Status.StagedVolumes, func(entry apiv1.StagedVolume) bool {
-		return entry.VolumeName == spec.VolumeName && entry.Phase == apiv1.PhaseStaged && entry.Epoch == spec.Epoch
+	return reported(in, func(entry apiv1.StagedVolume) bool {
+		return entry.Phase == apiv1.PhaseStaged && entry.Epoch == in.Attachment.Spec.Epoch
 	})
 }
 
