@@ -138,6 +138,11 @@ programs: packages build ## Build the pinned Kubernetes (KUBERNETES=1.34 for ano
 unit: ## Run the unit tests, those of concurrent packages with the race detector
 	@hack/test.sh unit
 
+.PHONY: simulation
+simulation: ## Play 10,000 random histories of the whole driver, and the mutants (FIRST=20001 HISTORIES=50000 for others; 15 minutes)
+	@GODEBUG=adaptivestackstart=1 go test -vet=off -timeout 0 -v ./test/simulation -run 'TestHistories$$|TestTheSimulationFindsBrokenLaws' \
+		-first $(or $(FIRST),1) -histories $(or $(HISTORIES),10000)
+
 .PHONY: sanity
 sanity: ## Run all of csi-sanity on the whole stack over azuresim with real devices: filesystem, then raw block
 	@hack/test.sh sanity

@@ -2,5 +2,5 @@
 
 package simulation_test
 
-// enough histories for a change to be trusted.
-const enough = 10000
+// enough histories for every run of the tests; `make simulation` plays more.
+const enough = 3000
