@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,6 +22,9 @@ var UnsyncedWrites = scenario.Scenario{
 	Run:     unsyncedWrites,
 }
 
+// eventNotice is how long before its start a scheduled event is announced. The machine goes earlier.
+const eventNotice = 10 * time.Minute
+
 // departure is a way in which a node leaves.
 type departure struct {
 	name string
@@ -30,9 +34,9 @@ type departure struct {
 	loses bool
 }
 
-// departures are the ways that the playground can play. A pod that was evicted is the same for
-// `kubectl drain`, the cluster autoscaler, and the driver before an eviction or a redeploy: the machine
-// is gone as soon as the pod's object is. The kubelet's graceful shutdown needs systemd.
+// departures are the ways that the playground can play. A drain is the same for `kubectl drain`, the
+// cluster autoscaler, AKS's scale-down and a reimage: the machine is gone as soon as the pod's object is.
+// The kubelet's graceful shutdown needs systemd.
 var departures = []departure{
 	{name: "drain", play: drainAndCut},
 	{name: "node-deletion", loses: true, play: deleteNode},
@@ -40,6 +44,9 @@ var departures = []departure{
 		_, err := e.RemoveAsKarpenter(ctx, f.From)
 		return err
 	}},
+	{name: "preempt", play: announced("Preempt")},
+	{name: "terminate", play: announced("Terminate")},
+	{name: "redeploy", play: announced("Redeploy")},
 	{name: "power-cut", loses: true, play: func(ctx context.Context, e *scenario.Environment, f scenario.Failover) error {
 		_, err := e.PowerOff(ctx, f.From)
 		return err
@@ -121,7 +128,32 @@ func drainAndCut(ctx context.Context, e *scenario.Environment, f scenario.Failov
 	if err != nil {
 		return fmt.Errorf("delete pod %s: %w", f.Workload.Pod(), err)
 	}
-	err = e.View.Await(ctx, scenario.MoveTimeout, "the object of "+f.Workload.Pod()+" is gone", func() bool {
+	return cutWithoutPod(ctx, e, f, "drain", asked)
+}
+
+// announced has Azure announce an event before which the driver evicts pods, and cuts the power of the
+// node as soon as the object of the pod is gone.
+func announced(kind string) func(context.Context, *scenario.Environment, scenario.Failover) error {
+	return func(ctx context.Context, e *scenario.Environment, f scenario.Failover) error {
+		policy := strings.ToLower(kind)
+		if _, err := e.ChangeDriver(ctx, "set the policy for "+policy+" back", map[string]any{"controller": map[string]any{
+			"maintenance": map[string]any{policy: "move"},
+		}}); err != nil {
+			return err
+		}
+		asked := e.Say(timeline.Azure, f.From, kind+" is announced", "a scheduled event is in the metadata of the VM")
+		event, err := e.Azure.Announce(ctx, kind, f.From, eventNotice, -1)
+		if err != nil {
+			return err
+		}
+		e.RepairLater("end the event "+kind, func(ctx context.Context) error { return e.Azure.EndEvent(ctx, event.ID) })
+		return cutWithoutPod(ctx, e, f, policy, asked)
+	}
+}
+
+// cutWithoutPod cuts the power of a node as soon as the object of the pod is gone.
+func cutWithoutPod(ctx context.Context, e *scenario.Environment, f scenario.Failover, name string, asked time.Time) error {
+	err := e.View.Await(ctx, scenario.MoveTimeout, "the object of "+f.Workload.Pod()+" is gone", func() bool {
 		pod := e.View.Pod(f.Workload.Pod())
 		return pod == nil || pod.UID != f.Old
 	})
@@ -129,7 +161,7 @@ func drainAndCut(ctx context.Context, e *scenario.Environment, f scenario.Failov
 		return err
 	}
 	cut, err := e.PowerOff(ctx, f.From)
-	e.Metric("drain_power_cut_after_seconds", scenario.Seconds(cut.Sub(asked)))
+	e.Metric(name+"_power_cut_after_seconds", scenario.Seconds(cut.Sub(asked)))
 	return err
 }
 
