@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host/hosttest"
 )
 
@@ -90,6 +91,34 @@ func TestADiskThatGrowsWhileItsDeviceIsFoundIsUsed(t *testing.T) {
 	}
 	if err := m.stage(m.start(), mountCapability("ext4")); err != nil || !grown {
 		t.Fatal(err)
+	}
+}
+
+// A process without CAP_SYS_RESOURCE cannot grow what is mounted, and a disk may grow after the mount.
+func TestADiskThatGrowsAfterTheMountIsStaged(t *testing.T) {
+	tests := map[string]struct {
+		fails error
+		want  codes.Code
+	}{
+		"growing takes another stage": {
+			fails: provisioner.Errorf(provisioner.FailedPrecondition, "cannot grow while it is mounted"),
+			want:  codes.OK,
+		},
+		"growing fails": {
+			fails: provisioner.Errorf(provisioner.Unavailable, "input/output error"),
+			want:  codes.Unavailable,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			host := newMemoryHost()
+			host.GrowFails = test.fails
+			m := newMachine(t, host, t.TempDir(), func(string) {})
+			m.publish(nil)
+			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.want {
+				t.Errorf("stage: %v, want %s", err, test.want)
+			}
+		})
 	}
 }
 

@@ -36,6 +36,8 @@ type Host struct {
 	// SyncFails what a sync fails with, and BindFails what a bind mount fails with after it was made.
 	MountFails, TuneFails error
 	SyncFails, BindFails  error
+	// GrowFails is what growing a mounted filesystem fails with.
+	GrowFails error
 	// Protected is the write protection of the device, Opened whether it was removed since the device
 	// was protected last, and ProtectFails what a change of it fails with. Broken is what a read of
 	// the device fails with.
@@ -283,7 +285,12 @@ func (h filesystems) Stop(device string) {
 	}
 }
 
-func (h filesystems) Grow(context.Context, string, string) error { return nil }
+func (h filesystems) Grow(_ context.Context, _, mountPath string) error {
+	if mountPath == "" {
+		return nil
+	}
+	return h.GrowFails
+}
 
 func (h filesystems) Stats(context.Context, string) (provisioner.FilesystemStats, error) {
 	return provisioner.FilesystemStats{TotalBytes: h.Size}, nil
