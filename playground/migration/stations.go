@@ -22,8 +22,8 @@ type diskFacts struct {
 	SKU    string
 	Zones  []string
 	Tags   map[string]string
-	// AttachedTo is not compared.
-	AttachedTo string
+	// AttachedTo are the VMs that have the disk, with the one of managedBy first. It is not compared.
+	AttachedTo []string
 }
 
 // same reports whether it is the same disk, unchanged.
@@ -39,20 +39,25 @@ func (j *journey) disk(ctx context.Context, v volume) (diskFacts, error) {
 		SKU   struct {
 			Name string `json:"name"`
 		} `json:"sku"`
-		ManagedBy  string `json:"managedBy"`
+		ManagedBy  string   `json:"managedBy"`
+		Extended   []string `json:"managedByExtended"`
 		Properties struct {
 			Unique string `json:"uniqueId"`
 			SizeGB int64  `json:"diskSizeGB"`
 		} `json:"properties"`
 	}
 	err := j.arm.Get(ctx, v.id(), diskVersion, &answer)
+	attachedTo := answer.Extended
+	if answer.ManagedBy != "" && !slices.Contains(attachedTo, answer.ManagedBy) {
+		attachedTo = slices.Insert(attachedTo, 0, answer.ManagedBy)
+	}
 	return diskFacts{
 		Unique:     answer.Properties.Unique,
 		SizeGB:     answer.Properties.SizeGB,
 		SKU:        answer.SKU.Name,
 		Zones:      answer.Zones,
 		Tags:       answer.Tags,
-		AttachedTo: answer.ManagedBy,
+		AttachedTo: attachedTo,
 	}, err
 }
 
@@ -60,15 +65,15 @@ func (j *journey) disk(ctx context.Context, v volume) (diskFacts, error) {
 // volume any more.
 func (j *journey) detachLeft(ctx context.Context) error {
 	v := volumes[len(volumes)-1]
-	if disk, err := j.disk(ctx, v); err != nil || disk.AttachedTo == "" {
-		return errors.Join(err, fmt.Errorf("the disk is attached to %q before", disk.AttachedTo))
+	if disk, err := j.disk(ctx, v); err != nil || len(disk.AttachedTo) == 0 {
+		return errors.Join(err, errors.New("the disk is attached to no VM before"))
 	}
 	if _, err := j.kubectl(ctx, "delete", "volumeattachment", leftAttachment, "--timeout=2m"); err != nil {
 		return err
 	}
 	disk, err := j.disk(ctx, v)
-	if err == nil && disk.AttachedTo != "" {
-		err = fmt.Errorf("the VolumeAttachment has gone, and the disk is attached to %s", disk.AttachedTo)
+	if err == nil && len(disk.AttachedTo) > 0 {
+		err = fmt.Errorf("the VolumeAttachment has gone, and the disk is attached to %q", disk.AttachedTo)
 	}
 	return err
 }
@@ -241,7 +246,7 @@ func (j *journey) checkBack(ctx context.Context) error {
 	first, _ := j.where()
 	for _, v := range volumes {
 		disk, err := j.disk(ctx, v)
-		if err != nil || !strings.EqualFold(disk.AttachedTo, first.ResourceID()) {
+		if err != nil || len(disk.AttachedTo) != 1 || !strings.EqualFold(disk.AttachedTo[0], first.ResourceID()) {
 			return errors.Join(err, fmt.Errorf("the disk of %s is attached to %q", v.name, disk.AttachedTo))
 		}
 	}
@@ -262,17 +267,11 @@ func (j *journey) movePods(ctx context.Context) error {
 		if err := j.checkData(ctx, v); err != nil {
 			return err
 		}
-		// A shared disk is attached to the second node before it is detached from the first one.
-		err := poll.Until(ctx, 2*time.Minute, 200*time.Millisecond, "the disk of "+v.name+" is at the second node alone",
-			func(ctx context.Context) error {
-				disk, err := j.disk(ctx, v)
-				if err != nil || !strings.EqualFold(disk.AttachedTo, second.ResourceID()) {
-					return errors.Join(err, fmt.Errorf("the disk of %s is attached to %q", v.name, disk.AttachedTo))
-				}
-				return nil
-			})
-		if err != nil {
-			return err
+		disk, err := j.disk(ctx, v)
+		here := slices.ContainsFunc(disk.AttachedTo, func(vm string) bool { return strings.EqualFold(vm, second.ResourceID()) })
+		// A shared disk may stay attached to the first node, as a replica.
+		if err != nil || !here || v.shares < 2 && len(disk.AttachedTo) > 1 {
+			return errors.Join(err, fmt.Errorf("the disk of %s is attached to %q", v.name, disk.AttachedTo))
 		}
 	}
 	return j.checkReservations(ctx, true)
