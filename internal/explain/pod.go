@@ -178,6 +178,9 @@ func (f Facts) ending(n *Node, node string) Finding {
 		return find("KubeletDown", "The pod is being deleted, and the kubelet of node %s does not run, so nothing ends it.", node).
 			seen(seen).seen(f.nodeEvidence(node)...)
 	}
+	if f.Now.After(end.Add(expectUnstage)) {
+		return find("PodEndsLate", "The pod is being deleted, and should have ended on node %s at %s.", node, f.clock(end)).seen(seen)
+	}
 	return f.until(find("PodEnding", "The pod is being deleted on node %s.", node).seen(seen), end.Add(expectUnstage))
 }
 

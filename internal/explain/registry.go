@@ -142,6 +142,10 @@ var registry = slices.Concat(
 		Cause{"KubeletDown", "", NeedsAction, []string{"WaitingForVolume", "FailedAttachVolume"},
 			"The node that has the volume runs, and its kubelet does not, so nothing ends the pods there or unmounts the volume.",
 			"start the kubelet there again, or delete the pods there by force if the node is gone for ever"},
+		Cause{"PodEndsLate", "", NeedsAction, []string{"Killing"},
+			"The pod should have ended, and its kubelet runs: a process of it cannot be killed, or a volume cannot be unmounted.",
+			"look on that node for a process of the pod in state D. One that waits for a filesystem which a backup has frozen ends " +
+				"after fsfreeze --unfreeze at its mount. What the kubelet waits for is in its log"},
 		Cause{"NodePluginDown", "", NeedsAction, []string{"HeartbeatStale"},
 			"Kubernetes sees the node that has the volume, and the driver's node plug-in there does not report.",
 			"look at the node plug-in's pod on that node"},

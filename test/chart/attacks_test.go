@@ -224,7 +224,8 @@ func (w *attacked) byProvisioner() []attack {
 		attack{"one of a directory of the node", created(volume(func(s *corev1.PersistentVolumeSpec) {
 			s.PersistentVolumeSource = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}
 		})), false},
-		attack{"one with a Secret", created(volume(func(s *corev1.PersistentVolumeSpec) { s.CSI.NodeStageSecretRef = secret })), false},
+		attack{"one with a Secret",
+			created(volume(func(s *corev1.PersistentVolumeSpec) { s.CSI.NodeStageSecretRef = secret })), false},
 		attack{"one of another driver", created(volume(func(s *corev1.PersistentVolumeSpec) { s.CSI.Driver = "csi.example.com" })), false},
 		attack{"delete a volume", deleted(w.volume), true},
 		attack{"delete one of another driver", deleted(w.other), false},
@@ -318,7 +319,8 @@ func (w *attacked) forge(t *testing.T) {
 	} {
 		forged := v.DeepCopy()
 		change(forged)
-		if err := w.kube.Status().Update(t.Context(), forged); !apierrors.IsInvalid(err) || strings.Contains(err.Error(), "conflict") {
+		err := w.kube.Status().Update(t.Context(), forged)
+		if !apierrors.IsInvalid(err) || strings.Contains(err.Error(), "conflict") {
 			t.Errorf("%s: got %v, want Invalid", what, err)
 		}
 	}

@@ -820,7 +820,8 @@ func TestTheReservationOfAnApplicationStays(t *testing.T) {
 		capability *csi.VolumeCapability
 		want       codes.Code
 	}{
-		"raw block is left to its application":    {blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER), codes.OK},
+		"raw block is left to its application": {blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+			codes.OK},
 		"a filesystem is not used by another one": {mountCapability("ext4"), codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {

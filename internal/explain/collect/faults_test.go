@@ -619,6 +619,9 @@ func noFaults() map[string]fault {
 			"no node uses it", "nothing"},
 		"a pod that is being deleted": {changed(newStage(), func(s *stage) { ends(runs(s.pod)) }), "PodEnding", "is being deleted on node b",
 			"expected to end by 12:00:50"},
+		"a pod that should have ended": {changed(newStage(), func(s *stage) {
+			ends(runs(s.pod)).DeletionTimestamp = new(metav1.NewTime(objects.Now.Add(-time.Minute)))
+		}), "PodEndsLate", "should have ended on node b at 11:59:00", "fsfreeze --unfreeze"},
 		"a pod without a volume": {changed(newStage(), func(s *stage) { s.pod.Spec.Volumes = nil }), "NoVolumes", "no claim", "nothing"},
 		"a pod with a scheduling gate": {changed(newStage(), func(s *stage) {
 			s.pod.Spec.NodeName = ""

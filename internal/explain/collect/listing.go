@@ -17,8 +17,8 @@ import (
 
 // Volumes reads all volumes with three requests, and returns a row for each volume of the namespace, or
 // of the cluster if that is "".
-func Volumes(ctx context.Context, from client.Reader, driverNamespace, namespace string, now func() time.Time) ([]explain.VolumeRow,
-	error) {
+func Volumes(ctx context.Context, from client.Reader, driverNamespace, namespace string, now func() time.Time) (
+	[]explain.VolumeRow, error) {
 	r := &reader{Reader: from}
 	var volumes []*apiv1.AzVolume
 	var attachments []*apiv1.AzVolumeAttachment

@@ -43,7 +43,8 @@ var secrets = []struct {
 	// Arguments of two elements: in JSON, in YAML, and in a command line.
 	{regexp.MustCompile(`(?i)("--?[a-z0-9_-]*` + secretWord + `"\s*,\s*")(?:[^"\\\n]|\\.)+`), "${1}" + redacted},
 	{regexp.MustCompile(`(?i)(\\"--?[a-z0-9_-]*` + secretWord + `\\"\s*,\s*\\")[^"\\]+`), "${1}" + redacted},
-	{regexp.MustCompile(`(?im)(^\s*-\s+["']?--?[a-z0-9_-]*` + secretWord + `["']?[ \t]*\r?\n\s*-[ \t]+)\S.*$`), "${1}" + redacted},
+	{regexp.MustCompile(`(?im)(^\s*-\s+["']?--?[a-z0-9_-]*` + secretWord + `["']?[ \t]*\r?\n\s*-[ \t]+)\S.*$`),
+		"${1}" + redacted},
 	{regexp.MustCompile(`(?i)((?:^|\s)--[a-z0-9_-]*` + secretWord + `[ \t]+)[^\s"'\\-][^\s"'\\]*`), "${1}" + redacted},
 }
 
@@ -59,17 +60,16 @@ var owned = regexp.MustCompile(
 // of a subscription and of a tenant by another name, the same in all files.
 func redact(files []File, keepSubscriptions bool) {
 	names := map[string]string{}
-	for i := range files {
-		content := files[i].Content
+	for i, file := range files {
 		for _, s := range secrets {
-			content = s.pattern.ReplaceAll(content, []byte(s.with))
+			file.Content = s.pattern.ReplaceAll(file.Content, []byte(s.with))
 		}
-		content = []byte(printable.Text(string(content)))
-		files[i].Content = content
+		file.Content = []byte(printable.Text(string(file.Content)))
+		files[i] = file
 		if keepSubscriptions {
 			continue
 		}
-		for _, found := range owned.FindAllSubmatch(content, -1) {
+		for _, found := range owned.FindAllSubmatch(file.Content, -1) {
 			id := strings.ToLower(string(found[2]))
 			if _, known := names[id]; !known {
 				names[id] = fmt.Sprintf("%s-%d", bytes.ToLower(found[1]), len(names)+1)
@@ -95,10 +95,12 @@ var secretFlag = regexp.MustCompile(`(?i)^--?[a-z0-9_-]*` + secretWord + `$`)
 
 // redactArguments removes the values that follow a flag whose name says that they are secret.
 func redactArguments(args []string) {
-	for i := range args {
-		if i > 0 && secretFlag.MatchString(args[i-1]) {
+	flag := ""
+	for i, arg := range args {
+		if secretFlag.MatchString(flag) {
 			args[i] = redacted
 		}
+		flag = arg
 	}
 }
 

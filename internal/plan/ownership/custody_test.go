@@ -58,9 +58,9 @@ func TestWhenAzureIsAskedWhoHasADisk(t *testing.T) {
 			ownership.CustodyUnknown},
 		"the same, and a replica is recorded": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofDetached)}, here,
 			ownership.CustodyUnknown},
-		"the VM was down, and the disk is reserved when it is used": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofVMDown),
+		"the VM was down, and the disk will be reserved": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofVMDown),
 			reserved}, nil, ownership.CustodyUnknown},
-		"released, proved by Azure, for one VM only": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofDetached), forOne}, nil,
+		"released, proved by Azure, for one VM": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofDetached), forOne}, nil,
 			ownership.CustodyOurs},
 		"released, proved by Azure, and acquired since": {[]func(*apiv1.AzVolume){confirmed, proved(apiv1.ProofDetached),
 			objects.Owned("a", 4, apiv1.OwnershipHeld)}, here, ownership.CustodyOurs},
@@ -123,7 +123,7 @@ func TestForeignVM(t *testing.T) {
 		"a node and another VM": {[]string{"/vm/node-a", "/vm/production"}, nil, "/vm/production", nil},
 		"two others, and both clusters name the same one": {[]string{"/vm/production", "/VM/drill"}, nil, "/VM/drill", nil},
 		"the VM of a node that was deleted":               {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
-		"a VM that only a restored status names":          {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
+		"a VM that a restored status names":               {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
 		"a VM for which the cache gives an error":         {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
 	} {
 		if got, err := ownership.ForeignVM(test.attachedTo, test.attachments, isNode); got != test.want ||

@@ -415,7 +415,8 @@ func TestWhatKeepsPodsOffANodeDisplacesAReplicaAfterTheGrace(t *testing.T) {
 			in     time.Duration
 		}{
 			"at first":      {objects.Attachments(primary, replica("b", attached)), -1, true, nil, nil, time.Minute},
-			"for 5 seconds": {objects.Attachments(primary, replica("b", attached)), 5 * time.Second, true, nil, nil, 55 * time.Second},
+			"for 5 seconds": {objects.Attachments(primary, replica("b", attached)), 5 * time.Second, true, nil, nil,
+				55 * time.Second},
 			"for too long": {objects.Attachments(primary, replica("b", attached)),
 				time.Minute, true, []string{"Create c: ReplicaPlaced"}, []string{"b"}, 0},
 			"with a new one": {objects.Attachments(primary, replica("b", attached), replica("c", attaching)),

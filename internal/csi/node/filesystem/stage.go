@@ -57,7 +57,8 @@ func (s *Stager) Stage(ctx context.Context, use usage.Usage, volume *apiv1.AzVol
 	if errors.Is(err, provisioner.FailedPrecondition) {
 		// The disk has grown after the filesystem was mounted. The next stage grows it; this one would
 		// fail as often as it is tried.
-		logr.FromContextOrDiscard(ctx).Info("the filesystem stays smaller than its disk", "volumeName", use.Volume, "reason", err.Error())
+		logr.FromContextOrDiscard(ctx).Info("the filesystem stays smaller than its disk", "volumeName", use.Volume,
+			"reason", err.Error())
 		return fs, nil
 	}
 	if err != nil {
