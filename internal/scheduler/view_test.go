@@ -419,7 +419,8 @@ func TestANodeWhereAProcessOutlivedItsPodIsAvoided(t *testing.T) {
 
 func TestAProcessThatHasEndedDoesNotKeepPodsAway(t *testing.T) {
 	t.Parallel()
-	stub, config := startAPI(t, claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")), publishedAt("node-a"))
+	stub, config := startAPI(t, claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")),
+		publishedAt("node-a"))
 	view := startView(t, config)
 	avoided := func() bool { return len(demandOf(seenVolumes(t, view, pod("data"))).leftBehind) > 0 }
 	if !avoided() {

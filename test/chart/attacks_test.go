@@ -201,7 +201,8 @@ func (w *attacked) byAttacher() []attack {
 	const own = "external-attacher/disk-csi-azure-com"
 	return append(w.onVolume(),
 		attack{"write the capacity", patched(w.volume, larger), false},
-		attack{"add its finalizer to a volume", patched(w.volume, func(v pvOf) { v.Finalizers = append(v.Finalizers, own) }), true},
+		attack{"add its finalizer to a volume",
+			patched(w.volume, func(v pvOf) { v.Finalizers = append(v.Finalizers, own) }), true},
 		attack{"add another one", patched(w.volume, func(v pvOf) { v.Finalizers = append(v.Finalizers, "example.com/stay") }), false},
 		attack{"add its finalizer to a VolumeAttachment",
 			patched(w.attachment, func(v vaOf) { v.Finalizers = []string{own} }), true},

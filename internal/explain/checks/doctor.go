@@ -12,7 +12,8 @@ var doctor = []Check{
 		Next:  "follow \"CRDs of the first V2\" in the guide to moving from V1",
 		needs: []string{Definitions}, find: Facts.previewDefinitions},
 	{ID: "CSIDriver", Asks: "The CSIDriver exists, and its attachRequired is what the controller and the nodes are set to.",
-		Next:  "set csiDriver.attachRequired of the chart to the value of the CSIDriver, or delete the CSIDriver and upgrade",
+		Next: "if there is no CSIDriver, upgrade the release: helm creates it again; if the modes differ, set " +
+			"csiDriver.attachRequired of the chart to the value of the CSIDriver",
 		needs: []string{explain.CSIDrivers, explain.Deployments, DaemonSets}, find: Facts.mode},
 	{ID: "Versions", Asks: "The controller, all node plug-ins and this program have the same version.",
 		Next:  "wait for the end of the upgrade, or upgrade what is named",

@@ -117,7 +117,7 @@ func (f Facts) volumeAttachments() []problem {
 		pv := a.Spec.Source.PersistentVolumeName
 		switch {
 		case a.Spec.Attacher != f.DriverName:
-		case !f.attachRequired():
+		case f.CSIDriver != nil && !f.attachRequired():
 			found = append(found, warning("VolumeAttachment %s: the CSIDriver says that none is needed", a.Name))
 		case f.node(a.Spec.NodeName) == nil:
 			found = append(found, warning("VolumeAttachment %s is of node %s, which does not exist", a.Name, a.Spec.NodeName))

@@ -60,16 +60,12 @@ var owned = regexp.MustCompile(
 // of a subscription and of a tenant by another name, the same in all files.
 func redact(files []File, keepSubscriptions bool) {
 	names := map[string]string{}
-	for i, file := range files {
-		for _, s := range secrets {
-			file.Content = s.pattern.ReplaceAll(file.Content, []byte(s.with))
-		}
-		file.Content = []byte(printable.Text(string(file.Content)))
-		files[i] = file
+	for i := range files {
+		files[i].Content = withoutSecrets(files[i].Content)
 		if keepSubscriptions {
 			continue
 		}
-		for _, found := range owned.FindAllSubmatch(file.Content, -1) {
+		for _, found := range owned.FindAllSubmatch(files[i].Content, -1) {
 			id := strings.ToLower(string(found[2]))
 			if _, known := names[id]; !known {
 				names[id] = fmt.Sprintf("%s-%d", bytes.ToLower(found[1]), len(names)+1)
@@ -87,6 +83,13 @@ func redact(files []File, keepSubscriptions bool) {
 			return id
 		})
 	}
+}
+
+func withoutSecrets(content []byte) []byte {
+	for _, s := range secrets {
+		content = s.pattern.ReplaceAll(content, []byte(s.with))
+	}
+	return []byte(printable.Text(string(content)))
 }
 
 var secretName = regexp.MustCompile(`(?i)secret|password|passwd|token|key|credential|connection`)

@@ -121,10 +121,10 @@ func TestForeignVM(t *testing.T) {
 		"no VM":                 {nil, nil, "", nil},
 		"nodes":                 {[]string{"/vm/node-a", "/vm/node-b"}, nil, "", nil},
 		"a node and another VM": {[]string{"/vm/node-a", "/vm/production"}, nil, "/vm/production", nil},
-		"two others, and both clusters name the same one": {[]string{"/vm/production", "/VM/drill"}, nil, "/VM/drill", nil},
-		"the VM of a node that was deleted":               {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
-		"a VM that a restored status names":               {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
-		"a VM for which the cache gives an error":         {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
+		"two others; both clusters name the same one": {[]string{"/vm/production", "/VM/drill"}, nil, "/VM/drill", nil},
+		"the VM of a node that was deleted":           {[]string{"/VM/Former"}, objects.Attachments(recorded), "", nil},
+		"a VM that a restored status names":           {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
+		"a VM for which the cache gives an error":     {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
 	} {
 		if got, err := ownership.ForeignVM(test.attachedTo, test.attachments, isNode); got != test.want ||
 			!errors.Is(err, test.err) {

@@ -414,7 +414,7 @@ func TestWhatKeepsPodsOffANodeDisplacesAReplicaAfterTheGrace(t *testing.T) {
 			closed []string
 			in     time.Duration
 		}{
-			"at first":      {objects.Attachments(primary, replica("b", attached)), -1, true, nil, nil, time.Minute},
+			"at first": {objects.Attachments(primary, replica("b", attached)), -1, true, nil, nil, time.Minute},
 			"for 5 seconds": {objects.Attachments(primary, replica("b", attached)), 5 * time.Second, true, nil, nil,
 				55 * time.Second},
 			"for too long": {objects.Attachments(primary, replica("b", attached)),
@@ -449,8 +449,8 @@ func TestWhatKeepsPodsOffANodeDisplacesAReplicaAfterTheGrace(t *testing.T) {
 				step := placement.Next(in)
 				if got := decided(step.Decisions); !slices.Equal(got, test.want) || !slices.Equal(step.Closed, test.closed) ||
 					step.ChangesIn != test.in {
-					t.Errorf("got %q, closed %q, in %s; want %q, %q, %s", got, step.Closed, step.ChangesIn, test.want, test.closed,
-						test.in)
+					t.Errorf("got %q, closed %q, in %s; want %q, %q, %s", got, step.Closed, step.ChangesIn, test.want,
+						test.closed, test.in)
 				}
 			})
 		}
