@@ -329,7 +329,8 @@ func (j *journey) cleanUp(ctx context.Context) error {
 	for _, args := range [][]string{
 		{"delete", "namespace", namespace},
 		{"delete", "persistentvolumes", "--ignore-not-found", volumes[1].disk, volumes[2].disk, volumes[4].disk},
-		{"delete", "--namespace", "azure-disk-csi", "azvolumes", "--field-selector", "spec.disk.name=" + volumes[3].disk, "--wait=false"},
+		{"delete", "--namespace", "azure-disk-csi", "azvolumes", "--field-selector", "spec.disk.name=" + volumes[3].disk,
+			"--wait=false"},
 		{"wait", "--namespace", "azure-disk-csi", "azvolumes", "--all", "--for=delete", "--timeout=2m"},
 		{"delete", "storageclass", "managed-v1"},
 	} {

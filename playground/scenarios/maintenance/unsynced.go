@@ -64,7 +64,8 @@ func unsyncedWrites(ctx context.Context, e *scenario.Environment) error {
 		e.Metric("acknowledged_"+d.name, acknowledged)
 		e.Metric("lost_"+d.name, lost)
 		if !d.loses {
-			e.Check(d.name+": no record of a pod that ended in good order is lost", lost == 0, "%d of %d are lost", lost, acknowledged)
+			e.Check(d.name+": no record of a pod that ended in good order is lost", lost == 0, "%d of %d are lost",
+				lost, acknowledged)
 		}
 		results = append(results, fmt.Sprintf("%s: %d of %d", d.name, lost, acknowledged))
 	}
