@@ -22,8 +22,9 @@ var UnsyncedWrites = scenario.Scenario{
 	Run:     unsyncedWrites,
 }
 
-// eventNotice is how long before its start a scheduled event is announced. The machine goes earlier.
-const eventNotice = 10 * time.Minute
+// eventNotice is how long before its start a scheduled event is announced: the driver moves pods two
+// minutes before at the earliest. The machine goes as soon as they are gone.
+const eventNotice = 100 * time.Second
 
 // departure is a way in which a node leaves.
 type departure struct {
