@@ -48,6 +48,18 @@ func (w *world) playUsed(cluster *kubernetes) {
 		}
 	}
 	for _, v := range w.volumes {
+		if m := w.machine(v.want); v.want != "" && w.kubelets && !v.several && m.well() && m != w.liar {
+			w.takeLUN(v, m)
+			w.until("every volume is where it is wanted after a LUN had another disk", patience, cluster.place)
+		}
+	}
+	for _, v := range w.volumes {
+		if m := w.machine(v.want); v.want != "" && w.kubelets && !v.several && m.well() {
+			w.loseKubelet(cluster, v, m)
+			w.until("every volume is where it is wanted after a kubelet was dead", patience, cluster.place)
+		}
+	}
+	for _, v := range w.volumes {
 		if m := w.machine(v.want); v.want != "" && w.kubelets && !v.several && m.well() {
 			w.hangRuntime(cluster, v, m)
 			w.until("every volume is where it is wanted after a runtime hung", patience, cluster.place)

@@ -150,6 +150,8 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"disks are deleted with their AzVolumes": {simulation.RecordIsDisk, "without a request", 1, ""},
 		"a node names another node's VM as its own": {simulation.NodeNamesItsVM, "the world does not settle", 13,
 			"liars"},
+		"a dead kubelet is waited for": {simulation.KubeletIsThere, "the world does not settle", 7 * 19,
+			"kubelets,scenes"},
 		"a node forgets what it left behind": {simulation.FinalCode, "the world does not settle", 7 * 19,
 			"kubelets,scenes"},
 		"a call that was begun is not ended": {simulation.CallsAreRepeated, "the world does not settle", 7 * 19,
@@ -166,6 +168,8 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 			"faults"},
 		"a volume is staged with another one's device": {simulation.DevicesOfOthers, "identity", 7 * 11,
 			"kubelets,faults"},
+		"the reservation of another volume's disk is changed": {simulation.NoIdentity, "of another disk", 3 * 7 * 19,
+			"kubelets,reservations,scenes"},
 		"a reservation is taken without an abort": {simulation.PlainPreempt, "by pre-emption", 3 * 7 * 19,
 			"kubelets,reservations,scenes"},
 		"a volume is staged without a reservation": {simulation.NoReserve, "is not reserved", 3, "reservations"},
@@ -200,7 +204,7 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 			t.Parallel()
 			options := simulation.Options{Directory: filepath.Join(directory, name), Mutant: broken.mutant}
 			// Otherwise no device is taken for another one's.
-			options.AnyLUN = broken.mutant == simulation.DevicesOfOthers || broken.mutant == simulation.NoIdentity
+			options.AnyLUN = broken.mutant == simulation.DevicesOfOthers
 			options.Without = slices.DeleteFunc(simulation.Behaviours(),
 				func(b string) bool { return slices.Contains(strings.Split(broken.has, ","), b) })
 			keeps := options

@@ -1,0 +1,88 @@
+package simulation
+
+import (
+	"context"
+	"slices"
+
+	"github.com/azuredisk-csi/azuredisk/provisioner"
+)
+
+// loseKubelet ends the kubelet of a machine that runs a pod of a volume, and wants the volume on
+// another machine. A person deletes the pod by force. The volume stays mounted for it, so that the
+// node plug-in does not unstage it by itself.
+func (w *world) loseKubelet(c *kubernetes, v *volumeModel, m *machine) {
+	next := pick(w.random, w.hosts())
+	runs := slices.ContainsFunc(m.kubelet.pods, func(l *localPod) bool { return l.v == v && l.mount == mounted && l.runs() })
+	if next == m || !runs || !m.kubelet.mayDie() || !next.well() || !w.takesPods(next) {
+		return
+	}
+	w.note("the kubelet of %s is to die, and %s to be used on %s", m.name, v.name, next.name)
+	m.kubelet.die()
+	v.want = next.name
+	w.until("a volume is used on another machine although a kubelet is dead", patience, c.place)
+	m.kubelet.start()
+}
+
+// takeLUN makes a person detach the disk of a volume from the machine that uses it, and attach the
+// disk of another volume in its place. The machine stages the volume once more while no controller
+// has noticed: the recorded LUN has the other disk.
+func (w *world) takeLUN(v *volumeModel, m *machine) {
+	vm := vmOf(m.name)
+	lun, attached := w.azure.holds(vm, diskOf(v.name))
+	i := slices.IndexFunc(w.volumes, func(o *volumeModel) bool {
+		_, here := w.azure.holds(vm, diskOf(o.name))
+		return o != v && o.shares > len(w.having(o)) && o.shares > 1 && !here
+	})
+	if !attached || i < 0 {
+		return
+	}
+	other := w.volumes[i]
+	w.note("%s is to be staged on %s while its LUN has the disk of %s", v.name, m.name, other.name)
+	w.pauseControllers(true)
+	w.detachManually(m, v)
+	if w.within(patience, func() bool { _, has := w.azure.holds(vm, diskOf(v.name)); return !has }) && w.attachManually(m, other) {
+		w.within(patience, func() bool { at, has := w.azure.holds(vm, diskOf(other.name)); return has && at == lun })
+		stage := w.stage(m, v, callTimeout)
+		w.within(patience, func() bool { return stage.done })
+		w.detachManually(m, other)
+		w.within(patience, func() bool { _, has := w.azure.holds(vm, diskOf(other.name)); return !has })
+	}
+	w.pauseControllers(false)
+	if w.takesPods(m) {
+		w.addPod(v, m)
+	}
+}
+
+// pauseControllers gives the controllers no time, or time again.
+func (w *world) pauseControllers(paused bool) {
+	for _, p := range w.processes {
+		p.paused = paused && !p.dead
+	}
+}
+
+// attachManually makes a person attach a disk at Azure, at the first free LUN, and reports whether
+// Azure accepts that.
+func (w *world) attachManually(m *machine, v *volumeModel) bool {
+	vm, disk := vmOf(m.name), diskOf(v.name)
+	if !w.azure.free(vm, disk, true, v.shares > 1) {
+		return false
+	}
+	op, err := w.cloud.Attachments().Attach(context.Background(), provisioner.AttachRequest{
+		VMID:        vm,
+		DiskID:      disk,
+		CachingMode: "None",
+		Shared:      v.shares > 1,
+	})
+	if err != nil {
+		return false
+	}
+	w.note("a person attaches %s to %s manually", v.name, m.name)
+	w.azure.changed = true
+	w.azure.operations[op.Token()] = &began{
+		vm:     vm,
+		disk:   disk,
+		attach: true,
+		ends:   w.now().Add(w.latency.Attach),
+	}
+	return true
+}
