@@ -78,8 +78,11 @@ const (
 	ReachableMaintenance = "Maintenance"
 	// ReachableNodeLost: False; two independent signals.
 	ReachableNodeLost = "NodeLost"
-	// ReachableVMDown: False; Azure says that the VM is stopped, deallocated or deleted.
+	// ReachableVMDown: False; Azure says that the VM is deallocated or deleted.
 	ReachableVMDown = "VMDown"
+	// ReachableVMStopped: False; Azure says that the VM is stopped. A guest that hibernates by itself
+	// is stopped, too, and continues with its memory.
+	ReachableVMStopped = "VMStopped"
 	// ReachableFencingHeldBack: Unknown; so many nodes look lost at once that the fault may be
 	// elsewhere.
 	ReachableFencingHeldBack = "FencingHeldBack"

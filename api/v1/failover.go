@@ -7,7 +7,7 @@ const NodeConditionOutOfService = "OutOfService"
 
 // Reasons of the condition OutOfService.
 const (
-	// OutOfServiceVMDown: True; Azure says that the VM is stopped, deallocated or deleted.
+	// OutOfServiceVMDown: True; Azure says that the VM is deallocated or deleted.
 	OutOfServiceVMDown = "VMDown"
 	// OutOfServiceNodeBack: False; the node is Ready again and the taint was removed.
 	OutOfServiceNodeBack = "NodeBack"

@@ -62,7 +62,7 @@ type Controller struct {
 	// FailoverMassLossThreshold is the percentage of nodes above which a loss of so many at once is
 	// not believed.
 	FailoverMassLossThreshold int
-	// FailoverOutOfServiceTaint taints nodes whose VM is proved down.
+	// FailoverOutOfServiceTaint taints nodes whose VM is deallocated or gone.
 	FailoverOutOfServiceTaint bool
 	// RemoveNotReadyTaint lets the controller remove the start-up taint of nodes whose plug-in is
 	// ready.
@@ -121,7 +121,7 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&c.FailoverMassLossThreshold, "failover-mass-loss-threshold", 45,
 		"percentage of nodes; where more seem lost at once, and at least two, nothing new is fenced. 100 turns the guard off")
 	flags.BoolVar(&c.FailoverOutOfServiceTaint, "failover-out-of-service-taint", true,
-		"taint nodes whose VM is proved down as out of service, so that Kubernetes moves all of their pods")
+		"taint nodes whose VM is deallocated or gone as out of service, so that Kubernetes moves all of their pods")
 	flags.BoolVar(&c.RemoveNotReadyTaint, "remove-not-ready-taint", true,
 		"remove the taint <driver-name>/agent-not-ready from nodes whose node plug-in is ready")
 	flags.Int32Var(&c.ReplicaReservedSlots, "replica-reserved-slots", 1,

@@ -180,6 +180,9 @@ func (f Facts) failover(name string, judgement nodehealth.Judgement, v *Volume, 
 	if judgement.State == nodehealth.Down {
 		id, sentence = "VMDown", fmt.Sprintf("Azure says that the VM of node %s does not run.", name)
 	}
+	if judgement.Stopped {
+		id, sentence = "VMStopped", fmt.Sprintf("Azure says that the VM of node %s is stopped. It may continue with its memory.", name)
+	}
 	finding := find(id, "%s", sentence).quoting(judgement.Evidence).seen(seen...)
 	switch {
 	case len(step.Waiting) > 0:

@@ -173,8 +173,12 @@ var registry = slices.Concat(
 			"The node does not answer by two independent signals.",
 			"nothing: the driver moves the volumes. Find out what happened to the node"},
 		Cause{"VMDown", "", Waits, []string{"VMDown"},
-			"Azure says that the VM of the node is stopped, deallocated or deleted.",
+			"Azure says that the VM of the node is deallocated or deleted.",
 			"nothing: the driver moves the volumes. Start the VM if it is needed"},
+		Cause{"VMStopped", "", Waits, []string{"VMStopped"},
+			"Azure says that the VM of the node is stopped, and not deallocated. A guest that hibernates by itself looks the same, " +
+				"and continues with its memory, so pods that also write to volumes of other drivers are left alone.",
+			"nothing: the driver moves its volumes. If the other pods are to move too, deallocate the VM, or start it again"},
 		Cause{"HeartbeatStale", "", Waits, []string{"HeartbeatStale"},
 			"The node does not report, and nothing confirms yet that it is lost.",
 			"nothing: the driver decides when a second signal is missing. If this lasts for minutes, look at the node"},

@@ -64,7 +64,7 @@ func dieAtWrite(t *testing.T, n int) bool {
 			return check()
 		})
 	}
-	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
+	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerDeallocated)
 	l.monitor.set(a, nodehealth.Down)
 	await("unblocked", func() string {
 		if l.podThere("web-0") || len(l.Node(a).Status.VolumesInUse) > 0 || !l.tainted(a, corev1.TaintNodeOutOfService) ||
@@ -103,7 +103,7 @@ func TestAWriteThatIsRefusedForEver(t *testing.T) {
 			l := newLab(t, 0)
 			_, a, _ := world(l, fmt.Sprintf("rw%d", i))
 			l.refuseWrites(test.write)
-			l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
+			l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerDeallocated)
 			l.monitor.set(a, nodehealth.Down)
 			l.expectEvents("WriteRefused Node")
 			if test.needed {

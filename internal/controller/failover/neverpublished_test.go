@@ -95,7 +95,7 @@ func TestPodsWithVolumesThatV1PublishedStayOnALostNode(t *testing.T) {
 	if got := there(); got != "true true false" {
 		t.Fatal(got)
 	}
-	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerStopped)
+	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerDeallocated)
 	l.monitor.set(a, nodehealth.Down)
 	await("nothing runs on a VM that is down", "false false false")
 }

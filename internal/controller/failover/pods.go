@@ -14,7 +14,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -112,14 +111,14 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// A volume that this driver has not adopted may be in use on the node unless the VM is down.
-	down := p.o.Health.State == nodehealth.Down
+	// A volume that this driver has not adopted may be in use on the node unless the VM is off.
+	off := p.o.Health.Off()
 	if v == nil {
-		return down, nil
+		return off, nil
 	}
 	multiNode := v.Spec.Access == apiv1.AccessMultiNode
 	if !multiNode && !ownership.OwnedBy(v, p.o.NodeName) {
-		return down || !ownership.NeverPublished(v), nil
+		return off || !ownership.NeverPublished(v), nil
 	}
 	a, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{
 		Namespace: p.o.namespace,
@@ -129,7 +128,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 		return false, err
 	}
 	if a == nil {
-		return multiNode && (down || !ownership.NeverPublished(v)), nil
+		return multiNode && (off || !ownership.NeverPublished(v)), nil
 	}
 	return lostnode.Volume{Volume: v, Attachment: a}.Proof() != nil, nil
 }

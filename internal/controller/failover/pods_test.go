@@ -86,12 +86,16 @@ func TestLaw3NoPodIsDeletedByForceWhoseVolumeTheNodeMayUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for state, want := range map[nodehealth.State]bool{nodehealth.Lost: test.lost, nodehealth.Down: test.down} {
+			for health, want := range map[nodehealth.Judgement]bool{
+				{State: nodehealth.Lost}:                test.lost,
+				{State: nodehealth.Down, Stopped: true}: test.lost,
+				{State: nodehealth.Down}:                test.down,
+			} {
 				o := observed{namespace: "ns"}
-				o.NodeName, o.Health = "n", nodehealth.Judgement{State: state}
+				o.NodeName, o.Health = "n", health
 				free, err := newProofs(&Reconciler{Options: Options{Reader: test.api}}, o).free(t.Context(), "v")
 				if err != nil || free != want {
-					t.Errorf("on a node that is %s: free %t, %v", state, free, err)
+					t.Errorf("on a node that is %s, stopped %t: got free %t, %v; want %t", health.State, health.Stopped, free, err, want)
 				}
 			}
 		})

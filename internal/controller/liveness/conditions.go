@@ -170,7 +170,9 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 		return
 	}
 	kind := corev1.EventTypeNormal
-	if slices.Contains([]string{apiv1.ReachableNodeLost, apiv1.ReachableVMDown, apiv1.ReachableFencingHeldBack}, c.Reason) {
+	if slices.Contains([]string{
+		apiv1.ReachableNodeLost, apiv1.ReachableVMDown, apiv1.ReachableVMStopped, apiv1.ReachableFencingHeldBack,
+	}, c.Reason) {
 		kind = corev1.EventTypeWarning
 	}
 	// Events on Nodes carry the name as UID, as the kubelet's do.

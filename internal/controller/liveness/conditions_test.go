@@ -102,7 +102,10 @@ func TestTheConditionFollowsTheJudgement(t *testing.T) {
 	expect("lost", "False NodeLost", "Warning NodeLost")
 	w.machines[n].power = provisioner.PowerStopped
 	w.pass(20*time.Second, w.is(n, nodehealth.Down))
-	expect("down", "False VMDown", "Warning VMDown")
+	expect("stopped", "False VMStopped", "Warning VMStopped")
+	w.machines[n].power = provisioner.PowerDeallocated
+	w.pass(20*time.Second, func() bool { return w.monitor.Health(n).Off() })
+	expect("deallocated", "False VMDown", "Warning VMDown")
 	w.beat(n)
 	expect("back", "True HeartbeatFresh", "Normal HeartbeatFresh")
 }
@@ -283,7 +286,7 @@ func TestTheConditionsOfManyNodesAreWrittenAtOnce(t *testing.T) {
 		go func() { ended <- p.ConditionWriter.Start(ctx) }()
 		synctest.Wait()
 		for _, n := range nodes[:lost] {
-			w.machines[n].power = provisioner.PowerStopped
+			w.machines[n].power = provisioner.PowerDeallocated
 			w.machines[n].beats = false
 		}
 		w.pass(time.Minute, w.is(nodes[lost-1], nodehealth.Down))

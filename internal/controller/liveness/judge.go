@@ -44,6 +44,7 @@ func (m *Monitor) judge(now time.Time) {
 			v.SilentFrom = last
 		}
 		v.State, v.Evidence = nodehealth.Judge(signs)
+		v.Stopped = v.State == nodehealth.Down && signs.Stopped()
 		v.Paused = v.State == nodehealth.Suspect && signs.Contact && signs.Pause != ""
 		if v.State.LostOrDown() {
 			gone++
@@ -154,7 +155,7 @@ func (m *Monitor) set(n *node, v nodehealth.Judgement, now time.Time) {
 	n.health = v
 	grace := v.PastReplicaGrace(now)
 	tell := v.State != before.State || v.Fence() != before.Fence() || v.MassLoss != before.MassLoss ||
-		v.Paused != before.Paused || grace && !n.graceTold
+		v.Paused != before.Paused || v.Stopped != before.Stopped || grace && !n.graceTold
 	n.graceTold = grace
 	if tell {
 		m.notify(n.name)

@@ -25,7 +25,7 @@ type Input struct {
 	// Unresponsive says that the node has not answered a request in time; see
 	// fencing.Unresponsive.
 	Unresponsive bool
-	// OutOfServiceTaint allows the taint of that name if the VM is proved down.
+	// OutOfServiceTaint allows the taint of that name if Azure says that the VM is deallocated or gone.
 	OutOfServiceTaint bool
 	// Node and DriverNode are nil if they do not exist.
 	Node       *corev1.Node
@@ -259,7 +259,7 @@ func (f *decision) taints() {
 	switch {
 	case ours && back:
 		f.step.OutOfService = TaintRemove
-	case f.in.OutOfServiceTaint && f.begins && concerns && f.provedDown() && !f.optedOut() &&
+	case f.in.OutOfServiceTaint && f.begins && concerns && f.in.Health.Off() && !f.optedOut() &&
 		!nodehealth.HasTaint(n, corev1.TaintNodeOutOfService):
 		f.step.OutOfService = TaintAdd
 	}
@@ -276,15 +276,6 @@ func (f *decision) unresponsive(back bool) TaintChange {
 		return TaintRemove
 	}
 	return TaintAsIs
-}
-
-// provedDown reports whether Azure reports the VM as down: as the state of the VM, or as the proof
-// of a volume of a node that is still lost.
-func (f *decision) provedDown() bool {
-	if f.in.Health.State != nodehealth.Lost {
-		return f.in.Health.State == nodehealth.Down
-	}
-	return slices.ContainsFunc(f.step.Proven, func(v Volume) bool { return v.Proof().Kind == apiv1.ProofVMDown })
 }
 
 // AdvisesScheduler reports whether a pod is one of the driver's that advise kube-scheduler, by the

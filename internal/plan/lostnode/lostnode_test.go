@@ -99,6 +99,7 @@ func also(v lostnode.PodVolume) func(*lostnode.Pod) {
 var (
 	isLost    = nodehealth.Judgement{State: nodehealth.Lost}
 	isDown    = nodehealth.Judgement{State: nodehealth.Down}
+	isStopped = nodehealth.Judgement{State: nodehealth.Down, Stopped: true}
 	isAlive   = nodehealth.Judgement{State: nodehealth.Healthy}
 	isSilent  = nodehealth.Judgement{State: nodehealth.Suspect}
 	isGuarded = nodehealth.Judgement{
@@ -380,11 +381,15 @@ func TestFailover(t *testing.T) {
 			volumes(held("v")), using("p", []string{"v"}), using("q", nil, optsOut)), "fence v; quarantine Add"},
 		"a VM that is down is not tainted without a volume of ours": {aNode(isDown, nil,
 			using("p", nil)), ""},
-		"a proof that the VM is down counts while the node is lost": {aNode(isLost,
-			volumes(held("v", isDecided, vmDown))), "quarantine Add; out-of-service Add; prune v"},
+		"a VM that is stopped is not tainted": {aNode(isStopped,
+			volumes(held("v", isDecided, vmDown)), using("p", []string{"v"})), "quarantine Add; force p"},
+		"a VM that is stopped is fenced": {aNode(isStopped,
+			volumes(held("v")), using("p", []string{"v"})), "fence v; quarantine Add"},
+		"the proof of a volume does not say that the VM is off for every driver": {aNode(isLost,
+			volumes(held("v", isDecided, vmDown))), "quarantine Add; prune v"},
 		"a proof that the VM is down does not count after a sign of life": {aNode(isSilent,
 			volumes(held("v", isDecided, vmDown))), "quarantine Add; prune v"},
-		"a lost node is not tainted without proof that the VM is down": {aNode(isLost,
+		"a lost node is not tainted": {aNode(isLost,
 			volumes(held("v", isDecided, detached))), "quarantine Add; prune v"},
 		"taints that exist are not added": {with(
 			aNode(isDown, volumes(held("v", isDecided, vmDown))), hasTaint(corev1.TaintNodeOutOfService),

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // Pod is a pod on the node and its volumes.
@@ -140,9 +139,8 @@ func (p Pod) ours() []string {
 	return names
 }
 
-// hold says why a pod must be left alone because of itself. down says that the VM is proved down:
-// then nothing runs on it any more.
-func (p Pod) hold(down bool) (HoldReason, string) {
+// hold says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
+func (p Pod) hold(off bool) (HoldReason, string) {
 	if OptedOut(p.Pod.Annotations) {
 		return HoldOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
 	}
@@ -152,7 +150,7 @@ func (p Pod) hold(down bool) (HoldReason, string) {
 				optOutAdvice
 		}
 	}
-	if down {
+	if off {
 		return "", ""
 	}
 	if p.Pod.DeletionTimestamp == nil { // a pod that is being deleted needs no owner
@@ -210,7 +208,7 @@ func (f *decision) judgePods() {
 		if len(p.ours()) == 0 {
 			continue
 		}
-		if f.leave[i], messages[i] = p.hold(f.in.Health.State == nodehealth.Down); f.leave[i] != "" {
+		if f.leave[i], messages[i] = p.hold(f.in.Health.Off()); f.leave[i] != "" {
 			f.keep(p)
 		}
 	}

@@ -20,6 +20,7 @@ func randomFailover(t *rapid.T) lostnode.Input {
 	judgement := nodehealth.Judgement{State: rapid.SampledFrom(
 		[]nodehealth.State{nodehealth.Healthy, nodehealth.Suspect, nodehealth.Lost, nodehealth.Lost, nodehealth.Down}).Draw(t,
 		"judgement")}
+	judgement.Stopped = judgement.State == nodehealth.Down && rapid.Bool().Draw(t, "stopped")
 	if rapid.IntRange(0, 5).Draw(t, "guard") == 0 {
 		judgement.HeldBack, judgement.MassLoss = "guard", rapid.Bool().Draw(t, "mass loss")
 	}
@@ -145,8 +146,8 @@ func TestFailoverLaws(t *testing.T) {
 			t.Fatalf("a node that is alive is tainted: %s", line)
 		}
 		if step.OutOfService == lostnode.TaintAdd &&
-			(!in.OutOfServiceTaint || in.Health.State != nodehealth.Down && in.Health.State != nodehealth.Lost) {
-			t.Fatalf("the out-of-service taint without proof: %s", line)
+			(!in.OutOfServiceTaint || in.Health.State != nodehealth.Down || in.Health.Stopped) {
+			t.Fatalf("the out-of-service taint of a node that is not off: %s", line)
 		}
 	})
 }

@@ -16,6 +16,8 @@ func Condition(j Judgement) metav1.Condition {
 	switch {
 	case j.State == Healthy:
 		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh
+	case j.State == Down && j.Stopped:
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMStopped
 	case j.State == Down:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMDown
 	case j.State == Lost && j.MassLoss:
@@ -31,7 +33,8 @@ func Condition(j Judgement) metav1.Condition {
 }
 
 // PublishedJudgement is the judgement that Condition published in an AzDriverNode, as far as the
-// condition holds it: State, Since, Evidence, MassLoss, HeldBack and Paused.
+// condition holds it: State, Since, Evidence, MassLoss, HeldBack, Stopped
+// and Paused.
 func PublishedJudgement(d *apiv1.AzDriverNode) Judgement {
 	state, c := Published(d)
 	if c == nil {
@@ -44,6 +47,8 @@ func PublishedJudgement(d *apiv1.AzDriverNode) Judgement {
 		j.HeldBack, j.Evidence, _ = strings.Cut(c.Message, "; ")
 	case apiv1.ReachableMaintenance:
 		j.Paused = true
+	case apiv1.ReachableVMStopped:
+		j.Stopped = true
 	}
 	return j
 }
@@ -58,7 +63,7 @@ func Published(d *apiv1.AzDriverNode) (State, *metav1.Condition) {
 		return Unknown, nil
 	case c.Status == metav1.ConditionTrue:
 		return Healthy, c
-	case c.Status == metav1.ConditionFalse && c.Reason == apiv1.ReachableVMDown:
+	case c.Status == metav1.ConditionFalse && (c.Reason == apiv1.ReachableVMDown || c.Reason == apiv1.ReachableVMStopped):
 		return Down, c
 	case c.Status == metav1.ConditionFalse:
 		return Lost, c

@@ -40,6 +40,11 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			State:    nodehealth.Down,
 			Evidence: "off",
 		}, metav1.ConditionFalse, apiv1.ReachableVMDown, "off", nodehealth.Down},
+		"stopped": {nodehealth.Judgement{
+			State:    nodehealth.Down,
+			Evidence: "off",
+			Stopped:  true,
+		}, metav1.ConditionFalse, apiv1.ReachableVMStopped, "off", nodehealth.Down},
 		"lost while failover is switched off": {
 			nodehealth.Judgement{
 				State:    nodehealth.Lost,
@@ -69,6 +74,7 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			}
 			j := nodehealth.PublishedJudgement(d)
 			if j.State != c.judgement.State || j.MassLoss != c.judgement.MassLoss || j.Paused != c.judgement.Paused ||
+				j.Stopped != c.judgement.Stopped ||
 				j.Evidence != c.judgement.Evidence || j.MassLoss && j.HeldBack != c.judgement.HeldBack {
 				t.Errorf("got judgement %+v, want %+v", j, c.judgement)
 			}

@@ -52,6 +52,9 @@ type Judgement struct {
 	// MassLoss says of a node that is Suspect or Lost that it is one of so many at once that the
 	// fault may be elsewhere.
 	MassLoss bool
+	// Stopped says of a Down node that Azure says no more than that its VM is stopped: a guest that
+	// hibernates by itself is stopped, too, and continues with its memory. See Off.
+	Stopped bool
 	// Paused says of a Suspect node that Azure has announced a pause of its VM, which excuses its
 	// silence.
 	Paused bool
@@ -59,6 +62,11 @@ type Judgement struct {
 
 // Fence reports whether a fence of the node may begin.
 func (j Judgement) Fence() bool { return j.State.LostOrDown() && j.HeldBack == "" }
+
+// Off reports whether nothing runs on the node any more and nothing there will continue, so that the
+// pods of every driver may be ended. The driver detaches its own disks from a VM that is stopped
+// before it hands them over; another driver's it cannot detach.
+func (j Judgement) Off() bool { return j.State == Down && !j.Stopped }
 
 // Guarded reports whether only the guard against mass false alarms keeps the node from being
 // fenced.
@@ -99,6 +107,9 @@ type Signs struct {
 	// Pause says why an announced pause excuses the silence at present; "" if none does.
 	Pause string
 }
+
+// Stopped reports whether Azure knows the VM, and says that it is stopped and not deallocated.
+func (s Signs) Stopped() bool { return !s.VMGone && s.Power == provisioner.PowerStopped }
 
 // Judge decides the state of a node. It is Lost only by two independent signals: a heartbeat that
 // is stale or does not come on request, and failed probes or, if probes never reached the node, the
