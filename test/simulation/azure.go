@@ -363,7 +363,11 @@ func (i azureInstances) Get(ctx context.Context, vm string) (provisioner.Instanc
 		if i.unseen(vm) {
 			return provisioner.Instance{}, provisioner.Errorf(provisioner.Unavailable, "not seen by the mutant")
 		}
-		return i.Cloud.Instances().Get(ctx, vm)
+		found, err := i.Cloud.Instances().Get(ctx, vm)
+		if i.w.options.Mutant == StoppedIsOff && found.Power == provisioner.PowerStopped {
+			found.Power = provisioner.PowerDeallocated
+		}
+		return found, err
 	})
 }
 

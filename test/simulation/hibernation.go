@@ -1,10 +1,14 @@
 package simulation
 
 import (
+	"context"
 	"maps"
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -42,6 +46,20 @@ func (w *world) followHibernation() {
 			w.note("Azure reports %s as hibernated", m.name)
 			w.cloud.SetPower(vmOf(m.name), provisioner.PowerHibernated)
 		}
+	}
+}
+
+// endedAsleep holds: the pods of other drivers are not ended on a machine that Azure reports as stopped,
+// and that continues with them.
+func (w *world) endedAsleep(before *corev1.Node, changed any) {
+	m := w.machine(before.Name)
+	after, stays := changed.(*corev1.Node)
+	if !stays || m.asleep == nil || nodehealth.HasTaint(before, corev1.TaintNodeOutOfService) ||
+		!nodehealth.HasTaint(after, corev1.TaintNodeOutOfService) {
+		return
+	}
+	if vm, err := w.cloud.Instances().Get(context.Background(), vmOf(m.name)); err == nil && vm.Power == provisioner.PowerStopped {
+		w.broken("%s is out of service, although it only hibernates", m.name)
 	}
 }
 

@@ -118,6 +118,8 @@ func (w *world) changed(c memapi.Change) {
 			w.fencedInPause(before, after)
 			w.sizeChanged(before, after)
 		}
+	case *corev1.Node:
+		w.endedAsleep(before, c.After)
 	case *corev1.Pod:
 		w.podChanged(c)
 	case *apiv1.AzVolumeAttachment:

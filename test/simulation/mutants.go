@@ -43,6 +43,8 @@ const (
 	DownIsProof Mutant = "down is proof"
 	// HibernatedIsDown: so does a VM that is hibernated (law 3).
 	HibernatedIsDown Mutant = "hibernated is down"
+	// StoppedIsOff: a VM that is stopped counts as deallocated.
+	StoppedIsOff Mutant = "stopped is off"
 	// FlushUnseen: the controller does not see that a node is releasing a volume.
 	FlushUnseen Mutant = "flushes are not seen"
 	// NoAnnouncement: a node mounts without an entry in its report (laws 2 and 3).

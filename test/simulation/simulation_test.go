@@ -139,6 +139,7 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 		"a disk that is listed counts as attached":       {simulation.ListIsProof, "proof of attach", 31, "goalstate"},
 		"a VM that is down keeps its disks":              {simulation.DownIsProof, "law 1", 29, "hibernation"},
 		"a VM that is hibernated counts as down":         {simulation.HibernatedIsDown, "law 1", 29, "hibernation"},
+		"a VM that is stopped counts as off":             {simulation.StoppedIsOff, "out of service", 29, "hibernation"},
 		"a node that shuts down is cut off in its flush": {simulation.FlushUnseen, "a flush is cut off", 7 * 19,
 			"kubelets,scenes"},
 		"a device that is released is not protected": {simulation.Unprotected, "law", 43, "openers"},
