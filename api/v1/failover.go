@@ -27,3 +27,7 @@ const TaintNodeUnresponsive = GroupName + "/node-unresponsive"
 // FinalizerFenced is on the attachment of a MultiNode volume whose node is fenced because it was
 // lost, until Kubernetes is informed: the attachment is the record of the decision.
 const FinalizerFenced = GroupName + "/fenced"
+
+// AnnotationScaleDownDisabled on a Node names the annotations for autoscalers that the controller has
+// set there, separated by commas. The controller removes only these.
+const AnnotationScaleDownDisabled = GroupName + "/scale-down-disabled"

@@ -33,6 +33,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/scaledown"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/tagging"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
@@ -323,6 +324,13 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 			Events:     mgr.GetEventRecorder("azuredisk-startuptaint"),
 			DriverName: settings.DriverName,
 			Workers:    nodeWorkers,
+		}))
+	}
+	if settings.FailoverEnabled {
+		reconcilers = append(reconcilers, scaledown.New(scaledown.Options{
+			Client:  mgr.GetClient(),
+			Reader:  mgr.GetAPIReader(),
+			Workers: nodeWorkers,
 		}))
 	}
 	reconcilers = append(reconcilers, tagging.New(tagging.Options{

@@ -64,6 +64,7 @@ func trimMeta(o metav1.ObjectMeta, labels bool) metav1.ObjectMeta {
 
 func trimNode(n *corev1.Node) *corev1.Node {
 	trimmed := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta, true)}
+	trimmed.Annotations = keptAnnotations(n.Annotations)
 	trimmed.Spec = corev1.NodeSpec{
 		ProviderID:    n.Spec.ProviderID,
 		Taints:        n.Spec.Taints,
@@ -170,11 +171,13 @@ func outside(v corev1.Volume) corev1.Volume {
 }
 
 // keptAnnotations returns the annotations by which a pod or a claim opts out of the failover, and a
-// pod of moves before maintenance, the webhook's mark and the status of a claim, without others.
+// pod of moves before maintenance, the webhook's mark, the status of a claim, and what a Node has for
+// autoscalers, without others.
 func keptAnnotations(annotations map[string]string) map[string]string {
 	var kept map[string]string
 	for _, key := range []string{
 		apiv1.AnnotationFailover, apiv1.AnnotationMaintenance, apiv1.AnnotationSteered, apiv1.AnnotationStatus,
+		apiv1.AnnotationScaleDownDisabled,
 	} {
 		if value, is := annotations[key]; is {
 			if kept == nil {

@@ -222,7 +222,11 @@ func TestANodeKeepsItsReadinessAndWhatAzureAnnounces(t *testing.T) {
 			Type: kind, Status: corev1.ConditionTrue, Message: "Freeze Scheduled: ", LastHeartbeatTime: metav1.Now(),
 		})
 	}
+	n.Annotations = map[string]string{apiv1.AnnotationScaleDownDisabled: "a", "example.com/other": "b"}
 	got := trimNode(n)
+	if want := map[string]string{apiv1.AnnotationScaleDownDisabled: "a"}; !maps.Equal(got.Annotations, want) {
+		t.Errorf("got annotations %v, want %v", got.Annotations, want)
+	}
 	if len(got.Status.Conditions) != 2 || !nodehealth.KubeletReady(got) || len(maintenance.FromNode(got)) != 1 {
 		t.Errorf("got %+v, want the conditions of the kubelet and of the announced event", got.Status.Conditions)
 	}
