@@ -186,6 +186,13 @@ type AzDriverNodeStatus struct {
 	// +listMapKey=volumeName
 	// +kubebuilder:validation:MaxItems=512
 	FenceResults []FenceResult `json:"fenceResults,omitempty"`
+	// LostWrites are the volumes whose device did not take all data at an unpublish or an unstage
+	// within the last hour, with the last loss of each. Only the node plug-in writes it.
+	// +optional
+	// +listType=map
+	// +listMapKey=volumeName
+	// +kubebuilder:validation:MaxItems=64
+	LostWrites []LostWrites `json:"lostWrites,omitempty"`
 	// Maintenance is what Azure has announced for the VM, as the scheduled events of the instance
 	// metadata say; unset while the metadata has not answered. Only the node plug-in writes it, and
 	// only when it changes. While it is unset, the controller reads the condition VMEventScheduled
@@ -202,6 +209,18 @@ type AzDriverNodeStatus struct {
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// LostWrites says that a device did not take the last writes to a volume.
+type LostWrites struct {
+	// VolumeName is the name of the AzVolume.
+	VolumeName string `json:"volumeName"`
+	// Time by the node's clock.
+	Time metav1.Time `json:"time"`
+	// Message is the error.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
 }
 
 // NodeMaintenance is what Azure has announced for a VM.

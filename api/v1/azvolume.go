@@ -308,8 +308,8 @@ type AzVolumeStatus struct {
 	// Error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the volume: Ready, ReplicasAttached, Updated, DiskChanged. The message of
-	// ReplicasAttached names the nodes that take no replica, and why.
+	// Conditions of the volume: Ready, ReplicasAttached, Updated, DiskChanged, WritesLost. The message
+	// of ReplicasAttached names the nodes that take no replica, and why.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -106,6 +106,9 @@ func volumeReasons(az *apiv1.AzVolume) []string {
 	case az.DeletionTimestamp != nil:
 		reasons = append(reasons, disk.ReasonDeletionHeld)
 	}
+	if meta.IsStatusConditionTrue(az.Status.Conditions, disk.ConditionWritesLost) {
+		reasons = append(reasons, disk.ReasonFlushFailed)
+	}
 	for _, kind := range []string{disk.ConditionReady, disk.ConditionUpdated, placement.ConditionReplicasAttached} {
 		c := meta.FindStatusCondition(az.Status.Conditions, kind)
 		if c != nil && c.Status != metav1.ConditionTrue && c.Reason != placement.ReasonReplicasNotWanted &&

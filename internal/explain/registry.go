@@ -371,6 +371,10 @@ var registry = slices.Concat(
 		Cause{"DeletionHeld", "", Healthy, []string{"DeletionHeld"},
 			"The AzVolume was deleted while a PersistentVolume or a node needs it. The driver keeps it, and the volume works as before.",
 			"leave the AzVolume as it is, and find out who deletes AzVolumes; it is removed when neither a PersistentVolume nor a node needs it"},
+		Cause{"FlushFailed", "", Healthy, []string{"FlushFailed", "WritesLost"},
+			"The device of the volume did not take all data when a pod ended, as the message says. The volume works. " +
+				"What an application had synced before is on the disk.",
+			"check the application's data, and find out why the device failed: most often the disk was detached from the node"},
 		Cause{"NoVolumes", "", Healthy, nil, "The pod uses no volume of this driver.", "nothing about volumes"},
 		Cause{"PodEnding", "", Waits, []string{"Killing"}, "The pod is being deleted, and its volumes are unmounted after it has ended.",
 			nothing},

@@ -224,6 +224,10 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 		healthy = find("DeletionHeld", "%s AzVolume %s was deleted; the driver keeps it, and the volume works as before.",
 			healthy.Sentence, az.Name).quoting(c.Message)
 	}
+	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionWritesLost); c != nil {
+		healthy = find("FlushFailed", "%s The last data that a pod wrote to it on a former node may be lost.", healthy.Sentence).
+			quoting(c.Message)
+	}
 	return healthy.seen(f.azEvidence(v)...)
 }
 

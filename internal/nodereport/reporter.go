@@ -80,6 +80,8 @@ type Reporter struct {
 	unstaging map[string]bool
 	// unpublished are the volumes that are mounted for no pod any more.
 	unpublished map[string]bool
+	// lost are the losses of writes that this process has seen, by volume.
+	lost map[string]apiv1.LostWrites
 	// observed are the volumes as they were read last. Those that are not staged any more are
 	// removed with their entries.
 	observed map[string]observation
@@ -113,6 +115,7 @@ func New(options Options) *Reporter {
 		forgotten:     map[string]bool{},
 		unstaging:     map[string]bool{},
 		unpublished:   map[string]bool{},
+		lost:          map[string]apiv1.LostWrites{},
 		observed:      map[string]observation{},
 	}
 	r.SetReady(false, reasonStarting, "the node plug-in is starting")
@@ -320,6 +323,7 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 	status.MountsScannedTime = &scanned
 	status.BootID = r.options.Scanner.BootID
 	status.DriverVersion = r.options.DriverVersion
+	status.LostWrites = r.withLost(status.LostWrites)
 	r.reportMaintenance(status)
 	return scanned, r.reportKept(status)
 }

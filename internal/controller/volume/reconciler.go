@@ -169,7 +169,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	notReserved, err := r.record(ctx, o, &step)
+	found, err := r.record(ctx, o, &step)
 	if err != nil {
 		return 0, err
 	}
@@ -179,9 +179,7 @@ func (r *Reconciler) step(ctx context.Context, o observed) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	if notReserved != "" {
-		r.event(o.volume, true, disk.ReasonNotReserved, notReserved)
-	}
+	r.tell(ctx, o, found)
 	if !written && o.job.Phase == operation.PhaseEnded {
 		r.Jobs.Forget(client.ObjectKeyFromObject(o.volume))
 		// What was asked for while the job ran has not been looked at, and no event will say so
@@ -219,9 +217,37 @@ func quantity(sizeBytes int64) *resource.Quantity {
 	return resource.NewQuantity(sizeBytes, resource.BinarySI)
 }
 
-// record records the filesystem that the primary's node reports, how that node is fenced, and that
+// findings are what the reports of nodes say of a volume and its status did not.
+type findings struct {
+	// notReserved is as in disk.NotReserved.
+	notReserved string
+	loss        *disk.Loss
+}
+
+// tell writes the events about findings that were recorded.
+func (r *Reconciler) tell(ctx context.Context, o observed, found findings) {
+	if found.notReserved != "" {
+		r.event(o.volume, true, disk.ReasonNotReserved, found.notReserved)
+	}
+	if found.loss != nil {
+		r.tellLoss(ctx, o, *found.loss)
+	}
+}
+
+// record records what the reports of nodes say of the volume.
+func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) (found findings, err error) {
+	loss, after, err := r.lostWrites(ctx, o, &step.Status)
+	if err != nil {
+		return found, err
+	}
+	found.loss, step.RequeueAfter = loss, operation.Sooner(step.RequeueAfter, after)
+	found.notReserved, err = r.recordUse(ctx, o, step)
+	return found, err
+}
+
+// recordUse records the filesystem that the primary's node reports, how that node is fenced, and that
 // the node uses the disk. It returns the message of an event; see disk.NotReserved.
-func (r *Reconciler) record(ctx context.Context, o observed, step *disk.Step) (notReserved string, err error) {
+func (r *Reconciler) recordUse(ctx context.Context, o observed, step *disk.Step) (notReserved string, err error) {
 	primary := o.volume.Status.Primary
 	if primary == nil || primary.NodeName == "" {
 		return "", nil

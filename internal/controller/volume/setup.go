@@ -63,6 +63,16 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 				}
 				return requests
 			}), builder.WithPredicates(cluster.Changed(cluster.StagedVolumes))).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(
+			func(_ context.Context, o client.Object) []reconcile.Request {
+				var requests []reconcile.Request
+				if d, ok := o.(*apiv1.AzDriverNode); ok {
+					for _, lost := range d.Status.LostWrites {
+						requests = append(requests, toVolume(lost.VolumeName)...)
+					}
+				}
+				return requests
+			}), builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Status.LostWrites }))).
 		Watches(&apiv1.AzDriverNode{}, r.onNode(namespace), builder.WithPredicates(cluster.Changed(impaired))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.lackingReplicas),
 			builder.WithPredicates(onlySuitabilityChanged)).

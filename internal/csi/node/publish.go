@@ -158,19 +158,22 @@ func (s *Server) unpublish(ctx context.Context, request *csi.NodeUnpublishVolume
 // ctx ends, the call fails, and the kubelet repeats it.
 func (s *Server) sync(ctx context.Context, volume, target string) error {
 	if err := s.options.Host.Mounts().Sync(ctx, target); err != nil {
-		return reportLostWrites(ctx, volume, fmt.Errorf("unpublish volume: %w", err))
+		return s.lostWrites(ctx, volume, fmt.Errorf("unpublish volume: %w", err))
 	}
 	return nil
 }
 
-// reportLostWrites reports a device that does not take its last data, and returns nil then: most
-// likely the disk was detached from this node. Waiting does not restore the data, and must not keep
-// the volume on the node. It returns any other error.
-func reportLostWrites(ctx context.Context, volume string, err error) error {
+// lostWrites reports a device that does not take its last data, and returns nil then: most likely the
+// disk was detached from this node. Waiting does not restore the data, and must not keep the volume on
+// the node. It returns any other error. volume is "" if the disk is not the one of the AzVolume.
+func (s *Server) lostWrites(ctx context.Context, volume string, err error) error {
 	if !errors.Is(err, provisioner.Unavailable) {
 		return err
 	}
 	logr.FromContextOrDiscard(ctx).Error(err, "cannot flush the device: its last writes are lost", "volumeName", volume)
+	if volume != "" {
+		s.options.Report.LostWrites(volume, err.Error())
+	}
 	return nil
 }
 

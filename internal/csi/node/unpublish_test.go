@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
@@ -68,6 +69,10 @@ func TestUnpublishWhenTheDataCannotBeWritten(t *testing.T) {
 			if err := m.unpublishVolume(m.start()); status.Code(err) != test.want {
 				t.Errorf("unpublish: got %v, want %v", err, test.want)
 			}
+			if lost := m.status().LostWrites; (len(lost) == 1) != test.unmounted || test.unmounted && (lost[0].VolumeName != volume ||
+				!strings.Contains(lost[0].Message, "input/output error")) {
+				t.Errorf("got lost writes %+v in the report, want one of the volume: %t", lost, test.unmounted)
+			}
 			if _, mounted := host.Mounted[m.target()]; mounted == test.unmounted {
 				t.Errorf("mounted at the target: got %t, want %t", mounted, !test.unmounted)
 			}
@@ -94,5 +99,23 @@ func TestASyncDoesNotDelayOtherCallsForTheVolume(t *testing.T) {
 	}
 	if !slices.Contains(steps, "before bind") {
 		t.Errorf("steps: got %q, want a bind", steps)
+	}
+}
+
+// The proof of the release and the loss are one write.
+func TestALossAtUnstageIsInTheReportThatProvesTheRelease(t *testing.T) {
+	m, host := published(t)
+	s := m.start()
+	if err := m.unpublishVolume(s); err != nil {
+		t.Fatal(err)
+	}
+	host.FlushFails = provisioner.Errorf(provisioner.Unavailable, "input/output error")
+	if err := m.unstage(s); err != nil {
+		t.Errorf("unstage: got %v, want success", err)
+	}
+	lost := m.status().LostWrites
+	if m.entry() != nil || len(lost) != 1 || lost[0].VolumeName != volume ||
+		!strings.Contains(lost[0].Message, "input/output error") {
+		t.Errorf("got entry %+v, lost writes %+v; want no entry and one loss", m.entry(), lost)
 	}
 }

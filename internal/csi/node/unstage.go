@@ -212,7 +212,7 @@ func (s *Server) release(ctx context.Context, volume, device string) error {
 
 func (s *Server) flush(ctx context.Context, volume, device string) error {
 	if err := s.options.Host.Devices().Flush(ctx, device); err != nil {
-		return reportLostWrites(ctx, volume, err)
+		return s.lostWrites(ctx, volume, err)
 	}
 	return nil
 }

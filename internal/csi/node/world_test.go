@@ -210,15 +210,21 @@ func (m *machine) change(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)) 
 	}
 }
 
-// entry returns the volume's entry in the report; nil if there is none.
-func (m *machine) entry() *apiv1.StagedVolume {
+// status is the node's report at the API server.
+func (m *machine) status() apiv1.AzDriverNodeStatus {
 	m.t.Helper()
 	var report apiv1.AzDriverNode
 	err := m.direct.Get(m.t.Context(), client.ObjectKey{Namespace: namespace, Name: thisNode}, &report)
 	if client.IgnoreNotFound(err) != nil {
 		m.t.Fatal(err)
 	}
-	for _, entry := range report.Status.StagedVolumes {
+	return report.Status
+}
+
+// entry returns the volume's entry in the report; nil if there is none.
+func (m *machine) entry() *apiv1.StagedVolume {
+	m.t.Helper()
+	for _, entry := range m.status().StagedVolumes {
 		if entry.VolumeName == volume {
 			return &entry
 		}

@@ -543,6 +543,16 @@ func diskFaults() map[string]fault {
 			s.volume.DeletionTimestamp = objects.Ago(time.Minute)
 			s.diskStep(operation.Job{})
 		}), "DeletionHeld", "the driver keeps it, and the volume works as before", "leave the AzVolume as it is"},
+		"writes that a device lost": {changed(newStage(), inUse, func(s *stage) {
+			disk.LostWrites(s.volume, []*apiv1.AzDriverNode{{
+				ObjectMeta: metav1.ObjectMeta{Name: "a"},
+				Status: apiv1.AzDriverNodeStatus{LostWrites: []apiv1.LostWrites{
+					{VolumeName: s.volume.Name, Time: *objects.Ago(time.Minute), Message: "input/output error"},
+				}},
+			}}, objects.Now, &s.volume.Status)
+			s.pod = nil
+			s.subject = explain.Subject{Kind: explain.KindClaim, Namespace: shop, Name: "data"}
+		}), "FlushFailed", "may be lost", "check the application's data"},
 		"a disk that Azure does not delete": {changed(newStage(), claimAsked, func(s *stage) {
 			s.volume.DeletionTimestamp, s.volume.Spec.DeleteDisk = objects.Ago(time.Minute), true
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)

@@ -21,6 +21,7 @@ const (
 	ReasonDiskChanged    = "DiskChanged"
 	ReasonDiskAsRecorded = "DiskAsRecorded"
 	ReasonNotReserved    = "NotReserved"
+	ReasonFlushFailed    = "FlushFailed"
 )
 
 // Condition types of AzVolume that speak of the disk.
@@ -29,4 +30,6 @@ const (
 	ConditionUpdated = "Updated"
 	// ConditionDiskChanged is there once the disk was found different from its record.
 	ConditionDiskChanged = "DiskChanged"
+	// ConditionWritesLost is there for a day after a node could not write all data to the disk.
+	ConditionWritesLost = "WritesLost"
 )

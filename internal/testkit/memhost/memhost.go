@@ -33,11 +33,11 @@ type Host struct {
 	// Unflushed says that the device was mounted since its last flush or sync.
 	Unflushed bool
 	// MountFails is what a mount fails with, TuneFails what a change of settings fails with,
-	// SyncFails what a sync fails with, and BindFails what a bind mount fails with after it was made.
-	MountFails, TuneFails error
-	SyncFails, BindFails  error
-	// GrowFails is what growing a mounted filesystem fails with.
-	GrowFails error
+	// SyncFails what a sync fails with, FlushFails what a flush of the device fails with, BindFails what a
+	// bind mount fails with after it was made, and GrowFails what growing a mounted filesystem fails with.
+	MountFails, TuneFails            error
+	SyncFails, FlushFails, BindFails error
+	GrowFails                        error
 	// Protected is the write protection of the device, Opened whether it was removed since the device
 	// was protected last, and ProtectFails what a change of it fails with. Broken is what a read of
 	// the device fails with.
@@ -183,6 +183,9 @@ func (h devices) Flush(context.Context, string) error {
 	defer h.mu.Unlock()
 	if h.Held || len(h.Mounted) > 0 {
 		return provisioner.Errorf(provisioner.Conflict, "held")
+	}
+	if h.FlushFails != nil {
+		return h.FlushFails
 	}
 	h.Unflushed = false
 	return nil
