@@ -15,7 +15,7 @@ import (
 )
 
 // The volume is used on node a, node b has nothing to do with it.
-func TestALossOfWritesIsAConditionAndEventsOnTheVolumeTheClaimAndThePod(t *testing.T) {
+func TestALossOfWritesIsAConditionAndEvents(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t)
 	for _, node := range []string{"a", "b"} {

@@ -73,7 +73,7 @@ func TestWhichNodesAreNeeded(t *testing.T) {
 		all    []*apiv1.AzVolumeAttachment
 		want   string
 	}{
-		"a node that fences nobody":                    {nil, []*apiv1.AzVolumeAttachment{lost, helper}, ""},
+		"a node that fences no other one":              {nil, []*apiv1.AzVolumeAttachment{lost, helper}, ""},
 		"a node that took the reservation":             {nil, []*apiv1.AzVolumeAttachment{fenced, helper}, "a"},
 		"a node that was asked to take it":             {asked(), []*apiv1.AzVolumeAttachment{lost, helper}, "a"},
 		"a node that was asked, and the disk is off":   {asked(), []*apiv1.AzVolumeAttachment{helper}, ""},
