@@ -107,6 +107,27 @@ func TestJudgeNode(t *testing.T) {
 	}
 }
 
+func TestOnlyAVMThatIsDeallocatedOrGoneIsOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		signs nodehealth.Signs
+		off   bool
+	}{
+		"deallocated":      {nodehealth.Signs{Power: provisioner.PowerDeallocated}, true},
+		"gone":             {nodehealth.Signs{VMGone: true}, true},
+		"stopped and gone": {nodehealth.Signs{Power: provisioner.PowerStopped, VMGone: true}, true},
+		"stopped":          {nodehealth.Signs{Power: provisioner.PowerStopped}, false},
+		"running":          {nodehealth.Signs{Power: provisioner.PowerRunning}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			state, _ := nodehealth.Judge(c.signs)
+			judgement := nodehealth.Judgement{State: state, Stopped: c.signs.Stopped()}
+			if got := judgement.Off(); got != c.off {
+				t.Errorf("got off %t of %+v, want %t", got, judgement, c.off)
+			}
+		})
+	}
+}
+
 func TestMassGuard(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, total, threshold int
