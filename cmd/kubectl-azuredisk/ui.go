@@ -31,7 +31,7 @@ zones and nodes with their free slots, the disks as primaries and replicas, what
 be with the answer of "why", and the last failovers. GET /overview has the same as JSON.
 
 The page reads with your own rights and changes nothing. Without the right to read a resource, its part is empty, and
-the page says so. Only programs that know the URL can open it.
+the page says so. Only programs that know the URL see what it shows.
 
 Of more than 200 volumes or 100 nodes the page counts the rest, until you choose a namespace or type a name.`,
 		Example: `  kubectl azuredisk ui

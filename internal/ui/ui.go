@@ -11,9 +11,10 @@
 //	GET /actions            the names of the commands
 //	POST /actions           runs the command of the query action= for the node of node=
 //
-// Each needs the token of the server, as the query token= or as the cookie that the page sets, and
-// a Host that is a loopback address: pages of other origins, and other users of the machine, learn
-// nothing.
+// The page and its files are the same in each cluster. Each other request needs the token of the server, as the query
+// token=, and each request needs a Host that is a loopback address: pages of other origins, and other users of the
+// machine, learn nothing of the cluster. The page keeps the token in its session storage, which belongs to the origin
+// with its port. A cookie would not do: a browser sends it to every port of the host, and so to the programs of others.
 package ui
 
 import (
@@ -94,12 +95,12 @@ func New(o Options) *Server {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /", http.FileServerFS(files))
-	mux.HandleFunc("GET /overview", s.overview)
-	mux.HandleFunc("GET /events", s.events)
-	mux.HandleFunc("GET /why", s.why)
-	mux.HandleFunc("GET /actions", s.actions)
-	mux.HandleFunc("POST /actions", s.act)
-	s.handler = http.NewCrossOriginProtection().Handler(s.allowed(mux))
+	mux.HandleFunc("GET /overview", s.withToken(s.overview))
+	mux.HandleFunc("GET /events", s.withToken(s.events))
+	mux.HandleFunc("GET /why", s.withToken(s.why))
+	mux.HandleFunc("GET /actions", s.withToken(s.actions))
+	mux.HandleFunc("POST /actions", s.withToken(s.act))
+	s.handler = http.NewCrossOriginProtection().Handler(guarded(mux))
 	return s
 }
 
@@ -136,36 +137,33 @@ func (s *Server) nextChange() <-chan struct{} {
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-const cookie = "azuredisk-ui"
-
-// allowed lets requests with the token pass.
-func (s *Server) allowed(next http.Handler) http.Handler {
+// guarded answers requests that name this machine, and tells the browser what the page may do.
+func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		given := r.URL.Query().Get("token")
-		if c, err := r.Cookie(cookie); err == nil && given == "" {
-			given = c.Value
-		}
-		switch {
-		case !loopback(r.Host):
+		if !loopback(r.Host) {
 			http.Error(w, "Host is not a loopback address", http.StatusForbidden)
 			return
-		case subtle.ConstantTimeCompare([]byte(given), []byte(s.token)) != 1:
+		}
+		h := w.Header()
+		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
+			"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// withToken answers requests with the token.
+func (s *Server) withToken(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if subtle.ConstantTimeCompare([]byte(r.URL.Query().Get("token")), []byte(s.token)) != 1 {
 			http.Error(w, "open the URL that kubectl azuredisk ui prints: the token is missing, or is of another run",
 				http.StatusForbidden)
 			return
 		}
-		h := w.Header()
-		h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "+
-			"base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cache-Control", "no-store")
-		//nolint:gosec // without Secure: the page is served over HTTP, to this machine alone
-		http.SetCookie(w, &http.Cookie{
-			Name: cookie, Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode,
-		})
-		next.ServeHTTP(w, r)
-	})
+		next(w, r)
+	}
 }
 
 // loopback reports whether a Host is an address of this machine, so that a name of another site that

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -87,9 +88,14 @@ func TestRequestsThatAreAnswered(t *testing.T) {
 		status              int
 		want                string
 	}{
-		"the page":           {"GET", "/", token, nil, 200, "<title>Azure Disk CSI Driver</title>"},
-		"its script":         {"GET", "/page.js", token, nil, 200, "EventSource"},
+		"the page":           {"GET", "/", "", nil, 200, "<title>Azure Disk CSI Driver</title>"},
+		"its script":         {"GET", "/page.js", "", nil, 200, "EventSource"},
 		"without the token":  {"GET", "/overview", "", nil, 403, "the token is missing"},
+		"the stream without": {"GET", "/events", "", nil, 403, "the token is missing"},
+		"an answer without":  {"GET", "/why?kind=PersistentVolume&name=x", "", nil, 403, "the token is missing"},
+		"the names without":  {"GET", "/actions", "", nil, 403, "the token is missing"},
+		"the page for a name that resolves here": {"GET", "/", token, func(r *http.Request) { r.Host = "evil.example" }, 403,
+			"not a loopback address"},
 		"with another token": {"GET", "/overview", "x" + token, nil, 403, "the token is missing"},
 		"a name that resolves here": {"GET", "/overview", token, func(r *http.Request) { r.Host = "evil.example" }, 403,
 			"not a loopback address"},
@@ -114,7 +120,9 @@ func TestRequestsThatAreAnswered(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			request.AddCookie(&http.Cookie{Name: "azuredisk-ui", Value: test.token})
+			query := request.URL.Query()
+			query.Set("token", test.token)
+			request.URL.RawQuery = query.Encode()
 			if test.change != nil {
 				test.change(request)
 			}
@@ -137,6 +145,33 @@ func TestRequestsThatAreAnswered(t *testing.T) {
 	}
 	if node := <-ran; node != "n1" || len(ran) > 0 {
 		t.Errorf("the action ran for %q and %d more, want n1 alone", node, len(ran))
+	}
+}
+
+// A browser sends the cookies of a host to each of its ports, and other users may serve at those.
+func TestABrowserGivesTheTokenToNoOtherPort(t *testing.T) {
+	t.Parallel()
+	address, token, _ := start(t, &source{changed: make(chan struct{})})
+	seen := make(chan http.Header, 1)
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header }))
+	t.Cleanup(other.Close)
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	browser := &http.Client{Jar: jar}
+	for _, url := range []string{address.String(), "http://" + address.Host + "/overview?token=" + token, other.URL} {
+		answer, err := browser.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			t.Errorf("GET %s: got %s, want 200", url, answer.Status)
+		}
+	}
+	if got := (<-seen)["Cookie"]; len(got) > 0 {
+		t.Errorf("another port of the host got the cookies %q, want none", got)
 	}
 }
 

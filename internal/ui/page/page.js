@@ -2,6 +2,14 @@
 
 const byId = id => document.getElementById(id);
 
+// The token is in the URL that the command prints. The page keeps it in its session storage, for a reload. A cookie would
+// go to every port of this machine, also to the programs of other users.
+const token = new URLSearchParams(location.search).get("token") || sessionStorage.getItem("token") || "";
+sessionStorage.setItem("token", token);
+history.replaceState(null, "", location.pathname);
+
+const url = (path, query) => `${path}?${new URLSearchParams({ ...query, token })}`;
+
 // el makes an element. Text is never taken as HTML.
 function el(tag, attributes, ...children) {
   const e = document.createElement(tag);
@@ -43,7 +51,7 @@ async function why(kind, namespace, name) {
   byId("answer-title").textContent = title;
   byId("answer-text").textContent = "asking";
   byId("answer").showModal();
-  const answer = await fetch("why?" + new URLSearchParams({ kind, namespace: namespace || "", name }));
+  const answer = await fetch(url("why", { kind, namespace: namespace || "", name }));
   byId("answer-text").textContent = await answer.text();
 }
 
@@ -59,7 +67,7 @@ function actionButton(action, node) {
     "data-key": `${action} ${node}`, "aria-label": `${action} ${node}`,
     onclick: async event => {
       event.currentTarget.disabled = true;
-      const answer = await fetch("actions?" + new URLSearchParams({ action, node }), { method: "POST" });
+      const answer = await fetch(url("actions", { action, node }), { method: "POST" });
       if (!answer.ok) {
         byId("answer-title").textContent = `${action}: ${node}`;
         byId("answer-text").textContent = await answer.text();
@@ -175,7 +183,7 @@ let stream;
 
 function connect() {
   if (stream) stream.close();
-  stream = new EventSource("events?" + new URLSearchParams({ namespace: byId("namespace").value, name: byId("name").value }));
+  stream = new EventSource(url("events", { namespace: byId("namespace").value, name: byId("name").value }));
   stream.onmessage = event => {
     render(JSON.parse(event.data));
     byId("live").className = "on";
@@ -197,5 +205,16 @@ document.querySelector("form[role=search]").addEventListener("submit", event => 
 const slash = event => event.key === "/" && !["INPUT", "SELECT"].includes(document.activeElement.tagName);
 document.addEventListener("keydown", event => { if (slash(event)) event.preventDefault(); }); // no search of the browser
 document.addEventListener("keyup", event => { if (slash(event)) byId("name").focus(); });
-history.replaceState(null, "", location.pathname); // the token is in the cookie now
-fetch("actions").then(a => a.json()).then(names => { actions = names; connect(); });
+
+async function begin() {
+  const answer = await fetch(url("actions"));
+  if (!answer.ok) {
+    byId("live").className = "off";
+    byId("live").textContent = await answer.text();
+    return;
+  }
+  actions = await answer.json();
+  connect();
+}
+
+begin();
