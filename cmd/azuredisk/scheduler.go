@@ -67,7 +67,7 @@ func runSchedulerExtender(ctx context.Context, settings *config.Scheduler) error
 		Registry:        ctrlmetrics.Registry,
 		Clock:           clock.RealClock{},
 	}
-	if options.Listener, err = net.Listen("tcp", settings.Address); err != nil {
+	if options.Listener, err = listenUnlessOff(settings.Address); err != nil {
 		return fmt.Errorf("listen for the scheduler: %w", err)
 	}
 	if options.HealthListener, err = listenUnlessOff(settings.HealthAddress); err != nil {

@@ -11,7 +11,7 @@ import (
 // Scheduler are the settings of `azuredisk scheduler-extender`.
 type Scheduler struct {
 	Common
-	// Address serves the scheduler's requests.
+	// Address serves the scheduler's requests; "0" turns the extender off.
 	Address string
 	// TLSCertFile and TLSKeyFile turn on HTTPS.
 	TLSCertFile string
@@ -39,7 +39,7 @@ type Scheduler struct {
 func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 	s.Common.AddFlags(flags)
 	flags.StringVar(&s.Address, "address", ":29706",
-		"`address` that serves /filter, /prioritize, /healthz and /readyz to the scheduler")
+		"`address` that serves /filter, /prioritize, /healthz and /readyz to the scheduler; 0 turns it off")
 	flags.StringVar(&s.TLSCertFile, "tls-cert-file", "", "`path` of a certificate (PEM) for HTTPS; read again when it changes")
 	flags.StringVar(&s.TLSKeyFile, "tls-key-file", "", "`path` of the certificate's key (PEM)")
 	flags.StringVar(&s.WebhookAddress, "webhook-address", "0",
@@ -62,7 +62,9 @@ func (s *Scheduler) AddFlags(flags *pflag.FlagSet) {
 func (s *Scheduler) Validate() error {
 	return errors.Join(
 		s.Common.Validate(),
-		faultIf(s.Address == "", "address: must not be empty"),
+		faultIf(s.Address == "", "address: must not be empty; 0 turns the extender off"),
+		faultIf(s.Address == "0" && s.WebhookAddress == "0",
+			"address, webhook-address: give at least one of them, because there is nothing to serve without both"),
 		faultIf((s.TLSCertFile == "") != (s.TLSKeyFile == ""), "tls-cert-file, tls-key-file: give both or neither"),
 		s.webhookFaults(),
 		faultIf(s.ShutdownDelay < 0, "shutdown-delay: %s must not be negative", s.ShutdownDelay),

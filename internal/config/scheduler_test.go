@@ -31,7 +31,11 @@ func TestSchedulerValidate(t *testing.T) {
 		"a webhook that no API server would trust": {[]string{"--webhook-address=:1", "--webhook-secret=s", service},
 			"webhook-configuration"},
 		"a webhook without an address": {[]string{"--webhook-address="}, "webhook-address"},
-		"a certificate without a key":  {[]string{"--tls-cert-file=c"}, "tls-cert-file, tls-key-file"},
+		"a webhook without the extender": {[]string{"--address=0", "--webhook-address=:1", "--webhook-secret=s", service,
+			configuration}, ""},
+		"neither the extender nor the webhook": {[]string{"--address=0"}, "address, webhook-address"},
+		"no address of the extender":           {[]string{"--address="}, "address"},
+		"a certificate without a key":          {[]string{"--tls-cert-file=c"}, "tls-cert-file, tls-key-file"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -27,7 +27,7 @@ type Options struct {
 	Namespace string
 	// DriverName is the CSI driver's name.
 	DriverName string
-	// Listener accepts the scheduler's calls. Run closes it.
+	// Listener accepts the scheduler's calls; nil for none. Run closes it.
 	Listener net.Listener
 	// HealthListener serves /healthz and /readyz; nil for none. Run closes it.
 	HealthListener net.Listener
@@ -93,7 +93,6 @@ func Run(ctx context.Context, o Options) error {
 		Metrics:         metrics,
 		Clock:           o.Clock,
 	}
-	handler := extender.Handler()
 	certificate, err := o.certificate()
 	if err != nil {
 		return err
@@ -122,7 +121,9 @@ func Run(ctx context.Context, o Options) error {
 	if certificate != nil {
 		group.Go(func() error { return certificate.Start(serving) })
 	}
-	group.Go(func() error { return serve(serving, o.Listener, handler, tlsConfig(certificate)) })
+	if o.Listener != nil {
+		group.Go(func() error { return serve(serving, o.Listener, extender.Handler(), tlsConfig(certificate)) })
+	}
 	if o.WebhookListener != nil {
 		webhook := &Webhook{
 			DriverName: o.DriverName,
@@ -141,7 +142,7 @@ func Run(ctx context.Context, o Options) error {
 		group.Go(func() error { return serve(serving, o.WebhookListener, webhook.Handler(), tlsConfig(own)) })
 	}
 	if o.HealthListener != nil {
-		group.Go(func() error { return serve(serving, o.HealthListener, handler, nil) })
+		group.Go(func() error { return serve(serving, o.HealthListener, extender.HealthHandler(), nil) })
 	}
 	if o.MetricsServer != nil {
 		group.Go(func() error { return o.MetricsServer.Start(serving) })
@@ -149,7 +150,7 @@ func Run(ctx context.Context, o Options) error {
 	if o.LeaseNamespace != "" {
 		group.Go(func() error { return elect(serving, o.Config, o.LeaseNamespace, o.Identity, metrics) })
 	}
-	log.Info("serving", "address", o.Listener.Addr().String(), "tls", certificate != nil, "webhook", o.WebhookListener != nil)
+	log.Info("serving", "extender", o.Listener != nil, "tls", certificate != nil, "webhook", o.WebhookListener != nil)
 	return group.Wait()
 }
 

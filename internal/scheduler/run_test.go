@@ -119,6 +119,35 @@ func TestRunServesUntilItIsToldToStop(t *testing.T) {
 	}
 }
 
+// The extender tells every client where the disks of a claim are. A cluster that is steered by the
+// webhook does not need it, and no probe does.
+func TestTheHealthPortDoesNotServeTheExtender(t *testing.T) {
+	t.Parallel()
+	_, config := startAPI(t, node("node-a"), claim("data", "pv", "ours"), volume("pv", driver, diskURI("data")))
+	for name, change := range map[string]func(*Options){
+		"beside the extender":  func(*Options) {},
+		"without the extender": func(o *Options) { o.Listener.Close(); o.Listener = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _ := startRun(t, change, config)
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			health := "http://" + o.HealthListener.Addr().String()
+			expect.Eventually(t, "the program is ready", func() bool { return status(client, health+"/readyz") == http.StatusOK })
+			body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a")})
+			for _, path := range []string{"/filter", "/prioritize"} {
+				response, err := client.Post(health+path, "application/json", bytes.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				response.Body.Close()
+				if response.StatusCode != http.StatusNotFound {
+					t.Errorf("POST %s: got %d, want %d", path, response.StatusCode, http.StatusNotFound)
+				}
+			}
+		})
+	}
+}
+
 func TestRunAnswersWhileItSaysThatItStops(t *testing.T) {
 	t.Parallel()
 	_, config := startAPI(t)

@@ -22,8 +22,8 @@ type Observer interface {
 	Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) error
 }
 
-// Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, GET /healthz and
-// /readyz.
+// Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, and what HealthHandler
+// answers.
 type Extender struct {
 	Observer Observer
 	// Ready says that the observer knows the cluster. It may wait a moment, no longer than ctx, for
@@ -37,14 +37,26 @@ type Extender struct {
 	Clock           clock.PassiveClock
 }
 
-// Handler returns the HTTP handler.
+// Handler returns the handler for kube-scheduler. It answers every client: the answers name the nodes
+// that have the disks of any claim.
 func (e *Extender) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /filter", e.timed("filter", e.filter))
 	mux.HandleFunc("POST /prioritize", e.timed("prioritize", e.prioritize))
+	e.handleProbes(mux)
+	return mux
+}
+
+// HealthHandler returns the handler for probes: GET /healthz and /readyz.
+func (e *Extender) HealthHandler() http.Handler {
+	mux := http.NewServeMux()
+	e.handleProbes(mux)
+	return mux
+}
+
+func (e *Extender) handleProbes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", e.readyz)
-	return mux
 }
 
 func (e *Extender) readyz(w http.ResponseWriter, _ *http.Request) {

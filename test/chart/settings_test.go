@@ -63,14 +63,14 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 		"nothing said": {nil, map[string]string{
 			"controller": "--metrics-address=127.0.0.1:29704 --health-address=:29702",
 			"node":       "--metrics-address=127.0.0.1:29705 --health-address=127.0.0.1:29703",
-			"extender":   "--metrics-address=127.0.0.1:29707 --address=:29706 --webhook-address=:29708",
+			"extender":   "--metrics-address=127.0.0.1:29707 --address=0 --health-address=:29709 --webhook-address=:29708",
 		}, 0},
 		"metrics for the network, and the controller in the host's": {
 			[]string{"metrics.listen=network,controller.hostNetwork=true"},
 			map[string]string{
 				"controller": "--metrics-address=:29704 --metrics-secure --health-address=127.0.0.1:29702",
 				"node":       "--metrics-address=:29705 --metrics-secure --health-address=127.0.0.1:29703",
-				"extender":   "--metrics-address=:29707 --metrics-secure --address=:29706 --webhook-address=:29708",
+				"extender":   "--metrics-address=:29707 --metrics-secure --address=0 --health-address=:29709 --webhook-address=:29708",
 			}, 3},
 		"a certificate, which nodes do not get": {[]string{"metrics.listen=network,metrics.tlsSecretName=tls,node.metricsPort=0,scheduler.mode=off"}, map[string]string{
 			"controller": "--metrics-address=:29704 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29702",
@@ -115,6 +115,50 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 			if len(got) != len(c.want) || services != c.services {
 				t.Errorf("got %d containers with listeners and %d Services for metrics, want %d and %d", len(got), services,
 					len(c.want), c.services)
+			}
+		})
+	}
+}
+
+// The extender answers every client. It is reachable only for the kube-scheduler that needs it.
+func TestTheExtenderListensOnlyWhereItsSchedulerIs(t *testing.T) {
+	t.Parallel()
+	const anywhere, loopback = ":29709", "127.0.0.1:29709" // health
+	cases := map[string]struct{ set, extender, health, service string }{
+		"a webhook": {"mode=webhook", "0", anywhere, "webhook"},
+		"a webhook with a certificate": {
+			"mode=webhook,scheduler.webhook.certManager.enabled=true,scheduler.webhook.certManager.issuerRef.name=i", "0",
+			anywhere, "webhook",
+		},
+		"a webhook in the host's network":   {"mode=webhook,scheduler.hostNetwork=true", "0", loopback, "webhook"},
+		"an extender in the host's network": {"hostNetwork=true", "127.0.0.1:29706", loopback, "extender"},
+		"the same with a Service for others": {"hostNetwork=true,scheduler.service.clusterIP=10.96.0.9", ":29706", loopback,
+			"extender"},
+		"an extender in the pod network":        {"mode=extender", ":29706", anywhere, "extender"},
+		"a second scheduler in the same pod":    {"mode=second", "127.0.0.1:29706", anywhere, ""},
+		"the same, and hostNetwork is not used": {"mode=second,scheduler.hostNetwork=true", "127.0.0.1:29706", anywhere, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			list := objects(t, render(t, "--set", "scheduler."+c.set))
+			deployment := find(t, list, "Deployment", release+"-scheduler")
+			flags := slices.DeleteFunc(containers(t, deployment)["extender"], func(f string) bool {
+				return !strings.HasPrefix(f, "--address=") && !strings.HasPrefix(f, "--health-address=")
+			})
+			if want := []string{"--address=" + c.extender, "--health-address=" + c.health}; !slices.Equal(flags, want) {
+				t.Errorf("got %q, want %q", flags, want)
+			}
+			var ports []string
+			for _, o := range list {
+				if o.GetKind() == "Service" && o.GetName() == release+"-scheduler" {
+					for _, port := range nested(t, o, "spec", "ports") {
+						ports = append(ports, fmt.Sprint(port["name"]))
+					}
+				}
+			}
+			if got := strings.Join(ports, " "); got != c.service {
+				t.Errorf("the Service serves %q, want %q", got, c.service)
 			}
 		})
 	}
