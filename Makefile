@@ -203,9 +203,16 @@ lint: ## Run the linters
 	@cd playground && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
 	@cd image && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
 
+# Every module but those of upstream's programs, old versions among them, which only tests run. A module of tools has no packages of
+# its own: its pattern is "tool".
+MODULES = $(filter-out ./playground/programs/%,$(patsubst %/go.mod,%,$(shell find . -name go.mod)))
 .PHONY: vulnerabilities
-vulnerabilities: ## Look for known vulnerabilities in what the programs call (it asks vuln.go.dev; VULNDB=file:///… for a copy)
-	@$$(hack/tool.sh govulncheck) $(if $(VULNDB),-db $(VULNDB)) ./cmd/...
+vulnerabilities: ## Look for known vulnerabilities in what our programs and tools call (it asks vuln.go.dev; VULNDB=file:///… for a copy)
+	@check=$$(hack/tool.sh govulncheck) && failed=0 && for module in $(MODULES); do \
+	  pattern=./...; ! grep -q '^tool\b' $$module/go.mod || pattern=tool; \
+	  echo "vulnerabilities: $$module"; \
+	  $$check $(if $(VULNDB),-db $(VULNDB)) -C $$module $$pattern || failed=1; \
+	done && exit $$failed
 
 .PHONY: clean
 clean: ## Remove the built files (the cache outside of the tree stays)
