@@ -2,10 +2,12 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net/http"
 
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
@@ -23,11 +25,29 @@ func metricsOptions(common *config.Common) metricsserver.Options {
 			return filters.WithAuthenticationAndAuthorization(cluster.ForReviews(kube), client)
 		}
 		options.CertDir = common.MetricsCertDir
-		// A client of HTTP/2 can make the server work for requests that it resets at once, before
-		// it is authenticated.
-		options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }}
+		options.TLSOpts = []func(*tls.Config){restrictTLS}
 	}
 	return options
+}
+
+// handshakesPerSecond and handshakeBurst limit the TLS handshakes of /metrics. Those who read metrics keep their
+// connections.
+const handshakesPerSecond, handshakeBurst = 10, 50
+
+var errManyHandshakes = errors.New("too many TLS handshakes")
+
+// restrictTLS limits what clients can make the server do before they are authenticated. A client of HTTP/2 can have it
+// work for requests that it resets at once. A signature for each new connection of some hundred clients takes all the
+// processors of the program.
+func restrictTLS(c *tls.Config) {
+	c.NextProtos = []string{"http/1.1"}
+	handshakes := flowcontrol.NewTokenBucketRateLimiter(handshakesPerSecond, handshakeBurst)
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		if !handshakes.TryAccept() {
+			return nil, errManyHandshakes
+		}
+		return nil, nil //nolint:nilnil // no other configuration
+	}
 }
 
 // newMetricsServer returns the server of /metrics for a program without a manager; nil if it is

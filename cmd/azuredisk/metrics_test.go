@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -153,5 +154,42 @@ func TestReviewsOfBadClientsTakeNoShareOfTheProgramsCalls(t *testing.T) {
 		if !kube.RateLimiter.TryAccept() {
 			t.Fatalf("call %d of the program waits after 400 bad clients, want %d calls at once", i+1, burst)
 		}
+	}
+}
+
+// A signature for each connection of some hundred clients would take the processors from the program.
+func TestTheHandshakesOfMetricsAreLimited(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.TLS = &tls.Config{}
+	restrictTLS(server.TLS)
+	server.StartTLS()
+	defer server.Close()
+	get := func(client *http.Client) error {
+		response, err := client.Get(server.URL)
+		if err == nil {
+			err = response.Body.Close()
+		}
+		return err
+	}
+	reader := server.Client()
+	if err := get(reader); err != nil {
+		t.Fatal(err)
+	}
+	const clients = 200
+	began, connected := time.Now(), 0
+	for range clients {
+		transport := reader.Transport.(*http.Transport).Clone()
+		if get(&http.Client{Transport: transport}) == nil {
+			connected++
+		}
+		transport.CloseIdleConnections()
+	}
+	if most := handshakeBurst + int(handshakesPerSecond*time.Since(began).Seconds()) + 1; connected > most {
+		t.Errorf("%d of %d clients got a connection, want at most %d", connected, clients, most)
+	}
+	if err := get(reader); err != nil {
+		t.Errorf("a reader that has a connection: got %v, want an answer", err)
 	}
 }
