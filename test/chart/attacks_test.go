@@ -10,10 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
@@ -80,14 +83,17 @@ func TestAttacksAtARealAPIServer(t *testing.T) {
 		}
 	}
 	legacy := apiserver.Namespace(t)
+	servesSnapshots(t)
 	run("install", release, chartDir(), "--create-namespace", "--take-ownership", "--set",
-		"csiDriver.attachRequired=true,inlineDisks.namespaces={"+legacy+"}")
+		"csiDriver.attachRequired=true,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,"+
+			"inlineDisks.namespaces={"+legacy+"}")
 	defer run("uninstall", release, "--no-hooks")
 	w := newAttacked(t, kube)
 	for account, attacks := range map[string][]attack{
 		"csi-resizer":     w.byResizer(),
 		"csi-attacher":    w.byAttacher(),
 		"csi-provisioner": w.byProvisioner(),
+		"csi-snapshotter": w.bySnapshotter(t),
 	} {
 		t.Run(account, func(t *testing.T) { try(t, clientWithToken(t, token(t, kube, account, nil)), attacks) })
 	}
@@ -108,6 +114,7 @@ func TestAttacksAtARealAPIServer(t *testing.T) {
 		})
 	})
 	t.Run("an ownership", func(t *testing.T) { w.forge(t) })
+	t.Run("a node's report", func(t *testing.T) { w.flood(t) })
 }
 
 // try makes each attack when the first refusal and the first permission show that the API server
@@ -117,9 +124,9 @@ func try(t *testing.T, as client.Client, attacks []attack) {
 	check := func(a attack) error {
 		switch err := a.do(as); {
 		case a.allowed && err != nil:
-			return fmt.Errorf("%s: got %w, want it allowed", a.what, err)
+			return fmt.Errorf("%s: got %v, want it allowed", a.what, err)
 		case !a.allowed && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
-			return fmt.Errorf("%s: got %w, want it refused", a.what, err)
+			return fmt.Errorf("%s: got %v, want it refused", a.what, err)
 		}
 		return nil
 	}
@@ -241,6 +248,94 @@ func (w *attacked) byProvisioner() []attack {
 		}), false})
 }
 
+// servesSnapshots defines VolumeSnapshotContents, as much of them as the API server needs to ask policies about them.
+func servesSnapshots(t *testing.T) {
+	t.Helper()
+	keep := true
+	options := envtest.CRDInstallOptions{CRDs: []*apiextensionsv1.CustomResourceDefinition{{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "volumesnapshotcontents.snapshot.storage.k8s.io",
+			Annotations: map[string]string{"api-approved.kubernetes.io": "unapproved, in a test"},
+		},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "snapshot.storage.k8s.io",
+			Scope: apiextensionsv1.ClusterScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "volumesnapshotcontents", Kind: "VolumeSnapshotContent"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", XPreserveUnknownFields: &keep,
+				}},
+				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+			}},
+		},
+	}}}
+	_, err := envtest.InstallCRDs(apiserver.Config(t), options)
+	must(t, err)
+	t.Cleanup(func() { must(t, envtest.UninstallCRDs(apiserver.Config(t), options)) })
+}
+
+type contentOf = *unstructured.Unstructured
+
+// content creates the content of a snapshot of team-b.
+func (w *attacked) content(t *testing.T, driver string) contentOf {
+	t.Helper()
+	c := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "snapshot.storage.k8s.io/v1",
+		"kind":       "VolumeSnapshotContent",
+		"metadata": map[string]any{
+			"name":       "content-of-" + strings.ReplaceAll(driver, ".", "-"),
+			"finalizers": []any{"example.com/others"},
+		},
+		"spec": map[string]any{
+			"driver":            driver,
+			"deletionPolicy":    "Retain",
+			"source":            map[string]any{"snapshotHandle": "mine"},
+			"volumeSnapshotRef": map[string]any{"namespace": w.claim.Namespace, "name": "snapshot"},
+		},
+	}}
+	must(t, w.kube.Create(t.Context(), c))
+	t.Cleanup(func() {
+		c.SetFinalizers(nil)
+		must(t, w.kube.Update(context.Background(), c))
+		must(t, w.kube.Delete(context.Background(), c))
+	})
+	return c
+}
+
+func (w *attacked) bySnapshotter(t *testing.T) []attack {
+	own, other := w.content(t, w.volume.Spec.CSI.Driver), w.content(t, "csi.example.com")
+	set := func(value any, fields ...string) func(contentOf) {
+		return func(c contentOf) { must(t, unstructured.SetNestedField(c.Object, value, fields...)) }
+	}
+	label := set("b", "metadata", "labels", "a")
+	written := func(c contentOf) func(client.Client) error {
+		return func(as client.Client) error {
+			after := c.DeepCopy()
+			set("another", "status", "snapshotHandle")(after)
+			return as.Status().Patch(context.Background(), after, client.MergeFrom(c), client.DryRunAll)
+		}
+	}
+	const finalizer = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
+	return []attack{
+		{"label a content", patched(own, label), true},
+		{"label a content of another driver", patched(other, label), false},
+		{"give a content to another namespace", patched(own, set(w.teamA, "spec", "volumeSnapshotRef", "namespace")), false},
+		{"have its snapshot deleted", patched(own, set("Delete", "spec", "deletionPolicy")), false},
+		{"add its finalizer", patched(own, func(c contentOf) { c.SetFinalizers(append(c.GetFinalizers(), finalizer)) }), true},
+		{"remove a finalizer of others", patched(own, func(c contentOf) { c.SetFinalizers(nil) }), false},
+		{"write the status", written(own), true},
+		{"write the status of another driver's", written(other), false},
+		{"create a content", created(&unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent", "metadata": map[string]any{"name": "new"},
+			"spec": map[string]any{"driver": w.volume.Spec.CSI.Driver},
+		}}), false},
+		{"delete a content", deleted(own), false},
+		{"write to a volume", patched(w.volume, larger), false},
+		{"read Secrets", listed(&corev1.SecretList{}, namespace), false},
+	}
+}
+
 // updated returns an attack that writes a whole object and does not store it.
 func updated[T client.Object](object T, change func(T)) func(client.Client) error {
 	return func(as client.Client) error {
@@ -325,4 +420,40 @@ func (w *attacked) forge(t *testing.T) {
 			t.Errorf("%s: got %v, want Invalid", what, err)
 		}
 	}
+}
+
+// flood writes reports that are as long as the definition allows, and longer ones. It refuses them even to the controller, so
+// the node plug-in, which writes the report, cannot store them either.
+func (w *attacked) flood(t *testing.T) {
+	const most = 512
+	node := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "flooded"},
+		Spec: apiv1.AzDriverNodeSpec{VMID: "/vm"}}
+	must(t, w.kube.Create(t.Context(), node))
+	t.Cleanup(func() { must(t, w.kube.Delete(context.Background(), node)) })
+	name := func(i int) string { return fmt.Sprintf("volume-%d", i) }
+	var attacks []attack
+	for what, add := range map[string]func(*apiv1.AzDriverNodeStatus, int){
+		"staged volumes": func(s *apiv1.AzDriverNodeStatus, i int) {
+			s.StagedVolumes = append(s.StagedVolumes, apiv1.StagedVolume{VolumeName: name(i), Phase: apiv1.PhaseStaged})
+		},
+		"fence requests": func(s *apiv1.AzDriverNodeStatus, i int) {
+			s.FenceRequests = append(s.FenceRequests, apiv1.FenceRequest{VolumeName: name(i), NodeName: "n", Epoch: 1,
+				Time: metav1.NowMicro()})
+		},
+		"fence results": func(s *apiv1.AzDriverNodeStatus, i int) {
+			s.FenceResults = append(s.FenceResults, apiv1.FenceResult{VolumeName: name(i), NodeName: "n", Epoch: 1,
+				RequestTime: metav1.NowMicro(), Time: metav1.NowMicro()})
+		},
+	} {
+		for _, n := range []int{most, most + 1} {
+			attacks = append(attacks, attack{fmt.Sprintf("report %d %s", n, what), func(as client.Client) error {
+				report := node.DeepCopy()
+				for i := range n {
+					add(&report.Status, i)
+				}
+				return as.Status().Update(context.Background(), report, client.DryRunAll)
+			}, n == most})
+		}
+	}
+	try(t, w.kube, attacks)
 }

@@ -184,6 +184,48 @@ func TestADiskOfAnotherNamespaceIsNotTakenByAPodThatNamesIt(t *testing.T) {
 	}
 }
 
+// A user who may create pods can name any number of disks that do not exist. They cost Azure one read each, and not one for
+// each retry, and other volumes do not wait for them.
+func TestDisksThatDoNotExistAreReadOnceEach(t *testing.T) {
+	const pods, volumes = 10, 30
+	p := byPods(t)
+	node := freshName("none")
+	p.AddNode(node, "1", size)
+	tenant := apiserver.Namespace(t)
+	named := []*corev1.Pod{}
+	for i := range pods {
+		pod := controlplane.NewPod(tenant, fmt.Sprintf("p-%d", i), node)
+		for j := range volumes {
+			disk := fmt.Sprintf("none-%d-%d", i, j)
+			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: disk, VolumeSource: corev1.VolumeSource{
+				AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: disk, DataDiskURI: controlplane.DiskID(disk), Kind: &managed},
+			}})
+		}
+		must(t, p.Client.Create(t.Context(), pod))
+		named = append(named, pod)
+	}
+	for _, pod := range named {
+		eventually(t, p, "the pod is told", func() error { return told(t, p, pod, attachdetach.ReasonFailed, "none-") })
+	}
+	eventually(t, p, "each disk is read", func() error {
+		if got := p.Cloud.CallCount(fake.DisksGet); got < pods*volumes {
+			return fmt.Errorf("%d reads", got)
+		}
+		return nil
+	})
+	// A change of each pod starts each volume anew, as a retry does.
+	for _, pod := range named {
+		must(t, p.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
+		again := pod.DeepCopy()
+		again.ResourceVersion, again.UID = "", ""
+		must(t, p.Client.Create(t.Context(), again))
+	}
+	hasActed(t, p, node)
+	if got := p.Cloud.CallCount(fake.DisksGet); got > pods*volumes+5 {
+		t.Errorf("got %d reads of disks, want %d and a few of the volume that exists", got, pods*volumes)
+	}
+}
+
 // A node whose path to the API server is all that it lost answers the driver's probe, so that the
 // failover leaves it alone, and so it does where a user opted out. Its kubelet has not learned that
 // the pod is being deleted.
