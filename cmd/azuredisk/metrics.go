@@ -30,7 +30,7 @@ func metricsOptions(common *config.Common) metricsserver.Options {
 	return options
 }
 
-// handshakesPerSecond and handshakeBurst limit the TLS handshakes of /metrics. Those who read metrics keep their
+// handshakesPerSecond and handshakeBurst limit the TLS handshakes of /metrics. Prometheus keeps its
 // connections.
 const handshakesPerSecond, handshakeBurst = 10, 50
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
@@ -124,9 +125,11 @@ func try(t *testing.T, as client.Client, attacks []attack) {
 	check := func(a attack) error {
 		switch err := a.do(as); {
 		case a.allowed && err != nil:
-			return fmt.Errorf("%s: got %v, want it allowed", a.what, err)
+			return fmt.Errorf("%s: got %w, want it allowed", a.what, err)
+		case !a.allowed && err == nil:
+			return fmt.Errorf("%s: got no error, want it refused", a.what)
 		case !a.allowed && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err):
-			return fmt.Errorf("%s: got %v, want it refused", a.what, err)
+			return fmt.Errorf("%s: got %w, want it refused", a.what, err)
 		}
 		return nil
 	}
@@ -266,13 +269,26 @@ func servesSnapshots(t *testing.T) {
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
 					Type: "object", XPreserveUnknownFields: &keep,
 				}},
-				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				Subresources: &apiextensionsv1.CustomResourceSubresources{
+					Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
+				},
 			}},
 		},
 	}}}
 	_, err := envtest.InstallCRDs(apiserver.Config(t), options)
 	must(t, err)
-	t.Cleanup(func() { must(t, envtest.UninstallCRDs(apiserver.Config(t), options)) })
+	kinds, err := discovery.NewDiscoveryClientForConfig(apiserver.Config(t))
+	must(t, err)
+	t.Cleanup(func() {
+		must(t, envtest.UninstallCRDs(apiserver.Config(t), options))
+		// The chart of the next test would serve snapshots.
+		eventually(t, "the API server has no snapshots", func() error {
+			if _, err := kinds.ServerResourcesForGroupVersion("snapshot.storage.k8s.io/v1"); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("got %v, want NotFound", err) //nolint:errorlint // it may be nil
+			}
+			return nil
+		})
+	})
 }
 
 type contentOf = *unstructured.Unstructured
@@ -327,8 +343,10 @@ func (w *attacked) bySnapshotter(t *testing.T) []attack {
 		{"write the status", written(own), true},
 		{"write the status of another driver's", written(other), false},
 		{"create a content", created(&unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent", "metadata": map[string]any{"name": "new"},
-			"spec": map[string]any{"driver": w.volume.Spec.CSI.Driver},
+			"apiVersion": "snapshot.storage.k8s.io/v1",
+			"kind":       "VolumeSnapshotContent",
+			"metadata":   map[string]any{"name": "new"},
+			"spec":       map[string]any{"driver": w.volume.Spec.CSI.Driver},
 		}}), false},
 		{"delete a content", deleted(own), false},
 		{"write to a volume", patched(w.volume, larger), false},

@@ -213,7 +213,7 @@ func TestDisksThatDoNotExistAreReadOnceEach(t *testing.T) {
 		}
 		return nil
 	})
-	// A change of each pod starts each volume anew, as a retry does.
+	// A new pod of the same name has the controller try each volume again, as a retry does.
 	for _, pod := range named {
 		must(t, p.Client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)))
 		again := pod.DeepCopy()
