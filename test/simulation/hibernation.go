@@ -58,7 +58,8 @@ func (w *world) endedAsleep(before *corev1.Node, changed any) {
 		!nodehealth.HasTaint(after, corev1.TaintNodeOutOfService) {
 		return
 	}
-	if vm, err := w.cloud.Instances().Get(context.Background(), vmOf(m.name)); err == nil && vm.Power == provisioner.PowerStopped {
+	vm, err := w.cloud.Instances().Get(context.Background(), vmOf(m.name))
+	if err == nil && vm.Power == provisioner.PowerStopped {
 		w.broken("%s is out of service, although it only hibernates", m.name)
 	}
 }

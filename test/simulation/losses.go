@@ -40,7 +40,8 @@ func (w *world) takeLUN(v *volumeModel, m *machine) {
 	w.note("%s is to be staged on %s while its LUN has the disk of %s", v.name, m.name, other.name)
 	w.pauseControllers(true)
 	w.detachManually(m, v)
-	if w.within(patience, func() bool { _, has := w.azure.holds(vm, diskOf(v.name)); return !has }) && w.attachManually(m, other) {
+	off := w.within(patience, func() bool { _, has := w.azure.holds(vm, diskOf(v.name)); return !has })
+	if off && w.attachManually(m, other) {
 		w.within(patience, func() bool { at, has := w.azure.holds(vm, diskOf(other.name)); return has && at == lun })
 		stage := w.stage(m, v, callTimeout)
 		w.within(patience, func() bool { return stage.done })

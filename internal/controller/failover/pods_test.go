@@ -95,7 +95,8 @@ func TestLaw3NoPodIsDeletedByForceWhoseVolumeTheNodeMayUse(t *testing.T) {
 				o.NodeName, o.Health = "n", health
 				free, err := newProofs(&Reconciler{Options: Options{Reader: test.api}}, o).free(t.Context(), "v")
 				if err != nil || free != want {
-					t.Errorf("on a node that is %s, stopped %t: got free %t, %v; want %t", health.State, health.Stopped, free, err, want)
+					t.Errorf("on a node that is %s, stopped %t: got free %t, %v; want %t", health.State, health.Stopped, free,
+						err, want)
 				}
 			}
 		})

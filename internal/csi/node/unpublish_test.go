@@ -69,7 +69,8 @@ func TestUnpublishWhenTheDataCannotBeWritten(t *testing.T) {
 			if err := m.unpublishVolume(m.start()); status.Code(err) != test.want {
 				t.Errorf("unpublish: got %v, want %v", err, test.want)
 			}
-			if lost := m.status().LostWrites; (len(lost) == 1) != test.unmounted || test.unmounted && (lost[0].VolumeName != volume ||
+			lost := m.status().LostWrites
+			if (len(lost) == 1) != test.unmounted || test.unmounted && (lost[0].VolumeName != volume ||
 				!strings.Contains(lost[0].Message, "input/output error")) {
 				t.Errorf("got lost writes %+v in the report, want one of the volume: %t", lost, test.unmounted)
 			}

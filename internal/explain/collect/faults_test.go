@@ -344,7 +344,8 @@ func failoverFaults() map[string]fault {
 		"a node that was just lost": {func() *stage { return onLost(lost()) }, "NodeLost", "does not answer",
 			"expected to end by"},
 		"a VM that is stopped": {func() *stage {
-			return onLost(nodehealth.Judgement{State: nodehealth.Down, Stopped: true, Evidence: "Azure says that the VM is Stopped"})
+			return onLost(nodehealth.Judgement{State: nodehealth.Down, Stopped: true,
+				Evidence: "Azure says that the VM is Stopped"})
 		}, "VMStopped", "may continue with its memory", "expected to end by"},
 		"a VM that is deallocated": {func() *stage {
 			return onLost(nodehealth.Judgement{State: nodehealth.Down, Evidence: "Azure says that the VM is Deallocated"})

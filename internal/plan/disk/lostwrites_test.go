@@ -22,7 +22,10 @@ func TestLostWrites(t *testing.T) {
 		return apiv1.LostWrites{VolumeName: volume, Time: metav1.NewTime(now.Add(-age)), Message: message}
 	}
 	report := func(node string, losses ...apiv1.LostWrites) *apiv1.AzDriverNode {
-		return &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: apiv1.AzDriverNodeStatus{LostWrites: losses}}
+		return &apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Name: node},
+			Status:     apiv1.AzDriverNodeStatus{LostWrites: losses},
+		}
 	}
 	// recorded is the status after the reconciliation that has found a loss on node a.
 	recorded := func(l apiv1.LostWrites, then time.Time) apiv1.AzVolumeStatus {
@@ -68,7 +71,8 @@ func TestLostWrites(t *testing.T) {
 			if condition := meta.FindStatusCondition(status.Conditions, disk.ConditionWritesLost); condition != nil {
 				message = condition.Message
 			}
-			if node != c.found || after != c.after || (message == "") != (c.message == "") || !strings.Contains(message, c.message) {
+			if node != c.found || after != c.after || (message == "") != (c.message == "") ||
+				!strings.Contains(message, c.message) {
 				t.Errorf("got a loss on %q, condition %q, again after %s; want %q, %q, %s", node, message, after, c.found, c.message,
 					c.after)
 			}
