@@ -1,9 +1,10 @@
-// Package scaledown decides which Nodes autoscalers are asked not to remove. That are nodes whose
+// Package scaledown decides which Nodes autoscalers are asked not to remove: nodes whose
 // reservation of a disk is all that keeps a fenced node from writing: Azure does not document that a
 // reservation survives the end of the VM that holds it.
 package scaledown
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -32,8 +33,8 @@ type Disk struct {
 }
 
 // Needed returns a node that may be kept from writing only by the reservation of another node, which
-// has these disks and this report; "" if there is none. Of the report it depends only on
-// what the controller writes: a node can say that it is not needed, and not that it is (law 7).
+// has these disks and this report; "" if there is none. Of the report it depends only on what the
+// controller writes: a node can say that it is not needed, and not that it is (law 7).
 func Needed(report *apiv1.AzDriverNode, disks []Disk) (fenced string) {
 	for _, d := range disks {
 		if fenced := attaching.KeptFor(d.Volume, d.Attachment, d.All, report); fenced != "" {
@@ -52,9 +53,7 @@ func Recorded(annotations map[string]string) bool {
 // that another program or a person has set stays as it is, also if it allows the removal.
 func Annotate(present map[string]string, needed bool) (wanted map[string]string, changed bool) {
 	wanted = map[string]string{}
-	for key, value := range present {
-		wanted[key] = value
-	}
+	maps.Copy(wanted, present)
 	recorded := strings.Split(present[apiv1.AnnotationScaleDownDisabled], ",")
 	var ours []string
 	for _, key := range []string{ClusterAutoscaler, Karpenter} {
@@ -71,10 +70,5 @@ func Annotate(present map[string]string, needed bool) (wanted map[string]string,
 	if delete(wanted, apiv1.AnnotationScaleDownDisabled); len(ours) > 0 {
 		wanted[apiv1.AnnotationScaleDownDisabled] = strings.Join(ours, ",")
 	}
-	for key, value := range wanted {
-		if before, set := present[key]; !set || before != value {
-			return wanted, true
-		}
-	}
-	return wanted, len(wanted) != len(present)
+	return wanted, !maps.Equal(wanted, present)
 }
