@@ -147,3 +147,32 @@ func TestTheDeviceOfAReplicaIsProtected(t *testing.T) {
 		})
 	}
 }
+
+// The look at the devices reads the node's role at the API server. A refused NodeStageVolume is
+// repeated half a second later, in the middle of a move.
+func TestALookAtTheDevicesRefusesNoCall(t *testing.T) {
+	host := newMemoryHost()
+	m := newMachine(t, host, t.TempDir(), func(string) {})
+	m.edit = func(o *node.Options) {
+		o.DiskAt = func(context.Context, int32) (string, error) { return volumeID, nil }
+	}
+	m.publish(nil)
+	var during func()
+	m.whileReading(func() {
+		if during != nil {
+			call := during
+			during = nil
+			call()
+		}
+	})
+	s := m.start()
+	staged := false
+	during = func() {
+		m.must(m.stage(s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)))
+		staged = true
+	}
+	s.ProtectReplicas(t.Context())
+	if !staged || host.Protected {
+		t.Errorf("staged during the look: %t, protected: %t; want it staged and writable", staged, host.Protected)
+	}
+}

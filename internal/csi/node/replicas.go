@@ -63,27 +63,19 @@ func (s *Server) protectReplica(ctx context.Context, lun int32, device provision
 	if err != nil {
 		return err
 	}
-	name := disk.VolumeName()
-	unlock, locked := s.busy.TryLock(name)
+	// Without the lock, because the questions take a read at the API server, and the lock would refuse a
+	// call of the kubelet meanwhile.
+	if volume, err := s.protectable(ctx, disk, lun, device); err != nil || volume == nil {
+		return err
+	}
+	unlock, locked := s.busy.TryLock(disk.VolumeName())
 	if !locked {
 		return nil // by a call, which decides
 	}
 	defer unlock()
-	if used, err := s.uses(ctx, name); err != nil || used {
+	volume, err := s.protectable(ctx, disk, lun, device) // a call may have ended since
+	if err != nil || volume == nil {
 		return err
-	}
-	volume, own, err := s.replicaOf(ctx, name)
-	switch {
-	case err != nil:
-		return err
-	case volume == nil || !volumehandle.Of(volume.Spec.Disk).Same(disk):
-		if device.Sequence != 0 {
-			s.foreign[device.Sequence] = true // a replica of it would be a new device
-		}
-		return nil
-	case own == nil || own.Spec.Role != apiv1.RoleReplica || own.Status.State != apiv1.AttachmentAttached ||
-		own.Status.LUN == nil || *own.Status.LUN != lun || ownership.AttachedToAnotherVM(own, s.options.Instance.VMID):
-		return nil
 	}
 	found, release, err := s.devices.Replica(ctx, volume, lun)
 	if err != nil {
@@ -91,6 +83,30 @@ func (s *Server) protectReplica(ctx context.Context, lun int32, device provision
 	}
 	defer release()
 	return s.options.Host.Devices().SetReadOnly(ctx, found, true)
+}
+
+// protectable returns the volume of a disk if this node does not use it and has it as a replica; else
+// nil.
+func (s *Server) protectable(ctx context.Context, disk volumehandle.Handle, lun int32, device provisioner.Device) (
+	*apiv1.AzVolume, error) {
+	name := disk.VolumeName()
+	if used, err := s.uses(ctx, name); err != nil || used {
+		return nil, err
+	}
+	volume, own, err := s.replicaOf(ctx, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case volume == nil || !volumehandle.Of(volume.Spec.Disk).Same(disk):
+		if device.Sequence != 0 {
+			s.foreign[device.Sequence] = true // a replica of it would be a new device
+		}
+		return nil, nil
+	case own == nil || own.Spec.Role != apiv1.RoleReplica || own.Status.State != apiv1.AttachmentAttached ||
+		own.Status.LUN == nil || *own.Status.LUN != lun || ownership.AttachedToAnotherVM(own, s.options.Instance.VMID):
+		return nil, nil
+	}
+	return volume, nil
 }
 
 // uses reports whether a volume has a record of this boot, or an entry in the report: the V1 driver

@@ -42,37 +42,58 @@ func (s *Server) EndUnfinished(ctx context.Context) {
 }
 
 func (s *Server) endUnfinished(ctx context.Context, volume string) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	// Without the lock, because the question may take a read at the API server, and the lock would
+	// refuse a call of the kubelet meanwhile.
+	if left, err := s.leftOf(ctx, volume); err != nil || left == nil {
+		return err
+	}
 	unlock, locked := s.busy.TryLock(volume)
 	if !locked {
 		return nil // by a call, which ends it
 	}
 	defer unlock()
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	entries, err := s.options.Report.Entries(ctx) // a call may have ended since they were listed
-	if err != nil {
+	left, err := s.leftOf(ctx, volume) // a call may have ended or begun since
+	switch {
+	case err != nil || left == nil:
 		return err
+	case !left.recorded:
+		return s.forgetAnnounced(ctx, left.entry)
+	case left.record.Formatting != nil:
+		return s.undoRecorded(ctx, left.record)
+	}
+	return s.unstageRecorded(ctx, left.record)
+}
+
+// leftover is a volume that must be unstaged without a call of the kubelet.
+type leftover struct {
+	entry    apiv1.StagedVolume
+	record   nodereport.Record
+	recorded bool
+}
+
+// leftOf returns what is left of a volume; nil if a call of the kubelet decides about it.
+func (s *Server) leftOf(ctx context.Context, volume string) (*leftover, error) {
+	entries, err := s.options.Report.Entries(ctx)
+	if err != nil {
+		return nil, err
 	}
 	i := slices.IndexFunc(entries, func(e apiv1.StagedVolume) bool { return e.VolumeName == volume })
 	if i < 0 {
-		return nil
+		return nil, nil
 	}
-	record, recorded, err := s.options.Records.Get(volume)
-	if err != nil {
-		return err
+	left := &leftover{entry: entries[i]}
+	if left.record, left.recorded, err = s.options.Records.Get(volume); err != nil {
+		return nil, err
 	}
-	if !unfinished(entries[i], record) {
-		if left, err := s.leftStaged(ctx, record); err != nil || !left {
-			return err
-		}
+	if unfinished(left.entry, left.record) {
+		return left, nil
 	}
-	switch {
-	case !recorded:
-		return s.forgetAnnounced(ctx, entries[i])
-	case record.Formatting != nil:
-		return s.undoRecorded(ctx, record)
+	if asked, err := s.leftStaged(ctx, left.record); err != nil || !asked {
+		return nil, err
 	}
-	return s.unstageRecorded(ctx, record)
+	return left, nil
 }
 
 // unfinished reports whether a volume must be unstaged although the kubelet has not called for it,

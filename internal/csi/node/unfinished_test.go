@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
@@ -411,6 +413,50 @@ func TestAVolumeThatTheKubeletHasLeftStagedIsUnstaged(t *testing.T) {
 			s.EndUnfinished(t.Context())
 			m.assertClean()
 			m.must(m.unstage(s)) // a kubelet that calls nevertheless
+			m.assertClean()
+		})
+	}
+}
+
+// whileReading calls do before each read of an AzVolume at the API server.
+func (m *machine) whileReading(do func()) {
+	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+			opts ...client.GetOption) error {
+			if _, is := obj.(*apiv1.AzVolume); is {
+				do()
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+}
+
+// The look at what is left reads at the API server. The kubelet would repeat a refused call half a
+// second later, in the middle of a move.
+func TestALookAtWhatIsLeftRefusesNoCall(t *testing.T) {
+	for kind, capability := range kindsOfVolume() {
+		t.Run(kind, func(t *testing.T) {
+			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
+			m.publish(nil)
+			var during func()
+			m.whileReading(func() {
+				if during != nil {
+					call := during
+					during = nil
+					call()
+				}
+			})
+			s := m.start()
+			m.must(m.stage(s, capability))
+			looked := false
+			during = func() {
+				looked = true
+				m.must(m.unstage(s))
+			}
+			s.EndUnfinished(t.Context())
+			if !looked {
+				t.Error("the look did not read the volume")
+			}
 			m.assertClean()
 		})
 	}
