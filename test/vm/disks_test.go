@@ -26,8 +26,8 @@ func find(t *testing.T, lun int32, want string, size int64) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	got, err := host.New(host.Options{}).Devices().Find(ctx, lun)
-	if err != nil || got != (provisioner.Device{Path: want, SizeBytes: size}) {
-		t.Fatalf("Find LUN %d: got %+v, %v, want %s of %d bytes", lun, got, err, want, size)
+	if err != nil || got.Path != want || got.SizeBytes != size || got.Sequence == 0 {
+		t.Fatalf("Find LUN %d: got %+v, %v, want %s of %d bytes with a sequence number", lun, got, err, want, size)
 	}
 }
 
