@@ -35,7 +35,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/scaledown"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/tagging"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
@@ -241,7 +240,6 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		ReservedSlots: settings.ReplicaReservedSlots,
 		NodeLabel:     settings.ReplicaNodeLabel,
 		DrainGrace:    settings.ReplicaDrainGrace,
-		ClaimStatus:   settings.ClaimStatus,
 		Workers:       volumeWorkers,
 		Metrics:       ctrlmetrics.Registry,
 	})
@@ -333,13 +331,6 @@ func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher 
 			Workers: nodeWorkers,
 		}))
 	}
-	reconcilers = append(reconcilers, tagging.New(tagging.Options{
-		Client:     mgr.GetClient(),
-		Reader:     mgr.GetAPIReader(),
-		Clock:      clock.RealClock{},
-		Events:     mgr.GetEventRecorder("azuredisk-tagging"),
-		DriverName: settings.DriverName,
-	}))
 	pods := attachdetach.Options{
 		Client:     mgr.GetClient(),
 		Reader:     mgr.GetAPIReader(),
@@ -460,7 +451,6 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 		Register: func(r grpc.ServiceRegistrar) {
 			csi.RegisterIdentityServer(r, identityServer)
 			csi.RegisterControllerServer(r, controllerServer)
-			csi.RegisterGroupControllerServer(r, controllerServer)
 		},
 	})
 	if err != nil {

@@ -171,14 +171,14 @@ func (s *storm) change(ctx context.Context, id string, random *rand.Rand, moved 
 	return nil
 }
 
-// settle changes a disk that no node uses, and takes a snapshot of it in a group. All of it must
+// settle changes a disk that no node uses, and takes and deletes a snapshot of it. All of it must
 // succeed now.
 func (s *storm) settle(ctx context.Context, name, id string) error {
 	const size = 100 * gib
 	if err := errors.Join(
 		s.stack.Modify(ctx, id, map[string]string{"skuName": "StandardSSD_LRS", "tags": "last=1"}),
 		s.stack.Expand(ctx, id, size),
-		s.stack.SnapshotGroup(ctx, "group-"+name, id),
+		s.stack.Snapshot(ctx, "snapshot-"+name, id),
 	); err != nil {
 		return err
 	}

@@ -112,12 +112,6 @@ func snapshotRows() []row[controllerWorld] {
 			func(w controllerWorld) error { return remove(w, w.Context(), snapshot(w)) }},
 		{"DeleteSnapshot", "the snapshot ID is missing", codes.InvalidArgument,
 			func(w controllerWorld) error { return remove(w, w.Context(), "") }},
-		{"DeleteSnapshot", "the snapshot is part of a group, with which it is deleted", codes.InvalidArgument,
-			func(w controllerWorld) error {
-				response, err := w.group(w.Context(), w.volume(nil))
-				w.must(err)
-				return remove(w, w.Context(), response.GetGroupSnapshot().GetSnapshots()[0].GetSnapshotId())
-			}},
 		{"DeleteSnapshot", "the driver's credentials do not suffice", codes.PermissionDenied, func(w controllerWorld) error {
 			w.must(take(w, w.Context(), "snap-"+w.name, w.volume(nil), nil))
 			w.refuse(fake.SnapshotsDelete, provisioner.Unauthorized)

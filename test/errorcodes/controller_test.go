@@ -41,7 +41,7 @@ func TestControllerCodes(t *testing.T) {
 		plane.AddNode(name, zone, "Standard_D16s_v5")
 	}
 	serial := 0
-	for _, rows := range [][]row[controllerWorld]{controllerRows(), groupRows()} {
+	for _, rows := range [][]row[controllerWorld]{controllerRows()} {
 		run(t, rows, func(t *testing.T) controllerWorld {
 			serial++
 			return controllerWorld{t, plane, fmt.Sprintf("vol-%d", serial)}

@@ -59,7 +59,6 @@ func services() []service {
 	return []service{
 		{csi.Identity_ServiceDesc, "Identity", show(identityRows())},
 		{csi.Controller_ServiceDesc, "Controller", show(controllerRows())},
-		{csi.GroupController_ServiceDesc, "GroupController", show(groupRows())},
 		{csi.Node_ServiceDesc, "Node", show(nodeRows())},
 	}
 }

@@ -122,27 +122,19 @@ func (s *Stack) Expand(ctx context.Context, id string, sizeBytes int64) error {
 	}, codes.InvalidArgument, codes.FailedPrecondition)
 }
 
-// SnapshotGroup takes snapshots of volumes at one time and deletes them.
-func (s *Stack) SnapshotGroup(ctx context.Context, name string, ids ...string) error {
-	var group *csi.VolumeGroupSnapshot
-	err := persistently(ctx, "snapshot group "+name, func(ctx context.Context) error {
-		request := &csi.CreateVolumeGroupSnapshotRequest{Name: name, SourceVolumeIds: ids}
-		response, err := s.groups.CreateVolumeGroupSnapshot(ctx, request)
-		group = response.GetGroupSnapshot()
+// Snapshot takes a snapshot of a volume and deletes it.
+func (s *Stack) Snapshot(ctx context.Context, name, id string) error {
+	var snapshot *csi.Snapshot
+	err := persistently(ctx, "snapshot "+name, func(ctx context.Context) error {
+		response, err := s.controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: name, SourceVolumeId: id})
+		snapshot = response.GetSnapshot()
 		return err
 	}, codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists)
 	if err != nil {
 		return err
 	}
-	if len(group.GetSnapshots()) != len(ids) {
-		return fmt.Errorf("snapshot group %s: got %d snapshots, want %d", name, len(group.GetSnapshots()), len(ids))
-	}
-	request := &csi.DeleteVolumeGroupSnapshotRequest{GroupSnapshotId: group.GetGroupSnapshotId()}
-	for _, snapshot := range group.GetSnapshots() {
-		request.SnapshotIds = append(request.SnapshotIds, snapshot.GetSnapshotId())
-	}
-	return persistently(ctx, "delete snapshot group "+name, func(ctx context.Context) error {
-		_, err := s.groups.DeleteVolumeGroupSnapshot(ctx, request)
+	return persistently(ctx, "delete snapshot "+name, func(ctx context.Context) error {
+		_, err := s.controller.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: snapshot.GetSnapshotId()})
 		return err
 	}, codes.InvalidArgument)
 }

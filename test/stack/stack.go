@@ -77,7 +77,6 @@ type Stack struct {
 	Admin string
 
 	controller csi.ControllerClient
-	groups     csi.GroupControllerClient
 	arm        string
 	// driverAzure is where the controllers reach Azure.
 	driverAzure string
@@ -164,7 +163,6 @@ func Start(t testing.TB, options Options) *Stack {
 	expect.Must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	s.controller = csi.NewControllerClient(conn)
-	s.groups = csi.NewGroupControllerClient(conn)
 	return s
 }
 

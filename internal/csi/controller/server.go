@@ -66,7 +66,7 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Server implements the CSI Controller and GroupController services with the methods of its parts.
+// Server implements the CSI Controller service with the methods of its parts.
 type Server struct {
 	unimplemented
 	*handover.Publisher
@@ -80,7 +80,6 @@ type Server struct {
 // methods of an embedded type hide those that are embedded one level deeper.
 type unimplemented struct {
 	csi.UnimplementedControllerServer
-	csi.UnimplementedGroupControllerServer
 }
 
 // New makes a Server.

@@ -87,8 +87,7 @@ func sourceOf(found provisioner.Snapshot) string {
 // listable reports whether a list may contain a snapshot, and whether it is of the requested
 // source, if the request names one.
 func listable(found provisioner.Snapshot, source string) bool {
-	return found.Cut && found.Tags[tagCopyOf] == "" && found.Tags[tagSealOf] == "" &&
-		(source == "" || strings.EqualFold(sourceOf(found), source))
+	return found.Cut && found.Tags[tagCopyOf] == "" && (source == "" || strings.EqualFold(sourceOf(found), source))
 }
 
 func (s *Snapshotter) snapshotByID(ctx context.Context, request *csi.ListSnapshotsRequest) ([]provisioner.Snapshot, error) {

@@ -115,12 +115,11 @@ func (s *Snapshotter) wantedSnapshot(ctx context.Context, request *csi.CreateSna
 // describeSnapshot translates a snapshot. The caller says how the IDs are spelled.
 func describeSnapshot(found provisioner.Snapshot, id, sourceID string) *csi.Snapshot {
 	return &csi.Snapshot{
-		SnapshotId:      id,
-		SourceVolumeId:  sourceID,
-		SizeBytes:       found.SizeBytes,
-		CreationTime:    timestamppb.New(cutAt(found)),
-		ReadyToUse:      found.Ready,
-		GroupSnapshotId: found.Tags[tagGroup],
+		SnapshotId:     id,
+		SourceVolumeId: sourceID,
+		SizeBytes:      found.SizeBytes,
+		CreationTime:   timestamppb.New(cutAt(found)),
+		ReadyToUse:     found.Ready,
 	}
 }
 
@@ -249,8 +248,6 @@ func (s *Snapshotter) deleteSnapshot(ctx context.Context, handle volumehandle.Sn
 	case err != nil:
 		return err
 	case found.ID == "":
-	case found.Tags[tagGroup] != "" || found.Tags[tagSealOf] != "":
-		return call.InvalidArgument("snapshot %s is part of a group and is deleted with it", handle)
 	default:
 		if err := s.removeSnapshot(ctx, handle.String()); err != nil {
 			return err
@@ -276,17 +273,12 @@ func (s *Snapshotter) removeSnapshot(ctx context.Context, id string) error {
 // leftOfSnapshot names what exists of a snapshot: the snapshot, or the one in the disk's own region
 // from which it will be copied.
 func (s *Snapshotter) leftOfSnapshot(ctx context.Context, w wantedSnapshot) (string, error) {
-	return s.left(ctx, []string{w.target.String(), w.local().String()}, func(found provisioner.Snapshot) bool {
-		return strings.EqualFold(found.SourceID, w.source.String()) || w.madeCopy(found)
-	})
-}
-
-// left names the first of the snapshots that exists and belongs to the call.
-func (s *Snapshotter) left(ctx context.Context, ids []string, is func(provisioner.Snapshot) bool) (string, error) {
-	for _, id := range ids {
-		if found, err := s.read(ctx, id); err != nil {
+	for _, id := range []string{w.target.String(), w.local().String()} {
+		found, err := s.read(ctx, id)
+		if err != nil {
 			return "", err
-		} else if found.ID != "" && is(found) {
+		}
+		if found.ID != "" && (strings.EqualFold(found.SourceID, w.source.String()) || w.madeCopy(found)) {
 			return "snapshot " + id, nil
 		}
 	}
