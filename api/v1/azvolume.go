@@ -170,10 +170,6 @@ type DiskParameters struct {
 	// +kubebuilder:validation:Maximum=1000
 	// +optional
 	IOPSPerGB int64 `json:"iopsPerGB,omitempty"`
-	// FollowedTags are the tags whose values follow labels and annotations of the
-	// PersistentVolumeClaim and its namespace: their names, and their values with templates.
-	// +optional
-	FollowedTags map[string]string `json:"followedTags,omitempty"`
 	// FSType is the filesystem that is made on a blank disk; empty for raw block.
 	// +kubebuilder:validation:Enum="";ext4;xfs;ext3;ext2;btrfs
 	// +optional

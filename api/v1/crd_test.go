@@ -145,7 +145,6 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 	n := int64(4000)
 	v.Spec.CapacityBytes, v.Spec.MaxMountReplicaCount = 2<<30, 0
 	v.Spec.Disk.ModifiedCachingMode, v.Spec.Disk.IOPSPerGB = "ReadOnly", 5
-	v.Spec.Disk.FollowedTags = map[string]string{"team": "${pvc.labels.team}"}
 	v.Spec.Disk.DiskSettings = apiv1.DiskSettings{
 		SKUName:             "PremiumV2_LRS",
 		DiskIOPSReadWrite:   &n,

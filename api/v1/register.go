@@ -57,10 +57,6 @@ const (
 	SteeredFalse      = "false"
 )
 
-// AnnotationStatus on a PersistentVolumeClaim says in JSON which node has the volume, and what the
-// volume waits for. Only the controller writes it, if it is configured to.
-const AnnotationStatus = GroupName + "/status"
-
 // AnnotationMaintenance on a Pod with the value MaintenanceStay keeps the driver from evicting the
 // pod before maintenance of its node.
 const (

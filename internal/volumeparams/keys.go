@@ -132,8 +132,6 @@ func tagKeys() []key {
 				"Has the templates of names only.").
 			Changing("Sets the tags that it names. Other tags remain unchanged, and the driver's own tags cannot be named. " +
 				"Values cannot hold templates of labels and annotations."),
-		paramtable.Boolean("tagsFollowLabels", func(p *Parameters, v bool) { p.followLabels = v }).
-			About("Changes the tags when the labels and annotations change that their templates name.", unknownToV1),
 		key{
 			Name:    "tagValueDelimiter",
 			Allowed: "a text other than =",

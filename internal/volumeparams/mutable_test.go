@@ -178,12 +178,6 @@ func TestWhatADiskCanBecome(t *testing.T) {
 			WriteAcceleratorEnabled: true,
 			DiskSettings:            apiv1.DiskSettings{SKUName: "Premium_LRS"},
 		}}, map[string]string{"cachingMode": "ReadWrite"}, "None or ReadOnly with writeAcceleratorEnabled", nil},
-		"tagged otherwise than its label": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
-			FollowedTags: map[string]string{"Team": "${pvc.labels.team}", "cost": "${pvc.labels.cost}", "x": "${pvc.labels.x}"},
-			DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"},
-		}}, map[string]string{"tags": "team=db", "removeTags": "X"}, "", func(p volumeparams.Parameters) bool {
-			return p.Tags["team"] == "db" && len(p.FollowedTags) == 1 && p.FollowedTags["cost"] != ""
-		}},
 		"of IOPS for readers, and not shared": {v2, map[string]string{"diskIOPSReadOnly": "4000"}, "maxShares", nil},
 		"private without an access": {premium, map[string]string{"networkAccessPolicy": "AllowPrivate"}, "diskAccessID",
 			nil},

@@ -23,7 +23,6 @@ type Parameters struct {
 	WithoutEffect []string
 
 	tags, removeTags, tagDelimiter string
-	followLabels                   bool
 	// templates are the tags whose values hold templates of labels and annotations.
 	templates map[string]string
 }

@@ -29,20 +29,12 @@ func (p *Parameters) findTemplates() {
 		}
 		p.templates[name] = value
 	}
-	if p.followLabels {
-		p.FollowedTags = maps.Clone(p.templates)
-	}
 }
 
 // dropTemplates removes tags from those with templates, because a VolumeAttributesClass sets them.
 func (p *Parameters) dropTemplates(names []string) {
 	named := func(name, _ string) bool { return provisioner.HasTag(names, name) }
-	p.templates, p.FollowedTags = maps.Clone(p.templates), maps.Clone(p.FollowedTags)
 	maps.DeleteFunc(p.templates, named)
-	maps.DeleteFunc(p.FollowedTags, named)
-	if len(p.FollowedTags) == 0 {
-		p.FollowedTags = nil
-	}
 }
 
 // TagTemplates are the tags whose values hold templates of labels and annotations. FillTags
@@ -51,17 +43,17 @@ func (p *Parameters) TagTemplates() map[string]string { return p.templates }
 
 // FillTags replaces the templates in the tags by what the PersistentVolumeClaim and its namespace
 // have. The error is an InvalidArgument for values that cannot be a tag's.
+//
+// A tag for which a label or an annotation is missing is left out: an empty value would pass for that
+// of a label.
 func (p *Parameters) FillTags(claim, namespace metav1.ObjectMeta) error {
-	values, err := FillTemplates(p.templates, claim, namespace)
+	values, err := fillTemplates(p.templates, claim, namespace)
 	maps.DeleteFunc(p.Tags, func(name, _ string) bool { _, has := p.templates[name]; return has })
 	maps.Copy(p.Tags, values)
 	return err
 }
 
-// FillTemplates returns the values of tags with templates, for a PersistentVolumeClaim and its
-// namespace. A tag for which a label or an annotation is missing is left out: an empty value would
-// pass for that of a label. The error is an InvalidArgument for values that cannot be a tag's.
-func FillTemplates(templates map[string]string, claim, namespace metav1.ObjectMeta) (map[string]string, error) {
+func fillTemplates(templates map[string]string, claim, namespace metav1.ObjectMeta) (map[string]string, error) {
 	values, faults := map[string]string{}, []string(nil)
 	for _, name := range slices.Sorted(maps.Keys(templates)) {
 		missing := false

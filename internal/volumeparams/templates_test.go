@@ -54,9 +54,6 @@ func TestTagsFromLabelsAndAnnotations(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.FollowedTags != nil {
-				t.Errorf("got followed tags %v, want none", p.FollowedTags)
-			}
 			err = p.FillTags(claim, namespace)
 			if test.says != "" {
 				if !errors.Is(err, provisioner.InvalidArgument) || !strings.Contains(err.Error(), test.says) {
@@ -75,19 +72,16 @@ func TestTagsFromLabelsAndAnnotations(t *testing.T) {
 	}
 }
 
-func TestWhichTagsFollowLabels(t *testing.T) {
+func TestAClassThatSetsATagReplacesItsTemplate(t *testing.T) {
 	t.Parallel()
-	raw := map[string]string{
-		"tags":             "team=${pvc.labels.team},stage=${namespace.labels.stage},fixed=1",
-		"tagsFollowLabels": "true",
-	}
+	raw := map[string]string{"tags": "team=${pvc.labels.team},stage=${namespace.labels.stage},fixed=1"}
 	p, err := volumeparams.ParseWith(raw, map[string]string{"tags": "Team=mine"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string]string{"stage": "${namespace.labels.stage}"}
-	if !maps.Equal(p.FollowedTags, want) || !maps.Equal(p.TagTemplates(), want) || !volumeparams.ReadsNamespace(p.FollowedTags) {
-		t.Errorf("got %v and %v, want %v: the class has set the other tag", p.FollowedTags, p.TagTemplates(), want)
+	if !maps.Equal(p.TagTemplates(), want) || !volumeparams.ReadsNamespace(p.TagTemplates()) {
+		t.Errorf("got %v, want %v: the class has set the other tag", p.TagTemplates(), want)
 	}
 	if volumeparams.ReadsNamespace(map[string]string{"t": "${pvc.labels.namespace}"}) {
 		t.Error("a label of the claim counts as one of the namespace")

@@ -1,7 +1,6 @@
 package controllerplugin
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,11 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/controller/tagging"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -130,23 +125,9 @@ func TestIOPSGrowWithTheDisk(t *testing.T) {
 	}
 }
 
-// labelled is a control plane with a claim, and with the reconciler that follows labels.
-func labelled(t *testing.T) (p *controlplane.ControlPlane, claim *corev1.PersistentVolumeClaim, namespace *corev1.Namespace) {
-	t.Helper()
-	p = controlplane.New(t, controlplane.Options{
-		Quiet:    true,
-		OwnGroup: true,
-		With: func(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
-			return tagging.New(tagging.Options{
-				Client:     mgr.GetClient(),
-				Reader:     mgr.GetAPIReader(),
-				Clock:      clock.RealClock{},
-				Events:     mgr.GetEventRecorder("tagging"),
-				DriverName: controlplane.DriverName,
-			}).SetUp(mgr, namespace)
-		},
-	})
-	claim = &corev1.PersistentVolumeClaim{
+func TestTagsOfLabelsAreThoseOfTheCreation(t *testing.T) {
+	p := controlplane.New(t, controlplane.Options{Quiet: true, OwnGroup: true})
+	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.Namespace,
 			Name:      "data",
@@ -161,66 +142,18 @@ func labelled(t *testing.T) (p *controlplane.ControlPlane, claim *corev1.Persist
 		},
 	}
 	must(t, p.Client.Create(t.Context(), claim))
-	namespace = &corev1.Namespace{}
-	must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: p.Namespace}, namespace))
-	return p, claim, namespace
-}
-
-// patch changes an object at the API server.
-func patch[T client.Object](t *testing.T, p *controlplane.ControlPlane, object T, change func(T)) {
-	t.Helper()
-	before, _ := object.DeepCopyObject().(client.Object)
-	change(object)
-	must(t, p.Client.Patch(t.Context(), object, client.MergeFrom(before)))
-}
-
-func TestTagsFollowLabels(t *testing.T) {
-	p, claim, namespace := labelled(t)
 	parameters := map[string]string{
 		"skuName": "Premium_LRS", "tags": "fixed=1,team=${pvc.labels.team},stage=${namespace.labels.stage}",
-		"tagsFollowLabels":            "true",
 		"csi.storage.k8s.io/pvc/name": "data", "csi.storage.k8s.io/pvc/namespace": p.Namespace,
-		"csi.storage.k8s.io/pv/name": "tags-" + p.Namespace,
 	}
-	handle := p.Create("vol", parameters)
-	tagged := func(step, team, stage string) {
-		t.Helper()
-		p.Eventually(step, func() string {
-			tags := p.Cloud.State().Disks[0].Tags
-			_, staged := tags["stage"]
-			if tags["fixed"] != "1" || tags["team"] != team || tags["stage"] != stage || staged != (stage != "") {
-				return fmt.Sprintf("got the tags %v, want team %q and stage %q", tags, team, stage)
-			}
-			return ""
-		})
-	}
-	tagged("created", "db", "")
-
-	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { c.Labels["team"] = "shop" })
+	p.Create("vol", parameters)
+	claim.Labels["team"] = "shop"
+	must(t, p.Client.Update(t.Context(), claim))
 	p.Create("vol", parameters) // a repeated call, after the label has changed
-
-	pv := controlplane.NewPersistentVolume("tags-"+p.Namespace, handle)
-	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: p.Namespace, Name: "data"}
-	p.AddPersistentVolume(pv)
-	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = pv.Name })
-	tagged("the label changed before the claim was bound", "shop", "")
-
-	patch(t, p, namespace, func(n *corev1.Namespace) { n.Labels = map[string]string{"stage": "prod"} })
-	tagged("the namespace has its label", "shop", "prod")
-
-	asIs(t, p, "vol")
-	calls := p.Cloud.CallCount(fake.DisksUpdate)
-	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { c.Labels["other"] = "x" })
-	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { delete(c.Labels, "team") })
-	tagged("the label is gone", "", "prod")
-	if n := p.Cloud.CallCount(fake.DisksUpdate) - calls; n != 1 {
-		t.Errorf("got %d calls to Azure, want 1: the other label is in no tag", n)
+	tags := p.Cloud.State().Disks[0].Tags
+	if _, staged := tags["stage"]; tags["fixed"] != "1" || tags["team"] != "db" || staged {
+		t.Errorf("got the tags %v, want fixed=1 and team=db: the namespace has no label", tags)
 	}
-
-	must(t, modify(t.Context(), p, handle, map[string]string{"tags": "stage=mine"}))
-	patch(t, p, namespace, func(n *corev1.Namespace) { n.Labels["stage"] = "test" })
-	patch(t, p, claim, func(c *corev1.PersistentVolumeClaim) { c.Labels["team"] = "db" })
-	tagged("a class has set one of the tags", "db", "mine")
 }
 
 func TestTagsWithALabelNeedTheClaim(t *testing.T) {

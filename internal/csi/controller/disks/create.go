@@ -12,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -160,7 +161,8 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;namespaces,verbs=get
 
-// fillTags replaces the templates of labels and annotations in the tags.
+// fillTags replaces the templates of labels and annotations in the tags. It reads from the API server:
+// the cache has neither labels nor annotations of claims.
 func (s *Provisioner) fillTags(ctx context.Context, p *volumeparams.Parameters) error {
 	templates := p.TagTemplates()
 	if len(templates) == 0 {
@@ -170,8 +172,10 @@ func (s *Provisioner) fillTags(ctx context.Context, p *volumeparams.Parameters) 
 		return call.InvalidArgument(
 			"parameter tags: templates of labels and annotations need the flag --extra-create-metadata of csi-provisioner")
 	}
-	claim, namespace, err := cluster.ClaimMetadata(ctx, s.Reader, p.ClaimNamespace, p.ClaimName,
-		volumeparams.ReadsNamespace(templates))
+	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, s.Reader, client.ObjectKey{
+		Namespace: p.ClaimNamespace,
+		Name:      p.ClaimName,
+	})
 	if err != nil {
 		return err
 	}
@@ -179,7 +183,14 @@ func (s *Provisioner) fillTags(ctx context.Context, p *volumeparams.Parameters) 
 		return provisioner.Errorf(provisioner.Unavailable,
 			"PersistentVolumeClaim %s/%s, whose labels and annotations the tags name, does not exist", p.ClaimNamespace, p.ClaimName)
 	}
-	return p.FillTags(claim.ObjectMeta, namespace)
+	namespace := &corev1.Namespace{}
+	if volumeparams.ReadsNamespace(templates) {
+		err := s.Reader.Get(ctx, client.ObjectKey{Name: p.ClaimNamespace}, namespace)
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("read the namespace of the claim: %w", err)
+		}
+	}
+	return p.FillTags(claim.ObjectMeta, namespace.ObjectMeta)
 }
 
 const defaultFSType = "ext4"

@@ -251,7 +251,7 @@ func (s *Provisioner) modify(ctx context.Context, handle volumehandle.Handle, ch
 				return err
 			}
 			spec.Disk.DiskSettings, caching = after.DiskSettings, after.ModifiedCachingMode
-			spec.Disk.IOPSPerGB, spec.Disk.FollowedTags = after.IOPSPerGB, after.FollowedTags
+			spec.Disk.IOPSPerGB = after.IOPSPerGB
 			return s.changeable(ctx, v, spec)
 		})
 	if err != nil {
