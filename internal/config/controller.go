@@ -71,8 +71,6 @@ type Controller struct {
 	ReplicaReservedSlots int32
 	// ReplicaNodeLabel is the key of the label by which nodes may have replicas; "" for all nodes.
 	ReplicaNodeLabel string
-	// ClaimStatus has the controller write the status of each volume into an annotation of its claim.
-	ClaimStatus bool
 	// ReplicaDrainGrace is how long pods may be kept off a node before its replicas are replaced.
 	ReplicaDrainGrace time.Duration
 }
@@ -130,8 +128,6 @@ func (c *Controller) AddFlags(flags *pflag.FlagSet) {
 		"key of a label below node-restriction.kubernetes.io/: replicas are only on nodes that have it with the value of the node that uses the volume (empty: on all nodes)")
 	flags.DurationVar(&c.ReplicaDrainGrace, "replica-drain-grace", time.Minute,
 		"how long pods may be kept off a node by a cordon, a taint or its labels before its replicas are replaced")
-	flags.BoolVar(&c.ClaimStatus, "claim-status", false,
-		"write the status of each volume into the annotation disk.csi.azure.com/status of its claim")
 	flags.StringToStringVar(&c.MaintenancePolicies, "maintenance-policies", nil,
 		"what to do before maintenance that Azure announces, as `kind=policy`; kinds: freeze, reboot, redeploy, preempt, terminate; policies: ignore, prepare (the default: no new replicas and no pods are steered there, and volumes in use there have a replica elsewhere), move (in addition pods with replicated volumes are evicted before)")
 }

@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -74,35 +73,8 @@ func (f Facts) narrowClaim(v *Volume) Finding {
 		return find("FailoverHeldBack", "The driver leaves the volume of %s on a lost node.", v.claim()).quoting(e.Message).
 			seen(f.said(e))
 	}
-	if finding, ok := f.byStatus(v); ok {
-		return finding
-	}
 	return find("NotReadable", "The claim is bound, and what happens to its disk is not readable with these rights.").
 		seen(v.claimEvidence())
-}
-
-// byStatus explains a claim by the annotation in which the driver writes the status of its volume; ok
-// is false if there is none.
-func (f Facts) byStatus(v *Volume) (Finding, bool) {
-	if v.Claim == nil {
-		return Finding{}, false
-	}
-	status, ok := claimstatus.Parse(v.Claim.Annotations)
-	cause := CauseOf(ID(status.WaitsFor))
-	if !ok || status.WaitsFor != "" && cause.Means == "" {
-		return Finding{}, false
-	}
-	seen := Evidence{Object: v.claim(), Says: apiv1.AnnotationStatus + ": " + v.Claim.Annotations[apiv1.AnnotationStatus]}
-	if since, err := time.Parse(time.RFC3339, status.Since); err == nil {
-		seen.Since = &since
-	}
-	switch {
-	case status.WaitsFor != "":
-		return find(cause.ID, "%s", cause.Means).seen(seen), true
-	case status.Primary != "":
-		return find("Healthy", "The volume of %s is in use%s.", v.claim(), onNode(status.Primary)).seen(seen), true
-	}
-	return find("NotUsed", "The volume of %s is ready, and no node uses it.", v.claim()).seen(seen), true
 }
 
 // holderOf returns the node that holds a single-node volume; "" if none does.

@@ -66,8 +66,6 @@ type Options struct {
 	ReservedSlots int32
 	// NodeLabel is the key of the label by which nodes may have replicas; "" for all nodes.
 	NodeLabel string
-	// ClaimStatus has the status of each volume written into an annotation of its claim.
-	ClaimStatus bool
 	// Workers is how many volumes are reconciled at once.
 	Workers int
 	// Metrics is where replicas and clean-ups are counted.

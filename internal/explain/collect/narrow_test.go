@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/collect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -54,9 +53,6 @@ func TestEventsExplainWithoutOtherRights(t *testing.T) {
 	said := func(kind explain.Kind, name, reason, message string) func(*stage) {
 		return func(s *stage) { s.event(kind, name, reason, message) }
 	}
-	status := func(text string) func(*stage) {
-		return func(s *stage) { s.claim.Annotations = map[string]string{apiv1.AnnotationStatus: text} }
-	}
 	pod := explain.KindPod
 	for name, test := range map[string]struct {
 		stage func() *stage
@@ -80,13 +76,6 @@ func TestEventsExplainWithoutOtherRights(t *testing.T) {
 		"a claim that stays on a lost node": {changed(cold(), claimAsked, said(explain.KindClaim, "data", "FailoverHeldBack",
 			"remains")),
 			"FailoverHeldBack", "remains"},
-		"a claim whose status says what it waits for": {changed(cold(), claimAsked,
-			status(`{"primary":"a","waitsFor":"NoSlot","since":"2026-03-01T11:58:00Z"}`)), "NoSlot", "maxShares"},
-		"a claim whose status says who has it": {changed(cold(), claimAsked, status(`{"primary":"a"}`)),
-			"Healthy", "on node a"},
-		"a claim whose status says that no node has it": {changed(cold(), claimAsked, status(`{}`)), "NotUsed", "no node"},
-		"a claim whose status was edited": {changed(cold(), claimAsked, status(`{"waitsFor":"Godot"}`)), "NotReadable",
-			"not readable"},
 		"a claim that was refused": {changed(unprovisioned(nil), said(explain.KindClaim, "data", "ProvisioningFailed",
 			"skuName: Gold")),
 			"ProvisioningFailed", "skuName: Gold"},

@@ -61,8 +61,6 @@ type Options struct {
 	// PublishedByPods is for a driver whose CSIDriver says attachRequired: false: Kubernetes does
 	// not call for a publish.
 	PublishedByPods bool
-	// ClaimStatus has the status of each volume written into an annotation of its claim.
-	ClaimStatus bool
 	// Quiet leaves the log out, for long simulations.
 	Quiet bool
 	// OwnGroup puts the disks into a resource group of their own. PersistentVolumes belong to the
@@ -285,7 +283,6 @@ func (p *ControlPlane) wire(ctx context.Context, mgr ctrl.Manager) error {
 		DriverName:    DriverName,
 		CleanUpDelay:  p.options.CleanUpDelay,
 		ReservedSlots: p.options.ReservedSlots,
-		ClaimStatus:   p.options.ClaimStatus,
 		Workers:       5,
 	})
 	if err != nil {
