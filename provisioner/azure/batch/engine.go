@@ -133,17 +133,11 @@ func (e *Engine) leave(r *request, why error) {
 	}
 }
 
-// start begins the batches that can begin, and tells those that are open of requests that can join.
-// The caller holds mu.
+// start begins the batches that can begin. The caller holds mu.
 func (e *Engine) start() {
 	for _, b := range e.queues.start() {
 		b.began = e.Clock.Now()
 		go e.send(b)
-	}
-	for _, v := range e.queues.vms {
-		if len(v.canJoin()) > 0 {
-			v.forced.batch.wake()
-		}
 	}
 }
 

@@ -8,7 +8,8 @@ const (
 	// server. With 100 ms the benchmark of a burst shows two updates for pods without
 	// VolumeAttachments.
 	quiet = 300 * time.Millisecond
-	// longestQuiet is how long the first request of a batch waits at most for others.
+	// longestQuiet is how long the first request of a batch waits at most for others. It also limits
+	// what a fence waits for those of the node's other disks, which the controller asks for together.
 	longestQuiet = time.Second
 )
 
@@ -16,7 +17,7 @@ const (
 // batch waits for a whole update, which takes 6 to 17 seconds, and needs another one from the
 // VM's quota of 4 a minute.
 func (e *Engine) gather(b *batch) {
-	for !b.forced {
+	for {
 		wait := e.quietAt(b).Sub(e.Clock.Now())
 		if wait <= 0 || e.Clock.Pause(e.ctx, wait) != nil {
 			return
@@ -29,7 +30,7 @@ func (e *Engine) quietAt(b *batch) time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var first, last time.Time
-	for _, r := range e.queues.sendable(e.queues.vm(b.vm)) {
+	for _, r := range e.queues.chosen(e.queues.vm(b.vm), b.forced) {
 		if first.IsZero() || r.arrived.Before(first) {
 			first = r.arrived
 		}

@@ -89,30 +89,6 @@ func (m *model) pick(forced bool) *batch {
 	return rapid.SampledFrom(some).Draw(m.t, "batch")
 }
 
-func (m *model) join() {
-	b := m.pick(true)
-	if b == nil {
-		return
-	}
-	open, could := b.open, m.q.vm(b.vm).canJoin()
-	joined := m.q.join(b)
-	if !slices.Equal(could, joined) || len(joined) > 0 && !open {
-		m.t.Fatalf("%d requests could join and %d joined, the batch is open: %v", len(could), len(joined), open)
-	}
-	m.checkBatch(b)
-	// After a refused call the requests that joined go back.
-	if len(joined) > 0 && rapid.Bool().Draw(m.t, "refused") {
-		m.q.putBack(joined...)
-		b.open = false
-	}
-}
-
-func (m *model) close() {
-	if b := m.pick(true); b != nil {
-		b.open = false
-	}
-}
-
 func (m *model) checkShared() {
 	holders := map[string]int{}
 	for _, b := range m.inFlight {
@@ -140,13 +116,7 @@ func (m *model) end(how string) {
 		return
 	}
 	m.inFlight = slices.DeleteFunc(m.inFlight, func(other *batch) bool { return other == b })
-	var still []*request // those that joined and went back are queued
-	for _, r := range b.requests {
-		if r.state == inFlight {
-			still = append(still, r)
-		}
-	}
-	switch {
+	switch still := b.requests; {
 	case how == "preempted" && !b.forced:
 		m.q.putBack(still...)
 	case how == "refused" && len(still) > 1:
@@ -221,13 +191,12 @@ func TestEveryRequestIsServedInOrderAndNothingDeadlocks(t *testing.T) {
 		}
 		events := map[string]func(){
 			"submit": m.submit, "fill": m.fill, "withdraw": m.withdraw, "resume": m.resume, "end of a resumed call": m.endResumed,
-			"join": m.join, "close": m.close,
 			"succeeded": func() { m.end("succeeded") }, "preempted": func() { m.end("preempted") },
 			"refused": func() { m.end("refused") },
 		}
 		names := []string{
 			"submit", "submit", "submit", "fill", "fill", "succeeded", "preempted", "refused", "withdraw", "resume",
-			"end of a resumed call", "join", "close",
+			"end of a resumed call",
 		}
 		for range rapid.IntRange(1, 120).Draw(rt, "events") {
 			events[rapid.SampledFrom(names).Draw(rt, "event")]()

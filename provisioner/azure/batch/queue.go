@@ -30,10 +30,8 @@ import (
 // which would be holding and waiting. Other VMs may overtake it, but at most as many as the disk
 // has shares.
 //
-// A forced batch does not wait for an ordinary batch of its VM. New ordinary batches wait until the
-// forced one has ended. While a forced batch is open, requests may join it: the call is then made
-// again for the whole batch, and Azure replaces the call in flight. The disks of a lost node are so
-// detached in about the time of one call.
+// A forced batch does not wait for an ordinary batch of its VM: Azure replaces the call in flight. New
+// ordinary batches, and later forced detaches, wait until the forced one has ended.
 type queues struct {
 	vms            map[string]*vmQueue
 	inFlightShared map[string]int // by shared disk: attaches in flight
@@ -55,8 +53,6 @@ type batch struct {
 	vm, vmID string
 	forced   bool
 	requests []*request // empty until fill
-	open     bool       // other requests may join
-	joined   bool       // other requests have joined
 
 	preempted bool // a forced batch of this process takes the place of the call
 	resumed   bool // an earlier process made the call
@@ -64,15 +60,6 @@ type batch struct {
 	began     time.Time
 	filled    time.Time // when its requests were chosen
 	quotaAt   time.Time // when the VM's quota allows the call; zero if it allowed it when the batch began
-	// changed tells a forced batch that requests have arrived.
-	changed chan struct{}
-}
-
-func (b *batch) wake() {
-	select {
-	case b.changed <- struct{}{}:
-	default: // woken already
-	}
 }
 
 func newQueues() *queues {
@@ -145,10 +132,9 @@ func (q *queues) start() []*batch {
 	begin := func(vm string, forced bool) {
 		l := q.vm(vm).line(forced)
 		l.batch = &batch{
-			vm:      vm,
-			vmID:    l.waiting[0].params.VMID,
-			forced:  forced,
-			changed: make(chan struct{}, 1),
+			vm:     vm,
+			vmID:   l.waiting[0].params.VMID,
+			forced: forced,
 		}
 		started = append(started, l.batch)
 	}
@@ -156,7 +142,7 @@ func (q *queues) start() []*batch {
 		if v.forced.batch == nil && len(v.forced.waiting) > 0 {
 			begin(vm, true)
 		}
-		if v.ordinary.batch == nil && v.mayUpdate() && len(q.sendable(v)) > 0 {
+		if v.ordinary.batch == nil && len(q.chosen(v, false)) > 0 {
 			begin(vm, false)
 		}
 	}
@@ -166,11 +152,14 @@ func (q *queues) start() []*batch {
 // mayUpdate reports whether ordinary calls may be made.
 func (v *vmQueue) mayUpdate() bool { return v.forced.batch == nil && v.resumed == 0 }
 
-// sendable returns the ordinary requests that could be sent together now.
-func (q *queues) sendable(v *vmQueue) []*request {
+// chosen returns the requests of a line that could be sent together now.
+func (q *queues) chosen(v *vmQueue, forced bool) []*request {
+	if !forced && !v.mayUpdate() {
+		return nil
+	}
 	var chosen []*request
 	seen := map[string]bool{}
-	for _, r := range v.ordinary.waiting {
+	for _, r := range v.line(forced).waiting {
 		first := !seen[r.disk]
 		seen[r.disk] = true
 		blocked := r.attaches() && r.params.Shared && q.inFlightShared[r.disk] > 0
@@ -185,16 +174,8 @@ func (q *queues) sendable(v *vmQueue) []*request {
 // ended.
 func (q *queues) fill(b *batch) {
 	v := q.vm(b.vm)
-	var chosen []*request
-	switch {
-	case b.forced && len(v.forced.waiting) > 0:
-		chosen = addable(nil, v.forced.waiting, v.forced.waiting[0].group)
-	case !b.forced && v.mayUpdate():
-		chosen = q.sendable(v)
-	}
-	q.take(b, chosen)
-	b.open = b.forced && len(chosen) > 0 && chosen[0].group == 0
-	if len(chosen) == 0 {
+	q.take(b, q.chosen(v, b.forced))
+	if len(b.requests) == 0 {
 		q.end(b)
 	}
 }
@@ -208,38 +189,9 @@ func (q *queues) take(b *batch, chosen []*request) {
 	}
 }
 
-// addable returns the waiting requests of a group for disks that the batch does not have.
-func addable(batch, waiting []*request, group int) []*request {
-	var chosen []*request
-	for _, r := range waiting {
-		sameDisk := func(other *request) bool { return other.disk == r.disk }
-		if r.group == group && !slices.ContainsFunc(batch, sameDisk) && !slices.ContainsFunc(chosen, sameDisk) {
-			chosen = append(chosen, r)
-		}
-	}
-	return chosen
-}
-
-// canJoin returns the waiting requests that could join the forced batch of a VM.
-func (v *vmQueue) canJoin() []*request {
-	if v.forced.batch == nil || !v.forced.batch.open {
-		return nil
-	}
-	return addable(v.forced.batch.requests, v.forced.waiting, 0)
-}
-
-// join adds all requests that can join to a forced batch, and returns them.
-func (q *queues) join(b *batch) []*request {
-	chosen := q.vm(b.vm).canJoin()
-	q.take(b, chosen)
-	b.joined = b.joined || len(chosen) > 0
-	return chosen
-}
-
 // end ends a batch. Its requests that were not put back are over.
 func (q *queues) end(b *batch) {
 	q.vm(b.vm).line(b.forced).batch = nil
-	b.open = false
 	for _, r := range b.requests {
 		if r.state != queued {
 			q.release(r)

@@ -89,36 +89,17 @@ func TestAForcedDetachOvertakesAnOrdinaryBatch(t *testing.T) {
 	check(t, "after the forced batch", filled(t, q).requests, a)
 }
 
-func TestForcedDetachesJoinTheForcedBatchInFlightWhileItIsOpen(t *testing.T) {
+func TestLaterForcedDetachesWaitForTheOneInFlight(t *testing.T) {
 	q := newQueues()
 	first := put(q, "vm", "a", operation.ForceDetach, false)
 	b := filled(t, q)
-	check(t, "no request waits", q.vm("vm").canJoin())
+	check(t, "the batch", b.requests, first)
 	again, second := put(q, "vm", "a", operation.ForceDetach, false), put(q, "vm", "b", operation.ForceDetach, false)
 	if started := q.start(); len(started) != 0 {
 		t.Fatalf("%d batches begin while a forced one is in flight, want 0", len(started))
 	}
-	check(t, "one request can join", q.vm("vm").canJoin(), second)
-	check(t, "it joins", q.join(b), second)
-	check(t, "the batch", b.requests, first, second)
-	b.open = false
-	late := put(q, "vm", "c", operation.ForceDetach, false)
-	check(t, "a closed batch", q.join(b))
 	q.end(b)
-	check(t, "the next batch", filled(t, q).requests, again, late)
-}
-
-func TestNoRequestJoinsABatchThatWasSplit(t *testing.T) {
-	q := newQueues()
-	first := put(q, "vm", "a", operation.ForceDetach, false)
-	put(q, "vm", "b", operation.ForceDetach, false)
-	b := filled(t, q)
-	q.split(b.requests...)
-	q.end(b)
-	half := filled(t, q)
-	check(t, "the first half", half.requests, first)
-	put(q, "vm", "c", operation.ForceDetach, false)
-	check(t, "half of a batch", q.join(half))
+	check(t, "the next batch", filled(t, q).requests, again, second)
 }
 
 func TestASharedDiskIsAttachedToOneVMAtATime(t *testing.T) {

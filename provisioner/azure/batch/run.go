@@ -125,13 +125,9 @@ func changes(requests []*request) []Change {
 	return all
 }
 
-// follow answers the callers of a call that Azure has accepted, and follows the operation to its
-// end. While the call is in flight, requests may join a forced batch.
+// follow answers the callers of a call that Azure has accepted, and follows the operation to its end.
 func (r *run) follow(requests []*request, op *operation.Operation) {
 	r.accepted(requests, op)
-	if r.batch.forced {
-		requests, op = r.whileOthersJoin(requests, op)
-	}
 	r.conclude(requests, op.Wait(r.engine.ctx))
 }
 
@@ -212,7 +208,7 @@ func (r *run) readUntilAnswered() (VM, error) {
 func (r *run) preempted(requests []*request, vm VM, err error) {
 	e := r.engine
 	e.mu.Lock()
-	ours := r.batch.preempted || r.batch.joined
+	ours := r.batch.preempted
 	e.mu.Unlock()
 	var again []*request
 	for _, q := range requests {
