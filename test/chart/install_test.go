@@ -90,9 +90,9 @@ func TestARealAPIServerTakesTheChart(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("an upgrade to the second scheduler with all values is taken", func(t *testing.T) {
+	t.Run("an upgrade to the extender with all values is taken", func(t *testing.T) {
 		run(t, "upgrade", release, chartDir(), "--set",
-			"scheduler.mode=second,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,"+
+			"scheduler.mode=extender,snapshot.enabled=true,volumeSnapshotClasses.azuredisk-snapshot=null,"+
 				"volumeAttributesClasses.gold.parameters.skuName=Premium_LRS")
 		run(t, "upgrade", release, chartDir(), "-f", filepath.Join("values", "minimal.yaml"), "--set", "crds.install=true")
 		run(t, "upgrade", release, chartDir(), "--reset-values")

@@ -23,7 +23,7 @@ var markers = map[string][]string{
 
 func TestEachPartHasTheRightsThatItsCodeAsksForAndNoOthers(t *testing.T) {
 	t.Parallel()
-	list := objects(t, render(t, "--set", "snapshot.enabled=true,controller.maintenance.preempt=move,controller.claimStatus=true"))
+	list := objects(t, render(t, "--set", "snapshot.enabled=true,controller.maintenance.preempt=move"))
 	list = append(list, objects(t, render(t, "--set", "snapshot.enabled=true,csiDriver.attachRequired=true"))...)
 	for component, paths := range markers {
 		wanted := markedRights(t, paths)
@@ -103,7 +103,6 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 	const (
 		deletePods  = "cluster /pods delete"
 		evictPods   = "cluster /pods/eviction create"
-		tellClaims  = "cluster /persistentvolumeclaims patch"
 		failPods    = "cluster /pods/status patch"
 		taint       = "cluster /nodes patch"
 		prune       = "cluster /nodes/status patch"
@@ -119,8 +118,6 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 			[]string{deletePods, failPods, taint, prune, snapshots}},
 		"failover, and moves before maintenance": {"snapshot.enabled=true,controller.maintenance.preempt=move",
 			[]string{deletePods, evictPods, failPods, taint, prune, snapshots}},
-		"failover, and the status of claims": {"snapshot.enabled=true,controller.claimStatus=true",
-			[]string{deletePods, tellClaims, failPods, taint, prune, snapshots}},
 		"failover, with VolumeAttachments and without snapshots": {"csiDriver.attachRequired=true",
 			[]string{deletePods, taint, prune, needs}},
 		"no failover, without VolumeAttachments": {withoutFail, []string{failPods, taint}},
@@ -136,7 +133,7 @@ func TestRightsFollowTheFeatures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			given := renderedRights(t, objects(t, render(t, "--set", c.set)), release+"-controller")
-			for _, right := range []string{deletePods, evictPods, tellClaims, failPods, taint, prune, needs, snapshots} {
+			for _, right := range []string{deletePods, evictPods, failPods, taint, prune, needs, snapshots} {
 				if want := slices.Contains(c.want, right); given[right] != want {
 					t.Errorf("%s: %q: got %t, want %t", c.set, right, given[right], want)
 				}

@@ -186,7 +186,6 @@ func TestTheSchedulerModeFollowsTheAddressOfTheExtender(t *testing.T) {
 		"an address, and the webhook by name":  {"scheduler.mode=webhook,scheduler.service.clusterIP=10.96.0.99", "webhook"},
 		"no address, and the extender by name": {"scheduler.mode=extender", "extender"},
 		"an address, and neither":              {"scheduler.mode=off,scheduler.hostNetwork=true", "off"},
-		"an address, and the second by name":   {"scheduler.mode=second,scheduler.hostNetwork=true", "second"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -200,10 +199,9 @@ func TestTheSchedulerModeFollowsTheAddressOfTheExtender(t *testing.T) {
 			want := map[string]map[string]bool{
 				"webhook":  {"MutatingWebhookConfiguration": true, "Service": true, "Deployment": true},
 				"extender": {"Service": true, "Deployment": true},
-				"second":   {"ConfigMap": true, "Deployment": true},
 				"off":      {},
 			}[c.want]
-			for _, kind := range []string{"MutatingWebhookConfiguration", "Service", "ConfigMap", "Deployment"} {
+			for _, kind := range []string{"MutatingWebhookConfiguration", "Service", "Deployment"} {
 				if has[kind] != want[kind] {
 					t.Errorf("%s: %s rendered: got %t, want %t, as in mode %s", c.values, kind, has[kind], want[kind], c.want)
 				}
@@ -233,36 +231,6 @@ func TestSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
 				func(o *unstructured.Unstructured) bool { return o.GetKind() == "VolumeSnapshotClass" })
 			if sidecar != c.want || class != c.want {
 				t.Errorf("sidecar %t, class %t, want %t", sidecar, class, c.want)
-			}
-		})
-	}
-}
-
-func TestGroupsOfSnapshotsAreServedWhereTheClusterHasThem(t *testing.T) {
-	t.Parallel()
-	const crds, groups = "--api-versions=snapshot.storage.k8s.io/v1", "--api-versions=groupsnapshot.storage.k8s.io/v1"
-	cases := map[string]struct {
-		args []string
-		want bool
-	}{
-		"auto, in a cluster without the CRDs":   {[]string{crds}, false},
-		"auto, in a cluster with the CRDs":      {[]string{crds, groups}, true},
-		"true, in a cluster without the CRDs":   {[]string{crds, "--set=snapshot.groups=true"}, true},
-		"false, in a cluster that has the CRDs": {[]string{crds, groups, "--set=snapshot.groups=false"}, false},
-		"CRDs of an older version, which is not served": {[]string{crds, "--api-versions=groupsnapshot.storage.k8s.io/v1beta1"},
-			false},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			list := objects(t, render(t, append(c.args, "--set=crds.install=false")...))
-			args := containers(t, find(t, list, "Deployment", release+"-controller"))["csi-snapshotter"]
-			if gate := fmt.Sprintf("--feature-gates=CSIVolumeGroupSnapshot=%t", c.want); !slices.Contains(args, gate) {
-				t.Errorf("got arguments %v, want %s", args, gate)
-			}
-			right := boundRights(t, list)["azuredisk-csi-snapshotter: update volumegroupsnapshotcontents, cluster"]
-			if right != c.want {
-				t.Errorf("right to change contents of groups: %t, want %t", right, c.want)
 			}
 		})
 	}

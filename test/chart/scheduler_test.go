@@ -17,7 +17,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -210,19 +209,21 @@ func startExtender(t *testing.T, objectNamespace string) string {
 	return address
 }
 
-// startKubeScheduler runs kube-scheduler with the configuration that the chart
-// gives to its second scheduler, with only the addresses changed.
+// startKubeScheduler runs kube-scheduler with the stanza that the chart prints for an extender in the
+// host's network, with only the addresses changed.
 func startKubeScheduler(t *testing.T, extender string) {
 	t.Helper()
 	dir := t.TempDir()
-	configMap := find(t, objects(t, render(t, "--set", "scheduler.mode=second")), "ConfigMap", release+"-scheduler")
-	text, _, err := unstructured.NestedString(configMap.Object, "data", "scheduler.yaml")
-	if err != nil || !strings.Contains(text, "http://127.0.0.1:29706") {
-		t.Fatalf("the configuration does not name the extender: %v\n%s", err, text)
+	printed, err := helm(t, "install", release, chartDir(), "--dry-run=client", "--set", "scheduler.hostNetwork=true")
+	must(t, err)
+	from, to := strings.Index(printed, "  percentageOfNodesToScore: "), strings.Index(printed, "\nTry it with a volume")
+	if from < 0 || to < from || !strings.Contains(printed[from:to], "http://127.0.0.1:29706") {
+		t.Fatalf("the notes do not name the extender:\n%s", printed)
 	}
-	text = strings.ReplaceAll(text, "127.0.0.1:29706", extender)
-	text = strings.ReplaceAll(text, "leaderElect: true", "leaderElect: false")
-	text += "\nclientConnection: {kubeconfig: " + apiserver.Kubeconfig(t) + "}\n"
+	stanza := strings.ReplaceAll(printed[from:to], "127.0.0.1:29706", extender)
+	text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n" +
+		"leaderElection: {leaderElect: false}\nclientConnection: {kubeconfig: " + apiserver.Kubeconfig(t) + "}\n" +
+		strings.ReplaceAll(stanza, "\n  ", "\n")[2:] + "\n"
 	file := filepath.Join(dir, "scheduler.yaml")
 	must(t, os.WriteFile(file, []byte(text), 0o600))
 	runKubeScheduler(t, "--config", file)

@@ -134,9 +134,7 @@ func TestTheExtenderListensOnlyWhereItsSchedulerIs(t *testing.T) {
 		"an extender in the host's network": {"hostNetwork=true", "127.0.0.1:29706", loopback, "extender"},
 		"the same with a Service for others": {"hostNetwork=true,scheduler.service.clusterIP=10.96.0.9", ":29706", loopback,
 			"extender"},
-		"an extender in the pod network":        {"mode=extender", ":29706", anywhere, "extender"},
-		"a second scheduler in the same pod":    {"mode=second", "127.0.0.1:29706", anywhere, ""},
-		"the same, and hostNetwork is not used": {"mode=second,scheduler.hostNetwork=true", "127.0.0.1:29706", anywhere, ""},
+		"an extender in the pod network": {"mode=extender", ":29706", anywhere, "extender"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -319,7 +317,7 @@ func TestFIPSIsASettingOfOurContainers(t *testing.T) {
 	t.Parallel()
 	for _, on := range []bool{true, false} {
 		var got []string
-		for _, o := range objects(t, render(t, "--set", fmt.Sprintf("fips=%t,scheduler.mode=second", on))) {
+		for _, o := range objects(t, render(t, "--set", fmt.Sprintf("fips=%t", on))) {
 			if o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
 				continue
 			}
@@ -341,13 +339,13 @@ func TestFIPSIsASettingOfOurContainers(t *testing.T) {
 func TestTheDefaultImageCannotBeSomebodysElse(t *testing.T) {
 	t.Parallel()
 	found := 0
-	for _, o := range objects(t, render(t, "--set", "scheduler.mode=second")) {
+	for _, o := range objects(t, render(t)) {
 		if o.GetKind() != "Deployment" && o.GetKind() != "DaemonSet" {
 			continue
 		}
 		for _, container := range nested(t, o, "spec", "template", "spec", "containers") {
 			name, image := container["name"].(string), container["image"].(string)
-			if strings.HasPrefix(name, "csi-") || name == "kube-scheduler" {
+			if strings.HasPrefix(name, "csi-") {
 				continue
 			}
 			found++
@@ -491,8 +489,7 @@ func TestAPoolHasItsOwnSettings(t *testing.T) {
 func TestADigestIsMoreExactThanATag(t *testing.T) {
 	t.Parallel()
 	const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-	manifest := render(t, "--set", "scheduler.mode=second,snapshot.enabled=true,csiDriver.attachRequired=true,image.digest="+
-		digest+",scheduler.second.image.digest="+digest+
+	manifest := render(t, "--set", "snapshot.enabled=true,csiDriver.attachRequired=true,image.digest="+digest+
 		",sidecars.provisioner.image.digest="+digest+",sidecars.attacher.image.digest="+digest+",sidecars.resizer.image.digest="+
 		digest+",sidecars.snapshotter.image.digest="+digest)
 	for line := range strings.Lines(manifest) {

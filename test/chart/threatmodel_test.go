@@ -22,11 +22,10 @@ func TestEachRightHasAPlaceInTheThreatModel(t *testing.T) {
 	t.Parallel()
 	given := map[string]bool{}
 	for _, set := range []string{
-		"metrics.listen=network,controller.maintenance.preempt=move,controller.claimStatus=true",
+		"metrics.listen=network,controller.maintenance.preempt=move",
 		"csiDriver.attachRequired=true,cloud.secretNamespace=credentials",
-		"scheduler.mode=second",
 	} {
-		list := objects(t, render(t, "--set", "objectNamespace=objects,snapshot.enabled=true,snapshot.groups=true,"+set))
+		list := objects(t, render(t, "--set", "objectNamespace=objects,snapshot.enabled=true,"+set))
 		maps.Copy(given, boundRights(t, list))
 	}
 	named := namedRights(t)

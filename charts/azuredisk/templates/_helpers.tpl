@@ -309,7 +309,7 @@ webhook
 {{- end -}}
 {{- end -}}
 
-{{/* Name of the Secret with the certificate of the extender and the webhook. Empty if there is none, or if the webhook makes its own. The second scheduler reaches the extender only over the pod's loopback, so it needs no TLS. */}}
+{{/* Name of the Secret with the certificate of the extender and the webhook. Empty if there is none, or if the webhook makes its own. */}}
 {{- define "azuredisk.schedulerTLSSecret" -}}
 {{- $mode := include "azuredisk.schedulerMode" . -}}
 {{- if has $mode (list "extender" "webhook") -}}
@@ -342,33 +342,11 @@ extenders:
     {{- end }}
 {{- end -}}
 
-{{- define "azuredisk.secondSchedulerConfig" -}}
-apiVersion: kubescheduler.config.k8s.io/v1
-kind: KubeSchedulerConfiguration
-leaderElection:
-  leaderElect: true
-  resourceNamespace: {{ .Release.Namespace }}
-  resourceName: {{ .Values.scheduler.second.schedulerName }}
-profiles:
-  - schedulerName: {{ .Values.scheduler.second.schedulerName }}
-{{ include "azuredisk.extenderStanza" (dict "root" . "address" (printf "127.0.0.1:%v" .Values.scheduler.port)) }}
-{{- end -}}
-
 {{/* "true" if snapshots are served, otherwise empty. */}}
 {{- define "azuredisk.snapshots" -}}
 {{- if kindIs "bool" .Values.snapshot.enabled -}}
 {{- if .Values.snapshot.enabled }}true{{ end -}}
 {{- else if .Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1" -}}
-true
-{{- end -}}
-{{- end -}}
-
-{{/* "true" if csi-snapshotter handles groups of snapshots: the API version is the one that it uses. */}}
-{{- define "azuredisk.groupSnapshots" -}}
-{{- if not (include "azuredisk.snapshots" .) -}}
-{{- else if kindIs "bool" .Values.snapshot.groups -}}
-{{- if .Values.snapshot.groups }}true{{ end -}}
-{{- else if .Capabilities.APIVersions.Has "groupsnapshot.storage.k8s.io/v1" -}}
 true
 {{- end -}}
 {{- end -}}

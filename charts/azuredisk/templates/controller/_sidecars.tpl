@@ -160,7 +160,6 @@ readinessProbe:
 {{- if include "azuredisk.snapshots" . }}
 {{ include "azuredisk.sidecar" (dict "root" . "name" "snapshotter" "values" $sidecars.snapshotter) }}
     - --worker-threads={{ $sidecars.snapshotter.workerThreads }}
-    - --feature-gates=CSIVolumeGroupSnapshot={{ include "azuredisk.groupSnapshots" . | default "false" }}
     - --extra-create-metadata
     {{- with $sidecars.snapshotter.extraArgs }}
     {{- toYaml . | nindent 4 }}
