@@ -115,8 +115,14 @@ release: ## Make everything that a release has, in out/release (VERSION=1.2.3, R
 	@$(RELEASE) check
 	@$(MAKE) --no-print-directory image
 	@rm -rf out/plugin
-	@$(MAKE) --no-print-directory plugins
+	@$(MAKE) --no-print-directory plugins manifests
 	@$(RELEASE) make
+
+.PHONY: manifests
+manifests: ## Make manifests for kustomize, and the alerts for Azure's managed Prometheus, from the chart, in out/manifests
+	@rm -rf out/manifests
+	@go run ./hack/manifests charts/azuredisk out/manifests
+	@go run ./hack/rules charts/azuredisk out/manifests/azure-monitor/rules.json
 
 .PHONY: push-chart
 push-chart: ## Push the chart that `make release` made to REGISTRY/charts/azuredisk

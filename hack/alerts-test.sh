@@ -9,5 +9,10 @@ promtool=$(hack/tool.sh promtool)
 # The queries as rules; of the rules that promtool checks, only the syntax concerns them.
 queries=$(mktemp --suffix .json)
 trap 'rm -f "$queries"' EXIT
-(cd tools/dashboard && go run . -rules) >"$queries"
+{
+  printf '{"groups":[{"name":"dashboard","rules":['
+  grep -o '"expr": "\(\\.\|[^"\]\)*"' charts/azuredisk/files/dashboard.json | sed 's/\$__rate_interval/5m/g; s/\$[a-z]*/x/g' |
+    awk '{ printf "%s{\"record\":\"query:%d\",%s}", (NR > 1 ? "," : ""), NR, $0 }'
+  printf ']}]}'
+} >"$queries"
 "$promtool" check rules --lint=none "$queries"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Generates files: deepcopy functions, CRDs, reference documentation, the template of the alerts, the dashboard, and manifests for kustomize (for which Helm has to be built: `make programs`).
+# Generates files: deepcopy functions, CRDs and reference documentation.
 # Usage: hack/generate.sh [DIR]; with DIR it writes the files there instead of into the tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,3 @@ hack/generate-crds.sh "$controller_gen" "$out"
 "$(hack/tool.sh crd-ref-docs)" --source-path=api/v1 --config=hack/crd-ref-docs.yaml \
   --renderer=markdown --output-path="$out/docs/reference/custom-resources.md" >/dev/null
 go run ./hack/reference "$out/docs/reference"
-go run ./hack/rules charts/azuredisk "$out/deploy/azure-monitor/rules.json"
-(cd tools/dashboard && go run .) >"$out/charts/azuredisk/files/dashboard.json"
-go run ./hack/manifests charts/azuredisk "$out/deploy"

@@ -6,12 +6,12 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 (cd image && go build -o "$dir/image" ./cmd/image) || exit
 repo=$dir/repo
-mkdir -p "$repo/hack" "$repo/bin" "$repo/deploy/base"
+mkdir -p "$repo/hack" "$repo/bin" "$repo/out/manifests/base"
 cp hack/release.sh "$repo/hack/"
 cp LICENSE "$repo/"
 cp -r --parents charts/azuredisk "$repo/"
 cp "$dir/image" "$repo/bin/image"
-printf 'image: set-image-repository.invalid/azuredisk:1.2.3\n' >"$repo/deploy/base/azuredisk.yaml"
+printf 'image: set-image-repository.invalid/azuredisk:1.2.3\n' >"$repo/out/manifests/base/azuredisk.yaml"
 printf '/bin/\n/out/\n' >"$repo/.gitignore"
 printf '# Changelog\n\n## [Unreleased]\n\n### Added\n\n* A thing.\n\n## [1.0.0] - 2026-01-01\n\n* An old thing.\n' >"$repo/CHANGELOG.md"
 # In each test, an image that nothing reads.
@@ -71,7 +71,7 @@ expect 1 "the tag v1.2.3 exists and names commit" check 1.2.3
 expect 1 "REGISTRY is not set" publish 1.2.3
 expect 1 "has no version 1.2.3" publish 1.2.3 registry.example.com
 mv "$repo/out/plugin" "$repo/out/plugins"
-expect 1 "out/plugin is missing" make 1.2.3
+expect 1 "out/plugin or out/manifests is missing" make 1.2.3
 mv "$repo/out/plugins" "$repo/out/plugin"
 expect 0 "REGISTRY is not set. The chart" make 1.2.3
 expect 0 "azuredisk-image-1.2.3.oci.tar" make 1.2.3 registry.example.com/team

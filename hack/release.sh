@@ -120,7 +120,7 @@ EOF
 make_release() {
   check_version release
   [ -d out/image ] && [ -d out/sbom ] && [ -x bin/image ] || fail "out/image is missing; \`make release\` makes it"
-  [ -d out/plugin ] || fail "out/plugin is missing; \`make release\` makes it"
+  [ -d out/plugin ] && [ -d out/manifests ] || fail "out/plugin or out/manifests is missing; \`make release\` makes them"
   created=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
   rm -rf $out out/chart
   work=$(mktemp -d)
@@ -130,7 +130,7 @@ make_release() {
   name_image "$work/azuredisk/values.yaml"
   pack azuredisk "$work" "$out/azuredisk-$VERSION.tgz"
   bin/image chart --archive "$out/azuredisk-$VERSION.tgz" --out out/chart
-  cp -r deploy "$work/azuredisk-manifests-$VERSION"
+  cp -r out/manifests "$work/azuredisk-manifests-$VERSION"
   name_image $(grep -rl --include='*.yaml' "image: \"\\?$unreleased:" "$work/azuredisk-manifests-$VERSION")
   pack "azuredisk-manifests-$VERSION" "$work" "$out/azuredisk-manifests-$VERSION.tar.gz"
   pack . out/image "$out/azuredisk-image-$VERSION.oci.tar"

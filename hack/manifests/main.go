@@ -163,7 +163,7 @@ func namespaceObject() manifest {
 }
 
 func writeFolder(dir string, resources []string, manifests []manifest) error {
-	const generated = "# Generated from the chart by hack/manifests; `make generate` writes it again.\n"
+	const generated = "# Made from the chart by hack/manifests.\n"
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package chart_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,9 +27,26 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
-// manifests is the folder of the manifests for kustomize, which hack/manifests makes.
-func manifests(folder ...string) string {
-	return filepath.Join(append([]string{tree.Root(), "deploy"}, folder...)...)
+// made is the folder of the manifests for kustomize that `make manifests` makes from the chart.
+var made = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(tree.Root(), "out", "test", "manifests")
+	if err := os.RemoveAll(dir); err != nil {
+		return "", err
+	}
+	cmd := exec.Command("go", "run", "./hack/manifests", chartDir(), dir)
+	cmd.Dir = tree.Root()
+	output, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("make the manifests: %w: %s", err, output)
+	}
+	return dir, nil
+})
+
+func manifests(t testing.TB, folder ...string) string {
+	t.Helper()
+	dir, err := made()
+	must(t, err)
+	return filepath.Join(append([]string{dir}, folder...)...)
 }
 
 func kubectl(t testing.TB, args ...string) (string, error) {
@@ -45,7 +64,7 @@ func kubectl(t testing.TB, args ...string) (string, error) {
 // overlays are the names of the overlays, which are those of the profiles.
 func overlays(t testing.TB) []string {
 	t.Helper()
-	entries, err := os.ReadDir(manifests("overlays"))
+	entries, err := os.ReadDir(manifests(t, "overlays"))
 	if err != nil || len(entries) < 2 {
 		t.Fatalf("overlays: got %v, %v, want at least 2", entries, err)
 	}
@@ -84,7 +103,7 @@ func TestTheManifestsAreWhatTheChartRenders(t *testing.T) {
 		t.Run(overlay, func(t *testing.T) {
 			t.Parallel()
 			var built []*unstructured.Unstructured
-			for _, folder := range []string{manifests("crds"), manifests("overlays", overlay)} {
+			for _, folder := range []string{manifests(t, "crds"), manifests(t, "overlays", overlay)} {
 				output, err := kubectl(t, "kustomize", folder)
 				must(t, err)
 				built = append(built, objects(t, output)...)
@@ -95,8 +114,7 @@ func TestTheManifestsAreWhatTheChartRenders(t *testing.T) {
 			// `helm install --create-namespace` makes it.
 			delete(got, "Namespace  "+namespace)
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("deploy/overlays/%s differs from the chart; `make generate` writes it again (-chart +manifests):\n%s",
-					overlay, diff)
+				t.Errorf("overlay %s differs from the chart (-chart +manifests):\n%s", overlay, diff)
 			}
 		})
 	}
@@ -113,15 +131,15 @@ func TestARealAPIServerTakesTheManifests(t *testing.T) {
 	}
 	for _, overlay := range overlays(t) {
 		t.Run(overlay, func(t *testing.T) {
-			run(t, "apply", "-k", manifests("crds"))
-			run(t, "apply", "-k", manifests("overlays", overlay))
+			run(t, "apply", "-k", manifests(t, "crds"))
+			run(t, "apply", "-k", manifests(t, "overlays", overlay))
 			kept := &apiv1.AzDriverNode{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "kept-" + overlay},
 				Spec:       apiv1.AzDriverNodeSpec{VMID: "/vm"},
 			}
 			must(t, kube.Create(t.Context(), kept))
 			t.Cleanup(func() { _ = kube.Delete(t.Context(), kept) })
-			again := func() { run(t, "apply", "-k", manifests("overlays", overlay)) }
+			again := func() { run(t, "apply", "-k", manifests(t, "overlays", overlay)) }
 			webhook := &corev1.Secret{}
 			switch err := kube.Get(t.Context(), client.ObjectKey{
 				Namespace: namespace,
@@ -134,7 +152,7 @@ func TestARealAPIServerTakesTheManifests(t *testing.T) {
 			default:
 				t.Fatal(err)
 			}
-			run(t, "delete", "-k", manifests("overlays", overlay))
+			run(t, "delete", "-k", manifests(t, "overlays", overlay))
 			if err := kube.Get(t.Context(), client.ObjectKeyFromObject(kept), kept); err != nil {
 				t.Errorf("after the deletion of the overlay: got %v, want the records of the disks to stay", err)
 			}
@@ -159,7 +177,7 @@ func TestARealAPIServerTakesTheOverlayOfTheGuide(t *testing.T) {
 		t.Fatal("install-self-managed.md: got no commands under the heading Without Helm")
 	}
 	kube, config, dir := apiserver.Client(t), apiserver.Kubeconfig(t), t.TempDir()
-	must(t, os.Symlink(manifests(), filepath.Join(dir, "deploy")))
+	must(t, os.Symlink(manifests(t), filepath.Join(dir, "azuredisk-manifests-0.1.0")))
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", commands[1])
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+config, "PATH="+filepath.Dir(program(t, "kubectl"))+":"+os.Getenv("PATH"))
