@@ -22,9 +22,10 @@ import (
 )
 
 const (
-	// fenceTimeout limits one try. The controller asks another node after 2 s; a later success is
-	// still reported.
-	fenceTimeout = 1500 * time.Millisecond
+	// fenceTimeout limits the first try. The controller asks another node after 2 s; a later success is
+	// still reported. The limit doubles with each further try up to longestFenceTimeout, so that a node
+	// or a disk that is merely slow answers in the end.
+	fenceTimeout, longestFenceTimeout = 1500 * time.Millisecond, 6 * time.Second
 	// fenceRetry is when a try that fails is repeated first. The time doubles up to
 	// longestFenceRetry.
 	fenceRetry, longestFenceRetry = 50 * time.Millisecond, 30 * time.Second
@@ -137,13 +138,13 @@ func (s *Server) answerFence(ctx context.Context, f *fences, volume string) erro
 	case asked >= 0:
 		return s.fence(ctx, f, requests[asked])
 	case answered >= 0:
-		if err := s.leaveFence(ctx, results[answered], results[answered].Key != ""); err != nil {
+		if err := s.leaveFence(ctx, f.limit(volume), results[answered], results[answered].Key != ""); err != nil {
 			return err
 		}
 		return s.options.Report.ForgetFence(ctx, volume)
 	case isTried:
 		// The result may have been stored although its write failed.
-		if err := s.leaveFence(ctx, apiv1.FenceResult{
+		if err := s.leaveFence(ctx, f.limit(volume), apiv1.FenceResult{
 			VolumeName: volume,
 			NodeName:   tried.NodeName,
 			Epoch:      tried.Epoch,
@@ -153,6 +154,15 @@ func (s *Server) answerFence(ctx context.Context, f *fences, volume string) erro
 		f.setTried(volume, nil)
 	}
 	return nil
+}
+
+// limit is how long the next try for a volume may take.
+func (f *fences) limit(volume string) time.Duration {
+	limit := fenceTimeout
+	for range f.queue.NumRequeues(volume) {
+		limit = min(2*limit, longestFenceTimeout)
+	}
+	return limit
 }
 
 func (f *fences) setTried(volume string, request *apiv1.FenceRequest) {
@@ -177,7 +187,7 @@ func (s *Server) fence(ctx context.Context, f *fences, request apiv1.FenceReques
 		Epoch:       request.Epoch,
 		RequestTime: request.Time,
 	}
-	key, proof, err := s.tryFence(ctx, request)
+	key, proof, err := s.tryFence(ctx, f.limit(request.VolumeName), request)
 	ended := tryFenced
 	switch {
 	case err == nil:
@@ -215,9 +225,9 @@ func finalOfFence(err error) bool {
 // tryFence does not take the volume's lock: a NodeStageVolume that waits for the publish, which
 // comes after the fence, holds it. The lock of the device is enough, because a call for the volume
 // uses it while it reserves and uses the device.
-func (s *Server) tryFence(ctx context.Context, request apiv1.FenceRequest) (provisioner.ReservationKey,
+func (s *Server) tryFence(ctx context.Context, limit time.Duration, request apiv1.FenceRequest) (provisioner.ReservationKey,
 	provisioner.ReservationState, error) {
-	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var none provisioner.ReservationState
 	volume, own, err := s.replicaOf(ctx, request.VolumeName)
@@ -299,8 +309,8 @@ func (s *Server) checkFence(ctx context.Context, volume *apiv1.AzVolume, device 
 // node's proof, that node has one. It succeeds if the disk is not attached to this node any more,
 // and if this node uses the volume, because the key of its own epoch has replaced the fence-only
 // key then.
-func (s *Server) leaveFence(ctx context.Context, result apiv1.FenceResult, provable bool) error {
-	ctx, cancel := context.WithTimeout(ctx, fenceTimeout)
+func (s *Server) leaveFence(ctx context.Context, limit time.Duration, result apiv1.FenceResult, provable bool) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	name := result.VolumeName
 	record, _, err := s.options.Records.Get(name)
