@@ -204,12 +204,12 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 			}},
 		},
 	}
-	if got := AttachmentSlotKeys(waiting); !slices.Equal(got, []string{AttachmentSlotAwaited}) {
+	if got := attachmentSlotKeys(waiting); !slices.Equal(got, []string{AttachmentSlotAwaited}) {
 		t.Errorf("a primary that waits for a slot has the keys %v", got)
 	}
 	attached := waiting.DeepCopy()
 	attached.Status.State = apiv1.AttachmentAttached
-	if got := AttachmentSlotKeys(attached); got != nil {
+	if got := attachmentSlotKeys(attached); got != nil {
 		t.Errorf("an attached primary has the keys %v", got)
 	}
 }

@@ -33,9 +33,9 @@ const (
 	PodDisk = "azureDisk"
 	// PodNode indexes Pods by the node that they are on.
 	PodNode = "spec.nodeName"
-	// PodRules indexes Pods that have rules about other pods, all by PodRulesKey.
+	// PodRules indexes Pods that have rules about other pods, all by podRulesKey.
 	PodRules    = "rules"
-	PodRulesKey = "has"
+	podRulesKey = "has"
 	// VolumePrimary indexes AzVolumes by the node that holds the ownership, also while it is being
 	// released.
 	VolumePrimary = "status.primary.nodeName"
@@ -70,11 +70,11 @@ func fieldIndexes(driverName string) []fieldIndex {
 		{&corev1.Pod{}, PodDisk, PodDiskKeys(driverName)},
 		{&corev1.Pod{}, PodRules, PodRulesKeys},
 		{&corev1.Pod{}, PodNode, PodNodeKeys},
-		{&apiv1.AzVolumeAttachment{}, AttachmentSlot, AttachmentSlotKeys},
+		{&apiv1.AzVolumeAttachment{}, AttachmentSlot, attachmentSlotKeys},
 		{&apiv1.AzVolume{}, VolumePrimary, VolumePrimaryKeys},
 		{&apiv1.AzVolume{}, VolumeReplicas, VolumeReplicasKeys},
 		{&apiv1.AzDriverNode{}, NodeVolume, NodeVolumeKeys},
-		{&apiv1.AzDriverNode{}, NodeFence, NodeFenceKeys},
+		{&apiv1.AzDriverNode{}, NodeFence, nodeFenceKeys},
 		{&apiv1.AzDriverNode{}, NodeVM, NodeVMKeys},
 		{&corev1.Node{}, NodeVM, NodeVMKeys},
 	}
@@ -164,16 +164,16 @@ func VolumeReplicasKeys(o client.Object) []string {
 	return nil
 }
 
-// AttachmentSlotKeys are the keys of the index AttachmentSlot.
-func AttachmentSlotKeys(o client.Object) []string {
+// attachmentSlotKeys are the keys of the index AttachmentSlot.
+func attachmentSlotKeys(o client.Object) []string {
 	if a, ok := o.(*apiv1.AzVolumeAttachment); ok && attaching.WaitsForSlot(a) {
 		return []string{AttachmentSlotAwaited}
 	}
 	return nil
 }
 
-// NodeFenceKeys are the keys of the index NodeFence.
-func NodeFenceKeys(o client.Object) []string {
+// nodeFenceKeys are the keys of the index NodeFence.
+func nodeFenceKeys(o client.Object) []string {
 	d, ok := o.(*apiv1.AzDriverNode)
 	if !ok {
 		return nil
@@ -199,7 +199,7 @@ func NodeVolumeKeys(o client.Object) []string {
 // PodRulesKeys are the keys of the index PodRules.
 func PodRulesKeys(o client.Object) []string {
 	if p, ok := o.(*corev1.Pod); ok && placement.HasRules(p) {
-		return []string{PodRulesKey}
+		return []string{podRulesKey}
 	}
 	return nil
 }

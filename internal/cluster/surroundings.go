@@ -63,7 +63,7 @@ func Surroundings(ctx context.Context, reader client.Reader, users []*corev1.Pod
 	queries := [][]client.ListOption{nil}
 	if namespace := users[0].Namespace; !placement.SelectsOtherNamespaces(users) {
 		queries = [][]client.ListOption{{client.InNamespace(namespace)},
-			{client.MatchingFields{PodRules: PodRulesKey}}}
+			{client.MatchingFields{PodRules: podRulesKey}}}
 	}
 	for _, q := range queries {
 		var pods corev1.PodList

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// DefaultCloudConfig is where Azure's Kubernetes distributions keep azure.json.
-const DefaultCloudConfig = "/etc/kubernetes/azure.json"
+// defaultCloudConfig is where Azure's Kubernetes distributions keep azure.json.
+const defaultCloudConfig = "/etc/kubernetes/azure.json"
 
 // Cloud are the settings by which the controller finds Azure and signs in.
 type Cloud struct {
@@ -35,7 +35,7 @@ type Cloud struct {
 
 // AddFlags registers the settings with their defaults.
 func (c *Cloud) AddFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&c.CloudConfig, "cloud-config", DefaultCloudConfig,
+	flags.StringVar(&c.CloudConfig, "cloud-config", defaultCloudConfig,
 		"`path` of azure.json; a change is taken up without a restart. Where this is not set, AZURE_CREDENTIAL_FILE names it; empty for the environment alone (AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_SUBSCRIPTION_ID, ...)")
 	flags.StringVar(&c.CloudConfigSecretName, "cloud-config-secret-name", "",
 		"name of a Secret with azure.json that is read over the API instead of the file, if it is there; empty for none")

@@ -22,7 +22,7 @@ func Explain(f Facts) Report {
 		Rights:  "cluster",
 		Unread:  f.Unread,
 	}
-	if !f.Wide() || f.unread(AzDriverNodes) && f.unread(NodesResource) {
+	if !f.wide() || f.unread(AzDriverNodes) && f.unread(NodesResource) {
 		report.Rights = "namespace"
 	}
 	for _, v := range findings[1:] {

@@ -196,9 +196,9 @@ const (
 	Attachments   = "volumeattachments.storage.k8s.io"
 )
 
-// Wide reports whether the facts reach beyond the namespace: whether the driver's own records could
+// wide reports whether the facts reach beyond the namespace: whether the driver's own records could
 // be read.
-func (f Facts) Wide() bool {
+func (f Facts) wide() bool {
 	return !f.unread(AzVolumes) && !f.unread(Volumes) && !f.unread(AzAttachments)
 }
 

@@ -144,7 +144,7 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 		return find("NotUsed", "The volume of %s is ready.", v.claim())
 	}
 	n := f.node(node)
-	if f.Wide() && !f.unread(NodesResource) {
+	if f.wide() && !f.unread(NodesResource) {
 		if n.Node == nil {
 			return find("NodeGone", "The pod is bound to node %s, which does not exist.", node)
 		}
@@ -158,7 +158,7 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 	if f.Pod.DeletionTimestamp != nil {
 		return f.ending(n, node)
 	}
-	if !f.Wide() {
+	if !f.wide() {
 		return f.narrow(v)
 	}
 	finding := f.toNode(v, node)

@@ -35,7 +35,7 @@ func (f Facts) volumeSubject(v *Volume) Finding {
 	if finding, ok := f.unbound(v, nil); ok {
 		return finding
 	}
-	if !f.Wide() {
+	if !f.wide() {
 		return f.narrowClaim(v)
 	}
 	if p := v.Waiting(); p != nil {

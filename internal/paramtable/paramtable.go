@@ -272,7 +272,7 @@ func IsLocation(v string) bool {
 
 // IsResourceGroup checks for a valid name of a resource group; an empty text means the default.
 // Source: https://learn.microsoft.com/azure/azure-resource-manager/management/resource-name-rules
-func IsResourceGroup(v string) bool { return Characters(v) <= 90 && !strings.ContainsAny(v, "/?#") }
+func IsResourceGroup(v string) bool { return characters(v) <= 90 && !strings.ContainsAny(v, "/?#") }
 
 // IsSubscription checks for a valid subscription ID; an empty text means the default.
 func IsSubscription(v string) bool { return !strings.ContainsAny(v, "/?# ") }

@@ -14,8 +14,8 @@ import (
 const (
 	// MostTags is the number of tags that a resource can have.
 	MostTags = 50
-	// LongestTagName and LongestTagValue are numbers of characters, as Characters counts them.
-	LongestTagName  = 512
+	// longestTagName and LongestTagValue are numbers of characters, as characters counts them.
+	longestTagName  = 512
 	LongestTagValue = 256
 
 	allowedName = `1 to 512 characters other than <>%&?\/`
@@ -25,11 +25,11 @@ const (
 	ownPrefix = "disk.csi.azure.com-"
 )
 
-// Characters returns the length of a text as Azure counts it: in code units of UTF-16. Microsoft's
+// characters returns the length of a text as Azure counts it: in code units of UTF-16. Microsoft's
 // pages say "characters" for tags and names, and define the characters of resource groups by .NET's
 // Char, which is such a unit. A character outside of the Basic Multilingual Plane, as most emoji,
 // counts as two.
-func Characters(text string) int { return len(utf16.Encode([]rune(text))) }
+func characters(text string) int { return len(utf16.Encode([]rune(text))) }
 
 // IsOwnTag reports whether the driver recognises its disks and snapshots by the tag, in any case.
 func IsOwnTag(name string) bool { return strings.HasPrefix(strings.ToLower(name), ownPrefix) }
@@ -85,10 +85,10 @@ func AddTags(tags, more map[string]string) {
 }
 
 // IsTag checks for what Azure accepts as the name and the value of a tag.
-func IsTag(name, value string) bool { return isTagName(name) && Characters(value) <= LongestTagValue }
+func IsTag(name, value string) bool { return isTagName(name) && characters(value) <= LongestTagValue }
 
 func isTagName(name string) bool {
-	return name != "" && Characters(name) <= LongestTagName && !strings.ContainsAny(name, `<>%&?\/`)
+	return name != "" && characters(name) <= longestTagName && !strings.ContainsAny(name, `<>%&?\/`)
 }
 
 // IsTagDelimiter checks for a text that can separate tags.

@@ -29,21 +29,21 @@ const (
 	mostAvoided = 100
 )
 
-// Fitness is the judgement of the nodes for one pod.
-type Fitness struct {
+// fitness is the judgement of the nodes for one pod.
+type fitness struct {
 	// Scores are the scores above 0 of the nodes that can mount the pod's volumes.
 	Scores map[string]int64
 	// Unfit are the nodes that cannot.
 	Unfit map[string]Fault
 }
 
-// Preferences returns the terms that steer a pod: one for the nodes of each score, the best first,
+// preferences returns the terms that steer a pod: one for the nodes of each score, the best first,
 // and one that all nodes match but the unfit ones. A preference is never a requirement: a pod that
 // can run only on an unfit node waits there instead of making an autoscaler add a node.
 //
 // Nodes are named by the label kubernetes.io/hostname, because Karpenter ignores pods whose terms
 // have matchFields.
-func (f Fitness) Preferences() []corev1.PreferredSchedulingTerm {
+func (f fitness) preferences() []corev1.PreferredSchedulingTerm {
 	nodes := map[int64][]string{}
 	for _, node := range slices.Sorted(maps.Keys(f.Scores)) {
 		nodes[f.Scores[node]] = append(nodes[f.Scores[node]], node)
@@ -67,12 +67,12 @@ func preferred(weight int64, label string, operator corev1.NodeSelectorOperator,
 
 // avoided returns the names of the unfit nodes. If there are too many for a pod, those come first
 // where it would write beside another process, and then those that are unfit for every pod.
-func (f Fitness) avoided() []string {
+func (f fitness) avoided() []string {
 	rank := func(node string) int {
 		switch f.Unfit[node] {
 		case FaultLeftBehind:
 			return 0
-		case FaultUnsupported, FaultNoRoom:
+		case faultUnsupported, FaultNoRoom:
 			return 2
 		default:
 			return 1
@@ -86,10 +86,10 @@ func (f Fitness) avoided() []string {
 	return names
 }
 
-// Steer returns the patch that adds preferences to a pod, nil if there is nothing to change. It
+// steer returns the patch that adds preferences to a pod, nil if there is nothing to change. It
 // touches nothing but the list of preferred node affinity. The pod's own terms stay, with their
 // weights in proportion, as far as whole numbers from 1 to 100 allow that.
-func Steer(pod *corev1.Pod, add []corev1.PreferredSchedulingTerm) []jsonpatch.Operation {
+func steer(pod *corev1.Pod, add []corev1.PreferredSchedulingTerm) []jsonpatch.Operation {
 	if len(add) == 0 {
 		return nil
 	}

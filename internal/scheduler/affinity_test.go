@@ -35,36 +35,36 @@ func brief(terms []corev1.PreferredSchedulingTerm) []string {
 
 func TestPreferences(t *testing.T) {
 	t.Parallel()
-	many := map[string]Fault{"a-full-one": FaultNoRoom, "z-lost": FaultLost}
+	many := map[string]Fault{"a-full-one": FaultNoRoom, "z-lost": faultLost}
 	for i := range mostAvoided {
 		many[fmt.Sprintf("full-%03d", i)] = FaultNoRoom
 	}
 	cases := map[string]struct {
-		fitness Fitness
+		fitness fitness
 		want    []string
 	}{
-		"nothing is known": {Fitness{}, nil},
+		"nothing is known": {fitness{}, nil},
 		"the primary comes before the replicas, and nodes of one score share a term": {
-			Fitness{Scores: map[string]int64{"b": 8, "c": 8, "a": 10, "d": 3}},
+			fitness{Scores: map[string]int64{"b": 8, "c": 8, "a": 10, "d": 3}},
 			[]string{"100 kubernetes.io/hostname In a", "80 kubernetes.io/hostname In b,c", "30 kubernetes.io/hostname In d"},
 		},
 		"unfit nodes are avoided, sorted": {
-			Fitness{Scores: map[string]int64{"b": 8}, Unfit: map[string]Fault{"y": FaultLost, "x": FaultNoRoom}},
+			fitness{Scores: map[string]int64{"b": 8}, Unfit: map[string]Fault{"y": faultLost, "x": FaultNoRoom}},
 			[]string{"80 kubernetes.io/hostname In b", "50 kubernetes.io/hostname NotIn x,y"},
 		},
 		"unfit nodes are avoided by a pod whose disks are nowhere": {
-			Fitness{Unfit: map[string]Fault{"x": FaultUnsupported}}, []string{"50 kubernetes.io/hostname NotIn x"},
+			fitness{Unfit: map[string]Fault{"x": faultUnsupported}}, []string{"50 kubernetes.io/hostname NotIn x"},
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(c.want, brief(c.fitness.Preferences())); diff != "" {
+			if diff := cmp.Diff(c.want, brief(c.fitness.preferences())); diff != "" {
 				t.Errorf("want (-) and got (+):\n%s", diff)
 			}
 		})
 	}
-	names := Fitness{Unfit: many}.avoided()
+	names := fitness{Unfit: many}.avoided()
 	if len(names) != mostAvoided || names[len(names)-1] != "z-lost" {
 		t.Errorf("of %d unfit nodes, got %d, the last %s; want %d with the lost one", len(many), len(names), names[len(names)-1],
 			mostAvoided)
@@ -75,7 +75,7 @@ func TestPreferences(t *testing.T) {
 // not know.
 func TestSteer(t *testing.T) {
 	t.Parallel()
-	ours := Fitness{Scores: map[string]int64{"a": 10}}.Preferences()
+	ours := fitness{Scores: map[string]int64{"a": 10}}.preferences()
 	const oursJSON = `{"weight":100,"preference":{"matchExpressions":[{"key":"kubernetes.io/hostname","operator":"In","values":["a"]}]}}`
 	existing := func(weight int) string {
 		return fmt.Sprintf(`{"weight":%d,"preference":{"matchFields":[{"key":"future","operator":"Near","values":["x"]}],"later":1}}`, weight)
@@ -127,7 +127,7 @@ func steered(t *testing.T, podJSON string, add []corev1.PreferredSchedulingTerm)
 	if err := json.Unmarshal([]byte(podJSON), &pod); err != nil {
 		t.Fatal(err)
 	}
-	operations, err := json.Marshal(Steer(&pod, add))
+	operations, err := json.Marshal(steer(&pod, add))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,12 +27,12 @@ func BenchmarkRequest(b *testing.B) {
 		b.Run(fmt.Sprintf("nodes=%d/attachments=%d", size.nodes, attachments), func(b *testing.B) {
 			_, config := startAPI(b, clusterOf(size.nodes, size.volumes)...)
 			view := startView(b, config)
-			handler, _ := newExtender(func(e *Extender) { e.Observer = view })
-			webhook := &Webhook{
+			handler, _ := newExtender(func(e *extender) { e.Observer = view })
+			webhook := &webhook{
 				DriverName: driver,
 				Observer:   view,
 				Ready:      yes,
-				Metrics:    NewMetrics(prometheus.NewRegistry(), yes),
+				Metrics:    newMetrics(prometheus.NewRegistry(), yes),
 				Clock:      clock.RealClock{},
 			}
 			created := pod("claim-0", "claim-1")

@@ -16,21 +16,21 @@ import (
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,verbs=create
 // +kubebuilder:rbac:groups=coordination.k8s.io,namespace=azure-disk-csi,resources=leases,resourceNames=azuredisk-scheduler-extender,verbs=get;update
 
-// LeaseName is the lease that the replicas of the extender compete for.
-const LeaseName = "azuredisk-scheduler-extender"
+// leaseName is the lease that the replicas of the extender compete for.
+const leaseName = "azuredisk-scheduler-extender"
 
 // elect competes for the lease until ctx is done. The replica that holds it is called active in its
 // log and its metric. The lease has no other effect: every replica answers, and a replica that loses
 // the lease continues to answer, so that the extender also works while the API server is unreachable.
-func elect(ctx context.Context, config *rest.Config, namespace, identity string, metrics *Metrics) error {
+func elect(ctx context.Context, config *rest.Config, namespace, identity string, metrics *metrics) error {
 	client, err := coordinationv1.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("make a client for the lease: %w", err)
 	}
-	log := logr.FromContextOrDiscard(ctx).WithValues("lease", namespace+"/"+LeaseName, "identity", identity)
+	log := logr.FromContextOrDiscard(ctx).WithValues("lease", namespace+"/"+leaseName, "identity", identity)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: LeaseName},
+			LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: leaseName},
 			Client:     client,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
@@ -38,7 +38,7 @@ func elect(ctx context.Context, config *rest.Config, namespace, identity string,
 		RenewDeadline:   10 * time.Second,
 		RetryPeriod:     2 * time.Second,
 		ReleaseOnCancel: true,
-		Name:            LeaseName,
+		Name:            leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {
 				metrics.leader.Set(1)

@@ -9,37 +9,37 @@ type Fault string
 
 // The faults of a node.
 const (
-	// FaultNone: the node can mount.
-	FaultNone Fault = ""
-	// FaultNoPlugin: no node plug-in has made an AzDriverNode for the node.
-	FaultNoPlugin Fault = "no-node-plug-in"
-	// FaultNotReady: the node plug-in says that it is not ready.
-	FaultNotReady Fault = "not-ready"
-	// FaultLost: the controller judged the node lost, by two signals or because Azure reports its
+	// faultNone: the node can mount.
+	faultNone Fault = ""
+	// faultNoPlugin: no node plug-in has made an AzDriverNode for the node.
+	faultNoPlugin Fault = "no-node-plug-in"
+	// faultNotReady: the node plug-in says that it is not ready.
+	faultNotReady Fault = "not-ready"
+	// faultLost: the controller judged the node lost, by two signals or because Azure reports its
 	// VM as stopped.
-	FaultLost Fault = "lost"
-	// FaultUnsupported: disks of that SKU cannot be attached to the VM.
-	FaultUnsupported Fault = "unsupported-disk"
+	faultLost Fault = "lost"
+	// faultUnsupported: disks of that SKU cannot be attached to the VM.
+	faultUnsupported Fault = "unsupported-disk"
 	// FaultNoRoom: the VM cannot take the pod's disks beside the disks that cannot give way.
 	FaultNoRoom Fault = "no-room"
 	// FaultLeftBehind: a process there that outlived its pod may use one of the volumes.
 	FaultLeftBehind Fault = "process-left-behind"
-	// FaultZone: a disk of the pod will be created as a clone, in the zone of its source, and the VM
+	// faultZone: a disk of the pod will be created as a clone, in the zone of its source, and the VM
 	// is in another zone.
-	FaultZone Fault = "other-zone"
+	faultZone Fault = "other-zone"
 )
 
 // Feasibility is the answer whether a node can mount the driver's volumes, with the reason if it
 // cannot.
 type Feasibility struct {
-	// Fault is FaultNone for a node that can mount.
+	// Fault is faultNone for a node that can mount.
 	Fault Fault
 	// Message explains the fault to the people who read the pod's events.
 	Message string
 }
 
-// Feasible reports whether nothing is known against the node.
-func (h Feasibility) Feasible() bool { return h.Fault == FaultNone }
+// feasible reports whether nothing is known against the node.
+func (h Feasibility) feasible() bool { return h.Fault == faultNone }
 
 // Filter splits the nodes into nodes that can mount the pod's volumes, in their order, and nodes
 // that cannot, with the reason. It counts the faults. passed takes the place of names.
@@ -52,7 +52,7 @@ func Filter(names []string, nodes Nodes) (passed []string, failed extenderv1.Fai
 	failed, faults = extenderv1.FailedNodesMap{}, map[Fault]int{}
 	for _, name := range names {
 		h := nodes.Feasible(name)
-		if h.Feasible() {
+		if h.feasible() {
 			passed = append(passed, name)
 			continue
 		}

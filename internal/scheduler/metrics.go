@@ -4,17 +4,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics of the extender.
-type Metrics struct {
+// metrics of the extender.
+type metrics struct {
 	requests *prometheus.HistogramVec
 	filtered *prometheus.CounterVec
 	leader   prometheus.Gauge
 	steered  *prometheus.HistogramVec
 }
 
-// NewMetrics registers the metrics. ready is called at each scrape.
-func NewMetrics(registry prometheus.Registerer, ready func() bool) *Metrics {
-	m := &Metrics{
+// newMetrics registers the metrics. ready is called at each scrape.
+func newMetrics(registry prometheus.Registerer, ready func() bool) *metrics {
+	m := &metrics{
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "azuredisk_scheduler_extender_request_duration_seconds",
 			Help:    "Time to answer a request of the scheduler, by verb and HTTP status code.",

@@ -25,7 +25,7 @@ type Nodes interface {
 	Registered() iter.Seq[string]
 	// Mountable judges whether a node can mount the pod's volumes, whatever they need.
 	Mountable(node string) Feasibility
-	// Feasible judges whether a node can mount the pod's volumes, whether its VM can take the
+	// feasible judges whether a node can mount the pod's volumes, whether its VM can take the
 	// disks of the pod's volumes, and whether it is in the zone of those that are made for the pod.
 	Feasible(node string) Feasibility
 }
@@ -132,15 +132,15 @@ func (t *nodeTable) forget(d *apiv1.AzDriverNode) {
 // faultOf judges by its AzDriverNode alone whether a node can mount the driver's volumes.
 func faultOf(d *apiv1.AzDriverNode, driverName string) Feasibility {
 	if state, c := nodehealth.Published(d); state.LostOrDown() {
-		return Feasibility{FaultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", driverName, c.Reason,
+		return Feasibility{faultLost, fmt.Sprintf("the controller of %s found the node lost: %s: %s", driverName, c.Reason,
 			c.Message)}
 	}
 	ready := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReady)
 	switch {
 	case ready == nil:
-		return Feasibility{FaultNotReady, "the node plug-in of " + driverName + " has not yet said that it is ready"}
+		return Feasibility{faultNotReady, "the node plug-in of " + driverName + " has not yet said that it is ready"}
 	case ready.Status != metav1.ConditionTrue:
-		return Feasibility{FaultNotReady,
+		return Feasibility{faultNotReady,
 			fmt.Sprintf("the node plug-in of %s is not ready: %s: %s", driverName, ready.Reason, ready.Message)}
 	}
 	return Feasibility{}
@@ -208,15 +208,15 @@ func (m *moment) Registered() iter.Seq[string] {
 // Mountable implements Nodes.
 func (m *moment) Mountable(name string) Feasibility { return m.mountable(name, m.nodes[name]) }
 
-// Feasible implements Nodes.
+// feasible implements Nodes.
 func (m *moment) Feasible(name string) Feasibility {
 	facts := m.nodes[name]
-	if h := m.mountable(name, facts); !h.Feasible() {
+	if h := m.mountable(name, facts); !h.feasible() {
 		return h
 	}
 	for _, zone := range m.demand.zones {
 		if facts.zone != "" && facts.zone != zone {
-			return Feasibility{FaultZone, fmt.Sprintf(
+			return Feasibility{faultZone, fmt.Sprintf(
 				"the pod's new disk is a clone and has to be in zone %s, where its source is, and the VM is in zone %s", zone, facts.zone)}
 		}
 	}
@@ -229,8 +229,8 @@ func (m *moment) mountable(name string, facts *nodeFacts) Feasibility {
 	case volume != "":
 		return Feasibility{FaultLeftBehind, fmt.Sprintf(ownership.LeftBehindText, name, volume)}
 	case facts == nil || !facts.registered:
-		return Feasibility{FaultNoPlugin, "the node plug-in of " + m.driverName + " has not registered on this node"}
-	case !facts.fault.Feasible():
+		return Feasibility{faultNoPlugin, "the node plug-in of " + m.driverName + " has not registered on this node"}
+	case !facts.fault.feasible():
 		return facts.fault
 	}
 	return Feasibility{}

@@ -26,7 +26,7 @@ func TestNodesWithoutDisksOfThePodAreJudgedAsInDetail(t *testing.T) {
 				SKU:  rapid.SampledFrom([]string{"", "Premium_LRS", "UltraSSD_LRS"}).Draw(t, "SKU"),
 			}
 			if rapid.Bool().Draw(t, "elsewhere") {
-				v.Nodes = map[string]DiskState{"elsewhere": Primary}
+				v.Nodes = map[string]DiskState{"elsewhere": primary}
 			}
 			volumes = append(volumes, v)
 		}
@@ -68,17 +68,17 @@ func TestACloneIsMadeInTheZoneOfItsSource(t *testing.T) {
 		volumes []Volume
 		want    map[string]Fault
 	}{
-		"a clone":            {[]Volume{{Zone: "eastus-2"}}, map[string]Fault{"other": FaultZone, "broken": FaultNotReady}},
-		"a disk of any zone": {[]Volume{{}}, map[string]Fault{"broken": FaultNotReady}},
+		"a clone":            {[]Volume{{Zone: "eastus-2"}}, map[string]Fault{"other": faultZone, "broken": faultNotReady}},
+		"a disk of any zone": {[]Volume{{}}, map[string]Fault{"broken": faultNotReady}},
 		"a clone beside a volume that is in another zone": {[]Volume{{Zone: "eastus-2"}, {Name: "v",
-			Nodes: map[string]DiskState{"other": Primary}}}, map[string]Fault{"other": FaultZone, "broken": FaultNotReady}},
+			Nodes: map[string]DiskState{"other": primary}}}, map[string]Fault{"other": faultZone, "broken": faultNotReady}},
 		"clones of two zones": {[]Volume{{Zone: "eastus-2"}, {Zone: "eastus-1"}}, map[string]Fault{
-			"same": FaultZone, "other": FaultZone, "broken": FaultNotReady}},
+			"same": faultZone, "other": faultZone, "broken": faultNotReady}},
 	} {
 		m := moment{nodes: table.nodes, demand: demandOf(c.volumes)}
 		got := map[string]Fault{}
 		for n := range table.nodes {
-			if h := m.Feasible(n); !h.Feasible() {
+			if h := m.Feasible(n); !h.feasible() {
 				got[n] = h.Fault
 			}
 		}
@@ -100,14 +100,14 @@ func TestTheTableOfNodes(t *testing.T) {
 		want  Fault
 		taken int
 	}{
-		{"nothing is known of it", func() {}, FaultNoPlugin, 0},
-		{"only its attachments are known", func() { table.change("n", func(f *nodeFacts) { f.taken = 2 }) }, FaultNoPlugin, 2},
-		{"its node plug-in registers", func() { table.observe(nil, node("n"), driver) }, FaultNone, 2},
+		{"nothing is known of it", func() {}, faultNoPlugin, 0},
+		{"only its attachments are known", func() { table.change("n", func(f *nodeFacts) { f.taken = 2 }) }, faultNoPlugin, 2},
+		{"its node plug-in registers", func() { table.observe(nil, node("n"), driver) }, faultNone, 2},
 		{"it is not ready", func() {
 			table.observe(nil, node("n", func(n *apiv1.AzDriverNode) { n.Status.Conditions = nil }), driver)
-		}, FaultNotReady, 2},
-		{"its AzDriverNode is deleted", func() { table.forget(node("n")) }, FaultNoPlugin, 2},
-		{"its attachments are deleted", func() { table.change("n", func(f *nodeFacts) { f.taken = 0 }) }, FaultNoPlugin, 0},
+		}, faultNotReady, 2},
+		{"its AzDriverNode is deleted", func() { table.forget(node("n")) }, faultNoPlugin, 2},
+		{"its attachments are deleted", func() { table.change("n", func(f *nodeFacts) { f.taken = 0 }) }, faultNoPlugin, 0},
 	} {
 		step.do()
 		taken := 0

@@ -48,5 +48,5 @@ func roomFor(capacity *apiv1.NodeCapacity, others, disks int) Feasibility {
 }
 
 func unsupported(sku string) Feasibility {
-	return Feasibility{FaultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", sku)}
+	return Feasibility{faultUnsupported, fmt.Sprintf("disks of SKU %s cannot be attached to a VM of this size in this zone", sku)}
 }

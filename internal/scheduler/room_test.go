@@ -15,7 +15,7 @@ import (
 
 func TestRoom(t *testing.T) {
 	t.Parallel()
-	absent := func(name string) Volume { return Volume{Name: name, Nodes: map[string]DiskState{"other": Primary}} }
+	absent := func(name string) Volume { return Volume{Name: name, Nodes: map[string]DiskState{"other": primary}} }
 	here := func(name string, presence DiskState) Volume {
 		return Volume{Name: name, Nodes: map[string]DiskState{"n": presence}}
 	}
@@ -38,7 +38,7 @@ func TestRoom(t *testing.T) {
 		"a claim that has no disk yet will need one": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"},
 			[]Volume{{}, absent("v")}, false},
 		"a volume that is there needs no second slot": {apiv1.NodeCapacity{MaxDataDisks: 2},
-			[]string{"a", "v"}, []Volume{here("v", Primary)}, true},
+			[]string{"a", "v"}, []Volume{here("v", primary)}, true},
 		"a replica of the pod's own volume does not give way to the other": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"},
 			[]Volume{here("v", Replica), absent("w")}, false},
 		"and leaves it what is free": {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"},
@@ -46,14 +46,14 @@ func TestRoom(t *testing.T) {
 		"what is there may stay though the VM is overbooked": {apiv1.NodeCapacity{
 			MaxDataDisks: 2,
 			ForeignDisks: 2,
-		}, []string{"v"}, []Volume{here("v", Primary)}, true},
+		}, []string{"v"}, []Volume{here("v", primary)}, true},
 		"an attach under way counts once": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "v"},
 			[]Volume{here("v", Attaching)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			h := Room("n", &c.capacity, c.taken, c.volumes)
-			if h.Feasible() != c.fits || (h.Message == "") != c.fits {
+			if h.feasible() != c.fits || (h.Message == "") != c.fits {
 				t.Errorf("got %+v, want room: %t", h, c.fits)
 			}
 		})
@@ -89,13 +89,13 @@ func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
 		var volumes []Volume
 		for i := range rapid.IntRange(1, 4).Draw(t, "volumes") {
 			v := Volume{Name: name(i + 5), Nodes: map[string]DiskState{}}
-			v.Nodes["n"] = DiskState(rapid.IntRange(int(Absent), int(Primary)).Draw(t, "presence"))
+			v.Nodes["n"] = DiskState(rapid.IntRange(int(absent), int(primary)).Draw(t, "presence"))
 			missing = missing || v.Nodes["n"] < Replica
 			union[v.Name] = true
 			volumes = append(volumes, v)
 		}
 		if want := !missing || len(union)+
-			int(capacity.ForeignDisks) <= int(capacity.MaxDataDisks); Room("n", capacity, taken, volumes).Feasible() != want {
+			int(capacity.ForeignDisks) <= int(capacity.MaxDataDisks); Room("n", capacity, taken, volumes).feasible() != want {
 			t.Fatalf("%+v that has %v, with %+v: want room %t", capacity, taken, volumes, want)
 		}
 	})
@@ -139,10 +139,10 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 		"changed":       true,
 	} {
 		volumes := seenVolumes(t, view, pod(name))
-		if h := roomOf(t, view.View, "plain", volumes); h.Feasible() != want || (!want && h.Fault != FaultUnsupported) {
+		if h := roomOf(t, view.View, "plain", volumes); h.feasible() != want || (!want && h.Fault != faultUnsupported) {
 			t.Errorf("%s: got %+v, want feasible: %t", name, h, want)
 		}
-		if h := roomOf(t, view.View, "unknown", volumes); !h.Feasible() {
+		if h := roomOf(t, view.View, "unknown", volumes); !h.feasible() {
 			t.Errorf("%s on a node that is not known: got %+v, want it feasible", name, h)
 		}
 	}
@@ -175,10 +175,10 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 	view := startView(t, config)
 	fits := func(name string) bool {
 		h := roomOf(t, view.View, name, seenVolumes(t, view, pod("data")))
-		if !h.Feasible() && (h.Fault != FaultNoRoom || !strings.Contains(h.Message, "the VM can take")) {
+		if !h.feasible() && (h.Fault != FaultNoRoom || !strings.Contains(h.Message, "the VM can take")) {
 			t.Errorf("%s: %+v", name, h)
 		}
-		return h.Feasible()
+		return h.feasible()
 	}
 	full := []string{"primaries", "foreign"}
 	for _, name := range []string{"replicas", "primaries", "foreign", "unknown", "resized", "holds"} {

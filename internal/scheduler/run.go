@@ -84,8 +84,8 @@ func Run(ctx context.Context, o Options) error {
 	}
 	var stopping atomic.Bool
 	ready := func() bool { return seen.isFull() && !stopping.Load() }
-	metrics := NewMetrics(o.Registry, ready)
-	extender := &Extender{
+	metrics := newMetrics(o.Registry, ready)
+	extender := &extender{
 		Observer:        seen,
 		Ready:           seen.await(o.Clock, startPatience, requestPatience),
 		Accepting:       ready,
@@ -122,10 +122,10 @@ func Run(ctx context.Context, o Options) error {
 		group.Go(func() error { return certificate.Start(serving) })
 	}
 	if o.Listener != nil {
-		group.Go(func() error { return serve(serving, o.Listener, extender.Handler(), tlsConfig(certificate)) })
+		group.Go(func() error { return serve(serving, o.Listener, extender.handler(), tlsConfig(certificate)) })
 	}
 	if o.WebhookListener != nil {
-		webhook := &Webhook{
+		webhook := &webhook{
 			DriverName: o.DriverName,
 			Observer:   seen,
 			Ready:      seen.isFull,
@@ -139,10 +139,10 @@ func Run(ctx context.Context, o Options) error {
 			group.Go(func() error { return own.Start(serving) })
 		}
 		o.Registry.MustRegister(expiryGauge(own))
-		group.Go(func() error { return serve(serving, o.WebhookListener, webhook.Handler(), tlsConfig(own)) })
+		group.Go(func() error { return serve(serving, o.WebhookListener, webhook.handler(), tlsConfig(own)) })
 	}
 	if o.HealthListener != nil {
-		group.Go(func() error { return serve(serving, o.HealthListener, extender.HealthHandler(), nil) })
+		group.Go(func() error { return serve(serving, o.HealthListener, extender.healthHandler(), nil) })
 	}
 	if o.MetricsServer != nil {
 		group.Go(func() error { return o.MetricsServer.Start(serving) })

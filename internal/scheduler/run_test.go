@@ -228,7 +228,7 @@ func TestARequestThatComesBeforeTheCachesAreFilledWaitsForThem(t *testing.T) {
 	}
 	clock := testingclock.NewFakeClock(epoch)
 	ready := seen.await(clock, startPatience, requestPatience)
-	handler, _ := newExtender(func(e *Extender) { e.Observer, e.Ready = seen, ready })
+	handler, _ := newExtender(func(e *extender) { e.Observer, e.Ready = seen, ready })
 	body, _ := json.Marshal(extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names("node-a", "node-b")})
 	answer := make(chan string, 1)
 	go func() { answer <- post(handler, "/filter", body).Body.String() }()

@@ -9,20 +9,20 @@ type DiskState int
 
 // The states, from far to near.
 const (
-	// Absent: nothing of the disk is on the node.
-	Absent DiskState = iota
+	// absent: nothing of the disk is on the node.
+	absent DiskState = iota
 	// Attaching: the disk is on its way to the node, or is there, and the node has not answered the
 	// request to fence another one, or Azure is going to service its VM.
 	Attaching
 	// Replica: the disk is attached and waits to be promoted.
 	Replica
-	// Primary: the node is the one that may use the volume now.
-	Primary
+	// primary: the node is the one that may use the volume now.
+	primary
 )
 
 // weights order the presences: a replica spares the move the wait for Azure, a
 // primary also the hand-over, and an attach under way a part of its wait.
-var weights = map[DiskState]int64{Attaching: 1, Replica: 3, Primary: 4}
+var weights = map[DiskState]int64{Attaching: 1, Replica: 3, primary: 4}
 
 // Volume is one of a pod's volumes.
 type Volume struct {
@@ -54,10 +54,10 @@ func (v *Volume) Avoid(node string) {
 // for Azure, so a node with a replica of each disk scores more.
 const mostWithoutAll = 7
 
-// Score rates a node for a pod by the share of all of the pod's volumes that are
+// score rates a node for a pod by the share of all of the pod's volumes that are
 // at the node: MinExtenderPriority if none is, MaxExtenderPriority if it is the
 // primary of all of them. Any presence at all scores at least one.
-func Score(node string, volumes []Volume) int64 {
+func score(node string, volumes []Volume) int64 {
 	if len(volumes) == 0 {
 		return extenderv1.MinExtenderPriority
 	}
@@ -68,7 +68,7 @@ func Score(node string, volumes []Volume) int64 {
 		sum += weights[presence]
 		all = all && presence >= Replica
 	}
-	best := weights[Primary] * int64(len(volumes))
+	best := weights[primary] * int64(len(volumes))
 	score := (sum*extenderv1.MaxExtenderPriority + best - 1) / best
 	if !all {
 		return min(score, mostWithoutAll)
@@ -85,7 +85,7 @@ func Prioritize(names []string, volumes []Volume, nodes Nodes) extenderv1.HostPr
 		if !near[name] {
 			continue
 		}
-		if score := Score(name, volumes); score > extenderv1.MinExtenderPriority && nodes.Mountable(name).Feasible() {
+		if score := score(name, volumes); score > extenderv1.MinExtenderPriority && nodes.Mountable(name).feasible() {
 			list = append(list, extenderv1.HostPriority{Host: name, Score: score})
 		}
 	}

@@ -22,7 +22,7 @@ func TestScore(t *testing.T) {
 		"a volume without a replica anywhere scores nothing":      {[]Volume{at(nil)}, 0},
 		"a replica elsewhere scores nothing here":                 {[]Volume{at(map[string]DiskState{"b": Replica})}, 0},
 		"a replica of the only volume":                            {[]Volume{at(map[string]DiskState{"a": Replica})}, 8},
-		"the primary of the only volume scores the most":          {[]Volume{at(map[string]DiskState{"a": Primary})}, 10},
+		"the primary of the only volume scores the most":          {[]Volume{at(map[string]DiskState{"a": primary})}, 10},
 		"a replica on its way scores less than one that is there": {[]Volume{at(map[string]DiskState{"a": Attaching})}, 3},
 		"replicas of one of two volumes score half": {[]Volume{at(map[string]DiskState{"a": Replica}),
 			at(nil)}, 4},
@@ -33,7 +33,7 @@ func TestScore(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := Score("a", c.volumes); got != c.want {
+			if got := score("a", c.volumes); got != c.want {
 				t.Errorf("score %d, want %d", got, c.want)
 			}
 		})
@@ -63,7 +63,7 @@ func volumesOf(t *rapid.T, nodes []string) []Volume {
 	for i := range volumes {
 		volumes[i] = Volume{Name: fmt.Sprint("v", i), Nodes: map[string]DiskState{}}
 		for _, node := range nodes {
-			volumes[i].Nodes[node] = DiskState(rapid.IntRange(int(Absent), int(Primary)).Draw(t, "presence"))
+			volumes[i].Nodes[node] = DiskState(rapid.IntRange(int(absent), int(primary)).Draw(t, "presence"))
 		}
 	}
 	return volumes
@@ -84,7 +84,7 @@ func TestScoresStayInTheProtocolsRangeAndNeverFallWithCoverage(t *testing.T) {
 			return
 		}
 		more := &volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "volume")]
-		more.Nodes["a"] = min(more.Nodes["a"]+1, Primary)
+		more.Nodes["a"] = min(more.Nodes["a"]+1, primary)
 		after := scoresOf(nodes, volumes)
 		if after["a"] < before["a"] {
 			t.Fatalf("the score of a fell from %d to %d with more of the pod's volumes there", before["a"], after["a"])
@@ -106,8 +106,8 @@ func TestANodeWithAllVolumesBeatsEachNodeThatWaitsForAzure(t *testing.T) {
 			volumes[i].Nodes["all"] = Replica
 		}
 		volumes[rapid.IntRange(0, len(volumes)-1).Draw(t, "missing")].Nodes["some"] = DiskState(
-			rapid.IntRange(int(Absent), int(Attaching)).Draw(t, "presence"))
-		if all, some := Score("all", volumes), Score("some", volumes); all <= some {
+			rapid.IntRange(int(absent), int(Attaching)).Draw(t, "presence"))
+		if all, some := score("all", volumes), score("some", volumes); all <= some {
 			t.Fatalf("all replicas score %d, with one missing %d", all, some)
 		}
 	})
@@ -115,8 +115,8 @@ func TestANodeWithAllVolumesBeatsEachNodeThatWaitsForAzure(t *testing.T) {
 
 func TestPrioritizeIgnoresReplicasOnNodesThatCannotMount(t *testing.T) {
 	t.Parallel()
-	volumes := []Volume{{Name: "v", Nodes: map[string]DiskState{"dead": Primary, "alive": Replica}}}
-	got := Prioritize([]string{"dead", "far", "alive"}, volumes, judged{"dead": FaultLost})
+	volumes := []Volume{{Name: "v", Nodes: map[string]DiskState{"dead": primary, "alive": Replica}}}
+	got := Prioritize([]string{"dead", "far", "alive"}, volumes, judged{"dead": faultLost})
 	if want := (extenderv1.HostPriorityList{{Host: "alive", Score: 8}}); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}

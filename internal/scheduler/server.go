@@ -14,18 +14,18 @@ import (
 	extenderv1 "k8s.io/kube-scheduler/extender/v1"
 )
 
-// Observer has the inputs of the decisions; *View implements it.
-type Observer interface {
+// observer has the inputs of the decisions; *View implements it.
+type observer interface {
 	// Volumes returns the pod's volumes that are the driver's.
 	Volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error)
 	// Nodes calls use with the judgement of nodes for a pod with the volumes. use must not keep it.
 	Nodes(ctx context.Context, volumes []Volume, use func(Nodes)) error
 }
 
-// Extender answers kube-scheduler over HTTP: POST /filter and /prioritize, and what HealthHandler
+// extender answers kube-scheduler over HTTP: POST /filter and /prioritize, and what healthHandler
 // answers.
-type Extender struct {
-	Observer Observer
+type extender struct {
+	Observer observer
 	// Ready says that the observer knows the cluster. It may wait a moment, no longer than ctx, for
 	// that to be so. Until then a pod whose volumes may be the driver's gets no answer.
 	Ready func(ctx context.Context) bool
@@ -33,13 +33,13 @@ type Extender struct {
 	Accepting func() bool
 	// MaxRequestBytes bounds a request's body.
 	MaxRequestBytes int64
-	Metrics         *Metrics
+	Metrics         *metrics
 	Clock           clock.PassiveClock
 }
 
-// Handler returns the handler for kube-scheduler. It answers every client: the answers name the nodes
+// handler returns the handler for kube-scheduler. It answers every client: the answers name the nodes
 // that have the disks of any claim.
-func (e *Extender) Handler() http.Handler {
+func (e *extender) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /filter", e.timed("filter", e.filter))
 	mux.HandleFunc("POST /prioritize", e.timed("prioritize", e.prioritize))
@@ -47,19 +47,19 @@ func (e *Extender) Handler() http.Handler {
 	return mux
 }
 
-// HealthHandler returns the handler for probes: GET /healthz and /readyz.
-func (e *Extender) HealthHandler() http.Handler {
+// healthHandler returns the handler for probes: GET /healthz and /readyz.
+func (e *extender) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	e.handleProbes(mux)
 	return mux
 }
 
-func (e *Extender) handleProbes(mux *http.ServeMux) {
+func (e *extender) handleProbes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", e.readyz)
 }
 
-func (e *Extender) readyz(w http.ResponseWriter, _ *http.Request) {
+func (e *extender) readyz(w http.ResponseWriter, _ *http.Request) {
 	if !e.Accepting() {
 		writeText(w, http.StatusServiceUnavailable, "the caches are not filled, or the extender is stopping")
 		return
@@ -69,7 +69,7 @@ func (e *Extender) readyz(w http.ResponseWriter, _ *http.Request) {
 
 // timed answers with what a verb writes into the workspace, or with the HTTP status of its error,
 // and measures it.
-func (e *Extender) timed(verb string, answer func(*workspace, *http.Request) error) http.HandlerFunc {
+func (e *extender) timed(verb string, answer func(*workspace, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		start := e.Clock.Now()
 		r.Body = http.MaxBytesReader(w, r.Body, e.MaxRequestBytes)
@@ -89,7 +89,7 @@ func (e *Extender) timed(verb string, answer func(*workspace, *http.Request) err
 	}
 }
 
-func (e *Extender) filter(space *workspace, r *http.Request) error {
+func (e *extender) filter(space *workspace, r *http.Request) error {
 	args, err := space.readArgs(r)
 	if err != nil {
 		return err
@@ -124,7 +124,7 @@ func (e *Extender) filter(space *workspace, r *http.Request) error {
 	return space.write(result)
 }
 
-func (e *Extender) prioritize(space *workspace, r *http.Request) error {
+func (e *extender) prioritize(space *workspace, r *http.Request) error {
 	args, err := space.readArgs(r)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (e *Extender) prioritize(space *workspace, r *http.Request) error {
 // volumes returns the pod's volumes that are the driver's. After an error the scheduler continues
 // without the extender if it is configured so. An answer without information would be wrong, and
 // the scheduler would use it.
-func (e *Extender) volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
+func (e *extender) volumes(ctx context.Context, pod *corev1.Pod) ([]Volume, error) {
 	if !slices.ContainsFunc(pod.Spec.Volumes, mayBeOurs) {
 		return nil, nil
 	}

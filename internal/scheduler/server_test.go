@@ -36,7 +36,7 @@ func (knows) Volumes(_ context.Context, p *corev1.Pod) ([]Volume, error) {
 	if len(p.Spec.Volumes) == 0 {
 		return nil, nil
 	}
-	return []Volume{{Name: "data", Nodes: map[string]DiskState{"node-a": Primary, "node-b": Replica, "node-c": Replica}}}, nil
+	return []Volume{{Name: "data", Nodes: map[string]DiskState{"node-a": primary, "node-b": Replica, "node-c": Replica}}}, nil
 }
 
 func (knows) Nodes(_ context.Context, volumes []Volume, use func(Nodes)) error {
@@ -49,7 +49,7 @@ type fewNodes struct{ volumes []Volume }
 
 func (fewNodes) Mountable(node string) Feasibility {
 	if node == "node-c" {
-		return Feasibility{FaultNoPlugin, "the node plug-in has not registered on this node"}
+		return Feasibility{faultNoPlugin, "the node plug-in has not registered on this node"}
 	}
 	return Feasibility{}
 }
@@ -70,20 +70,20 @@ func no() bool                   { return false }
 func ready(context.Context) bool { return true }
 func not(context.Context) bool   { return false }
 
-func newExtender(change func(*Extender)) (http.Handler, *prometheus.Registry) {
+func newExtender(change func(*extender)) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
-	e := &Extender{
+	e := &extender{
 		Observer:        knows{},
 		Ready:           ready,
 		Accepting:       yes,
 		MaxRequestBytes: 1 << 20,
-		Metrics:         NewMetrics(registry, yes),
+		Metrics:         newMetrics(registry, yes),
 		Clock:           clock.RealClock{},
 	}
 	if change != nil {
 		change(e)
 	}
-	return e.Handler(), registry
+	return e.handler(), registry
 }
 
 func names(list ...string) *[]string { return &list }
@@ -111,7 +111,7 @@ func TestAnswers(t *testing.T) {
 	cases := map[string]struct {
 		verb   string
 		args   extenderv1.ExtenderArgs
-		change func(*Extender)
+		change func(*extender)
 	}{
 		"filter-names": {"filter", extenderv1.ExtenderArgs{
 			Pod:       pod("data"),
@@ -129,7 +129,7 @@ func TestAnswers(t *testing.T) {
 		"filter-not-ready-without-volumes": {"filter", extenderv1.ExtenderArgs{
 			Pod:       pod(),
 			NodeNames: names(all...),
-		}, func(e *Extender) { e.Ready = not }},
+		}, func(e *extender) { e.Ready = not }},
 		"prioritize-names": {"prioritize", extenderv1.ExtenderArgs{
 			Pod:       pod("data"),
 			NodeNames: names(all...),
@@ -145,7 +145,7 @@ func TestAnswers(t *testing.T) {
 		"prioritize-not-ready-without-volumes": {"prioritize", extenderv1.ExtenderArgs{
 			Pod:       pod(),
 			NodeNames: names(all...),
-		}, func(e *Extender) { e.Ready = not }},
+		}, func(e *extender) { e.Ready = not }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestRequestsThatGetNoAnswer(t *testing.T) {
 	}
 	cases := map[string]struct {
 		method, path, body string
-		change             func(*Extender)
+		change             func(*extender)
 		want               int
 		says               string
 	}{
@@ -218,9 +218,9 @@ func TestRequestsThatGetNoAnswer(t *testing.T) {
 		"the wrong method": {http.MethodGet, "/filter", "", nil, http.StatusMethodNotAllowed,
 			"Method Not Allowed"},
 		"a verb that is not served": {http.MethodPost, "/bind", "{}", nil, http.StatusNotFound, "not found"},
-		"filter while the caches fill": {http.MethodPost, "/filter", string(good), func(e *Extender) { e.Ready = not },
+		"filter while the caches fill": {http.MethodPost, "/filter", string(good), func(e *extender) { e.Ready = not },
 			http.StatusServiceUnavailable, "caches are not filled"},
-		"prioritize while the caches fill": {http.MethodPost, "/prioritize", string(good), func(e *Extender) { e.Ready = not },
+		"prioritize while the caches fill": {http.MethodPost, "/prioritize", string(good), func(e *extender) { e.Ready = not },
 			http.StatusServiceUnavailable, "caches are not filled"},
 	}
 	for name, c := range cases {
@@ -279,7 +279,7 @@ func TestReadyz(t *testing.T) {
 		accepting func() bool
 		want      int
 	}{"ready": {yes, http.StatusOK}, "not ready": {no, http.StatusServiceUnavailable}} {
-		handler, _ := newExtender(func(e *Extender) { e.Accepting = c.accepting })
+		handler, _ := newExtender(func(e *extender) { e.Accepting = c.accepting })
 		for path, want := range map[string]int{"/readyz": c.want, "/healthz": http.StatusOK} {
 			w := httptest.NewRecorder()
 			handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))

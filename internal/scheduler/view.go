@@ -244,20 +244,20 @@ func leaves(d *apiv1.AzDriverNode, state DiskState) bool {
 // Absent.
 func diskState(a *apiv1.AzVolumeAttachment) DiskState {
 	if a.DeletionTimestamp != nil {
-		return Absent
+		return absent
 	}
 	switch a.Status.State {
 	case apiv1.AttachmentAttached:
 		if a.Spec.Role == apiv1.RolePrimary {
-			return Primary
+			return primary
 		}
 		return Replica
 	case "", apiv1.AttachmentPending, apiv1.AttachmentAttaching:
 		return Attaching
 	case apiv1.AttachmentFailed, apiv1.AttachmentDetaching, apiv1.AttachmentDetachFail:
-		return Absent
+		return absent
 	}
-	return Absent
+	return absent
 }
 
 // takenAt returns for each of some nodes the volumes of its attachments that keep their slots.

@@ -107,8 +107,8 @@ func TestVolumesOfAPod(t *testing.T) {
 	}}
 
 	data := map[string]DiskState{
-		"node-a": Primary, "node-b": Replica, "node-c": Absent, "node-d": Attaching,
-		"node-e": Absent, "node-f": Absent, "node-g": Absent, "": Replica,
+		"node-a": primary, "node-b": Replica, "node-c": absent, "node-d": Attaching,
+		"node-e": absent, "node-f": absent, "node-g": absent, "": Replica,
 	}
 	logs := map[string]DiskState{"node-b": Replica}
 	cases := map[string]struct {
@@ -211,20 +211,20 @@ func TestHealthOfANode(t *testing.T) {
 		node("back", reachable(metav1.ConditionTrue)))
 	view := startView(t, config)
 	cases := map[string]Fault{
-		"lost": FaultLost, "unsure": FaultNone, "back": FaultNone,
-		"good": FaultNone, "not-ready": FaultNotReady, "silent": FaultNotReady,
-		"unknown": FaultNoPlugin,
+		"lost": faultLost, "unsure": faultNone, "back": faultNone,
+		"good": faultNone, "not-ready": faultNotReady, "silent": faultNotReady,
+		"unknown": faultNoPlugin,
 	}
 	for name, want := range cases {
 		h := mountable(t, view.View, name)
-		if h.Fault != want || (h.Message == "") != h.Feasible() {
+		if h.Fault != want || (h.Message == "") != h.feasible() {
 			t.Errorf("%s: %+v, want fault %q and a message that explains it", name, h, want)
 		}
 	}
 
 	faultOf := func(name string) Fault { return mountable(t, view.View, name).Fault }
 	stub.remove(node("good"))
-	expect.Eventually(t, "a deleted node has no plug-in", func() bool { return faultOf("good") == FaultNoPlugin })
+	expect.Eventually(t, "a deleted node has no plug-in", func() bool { return faultOf("good") == faultNoPlugin })
 }
 
 func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
@@ -273,7 +273,7 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 			"refused":         Replica,
 			"answered-before": Attaching,
 			"no-plug-in":      Replica,
-			"uses-it":         Primary,
+			"uses-it":         primary,
 		},
 		{"silent": Replica}, // it was asked about another volume
 	}
@@ -302,7 +302,7 @@ func TestAReplicaOnANodeThatAzureIsGoingToServiceCountsLess(t *testing.T) {
 		objects = append(objects, azva("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
 	}
 	_, config := startAPI(t, objects...)
-	want := map[string]DiskState{"announced": Attaching, "over": Replica, "stays": Replica, "uses-it": Primary}
+	want := map[string]DiskState{"announced": Attaching, "over": Replica, "stays": Replica, "uses-it": primary}
 	if got := seenVolumes(t, startView(t, config), pod("data"))[0].Nodes; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -322,7 +322,7 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 	}{
 		{nil, Attaching},
 		{azva("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
-		{azva("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached), Primary},
+		{azva("data", "node-a", apiv1.RolePrimary, apiv1.AttachmentAttached), primary},
 		{azva("data", "node-a", apiv1.RoleReplica, apiv1.AttachmentAttached), Replica},
 	} {
 		if step.next != nil {
@@ -331,7 +331,7 @@ func TestAttachmentsThatChangeOrGoAreSeen(t *testing.T) {
 		expect.Eventually(t, "the new presence is seen", func() bool { return at() == step.want })
 	}
 	stub.remove(replica)
-	expect.Eventually(t, "the attachment is gone", func() bool { return at() == Absent })
+	expect.Eventually(t, "the attachment is gone", func() bool { return at() == absent })
 }
 
 // publishedAt is a node that has the volume data mounted for a pod.
@@ -373,16 +373,16 @@ func TestANodeWhereAProcessOutlivedItsPodIsAvoided(t *testing.T) {
 	}{
 		"no pod is there": {bound, publishedAt("node-a"), nil, FaultLeftBehind, 0},
 		"a pod that is there uses it": {
-			bound, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, FaultNone, 10,
+			bound, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, faultNone, 10,
 		},
-		"a pod that has ended is there":             {bound, publishedAt("node-a"), []client.Object{ended}, FaultNone, 10},
-		"a pod of another namespace names the disk": {bound, publishedAt("node-a"), []client.Object{inline}, FaultNone, 10},
+		"a pod that has ended is there":             {bound, publishedAt("node-a"), []client.Object{ended}, faultNone, 10},
+		"a pod of another namespace names the disk": {bound, publishedAt("node-a"), []client.Object{inline}, faultNone, 10},
 		"the pod is on another node": {bound, publishedAt("node-a"), []client.Object{on("node-b", pod("data"))},
 			FaultLeftBehind, 0},
 		"the pod there uses another volume": {bound, publishedAt("node-a"), []client.Object{on("node-a", pod("logs"))},
 			FaultLeftBehind, 0},
-		"the volume is staged after its pod has ended": {bound, idle, nil, FaultNone, 10},
-		"several nodes may write":                      {shared, publishedAt("node-a"), nil, FaultNone, 10},
+		"the volume is staged after its pod has ended": {bound, idle, nil, faultNone, 10},
+		"several nodes may write":                      {shared, publishedAt("node-a"), nil, faultNone, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -404,13 +404,13 @@ func TestANodeWhereAProcessOutlivedItsPodIsAvoided(t *testing.T) {
 					scores[s.Host] = s.Score
 				}
 			}))
-			fitness, err := Judge(t.Context(), view, volumes)
+			fitness, err := judge(t.Context(), view, volumes)
 			expect.Must(t, err)
 			if fitness.Unfit["node-a"] != c.fault || fitness.Scores["node-a"] != c.score || scores["node-a"] != c.score {
 				t.Errorf("node-a: got unfit for %v, scores %v and %v; want fault %q and score %d", fitness.Unfit, fitness.Scores,
 					scores, c.fault, c.score)
 			}
-			if slices.Contains(passed, "node-a") != (c.fault == FaultNone) || !slices.Contains(passed, "node-b") {
+			if slices.Contains(passed, "node-a") != (c.fault == faultNone) || !slices.Contains(passed, "node-b") {
 				t.Errorf("passed %v, failed %v; want fault %q at node-a and none at node-b", passed, failed, c.fault)
 			}
 		})

@@ -17,8 +17,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// SteerPath is where the webhook answers.
-const SteerPath = "/steer-pods"
+// steerPath is where the webhook answers.
+const steerPath = "/steer-pods"
 
 // results of an admission request; they label a metric.
 const (
@@ -28,24 +28,24 @@ const (
 	resultFailed    = "failed"
 )
 
-// Webhook answers admission requests for new pods with the preferences for their nodes. It allows
+// webhook answers admission requests for new pods with the preferences for their nodes. It allows
 // every pod: without an answer in time, without information and after an error the pod is created
 // unchanged.
-type Webhook struct {
-	Observer Observer
+type webhook struct {
+	Observer observer
 	// DriverName is the CSI driver's name.
 	DriverName string
 	// Ready says that the observer knows the cluster.
 	Ready   func() bool
-	Metrics *Metrics
+	Metrics *metrics
 	Clock   clock.PassiveClock
 }
 
-// Handler returns the HTTP handler.
-func (w *Webhook) Handler() http.Handler {
+// handler returns the HTTP handler.
+func (w *webhook) handler() http.Handler {
 	admit := &admission.Webhook{Handler: w}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+SteerPath, func(response http.ResponseWriter, request *http.Request) {
+	mux.HandleFunc("POST "+steerPath, func(response http.ResponseWriter, request *http.Request) {
 		// A connection that is kept open would still lead to a replica on a node that is lost.
 		response.Header().Set("Connection", "close")
 		admit.ServeHTTP(response, request)
@@ -54,7 +54,7 @@ func (w *Webhook) Handler() http.Handler {
 }
 
 // Handle answers one request.
-func (w *Webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
+func (w *webhook) Handle(ctx context.Context, request admission.Request) admission.Response {
 	start := w.Clock.Now()
 	log := logr.FromContextOrDiscard(ctx).WithValues("namespace", request.Namespace, "pod", request.Name)
 	patch, result, err := w.guardedSteer(logr.NewContext(ctx, log), request)
@@ -67,7 +67,7 @@ func (w *Webhook) Handle(ctx context.Context, request admission.Request) admissi
 
 // guardedSteer turns a panic into an error: controller-runtime would answer it with a refusal of
 // the pod.
-func (w *Webhook) guardedSteer(ctx context.Context, request admission.Request) (patch []jsonpatch.Operation, result string,
+func (w *webhook) guardedSteer(ctx context.Context, request admission.Request) (patch []jsonpatch.Operation, result string,
 	err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -77,7 +77,7 @@ func (w *Webhook) guardedSteer(ctx context.Context, request admission.Request) (
 	return w.steer(ctx, request)
 }
 
-func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch []jsonpatch.Operation, result string, err error) {
+func (w *webhook) steer(ctx context.Context, request admission.Request) (patch []jsonpatch.Operation, result string, err error) {
 	var pod corev1.Pod
 	if err := json.Unmarshal(request.Object.Raw, &pod); err != nil {
 		return nil, resultFailed, fmt.Errorf("read the pod: %w", err)
@@ -93,15 +93,15 @@ func (w *Webhook) steer(ctx context.Context, request admission.Request) (patch [
 	if len(volumes) == 0 {
 		return nil, resultUnchanged, nil
 	}
-	fitness, err := Judge(ctx, w.Observer, volumes)
+	fitness, err := judge(ctx, w.Observer, volumes)
 	if err != nil {
 		return nil, resultFailed, err
 	}
-	terms := fitness.Preferences()
+	terms := fitness.preferences()
 	if zones := demandOf(volumes).zones; len(zones) > 0 {
 		terms = append(terms, preferred(avoidWeight, apiv1.ZoneLabel(w.DriverName), corev1.NodeSelectorOpIn, zones))
 	}
-	patch = Steer(&pod, terms)
+	patch = steer(&pod, terms)
 	if len(patch) == 0 {
 		return mark(&pod, apiv1.SteeredFalse), resultUnchanged, nil
 	}
@@ -123,21 +123,21 @@ func mark(pod *corev1.Pod, steered string) []jsonpatch.Operation {
 	return []jsonpatch.Operation{jsonpatch.NewOperation("add", annotations+"/"+key, steered)}
 }
 
-// Judge judges the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes
+// judge judges the nodes with a node plug-in. Other nodes cannot get the pod: its PersistentVolumes
 // require a label that the node plug-in registers.
-func Judge(ctx context.Context, observer Observer, volumes []Volume) (Fitness, error) {
-	fitness := Fitness{Scores: map[string]int64{}, Unfit: map[string]Fault{}}
+func judge(ctx context.Context, observer observer, volumes []Volume) (fitness, error) {
+	fitness := fitness{Scores: map[string]int64{}, Unfit: map[string]Fault{}}
 	err := observer.Nodes(ctx, volumes, func(nodes Nodes) {
 		for node := range nodes.Registered() {
-			score := Score(node, volumes)
+			score := score(node, volumes)
 			feasibility := nodes.Feasible(node)
 			switch {
-			case feasibility.Feasible() && score == 0:
+			case feasibility.feasible() && score == 0:
 			case len(validation.IsValidLabelValue(node)) > 0:
 				// No label has this value, and the API server might refuse the pod because of it.
-			case feasibility.Fault == FaultZone:
+			case feasibility.Fault == faultZone:
 				// These can be many. The zone itself is preferred.
-			case !feasibility.Feasible():
+			case !feasibility.feasible():
 				fitness.Unfit[node] = feasibility.Fault
 			default:
 				fitness.Scores[node] = score

@@ -63,22 +63,22 @@ type panics struct{ knows }
 
 func (panics) Volumes(context.Context, *corev1.Pod) ([]Volume, error) { panic("bug") }
 
-func newWebhook(observer Observer, ready func() bool) (http.Handler, *prometheus.Registry) {
+func newWebhook(observer observer, ready func() bool) (http.Handler, *prometheus.Registry) {
 	registry := prometheus.NewRegistry()
-	webhook := &Webhook{
+	webhook := &webhook{
 		DriverName: driver,
 		Observer:   observer,
 		Ready:      ready,
-		Metrics:    NewMetrics(registry, yes),
+		Metrics:    newMetrics(registry, yes),
 		Clock:      clock.RealClock{},
 	}
-	return webhook.Handler(), registry
+	return webhook.handler(), registry
 }
 
 // admit sends a review and returns the answer, which must allow the pod.
 func admit(t *testing.T, handler http.Handler, body []byte) *admissionv1.AdmissionResponse {
 	t.Helper()
-	request := httptest.NewRequest(http.MethodPost, SteerPath+"?timeout=1s", bytes.NewReader(body))
+	request := httptest.NewRequest(http.MethodPost, steerPath+"?timeout=1s", bytes.NewReader(body))
 	request.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	handler.ServeHTTP(w, request)
@@ -190,7 +190,7 @@ func TestTheWebhookAllowsAPodThatItCannotSteer(t *testing.T) {
 	t.Parallel()
 	good := review(t, pod("data"))
 	for name, c := range map[string]struct {
-		observer Observer
+		observer observer
 		ready    func() bool
 		body     []byte
 		result   string
@@ -244,15 +244,15 @@ func TestJudge(t *testing.T) {
 		},
 		{Name: "b", SKU: "Premium_LRS"},
 	}
-	got, err := Judge(t.Context(), startView(t, config), volumes)
+	got, err := judge(t.Context(), startView(t, config), volumes)
 	expect.Must(t, err)
-	want := Fitness{
+	want := fitness{
 		Scores: map[string]int64{"holds": 4},
 		Unfit: map[string]Fault{
 			"holds-and-is-full": FaultNoRoom,
 			"is-full":           FaultNoRoom,
-			"does-not-take-it":  FaultUnsupported,
-			"is-not-ready":      FaultNotReady,
+			"does-not-take-it":  faultUnsupported,
+			"is-not-ready":      faultNotReady,
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

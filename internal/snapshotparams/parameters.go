@@ -36,9 +36,9 @@ type Parameters struct {
 // Tag keys that the driver sets on the snapshots that it creates, in addition to the tags of the
 // class.
 const (
-	TagCreatedBy         = "k8s-azure-created-by"
-	TagSnapshotName      = "kubernetes.io-created-for-snapshot-name"
-	TagSnapshotNamespace = "kubernetes.io-created-for-snapshot-namespace"
+	tagCreatedBy         = "k8s-azure-created-by"
+	tagSnapshotName      = "kubernetes.io-created-for-snapshot-name"
+	tagSnapshotNamespace = "kubernetes.io-created-for-snapshot-namespace"
 	createdBy            = "kubernetes-azure-dd"
 )
 
@@ -72,10 +72,10 @@ var table = paramtable.Table[Parameters]{
 		About("snapshots of UltraSSD_LRS and PremiumV2_LRS disks only: usable at once, for so long", ""),
 	paramtable.Text("csi.storage.k8s.io/volumesnapshot/name", "set by the snapshotter", "",
 		func(p *Parameters, v string) { p.SnapshotName = v }).
-		About("becomes the tag "+TagSnapshotName, ""),
+		About("becomes the tag "+tagSnapshotName, ""),
 	paramtable.Text("csi.storage.k8s.io/volumesnapshot/namespace", "set by the snapshotter", "",
 		func(p *Parameters, v string) { p.SnapshotNamespace = v }).
-		About("becomes the tag "+TagSnapshotNamespace, ""),
+		About("becomes the tag "+tagSnapshotNamespace, ""),
 	// Parameters of the V1 driver without effect in this driver.
 	{Name: "csi.storage.k8s.io/volumesnapshotcontent/name", Allowed: "set by the snapshotter"},
 	{Name: "userAgent", Allowed: "any text"},
@@ -98,25 +98,25 @@ func Parse(raw map[string]string) (Parameters, error) {
 	return p, paramtable.Invalid(faults)
 }
 
-// MaxTags is the number of tags that Azure allows on a resource, less those with which the driver
+// maxTags is the number of tags that Azure allows on a resource, less those with which the driver
 // marks the members of a group and the steps of a copy.
-const MaxTags = paramtable.MostTags - 4
+const maxTags = paramtable.MostTags - 4
 
 // AddTags adds tags that the parameters do not name. The error is an InvalidArgument if there are
 // too many.
 func (p *Parameters) AddTags(more map[string]string) error {
-	if paramtable.AddTags(p.Tags, more); len(p.Tags) > MaxTags {
+	if paramtable.AddTags(p.Tags, more); len(p.Tags) > maxTags {
 		return paramtable.Invalid([]string{fmt.Sprintf(
 			"parameter tags: the snapshot would have %d tags with those that the driver adds; allowed: %d", len(p.Tags),
-			MaxTags)})
+			maxTags)})
 	}
 	return nil
 }
 
 // parseTags fills Tags and returns the faults.
 func (p *Parameters) parseTags() []string {
-	p.Tags = map[string]string{TagCreatedBy: createdBy}
-	for tag, value := range map[string]string{TagSnapshotName: p.SnapshotName, TagSnapshotNamespace: p.SnapshotNamespace} {
+	p.Tags = map[string]string{tagCreatedBy: createdBy}
+	for tag, value := range map[string]string{tagSnapshotName: p.SnapshotName, tagSnapshotNamespace: p.SnapshotNamespace} {
 		if value != "" {
 			p.Tags[tag] = value
 		}

@@ -41,8 +41,8 @@ const (
 var FSTypes = []string{"ext4", "xfs", "ext3", "ext2", "btrfs"}
 
 var (
-	cachingModes = []string{CachingNone, CachingReadOnly, CachingReadWrite}
-	profiles     = []string{ProfileNone, ProfileBasic, ProfileAdvanced}
+	cachingModes = []string{CachingNone, cachingReadOnly, cachingReadWrite}
+	profiles     = []string{profileNone, ProfileBasic, ProfileAdvanced}
 	lenient      = "Takes any text, and only true turns it on."
 	laterRefusal = "Is not checked; Azure refuses the disk later."
 	table        = paramtable.Table[Parameters](
@@ -218,7 +218,7 @@ func performanceKeys() []key {
 			About("The sector size of UltraSSD_LRS and PremiumV2_LRS in bytes.", laterRefusal),
 		paramtable.Boolean("writeAcceleratorEnabled", func(p *Parameters, v bool) { p.WriteAcceleratorEnabled = v }).
 			About("Attaches the disk with the write accelerator of M-series VMs: Premium_LRS and Premium_ZRS, not shared, caching None or ReadOnly. "+
-				"It is kept on the disk as the tag `"+TagWriteAccelerator+"`.", lenient),
+				"It is kept on the disk as the tag `"+tagWriteAccelerator+"`.", lenient),
 		paramtable.Boolean("optimizedForFrequentAttach", func(p *Parameters, v bool) { p.OptimizedForFrequentAttach = v }).
 			About("Tells Azure that the disk moves more than five times a day.", unknownToV1),
 		paramtable.OneOf("actionOnDiskDelay", []string{"None", "AutomaticReattach"}, "Azure's",
@@ -227,7 +227,7 @@ func performanceKeys() []key {
 		key{
 			Name:    profileKey,
 			Allowed: anyCaseOf(profiles),
-			Default: ProfileNone,
+			Default: profileNone,
 			Check:   paramtable.AnyCase(profiles),
 			Set:     func(p *Parameters, v string) { p.Tuning.Profile = strings.ToLower(v) },
 		}.

@@ -108,7 +108,7 @@ func changeable() string {
 // reserved reports whether the driver uses the tag to recognise its disks, or to store for which
 // volume the disk was created.
 func reserved(tag string) bool {
-	own := []string{TagCreatedBy, TagClaimName, TagClaimNamespace, TagVolumeName, TagWriteAccelerator}
+	own := []string{tagCreatedBy, TagClaimName, TagClaimNamespace, TagVolumeName, tagWriteAccelerator}
 	return paramtable.IsOwnTag(tag) || slices.ContainsFunc(own, func(o string) bool { return strings.EqualFold(o, tag) })
 }
 

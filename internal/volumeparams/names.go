@@ -11,14 +11,14 @@ import (
 // Tag keys that the driver sets on the disks that it creates, in addition to the tags of the
 // StorageClass.
 const (
-	TagCreatedBy      = "k8s-azure-created-by"
+	tagCreatedBy      = "k8s-azure-created-by"
 	TagClaimName      = "kubernetes.io-created-for-pvc-name"
 	TagClaimNamespace = "kubernetes.io-created-for-pvc-namespace"
 	TagVolumeName     = "kubernetes.io-created-for-pv-name"
 	createdBy         = "kubernetes-azure-dd"
-	// TagWriteAccelerator is the tag of the V1 driver for a disk that must be attached with the
+	// tagWriteAccelerator is the tag of the V1 driver for a disk that must be attached with the
 	// write accelerator.
-	TagWriteAccelerator = "writeacceleratorenabled"
+	tagWriteAccelerator = "writeacceleratorenabled"
 )
 
 // MaxTags is the number of tags that Azure allows on a resource, less the one with which the driver
@@ -48,7 +48,7 @@ func (p *Parameters) parseTags() []string {
 	p.Tags = p.ownTags()
 	faults := paramtable.Tags(p.Tags, p.tags, p.tagDelimiter, p.fill)
 	if p.WriteAcceleratorEnabled {
-		provisioner.SetTag(p.Tags, TagWriteAccelerator, "true")
+		provisioner.SetTag(p.Tags, tagWriteAccelerator, "true")
 	}
 	p.WriteAcceleratorEnabled = WriteAccelerator(p.Tags)
 	p.findTemplates()
@@ -64,7 +64,7 @@ func (p *Parameters) parseTags() []string {
 
 // ownTags are the tags that the driver sets on the disk.
 func (p *Parameters) ownTags() map[string]string {
-	tags := map[string]string{TagCreatedBy: createdBy}
+	tags := map[string]string{tagCreatedBy: createdBy}
 	for tag, value := range map[string]string{
 		TagClaimName:      p.ClaimName,
 		TagClaimNamespace: p.ClaimNamespace,
@@ -81,7 +81,7 @@ func (p *Parameters) ownTags() map[string]string {
 // their names without regard to case.
 func WriteAccelerator(tags map[string]string) bool {
 	for name, value := range tags {
-		if strings.EqualFold(name, TagWriteAccelerator) && strings.EqualFold(value, "true") {
+		if strings.EqualFold(name, tagWriteAccelerator) && strings.EqualFold(value, "true") {
 			return true
 		}
 	}

@@ -31,7 +31,7 @@ type Parameters struct {
 const (
 	StandardLRS    = "Standard_LRS"
 	StandardSSDLRS = "StandardSSD_LRS"
-	StandardSSDZRS = "StandardSSD_ZRS"
+	standardSSDZRS = "StandardSSD_ZRS"
 	PremiumLRS     = "Premium_LRS"
 	PremiumZRS     = "Premium_ZRS"
 	PremiumV2LRS   = "PremiumV2_LRS"
@@ -41,11 +41,11 @@ const (
 // The host caching modes.
 const (
 	CachingNone      = "None"
-	CachingReadOnly  = "ReadOnly"
-	CachingReadWrite = "ReadWrite"
+	cachingReadOnly  = "ReadOnly"
+	cachingReadWrite = "ReadWrite"
 )
 
-var skuNames = []string{StandardLRS, StandardSSDLRS, StandardSSDZRS, PremiumLRS, PremiumZRS, PremiumV2LRS, UltraSSDLRS}
+var skuNames = []string{StandardLRS, StandardSSDLRS, standardSSDZRS, PremiumLRS, PremiumZRS, PremiumV2LRS, UltraSSDLRS}
 
 // Parse reads the parameters of a StorageClass. An empty value counts as not given. The error is an
 // InvalidArgument that lists every fault.

@@ -24,7 +24,7 @@ func (p *Parameters) contradictions() []string {
 	if p.DiskEncryptionType != "" && p.DiskEncryptionSetID == "" {
 		faults = append(faults, paramtable.Fault("diskEncryptionType", p.DiskEncryptionType, "only with diskEncryptionSetID"))
 	}
-	if p.WriteAcceleratorEnabled && p.CachingMode == CachingReadWrite {
+	if p.WriteAcceleratorEnabled && p.CachingMode == cachingReadWrite {
 		faults = append(faults, paramtable.Fault(cachingKey, p.CachingMode, "None or ReadOnly with writeAcceleratorEnabled"))
 	}
 	faults = append(faults, p.Tuning.contradictions()...)

@@ -26,7 +26,7 @@ func MaxShares(skuName string, sizeBytes int64) int32 {
 	switch skuName {
 	case UltraSSDLRS, PremiumV2LRS:
 		return 15
-	case PremiumLRS, PremiumZRS, StandardSSDLRS, StandardSSDZRS:
+	case PremiumLRS, PremiumZRS, StandardSSDLRS, standardSSDZRS:
 		switch {
 		case sizeBytes <= 512*GiB:
 			return 3
@@ -121,6 +121,6 @@ func (p *Parameters) Caching(sizeBytes int64) string {
 	case p.CachingMode != "":
 		return p.CachingMode
 	default:
-		return CachingReadOnly
+		return cachingReadOnly
 	}
 }

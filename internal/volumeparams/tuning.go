@@ -11,8 +11,8 @@ import (
 
 // The performance profiles of a device.
 const (
-	// ProfileNone does not change the kernel's settings.
-	ProfileNone = "none"
+	// profileNone does not change the kernel's settings.
+	profileNone = "none"
 	// ProfileBasic makes the node compute the settings from the disk's IOPS and throughput.
 	ProfileBasic = "basic"
 	// ProfileAdvanced makes the node write the settings that the parameters name.

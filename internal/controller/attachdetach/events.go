@@ -36,7 +36,7 @@ func (r *Reconciler) explain(o observed) time.Duration {
 		if wait.Failing {
 			r.event(p, corev1.EventTypeWarning, ReasonFailed, wait.Message)
 		} else {
-			r.event(p, corev1.EventTypeNormal, ReasonWaiting, wait.Message)
+			r.event(p, corev1.EventTypeNormal, reasonWaiting, wait.Message)
 		}
 	}
 	return after

@@ -49,9 +49,9 @@ import (
 const (
 	ReasonAttached = "SuccessfulAttachVolume"
 	ReasonFailed   = "FailedAttachVolume"
-	// ReasonWaiting: the volume is being moved from another node, or Azure has not accepted to
+	// reasonWaiting: the volume is being moved from another node, or Azure has not accepted to
 	// attach it yet.
-	ReasonWaiting = "WaitingForVolume"
+	reasonWaiting = "WaitingForVolume"
 )
 
 // callTimeout limits one call; what is not complete by then is requested again.
@@ -275,7 +275,7 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
 	}
 	if status.Code(err) == codes.Aborted { // the call ended before the attach was accepted, and nothing has failed
-		r.tell(o, node, corev1.EventTypeNormal, ReasonWaiting,
+		r.tell(o, node, corev1.EventTypeNormal, reasonWaiting,
 			fmt.Sprintf("volume %s is not attached to node %s yet: %s", name, node, describe(err)))
 	} else if err != nil {
 		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed,

@@ -36,11 +36,11 @@ import (
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch
 
-// Key returns the key of the taint; for the default driver name it is the V1 driver's.
-func Key(driverName string) string { return driverName + "/agent-not-ready" }
+// key returns the key of the taint; for the default driver name it is the V1 driver's.
+func key(driverName string) string { return driverName + "/agent-not-ready" }
 
-// ReasonRemoved of the event on the Node.
-const ReasonRemoved = "StartupTaintRemoved"
+// reasonRemoved of the event on the Node.
+const reasonRemoved = "StartupTaintRemoved"
 
 // Options of a Reconciler.
 type Options struct {
@@ -97,18 +97,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		// It is refused until a person changes the rules. Nothing else shows it on the Node.
 		r.Events.Eventf(node, nil, corev1.EventTypeWarning, string(refusal.ReasonWrite), "RemoveTaint",
 			"driver %s is ready, but the cluster refuses to remove the taint %s, which keeps pods off: %s", r.DriverName,
-			Key(r.DriverName), err)
+			key(r.DriverName), err)
 		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
 	}
-	ctrl.LoggerFrom(ctx).Info("removed the start-up taint", "node", node.Name, "taint", Key(r.DriverName))
-	r.Events.Eventf(node, nil, corev1.EventTypeNormal, ReasonRemoved, "RemoveTaint", "driver %s is ready: removed the taint %s",
-		r.DriverName, Key(r.DriverName))
+	ctrl.LoggerFrom(ctx).Info("removed the start-up taint", "node", node.Name, "taint", key(r.DriverName))
+	r.Events.Eventf(node, nil, corev1.EventTypeNormal, reasonRemoved, "RemoveTaint", "driver %s is ready: removed the taint %s",
+		r.DriverName, key(r.DriverName))
 	return reconcile.Result{}, nil
 }
 
-func (r *Reconciler) ours(taint corev1.Taint) bool { return taint.Key == Key(r.DriverName) }
+func (r *Reconciler) ours(taint corev1.Taint) bool { return taint.Key == key(r.DriverName) }
 
 func (r *Reconciler) tainted(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, r.ours)

@@ -50,7 +50,7 @@ func logCalls(log logr.Logger, c clock.PassiveClock) grpc.UnaryServerInterceptor
 		response, err := handle(logr.NewContext(ctx, callLog), request)
 		values := []any{"code", status.Code(err).String(), "duration", c.Since(start).String()}
 		if verbose := callLog.V(1); verbose.Enabled() {
-			values = append(values, "request", Sanitize(request), "response", Sanitize(response))
+			values = append(values, "request", sanitize(request), "response", sanitize(response))
 		}
 		switch {
 		case err != nil:

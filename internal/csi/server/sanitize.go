@@ -11,9 +11,9 @@ import (
 
 const stripped = "***stripped***"
 
-// Sanitize returns message as JSON for the log, with the values of all fields that
+// sanitize returns message as JSON for the log, with the values of all fields that
 // the CSI specification marks as secret replaced. It does not change message.
-func Sanitize(message any) string {
+func sanitize(message any) string {
 	m, ok := message.(proto.Message)
 	if !ok || m == nil || !m.ProtoReflect().IsValid() {
 		return ""

@@ -35,11 +35,11 @@ type Options struct {
 	Now func() time.Time
 }
 
-// ErrNotFound is the error if there is no object of that name.
-type ErrNotFound struct{ explain.Subject }
+// errNotFound is the error if there is no object of that name.
+type errNotFound struct{ explain.Subject }
 
 // Error says what was not found.
-func (e ErrNotFound) Error() string { return "there is no " + e.Subject.String() }
+func (e errNotFound) Error() string { return "there is no " + e.Subject.String() }
 
 // collection is the work on one question.
 type collection struct {
@@ -51,8 +51,8 @@ type collection struct {
 	lists map[string]*podList
 }
 
-// Collect reads the facts about a subject. Errors: ErrNotFound, and any failure to reach the API
-// server.
+// Collect reads the facts about a subject. It fails if there is no such object, or if the API
+// server cannot be reached.
 func Collect(ctx context.Context, from client.Reader, options Options) (explain.Facts, error) {
 	c := &collection{reader: &reader{Reader: from}, Options: options, lists: map[string]*podList{}}
 	c.facts = explain.Facts{
@@ -167,7 +167,7 @@ func (c *collection) node(ctx context.Context) error {
 	}
 	n := c.facts.Nodes[c.Subject.Name]
 	if n.Node == nil && n.DriverNode == nil && !c.isUnread(explain.NodesResource) && !c.isUnread(explain.AzDriverNodes) {
-		return ErrNotFound{c.Subject}
+		return errNotFound{c.Subject}
 	}
 	var attachments apiv1.AzVolumeAttachmentList
 	if err := c.list(ctx, explain.AzAttachments, &attachments, client.InNamespace(c.DriverNamespace),

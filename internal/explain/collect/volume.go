@@ -51,7 +51,7 @@ func (c *collection) absent(what string) error {
 	if c.isUnread(what) {
 		return fmt.Errorf("%s cannot be read with these rights, or the cluster does not have this resource", c.Subject)
 	}
-	return ErrNotFound{c.Subject}
+	return errNotFound{c.Subject}
 }
 
 // claim reads the subject, a claim.

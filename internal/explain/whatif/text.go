@@ -9,8 +9,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
-// Columns of the table.
-var Columns = []string{"NAMESPACE", "POD", "FROM", "TO", "RESULT", "SECONDS", "WHY"}
+// columns of the table.
+var columns = []string{"NAMESPACE", "POD", "FROM", "TO", "RESULT", "SECONDS", "WHY"}
 
 // fewNodes is how many nodes are named in a cell, or for one reason.
 const fewNodes = 5
@@ -64,7 +64,7 @@ func (r Report) Text() string {
 	}
 	b.WriteString("\n")
 	table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, strings.Join(Columns, "\t"))
+	fmt.Fprintln(table, strings.Join(columns, "\t"))
 	for _, row := range r.Pods {
 		fmt.Fprintln(table, strings.Join(row.Cells(), "\t"))
 	}

@@ -88,10 +88,10 @@ func (s *Step) detach(in Input) {
 		// There is nothing to ask Azure about. If the disk is attached nevertheless, the next look
 		// at the VM finds it.
 		s.RemoveFinalizer = true
-		s.Reason = ReasonDetached
+		s.Reason = reasonDetached
 	case in.SharedWith != "" && !in.Job.Running():
 		s.RemoveFinalizer = true
-		s.Reason, s.Message = ReasonDetached, sharedWith(in)+"; the disk remains attached there"
+		s.Reason, s.Message = reasonDetached, sharedWith(in)+"; the disk remains attached there"
 	case in.Job.Work == operation.WorkDetach && in.Job.Running():
 		if op := in.Job.Operation(); op != nil {
 			s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
@@ -140,7 +140,7 @@ func (s *Step) detachEnded(in Input) {
 	truth := in.Job.Truth
 	if in.Job.Err == nil && (truth.VMGone || !truth.Attached) {
 		s.RemoveFinalizer = true
-		s.Reason = ReasonDetached
+		s.Reason = reasonDetached
 		return
 	}
 	err := in.Job.Err

@@ -6,7 +6,7 @@ const (
 	ReasonAttached         = "Attached"
 	ReasonAttachFailed     = "AttachFailed"
 	ReasonDetaching        = "Detaching"
-	ReasonDetached         = "Detached"
+	reasonDetached         = "Detached"
 	ReasonDetachFailed     = "DetachFailed"
 	ReasonVolumeNotReady   = "VolumeNotReady"
 	ReasonVMUnrecorded     = "VMUnrecorded"

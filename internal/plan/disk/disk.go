@@ -78,7 +78,7 @@ func Next(in Input) Step {
 }
 
 func creation(in Input) operation.Work {
-	if in.Volume.Spec.Origin == apiv1.OriginAdopted || DiskIsOlder(in.Volume, in.PersistentVolume) {
+	if in.Volume.Spec.Origin == apiv1.OriginAdopted || diskIsOlder(in.Volume, in.PersistentVolume) {
 		return operation.WorkAdoptDisk
 	}
 	return operation.WorkCreateDisk
@@ -273,10 +273,10 @@ func stagedByPrimary(volume *apiv1.AzVolume, report *apiv1.AzDriverNode) *apiv1.
 	return nil
 }
 
-// DiskIsOlder reports whether the disk of a volume was created before its AzVolume: a
+// diskIsOlder reports whether the disk of a volume was created before its AzVolume: a
 // PersistentVolume, which is created after the disk, names it. Such a disk is never created again:
 // a blank disk would replace one whose data is lost.
-func DiskIsOlder(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
+func diskIsOlder(v *apiv1.AzVolume, pv *corev1.PersistentVolume) bool {
 	if v.Status.DiskURI != "" || pv == nil || pv.Spec.CSI == nil {
 		return false
 	}

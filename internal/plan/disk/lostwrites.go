@@ -11,8 +11,8 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// LossKept is how long after it the status of a volume speaks of a loss of writes.
-const LossKept = 24 * time.Hour
+// lossKept is how long after it the status of a volume speaks of a loss of writes.
+const lossKept = 24 * time.Hour
 
 // Loss is that a node could not write all data of a volume to its disk.
 type Loss struct {
@@ -38,7 +38,7 @@ func LossReporters(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachme
 }
 
 // LostWrites records the last loss of writes in the condition WritesLost of a status, from the reports of
-// LossReporters, and removes the condition after LossKept. It returns a loss that was not recorded, and
+// LossReporters, and removes the condition after lossKept. It returns a loss that was not recorded, and
 // when the condition has to be removed; 0 for never.
 func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.Time, status *apiv1.AzVolumeStatus) (
 	found *Loss, after time.Duration) {
@@ -52,7 +52,7 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 			// The clock of a node may be wrong, but its report is not from the future.
 			time := minTime(l.Time.Time, now)
 			message := lossMessage(report.Name, l)
-			if l.VolumeName == volume.Name && now.Sub(time) < LossKept && time.After(at) &&
+			if l.VolumeName == volume.Name && now.Sub(time) < lossKept && time.After(at) &&
 				(recorded == nil || recorded.Message != message) {
 				at, found = time, &Loss{NodeName: report.Name, Message: message}
 			}
@@ -72,7 +72,7 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 	if at.IsZero() {
 		return nil, 0
 	}
-	if after = at.Add(LossKept).Sub(now); after <= 0 {
+	if after = at.Add(lossKept).Sub(now); after <= 0 {
 		meta.RemoveStatusCondition(&status.Conditions, ConditionWritesLost)
 		return found, 0
 	}

@@ -157,12 +157,12 @@ func (s *Step) compare(in Input) {
 		DiskSettings:          provisioner.DiskSettings{SKUName: d.SKUName},
 		ImmutableDiskSettings: provisioner.ImmutableDiskSettings{DiskEncryptionSetID: d.DiskEncryptionSetID},
 	})
-	status, reason := metav1.ConditionTrue, ReasonDiskChanged
+	status, reason := metav1.ConditionTrue, reasonDiskChanged
 	if message == "" {
 		if meta.FindStatusCondition(s.Status.Conditions, ConditionDiskChanged) == nil {
 			return
 		}
-		status, reason = metav1.ConditionFalse, ReasonDiskAsRecorded
+		status, reason = metav1.ConditionFalse, reasonDiskAsRecorded
 	}
 	s.Reason, s.Message = reason, message
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{

@@ -18,8 +18,8 @@ const (
 	ReasonDiskKept       = "DiskKept"
 	ReasonForeignDisk    = "ForeignDisk"
 	ReasonVolumeUpdates  = "VolumeUpdates"
-	ReasonDiskChanged    = "DiskChanged"
-	ReasonDiskAsRecorded = "DiskAsRecorded"
+	reasonDiskChanged    = "DiskChanged"
+	reasonDiskAsRecorded = "DiskAsRecorded"
 	ReasonNotReserved    = "NotReserved"
 	ReasonFlushFailed    = "FlushFailed"
 )

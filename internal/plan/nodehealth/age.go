@@ -3,13 +3,13 @@ package nodehealth
 import "time"
 
 const (
-	// MissedIntervals is how many promised intervals may pass without a heartbeat before a node is
+	// missedIntervals is how many promised intervals may pass without a heartbeat before a node is
 	// Suspect: two heartbeats are missing then, and the third is late. The number may be small,
 	// because a stale heartbeat alone leads to no fence.
-	MissedIntervals = 2.5
-	// LateIntervals is how many promised intervals may pass before other signs of life are looked
+	missedIntervals = 2.5
+	// lateIntervals is how many promised intervals may pass before other signs of life are looked
 	// for.
-	LateIntervals = 1.5
+	lateIntervals = 1.5
 	// LongestPromise is the longest interval between heartbeats that a node is believed to promise.
 	// A node that promises a longer one is treated as if it promised this one. Otherwise one node
 	// could prevent that it is ever late, and that an observer that is cut off detects that all
@@ -28,7 +28,7 @@ func Promise(seconds int32) time.Duration {
 
 // SuspectAge is the age at which a heartbeat makes a node Suspect.
 func SuspectAge(staleAfter time.Duration, promisedSeconds int32) time.Duration {
-	return max(staleAfter, age(MissedIntervals, promisedSeconds))
+	return max(staleAfter, age(missedIntervals, promisedSeconds))
 }
 
 // Lateness is the age at which a heartbeat is half an interval late, and other signs of life are
@@ -37,7 +37,7 @@ func Lateness(staleAfter time.Duration, promisedSeconds int32) time.Duration {
 	if promisedSeconds <= 0 {
 		return staleAfter / 2
 	}
-	return age(LateIntervals, promisedSeconds)
+	return age(lateIntervals, promisedSeconds)
 }
 
 func age(intervals float64, promisedSeconds int32) time.Duration {

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// ReplicaGrace is how long a node may be lost before its replicas are replaced: a reboot must
+	// replicaGrace is how long a node may be lost before its replicas are replaced: a reboot must
 	// not cost writes at Azure.
-	ReplicaGrace = time.Minute
-	// UnreadyGrace is how long the kubelet of a node that is not lost may be not ready before the
+	replicaGrace = time.Minute
+	// unreadyGrace is how long the kubelet of a node that is not lost may be not ready before the
 	// node's replicas are replaced. If a kubelet does not start after an update, the cluster must
 	// not lose its replicas at once.
-	UnreadyGrace = 5 * time.Minute
+	unreadyGrace = 5 * time.Minute
 )
 
 // ReplicaSigns are what decides whether a node can hold replicas.
@@ -46,16 +46,16 @@ func ForReplicas(s ReplicaSigns) State {
 		return Lost
 	}
 	for _, c := range s.Node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && s.Now.Sub(c.LastTransitionTime.Time) > UnreadyGrace {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue && s.Now.Sub(c.LastTransitionTime.Time) > unreadyGrace {
 			return Lost
 		}
 	}
 	return Suspect
 }
 
-// PastReplicaGrace reports whether a node has been lost or down for longer than ReplicaGrace.
+// PastReplicaGrace reports whether a node has been lost or down for longer than replicaGrace.
 func (j Judgement) PastReplicaGrace(now time.Time) bool {
-	return j.State.LostOrDown() && now.Sub(j.SilentFrom) > ReplicaGrace
+	return j.State.LostOrDown() && now.Sub(j.SilentFrom) > replicaGrace
 }
 
 // NoReport reports whether no report of a node is to be expected: its AzDriverNode or its Node is

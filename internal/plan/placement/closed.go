@@ -39,7 +39,7 @@ func closedTooLong(in Input, node *NodeView) (reason string, wait time.Duration)
 // again.
 func closedTo(in Input, node *NodeView) (reason string, since time.Time, forEver bool) {
 	if !Attachable(in.Volume, node.Location, node.Zone) || !belongs(in.Pods, node.Node) {
-		reason = ReasonReplicaMisplaced
+		reason = reasonReplicaMisplaced
 	}
 	since = in.Now
 	if seen, ok := in.ClosedSince[node.Node.Name]; ok {
@@ -52,7 +52,7 @@ func closedTo(in Input, node *NodeView) (reason string, since time.Time, forEver
 	for _, p := range pods {
 		for _, t := range untolerated(p.Pod, node.Node, leavingTaint) {
 			if reason == "" {
-				reason = ReasonReplicaDrained
+				reason = reasonReplicaDrained
 			}
 			forEver = forEver || autoscaled(&t)
 			if t.TimeAdded != nil && t.TimeAdded.Time.Before(since) {

@@ -119,7 +119,7 @@ func next(in Input) Step {
 	}
 	if attached(s.useful) >= s.target.Floor {
 		step.Decisions = append(step.Decisions, s.leaving...)
-		step.Decisions = append(step.Decisions, deleteAll(s.failed, ReasonReplicaFailed)...)
+		step.Decisions = append(step.Decisions, deleteAll(s.failed, reasonReplicaFailed)...)
 		return step
 	}
 	missing := s.target.Floor - len(s.useful)
@@ -201,7 +201,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	s.in = operation.Sooner(s.in, wait)
 	switch {
 	case in.mistrusted(node.Node): // root there must not have the disk for the time of a grace
-		s.useless = append(s.useless, because(ReasonReplicaMisplaced))
+		s.useless = append(s.useless, because(reasonReplicaMisplaced))
 	case closed != "" && failed:
 		s.useless = append(s.useless, because(closed))
 	case node.Health == nodehealth.Lost:
@@ -212,7 +212,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 		// Azure is not asked to attach the disk while it is not known which VM the node is. But the
 		// disk may be attached since an earlier try, and take a share.
 		s.in = operation.Sooner(s.in, recheckAfter)
-		s.leaving = append(s.leaving, because(ReasonReplicaFailed))
+		s.leaving = append(s.leaving, because(reasonReplicaFailed))
 	default:
 		if node.Health == nodehealth.Suspect {
 			// It may be back in a minute, after a reboot or a partition, and then nothing has to be
@@ -227,7 +227,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 			}
 		case node.Disturbed && primaryDisturbed(in):
 			// The volume is going to move, and must find a replica on a node that stays.
-			s.leaving = append(s.leaving, because(ReasonReplicaDisturbed))
+			s.leaving = append(s.leaving, because(reasonReplicaDisturbed))
 		default:
 			s.useful = append(s.useful, a)
 		}
@@ -278,7 +278,7 @@ func (s *standing) cut(in Input) []Decision {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	reason := ReasonReplicaSurplus
+	reason := reasonReplicaSurplus
 	if s.target.Ceiling == 0 {
 		reason = s.target.Reason
 	}
@@ -369,14 +369,14 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 		decisions = append(decisions, Decision{
 			Verb:   Create,
 			Node:   c.Node.Name,
-			Reason: ReasonReplicaPlaced,
+			Reason: reasonReplicaPlaced,
 		})
 	}
 	if made > 0 && len(s.failed) >= mostFailed {
 		// The node that was avoided longest is tried again.
 		oldest := slices.MinFunc(s.failed,
 			func(a, b *apiv1.AzVolumeAttachment) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, ReasonReplicaFailed)...)
+		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, reasonReplicaFailed)...)
 	}
 	without := len(chosen) - made - going
 	if shares <= 0 {

@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// DefaultReloadInterval is how often a Source is read. The kubelet takes about a minute to
+	// defaultReloadInterval is how often a Source is read. The kubelet takes about a minute to
 	// update a mounted Secret, so a shorter interval has no effect.
-	DefaultReloadInterval = 10 * time.Second
+	defaultReloadInterval = 10 * time.Second
 	// retryAfter is how long to wait before a changed credential that Azure refused is tried again.
 	// A new credential is not known everywhere at Azure at once.
 	retryAfter   = 30 * time.Second
@@ -34,7 +34,7 @@ const (
 type Options struct {
 	// Source of the configuration.
 	Source Source
-	// Interval between two readings; DefaultReloadInterval if 0.
+	// Interval between two readings; defaultReloadInterval if 0.
 	Interval time.Duration
 	// Clock of the intervals; the real one if nil.
 	Clock clock.Clock
@@ -89,7 +89,7 @@ var (
 // Open reads the configuration. It does not ask for a token yet. The error lists all faults.
 func Open(ctx context.Context, options Options) (*Credentials, error) {
 	if options.Interval <= 0 {
-		options.Interval = DefaultReloadInterval
+		options.Interval = defaultReloadInterval
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}

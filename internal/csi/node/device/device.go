@@ -50,7 +50,7 @@ func (f *Finder) Own(ctx context.Context, use usage.Usage, volume *apiv1.AzVolum
 // Until the caller calls release, no other call uses the device.
 func (f *Finder) Replica(ctx context.Context, volume *apiv1.AzVolume, lun int32) (device provisioner.Device, release func(),
 	err error) {
-	if device, err = f.Find(ctx, volume, lun); err != nil {
+	if device, err = f.find(ctx, volume, lun); err != nil {
 		return provisioner.Device{}, nil, err
 	}
 	release, err = f.identify(ctx, usage.Usage{Disk: volumehandle.Of(volume.Spec.Disk), Volume: volume.Name}, volume, lun, device)
@@ -139,15 +139,15 @@ func (f *Finder) FindSoon(ctx context.Context, volume *apiv1.AzVolume, lun int32
 	err error) {
 	round, cancel := context.WithTimeout(ctx, grant.RereadInterval)
 	defer cancel()
-	device, err = f.Find(round, volume, lun)
+	device, err = f.find(round, volume, lun)
 	if err != nil && ctx.Err() == nil && round.Err() != nil {
 		return provisioner.Device{}, false, nil
 	}
 	return device, err == nil, err
 }
 
-// Find returns the device at the LUN after checking that it has the volume's size (law 4).
-func (f *Finder) Find(ctx context.Context, volume *apiv1.AzVolume, lun int32) (provisioner.Device, error) {
+// find returns the device at the LUN after checking that it has the volume's size (law 4).
+func (f *Finder) find(ctx context.Context, volume *apiv1.AzVolume, lun int32) (provisioner.Device, error) {
 	device, err := f.Host.Devices().Find(ctx, lun)
 	if err != nil {
 		if ctx.Err() != nil {
