@@ -90,7 +90,7 @@ PLUGINS := $(foreach system,linux darwin windows,$(foreach architecture,amd64 ar
 .PHONY: $(PLUGINS)
 $(PLUGINS): out/plugin/%:
 	@echo "plugins: building kubectl-azuredisk for $*"
-	@GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(COMPILE) $(GO_BUILD) -o $@/ ./cmd/kubectl-azuredisk
+	@GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(COMPILE) $(GO_BUILD) -o $@/ ./cli/kubectl-azuredisk
 
 .PHONY: plugins
 plugins: $(PLUGINS) ## Build `kubectl azuredisk` for Linux, macOS and Windows in out/plugin

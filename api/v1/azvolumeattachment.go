@@ -83,6 +83,12 @@ type AzVolumeAttachmentSpec struct {
 	ReadOnly bool `json:"readOnly,omitempty"`
 }
 
+// AttachmentConditionAttached is the condition type of AzVolumeAttachment: the disk is attached.
+const AttachmentConditionAttached = "Attached"
+
+// ReasonAttachFailed of the condition AttachmentConditionAttached: Azure refused to attach the disk.
+const ReasonAttachFailed = "AttachFailed"
+
 // AttachmentState is the state of an AzVolumeAttachment.
 // +kubebuilder:validation:Enum=Pending;Attaching;Attached;AttachmentFailed;Detaching;DetachmentFailed
 type AttachmentState string

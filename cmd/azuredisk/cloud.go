@@ -91,11 +91,11 @@ func cloudSource(settings *config.Controller) (credential.Source, error) {
 	if settings.CloudConfigSecretName == "" {
 		return source, nil
 	}
-	kube, err := restConfig(&settings.Common)
+	cfg, err := restConfig(&settings.Common)
 	if err != nil {
 		return credential.Source{}, err
 	}
-	client, err := kubernetes.NewForConfig(kube)
+	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return credential.Source{}, fmt.Errorf("make a client for the Secret with the cloud configuration: %w", err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/controller/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
@@ -38,11 +39,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
-	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
+	"github.com/azuredisk-csi/azuredisk/internal/rpc/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/rpc/server"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -77,7 +78,7 @@ func newControllerCommand() *cobra.Command {
 				return err
 			}
 			limitHeap()
-			cluster.BeginWithLists()
+			kube.BeginWithLists()
 			return runController(cmd.Context(), settings, cloud, followAzure(cloud, credentials))
 		},
 	}
@@ -93,20 +94,20 @@ func newScheme() *runtime.Scheme {
 }
 
 func newControllerManager(ctx context.Context, settings *config.Controller) (ctrl.Manager, *leadership.Lock, error) {
-	kube, err := restConfig(&settings.Common)
+	cfg, err := restConfig(&settings.Common)
 	if err != nil {
 		return nil, nil, err
 	}
-	lock, err := newLeaderLock(settings, kube)
+	lock, err := newLeaderLock(settings, cfg)
 	if err != nil {
 		return nil, nil, err
 	}
 	lookEvery := leadership.LookEvery(settings.RetryPeriod)
 	metrics := metricsOptions(&settings.Common)
 	metrics.ExtraHandlers = crashpoint.Handlers()
-	mgr, err := ctrl.NewManager(kube, ctrl.Options{
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                              newScheme(),
-		MapperProvider:                      cluster.NewMapper,
+		MapperProvider:                      kube.NewMapper,
 		Cache:                               cluster.CacheOptions(settings.Namespace),
 		Controller:                          leadership.ControllerOptions(),
 		Logger:                              ctrl.Log,
@@ -144,14 +145,14 @@ func ownNamespace(settings *config.Controller) string {
 
 // newLeaderLock makes the lock of the leader's lease. The identity names the node, so that a
 // standby knows when that is lost.
-func newLeaderLock(settings *config.Controller, kube *rest.Config) (*leadership.Lock, error) {
+func newLeaderLock(settings *config.Controller, cfg *rest.Config) (*leadership.Lock, error) {
 	namespace := ownNamespace(settings)
 	pod, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("read the name of the pod: %w", err)
 	}
 	node, _ := config.Environment("NODE_NAME")
-	own := rest.AddUserAgent(cluster.ForLeader(kube), "leader-election")
+	own := rest.AddUserAgent(kube.ForLeader(cfg), "leader-election")
 	own.Timeout = max(settings.RenewDeadline/2, time.Second) // one call that hangs must not cost the lease
 	leases, err := coordinationv1client.NewForConfig(own)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
-	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
+	"github.com/azuredisk-csi/azuredisk/internal/rpc/server"
 )
 
 // inProcess implements attachdetach.Publisher by calls to the CSI server of this process. They pass

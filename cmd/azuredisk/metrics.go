@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 )
 
 // metricsOptions are those of the server of /metrics. If it is secure, it serves HTTPS, and only to
@@ -21,8 +21,8 @@ func metricsOptions(common *config.Common) metricsserver.Options {
 	options := metricsserver.Options{BindAddress: common.MetricsAddress}
 	if common.MetricsSecure {
 		options.SecureServing = true
-		options.FilterProvider = func(kube *rest.Config, client *http.Client) (metricsserver.Filter, error) {
-			return filters.WithAuthenticationAndAuthorization(cluster.ForReviews(kube), client)
+		options.FilterProvider = func(cfg *rest.Config, client *http.Client) (metricsserver.Filter, error) {
+			return filters.WithAuthenticationAndAuthorization(kube.ForReviews(cfg), client)
 		}
 		options.CertDir = common.MetricsCertDir
 		options.TLSOpts = []func(*tls.Config){restrictTLS}
@@ -52,13 +52,13 @@ func restrictTLS(c *tls.Config) {
 
 // newMetricsServer returns the server of /metrics for a program without a manager; nil if it is
 // off.
-func newMetricsServer(common *config.Common, kube *rest.Config) (metricsserver.Server, error) {
+func newMetricsServer(common *config.Common, cfg *rest.Config) (metricsserver.Server, error) {
 	client := http.DefaultClient
 	if common.MetricsSecure {
 		var err error
-		if client, err = rest.HTTPClientFor(kube); err != nil {
+		if client, err = rest.HTTPClientFor(cfg); err != nil {
 			return nil, fmt.Errorf("make a client that asks the API server who may read metrics: %w", err)
 		}
 	}
-	return metricsserver.NewServer(metricsOptions(common), kube, client)
+	return metricsserver.NewServer(metricsOptions(common), cfg, client)
 }

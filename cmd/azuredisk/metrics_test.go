@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/loopback"
@@ -129,9 +129,9 @@ func TestReviewsOfBadClientsTakeNoShareOfTheProgramsCalls(t *testing.T) {
 		_, _ = io.WriteString(w, `{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "status": {"authenticated": false}}`)
 	}))
 	defer reviews.Close()
-	kube := &rest.Config{Host: reviews.URL}
-	cluster.Pace(kube, 0.001, burst)
-	filter, err := metricsOptions(&config.Common{MetricsSecure: true}).FilterProvider(kube, reviews.Client())
+	cfg := &rest.Config{Host: reviews.URL}
+	kube.Pace(cfg, 0.001, burst)
+	filter, err := metricsOptions(&config.Common{MetricsSecure: true}).FilterProvider(cfg, reviews.Client())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestReviewsOfBadClientsTakeNoShareOfTheProgramsCalls(t *testing.T) {
 	}
 	clients.Wait()
 	for i := range burst {
-		if !kube.RateLimiter.TryAccept() {
+		if !cfg.RateLimiter.TryAccept() {
 			t.Fatalf("call %d of the program waits after 400 bad clients, want %d calls at once", i+1, burst)
 		}
 	}

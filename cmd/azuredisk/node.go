@@ -26,17 +26,17 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/node/volumemetrics"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/server"
-	"github.com/azuredisk-csi/azuredisk/internal/departure"
-	"github.com/azuredisk-csi/azuredisk/internal/imds"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
-	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
-	"github.com/azuredisk-csi/azuredisk/internal/registrar"
+	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
+	"github.com/azuredisk-csi/azuredisk/internal/node/csi/volumemetrics"
+	"github.com/azuredisk-csi/azuredisk/internal/node/departure"
+	"github.com/azuredisk-csi/azuredisk/internal/node/imds"
+	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
+	"github.com/azuredisk-csi/azuredisk/internal/node/registrar"
+	"github.com/azuredisk-csi/azuredisk/internal/rpc/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/rpc/server"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
@@ -95,12 +95,12 @@ environment variable: --node-name is AZUREDISK_NODE_NAME.`,
 func runNode(ctx context.Context, settings *config.Node) error {
 	log := ctrl.Log.WithName("node")
 	ctx = logr.NewContext(ctx, log)
-	kube, err := restConfig(&settings.Common)
+	cfg, err := restConfig(&settings.Common)
 	if err != nil {
 		return err
 	}
 	// Without a cache: the hand-over protocol rests on reads from the API server.
-	api, err := client.NewWithWatch(kube, client.Options{Scheme: newScheme()})
+	api, err := client.NewWithWatch(cfg, client.Options{Scheme: newScheme()})
 	if err != nil {
 		return fmt.Errorf("make client of the API server: %w", err)
 	}
@@ -127,7 +127,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	defer release()
 	boot := strings.TrimSpace(string(bootID))
 	report := newReport(settings, api, machine, records, instance, boot)
-	nodes := node.New(node.Options{
+	nodes := csinode.New(csinode.Options{
 		NodeName:     settings.NodeName,
 		DriverName:   settings.DriverName,
 		Namespace:    settings.Namespace,
@@ -167,7 +167,7 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	}()
 	events := followerOf(settings, instance, report)
 	volumes := volumeMetrics(settings, machine, report)
-	if err := runNodeManager(serving, kube, settings, api, nodes, report, calls, events, volumes); err != nil {
+	if err := runNodeManager(serving, cfg, settings, api, nodes, report, calls, events, volumes); err != nil {
 		return err
 	}
 	if err := report.Leave(context.WithoutCancel(ctx)); err != nil {
@@ -185,8 +185,8 @@ func hostOptions(settings *config.Node) host.Options {
 	}
 }
 
-func limitOf(settings *config.Node) node.Limit {
-	return node.Limit{
+func limitOf(settings *config.Node) csinode.Limit {
+	return csinode.Limit{
 		Volumes:  settings.MaxVolumes,
 		Reserved: settings.ReservedSlots,
 		Patience: settings.CapacityWait,
@@ -255,10 +255,10 @@ func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeSer
 }
 
 // runNodeManager runs the parts side by side until ctx ends or one of them fails.
-func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Node, api client.WithWatch, nodes *node.Server,
+func runNodeManager(ctx context.Context, cfg *rest.Config, settings *config.Node, api client.WithWatch, nodes *csinode.Server,
 	report *nodereport.Reporter, calls *server.Server, events manager.Runnable, volumes prometheus.Collector,
 ) error {
-	mgr, err := ctrl.NewManager(kube, ctrl.Options{
+	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: newScheme(),
 		Logger: ctrl.Log,
 		// The parts get their logger from here; they end with the manager.
@@ -284,7 +284,7 @@ func runNodeManager(ctx context.Context, kube *rest.Config, settings *config.Nod
 				nodes.EndUnfinished(ctx)
 				nodes.EndReservations(ctx)
 				nodes.ProtectReplicas(ctx)
-			}, node.ClearInterval)
+			}, csinode.ClearInterval)
 			return nil
 		})),
 	}
@@ -345,7 +345,7 @@ func identify(ctx context.Context, settings *config.Node, api client.Client) (ap
 func identifyCluster(ctx context.Context, api client.Reader) (provisioner.ClusterIdentity, error) {
 	var uid string
 	err := untilKnown(ctx, "which cluster this is cannot be found out yet", func(ctx context.Context) (err error) {
-		uid, err = cluster.UID(ctx, api)
+		uid, err = kube.UID(ctx, api)
 		return err
 	})
 	return provisioner.NewClusterIdentity(uid), err

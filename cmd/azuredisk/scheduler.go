@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
 	"github.com/azuredisk-csi/azuredisk/internal/webhookcert"
 )
@@ -35,7 +35,7 @@ func newSchedulerExtenderCommand() *cobra.Command {
 				return err
 			}
 			limitHeap()
-			cluster.BeginWithLists()
+			kube.BeginWithLists()
 			return runSchedulerExtender(cmd.Context(), settings)
 		},
 	}

@@ -13,8 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/printable"
 	"github.com/azuredisk-csi/azuredisk/internal/tracing"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
@@ -69,6 +69,6 @@ func restConfig(common *config.Common) (*rest.Config, error) {
 	// The API server takes longer to compress a large list than the network to send it, as in
 	// kube-scheduler and kube-controller-manager.
 	cfg.DisableCompression = true
-	cluster.Pace(cfg, common.KubeAPIQPS, common.KubeAPIBurst)
+	kube.Pace(cfg, common.KubeAPIQPS, common.KubeAPIBurst)
 	return cfg, nil
 }

@@ -26,11 +26,11 @@ func newUninstallGuardCommand() *cobra.Command {
 			if err := prepare(cmd, settings, settings.Validate); err != nil {
 				return err
 			}
-			kube, err := restConfig(settings)
+			cfg, err := restConfig(settings)
 			if err != nil {
 				return err
 			}
-			reader, err := client.New(kube, client.Options{Scheme: newScheme()})
+			reader, err := client.New(cfg, client.Options{Scheme: newScheme()})
 			if err != nil {
 				return fmt.Errorf("make a client: %w", err)
 			}

@@ -31,11 +31,11 @@ func newVolumeTestCommand() *cobra.Command {
 			if options.Size, err = resource.ParseQuantity(size); err != nil {
 				return fmt.Errorf("bad configuration:\nsize: %q must be a quantity, as in 4Gi", size)
 			}
-			kube, err := restConfig(settings)
+			cfg, err := restConfig(settings)
 			if err != nil {
 				return err
 			}
-			if options.Client, err = client.New(kube, client.Options{Scheme: newScheme()}); err != nil {
+			if options.Client, err = client.New(cfg, client.Options{Scheme: newScheme()}); err != nil {
 				return fmt.Errorf("make a client: %w", err)
 			}
 			options.Say = func(format string, args ...any) { _, _ = fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...) }

@@ -12,11 +12,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/azuredisk-csi/azuredisk/internal/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
-	"github.com/azuredisk-csi/azuredisk/internal/paramtable"
-	"github.com/azuredisk-csi/azuredisk/internal/snapshotparams"
-	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
+	"github.com/azuredisk-csi/azuredisk/cli/checks"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/parameters/paramtable"
+	"github.com/azuredisk-csi/azuredisk/internal/parameters/snapshotparams"
+	"github.com/azuredisk-csi/azuredisk/internal/parameters/volumeparams"
 )
 
 type program struct {

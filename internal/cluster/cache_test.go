@@ -198,7 +198,7 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 		Spec: apiv1.AzVolumeAttachmentSpec{Role: apiv1.RolePrimary},
 		Status: apiv1.AzVolumeAttachmentStatus{
 			Conditions: []metav1.Condition{{
-				Type:   attaching.ConditionAttached,
+				Type:   apiv1.AttachmentConditionAttached,
 				Status: metav1.ConditionFalse,
 				Reason: attaching.ReasonWaitingForSlot,
 			}},

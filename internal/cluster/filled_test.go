@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -57,7 +58,7 @@ func TestTheCacheFindsTrimmedObjects(t *testing.T) {
 	}
 	find := func(name string) *apiv1.AzVolumeAttachment {
 		key := client.ObjectKey{Namespace: namespace, Name: name}
-		found, err := cluster.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
+		found, err := kube.Find[apiv1.AzVolumeAttachment](t.Context(), c, key, client.UnsafeDisableDeepCopy)
 		expect.Must(t, err)
 		return found
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -62,7 +63,7 @@ func IdentityOf(ctx context.Context, cache client.Reader, node *corev1.Node, d *
 // named returns the Nodes whose providerID names a VM, in the order of their names.
 func named(ctx context.Context, cache client.Reader, vm string) ([]*corev1.Node, error) {
 	var list corev1.NodeList
-	nodes, err := FindBy(ctx, cache, &list, &list.Items, "", NodeVM, strings.ToLower(vm))
+	nodes, err := kube.FindBy(ctx, cache, &list, &list.Items, "", NodeVM, strings.ToLower(vm))
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes, err
 }
@@ -71,7 +72,7 @@ func named(ctx context.Context, cache client.Reader, vm string) ([]*corev1.Node,
 // read.
 func NodesNamingVM(ctx context.Context, cache client.Reader, namespace, vm string) ([]*apiv1.AzDriverNode, error) {
 	var list apiv1.AzDriverNodeList
-	return FindBy(ctx, cache, &list, &list.Items, namespace, NodeVM, strings.ToLower(vm))
+	return kube.FindBy(ctx, cache, &list, &list.Items, namespace, NodeVM, strings.ToLower(vm))
 }
 
 // NodesOfVM returns the nodes that are a VM by the providerID of their Node or, if it has none, by
@@ -125,14 +126,14 @@ func complete(ctx context.Context, cache client.Reader, namespace, vm, name stri
 	var err error
 	if n.Node != nil {
 		if n.DriverNode == nil {
-			n.DriverNode, err = Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{
+			n.DriverNode, err = kube.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{
 				Namespace: namespace,
 				Name:      name,
 			}, client.UnsafeDisableDeepCopy)
 		}
 		return n, err
 	}
-	node, err := Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := kube.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node == nil {
 		return identity.Node{}, err
 	}
@@ -178,7 +179,7 @@ func Identities(ctx context.Context, reader client.Reader, namespace string) (ma
 // ReportOfVM reads a node's report from the API server. It returns nil if there is none, or if the
 // node is another VM by now: then the report does not speak for the VM.
 func ReportOfVM(ctx context.Context, reader client.Reader, key client.ObjectKey, vmID string) (*apiv1.AzDriverNode, error) {
-	report, err := Find[apiv1.AzDriverNode](ctx, reader, key)
+	report, err := kube.Find[apiv1.AzDriverNode](ctx, reader, key)
 	if err != nil || report == nil || !strings.EqualFold(report.Spec.VMID, vmID) {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -19,7 +20,7 @@ import (
 // They are the cache's own, and only to be read.
 func Attachments(ctx context.Context, reader client.Reader, namespace, field, value string) ([]*apiv1.AzVolumeAttachment, error) {
 	var list apiv1.AzVolumeAttachmentList
-	return FindBy(ctx, reader, &list, &list.Items, namespace, field, value)
+	return kube.FindBy(ctx, reader, &list, &list.Items, namespace, field, value)
 }
 
 // AttachmentsOfNode returns the attachments to a node. They are the cache's own, and only to be
@@ -32,7 +33,7 @@ func AttachmentsOfNode(ctx context.Context, reader client.Reader, namespace, nod
 // read.
 func Held(ctx context.Context, reader client.Reader, namespace, node string) ([]*apiv1.AzVolume, error) {
 	var list apiv1.AzVolumeList
-	return FindBy(ctx, reader, &list, &list.Items, namespace, VolumePrimary, node)
+	return kube.FindBy(ctx, reader, &list, &list.Items, namespace, VolumePrimary, node)
 }
 
 // Reported returns those volumes of a node's report for which the node has an attachment or holds
@@ -87,7 +88,7 @@ func Disk(ctx context.Context, reader client.Reader, volume string) (handle volu
 // read.
 func PersistentVolumes(ctx context.Context, reader client.Reader, volume string) ([]*corev1.PersistentVolume, error) {
 	var list corev1.PersistentVolumeList
-	pvs, err := FindBy(ctx, reader, &list, &list.Items, "", PersistentVolumeVolume, volume)
+	pvs, err := kube.FindBy(ctx, reader, &list, &list.Items, "", PersistentVolumeVolume, volume)
 	slices.SortFunc(pvs, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
 	return pvs, err
 }
@@ -155,7 +156,7 @@ func ClaimBoundTo(ctx context.Context, reader client.Reader, pv *corev1.Persiste
 	if pv == nil || pv.Spec.ClaimRef == nil {
 		return nil, nil
 	}
-	claim, err := Find[corev1.PersistentVolumeClaim](ctx, reader, client.ObjectKey{
+	claim, err := kube.Find[corev1.PersistentVolumeClaim](ctx, reader, client.ObjectKey{
 		Namespace: pv.Spec.ClaimRef.Namespace,
 		Name:      pv.Spec.ClaimRef.Name,
 	}, client.UnsafeDisableDeepCopy)
@@ -228,7 +229,7 @@ func PodsOn(ctx context.Context, reader client.Reader, node string) ([]*corev1.P
 
 func podsBy(ctx context.Context, reader client.Reader, field, value string) ([]*corev1.Pod, error) {
 	var list corev1.PodList
-	return FindBy(ctx, reader, &list, &list.Items, "", field, value)
+	return kube.FindBy(ctx, reader, &list, &list.Items, "", field, value)
 }
 
 // InUseNames returns the names under which Kubernetes lists a disk among the volumes in use: one for

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -82,14 +83,14 @@ func (n *Nodes) Facts(ctx context.Context, name string) (NodeFacts, error) {
 
 // read reads the objects of a node. They share memory with the cache and must not be changed.
 func (n *Nodes) read(ctx context.Context, name string) (*apiv1.AzDriverNode, *corev1.Node, error) {
-	d, err := Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
+	d, err := kube.Find[apiv1.AzDriverNode](ctx, n.reader, client.ObjectKey{
 		Namespace: n.namespace,
 		Name:      name,
 	}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, nil, err
 	}
-	node, err := Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := kube.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	return d, node, err
 }
 
@@ -113,7 +114,7 @@ func (n *Nodes) Views(ctx context.Context) ([]placement.NodeView, error) {
 	}
 	views := make([]placement.NodeView, 0, len(all.Items))
 	for i := range all.Items {
-		node, err := Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
+		node, err := kube.Find[corev1.Node](ctx, n.reader, client.ObjectKey{Name: all.Items[i].Name},
 			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, err

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -35,7 +36,7 @@ func (r *Records) Key(name string) client.ObjectKey {
 // FailedPrecondition if the AzVolume of that name, which a user may have created, is of another
 // disk.
 func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv1.AzVolume, error) {
-	v, err := Find[apiv1.AzVolume](ctx, r.Reader, r.Key(handle.VolumeName()))
+	v, err := kube.Find[apiv1.AzVolume](ctx, r.Reader, r.Key(handle.VolumeName()))
 	if err != nil || v == nil {
 		return nil, err
 	}
@@ -49,7 +50,7 @@ func (r *Records) Volume(ctx context.Context, handle volumehandle.Handle) (*apiv
 
 // Attachment returns an attachment, or nil if there is none.
 func (r *Records) Attachment(ctx context.Context, reader client.Reader, volume, node string) (*apiv1.AzVolumeAttachment, error) {
-	return Find[apiv1.AzVolumeAttachment](ctx, reader, r.Key(apiv1.AttachmentName(volume, node)))
+	return kube.Find[apiv1.AzVolumeAttachment](ctx, reader, r.Key(apiv1.AttachmentName(volume, node)))
 }
 
 // Attachments returns the attachments of a volume. They may be the cache's own, and are only read.
@@ -76,7 +77,7 @@ func IsChanged(err error) bool {
 // RetryChanged calls try, which reads objects and writes one of them, until its error is not that the
 // object has changed. what names the object in the error after the last try, which is a Conflict.
 func RetryChanged(what string, try func() error) error {
-	err := Retry(IsChanged, try)
+	err := kube.Retry(IsChanged, try)
 	if IsChanged(err) {
 		return provisioner.Errorf(provisioner.Conflict, "write %s: other clients change it too often: %v", what, err)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -26,7 +27,7 @@ func PodView(ctx context.Context, reader client.Reader, driverName string, pod *
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
-		claim, err := Find[corev1.PersistentVolumeClaim](ctx, reader, client.ObjectKey{
+		claim, err := kube.Find[corev1.PersistentVolumeClaim](ctx, reader, client.ObjectKey{
 			Namespace: pod.Namespace,
 			Name:      v.PersistentVolumeClaim.ClaimName,
 		}, client.UnsafeDisableDeepCopy)
@@ -36,7 +37,7 @@ func PodView(ctx context.Context, reader client.Reader, driverName string, pod *
 		if claim == nil || claim.Spec.VolumeName == "" {
 			continue
 		}
-		pv, err := Find[corev1.PersistentVolume](ctx, reader, client.ObjectKey{Name: claim.Spec.VolumeName},
+		pv, err := kube.Find[corev1.PersistentVolume](ctx, reader, client.ObjectKey{Name: claim.Spec.VolumeName},
 			client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return p, err

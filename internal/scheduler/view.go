@@ -13,6 +13,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -172,7 +173,7 @@ func find[T any, Object interface {
 		return nil, nil
 	}
 	key := client.ObjectKey{Namespace: namespace, Name: name}
-	return cluster.Find[T, Object](ctx, v.reader, key, client.UnsafeDisableDeepCopy)
+	return kube.Find[T, Object](ctx, v.reader, key, client.UnsafeDisableDeepCopy)
 }
 
 // nodes returns the nodes that a volume's disk is at, or on its way to.
@@ -198,7 +199,7 @@ func (v *View) avoid(ctx context.Context, volume *Volume, several bool) error {
 		if err != nil {
 			return err
 		}
-		report, err := cluster.Find[apiv1.AzDriverNode](ctx, v.live, client.ObjectKey{Namespace: v.Namespace, Name: node})
+		report, err := kube.Find[apiv1.AzDriverNode](ctx, v.live, client.ObjectKey{Namespace: v.Namespace, Name: node})
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/resourceid"
 )
 
 // Handle is a volume handle in its parts. Azure compares them without regard to case.
@@ -55,7 +55,7 @@ func split(s, kind string) (subscription, group, name string, ok bool) {
 		return "", "", "", false
 	}
 	subscription, group, name = parts[2], parts[4], parts[8]
-	return subscription, group, name, identity.AreNames(subscription, group, name)
+	return subscription, group, name, resourceid.AreNames(subscription, group, name)
 }
 
 func malformed(what, s, kind string) error {

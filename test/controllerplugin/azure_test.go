@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 )
@@ -82,8 +82,8 @@ func TestARefusedAttachShowsTheIDOfAzuresAnswer(t *testing.T) {
 				if a == nil {
 					return fmt.Errorf("no attachment")
 				}
-				c := meta.FindStatusCondition(a.Status.Conditions, attaching.ConditionAttached)
-				if c == nil || c.Reason != attaching.ReasonAttachFailed || !id.MatchString(c.Message) {
+				c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+				if c == nil || c.Reason != apiv1.ReasonAttachFailed || !id.MatchString(c.Message) {
 					return fmt.Errorf("condition %+v, want AttachFailed with the %s", c, test.want)
 				}
 				return nil
@@ -92,12 +92,12 @@ func TestARefusedAttachShowsTheIDOfAzuresAnswer(t *testing.T) {
 				var list eventsv1.EventList
 				must(t, p.Client.List(t.Context(), &list, client.InNamespace(p.Namespace)))
 				for _, e := range list.Items {
-					if e.Reason == attaching.ReasonAttachFailed && e.Regarding.UID == p.Attachment(vol, node).UID &&
+					if e.Reason == apiv1.ReasonAttachFailed && e.Regarding.UID == p.Attachment(vol, node).UID &&
 						id.MatchString(e.Note) {
 						return nil
 					}
 				}
-				return fmt.Errorf("no event %s with the %s among %d", attaching.ReasonAttachFailed, test.want, len(list.Items))
+				return fmt.Errorf("no event %s with the %s among %d", apiv1.ReasonAttachFailed, test.want, len(list.Items))
 			})
 		})
 	}

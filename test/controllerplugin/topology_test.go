@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/controller/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
 

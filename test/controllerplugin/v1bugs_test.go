@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/controller/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"

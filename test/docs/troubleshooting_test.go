@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/azuredisk-csi/azuredisk/internal/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
-	"github.com/azuredisk-csi/azuredisk/internal/explain/whatif"
+	"github.com/azuredisk-csi/azuredisk/cli/checks"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/cli/whatif"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
@@ -56,7 +56,7 @@ func TestEveryFindingIsInTheListOfCauses(t *testing.T) {
 	}
 	var source strings.Builder
 	for _, file := range goFiles(t) {
-		if filepath.Dir(file) != "internal/explain" || strings.HasSuffix(file, "_test.go") || strings.HasSuffix(file,
+		if filepath.Dir(file) != "cli/explain" || strings.HasSuffix(file, "_test.go") || strings.HasSuffix(file,
 			"registry.go") {
 			continue
 		}

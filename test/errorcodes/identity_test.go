@@ -8,7 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 
-	"github.com/azuredisk-csi/azuredisk/internal/csi/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/rpc/identity"
 )
 
 type identityWorld struct {

@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
-	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
+	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memhost"
 )
@@ -38,7 +38,7 @@ var volume = apiv1.VolumeName("s", "rg", "pvc-1")
 type nodeWorld struct {
 	*testing.T
 	kernel *memhost.Host
-	server *node.Server
+	server *csinode.Server
 	api    client.WithWatch
 	dir    string
 	// records of the node plug-in.
@@ -110,7 +110,7 @@ func newNodeWorld(t *testing.T) nodeWorld {
 		Zone:     "1",
 	}
 	w.records = records
-	w.server = node.New(node.Options{
+	w.server = csinode.New(csinode.Options{
 		NodeName:   thisNode,
 		DriverName: "disk.csi.azure.com",
 		Namespace:  namespace,
@@ -120,7 +120,7 @@ func newNodeWorld(t *testing.T) nodeWorld {
 		Host:       w.kernel,
 		Records:    records,
 		Instance:   spec,
-		Limit:      node.Limit{Patience: time.Minute},
+		Limit:      csinode.Limit{Patience: time.Minute},
 		Expansion:  true,
 		Report: nodereport.New(nodereport.Options{
 			Client:       api,

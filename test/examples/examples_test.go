@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/azuredisk-csi/azuredisk/internal/parameters/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
-	"github.com/azuredisk-csi/azuredisk/internal/volumeparams"
 )
 
 var must = expect.Must

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -198,7 +198,7 @@ func (f *failover) expectHolder(node string, epoch int64) {
 	}
 	disk, err := volumehandle.Parse(volumeID)
 	expect.Must(f.T, err)
-	uid, err := cluster.UID(f.Context(), f.nodes[0].api)
+	uid, err := kube.UID(f.Context(), f.nodes[0].api)
 	expect.Must(f.T, err)
 	want, err := provisioner.NewReservationKey(provisioner.NewClusterIdentity(uid), epoch, node, disk.String())
 	expect.Must(f.T, err)

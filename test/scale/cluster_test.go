@@ -382,7 +382,7 @@ func (c *cluster) attachment(v, node, distance int) *apiv1.AzVolumeAttachment {
 			VMID:               vmID(node),
 			ObservedGeneration: 1,
 			Conditions: []metav1.Condition{{
-				Type:               attaching.ConditionAttached,
+				Type:               apiv1.AttachmentConditionAttached,
 				Status:             metav1.ConditionTrue,
 				Reason:             attaching.ReasonAttached,
 				LastTransitionTime: metav1.Now(),

@@ -8,7 +8,7 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	corev1 "k8s.io/api/core/v1"
 
-	csicontroller "github.com/azuredisk-csi/azuredisk/internal/csi/controller"
+	csicontroller "github.com/azuredisk-csi/azuredisk/internal/controller/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
+	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
@@ -291,7 +291,7 @@ func (s mountState) after(err error, reconstructed bool) mountState {
 // step of an operation of the kubelet: a call, and what the kubelet makes of its answer.
 type step struct {
 	what string
-	do   func(ctx context.Context, s *node.Server) error
+	do   func(ctx context.Context, s *csinode.Server) error
 	then func(err error)
 }
 
@@ -353,7 +353,7 @@ func (l *localVolume) failed(now time.Time) {
 // mount stages a volume that is not held for staged, and publishes it for a pod.
 func (k *kubelet) mount(l *localVolume, p *localPod) {
 	v := l.v
-	publish := step{"NodePublish " + p.name, func(ctx context.Context, s *node.Server) error {
+	publish := step{"NodePublish " + p.name, func(ctx context.Context, s *csinode.Server) error {
 		_, err := s.NodePublishVolume(context.WithValue(ctx, publishing{}, true), &csi.NodePublishVolumeRequest{
 			VolumeId:          diskOf(v.name),
 			StagingTargetPath: k.m.staging(v.name),
@@ -366,7 +366,7 @@ func (k *kubelet) mount(l *localVolume, p *localPod) {
 		k.run(l, publish)
 		return
 	}
-	k.run(l, step{"NodeStage " + v.name, func(ctx context.Context, s *node.Server) error {
+	k.run(l, step{"NodeStage " + v.name, func(ctx context.Context, s *csinode.Server) error {
 		_, err := s.NodeStageVolume(ctx, &csi.NodeStageVolumeRequest{
 			VolumeId:          diskOf(v.name),
 			StagingTargetPath: k.m.staging(v.name),
@@ -381,7 +381,7 @@ func (k *kubelet) mount(l *localVolume, p *localPod) {
 }
 
 func (k *kubelet) unpublish(l *localVolume, p *localPod) {
-	k.run(l, step{"NodeUnpublish " + p.name, func(ctx context.Context, s *node.Server) error {
+	k.run(l, step{"NodeUnpublish " + p.name, func(ctx context.Context, s *csinode.Server) error {
 		_, err := s.NodeUnpublishVolume(ctx, &csi.NodeUnpublishVolumeRequest{VolumeId: diskOf(p.v.name), TargetPath: p.target()})
 		return err
 	}, func(err error) {
@@ -392,7 +392,7 @@ func (k *kubelet) unpublish(l *localVolume, p *localPod) {
 }
 
 func (k *kubelet) unstage(l *localVolume) {
-	k.run(l, step{"NodeUnstage " + l.v.name, func(ctx context.Context, s *node.Server) error {
+	k.run(l, step{"NodeUnstage " + l.v.name, func(ctx context.Context, s *csinode.Server) error {
 		_, err := s.NodeUnstageVolume(ctx, &csi.NodeUnstageVolumeRequest{
 			VolumeId:          diskOf(l.v.name),
 			StagingTargetPath: k.m.staging(l.v.name),

@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/azuredisk-csi/azuredisk/internal/csi/node"
-	"github.com/azuredisk-csi/azuredisk/internal/nodereport"
+	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
+	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -71,7 +71,7 @@ type machine struct {
 
 	plugin *owner
 	cancel context.CancelFunc
-	server *node.Server
+	server *csinode.Server
 	report *nodereport.Reporter
 	starts int
 }
@@ -169,7 +169,7 @@ func (m *machine) startPlugin() {
 	})
 	report.SetReady(true, "Serving", "")
 	m.report = report
-	m.server = node.New(node.Options{
+	m.server = csinode.New(csinode.Options{
 		NodeName:     m.name,
 		DriverName:   driverName,
 		Namespace:    namespace,
@@ -180,7 +180,7 @@ func (m *machine) startPlugin() {
 		Host:         host,
 		Report:       report,
 		Records:      m.records,
-		Limit:        node.Limit{Volumes: slots},
+		Limit:        csinode.Limit{Volumes: slots},
 		AwaitPublish: m.w.byPods,
 		DiskAt:       m.w.metadata(host.diskAt),
 		Reservations: true,
@@ -207,7 +207,7 @@ func (m *machine) startPlugin() {
 			}
 			server.EndReservations(ctx)
 			server.ProtectReplicas(ctx)
-		}, node.ClearInterval+151*time.Nanosecond) // at moments at which no other timer of the node ends
+		}, csinode.ClearInterval+151*time.Nanosecond) // at moments at which no other timer of the node ends
 	}()
 	synctest.Wait()
 	m.readEvents()

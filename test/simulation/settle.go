@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
@@ -167,7 +166,7 @@ func (w *world) primaryAmiss(v *volumeModel) string {
 
 // why is what an attachment's condition says of its state.
 func why(a *apiv1.AzVolumeAttachment) string {
-	if c := meta.FindStatusCondition(a.Status.Conditions, plan.ConditionAttached); c != nil {
+	if c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached); c != nil {
 		return ": " + c.Reason + ": " + c.Message
 	}
 	return ""
@@ -207,7 +206,7 @@ func (w *world) waitsForBelief(a *apiv1.AzVolumeAttachment) bool {
 	if a.Status.VMID == "" {
 		return true // which VM it is is not known, and nothing was asked of Azure
 	}
-	c := meta.FindStatusCondition(a.Status.Conditions, plan.ConditionAttached)
+	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	_, attached := w.azure.holds(a.Status.VMID, diskOf(a.Spec.VolumeName))
 	return !attached && (a.Status.State == apiv1.AttachmentPending && c != nil && c.Reason == identity.ReasonNodeUnknown ||
 		a.Status.State == apiv1.AttachmentAttached && w.mislaid)

@@ -31,6 +31,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -170,7 +171,7 @@ func together(calls []call) error {
 func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (observed, error) {
 	o := observed{name: request.Name, sources: map[client.ObjectKey]source{}}
 	var err error
-	if o.Volume, err = cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName,
+	if o.Volume, err = kube.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName,
 		client.UnsafeDisableDeepCopy); err != nil {
 		return o, err
 	}
@@ -190,13 +191,13 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
 		var err error
-		if reports[name], err = cluster.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+		if reports[name], err = kube.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
 			Namespace: namespace,
 			Name:      name,
 		}, client.UnsafeDisableDeepCopy); err != nil {
 			return err
 		}
-		n, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+		n, err := kube.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 )
@@ -37,7 +38,7 @@ func (r *Reconciler) reject(ctx context.Context, o observed, node, message strin
 // slots reads how many disks the scheduler places on a node, and how many others are there.
 func (r *Reconciler) slots(ctx context.Context, o observed, node string) (publishing.Slots, error) {
 	slots := publishing.Slots{}
-	n, err := cluster.Find[storagev1.CSINode](ctx, r.Client, client.ObjectKey{Name: node})
+	n, err := kube.Find[storagev1.CSINode](ctx, r.Client, client.ObjectKey{Name: node})
 	if err != nil {
 		return slots, err
 	}
@@ -49,7 +50,8 @@ func (r *Reconciler) slots(ctx context.Context, o observed, node string) (publis
 		}
 	}
 	here, err := cluster.Attachments(ctx, r.Client, o.Volume.Namespace, cluster.AttachmentNode, node)
-	slots.Occupied = attaching.Occupied(here, apiv1.AttachmentName(o.name, node))
+	own := apiv1.AttachmentName(o.name, node)
+	slots.Occupied, slots.Shared = attaching.Occupied(here, own), attaching.Occupied(o.Attachments, own)
 	return slots, err
 }
 

@@ -18,6 +18,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -94,7 +95,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 // haveVolumes reports whether there is an AzVolume for each of the requests.
 func (r *Reconciler) haveVolumes(ctx context.Context, requests []reconcile.Request) bool {
 	return !slices.ContainsFunc(requests, func(request reconcile.Request) bool {
-		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+		v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 		return err != nil || v == nil
 	})
 }
@@ -146,7 +147,7 @@ func (r *Reconciler) ofPod(ctx context.Context, o client.Object) ([]string, erro
 // deleted.
 func (r *Reconciler) boundTo(ctx context.Context, claim string) ([]string, error) {
 	var list corev1.PersistentVolumeList
-	pvs, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, "", cluster.PersistentVolumeClaim, claim)
+	pvs, err := kube.FindBy(ctx, r.Client, &list, &list.Items, "", cluster.PersistentVolumeClaim, claim)
 	var names []string
 	for _, pv := range pvs {
 		names = append(names, cluster.VolumeOf(pv, r.DriverName))

@@ -10,6 +10,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
@@ -19,7 +20,7 @@ import (
 // be behind, and a pod that it does not show yet would lose its disk.
 func (r *Reconciler) readTruth(ctx context.Context, in *attaching.Input) error {
 	a := in.Attachment
-	node, err := cluster.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: a.Spec.NodeName})
+	node, err := kube.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: a.Spec.NodeName})
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 			if begun := apierrors.IsNotFound(err) || d.Jobs.Job(a).Work == operation.WorkDetach; begun != test.begins {
 				t.Errorf("got a detach begun %t, want %t", begun, test.begins)
 			}
-			c := meta.FindStatusCondition(a.Status.Conditions, attaching.ConditionAttached)
+			c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 			if test.inCache && (c == nil || c.Reason != attaching.ReasonHoldsReservation) {
 				t.Errorf("got condition %+v, want the reason HoldsReservation", c)
 			}

@@ -17,6 +17,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -61,7 +62,7 @@ func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *api
 }
 
 func (r *Reconciler) driverNode(ctx context.Context, reader client.Reader, namespace, name string) (*apiv1.AzDriverNode, error) {
-	return cluster.Find[apiv1.AzDriverNode](ctx, reader, client.ObjectKey{Namespace: namespace, Name: name})
+	return kube.Find[apiv1.AzDriverNode](ctx, reader, client.ObjectKey{Namespace: namespace, Name: name})
 }
 
 // ask writes the request to take the reservation from the attachment's node into the AzDriverNode

@@ -24,6 +24,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -89,7 +90,7 @@ func New(options Options) (*Reconciler, error) {
 
 // Reconcile takes the next step of one attachment.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	a, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	a, err := kube.Find[apiv1.AzVolumeAttachment](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -130,7 +131,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	volume, err := r.volume(ctx, a.Namespace, a.Spec.VolumeName)
 	if err == nil && volume != nil && ownership.OlderThan(volume, a) {
 		// A node that the old copy says to fence may hold the volume under the attachment's epoch.
-		volume, err = cluster.Find[apiv1.AzVolume](ctx, r.Reader, client.ObjectKeyFromObject(volume))
+		volume, err = kube.Find[apiv1.AzVolume](ctx, r.Reader, client.ObjectKeyFromObject(volume))
 	}
 	if err != nil {
 		return in, err
@@ -212,7 +213,7 @@ func (r *Reconciler) reportProof(ctx context.Context, a *apiv1.AzVolumeAttachmen
 }
 
 func (r *Reconciler) volume(ctx context.Context, namespace, name string) (*apiv1.AzVolume, error) {
-	return cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+	return kube.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 		Namespace: namespace,
 		Name:      name,
 	}, client.UnsafeDisableDeepCopy)

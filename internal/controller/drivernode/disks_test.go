@@ -148,7 +148,7 @@ func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachme
 			VMID:  w.vm(),
 			LUN:   &lun,
 			Conditions: []metav1.Condition{{
-				Type: attaching.ConditionAttached, Status: metav1.ConditionTrue, Reason: attaching.ReasonAttached,
+				Type: apiv1.AttachmentConditionAttached, Status: metav1.ConditionTrue, Reason: attaching.ReasonAttached,
 				LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
 			}},
 		},

@@ -32,6 +32,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -95,7 +96,7 @@ func New(options Options) *Reconciler {
 
 // Reconcile takes the next step of one node.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	d, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
+	d, err := kube.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
 	if err != nil || d == nil || d.DeletionTimestamp != nil {
 		return reconcile.Result{}, err
 	}
@@ -148,11 +149,11 @@ func (r *Reconciler) forget(node types.NamespacedName) {
 // nodeOf returns the Node, nil if it does not exist. It reads from the API server, because a cache
 // may not know a new Node yet. The Node may share memory with the cache and must not be changed.
 func (r *Reconciler) nodeOf(ctx context.Context, name string) (*corev1.Node, error) {
-	node, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := kube.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node != nil {
 		return node, err
 	}
-	return cluster.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: name})
+	return kube.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: name})
 }
 
 // remove deletes the AzDriverNode of a node that does not exist, once nothing is attached there any

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -102,7 +102,7 @@ func (r *Reconciler) members(ctx context.Context, namespace string) (all map[typ
 		return nil, nil, fmt.Errorf("list AzDriverNodes: %w", err)
 	}
 	all = make(map[types.NamespacedName]string, len(list.Items))
-	for _, d := range cluster.Pointers(list.Items) {
+	for _, d := range kube.Pointers(list.Items) {
 		if d.Spec.VMID == "" || d.DeletionTimestamp != nil {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
@@ -21,7 +22,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 		return nil
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		current, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
+		current, err := kube.Find[apiv1.AzDriverNode](ctx, r.Reader, client.ObjectKeyFromObject(d))
 		if err != nil || current == nil {
 			return err
 		}
@@ -29,7 +30,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 		changed.Status.FenceRequests = nil
 		for _, request := range current.Status.FenceRequests {
 			key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(request.VolumeName, request.NodeName)}
-			lost, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, r.Reader, key)
+			lost, err := kube.Find[apiv1.AzVolumeAttachment](ctx, r.Reader, key)
 			if err != nil {
 				return err
 			}
@@ -54,7 +55,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 // asked requests the nodes that were asked to fence the node of an attachment.
 func (r *Reconciler) asked(ctx context.Context, o client.Object) []reconcile.Request {
 	var list apiv1.AzDriverNodeList
-	nodes, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, o.GetNamespace(), cluster.NodeFence, o.GetName())
+	nodes, err := kube.FindBy(ctx, r.Client, &list, &list.Items, o.GetNamespace(), cluster.NodeFence, o.GetName())
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "nodes that were asked to fence not found", "attachment", o.GetName())
 		return nil

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
@@ -336,7 +335,7 @@ func TestLaw3AVolumeLeavesANodeWithoutObjectsOnlyWithItsDisk(t *testing.T) {
 			if attached {
 				l.Eventually("the VM that has the disk is named", func() string {
 					made := l.Attachment("vol", a)
-					if c := meta.FindStatusCondition(made.Status.Conditions, attaching.ConditionAttached); c == nil ||
+					if c := meta.FindStatusCondition(made.Status.Conditions, apiv1.AttachmentConditionAttached); c == nil ||
 						!strings.Contains(c.Message, controlplane.VMID(a)+", which is no node of this cluster") {
 						return fmt.Sprintf("%+v", made)
 					}

@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -39,7 +39,7 @@ func (r *Reconciler) fence(ctx context.Context, o observed, v lostnode.Volume) e
 // current.
 func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v lostnode.Volume) (written bool, err error) {
 	current := v.Volume.DeepCopy()
-	err = cluster.Retry(apierrors.IsConflict, func() error {
+	err = kube.Retry(apierrors.IsConflict, func() error {
 		primary, holder, changed := ownership.StartRelease(current.Status.Primary, o.NodeName, apiv1.CauseNodeLost, r.Clock.Now())
 		if !holder || !changed || primary.Epoch != v.Epoch() || !r.Monitor.Health(o.NodeName).Fence() {
 			return nil

@@ -12,6 +12,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -24,10 +25,10 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 	o.NodeName, o.OutOfServiceTaint = request.Name, r.OutOfServiceTaint
 	o.Health = r.Monitor.Health(request.Name)
 	var err error
-	if o.Node, err = cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name}); err != nil {
+	if o.Node, err = kube.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name}); err != nil {
 		return o, err
 	}
-	if o.DriverNode, err = cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName); err != nil {
+	if o.DriverNode, err = kube.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName); err != nil {
 		return o, err
 	}
 	if o.DriverNode == nil {
@@ -102,7 +103,7 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []*apiv1.AzVolum
 		if a.Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
+		v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +146,7 @@ func (r *Reconciler) claim(ctx context.Context, o *observed, v *apiv1.AzVolume) 
 		return err
 	}
 	c := pv.Spec.ClaimRef
-	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+	claim, err := kube.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 		Namespace: c.Namespace,
 		Name:      c.Name,
 	})
@@ -195,14 +196,14 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	if v.PersistentVolumeClaim == nil {
 		return lostnode.PodVolumeOf(pod, v, nil, nil, ""), nil
 	}
-	claim, err := cluster.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
+	claim, err := kube.Find[corev1.PersistentVolumeClaim](ctx, r.Client, client.ObjectKey{
 		Namespace: pod.Namespace,
 		Name:      v.PersistentVolumeClaim.ClaimName,
 	})
 	if err != nil || claim == nil || claim.Spec.VolumeName == "" {
 		return lostnode.PodVolumeOf(pod, v, claim, nil, ""), err
 	}
-	pv, err := cluster.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName})
+	pv, err := kube.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName})
 	if err != nil || pv == nil {
 		return lostnode.PodVolumeOf(pod, v, claim, nil, ""), err
 	}
@@ -222,7 +223,7 @@ func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name strin
 	}) {
 		return false, nil
 	}
-	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
+	v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: o.namespace, Name: name})
 	if err != nil {
 		return false, err
 	}

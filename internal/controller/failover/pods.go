@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
@@ -107,7 +107,7 @@ func (p *proofs) free(ctx context.Context, volume string) (bool, error) {
 }
 
 func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
-	v, err := cluster.Find[apiv1.AzVolume](ctx, p.r.Reader, client.ObjectKey{Namespace: p.o.namespace, Name: volume})
+	v, err := kube.Find[apiv1.AzVolume](ctx, p.r.Reader, client.ObjectKey{Namespace: p.o.namespace, Name: volume})
 	if err != nil {
 		return false, err
 	}
@@ -120,7 +120,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	if !multiNode && !ownership.OwnedBy(v, p.o.NodeName) {
 		return off || !ownership.NeverPublished(v), nil
 	}
-	a, err := cluster.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{
+	a, err := kube.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{
 		Namespace: p.o.namespace,
 		Name:      apiv1.AttachmentName(volume, p.o.NodeName),
 	})

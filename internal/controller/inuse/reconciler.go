@@ -28,6 +28,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -88,7 +89,7 @@ func (r *Reconciler) unused(ctx context.Context, report *apiv1.AzDriverNode) ([]
 		if here[i].Spec.Role != apiv1.RolePrimary {
 			continue
 		}
-		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 			Namespace: report.Namespace,
 			Name:      here[i].Spec.VolumeName,
 		})
@@ -140,7 +141,7 @@ func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Po
 func Prune(
 	ctx context.Context, writer client.Client, reader client.Reader, node, driverName string, disks []volumehandle.Handle,
 ) ([]corev1.UniqueVolumeName, error) {
-	n, err := cluster.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
+	n, err := kube.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
 	if err != nil || n == nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -142,7 +142,7 @@ func (m *Monitor) leavesFirst(d *apiv1.AzDriverNode) bool {
 }
 
 func (w *ConditionWriter) write(ctx context.Context, name string) error {
-	d, err := cluster.Find[apiv1.AzDriverNode](ctx, w.Client, client.ObjectKey{Namespace: w.Namespace, Name: name})
+	d, err := kube.Find[apiv1.AzDriverNode](ctx, w.Client, client.ObjectKey{Namespace: w.Namespace, Name: name})
 	if err != nil || d == nil {
 		return err
 	}

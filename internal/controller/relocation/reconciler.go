@@ -32,6 +32,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -97,14 +98,14 @@ func New(options Options) (*Reconciler, error) {
 
 // Reconcile evicts the pods of one node that have to move now.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	d, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	d, err := kube.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err == nil && (d == nil || !cluster.Disturbed(d)) { // the pods would be steered back
 		r.forget(request.Name)
 	}
 	if err != nil || d == nil || !cluster.Disturbed(d) {
 		return reconcile.Result{}, err
 	}
-	node, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: d.Name}, client.UnsafeDisableDeepCopy)
+	node, err := kube.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: d.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node == nil {
 		return reconcile.Result{}, err
 	}
@@ -181,7 +182,7 @@ func (r *Reconciler) see(ctx context.Context, namespace string, pod *corev1.Pod,
 	}
 	var volumes, replicated []*apiv1.AzVolume
 	for _, name := range view.Volumes {
-		volume, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name},
+		volume, err := kube.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: namespace, Name: name},
 			client.UnsafeDisableDeepCopy)
 		switch {
 		case err != nil:

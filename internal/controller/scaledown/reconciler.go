@@ -22,6 +22,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	plan "github.com/azuredisk-csi/azuredisk/internal/plan/scaledown"
@@ -54,7 +55,7 @@ func New(options Options) *Reconciler { return &Reconciler{options} }
 // Reconcile annotates one Node. The request has the name of the node and the namespace of the custom
 // resources.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	cached, err := cluster.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name})
+	cached, err := kube.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: request.Name})
 	if err != nil || cached == nil {
 		return reconcile.Result{}, err
 	}
@@ -63,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	// The cache has only the driver's own annotation.
-	node, err := cluster.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: request.Name})
+	node, err := kube.Find[corev1.Node](ctx, r.Reader, client.ObjectKey{Name: request.Name})
 	if err != nil || node == nil {
 		return reconcile.Result{}, err
 	}
@@ -88,7 +89,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 
 // needed returns a node that only the reservation of this one keeps from writing; "" for none.
 func (r *Reconciler) needed(ctx context.Context, request reconcile.Request) (string, error) {
-	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
+	report, err := kube.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName)
 	if err != nil {
 		return "", err
 	}
@@ -105,7 +106,7 @@ func (r *Reconciler) needed(ctx context.Context, request reconcile.Request) (str
 		if len(all) < 2 {
 			continue
 		}
-		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
+		v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName})
 		if err != nil {
 			return "", err
 		}

@@ -16,6 +16,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -73,7 +74,7 @@ func (r *Reconciler) tellClaim(ctx context.Context, o observed) (time.Duration, 
 		}
 	}
 	if p := o.volume.Status.Primary; p != nil && p.NodeName != "" {
-		if in.Holder, err = cluster.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+		if in.Holder, err = kube.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
 			Namespace: o.volume.Namespace,
 			Name:      p.NodeName,
 		}, client.UnsafeDisableDeepCopy); err != nil {
@@ -126,7 +127,7 @@ func (r *Reconciler) ofClaim(ctx context.Context, namespace string, o client.Obj
 	if !ok || claim.Spec.VolumeName == "" {
 		return nil
 	}
-	pv, err := cluster.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName},
+	pv, err := kube.Find[corev1.PersistentVolume](ctx, r.Client, client.ObjectKey{Name: claim.Spec.VolumeName},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "volume of a claim not found", "claim", client.ObjectKeyFromObject(claim).String())

@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 )
 
@@ -59,7 +60,7 @@ func (r *Reconciler) recordedPersistentVolume(ctx context.Context, v *apiv1.AzVo
 	if v.Status.PersistentVolume == "" {
 		return nil, nil
 	}
-	pv, err := cluster.Find[corev1.PersistentVolume](ctx, r.Reader, client.ObjectKey{Name: v.Status.PersistentVolume})
+	pv, err := kube.Find[corev1.PersistentVolume](ctx, r.Reader, client.ObjectKey{Name: v.Status.PersistentVolume})
 	if err != nil {
 		return nil, fmt.Errorf("read PersistentVolume %s before its volume is given up: %w", v.Status.PersistentVolume, err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 )
 
@@ -19,7 +20,7 @@ func (r *Reconciler) lostWrites(ctx context.Context, o observed, status *apiv1.A
 	error) {
 	var reports []*apiv1.AzDriverNode
 	for _, node := range disk.LossReporters(o.volume, o.attachments) {
-		report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client,
+		report, err := kube.Find[apiv1.AzDriverNode](ctx, r.Client,
 			client.ObjectKey{Namespace: o.volume.Namespace, Name: node}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return nil, 0, err

@@ -26,6 +26,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -104,7 +105,7 @@ type observed struct {
 
 // Reconcile takes the next step of one volume.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
+	v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -250,7 +251,7 @@ func (r *Reconciler) recordUse(ctx context.Context, o observed, step *disk.Step)
 	if primary == nil || primary.NodeName == "" {
 		return "", nil
 	}
-	report, err := cluster.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
+	report, err := kube.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
 		Namespace: o.volume.Namespace,
 		Name:      primary.NodeName,
 	}, client.UnsafeDisableDeepCopy)

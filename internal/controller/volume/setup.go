@@ -19,6 +19,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 )
 
 // SetUp adds the reconciler to a manager. namespace is the namespace of the custom resources.
@@ -124,7 +125,7 @@ func (r *Reconciler) lackingReplicas(ctx context.Context, o client.Object) []rec
 
 func (r *Reconciler) lacking(ctx context.Context, namespace string) []reconcile.Request {
 	var list apiv1.AzVolumeList
-	lacking, err := cluster.FindBy(ctx, r.Client, &list, &list.Items, namespace, cluster.VolumeReplicas,
+	lacking, err := kube.FindBy(ctx, r.Client, &list, &list.Items, namespace, cluster.VolumeReplicas,
 		cluster.VolumeReplicasMissing)
 	if err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "volumes that lack replicas not found")

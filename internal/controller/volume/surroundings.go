@@ -9,6 +9,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
@@ -60,7 +61,7 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 	for _, pod := range pods {
 		if len(cluster.PodClaimKeys(pod)) == 0 {
 			// The cache does not keep where a pod without claims may run.
-			current, err := cluster.Find[corev1.Pod](ctx, r.Reader, client.ObjectKeyFromObject(pod))
+			current, err := kube.Find[corev1.Pod](ctx, r.Reader, client.ObjectKeyFromObject(pod))
 			if err != nil {
 				return err
 			}
@@ -88,7 +89,7 @@ func (r *Reconciler) companions(ctx context.Context, v *apiv1.AzVolume, in *plac
 // replicated sets which of a pod's volumes want replicas.
 func (r *Reconciler) replicated(ctx context.Context, namespace string, p *placement.PodView) error {
 	for _, name := range p.Volumes {
-		v, err := cluster.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
+		v, err := kube.Find[apiv1.AzVolume](ctx, r.Client, client.ObjectKey{
 			Namespace: namespace,
 			Name:      name,
 		}, client.UnsafeDisableDeepCopy)

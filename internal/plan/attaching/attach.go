@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -197,7 +198,7 @@ func (s *Step) attach(in Input) {
 	}
 	if a.Status.State == apiv1.AttachmentFailed && a.Status.ObservedGeneration == a.Generation && a.Status.Error != nil {
 		wait := max(operation.RetryIn(failingSince(a), a.Status.Error.Time.Time, in.Now), yieldingFor(a, in.Now))
-		if DiskDiffers(in.Volume, a) {
+		if disk.DiskDiffers(in.Volume, a) {
 			wait = operation.Remaining(operation.FirstRetry, a.Status.Error.Time.Time, in.Now)
 		}
 		if wait > 0 {
@@ -280,7 +281,7 @@ func (s *Step) attachEnded(in Input) {
 		err = provisioner.Errorf(provisioner.Conflict, "Azure completed the attach, but the disk is not attached to the VM")
 	case truth.Attached && !truth.Detaching:
 		s.Status.LUN = &truth.LUN
-		reason := ReasonAttachFailed
+		reason := apiv1.ReasonAttachFailed
 		if truth.Unasked {
 			reason = ReasonNotAsked
 		}
@@ -292,7 +293,7 @@ func (s *Step) attachEnded(in Input) {
 		s.pending(in, ReasonWaitingForSlot, "Azure has no free slot; a replica is deleted to free one")
 		return
 	}
-	s.failed(in, apiv1.AttachmentFailed, ReasonAttachFailed, err)
+	s.failed(in, apiv1.AttachmentFailed, apiv1.ReasonAttachFailed, err)
 }
 
 func (s *Step) attached(in Input, lun *int32) {
@@ -335,7 +336,7 @@ func (s *Step) condition(in Input, status metav1.ConditionStatus, reason, messag
 	s.Reason, s.Message = reason, message
 	s.Status.ObservedGeneration = in.Attachment.Generation
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{
-		Type:               ConditionAttached,
+		Type:               apiv1.AttachmentConditionAttached,
 		Status:             status,
 		Reason:             reason,
 		Message:            message,
@@ -346,7 +347,7 @@ func (s *Step) condition(in Input, status metav1.ConditionStatus, reason, messag
 
 // failingSince is when the attachment was last known to be without failure.
 func failingSince(a *apiv1.AzVolumeAttachment) time.Time {
-	if c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached); c != nil {
+	if c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached); c != nil {
 		return c.LastTransitionTime.Time
 	}
 	return a.CreationTimestamp.Time

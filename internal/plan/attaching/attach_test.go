@@ -139,7 +139,7 @@ func TestAttachment(t *testing.T) {
 			HasFinalizer: true,
 			Job:          ended(operation.WorkAttach, operation.Truth{}, provisioner.Errorf(provisioner.InvalidArgument, "zone")),
 		},
-			want{state: apiv1.AttachmentFailed, reason: attaching.ReasonAttachFailed}},
+			want{state: apiv1.AttachmentFailed, reason: apiv1.ReasonAttachFailed}},
 		"law 3: a held primary is not detached by deleting its object": {attaching.Input{
 			Attachment:   objects.Deleted(primary(apiv1.AttachmentAttached)),
 			Volume:       objects.NewVolume(held),

@@ -123,7 +123,7 @@ func (s *Step) detach(in Input) {
 func (s *Step) attachMayArrive(in Input) bool {
 	a := in.Attachment
 	left := operation.Remaining(in.Overlap, in.LeadingSince, in.Now)
-	if c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached); c != nil {
+	if c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached); c != nil {
 		switch {
 		case a.Status.State == apiv1.AttachmentDetachFail,
 			a.Status.State == apiv1.AttachmentDetaching && c.Reason == ReasonDetaching:

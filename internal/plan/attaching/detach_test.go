@@ -146,7 +146,7 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 		a := objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, state))
 		a.Status.VMID = "/vm/a"
 		a.Status.Conditions = []metav1.Condition{{
-			Type:               attaching.ConditionAttached,
+			Type:               apiv1.AttachmentConditionAttached,
 			Status:             attached,
 			Reason:             reason,
 			LastTransitionTime: *objects.Ago(since),
@@ -161,7 +161,7 @@ func TestADetachWaitsUntilAFormerLeaderCanNoLongerAttach(t *testing.T) {
 		"a leader begins to attach it": {is(apiv1.AttachmentAttaching, metav1.ConditionFalse,
 			attaching.ReasonAttaching, time.Hour), 3 * time.Second, 7 * time.Second},
 		"the attach has failed": {is(apiv1.AttachmentFailed, metav1.ConditionFalse,
-			attaching.ReasonAttachFailed, time.Hour), 3 * time.Second, 7 * time.Second},
+			apiv1.ReasonAttachFailed, time.Hour), 3 * time.Second, 7 * time.Second},
 		"it was detached by force": {is(apiv1.AttachmentPending, metav1.ConditionFalse,
 			attaching.ReasonFenced, time.Hour), 3 * time.Second, 7 * time.Second},
 		"it was attached by two leaders at once": {is(apiv1.AttachmentAttached, metav1.ConditionTrue,
@@ -310,7 +310,7 @@ func TestWhatKeepsAFenceIsSaidInTheCondition(t *testing.T) {
 	}
 	condition := func() *metav1.Condition {
 		in.Attachment.Status = attaching.Next(in).Status
-		return meta.FindStatusCondition(in.Attachment.Status.Conditions, attaching.ConditionAttached)
+		return meta.FindStatusCondition(in.Attachment.Status.Conditions, apiv1.AttachmentConditionAttached)
 	}
 	if c := condition(); c == nil || c.Reason != attaching.ReasonFencing ||
 		!strings.Contains(c.Message, "attached to that of node c") {
@@ -583,7 +583,7 @@ func nextFence(t *rapid.T, since, ended time.Time) time.Time {
 		},
 	}
 	in.Attachment.Status.Conditions = []metav1.Condition{{
-		Type:               attaching.ConditionAttached,
+		Type:               apiv1.AttachmentConditionAttached,
 		Status:             metav1.ConditionFalse,
 		LastTransitionTime: metav1.NewTime(since),
 	}}
@@ -647,7 +647,7 @@ func TestContradicted(t *testing.T) {
 		a := objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
 		a.Status.LUN = new(int32(2))
 		a.Status.Conditions = []metav1.Condition{{
-			Type:               attaching.ConditionAttached,
+			Type:               apiv1.AttachmentConditionAttached,
 			Status:             metav1.ConditionTrue,
 			LastTransitionTime: *objects.Ago(time.Minute),
 		}}

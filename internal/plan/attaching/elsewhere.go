@@ -77,7 +77,7 @@ func yieldingFor(a *apiv1.AzVolumeAttachment, now time.Time) time.Duration {
 }
 
 func reasonOf(a *apiv1.AzVolumeAttachment) string {
-	if c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached); c != nil {
+	if c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached); c != nil {
 		return c.Reason
 	}
 	return ""

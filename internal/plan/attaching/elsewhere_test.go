@@ -181,13 +181,13 @@ func TestADiskStaysAttachedAndUnusedWhileAzureDoesNotAnswer(t *testing.T) {
 func TestWhenAzureIsAskedAlsoBeforeAnAttach(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]bool{
-		"": false, attaching.ReasonWaitingForSlot: false, attaching.ReasonAttachFailed: false, attaching.ReasonNotAsked: false,
+		"": false, attaching.ReasonWaitingForSlot: false, apiv1.ReasonAttachFailed: false, attaching.ReasonNotAsked: false,
 		attaching.ReasonDetachedOutside: true, attaching.ReasonVMUnrecorded: true, attaching.ReasonUsedElsewhere: true,
 		attaching.ReasonYields: true,
 	} {
 		v := objects.NewVolume(func(v *apiv1.AzVolume) { v.UID, v.Status.ConfirmedUID = "v", "v" })
 		a := objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentPending)
-		a.Status.Conditions = []metav1.Condition{{Type: attaching.ConditionAttached, Reason: reason}}
+		a.Status.Conditions = []metav1.Condition{{Type: apiv1.AttachmentConditionAttached, Reason: reason}}
 		if got := attaching.AskBeforeAttach(v, a); got != want {
 			t.Errorf("reason %q: got %t, want %t", reason, got, want)
 		}

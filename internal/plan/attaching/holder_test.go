@@ -63,7 +63,7 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 				t.Errorf("got state %q, finalizer removed %t, want the state %q unchanged", step.Status.State,
 					step.RemoveFinalizer, in.Attachment.Status.State)
 			}
-			c := meta.FindStatusCondition(step.Status.Conditions, attaching.ConditionAttached)
+			c := meta.FindStatusCondition(step.Status.Conditions, apiv1.AttachmentConditionAttached)
 			if c == nil || c.Reason != attaching.ReasonHoldsReservation || step.RequeueAfter == 0 ||
 				step.RequeueAfter > 5*time.Second {
 				t.Errorf("got condition %+v, again after %s, want the reason HoldsReservation, and another try soon", c,

@@ -31,7 +31,7 @@ func ContradictedByAzure(a *apiv1.AzVolumeAttachment, vmID string, seen *provisi
 		ownership.AttachedToAnotherVM(a, vmID) {
 		return false
 	}
-	c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached)
+	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	if c == nil || c.Status != metav1.ConditionTrue || operation.Remaining(believedAfter, c.LastTransitionTime.Time, now) > 0 {
 		return false
 	}

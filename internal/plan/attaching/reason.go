@@ -4,7 +4,6 @@ package attaching
 const (
 	ReasonAttaching        = "Attaching"
 	ReasonAttached         = "Attached"
-	ReasonAttachFailed     = "AttachFailed"
 	ReasonDetaching        = "Detaching"
 	reasonDetached         = "Detached"
 	ReasonDetachFailed     = "DetachFailed"
@@ -24,6 +23,3 @@ const (
 	ReasonRoleRepaired     = "RoleRepaired"
 	ReasonPrimaryRecreated = "PrimaryRecreated"
 )
-
-// ConditionAttached is the condition type of AzVolumeAttachment.
-const ConditionAttached = "Attached"

@@ -46,9 +46,9 @@ func TestAnAttachIsRepeatedSoonIfTheDiskHasChanged(t *testing.T) {
 				Time:    *objects.Ago(test.refused),
 			}
 			a.Status.Conditions = []metav1.Condition{{
-				Type:               attaching.ConditionAttached,
+				Type:               apiv1.AttachmentConditionAttached,
 				Status:             metav1.ConditionFalse,
-				Reason:             attaching.ReasonAttachFailed,
+				Reason:             apiv1.ReasonAttachFailed,
 				LastTransitionTime: *objects.Ago(10 * time.Minute),
 			}}
 			step := attaching.Next(attaching.Input{

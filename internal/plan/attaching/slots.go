@@ -173,7 +173,7 @@ func WaitsForSlot(a *apiv1.AzVolumeAttachment) bool {
 	if a.Spec.Role != apiv1.RolePrimary || a.DeletionTimestamp != nil || a.Status.State == apiv1.AttachmentAttached {
 		return false
 	}
-	c := meta.FindStatusCondition(a.Status.Conditions, ConditionAttached)
+	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	return (c != nil && (c.Reason == ReasonWaitingForSlot || c.Reason == ReasonNoSlot)) ||
 		(a.Status.Error != nil && a.Status.Error.Kind == string(provisioner.InsufficientCapacity))
 }
@@ -245,4 +245,13 @@ func (in SlotInput) missed(a *apiv1.AzVolumeAttachment) int {
 		points += 2
 	}
 	return points
+}
+
+// DiskFull reports whether all shares of the disk are in use, some of them by VMs that no
+// attachment names: no other node can attach it either.
+func DiskFull(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment) bool {
+	if v == nil || v.Status.Disk == nil || len(v.Status.Disk.UnrecordedVMs) == 0 {
+		return false
+	}
+	return len(v.Status.Disk.UnrecordedVMs)+Occupied(attachments, "") >= int(v.Shares())
 }

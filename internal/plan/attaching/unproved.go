@@ -62,7 +62,7 @@ func (s *Step) undoAttach(in Input) {
 
 // attachUndone is the end of the detach of undoAttach.
 func (s *Step) attachUndone(in Input) {
-	elsewhere, reason := refusedElsewhere(in.Attachment), ReasonAttachFailed
+	elsewhere, reason := refusedElsewhere(in.Attachment), apiv1.ReasonAttachFailed
 	switch {
 	case in.Job.Err != nil:
 		if elsewhere {
@@ -73,6 +73,6 @@ func (s *Step) attachUndone(in Input) {
 		s.Status.LUN = nil // the next try waits as after any failure
 	default:
 		s.Status.LUN = nil
-		s.pending(in, ReasonAttachFailed, "the last attach failed, and the disk was detached; attaching it again")
+		s.pending(in, apiv1.ReasonAttachFailed, "the last attach failed, and the disk was detached; attaching it again")
 	}
 }

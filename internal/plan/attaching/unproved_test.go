@@ -91,7 +91,7 @@ func TestADiskWhoseAttachFailedIsDetachedAndAttachedAgain(t *testing.T) {
 	t.Parallel()
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)
 	a.Status.Conditions = []metav1.Condition{{
-		Type: attaching.ConditionAttached, Status: metav1.ConditionFalse, LastTransitionTime: *objects.Ago(8 * time.Second),
+		Type: apiv1.AttachmentConditionAttached, Status: metav1.ConditionFalse, LastTransitionTime: *objects.Ago(8 * time.Second),
 	}}
 	in := attachingInput(a)
 	in.Job = endedJob(operation.WorkAttach, operation.Truth{Attached: true}, errAttach)

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/explain"
+	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
@@ -51,7 +51,7 @@ func attachment(state apiv1.AttachmentState, reason string, e *apiv1.Error) *api
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 2, state)
 	a.Status.Error = e
 	if reason != "" {
-		says(&a.Status.Conditions, attaching.ConditionAttached, "False", reason, "why")
+		says(&a.Status.Conditions, apiv1.AttachmentConditionAttached, "False", reason, "why")
 	}
 	return a
 }
@@ -145,14 +145,14 @@ var tests = map[string]test{
 		attachment(apiv1.AttachmentPending, attaching.ReasonStatusRestored, nil)), want: "Attaching",
 		event: attaching.ReasonAttaching},
 	"an attach that Azure refuses": {volume: one, attachments: objects.Attachments(attachment(apiv1.AttachmentFailed,
-		attaching.ReasonAttachFailed, failedBy(provisioner.InvalidArgument, "BadRequest"))), want: "AttachFailed",
-		event: attaching.ReasonAttachFailed},
+		apiv1.ReasonAttachFailed, failedBy(provisioner.InvalidArgument, "BadRequest"))), want: "AttachFailed",
+		event: apiv1.ReasonAttachFailed},
 	"a repeated attach, which Azure refused before": {volume: one, attachments: objects.Attachments(
 		attachment(apiv1.AttachmentAttaching, attaching.ReasonAttaching, failedBy(provisioner.RateLimited, ""))),
-		want: "Throttled", event: attaching.ReasonAttachFailed},
+		want: "Throttled", event: apiv1.ReasonAttachFailed},
 	"a node without a free slot": {volume: one, attachments: objects.Attachments(attachment(apiv1.AttachmentFailed,
 		attaching.ReasonNoSlot, failedBy(provisioner.InsufficientCapacity, ""))), want: "NoSlot",
-		event: attaching.ReasonAttachFailed},
+		event: apiv1.ReasonAttachFailed},
 	"an attachment that was a primary before": {volume: one, attachments: objects.Attachments(func() *apiv1.AzVolumeAttachment {
 		a := attachment(apiv1.AttachmentDetaching, attaching.ReasonDetaching, nil)
 		a.Spec.NodeName = "z"

@@ -158,7 +158,7 @@ func ofAttachment(in Input) Wait {
 	if a == nil || a.Status.State == apiv1.AttachmentAttached {
 		return Wait{}
 	}
-	c := meta.FindStatusCondition(a.Status.Conditions, attaching.ConditionAttached)
+	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	w := Wait{Cause: attaching.ReasonAttaching, Since: a.CreationTimestamp.Time, Patience: patience}
 	if c != nil {
 		w.Since, w.Message = c.LastTransitionTime.Time, ": "+c.Message
@@ -170,7 +170,7 @@ func ofAttachment(in Input) Wait {
 	}
 	w.Event = w.Cause
 	if e := a.Status.Error; e != nil { // it stays while the request is repeated
-		w.Cause, w.Event, w.Message = failure(e, attaching.ReasonAttachFailed), attaching.ReasonAttachFailed, ": "+e.Message
+		w.Cause, w.Event, w.Message = failure(e, apiv1.ReasonAttachFailed), apiv1.ReasonAttachFailed, ": "+e.Message
 	}
 	w.Message = "the disk is not attached to node " + a.Spec.NodeName + " yet" + strings.TrimSuffix(w.Message, ": ")
 	return w

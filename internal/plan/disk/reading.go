@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -46,7 +45,7 @@ func EncryptionSet(v *apiv1.AzVolume) string {
 // mustBeRead reports whether Azure has refused to attach the disk since it was read last.
 func mustBeRead(in Input) bool {
 	return slices.ContainsFunc(in.Attachments, func(a *apiv1.AzVolumeAttachment) bool {
-		return attaching.DiskMustBeRead(in.Volume, a)
+		return DiskMustBeRead(in.Volume, a)
 	})
 }
 

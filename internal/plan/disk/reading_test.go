@@ -27,7 +27,7 @@ func refusedAttach(kind provisioner.Kind, ago time.Duration, reason string) *api
 		Time:    *objects.Ago(ago),
 	}
 	a.Status.Conditions = []metav1.Condition{{
-		Type:               attaching.ConditionAttached,
+		Type:               apiv1.AttachmentConditionAttached,
 		Status:             metav1.ConditionFalse,
 		Reason:             reason,
 		LastTransitionTime: *objects.Ago(ago),
@@ -56,19 +56,19 @@ func TestARefusedAttachLeadsToOneReadOfTheDisk(t *testing.T) {
 		want       operation.Work
 	}{
 		"an argument that Azure refuses": {objects.NewVolume(),
-			refusedAttach(provisioner.InvalidArgument, 0, attaching.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InvalidArgument, 0, apiv1.ReasonAttachFailed), operation.WorkReadDisk},
 		"a disk that another VM has": {objects.NewVolume(),
-			refusedAttach(provisioner.FailedPrecondition, 0, attaching.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.FailedPrecondition, 0, apiv1.ReasonAttachFailed), operation.WorkReadDisk},
 		"a disk without a free share": {objects.NewVolume(),
-			refusedAttach(provisioner.InsufficientCapacity, 0, attaching.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InsufficientCapacity, 0, apiv1.ReasonAttachFailed), operation.WorkReadDisk},
 		"a refusal after the last read": {objects.NewVolume(readAgo(time.Minute)),
-			refusedAttach(provisioner.InvalidArgument, 0, attaching.ReasonAttachFailed), operation.WorkReadDisk},
+			refusedAttach(provisioner.InvalidArgument, 0, apiv1.ReasonAttachFailed), operation.WorkReadDisk},
 		"a refusal before the last read": {objects.NewVolume(readAgo(time.Minute)),
-			refusedAttach(provisioner.InvalidArgument, time.Hour, attaching.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.InvalidArgument, time.Hour, apiv1.ReasonAttachFailed), operation.WorkNone},
 		"a platform that is not there": {objects.NewVolume(),
-			refusedAttach(provisioner.Unavailable, 0, attaching.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.Unavailable, 0, apiv1.ReasonAttachFailed), operation.WorkNone},
 		"a quota": {objects.NewVolume(),
-			refusedAttach(provisioner.RateLimited, 0, attaching.ReasonAttachFailed), operation.WorkNone},
+			refusedAttach(provisioner.RateLimited, 0, apiv1.ReasonAttachFailed), operation.WorkNone},
 		"a node that is known to be full, so that Azure was not asked": {
 			objects.NewVolume(), refusedAttach(provisioner.InsufficientCapacity, 0, attaching.ReasonNoSlot), operation.WorkNone},
 	} {
@@ -139,7 +139,7 @@ func TestWhatWasReadCountsWhereItDiffersFromTheRecord(t *testing.T) {
 				HasFinalizer: true,
 				Volume:       v,
 				Attachments: objects.Attachments(
-					refusedAttach(provisioner.InvalidArgument, time.Second, attaching.ReasonAttachFailed)),
+					refusedAttach(provisioner.InvalidArgument, time.Second, apiv1.ReasonAttachFailed)),
 				Job: operation.Job{
 					Work:  operation.WorkReadDisk,
 					Phase: operation.PhaseEnded,
@@ -169,10 +169,10 @@ func TestWhatWasReadCountsWhereItDiffersFromTheRecord(t *testing.T) {
 				t.Errorf("got condition %+v, want one that says %q", c, test.differs)
 			}
 			same := test.differs == "" && found.SizeBytes == 1<<30
-			if differs := attaching.DiskDiffers(v, in.Attachments[0]); differs == same {
+			if differs := disk.DiskDiffers(v, in.Attachments[0]); differs == same {
 				t.Errorf("the next attach is another request: %t, want %t", differs, !same)
 			}
-			if attaching.DiskMustBeRead(v, in.Attachments[0]) {
+			if disk.DiskMustBeRead(v, in.Attachments[0]) {
 				t.Error("the disk is read again although Azure has refused nothing since")
 			}
 		})
@@ -210,7 +210,7 @@ func TestTheConditionEndsWhenTheDiskIsAsRecorded(t *testing.T) {
 func TestAReadThatFailsCountsAsARead(t *testing.T) {
 	t.Parallel()
 	v := objects.NewVolume()
-	refused := objects.Attachments(refusedAttach(provisioner.NotFound, time.Second, attaching.ReasonAttachFailed))
+	refused := objects.Attachments(refusedAttach(provisioner.NotFound, time.Second, apiv1.ReasonAttachFailed))
 	job := operation.Job{
 		Work:  operation.WorkReadDisk,
 		Phase: operation.PhaseEnded,
@@ -232,7 +232,7 @@ func TestAReadThatFailsCountsAsARead(t *testing.T) {
 	}); step.Start != operation.WorkNone {
 		t.Errorf("got work %q, want none", step.Start)
 	}
-	if v.Shares() != 3 || disk.SKU(v) != "Premium_LRS" || attaching.DiskDiffers(v, refused[0]) {
+	if v.Shares() != 3 || disk.SKU(v) != "Premium_LRS" || disk.DiskDiffers(v, refused[0]) {
 		t.Errorf("got %d shares, SKU %s; want the record's", v.Shares(), disk.SKU(v))
 	}
 }

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/resourceid"
 )
 
 // Identity is which VM a node is, as far as the controller believes it (ADR 0013). A node plug-in
@@ -80,7 +79,7 @@ func Identify(node Node, others []Node) Identity {
 	if location, zone := placeOf(node.Node); location != "" {
 		id.Location, id.Zone = location, zone
 	}
-	if !IsVM(d.Spec.VMID) {
+	if !resourceid.IsVM(d.Spec.VMID) {
 		return id.refuse(ReasonVMInvalid,
 			fmt.Sprintf("AzDriverNode %s names %q, which is not the resource ID of a virtual machine", id.Name, d.Spec.VMID))
 	}
@@ -123,60 +122,11 @@ func rival(node Node, proven bool, others []Node) string {
 	return found
 }
 
-// IsVM reports whether a text is the resource ID of a VM or of an instance of a scale set, in its
-// only spelling except for the case: two texts that differ otherwise are two VMs, at Azure too. A
-// trailing slash, an escaped character or a dot segment would be a second name of one VM. It is
-// asked for each node whenever one of its volumes is looked at, so it is no regular expression.
-func IsVM(id string) bool {
-	part := strings.Split(id, "/")
-	is := func(i int, name string) bool { return strings.EqualFold(part[i], name) }
-	vm := func(i int) bool { return consists(part[i], wordCharacter, ".-") }
-	switch {
-	case len(part) != 9 && len(part) != 11,
-		part[0] != "" || !is(1, "subscriptions") || !is(3, "resourceGroups") || !is(5, "providers") ||
-			!is(6, "Microsoft.Compute"),
-		!consists(part[2], subscriptionCharacter, "") || !consists(part[4], groupCharacter, "."):
-		return false
-	case len(part) == 9:
-		return is(7, "virtualMachines") && vm(8)
-	}
-	return is(7, "virtualMachineScaleSets") && vm(8) && is(9, "virtualMachines") && vm(10)
-}
-
-// AreNames reports whether a subscription, a resource group and a disk or snapshot in it have names
-// that Azure allows. A dot segment or an escaped character would name something else at Azure than
-// here.
-func AreNames(subscription, group, name string) bool {
-	return consists(subscription, subscriptionCharacter, "") && consists(group, groupCharacter, ".") &&
-		consists(name, wordCharacter, ".-")
-}
-
-// consists reports whether a name has only allowed characters. Some are not allowed at its
-// beginning.
-func consists(name string, anywhere func(rune) bool, later string) bool {
-	for i, r := range name {
-		if !anywhere(r) && (i == 0 || !strings.ContainsRune(later, r)) {
-			return false
-		}
-	}
-	return name != ""
-}
-
-func wordCharacter(r rune) bool {
-	return r == '_' || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))
-}
-
-func subscriptionCharacter(r rune) bool { return r == '-' || wordCharacter(r) }
-
-func groupCharacter(r rune) bool {
-	return unicode.IsLetter(r) || unicode.IsNumber(r) || strings.ContainsRune("_()-", r)
-}
-
 // ProviderVM returns the VM that the providerID of a Node names, "" if it names no Azure VM.
 // Kubernetes does not allow a change of a providerID once it is set.
 func ProviderVM(node *corev1.Node) string {
 	id, isAzure := strings.CutPrefix(node.Spec.ProviderID, "azure://")
-	if !isAzure || !IsVM(id) {
+	if !isAzure || !resourceid.IsVM(id) {
 		return ""
 	}
 	return id

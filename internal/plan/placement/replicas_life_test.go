@@ -367,7 +367,7 @@ func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
 	t.Parallel()
 	waiting := objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentPending)
 	waiting.Status.Conditions = []metav1.Condition{{
-		Type:   attaching.ConditionAttached,
+		Type:   apiv1.AttachmentConditionAttached,
 		Status: metav1.ConditionFalse,
 		Reason: attaching.ReasonWaitingForSlot,
 	}}

@@ -3,9 +3,6 @@ package publishing
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 )
 
 // Slots is what Kubernetes and the driver know of the disks of one node.
@@ -15,6 +12,8 @@ type Slots struct {
 	Allocatable *int32
 	// Occupied is how many other disks of the driver take a slot of the VM.
 	Occupied int
+	// Shared is how many other nodes use a share of the volume's disk.
+	Shared int
 }
 
 // Rejected returns the pods that are to fail after a publish to their node found no capacity, so
@@ -24,7 +23,7 @@ type Slots struct {
 // disk that has no free share, another node does not help.
 func (in Input) Rejected(node string, slots Slots) []*corev1.Pod {
 	if slots.Allocatable == nil || int(*slots.Allocatable) > slots.Occupied || in.Volume == nil ||
-		attaching.Occupied(in.Attachments, apiv1.AttachmentName(in.Volume.Name, node)) >= int(max(1, in.Volume.Shares())) {
+		slots.Shared >= int(max(1, in.Volume.Shares())) {
 		return nil
 	}
 	var rejected []*corev1.Pod

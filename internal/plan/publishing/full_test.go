@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
@@ -53,6 +54,7 @@ func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsIt(t *testing.T) {
 				Attachments: test.attachments,
 				Pods:        []*corev1.Pod{test.pod},
 			}
+			test.slots.Shared = attaching.Occupied(test.attachments, apiv1.AttachmentName(volume.Name, "a"))
 			got := len(in.Rejected("a", test.slots))
 			if got != test.want {
 				t.Errorf("got %d pods rejected, want %d", got, test.want)

@@ -32,7 +32,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/azuredisk-csi/azuredisk/charts"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/programs"
 )
@@ -137,7 +137,7 @@ func Config(t testing.TB) *rest.Config {
 		t.Fatal("the server was not started: TestMain must call apiserver.Run")
 	}
 	own := rest.CopyConfig(config)
-	cluster.Pace(own, 100, 200)
+	kube.Pace(own, 100, 200)
 	return own
 }
 

@@ -1,4 +1,4 @@
-// Package volumecondition reads the VolumeCondition that internal/csi/condition adds to a response,
+// Package volumecondition reads the VolumeCondition that internal/node/csi/condition adds to a response,
 // as a kubelet with an older CSI reads it.
 package volumecondition
 

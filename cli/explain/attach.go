@@ -1,0 +1,259 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
+)
+
+const (
+	expectAttach = time.Minute
+	expectDetach = time.Minute
+	// expectMount is for a check of the filesystem as well.
+	expectMount = 2 * time.Minute
+	// expectPublish is how long a pod is on its node until the driver acts.
+	expectPublish = 30 * time.Second
+)
+
+// publishing is the input of the driver's decision where a volume is published.
+func (f Facts) publishing(v *Volume) publishing.Input {
+	return publishing.Input{
+		Volume:      v.AzVolume,
+		Attachments: v.Attachments,
+		Pods:        v.Pods,
+		Report:      func(node string) *apiv1.AzDriverNode { return f.node(node).DriverNode },
+		Identity:    f.identity,
+		Silent: func(node string) bool {
+			n := f.node(node).Node
+			return n == nil || !nodehealth.KubeletReady(n)
+		},
+	}
+}
+
+// toNode explains why a pod on a node does not have a volume yet.
+func (f Facts) toNode(v *Volume, node string) Finding {
+	if finding, ok := f.wrong(v); ok {
+		return finding
+	}
+	if finding, ok := f.notInstalled(); ok {
+		return finding
+	}
+	if finding, ok := f.held(v, node); ok {
+		return finding
+	}
+	if finding, ok := f.cannotTake(node); ok {
+		return finding
+	}
+	if finding, ok := f.misplaced(v, node); ok {
+		return finding
+	}
+	if finding, ok := f.refusedMount(); ok {
+		return finding
+	}
+	a := attachmentTo(v, node)
+	if v.AzVolume != nil && a != nil {
+		decision := ownership.MayStage(node, f.identity(node).VMID, v.AzVolume, a)
+		if decision.Outcome == ownership.StageAllowed {
+			return f.mounting(v, node, a)
+		}
+	}
+	if finding, ok := f.attachment(a); ok {
+		return finding
+	}
+	return f.unpublished(v, node)
+}
+
+func attachmentTo(v *Volume, node string) *apiv1.AzVolumeAttachment {
+	i := slices.IndexFunc(v.Attachments, func(a *apiv1.AzVolumeAttachment) bool { return a.Spec.NodeName == node })
+	if i < 0 {
+		return nil
+	}
+	return v.Attachments[i]
+}
+
+func (f Facts) identity(node string) identity.Identity {
+	n := f.node(node)
+	return identity.Identify(identity.Node{Node: n.Node, DriverNode: n.DriverNode}, nil)
+}
+
+// misplaced is about a volume that Azure never attaches to the VM of the node.
+func (f Facts) misplaced(v *Volume, node string) (Finding, bool) {
+	if v.AzVolume == nil || f.node(node).DriverNode == nil {
+		return Finding{}, false
+	}
+	id, az := f.identity(node), v.AzVolume
+	if !placement.Attachable(az, id.Location, id.Zone) {
+		return find("WrongZone", "The disk is in %s, and node %s is in %s.", place(az.Spec.Disk.Location, az.Spec.Disk.Zone),
+			node,
+			place(id.Location, id.Zone)).seen(f.azEvidence(v)...).seen(f.nodeEvidence(node)...), true
+	}
+	if sku := disk.SKU(az); !f.node(node).DriverNode.Capacity().Takes(sku) {
+		return find("SKUNotAttachable", "The disk is a %s disk, which VMs of the size %s of node %s cannot have.", sku,
+			f.node(node).DriverNode.Spec.VMSize, node).seen(f.nodeEvidence(node)...), true
+	}
+	return Finding{}, false
+}
+
+func place(location, zone string) string {
+	switch {
+	case zone != "" && location != "":
+		return "zone " + location + "-" + zone
+	case zone != "":
+		return "zone " + zone
+	case location != "":
+		return "region " + location + " without a zone"
+	}
+	return "no zone"
+}
+
+// attachment explains the attachment of a node from its condition; ok is false if there is none that
+// says more.
+func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
+	if a == nil || a.Spec.Role != apiv1.RolePrimary {
+		return Finding{}, false
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+	if c == nil {
+		return Finding{}, false
+	}
+	node := a.Spec.NodeName
+	seen := []Evidence{attachmentEvidence(a, c)}
+	switch c.Reason {
+	case attaching.ReasonWaitingForQuota:
+		return f.waits("WaitingForQuota", seen, "The driver waits until Azure allows the next update of the VM of node %s.", node).
+			quoting(c.Message), true
+	case attaching.ReasonWaitingForSlot:
+		return f.waits("WaitingForSlot", seen, "Node %s or the disk has no free slot, and a replica is removed for it.", node).
+			quoting(c.Message), true
+	case attaching.ReasonNoSlot:
+		return find("NoSlot", "There is no free slot for the disk on node %s.", node).quoting(c.Message).seen(seen...), true
+	case attaching.ReasonVolumeNotReady:
+		return f.waits("VolumeNotReady", seen, "The disk cannot be attached yet.").quoting(c.Message), true
+	case identity.ReasonNodeUnknown:
+		return find("NodeUnknown", "The driver does not know the VM of node %s.", node).quoting(c.Message).seen(seen...), true
+	case apiv1.ReasonAttachFailed:
+		if a.Status.Error != nil {
+			return f.failed(a.Status.Error, "AttachFailed", "attach the disk to node "+node, transition(c,
+				a.CreationTimestamp.Time)).
+				seen(seen...), true
+		}
+	case attaching.ReasonAttaching:
+		if finding, ok := f.driver(""); ok {
+			return finding, true
+		}
+		began := transition(c, a.CreationTimestamp.Time)
+		if op := a.Status.Operation; op != nil {
+			began = op.StartTime.Time
+		}
+		return f.until(find("Attaching", "Azure attaches the disk to node %s.", node).seen(seen...), began.Add(expectAttach)).
+			quotingIf(c.Message, c.Message != "Azure has accepted to attach the disk"), true
+	case attaching.ReasonDetaching, attaching.ReasonFencing, attaching.ReasonFenced:
+		return f.until(find("Detaching", "Azure detaches the disk from node %s, and attaches it again if a pod there needs it.", node).
+			seen(seen...), transition(c, a.CreationTimestamp.Time).Add(expectDetach)), true
+	case attaching.ReasonDetachFailed:
+		if a.Status.Error != nil {
+			return f.failed(a.Status.Error, "DetachFailed", "detach the disk from node "+node, transition(c,
+				a.CreationTimestamp.Time)).
+				seen(seen...), true
+		}
+	}
+	return Finding{}, false
+}
+
+func (v Finding) quotingIf(text string, is bool) Finding {
+	if is {
+		return v.quoting(text)
+	}
+	return v
+}
+
+// waits is a finding of something that the controller of the driver ends.
+func (f Facts) waits(id ID, seen []Evidence, format string, args ...any) Finding {
+	if finding, ok := f.driver(""); ok {
+		return finding
+	}
+	return find(id, format, args...).seen(seen...)
+}
+
+func attachmentEvidence(a *apiv1.AzVolumeAttachment, c *metav1.Condition) Evidence {
+	e := Evidence{Object: "AzVolumeAttachment " + a.Name, Says: fmt.Sprintf("%s, %s", a.Spec.Role, a.Status.State)}
+	if c != nil {
+		e.Says += " (" + c.Reason + ")"
+		e.Since = moment(c.LastTransitionTime)
+	}
+	return e
+}
+
+// unpublished is for a pod on a node for which the driver has not begun.
+func (f Facts) unpublished(v *Volume, node string) Finding {
+	if va := v.VolumeAttachment; va != nil && va.Status.AttachError != nil {
+		return find("AttachFailed", "The volume of %s cannot be attached to node %s.", v.claim(), node).
+			quoting(va.Status.AttachError.Message).
+			seen(Evidence{Object: "VolumeAttachment " + va.Name, Says: "attachError", Since: moment(va.Status.AttachError.Time)})
+	}
+	sidecar := ""
+	if f.attachRequired() {
+		sidecar = sidecarAttacher
+	}
+	if finding, ok := f.driver(sidecar); ok {
+		return finding
+	}
+	if e := f.event(KindPod, eventFailedAttach); e != nil {
+		return find("AttachFailed", "The volume of %s cannot be attached to node %s.", v.claim(), node).quoting(e.Message).
+			seen(f.said(e))
+	}
+	if finding, ok := f.failedMount(); ok {
+		return finding
+	}
+	return f.until(find("Publishing", "The pod is on node %s, and the driver is about to attach the disk there.", node).
+		seen(f.azEvidence(v)...), f.placed().Add(expectPublish))
+}
+
+// placed is when the pod was placed on its node.
+func (f Facts) placed() time.Time {
+	if f.Pod == nil {
+		return f.Now
+	}
+	for _, c := range f.Pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && !c.LastTransitionTime.IsZero() {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return f.Pod.CreationTimestamp.Time
+}
+
+// mounting is for a node that may stage the volume.
+func (f Facts) mounting(v *Volume, node string, a *apiv1.AzVolumeAttachment) Finding {
+	if finding, ok := f.failedMount(); ok {
+		return finding
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+	seen := []Evidence{attachmentEvidence(a, c)}
+	if d := f.node(node).DriverNode; d != nil {
+		for _, s := range d.Status.StagedVolumes {
+			if s.VolumeName == v.AzVolume.Name && s.Epoch == a.Spec.Epoch && s.Phase == apiv1.PhaseStaged {
+				return f.degraded(v, find("VolumesReady", "The volume of %s is mounted on node %s.", v.claim(), node)).
+					seen(seen...)
+			}
+		}
+	}
+	began := f.placed()
+	if at := transition(c, began); at.After(began) {
+		began = at
+	}
+	return f.until(find("Mounting", "The disk is attached to node %s, which is about to mount it.", node).seen(seen...),
+		began.Add(expectMount))
+}

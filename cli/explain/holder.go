@@ -1,0 +1,236 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
+)
+
+// expectUnstage is how long a node takes to unmount a volume after its last pod there has ended.
+const expectUnstage = 30 * time.Second
+
+// held explains a volume that another node has; ok is false if none has.
+func (f Facts) held(v *Volume, node string) (Finding, bool) {
+	in := f.publishing(v)
+	wait := publishing.WaitOf(in, node)
+	if wait.Key == "" {
+		return Finding{}, false
+	}
+	seen := f.azEvidence(v)
+	switch wait.Reason {
+	case publishing.WaitDetach:
+		return f.leftOver(v, node, wait), true
+	case publishing.WaitPods:
+		holder := holderOf(v)
+		return find("HeldByPods", "The volume can be used on one node at a time, and node %s has it: %s there.", holder,
+			usedBy(v, holder)).seen(seen...), true
+	case publishing.WaitDeletion:
+		return f.deletion(v), true
+	case publishing.WaitUnstage, publishing.WaitReport, publishing.WaitFence:
+	}
+	holder := holderOf(v)
+	if finding, ok := f.lost(holder, v, nil); ok {
+		return finding, true
+	}
+	if wait.Reason == publishing.WaitFence {
+		return f.fencing(v, holder), true
+	}
+	return f.unstaging(v, holder), true
+}
+
+// usedBy says which pods on a node use a volume.
+func usedBy(v *Volume, node string) string {
+	var names []string
+	for _, p := range v.Pods {
+		if p.Spec.NodeName == node {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	switch len(names) {
+	case 0:
+		return "a pod runs"
+	case 1:
+		return "pod " + names[0] + " uses it"
+	}
+	return "pods " + strings.Join(names, ", ") + " use it"
+}
+
+// flushes reports whether a node reports that it is releasing a volume.
+func flushes(d *apiv1.AzDriverNode, volume string) bool {
+	return slices.ContainsFunc(d.Status.StagedVolumes, func(s apiv1.StagedVolume) bool {
+		return s.VolumeName == volume && s.Phase == apiv1.PhaseUnstaging
+	})
+}
+
+// unstaging is for a holder that is not lost, and from which the volume is to be released.
+func (f Facts) unstaging(v *Volume, holder string) Finding {
+	n, seen := f.node(holder), f.azEvidence(v)
+	seen = append(seen, f.nodeEvidence(holder)...)
+	var ends time.Time // of the pods there
+	var user string
+	for _, p := range v.Pods {
+		if p.Spec.NodeName == holder && p.DeletionTimestamp != nil {
+			user = p.Name
+			if p.DeletionTimestamp.After(ends) {
+				ends = p.DeletionTimestamp.Time
+			}
+		}
+	}
+	since := f.Now
+	if p := v.AzVolume.Status.Primary; p.Since != nil && p.State == apiv1.OwnershipReleasing {
+		since = p.Since.Time
+	}
+	health := nodehealth.Unknown
+	if n.DriverNode != nil {
+		health, _ = nodehealth.Published(n.DriverNode)
+	}
+	if finding, ok := f.leftBehind(v, holder); ok {
+		return finding.seen(seen...)
+	}
+	switch {
+	case n.Node != nil && !nodehealth.KubeletReady(n.Node) && user != "":
+		return find("KubeletDown", "Node %s has the volume, and its kubelet does not run, so pod %s there does not end.", holder, user).
+			seen(seen...)
+	case n.Node != nil && !nodehealth.KubeletReady(n.Node) && health == nodehealth.Healthy &&
+		flushes(n.DriverNode, v.AzVolume.Name):
+		return f.until(find("StillMounted", "Node %s has the volume, and is unmounting and flushing it.", holder).seen(seen...),
+			since.Add(attaching.FlushPatience))
+	case n.Node != nil && !nodehealth.KubeletReady(n.Node):
+		at := nodehealth.NotReadySince(n.Node)
+		if since.After(at) {
+			at = since
+		}
+		deserted := find("KubeletDown", "Node %s has the volume, and its kubelet does not run. No pod there uses the volume, so "+
+			"the driver detaches the disk by force.", holder).seen(seen...)
+		deserted.Outcome = Waits
+		return f.until(deserted, at.Add(attaching.DesertedGrace+expectDetach))
+	case health == nodehealth.Suspect:
+		return find("NodePluginDown", "Node %s has the volume, and the driver's node plug-in there does not report that it has released it.",
+			holder).then("%s", f.lookAtPlugin(holder)).seen(seen...)
+	case user != "":
+		return f.until(find("StillMounted", "Node %s has the volume until pod %s there has ended.", holder, user).seen(seen...),
+			ends.Add(expectUnstage))
+	}
+	if finding, ok := f.driver(""); ok {
+		return finding
+	}
+	end := since.Add(expectUnstage)
+	if last := lastPlaced(v, holder); last.Add(expectUnstage).After(end) {
+		end = last.Add(expectUnstage)
+	}
+	return f.until(find("StillMounted", "Node %s has the volume and is about to unmount it.", holder).seen(seen...), end)
+}
+
+// leftBehind is for a node where a process that outlived its pod may use a volume.
+func (f Facts) leftBehind(v *Volume, node string) (Finding, bool) {
+	if v.AzVolume == nil || v.AzVolume.Spec.Access == apiv1.AccessMultiNode || v.ClaimName == "" || f.unread(Pods) {
+		return Finding{}, false
+	}
+	used := slices.ContainsFunc(v.Pods, func(p *corev1.Pod) bool { return p.Spec.NodeName == node })
+	if !ownership.LeftBehind(f.node(node).DriverNode, v.Name, used) {
+		return Finding{}, false
+	}
+	return find("ProcessLeftBehind", "On node %s a process may still write to the volume, although its pod is gone: the pod was "+
+		"deleted by force, and the container runtime there has not ended it.", node).
+		then("restart node %s, or let its container runtime go on; until then no other pod gets the volume", node), true
+}
+
+// lastPlaced returns when the last pod that uses the volume was placed on another node than the
+// holder.
+func lastPlaced(v *Volume, holder string) time.Time {
+	var last time.Time
+	for _, p := range v.Pods {
+		for _, c := range p.Status.Conditions {
+			if p.Spec.NodeName != holder && c.Type == corev1.PodScheduled && c.LastTransitionTime.After(last) {
+				last = c.LastTransitionTime.Time
+			}
+		}
+	}
+	return last
+}
+
+// leftOver explains an unshared disk that is being detached from the last node.
+func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
+	for _, a := range v.Attachments {
+		if a.Spec.NodeName == node || a.DeletionTimestamp == nil {
+			continue
+		}
+		c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+		seen := attachmentEvidence(a, c)
+		if e := a.Status.Error; e != nil {
+			return f.failed(e, "DetachFailed", "detach the disk from node "+a.Spec.NodeName, transition(c, e.Time.Time)).
+				seen(seen)
+		}
+		if c != nil && c.Reason == attaching.ReasonWaitingForQuota {
+			return f.waits("WaitingForQuota", []Evidence{seen}, "The driver waits until Azure allows the next update of the VM of node %s.",
+				a.Spec.NodeName).quoting(c.Message)
+		}
+		if finding, ok := f.driver(""); ok {
+			return finding
+		}
+		began := a.DeletionTimestamp.Time
+		if op := a.Status.Operation; op != nil {
+			began = op.StartTime.Time
+		}
+		return f.until(find("Detaching", "Azure detaches the disk from node %s, which had it before.", a.Spec.NodeName).
+			seen(seen),
+			began.Add(expectDetach))
+	}
+	return find("Detaching", "%s.", upper(wait.Message))
+}
+
+// fencing explains a volume from which its lost holder is being fenced.
+func (f Facts) fencing(v *Volume, holder string) Finding {
+	a, seen := attachmentTo(v, holder), f.azEvidence(v)
+	began := f.Now
+	if p := v.AzVolume.Status.Primary; p.Since != nil {
+		began = p.Since.Time
+	}
+	if a == nil {
+		return f.until(find("Fencing", "Node %s was lost, and the driver takes the volume from it.", holder).seen(seen...),
+			began.Add(expectDetach))
+	}
+	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+	seen = append(seen, attachmentEvidence(a, c))
+	if e := f.event(KindNode, "WriteRefused"); e != nil {
+		return find("WriteRefused", "Node %s was lost, and the cluster refuses a write of the driver.", holder).quoting(e.Message).
+			seen(f.said(e))
+	}
+	switch {
+	case ownership.HasProof(a) && a.Status.Proof.Kind != apiv1.ProofUnstaged:
+		proof := a.Status.Proof
+		seen = append(seen, Evidence{
+			Object: "AzVolumeAttachment " + a.Name,
+			Says:   fmt.Sprintf("proof %s that the node cannot write", proof.Kind),
+			Since:  moment(proof.Time),
+		})
+		return f.until(find("FailoverProven", "Node %s was lost and cannot write any more. The volume is being released.", holder).
+			seen(seen...), proof.Time.Add(expectUnstage))
+	case a.Status.Error != nil:
+		v := f.failed(a.Status.Error, "DetachFailed", "detach the disk from the lost node "+holder, transition(c,
+			a.Status.Error.Time.Time))
+		return v.seen(seen...)
+	case c != nil && c.Reason == attaching.ReasonHoldsReservation:
+		return find("HoldsReservation", "The disk stays attached to node %s until Azure has detached it from another lost node.", holder).
+			quoting(c.Message).seen(seen...)
+	}
+	if finding, ok := f.driver(""); ok {
+		return finding
+	}
+	if op := a.Status.Operation; op != nil {
+		began = op.StartTime.Time
+	}
+	return f.until(find("Fencing", "Node %s was lost, and Azure detaches the disk from it by force.", holder).seen(seen...),
+		began.Add(expectDetach))
+}

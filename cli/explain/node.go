@@ -1,0 +1,248 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+// expectDecision is how long it takes from the loss of a node to the decision about its volumes.
+const expectDecision = time.Minute
+
+// nodeSubject explains a node.
+func (f Facts) nodeSubject(name string) Finding {
+	n := f.node(name)
+	switch {
+	case f.unread(NodesResource) && f.unread(AzDriverNodes):
+		return find("NotReadable", "Nodes are not readable with these rights.")
+	case n.Node == nil && !f.unread(NodesResource):
+		return find("NodeGone", "There is no Node %s.", name)
+	}
+	if finding, ok := f.lost(name, nil, nil); ok {
+		return finding
+	}
+	if finding, ok := f.cannotTake(name); ok {
+		return finding
+	}
+	if n.Node != nil && !nodehealth.KubeletReady(n.Node) {
+		return find("NodeNotReady", "Kubernetes does not see node %s as Ready%s.", name,
+			f.sinceTime(nodehealth.NotReadySince(n.Node))).
+			then("repair the node").seen(f.nodeEvidence(name)...)
+	}
+	if n.DriverNode == nil {
+		return find("NotReadable", "Kubernetes sees node %s as Ready. The driver's record of it is not readable with these rights.", name)
+	}
+	if c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionUndisturbed); c != nil &&
+		c.Status == metav1.ConditionFalse {
+		return find(ID(c.Reason), "Azure has announced maintenance of the VM of node %s.", name).quoting(c.Message).
+			seen(f.nodeEvidence(name)...)
+	}
+	for _, a := range n.Attachments {
+		if attaching.WaitsForSlot(a) {
+			c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+			if c != nil && c.Reason == attaching.ReasonWaitingForSlot {
+				continue
+			}
+			return find("NoSlot", "Node %s has no free slot, and volume %s waits for one.", name, a.Spec.VolumeName).
+				seen(attachmentEvidence(a, c))
+		}
+	}
+	return find("Healthy", "Node %s is healthy and can take volumes%s.", name, slotsLeft(n)).seen(f.nodeEvidence(name)...)
+}
+
+func slotsLeft(n *Node) string {
+	free := attaching.FreeSlots(n.DriverNode.Capacity(), n.Attachments)
+	if free < 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %d of %d disk slots are free", free, attaching.SlotLimit(n.DriverNode.Capacity()))
+}
+
+func (f Facts) sinceTime(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return " since " + f.clock(t)
+}
+
+// lookAtPlugin is what to do about a node plug-in that does not run.
+func (f Facts) lookAtPlugin(node string) string {
+	return fmt.Sprintf("look at the node plug-in's pod: kubectl get pods -n %s -o wide --field-selector spec.nodeName=%s",
+		f.DriverNamespace, node)
+}
+
+// cannotTake explains a node whose node plug-in cannot take volumes.
+func (f Facts) cannotTake(name string) (Finding, bool) {
+	n := f.node(name)
+	if f.unread(AzDriverNodes) || f.unread(NodesResource) {
+		return Finding{}, false
+	}
+	if n.DriverNode == nil {
+		return find("NodeUnknown", "The driver's node plug-in has not reported from node %s.", name).
+			then("%s", f.lookAtPlugin(name)), true
+	}
+	seen := f.nodeEvidence(name)
+	if c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionVMKnown); c != nil &&
+		c.Status == metav1.ConditionFalse {
+		return find(ID(c.Reason), "The driver does not know which VM node %s is.", name).quoting(c.Message).seen(seen...), true
+	}
+	c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionReady)
+	if c != nil && c.Status == metav1.ConditionFalse {
+		v := find(ID(c.Reason), "The node plug-in on node %s is not ready: %s.", name, c.Reason).quoting(c.Message).seen(seen...)
+		switch {
+		case v.Outcome == Waits:
+			v = f.until(v, c.LastTransitionTime.Add(expectDecision))
+		case v.ID == "Stopped":
+			v = v.then("%s", f.lookAtPlugin(name))
+		}
+		return v, true
+	}
+	if n.CSINode != nil && n.Node != nil && !slices.ContainsFunc(n.CSINode.Spec.Drivers, f.isDriver) {
+		return find("NotInCSINode", "The CSINode of node %s does not list the driver, so no volume is mounted there.", name).seen(seen...), true
+	}
+	return Finding{}, false
+}
+
+// lost explains a node that is lost, or seems so; ok is false if it does not. v is the volume that
+// matters, nil for all; pod is a pod on that node that matters, nil for any.
+func (f Facts) lost(name string, v *Volume, pod *corev1.Pod) (Finding, bool) {
+	n := f.node(name)
+	if n.DriverNode == nil {
+		return Finding{}, false
+	}
+	judgement, seen := nodehealth.PublishedJudgement(n.DriverNode), f.nodeEvidence(name)
+	if v != nil {
+		seen = append(f.azEvidence(v), seen...)
+	}
+	switch {
+	case judgement.State == nodehealth.Suspect && judgement.Paused:
+		return find("Maintenance", "Azure pauses the VM of node %s, as it had announced.", name).quoting(judgement.Evidence).
+			seen(seen...), true
+	case judgement.State == nodehealth.Suspect && n.Node != nil && nodehealth.KubeletReady(n.Node):
+		if v != nil {
+			return Finding{}, false // what it means depends on what the node has to do
+		}
+		return find("NodePluginDown", "Kubernetes sees node %s, and the driver's node plug-in there does not report.", name).
+			then("%s", f.lookAtPlugin(name)).quoting(judgement.Evidence).seen(seen...), true
+	case judgement.State == nodehealth.Suspect:
+		return find("HeartbeatStale", "Node %s does not report, and nothing confirms yet that it is lost.", name).
+			quoting(judgement.Evidence).seen(seen...), true
+	case !judgement.State.LostOrDown():
+		return Finding{}, false
+	}
+	return f.failover(name, judgement, v, pod, seen), true
+}
+
+// failover explains what happens to the volumes of a lost node.
+func (f Facts) failover(name string, judgement nodehealth.Judgement, v *Volume, pod *corev1.Pod, seen []Evidence) Finding {
+	n := f.node(name)
+	unresponsive, _ := fencing.Unresponsive(n.DriverNode, f.Now)
+	step := lostnode.Next(lostnode.Input{
+		NodeName:     name,
+		Health:       judgement,
+		Heard:        true,
+		Unresponsive: unresponsive,
+		Node:         n.Node,
+		DriverNode:   n.DriverNode,
+		Volumes:      n.Held,
+		Pods:         n.Pods,
+	})
+	for _, kept := range step.LeftAlone {
+		if pod != nil && kept.Pod.UID != pod.UID || pod == nil && v != nil && !slices.Contains(kept.Volumes, v.Name) {
+			continue
+		}
+		return f.heldBack(name, kept, seen)
+	}
+	if judgement.Guarded() {
+		return find("FencingHeldBack", "Node %s seems lost, and so do so many others that the driver takes no volume from any of them.",
+			name).quoting(judgement.HeldBack).seen(seen...)
+	}
+	if v != nil && v.AzVolume != nil && holderOf(v) == name && beingFenced(v, step) {
+		return f.fencing(v, name)
+	}
+	if off, ok := f.Driver.setting("failover-enabled"); ok && off == "false" {
+		return find("FailoverDisabled", "Node %s is lost, and failover is switched off.", name).quoting(judgement.Evidence).
+			seen(seen...)
+	}
+	id := ID("NodeLost")
+	sentence := fmt.Sprintf("Node %s does not answer, by two independent signals.", name)
+	if judgement.State == nodehealth.Down {
+		id, sentence = "VMDown", fmt.Sprintf("Azure says that the VM of node %s does not run.", name)
+	}
+	if judgement.Stopped {
+		id, sentence = "VMStopped", fmt.Sprintf("Azure says that the VM of node %s is stopped. It may continue with its memory.", name)
+	}
+	finding := find(id, "%s", sentence).quoting(judgement.Evidence).seen(seen...)
+	switch {
+	case len(step.Waiting) > 0:
+		return f.until(finding, judgement.Since.Add(expectDecision+expectDetach))
+	case len(step.Fence) > 0:
+		return f.until(finding, judgement.Since.Add(expectDecision))
+	case v == nil:
+		finding.Outcome = NeedsAction
+		return finding.then("start the node again, or delete the Node if it is gone for ever. No volume waits for it")
+	}
+	return finding
+}
+
+func beingFenced(v *Volume, step lostnode.Step) bool {
+	is := func(l lostnode.Volume) bool { return l.Volume.Name == v.Name }
+	return slices.ContainsFunc(step.Waiting, is) || slices.ContainsFunc(step.Proven, is)
+}
+
+// CauseOfHold returns the cause of a pod that the failover leaves alone.
+func CauseOfHold(reason lostnode.HoldReason) ID {
+	if reason == lostnode.HoldMassLoss {
+		return "FencingHeldBack"
+	}
+	return ID(reason)
+}
+
+// heldBack explains a pod that the failover leaves alone.
+func (f Facts) heldBack(node string, kept lostnode.KeptPod, seen []Evidence) Finding {
+	id := CauseOfHold(kept.Reason)
+	pod := Subject{KindPod, kept.Pod.Namespace, kept.Pod.Name}
+	v := find(id, "Node %s is lost, and the driver leaves its volume there because of %s: %s.", node, pod, kept.Message).
+		seen(seen...).seen(Evidence{Object: pod.String(), Says: "left alone: " + string(kept.Reason)})
+	if strings.Contains(v.Next, "delete the pod by force") {
+		v.Next += fmt.Sprintf(": kubectl delete pod %s -n %s --force", kept.Pod.Name, kept.Pod.Namespace)
+	}
+	return v
+}
+
+// nodeEvidence is what Node and AzDriverNode say.
+func (f Facts) nodeEvidence(name string) []Evidence {
+	n := f.node(name)
+	var all []Evidence
+	if n.Node != nil {
+		e := Evidence{Object: "Node " + name, Says: "Ready"}
+		if !nodehealth.KubeletReady(n.Node) {
+			at := nodehealth.NotReadySince(n.Node)
+			e.Says, e.Since = "not Ready", &at
+		}
+		all = append(all, e)
+	}
+	if n.DriverNode != nil {
+		for _, c := range n.DriverNode.Status.Conditions {
+			if c.Type == apiv1.NodeConditionReachable || c.Type == apiv1.NodeConditionReady {
+				all = append(all, Evidence{
+					Object: "AzDriverNode " + name,
+					Says:   fmt.Sprintf("%s: %s (%s)", c.Type, c.Status, c.Reason),
+					Since:  moment(c.LastTransitionTime),
+				})
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,35 @@
+package resourceid_test
+
+import (
+	"regexp"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/resourceid"
+)
+
+const vms = "/subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/"
+
+// vmID says the same as IsVM, in the words of the resource provider's rules for names.
+var vmID = regexp.MustCompile(`^(?i:/subscriptions/)[\w-]+(?i:/resourceGroups/)[\p{L}\p{N}_()-][\p{L}\p{N}_().-]*(?i:/providers/Microsoft\.Compute/)((?i:virtualMachineScaleSets)/\w[\w.-]*/)?(?i:virtualMachines)/\w[\w.-]*$`)
+
+func FuzzIsVM(f *testing.F) {
+	for _, seed := range []string{
+		vms + "virtualMachines/a", vms + "VIRTUALMACHINES/A.b-c_9", vms + "virtualMachineScaleSets/set/virtualMachines/7",
+		vms + "virtualMachines/a/",
+		vms + "virtualMachines/.a", vms + "virtualMachines/%62", vms + "virtualMachines/", vms + "disks/a",
+		vms + "virtualMachines/a/extensions/b", vms + "virtualMachines/é",
+		"/subscriptions/s-1/resourceGroups/g.(é)_½/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/s/resourceGroups/.g/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/s/resourceGroups/\xff/providers/Microsoft.Compute/virtualMachines/a",
+		"/subscriptions/é/resourceGroups/g/providers/MicrosoftXCompute/virtualMachines/a",
+		"/ſubscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/a", "x" + vms + "virtualMachines/a", "",
+		"////////", "//////////",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, id string) {
+		if want := vmID.MatchString(id); resourceid.IsVM(id) != want {
+			t.Errorf("IsVM(%q) = %t", id, !want)
+		}
+	})
+}
