@@ -106,8 +106,9 @@ func TestCodes(t *testing.T) {
 			must(t, p.Publish(t.Context(), id, "codes-a"))
 			return []call{publish(id, "codes-a", func(r *csi.ControllerPublishVolumeRequest) { r.Readonly = true })}
 		}},
-		"publish without permission":       {Want: codes.PermissionDenied, Calls: refused(provisioner.Unauthorized)},
-		"publish while Azure asks to wait": {Want: codes.Unavailable, Calls: refused(provisioner.RateLimited)},
+		"publish without permission":          {Want: codes.PermissionDenied, Calls: refused(provisioner.Unauthorized)},
+		"publish while Azure asks to wait":    {Want: codes.Unavailable, Calls: refused(provisioner.RateLimited)},
+		"publish while Azure does not accept": {Want: codes.Aborted, Waits: true, Calls: refused(provisioner.Conflict)},
 		"unpublish without a volume": {Want: codes.InvalidArgument, Calls: func(string) []call {
 			return []call{unpublish("")}
 		}},

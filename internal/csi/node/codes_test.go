@@ -139,8 +139,8 @@ func TestCodes(t *testing.T) {
 		"NodeGetVolumeStats where the volume is not": {want: codes.NotFound, calls: []call{
 			stats(volumeID, "/target"), stats(none, "/target"),
 		}},
-		"NodeGetVolumeHealth without ID":                 {want: codes.InvalidArgument, calls: []call{health("")}},
-		"NodeGetVolumeHealth of an ID that is no disk's": {want: codes.NotFound, calls: []call{health(none)}},
+		"NodeGetVolumeHealth without ID":              {want: codes.InvalidArgument, calls: []call{health("")}},
+		"NodeGetVolumeHealth where the volume is not": {want: codes.NotFound, calls: []call{health(secondID), health(none)}},
 		"NodeExpandVolume without ID or path": {want: codes.InvalidArgument, calls: []call{
 			expand("", "/target"), expand(volumeID, ""),
 		}},

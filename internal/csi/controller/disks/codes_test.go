@@ -45,20 +45,28 @@ func TestCodes(t *testing.T) {
 			MutableParameters: map[string]string{key: value},
 		})
 	}
-	// fails makes the calls of a method about a disk fail.
-	fails := func(disk string, method fake.Method, kind provisioner.Kind) {
-		p.Cloud.Inject(fake.Fault{
-			Method: method, ID: controlplane.DiskID(disk), Err: provisioner.Errorf(kind, "Azure says no"),
-		})
+	// fails makes the calls of a method about a disk fail. f is what Azure does.
+	fails := func(disk string, method fake.Method, f fake.Fault) {
+		f.Method, f.ID = method, controlplane.DiskID(disk)
+		p.Cloud.Inject(f)
 	}
-	// failing returns the calls for a volume whose disk Azure neither changes nor deletes.
-	failing := func(method fake.Method, kind provisioner.Kind, calls func(id string) call) func(disk string) []call {
+	creating := func(f fake.Fault) func(disk string) []call {
+		return func(disk string) []call {
+			fails(disk, fake.DisksCreate, f)
+			return []call{create(disk, nil, nil)}
+		}
+	}
+	of := func(method fake.Method, f fake.Fault, calls func(id string) call) func(disk string) []call {
 		return func(disk string) []call {
 			id := p.Create(disk, nil)
-			fails(disk, method, kind)
+			fails(disk, method, f)
 			return []call{calls(id)}
 		}
 	}
+	refusal := func(kind provisioner.Kind) fake.Fault {
+		return fake.Fault{Err: provisioner.Errorf(kind, "Azure says no")}
+	}
+	held := fake.Fault{Hold: make(chan struct{})}
 	grown := func(id string) call { return expand(id, 20*gib) }
 	tagged := func(id string) call { return modify(id, "tags", "a=b") }
 	p.TestCodes(t, map[string]coded{
@@ -78,35 +86,26 @@ func TestCodes(t *testing.T) {
 				}),
 			}
 		}},
-		"create in a resource group that does not exist": {Want: codes.NotFound, Calls: func(disk string) []call {
-			fails(disk, fake.DisksCreate, provisioner.NotFound)
-			return []call{create(disk, nil, nil)}
-		}},
-		"create without permission": {Want: codes.PermissionDenied, Calls: func(disk string) []call {
-			fails(disk, fake.DisksCreate, provisioner.Unauthorized)
-			return []call{create(disk, nil, nil)}
-		}},
-		"create while Azure asks to wait": {Want: codes.Unavailable, Waits: true, Calls: func(disk string) []call {
-			fails(disk, fake.DisksCreate, provisioner.RateLimited)
-			return []call{create(disk, nil, nil)}
-		}},
-		"create while Azure is creating": {Want: codes.DeadlineExceeded, Waits: true, Calls: func(disk string) []call {
-			p.Cloud.Inject(fake.Fault{
-				Method: fake.DisksCreate, ID: controlplane.DiskID(disk), Hold: make(chan struct{}),
-			})
-			return []call{create(disk, nil, nil)}
-		}},
+		"create in a resource group that does not exist": {Want: codes.NotFound, Calls: creating(refusal(provisioner.NotFound))},
+		"create without permission": {
+			Want: codes.PermissionDenied, Calls: creating(refusal(provisioner.Unauthorized)),
+		},
+		"create while Azure asks to wait": {
+			Want: codes.Unavailable, Waits: true, Calls: creating(refusal(provisioner.RateLimited)),
+		},
+		"create while Azure is creating": {Want: codes.DeadlineExceeded, Waits: true, Calls: creating(held)},
 		"delete what does not exist": {Want: codes.OK, Calls: func(disk string) []call {
 			id := p.Create(disk, nil)
 			return []call{remove(id), remove(id), remove("nonsense")}
 		}},
 		"delete without an ID": {Want: codes.InvalidArgument, Calls: func(string) []call { return []call{remove("")} }},
 		"delete while Azure fails": {
-			Want: codes.Unavailable, Calls: failing(fake.DisksDelete, provisioner.Unavailable, remove),
+			Want: codes.Unavailable, Calls: of(fake.DisksDelete, refusal(provisioner.Unavailable), remove),
 		},
 		"delete without permission": {
-			Want: codes.PermissionDenied, Calls: failing(fake.DisksDelete, provisioner.Unauthorized, remove),
+			Want: codes.PermissionDenied, Calls: of(fake.DisksDelete, refusal(provisioner.Unauthorized), remove),
 		},
+		"delete while Azure is deleting": {Want: codes.Aborted, Waits: true, Calls: of(fake.DisksDelete, held, remove)},
 		"expand without ID or size": {Want: codes.InvalidArgument, Calls: func(disk string) []call {
 			return []call{expand("", 20*gib), expand(p.Create(disk, nil), -1)}
 		}},
@@ -122,13 +121,13 @@ func TestCodes(t *testing.T) {
 			return []call{grown(id)}
 		}},
 		"expand beyond the quota": {
-			Want: codes.ResourceExhausted, Calls: failing(fake.DisksUpdate, provisioner.InsufficientCapacity, grown),
+			Want: codes.ResourceExhausted, Calls: of(fake.DisksUpdate, refusal(provisioner.InsufficientCapacity), grown),
 		},
 		"expand without permission": {
-			Want: codes.PermissionDenied, Calls: failing(fake.DisksUpdate, provisioner.Unauthorized, grown),
+			Want: codes.PermissionDenied, Calls: of(fake.DisksUpdate, refusal(provisioner.Unauthorized), grown),
 		},
 		"expand while Azure fails": {
-			Want: codes.Unavailable, Waits: true, Calls: failing(fake.DisksUpdate, provisioner.Unavailable, grown),
+			Want: codes.Unavailable, Waits: true, Calls: of(fake.DisksUpdate, refusal(provisioner.Unavailable), grown),
 		},
 		"modify with parameters that are not allowed": {Want: codes.InvalidArgument, Calls: func(disk string) []call {
 			id := p.Create(disk, nil)
@@ -138,11 +137,12 @@ func TestCodes(t *testing.T) {
 			return []call{tagged(controlplane.DiskID(disk)), tagged("nonsense")}
 		}},
 		"modify without permission": {
-			Want: codes.PermissionDenied, Calls: failing(fake.DisksUpdate, provisioner.Unauthorized, tagged),
+			Want: codes.PermissionDenied, Calls: of(fake.DisksUpdate, refusal(provisioner.Unauthorized), tagged),
 		},
 		"modify while Azure fails": {
-			Want: codes.Unavailable, Waits: true, Calls: failing(fake.DisksUpdate, provisioner.Unavailable, tagged),
+			Want: codes.Unavailable, Waits: true, Calls: of(fake.DisksUpdate, refusal(provisioner.Unavailable), tagged),
 		},
+		"modify while Azure is changing": {Want: codes.Aborted, Waits: true, Calls: of(fake.DisksUpdate, held, tagged)},
 	})
 }
 
@@ -151,9 +151,11 @@ func TestARefusedCreationHasNoFinalCodeWhileTheAzVolumeExists(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.Create("vol", nil)
 	for name, edit := range map[string]func(*csi.CreateVolumeRequest){
-		"a SKU that does not exist":    func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"skuName": "Premium"} },
-		"a size that no disk has":      func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 },
-		"a source that does not exist": func(r *csi.CreateVolumeRequest) { r.VolumeContentSource = fromVolume(controlplane.DiskID("none")) },
+		"a SKU that does not exist": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"skuName": "Premium"} },
+		"a size that no disk has":   func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 },
+		"a source that does not exist": func(r *csi.CreateVolumeRequest) {
+			r.VolumeContentSource = fromVolume(controlplane.DiskID("none"))
+		},
 	} {
 		request := controlplane.CreateRequest("vol", nil)
 		edit(request)
