@@ -79,7 +79,9 @@ func TestCodes(t *testing.T) {
 			must(t, p.Client.Create(t.Context(), v))
 			id := p.AddDisk(disk, nil)
 			return []call{
-				controlplane.Ask(p.CSI.DeleteVolume, &csi.DeleteVolumeRequest{VolumeId: id}), publish(id, "codes-a", nil), unpublish(id),
+				controlplane.Ask(p.CSI.DeleteVolume, &csi.DeleteVolumeRequest{VolumeId: id}),
+				publish(id, "codes-a", nil),
+				unpublish(id),
 			}
 		}},
 		"publish without volume, node or capability": {Want: codes.InvalidArgument, Calls: func(disk string) []call {
