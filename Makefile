@@ -192,7 +192,6 @@ generate: ## Generate code, manifests and reference documentation
 .PHONY: update
 update: generate ## Update every generated file and golden chart file
 	@go test ./test/chart/... -update
-	@go test ./test/errorcodes -run TestTheReferencePage -update
 	@go test ./azuresim/rules -run TestTheTableOfRules -update
 
 .PHONY: verify

@@ -215,10 +215,12 @@ func TestCapacityWithoutAzuresWord(t *testing.T) {
 	}
 	remove()
 	// What is known only for a moment not makes the caller keep what it has.
-	remove = p.Cloud.Inject(fake.Fault{Method: fake.SKUsQuota, Err: provisioner.Errorf(provisioner.RateLimited, "slow down")})
-	_, err = p.CSI.GetCapacity(t.Context(), request)
-	expectCode(t, err, codes.Unavailable)
-	remove()
+	for _, method := range []fake.Method{fake.SKUsQuota, fake.SKUsDisk} {
+		remove = p.Cloud.Inject(fake.Fault{Method: method, Err: provisioner.Errorf(provisioner.RateLimited, "slow down")})
+		_, err = p.CSI.GetCapacity(t.Context(), request)
+		expectCode(t, err, codes.Unavailable)
+		remove()
+	}
 	noOffers(p)
 	got, err = p.CSI.GetCapacity(t.Context(), request)
 	if err != nil || got.GetAvailableCapacity() != eib || got.GetMaximumVolumeSize().GetValue() == 0 {

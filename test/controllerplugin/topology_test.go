@@ -188,6 +188,13 @@ func TestCreateVolumePutsTheDiskWhereItMayBe(t *testing.T) {
 			says:       []string{"skuName"},
 		},
 		{
+			name:       "the location of the class is in no place",
+			requisite:  topologies{in(region + "-1")},
+			parameters: map[string]string{"location": "westus"},
+			code:       codes.InvalidArgument,
+			says:       []string{"westus"},
+		},
+		{
 			name:      "a value that is no zone",
 			requisite: topologies{in("somewhere")},
 			code:      codes.InvalidArgument,

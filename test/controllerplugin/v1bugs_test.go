@@ -145,6 +145,8 @@ func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 		must(t, p.Publish(t.Context(), handle, "tc-a"))
 		return handle
 	}
+	taken, err := p.TakeSnapshot("delete-snapshot", p.Create("source", nil), nil)
+	must(t, err)
 	for name, test := range map[string]struct {
 		volume string
 		method fake.Method
@@ -172,8 +174,16 @@ func TestV1BugTwoCallsForOneVolumeAreAtWork(t *testing.T) {
 			_, err := p.CSI.DeleteVolume(ctx, &csi.DeleteVolumeRequest{VolumeId: handle})
 			return err
 		}},
+		"create": {controlplane.DiskID("create"), fake.DisksCreate, func(ctx context.Context, _ string) error {
+			_, err := p.CSI.CreateVolume(ctx, controlplane.CreateRequest("create", nil))
+			return err
+		}},
 		"snapshot": {p.Create("snapshot", nil), fake.SnapshotsCreate, func(ctx context.Context, handle string) error {
 			_, err := p.CSI.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "snap", SourceVolumeId: handle})
+			return err
+		}},
+		"delete-snapshot": {taken.GetSnapshotId(), fake.SnapshotsDelete, func(ctx context.Context, id string) error {
+			_, err := p.CSI.DeleteSnapshot(ctx, &csi.DeleteSnapshotRequest{SnapshotId: id})
 			return err
 		}},
 	} {

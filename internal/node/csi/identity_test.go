@@ -114,6 +114,8 @@ func TestCallsForAnotherDiskLeaveAStagedVolumeAlone(t *testing.T) {
 				}
 				assertRefused(t, name, call(), want)
 			}
+			elsewhere := callsFor(t, s, volumeID, filepath.Join(m.dir, "never"), m.target(), path, capability)
+			assertRefused(t, "NodeStageVolume where nothing is mounted", elsewhere["NodeStageVolume"](), codes.FailedPrecondition)
 			if err := m.unstage(s); status.Code(err) != codes.FailedPrecondition {
 				t.Errorf("unstage at the staging path of the other disk: %v, want FailedPrecondition", err)
 			}
