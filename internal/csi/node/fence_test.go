@@ -381,47 +381,6 @@ func TestARequestThatIsWithdrawnBeforeItsResultWasWrittenIsLeft(t *testing.T) {
 	m.results("the fence-only key remains", func([]apiv1.FenceResult) bool { return len(host.Shared.State().Keys) == 0 })
 }
 
-// The node that fenced the lost node becomes the owner, and its pod ends before the disk is
-// detached from the lost node.
-func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
-	t.Parallel()
-	m, host, other := lost(t)
-	m.request(lostRequest)
-	s, _ := m.run()
-	m.results("fenced", one)
-	m.provePreempted(other)
-	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{
-			NodeName: thisNode,
-			Epoch:    lostEpoch + 1,
-			State:    apiv1.OwnershipHeld,
-		}
-		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch+1
-	})
-	if err := m.stage(s, mountCapability("ext4")); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := host.Shared.State().Holder, keyOf(t, thisNode, lostEpoch+1); got != want {
-		t.Errorf("staged: the disk is held by %s, want %s", got, want)
-	}
-	if err := m.unstage(s); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := host.Shared.State().Holder, keyOf(t, thisNode, lostEpoch+1).FenceOnly(); got != want {
-		t.Errorf("unstaged: the disk is held by %s, want %s", got, want)
-	}
-	m.assertClean()
-	if err := m.direct.Delete(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	m.request()
-	m.results("withdrawn", none)
-	s.EndReservations(t.Context())
-	if state := host.Shared.State(); len(state.Keys) != 0 {
-		t.Errorf("the disk has %s, want no key", state)
-	}
-}
-
 // For NVMe the initiator is the Host Identifier, which the platform may give to all VMs.
 func TestAFenceIsNoProofIfTheDiskTakesBothNodesForOne(t *testing.T) {
 	t.Parallel()

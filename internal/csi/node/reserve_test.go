@@ -632,6 +632,9 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 		staysHere bool
 	}{
 		"the node that fenced holds the reservation": {before: fencedUnder5},
+		"this node fenced": {before: func(m *machine, host *memoryHost) {
+			hold(m.t, host, thisNode, keyOf(m.t, thisNode, 5).FenceOnly())
+		}},
 		"its next owner left the reservation behind": {staysHere: true, before: func(m *machine, host *memoryHost) {
 			hold(m.t, host, "node-d", keyOf(m.t, "node-d", 6))
 		}},

@@ -269,35 +269,24 @@ func TestUnstageWaitsForWhateverHoldsTheDevice(t *testing.T) {
 }
 
 func TestASingleWriterHasOneTarget(t *testing.T) {
-	host := newMemoryHost()
-	m := newMachine(t, host, t.TempDir(), quiet)
-	m.publish(nil)
-	s := m.start()
-	capability := mountCapability("ext4")
-	capability.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-	if err := m.stage(s, capability); err != nil {
-		t.Fatal(err)
-	}
-	publish := func(target string) error {
-		_, err := s.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{
-			VolumeId:          volumeID,
-			StagingTargetPath: m.stagingPath(),
-			TargetPath:        target,
-			VolumeCapability:  capability,
+	for kind, capability := range kindsOfVolume() {
+		t.Run(kind, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			s := m.start()
+			capability.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+			m.must(m.stage(s, capability))
+			m.must(m.publishAt(s, "/pods/1", capability, false))
+			// What the kubelet makes of a subPath is not another target.
+			subPath := "/pods/1/volume-subpaths/pv/container/0"
+			host.Mounted[subPath] = provisioner.MountPoint{Source: memoryDevice, Target: subPath}
+			m.must(m.publishAt(s, "/pods/1", capability, false))
+			wantCode(t, m.publishAt(s, "/pods/2", capability, false), codes.FailedPrecondition, "/pods/1")
+			delete(host.Mounted, subPath)
+			m.unpublishAt(s, "/pods/1")
+			m.must(m.publishAt(s, "/pods/2", capability, false))
 		})
-		return err
-	}
-	if err := publish("/pods/1"); err != nil {
-		t.Error(err)
-	}
-	// What the kubelet makes of a subPath is not another target.
-	subPath := "/pods/1/volume-subpaths/pv/container/0"
-	host.Mounted[subPath] = provisioner.MountPoint{Source: memoryDevice, Target: subPath}
-	if err := publish("/pods/1"); err != nil {
-		t.Errorf("the same target again: %v", err)
-	}
-	if err := publish("/pods/2"); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("a second target: %v, want FailedPrecondition", err)
 	}
 }
 
