@@ -134,11 +134,7 @@ func (m *machine) results(what string, wanted func([]apiv1.FenceResult) bool) []
 func one(results []apiv1.FenceResult) bool  { return len(results) == 1 }
 func none(results []apiv1.FenceResult) bool { return len(results) == 0 }
 
-var lostRequest = apiv1.FenceRequest{
-	VolumeName: volume,
-	NodeName:   lostNode,
-	Epoch:      lostEpoch,
-}
+var lostRequest = apiv1.FenceRequest{VolumeName: volume, NodeName: lostNode, Epoch: lostEpoch}
 
 // provePreempted records the proof as the controller does.
 func (m *machine) provePreempted(a *apiv1.AzVolumeAttachment) {
@@ -344,11 +340,7 @@ func TestAStagingThatWaitsForThePublishDoesNotDelayTheFence(t *testing.T) {
 		t.Errorf("got result %+v, want a key", result)
 	}
 	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{
-			NodeName: thisNode,
-			Epoch:    lostEpoch + 1,
-			State:    apiv1.OwnershipHeld,
-		}
+		v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: lostEpoch + 1, State: apiv1.OwnershipHeld}
 		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch+1
 	})
 	if err := <-staged; err != nil {

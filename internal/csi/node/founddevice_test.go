@@ -36,19 +36,12 @@ func (m *machine) publishSecond(sizeBytes int64) {
 	for _, o := range []client.Object{
 		&apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: second},
-			Spec: apiv1.AzVolumeSpec{
-				Origin: apiv1.OriginProvisioned,
-				Access: apiv1.AccessSingleNode,
-				Disk:   diskOf(secondID),
-			},
+			Spec: apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode,
+				Disk: diskOf(secondID)},
 			Status: apiv1.AzVolumeStatus{
 				SizeBytes: sizeBytes,
 				DiskURI:   secondID,
-				Primary: &apiv1.Ownership{
-					NodeName: thisNode,
-					Epoch:    1,
-					State:    apiv1.OwnershipHeld,
-				},
+				Primary:   &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld},
 			},
 		},
 		&apiv1.AzVolumeAttachment{

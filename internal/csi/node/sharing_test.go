@@ -240,27 +240,14 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 		kind  csi.VolumeHealthErrorType
 	}{
 		"a disk that works": {},
-		"a disk that is gone": {
-			edit: func(h *memoryHost, _ *machine) { h.Broken = gone },
-			want: []string{"DeviceGone"},
-			kind: csi.VolumeHealthErrorType_INACCESSIBLE,
-		},
-		"a raw block disk that is gone": {
-			edit:  func(h *memoryHost, _ *machine) { h.Broken = gone },
-			block: true,
-			want:  []string{"DeviceGone"},
-			kind:  csi.VolumeHealthErrorType_INACCESSIBLE,
-		},
-		"a disk that fails": {
-			edit: func(h *memoryHost, _ *machine) { h.Broken = provisioner.Unavailable },
-			want: []string{"ReadFailed"},
-			kind: csi.VolumeHealthErrorType_INACCESSIBLE,
-		},
-		"a filesystem that the kernel shut": {
-			edit: func(h *memoryHost, m *machine) { h.Seal(m.stagingPath()) },
-			want: []string{"FilesystemTakesNoWrites"},
-			kind: csi.VolumeHealthErrorType_DEGRADED,
-		},
+		"a disk that is gone": {edit: func(h *memoryHost, _ *machine) { h.Broken = gone }, want: []string{"DeviceGone"},
+			kind: csi.VolumeHealthErrorType_INACCESSIBLE},
+		"a raw block disk that is gone": {edit: func(h *memoryHost, _ *machine) { h.Broken = gone }, block: true,
+			want: []string{"DeviceGone"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
+		"a disk that fails": {edit: func(h *memoryHost, _ *machine) { h.Broken = provisioner.Unavailable },
+			want: []string{"ReadFailed"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
+		"a filesystem that the kernel shut": {edit: func(h *memoryHost, m *machine) { h.Seal(m.stagingPath()) },
+			want: []string{"FilesystemTakesNoWrites"}, kind: csi.VolumeHealthErrorType_DEGRADED},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()

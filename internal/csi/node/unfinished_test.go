@@ -234,23 +234,14 @@ func TestAStageThatNeverSucceededIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 		fails func(*machine, *memoryHost) bool
 		held  bool
 	}{
-		"a filesystem that is mounted": {
-			capability: mountCapability("ext4"),
-			fails:      func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 },
-		},
-		"a filesystem that another mount holds": {
-			capability: mountCapability("ext4"),
-			fails:      func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 },
-			held:       true,
-		},
-		"a raw block volume": {
-			capability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
-			fails:      func(m *machine, _ *memoryHost) bool { return m.used() },
-		},
-		"a volume that was only announced": {
-			capability: mountCapability("ext4"),
-			fails:      func(m *machine, _ *memoryHost) bool { return m.entry() != nil },
-		},
+		"a filesystem that is mounted": {capability: mountCapability("ext4"),
+			fails: func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 }},
+		"a filesystem that another mount holds": {capability: mountCapability("ext4"),
+			fails: func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 }, held: true},
+		"a raw block volume": {capability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+			fails: func(m *machine, _ *memoryHost) bool { return m.used() }},
+		"a volume that was only announced": {capability: mountCapability("ext4"),
+			fails: func(m *machine, _ *memoryHost) bool { return m.entry() != nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()
@@ -296,9 +287,8 @@ func TestAVolumeThatTheKubeletHoldsAsStagedIsNotUnstaged(t *testing.T) {
 	}{
 		"a filesystem":                     {mountCapability("ext4"), func(*node.Server, *machine, *memoryHost) {}},
 		"a raw block volume without a pod": {block, func(*node.Server, *machine, *memoryHost) {}},
-		"a filesystem that a user unmounted": {mountCapability("ext4"), func(_ *node.Server, m *machine, h *memoryHost) {
-			delete(h.Mounted, m.stagingPath())
-		}},
+		"a filesystem that a user unmounted": {mountCapability("ext4"),
+			func(_ *node.Server, m *machine, h *memoryHost) { delete(h.Mounted, m.stagingPath()) }},
 		"a filesystem that is staged again, and waits for its disk": {mountCapability("ext4"),
 			func(s *node.Server, m *machine, h *memoryHost) {
 				delete(h.Mounted, m.stagingPath())
@@ -367,11 +357,7 @@ func TestAStageThatNeverSucceededIsNotEndedWhileItsPathIsMounted(t *testing.T) {
 		_, _ = k.during(n, func() error { return m.stage(s, mountCapability("ext4")) })
 	}
 	m.must(m.records.Delete(volume))
-	host.Mounted[m.stagingPath()] = provisioner.MountPoint{
-		Source: memoryDevice,
-		Target: m.stagingPath(),
-		FSType: "ext4",
-	}
+	host.Mounted[m.stagingPath()] = provisioner.MountPoint{Source: memoryDevice, Target: m.stagingPath(), FSType: "ext4"}
 	s.EndUnfinished(t.Context())
 	if m.entry() == nil {
 		t.Error("the report does not name the volume, which is mounted")
