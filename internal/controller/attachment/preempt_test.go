@@ -49,12 +49,8 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 		for _, o := range []client.Object{
 			&apiv1.AzVolumeAttachment{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, helper)},
-				Spec: apiv1.AzVolumeAttachmentSpec{
-					VolumeName: desertedVolume,
-					NodeName:   helper,
-					Role:       apiv1.RoleReplica,
-				},
-				Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"},
+				Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: helper, Role: apiv1.RoleReplica},
+				Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"},
 			},
 			&apiv1.AzDriverNode{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
@@ -128,20 +124,12 @@ func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 			return c.SubResource(sub).Patch(ctx, o, patch, options...)
 		},
 	})
-	r := &Reconciler{Options: Options{
-		Client: counting,
-		Reader: api,
-		Clock:  clock.RealClock{},
-	}}
+	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}}
 	var group errgroup.Group
 	for i := range volumes {
 		a := &apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns"},
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: fmt.Sprint("v", i),
-				NodeName:   "a",
-				Epoch:      1,
-			},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: fmt.Sprint("v", i), NodeName: "a", Epoch: 1},
 		}
 		v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: a.Spec.VolumeName, UID: "v"}}
 		group.Go(func() error { return r.ask(t.Context(), v, a, helper) })
