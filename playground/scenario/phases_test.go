@@ -17,22 +17,13 @@ func after(seconds float64) time.Time {
 
 func lossAtNoon() Failover {
 	return Failover{
-		Workload: Workload{
-			Name:      "writer",
-			MaxShares: 2,
-			Replicas:  1,
-		},
-		Volume: observer.Volume{
-			Handle:   handle,
-			PV:       "pvc-1",
-			Name:     "pvc-1",
-			Workload: "writer",
-		},
-		From:  "node-1",
-		To:    "node-3",
-		Old:   "old",
-		New:   "new",
-		Fault: noon,
+		Workload: Workload{Name: "writer", MaxShares: 2, Replicas: 1},
+		Volume:   observer.Volume{Handle: handle, PV: "pvc-1", Name: "pvc-1", Workload: "writer"},
+		From:     "node-1",
+		To:       "node-3",
+		Old:      "old",
+		New:      "new",
+		Fault:    noon,
 	}
 }
 
@@ -116,11 +107,7 @@ func TestAPhaseThatWasNotSeenIsZero(t *testing.T) {
 func TestTheRecordsAroundAFaultAreFoundByTheirStart(t *testing.T) {
 	t.Parallel()
 	ack := func(start int64, writer string, seconds float64) recorder.Ack {
-		return recorder.Ack{Record: recorder.Record{
-			Start:  start,
-			Writer: writer,
-			Time:   after(seconds),
-		}}
+		return recorder.Ack{Record: recorder.Record{Start: start, Writer: writer, Time: after(seconds)}}
 	}
 	acks := []recorder.Ack{ack(1, "a", -9), ack(2, "a", -1), ack(3, "a", 21), ack(3, "a", 20), ack(4, "b", 30)}
 	start := lastStart(acks, noon)

@@ -20,13 +20,7 @@ func after(seconds float64) time.Time {
 func TestTheEndOfAWriterThatIsCutOffIsReadFromItsOutcomes(t *testing.T) {
 	t.Parallel()
 	durable := func(from, to float64, n int64) recorder.Outcome {
-		return recorder.Outcome{
-			Durable:  true,
-			Attempts: n,
-			From:     after(from),
-			Ended:    after(from),
-			To:       after(to),
-		}
+		return recorder.Outcome{Durable: true, Attempts: n, From: after(from), Ended: after(from), To: after(to)}
 	}
 	failed := func(from, to float64, n int64) recorder.Outcome {
 		return recorder.Outcome{
@@ -66,10 +60,7 @@ func TestTheEndOfAWriterThatIsCutOffIsReadFromItsOutcomes(t *testing.T) {
 				WhileCut:    640,
 			}, false,
 		},
-		{
-			"it never fails", []recorder.Outcome{durable(0, 9, 640)}, 12,
-			oldWriter{LastDurable: after(9), WhileCut: 640}, false,
-		},
+		{"it never fails", []recorder.Outcome{durable(0, 9, 640)}, 12, oldWriter{LastDurable: after(9), WhileCut: 640}, false},
 		{
 			"a failure passes", []recorder.Outcome{durable(0, 5, 400), failed(5, 6, 80), durable(6, 13, 400)}, 12,
 			oldWriter{LastDurable: after(13), WhileCut: 800}, false,
