@@ -57,19 +57,11 @@ func newNodeWorld(t *testing.T) nodeWorld {
 			Origin:        apiv1.OriginProvisioned,
 			Access:        apiv1.AccessSingleNode,
 			CapacityBytes: 1 << 30,
-			Disk: apiv1.DiskParameters{
-				SubscriptionID: "s",
-				ResourceGroup:  "rg",
-				Name:           "pvc-1",
-			},
+			Disk:          apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "pvc-1"},
 		},
 		Status: apiv1.AzVolumeStatus{
 			SizeBytes: 1 << 30,
-			Primary: &apiv1.Ownership{
-				NodeName: thisNode,
-				Epoch:    1,
-				State:    apiv1.OwnershipHeld,
-			},
+			Primary:   &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld},
 		},
 	}
 	a := &apiv1.AzVolumeAttachment{
@@ -104,11 +96,7 @@ func newNodeWorld(t *testing.T) nodeWorld {
 		},
 	})
 	records := nodereport.Records{Dir: filepath.Join(w.dir, "staged")}
-	spec := apiv1.AzDriverNodeSpec{
-		VMID:     "vm",
-		Location: "eastus",
-		Zone:     "1",
-	}
+	spec := apiv1.AzDriverNodeSpec{VMID: "vm", Location: "eastus", Zone: "1"}
 	w.records = records
 	w.server = node.New(node.Options{
 		NodeName:   thisNode,
