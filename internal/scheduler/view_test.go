@@ -244,15 +244,8 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	_, config := startAPI(t, objects...)
 	volumes := seenVolumes(t, startView(t, config), pod("data", "logs"))
 	want := []map[string]DiskState{
-		{
-			"silent":          Attaching,
-			"not-asked":       Replica,
-			"answered":        Replica,
-			"refused":         Replica,
-			"answered-before": Attaching,
-			"no-plug-in":      Replica,
-			"uses-it":         Primary,
-		},
+		{"silent": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica,
+			"answered-before": Attaching, "no-plug-in": Replica, "uses-it": Primary},
 		{"silent": Replica}, // it was asked about another volume
 	}
 	for i, volume := range volumes {

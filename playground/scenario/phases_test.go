@@ -50,22 +50,11 @@ func TestThePhasesOfAFailoverAreReadFromItsSteps(t *testing.T) {
 	t.Parallel()
 	calls := []evidence.Call{
 		{Start: after(-50), Duration: time.Second, Method: "NodeStageVolume", Volume: handle, Code: "OK", Node: "node-3"},
-		{
-			Start:    after(16.5),
-			Duration: 100 * time.Millisecond,
-			Method:   "ControllerPublishVolume",
-			Volume:   handle,
-			Code:     "Aborted",
-		},
+		{Start: after(16.5), Duration: 100 * time.Millisecond, Method: "ControllerPublishVolume", Volume: handle,
+			Code: "Aborted"},
 		{Start: after(16.8), Duration: 100 * time.Millisecond, Method: "ControllerPublishVolume", Volume: handle, Code: "OK"},
-		{
-			Start:    after(17),
-			Duration: 500 * time.Millisecond,
-			Method:   "NodeStageVolume",
-			Volume:   handle,
-			Code:     "OK",
-			Node:     "node-3",
-		},
+		{Start: after(17), Duration: 500 * time.Millisecond, Method: "NodeStageVolume", Volume: handle, Code: "OK",
+			Node: "node-3"},
 	}
 	f := lossAtNoon()
 	f.Steps = readSteps(f, wholeFailover(), calls)

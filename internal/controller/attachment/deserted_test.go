@@ -67,55 +67,29 @@ func newDeserted(t *testing.T) *deserted {
 	since := longAgo()
 	disk := apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "pvc-0", MaxShares: 2}
 	objects := []client.Object{
-		&apiv1.AzVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume},
-			Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
-			Status: apiv1.AzVolumeStatus{
-				State:   apiv1.VolumeCreated,
-				DiskURI: compute + "disks/pvc-0",
-				Primary: &apiv1.Ownership{
-					NodeName: desertedNode,
-					Epoch:    1,
-					State:    apiv1.OwnershipReleasing,
-					Cause:    apiv1.CauseUnpublished,
-					Since:    &since,
-				},
-			},
-		},
+		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume},
+			Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
+			Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
+				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipReleasing,
+					Cause: apiv1.CauseUnpublished, Since: &since}}},
 		&apiv1.AzVolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace:  "ns",
-				Name:       apiv1.AttachmentName(desertedVolume, desertedNode),
-				Finalizers: []string{apiv1.Finalizer},
-			},
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: desertedVolume,
-				NodeName:   desertedNode,
-				Role:       apiv1.RolePrimary,
-				Epoch:      1,
-			},
-			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM},
-		},
-		&apiv1.AzDriverNode{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},
-			Spec:       apiv1.AzDriverNodeSpec{VMID: lostVM},
-		},
-		&corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: desertedNode},
-			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-				{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: since},
-			}},
-		},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode),
+				Finalizers: []string{apiv1.Finalizer}},
+			Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: desertedNode, Role: apiv1.RolePrimary,
+				Epoch: 1}, Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM}},
+		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},
+			Spec: apiv1.AzDriverNodeSpec{VMID: lostVM}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: desertedNode},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+				Status: corev1.ConditionUnknown, LastTransitionTime: since}}}},
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
 			ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "cart"},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: "disk.csi.azure.com", VolumeHandle: compute + "disks/pvc-0",
 			}},
 		}},
-		&corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"},
-			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
-		},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}},
 	}
 	d := &deserted{cache: serving(objects), api: serving(objects), events: events.NewFakeRecorder(20)}
 	cloud := fake.New(fake.Options{})

@@ -50,19 +50,13 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 			&apiv1.AzVolumeAttachment{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, helper)},
 				Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: helper, Role: apiv1.RoleReplica},
-				Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"},
-			},
-			&apiv1.AzDriverNode{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
-				Spec:       apiv1.AzDriverNodeSpec{VMID: lostVM + "-b"},
-			},
-			&corev1.Node{
-				ObjectMeta: metav1.ObjectMeta{Name: helper},
-				Spec:       corev1.NodeSpec{ProviderID: "azure://" + lostVM + "-b"},
-				Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-					{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-				}},
-			},
+				Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"}},
+			&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
+				Spec: apiv1.AzDriverNodeSpec{VMID: lostVM + "-b"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: helper},
+				Spec: corev1.NodeSpec{ProviderID: "azure://" + lostVM + "-b"},
+				Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+					Status: corev1.ConditionTrue}}}},
 		} {
 			expect.Must(t, c.Create(t.Context(), o))
 		}
