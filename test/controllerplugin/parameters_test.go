@@ -51,24 +51,6 @@ func TestAClassChangesTheCachingFromTheNextAttachOn(t *testing.T) {
 	attachedAs(t, p, handle, "ca-b", "None")
 }
 
-func TestACachingThatAzureDoesNotHaveIsRefused(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	for name, test := range map[string]struct {
-		parameters map[string]string
-		says       string
-	}{
-		"shared": {map[string]string{"skuName": "Premium_LRS", "maxShares": "2"}, "allowed: None with maxShares above 1"},
-		"v2":     {adjustable, "allowed: None with skuName PremiumV2_LRS"},
-	} {
-		handle := p.Create(name, test.parameters)
-		err := modify(t.Context(), p, handle, map[string]string{"cachingMode": "ReadOnly"})
-		expectCode(t, err, codes.InvalidArgument)
-		if !strings.Contains(err.Error(), `cachingMode: value "ReadOnly" is not allowed; `+test.says) {
-			t.Errorf("%s: got %v, want a refusal that says %q", name, err, test.says)
-		}
-	}
-}
-
 // A class that Azure refuses leaves nothing behind, also of what Azure is not asked for.
 func TestARefusedClassDoesNotChangeTheCaching(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})

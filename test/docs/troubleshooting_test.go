@@ -9,25 +9,10 @@ import (
 	"testing"
 
 	"github.com/azuredisk-csi/azuredisk/internal/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/explain/checks"
 	"github.com/azuredisk-csi/azuredisk/internal/explain/whatif"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
-
-func TestThePageOnTroubleshootingIsTheListOfCauses(t *testing.T) {
-	const page = "docs/troubleshooting.md"
-	if read(t, page) != explain.Page() {
-		t.Errorf("%s is not what the list of causes says; run `make generate`", page)
-	}
-}
-
-func TestThePageOnChecksIsTheListOfChecks(t *testing.T) {
-	const page = "docs/reference/checks.md"
-	if read(t, page) != checks.Page() {
-		t.Errorf("%s is not what the list of checks says; run `make generate`", page)
-	}
-}
 
 // TestWhatIfHasTheFiguresOfThePerformancePage compares the times that the command expects with the
 // page that says where they come from.

@@ -238,9 +238,6 @@ func TestTriesToFenceAreCounted(t *testing.T) {
 func TestAFenceThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*machine, *memoryHost){
-		"this node is the primary": func(m *machine, _ *memoryHost) {
-			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 1 })
-		},
 		"the ownership has a later epoch": func(m *machine, _ *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.Epoch++ })
 		},

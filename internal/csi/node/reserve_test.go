@@ -178,12 +178,8 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		want    provisioner.ReservationKey
 		failure codes.Code
 	}{
-		"reserved under the epoch before":                 {holder: before, want: own},
-		"reserved by the node that fenced the one before": {holder: before.FenceOnly(), want: own},
-		"reserved under a later epoch":                    {holder: after, want: after, failure: codes.FailedPrecondition},
-		"reserved by the node that fences this one": {holder: keyOf(t, "node-c", 7).FenceOnly(),
-			want: keyOf(t, "node-c", 7).FenceOnly(), failure: codes.FailedPrecondition},
-		"reserved by another program": {holder: foreign, want: foreign, failure: codes.FailedPrecondition},
+		"reserved under the epoch before": {holder: before, want: own},
+		"reserved by another program":     {holder: foreign, want: foreign, failure: codes.FailedPrecondition},
 		"off for the volume, and never reserved": {
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
 		"off for the volume, and reserved under the epoch before": {holder: before,

@@ -107,39 +107,34 @@ func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
 	}
 }
 
-// The fence has proved that the disk is detached, and it is not attached again under this epoch.
-func TestTheRemainsOfAFormatAreLeftToTheNextNodeAfterAFence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, host := interrupted(t)
-		host.Detach()
-		host.Content.Garbage = false // what is on the disk is no longer the node's concern
-		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-			a.Status.State = apiv1.AttachmentPending
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
+// The disk is not attached again under this epoch. What is on it is no longer the node's concern.
+func TestTheRemainsOfAFormatAreLeftToTheNextNode(t *testing.T) {
+	for name, leave := range map[string]func(*machine){
+		"a fence has proved that the disk is detached": func(m *machine) {
+			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+				a.Status.State = apiv1.AttachmentPending
+				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
+			})
+		},
+		"a person detached the disk and deleted its attachment, which waits for the node's report": func(m *machine) {
+			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.Finalizer} })
+			attachment := &apiv1.AzVolumeAttachment{}
+			attachment.Namespace, attachment.Name = namespace, apiv1.AttachmentName(volume, thisNode)
+			m.must(m.direct.Delete(m.t.Context(), attachment))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, host := interrupted(t)
+				host.Detach()
+				host.Content.Garbage = false
+				leave(m)
+				m.bootID = "boot-2"
+				m.start().EndUnfinished(t.Context())
+				m.assertClean()
+			})
 		})
-		m.bootID = "boot-2"
-		m.start().EndUnfinished(t.Context())
-		m.assertClean()
-	})
-}
-
-// A person detached the disk and deleted its attachment. The controller attaches it no more, and
-// waits for the node's report.
-func TestTheRemainsOfAFormatAreLeftBehindWithADeletedAttachment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, host := interrupted(t)
-		host.Detach()
-		host.Content.Garbage = false
-		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.Finalizer} })
-		attachment := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace,
-			Name:      apiv1.AttachmentName(volume, thisNode),
-		}}
-		m.must(m.direct.Delete(t.Context(), attachment))
-		m.bootID = "boot-2"
-		m.start().EndUnfinished(t.Context())
-		m.assertClean()
-	})
+	}
 }
 
 func waitsForTheDisk(t *testing.T, away func(m *machine, host *memoryHost)) {

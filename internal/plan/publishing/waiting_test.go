@@ -89,7 +89,7 @@ func TestWaiting(t *testing.T) {
 		"a volume that the other node has just unstaged": {volume: objects.NewVolume(held), attachment: attached(),
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"a fence that has not begun": {volume: objects.NewVolume(releasing, lost),
-			want: []string{"which was lost at " + objects.Now.UTC().Format(time.TimeOnly), "by force"},
+			want:   []string{"which was lost at " + objects.Now.UTC().Format(time.TimeOnly), "by force"},
 			reason: publishing.WaitFence},
 		"a fence that Azure has not answered": {volume: objects.NewVolume(releasing, lost), attachment: attached(),
 			want: []string{"which was lost", "has not answered"}, reason: publishing.WaitFence},
