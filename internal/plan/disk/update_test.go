@@ -73,6 +73,9 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		reverted  bool
 	}
 	created := want{state: apiv1.VolumeCreated}
+	waits := want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}
+	changes, detaches := waits, waits
+	changes.start, detaches.detach = operation.WorkUpdateDisk, true
 	for name, test := range map[string]struct {
 		volume      *apiv1.AzVolume
 		attachments []*apiv1.AzVolumeAttachment
@@ -82,51 +85,43 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		"nothing, if it is as it should be": {volume: objects.NewVolume(), want: created},
 		"nothing, if only the number of replicas is another": {
 			volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
-		"not at once: more may follow": {volume: objects.NewVolume(notShared, asked(larger)),
-			want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+		"not at once: more may follow": {volume: objects.NewVolume(notShared, asked(larger)), want: waits},
 		"not while more is gathered": {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)),
-			want: want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow": {volume: objects.NewVolume(notShared, asked(larger), gathered),
-			want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			want: waits},
+		"to grow": {volume: objects.NewVolume(notShared, asked(larger), gathered), want: changes},
 		"to grow in use, if it is not shared": {volume: objects.NewVolume(notShared, asked(larger), gathered, held),
-			want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"other parameters": {volume: objects.NewVolume(notShared, asked(tagged), gathered),
-			want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			want: changes},
+		"other parameters": {volume: objects.NewVolume(notShared, asked(tagged), gathered), want: changes},
 		"other tags of a shared disk in use": {volume: objects.NewVolume(asked(tagged), gathered, held), attachments: replicas,
-			want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			want: changes},
 		"to grow without the replicas, if it is shared": {volume: objects.NewVolume(asked(larger)), attachments: replicas,
-			want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"to grow once they are gone": {volume: objects.NewVolume(asked(larger), gathered),
-			want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"another tier without the replicas": {volume: objects.NewVolume(asked(otherTier)), attachments: replicas,
-			want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
-		"another SKU without the replicas": {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas,
-			want: want{detach: true, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			want: detaches},
+		"to grow once they are gone":        {volume: objects.NewVolume(asked(larger), gathered), want: changes},
+		"another tier without the replicas": {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: detaches},
+		"another SKU without the replicas":  {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: detaches},
 		"whether it has changed, before a change of a shared disk in use is refused": {
-			volume: objects.NewVolume(asked(larger), held), attachments: replicas,
-			want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: changes},
 		"nothing that was refused, which is reverted": {volume: objects.NewVolume(notShared, asked(larger), refusedSize),
 			want: want{state: apiv1.VolumeCreated, reverted: true}},
 		"nothing of what was refused, if that is the parameters": {
 			volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams),
 			want:   want{state: apiv1.VolumeCreated, reverted: true}},
 		"again what was refused earlier, if it is asked for again": {
-			volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered),
-			want:   want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: changes},
 		"whether it has changed, before a change is reverted": {volume: objects.NewVolume(asked(larger), gathered, held),
-			want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			want: changes},
 		"nothing right after a failure": {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow),
 			want: want{state: apiv1.VolumeUpdateFailed}},
 		"settings without a record are compared with the disk": {volume: objects.NewVolume(notShared, neverRecorded, gathered),
-			want: want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			want: changes},
 		"the outcome of a change that is no longer requested, if a process ended during it": {
 			volume: objects.NewVolume(begun, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(10*time.Second, "") }),
-			want:   want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			want:   changes},
 		"nothing while the request of a process that no longer leads may still reach Azure": {
 			volume: objects.NewVolume(asked(larger), begun, held), want: want{state: apiv1.VolumeUpdating}},
 		"the outcome of a change that failed": {
 			volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }),
-			want:   want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}},
+			want:   changes},
 		"but not at once": {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
 		"nothing while a change is under way": {volume: objects.NewVolume(notShared, asked(larger), begun),
 			job:  operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun, Begun: changeOf(time.Second, "")},
