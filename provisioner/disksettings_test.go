@@ -12,30 +12,23 @@ func TestChangeMakesTheDifferencesAndNothingElse(t *testing.T) {
 	three, four := int64(3000), int64(4000)
 	type settings = provisioner.DiskSettings
 	for name, test := range map[string]struct{ from, to, is, want settings }{
-		"nothing": {},
-		"a new value": {settings{Tier: "P10"}, settings{Tier: "P20"}, settings{Tier: "P10"},
-			settings{Tier: "P20"}},
+		"nothing":     {},
+		"a new value": {settings{Tier: "P10"}, settings{Tier: "P20"}, settings{Tier: "P10"}, settings{Tier: "P20"}},
 		"a number": {settings{DiskIOPSReadWrite: &three}, settings{DiskIOPSReadWrite: &four}, settings{},
 			settings{DiskIOPSReadWrite: &four}},
 		"what others changed remains": {settings{Tier: "P10"}, settings{Tier: "P10"}, settings{Tier: "P30"},
 			settings{Tier: "P30"}},
-		"what is not named any more remains": {settings{
-			Tier:              "P10",
-			DiskIOPSReadWrite: &three,
-		}, settings{}, settings{Tier: "P10"}, settings{Tier: "P10"}},
+		"what is not named any more remains": {settings{Tier: "P10", DiskIOPSReadWrite: &three}, settings{},
+			settings{Tier: "P10"}, settings{Tier: "P10"}},
 		"only the case differs": {settings{}, settings{DiskAccessID: "/A"},
 			settings{DiskAccessID: "/a"}, settings{DiskAccessID: "/a"}},
-		"bursting is turned off": {settings{EnableBursting: true}, settings{},
-			settings{EnableBursting: true}, settings{}},
-		"the disk access is removed": {settings{DiskAccessID: "/a"}, settings{},
-			settings{DiskAccessID: "/A"}, settings{}},
-		"tags are set, removed and left alone": {settings{Tags: tags("old", "both")},
-			settings{Tags: tags("both", "new")}, settings{Tags: tags("old", "both", "foreign")},
-			settings{Tags: tags("both", "new", "foreign")}},
-		"tags of a disk without any": {settings{}, settings{Tags: tags("new")}, settings{},
-			settings{Tags: tags("new")}},
-		"a tag that others removed stays removed": {settings{Tags: tags("a")}, settings{Tags: tags("a")}, settings{},
-			settings{}},
+		"bursting is turned off":     {settings{EnableBursting: true}, settings{}, settings{EnableBursting: true}, settings{}},
+		"the disk access is removed": {settings{DiskAccessID: "/a"}, settings{}, settings{DiskAccessID: "/A"}, settings{}},
+		"tags are set, removed and left alone": {settings{Tags: tags("old", "both")}, settings{Tags: tags("both", "new")},
+			settings{Tags: tags("old", "both", "foreign")}, settings{Tags: tags("both", "new", "foreign")}},
+		"tags of a disk without any": {
+			settings{}, settings{Tags: tags("new")}, settings{}, settings{Tags: tags("new")}},
+		"a tag that others removed stays removed": {settings{Tags: tags("a")}, settings{Tags: tags("a")}, settings{}, settings{}},
 		"a tag of others is removed, in whatever case": {settings{}, settings{RemovedTags: []string{"Foreign", "never"}},
 			settings{Tags: tags("foreign", "kept")}, settings{Tags: tags("kept")}},
 		"a tag that was removed before and is there again": {settings{RemovedTags: []string{"a"}},
@@ -44,8 +37,7 @@ func TestChangeMakesTheDifferencesAndNothingElse(t *testing.T) {
 			settings{Tags: map[string]string{"owner": "b"}}, settings{Tags: map[string]string{"owner": "v"}}},
 		"a tag is removed, in whatever case": {settings{Tags: tags("Owner", "kept")}, settings{Tags: tags("kept")},
 			settings{Tags: tags("owner", "kept")}, settings{Tags: tags("kept")}},
-		"there is nothing to remove": {settings{}, settings{RemovedTags: []string{"a"}}, settings{},
-			settings{}},
+		"there is nothing to remove": {settings{}, settings{RemovedTags: []string{"a"}}, settings{}, settings{}},
 	} {
 		change := provisioner.DiskChange{From: test.from, To: test.to}
 		got := change.Apply(test.is)

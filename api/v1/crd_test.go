@@ -43,11 +43,7 @@ func newVolume(namespace, name string) *apiv1.AzVolume {
 func newAttachment(namespace, volume, node string) *apiv1.AzVolumeAttachment {
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, node)},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   node,
-			Role:       apiv1.RoleReplica,
-		},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},
 	}
 }
 
@@ -73,10 +69,7 @@ func TestVolumeSpecRules(t *testing.T) {
 			"greater than or equal to 1"},
 		"no size": {func(v *apiv1.AzVolume) { v.Spec.CapacityBytes = 0 }, "greater than or equal to 1"},
 		"two sources": {func(v *apiv1.AzVolume) {
-			v.Spec.Source = &apiv1.VolumeSource{
-				DiskURI:     "a",
-				SnapshotURI: "b",
-			}
+			v.Spec.Source = &apiv1.VolumeSource{DiskURI: "a", SnapshotURI: "b"}
 		}, "exactly one"},
 		"a name that is too long": {func(v *apiv1.AzVolume) { v.Name = strings.Repeat("a", 64) }, "at most 63"},
 		"a filesystem of no use":  {func(v *apiv1.AzVolume) { v.Spec.Disk.FSType = "ntfs" }, "Unsupported value"},
@@ -119,10 +112,9 @@ func TestVolumeSpecIsImmutableButForCapacityReplicasAndSettings(t *testing.T) {
 			"spec.disk.enablePerformancePlus is immutable"},
 		"frequent attaches": {func(s *apiv1.AzVolumeSpec) { s.Disk.OptimizedForFrequentAttach = true },
 			"spec.disk.optimizedForFrequentAttach is immutable"},
-		"block size": {func(s *apiv1.AzVolumeSpec) { s.Disk.BlockSize = 1024 }, "spec.disk.blockSize is immutable"},
-		"inode size": {func(s *apiv1.AzVolumeSpec) { s.Disk.InodeSize = 512 }, "spec.disk.inodeSize is immutable"},
-		"bytes per inode": {func(s *apiv1.AzVolumeSpec) { s.Disk.BytesPerInode = 8192 },
-			"spec.disk.bytesPerInode is immutable"},
+		"block size":      {func(s *apiv1.AzVolumeSpec) { s.Disk.BlockSize = 1024 }, "spec.disk.blockSize is immutable"},
+		"inode size":      {func(s *apiv1.AzVolumeSpec) { s.Disk.InodeSize = 512 }, "spec.disk.inodeSize is immutable"},
+		"bytes per inode": {func(s *apiv1.AzVolumeSpec) { s.Disk.BytesPerInode = 8192 }, "spec.disk.bytesPerInode is immutable"},
 		"number of inodes": {func(s *apiv1.AzVolumeSpec) { s.Disk.NumberOfInodes = 1000 },
 			"spec.disk.numberOfInodes is immutable"},
 		"action on delay": {func(s *apiv1.AzVolumeSpec) { s.Disk.ActionOnDiskDelay = "AutomaticReattach" },
@@ -194,11 +186,7 @@ func TestOwnershipRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	write := func(node string, epoch int64, state apiv1.OwnershipState) error {
-		v.Status.Primary = &apiv1.Ownership{
-			NodeName: node,
-			Epoch:    epoch,
-			State:    state,
-		}
+		v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
 		err := c.Status().Update(t.Context(), v)
 		if err != nil {
 			if err := c.Get(t.Context(), client.ObjectKeyFromObject(v), v); err != nil {
@@ -244,11 +232,7 @@ func TestOwnershipIsComparedAndSwapped(t *testing.T) {
 	}
 	acquire := func(from *apiv1.AzVolume, node string) error {
 		changed := from.DeepCopy()
-		changed.Status.Primary = &apiv1.Ownership{
-			NodeName: node,
-			Epoch:    1,
-			State:    apiv1.OwnershipHeld,
-		}
+		changed.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: 1, State: apiv1.OwnershipHeld}
 		return c.Status().Patch(t.Context(), changed, client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{}))
 	}
 	if err := acquire(v, "a"); err != nil {
@@ -283,11 +267,7 @@ func TestAttachmentRules(t *testing.T) {
 			refused(t, c.Update(t.Context(), changed), test.words)
 		})
 	}
-	a.Status.Proof = &apiv1.ReleaseProof{
-		Kind:  apiv1.ProofPreempted,
-		Epoch: 4,
-		Time:  metav1.Now(),
-	}
+	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 4, Time: metav1.Now()}
 	if err := c.Status().Update(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}

@@ -101,12 +101,7 @@ func TestGrants(t *testing.T) {
 	must(t, err)
 
 	own := func(change jwt.MapClaims) jwt.MapClaims {
-		claims := jwt.MapClaims{
-			"iss": "driver",
-			"sub": "driver",
-			"aud": endpoint,
-			"exp": now.Add(time.Minute).Unix(),
-		}
+		claims := jwt.MapClaims{"iss": "driver", "sub": "driver", "aud": endpoint, "exp": now.Add(time.Minute).Unix()}
 		maps.Copy(claims, change)
 		return claims
 	}
@@ -133,70 +128,40 @@ func TestGrants(t *testing.T) {
 		at      time.Time
 		refused int // number of the refusal; 0 for a grant
 	}{
-		"a secret":       {form: url.Values{"client_secret": {"old"}}},
-		"another secret": {form: url.Values{"client_secret": {"new"}}},
-		"a wrong secret": {form: url.Values{"client_secret": {"wrong"}}, refused: 7000215},
-		"nothing":        {form: url.Values{}, refused: 7000218},
-		"another grant":  {form: url.Values{"grant_type": {"password"}}, refused: 70003},
-		"an unknown client": {
-			form:    url.Values{"client_secret": {"old"}},
-			client:  "stranger",
-			refused: 700016,
-		},
-		"a certificate": {form: byCertificate(registered, own(nil))},
+		"a secret":          {form: url.Values{"client_secret": {"old"}}},
+		"another secret":    {form: url.Values{"client_secret": {"new"}}},
+		"a wrong secret":    {form: url.Values{"client_secret": {"wrong"}}, refused: 7000215},
+		"nothing":           {form: url.Values{}, refused: 7000218},
+		"another grant":     {form: url.Values{"grant_type": {"password"}}, refused: 70003},
+		"an unknown client": {form: url.Values{"client_secret": {"old"}}, client: "stranger", refused: 700016},
+		"a certificate":     {form: byCertificate(registered, own(nil))},
 		"a certificate, by RS256": {form: assertion(
 			sign(t, jwt.SigningMethodRS256, registered.key, registered.thumbprint(), own(nil)))},
 		"a certificate that is not registered": {form: byCertificate(stranger, own(nil)), refused: 700027},
 		"a certificate that another key uses":  {form: assertion(forged), refused: 700024},
 		"a certificate that is no longer good": {
-			form:    byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(3 * time.Hour).Unix()})),
-			at:      now.Add(2 * time.Hour),
-			refused: 700027,
-		},
+			form: byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(3 * time.Hour).Unix()})), at: now.Add(2 * time.Hour),
+			refused: 700027},
 		"an assertion that is no longer good": {
-			form:    byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})),
-			refused: 700024,
-		},
-		"an assertion without an end": {
-			form:    byCertificate(registered, own(jwt.MapClaims{"exp": nil})),
-			refused: 700024,
-		},
-		"an assertion for another": {
-			form:    byCertificate(registered, own(jwt.MapClaims{"aud": "https://else"})),
-			refused: 700023,
-		},
-		"an assertion of another client": {
-			form:    byCertificate(registered, own(jwt.MapClaims{"sub": "else"})),
-			refused: 700021,
-		},
-		"an assertion without a signature": {
-			form:    assertion(unsigned(t, registered.thumbprint(), own(nil))),
-			refused: 700024,
-		},
-		"an assertion of another type": {
-			form:    url.Values{"client_assertion": {"x"}, "client_assertion_type": {"saml"}},
-			refused: 700030,
-		},
+			form: byCertificate(registered, own(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})), refused: 700024},
+		"an assertion without an end":      {form: byCertificate(registered, own(jwt.MapClaims{"exp": nil})), refused: 700024},
+		"an assertion for another":         {form: byCertificate(registered, own(jwt.MapClaims{"aud": "https://else"})), refused: 700023},
+		"an assertion of another client":   {form: byCertificate(registered, own(jwt.MapClaims{"sub": "else"})), refused: 700021},
+		"an assertion without a signature": {form: assertion(unsigned(t, registered.thumbprint(), own(nil))), refused: 700024},
+		"an assertion of another type": {form: url.Values{"client_assertion": {"x"}, "client_assertion_type": {"saml"}},
+			refused: 700030},
 		"no assertion at all":                  {form: assertion("a.b"), refused: 50027},
 		"a token of an issuer":                 {form: byIssuer(issuerKey, "k1", federated(nil))},
 		"a token of an issuer, of another key": {form: byIssuer(otherKey, "k1", federated(nil)), refused: 700024},
 		"a token of an issuer, of an old key":  {form: byIssuer(issuerKey, "k0", federated(nil)), refused: 5000224},
 		"a token of an issuer, no longer good": {
-			form:    byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})),
-			refused: 700024,
-		},
-		"a token of an issuer, for another": {
-			form:    byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"aud": "else"})),
-			refused: 700212,
-		},
-		"a token of an issuer, of another": {
-			form:    byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"sub": "other"})),
-			refused: 700213,
-		},
+			form: byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"exp": now.Add(-time.Minute).Unix()})), refused: 700024},
+		"a token of an issuer, for another": {form: byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"aud": "else"})),
+			refused: 700212},
+		"a token of an issuer, of another": {form: byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"sub": "other"})),
+			refused: 700213},
 		"a token of an issuer that is not known": {
-			form:    byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"iss": "https://else"})),
-			refused: 700213,
-		},
+			form: byIssuer(issuerKey, "k1", federated(jwt.MapClaims{"iss": "https://else"})), refused: 700213},
 	} {
 		t.Run(name, func(t *testing.T) {
 			form := url.Values{"grant_type": {"client_credentials"}, "client_id": {"driver"}}
@@ -250,23 +215,13 @@ func TestWithAnEmptyDirectoryEveryClientMayDoEverything(t *testing.T) {
 func TestRoles(t *testing.T) {
 	d, err := auth.NewDirectory(nil, nil, map[string]auth.Assignment{
 		"Narrow": {
-			{
-				Actions:    []string{"Microsoft.Compute/disks/read", "Microsoft.Compute/snapshots/*"},
+			{Actions: []string{"Microsoft.Compute/disks/read", "Microsoft.Compute/snapshots/*"},
 				NotActions: []string{"Microsoft.Compute/snapshots/delete"},
-				Scopes:     []string{"/subscriptions/s/resourceGroups/g"},
-			},
-			{Actions: []string{"Microsoft.Compute/skus/read"}, Scopes: []string{"/subscriptions/s"}},
-		},
-		"locked": {
-			{Actions: []string{"*"}},
-			{
-				Name:       "lockdown",
-				Deny:       true,
-				Actions:    []string{"*"},
-				NotActions: []string{"*/read"},
-				Scopes:     []string{"/subscriptions/s/resourceGroups/g"},
-			},
-		},
+				Scopes:     []string{"/subscriptions/s/resourceGroups/g"}},
+			{Actions: []string{"Microsoft.Compute/skus/read"}, Scopes: []string{"/subscriptions/s"}}},
+		"locked": {{Actions: []string{"*"}},
+			{Name: "lockdown", Deny: true, Actions: []string{"*"}, NotActions: []string{"*/read"},
+				Scopes: []string{"/subscriptions/s/resourceGroups/g"}}},
 		"wide": {{Actions: []string{"*"}}}, "reader": {{Actions: []string{"*/read"}}},
 	})
 	must(t, err)
@@ -275,19 +230,19 @@ func TestRoles(t *testing.T) {
 		client, action, at string
 		allowed            bool
 	}{
-		"what is granted": {"narrow", "Microsoft.Compute/disks/read",
-			g + "/providers/Microsoft.Compute/disks/d", true},
-		"in any case": {"NARROW", "microsoft.compute/DISKS/read", "/SUBSCRIPTIONS/S/resourcegroups/G/x",
-			true},
+		"what is granted": {
+			"narrow", "Microsoft.Compute/disks/read", g + "/providers/Microsoft.Compute/disks/d", true},
+		"in any case": {
+			"NARROW", "microsoft.compute/DISKS/read", "/SUBSCRIPTIONS/S/resourcegroups/G/x", true},
 		"what is not":                {"narrow", "Microsoft.Compute/disks/write", g, false},
 		"a longer action":            {"narrow", "Microsoft.Compute/disks/read/more", g, false},
 		"by a star":                  {"narrow", "Microsoft.Compute/snapshots/beginGetAccess/action", g, true},
 		"but for what is taken away": {"narrow", "Microsoft.Compute/snapshots/delete", g, false},
-		"in another group": {"narrow", "Microsoft.Compute/disks/read", "/subscriptions/s/resourceGroups/g2",
-			false},
+		"in another group": {
+			"narrow", "Microsoft.Compute/disks/read", "/subscriptions/s/resourceGroups/g2", false},
 		"of the subscription, in the group": {"narrow", "Microsoft.Compute/disks/read", "/subscriptions/s", false},
-		"by a second role": {"narrow", "Microsoft.Compute/skus/read",
-			"/subscriptions/s/providers/Microsoft.Compute/skus", true},
+		"by a second role": {
+			"narrow", "Microsoft.Compute/skus/read", "/subscriptions/s/providers/Microsoft.Compute/skus", true},
 		"everything":                       {"wide", "Microsoft.Compute/virtualMachines/delete", "/", true},
 		"to read everything":               {"reader", "Microsoft.Compute/virtualMachines/instanceView/read", "/", true},
 		"to read everything, not to write": {"reader", "Microsoft.Compute/disks/write", "/", false},

@@ -23,12 +23,7 @@ import (
 const testSubscription = "s"
 
 func testID(kind, name string) ID {
-	return ID{
-		Subscription: testSubscription,
-		Group:        "g",
-		Kind:         kind,
-		Name:         name,
-	}
+	return ID{Subscription: testSubscription, Group: "g", Kind: kind, Name: name}
 }
 
 var errFlaky = errors.New("the data plane is flaky")
@@ -120,11 +115,7 @@ func newWorld(t *testing.T, seed int64) *world {
 // putGroup makes the resource group of testID.
 func (w *world) putGroup() {
 	w.t.Helper()
-	if _, err := w.cloud.PutGroup(Group{
-		Subscription: testSubscription,
-		Name:         "g",
-		Location:     "westus",
-	}); err != nil {
+	if _, err := w.cloud.PutGroup(Group{Subscription: testSubscription, Name: "g", Location: "westus"}); err != nil {
 		w.t.Fatal(err)
 	}
 }

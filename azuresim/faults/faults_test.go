@@ -12,17 +12,8 @@ import (
 func TestRuleStrikesAsOftenAndAsLongAsItSays(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	s := New(clock)
-	call := Call{
-		Method: "GET",
-		Kind:   "disks",
-		Name:   "A",
-	}
-	if _, err := s.Add(Rule{
-		Kind:   "Disks",
-		Name:   "a",
-		Times:  2,
-		Status: 500,
-	}); err != nil {
+	call := Call{Method: "GET", Kind: "disks", Name: "A"}
+	if _, err := s.Add(Rule{Kind: "Disks", Name: "a", Times: 2, Status: 500}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Add(Rule{

@@ -97,11 +97,7 @@ func TestCommandsThroughSGIO(t *testing.T) {
 			cdb:         &cdb[0],
 			sense:       &sense[0],
 		}
-		c := &call{
-			thread:   os.Getpid(),
-			command:  sgIO,
-			argument: uintptr(unsafe.Pointer(header)),
-		}
+		c := &call{thread: os.Getpid(), command: sgIO, argument: uintptr(unsafe.Pointer(header))}
 		err := c.sendCommand(func(cdb, out []byte) (reservations.Answer, error) {
 			answer := state.Execute("vm", cdb, out)
 			state = answer.State
@@ -135,11 +131,7 @@ func TestCommandsThroughSGIO(t *testing.T) {
 	if _, _, err := send(sgFromDevice, []byte{0x12, 0, 0, 0, 36, 0}, make([]byte, 36)); !errors.Is(err, errNotOurs) {
 		t.Errorf("INQUIRY: got %v, want that it is left to the kernel", err)
 	}
-	c := &call{
-		thread:   os.Getpid(),
-		command:  sgIO,
-		argument: 8,
-	}
+	c := &call{thread: os.Getpid(), command: sgIO, argument: 8}
 	if err := c.sendCommand(nil); !errors.Is(err, unix.EFAULT) {
 		t.Errorf("an address that is not mapped: got %v, want EFAULT", err)
 	}

@@ -22,16 +22,8 @@ func (f fixed) Instance(context.Context) (imds.Instance, error) {
 }
 
 func TestWhichOfSeveralIdentitiesATokenIsOf(t *testing.T) {
-	a := imds.Identity{
-		ClientID:   "a",
-		ObjectID:   "o-a",
-		ResourceID: "/ids/a",
-	}
-	b := imds.Identity{
-		ClientID:   "b",
-		ObjectID:   "o-b",
-		ResourceID: "/ids/b",
-	}
+	a := imds.Identity{ClientID: "a", ObjectID: "o-a", ResourceID: "/ids/a"}
+	b := imds.Identity{ClientID: "b", ObjectID: "o-b", ResourceID: "/ids/b"}
 	system := imds.Identity{ClientID: "s", ObjectID: "o-s"}
 	for name, test := range map[string]struct {
 		has    fixed
@@ -47,10 +39,7 @@ func TestWhichOfSeveralIdentitiesATokenIsOf(t *testing.T) {
 		"by resource ID":                                   {has: fixed{a, b, system}, query: "&msi_res_id=/IDS/b", client: "b"},
 		"by resource ID, as it is called now":              {has: fixed{a, b, system}, query: "&mi_res_id=/ids/a", client: "a"},
 		"one that the VM does not have": {
-			has:   fixed{a, b, system},
-			query: "&client_id=c",
-			says:  "Identity not found",
-		},
+			has: fixed{a, b, system}, query: "&client_id=c", says: "Identity not found"},
 		"a VM without any": {says: "Identity not found"},
 	} {
 		t.Run(name, func(t *testing.T) {

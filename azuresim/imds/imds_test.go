@@ -85,11 +85,7 @@ func serve(t *testing.T, f *frontEnd, id string, c clock.PassiveClock) string {
 		Token:      func() (string, error) { return "t", nil },
 	}
 	server := httptest.NewServer((&imds.Server{
-		Source: &imds.Cached{
-			Source: source,
-			Clock:  c,
-			Keep:   10 * time.Second,
-		}, Signer: signer, Events: imds.NoEvents{},
+		Source: &imds.Cached{Source: source, Clock: c, Keep: 10 * time.Second}, Signer: signer, Events: imds.NoEvents{},
 	}).Handler())
 	t.Cleanup(server.Close)
 	return server.URL
@@ -183,8 +179,7 @@ func TestRequestsThatAzureRefusesAreRefused(t *testing.T) {
 	}{
 		"no Metadata header": {"/metadata/instance" + version, []string{"Metadata: false"}, 400,
 			"Required metadata header not specified"},
-		"through a proxy": {"/metadata/instance" + version, []string{"X-Forwarded-For: 1.2.3.4"}, 400,
-			"X-Forwarded-For"},
+		"through a proxy":       {"/metadata/instance" + version, []string{"X-Forwarded-For: 1.2.3.4"}, 400, "X-Forwarded-For"},
 		"no version":            {"/metadata/instance", nil, 400, `"newest-versions":["2023-11-15"`},
 		"unknown version":       {"/metadata/instance?api-version=1999-01-01", nil, 400, "api-version is invalid"},
 		"leaf as JSON":          {"/metadata/instance/compute/name" + version, nil, 400, "format=text"},
@@ -193,8 +188,7 @@ func TestRequestsThatAzureRefusesAreRefused(t *testing.T) {
 		"unknown path":          {"/metadata/nothing", nil, 404, "Not found"},
 		"token without header": {"/metadata/identity/oauth2/token?api-version=2018-02-01&resource=r",
 			[]string{"Metadata: no"}, 400, `"invalid_request"`},
-		"token without resource": {"/metadata/identity/oauth2/token?api-version=2018-02-01", nil, 400,
-			"'resource' is missing"},
+		"token without resource": {"/metadata/identity/oauth2/token?api-version=2018-02-01", nil, 400, "'resource' is missing"},
 		"token of an unknown client": {"/metadata/identity/oauth2/token?api-version=2018-02-01&resource=r&client_id=x", nil, 400,
 			"Identity not found"},
 	} {

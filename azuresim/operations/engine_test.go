@@ -101,12 +101,7 @@ func (b *bench) open() {
 		b.t.Fatal(err)
 	}
 	b.store = db
-	b.engine = New(Options{
-		Store:    db,
-		Clock:    b.clock,
-		Log:      slog.New(slog.DiscardHandler),
-		Executor: b.script,
-	})
+	b.engine = New(Options{Store: db, Clock: b.clock, Log: slog.New(slog.DiscardHandler), Executor: b.script})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -125,11 +120,7 @@ func (b *bench) open() {
 func (b *bench) enqueue(id, lane string, d time.Duration) {
 	b.t.Helper()
 	err := b.store.Update(func(tx *store.Tx) error {
-		return b.engine.Enqueue(tx, &Operation{
-			ID:       id,
-			Lane:     lane,
-			Duration: d,
-		})
+		return b.engine.Enqueue(tx, &Operation{ID: id, Lane: lane, Duration: d})
 	})
 	if err != nil {
 		b.t.Fatal(err)
@@ -260,11 +251,7 @@ func TestCanceledOperationsDoNotComplete(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return b.engine.Enqueue(tx, &Operation{
-			ID:       "c",
-			Lane:     "vm",
-			Duration: time.Second,
-		})
+		return b.engine.Enqueue(tx, &Operation{ID: "c", Lane: "vm", Duration: time.Second})
 	})
 	if err != nil {
 		t.Fatal(err)

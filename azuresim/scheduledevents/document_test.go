@@ -68,33 +68,26 @@ func TestEventsAreChanged(t *testing.T) {
 		want        map[string]string
 		err         error
 	}{
-		"an approved event starts before its time": {
-			func(d *Document) error { return d.approve("a", before) }, before, 5,
+		"an approved event starts before its time": {func(d *Document) error { return d.approve("a", before) }, before, 5,
 			map[string]string{"a": Started, "t1": Scheduled, "t2": Scheduled}, nil},
 		"the second approval changes nothing": {
 			func(d *Document) error { return errors.Join(d.approve("a", before), d.approve("a", before)) }, before, 5,
 			map[string]string{"a": Started, "t1": Scheduled, "t2": Scheduled}, nil},
-		"an approved Terminate waits for the others": {
-			func(d *Document) error { return d.approve("t1", before) }, before, 4,
+		"an approved Terminate waits for the others": {func(d *Document) error { return d.approve("t1", before) }, before, 4,
 			map[string]string{"a": Scheduled, "t1": Scheduled, "t2": Scheduled}, nil},
 		"all approved Terminates start together": {
 			func(d *Document) error { return errors.Join(d.approve("t1", before), d.approve("t2", before)) }, before, 6,
 			map[string]string{"a": Scheduled, "t1": Started, "t2": Started}, nil},
-		"an unknown event is not approved": {
-			func(d *Document) error { return d.approve("x", before) }, before, 4,
+		"an unknown event is not approved": {func(d *Document) error { return d.approve("x", before) }, before, 4,
 			map[string]string{"a": Scheduled, "t1": Scheduled, "t2": Scheduled}, ErrUnknown},
-		"a canceled event is gone": {
-			func(d *Document) error { d.remove("a"); return nil }, before, 5,
+		"a canceled event is gone": {func(d *Document) error { d.remove("a"); return nil }, before, 5,
 			map[string]string{"t1": Scheduled, "t2": Scheduled}, nil},
-		"a postponed event starts later": {
-			func(d *Document) error { return d.postpone("a", noon.Add(time.Minute)) }, noon.Add(time.Minute - 1), 7,
-			map[string]string{"a": Scheduled, "t1": Started, "t2": Started}, nil},
-		"a Terminate is not postponed": {
-			func(d *Document) error { return d.postpone("t1", noon.Add(time.Minute)) }, before, 4,
+		"a postponed event starts later": {func(d *Document) error { return d.postpone("a", noon.Add(time.Minute)) },
+			noon.Add(time.Minute - 1), 7, map[string]string{"a": Scheduled, "t1": Started, "t2": Started}, nil},
+		"a Terminate is not postponed": {func(d *Document) error { return d.postpone("t1", noon.Add(time.Minute)) }, before, 4,
 			map[string]string{"a": Scheduled, "t1": Scheduled, "t2": Scheduled}, ErrFixed},
-		"a started event is not postponed": {
-			func(d *Document) error { d.start("a", before); return d.postpone("a", noon) }, before, 5,
-			map[string]string{"a": Started, "t1": Scheduled, "t2": Scheduled}, ErrFixed},
+		"a started event is not postponed": {func(d *Document) error { d.start("a", before); return d.postpone("a", noon) },
+			before, 5, map[string]string{"a": Started, "t1": Scheduled, "t2": Scheduled}, ErrFixed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := empty()

@@ -69,11 +69,7 @@ func TestResourceManagerCountsByPrincipalAndSubscription(t *testing.T) {
 		capacity, aSecond int
 	}{{http.MethodGet, "reads", 250, 25}, {http.MethodPut, "writes", 200, 10}, {http.MethodDelete, "deletes", 200, 10}} {
 		call := func(principal, subscription string) Outcome {
-			return l.Take(Request{
-				Method:       tc.method,
-				Subscription: subscription,
-				Principal:    principal,
-			})
+			return l.Take(Request{Method: tc.method, Subscription: subscription, Principal: principal})
 		}
 		burst := func(want int) {
 			t.Helper()
@@ -98,11 +94,7 @@ func TestResourceManagerCountsByPrincipalAndSubscription(t *testing.T) {
 		burst(tc.aSecond)
 	}
 	l.Reset()
-	if v := l.Take(Request{
-		Method:       http.MethodPut,
-		Subscription: "s",
-		Principal:    "driver",
-	}); v.Refusal != nil {
+	if v := l.Take(Request{Method: http.MethodPut, Subscription: "s", Principal: "driver"}); v.Refusal != nil {
 		t.Errorf("refused after reset: %v", v.Refusal)
 	}
 }
@@ -111,11 +103,7 @@ func TestAllPrincipalsOfASubscriptionTogetherHaveALimit(t *testing.T) {
 	l := New(clocktesting.NewFakeClock(time.Unix(1e9, 0)))
 	passed := 0
 	for i := 0; ; i++ {
-		if l.Take(Request{
-			Method:       http.MethodDelete,
-			Subscription: "s",
-			Principal:    fmt.Sprint(i % 20),
-		}).Refusal != nil {
+		if l.Take(Request{Method: http.MethodDelete, Subscription: "s", Principal: fmt.Sprint(i % 20)}).Refusal != nil {
 			break
 		}
 		passed++

@@ -211,35 +211,28 @@ func refusedBy(code string, kind provisioner.Kind) func(*checks.Facts) {
 
 func doctorFaults() map[string]fault {
 	return map[string]fault{
-		"a definition is missing": {func(f *checks.Facts) {
-			f.Definitions = f.Definitions[1:]
-		}, "Definitions", checks.Failed,
+		"a definition is missing": {func(f *checks.Facts) { f.Definitions = f.Definitions[1:] }, "Definitions", checks.Failed,
 			"azvolumes.disk.csi.azure.com does not exist"},
-		"a definition without the version": {func(f *checks.Facts) {
-			f.Definitions[0].Spec.Versions[0].Served = false
-		}, "Definitions",
-			checks.Failed, "is not served in the version v1"},
-		"a definition of the preview": {func(f *checks.Facts) {
-			f.Definitions[0].Status.StoredVersions = []string{"v1beta2", "v1"}
-		},
-			"PreviewDefinitions", checks.Failed, "stored in the version v1beta2"},
+		"a definition without the version": {func(f *checks.Facts) { f.Definitions[0].Spec.Versions[0].Served = false },
+			"Definitions", checks.Failed, "is not served in the version v1"},
+		"a definition of the preview": {
+			func(f *checks.Facts) { f.Definitions[0].Status.StoredVersions = []string{"v1beta2", "v1"} }, "PreviewDefinitions",
+			checks.Failed, "stored in the version v1beta2"},
 		"no CSIDriver": {func(f *checks.Facts) { f.CSIDriver = nil }, "CSIDriver", checks.Failed, "there is no CSIDriver"},
-		"the mode of the CSIDriver differs": {func(f *checks.Facts) {
-			f.DaemonSets[0].Spec.Template.Spec.Containers[0].Args[1] = "--attach-required=true"
-		},
+		"the mode of the CSIDriver differs": {
+			func(f *checks.Facts) {
+				f.DaemonSets[0].Spec.Template.Spec.Containers[0].Args[1] = "--attach-required=true"
+			},
 			"CSIDriver", checks.Failed, "DaemonSet azuredisk-node is set to attachRequired true"},
 		"nodes with another version": {func(f *checks.Facts) { f.DriverNodes[1].Status.DriverVersion = "0.2.0" }, "Versions",
 			checks.Warning, "0.1.0 on a, 0.2.0 on b"},
-		"another image for the nodes": {func(f *checks.Facts) {
-			f.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "other:1"
-		},
-			"Versions", checks.Warning, "has the image other:1"},
-		"another version of the program": {func(f *checks.Facts) {
-			f.Program = "0.3.0"
-		}, "Versions", checks.Warning, "this program is 0.3.0"},
-		"no ready controller": {func(f *checks.Facts) {
-			f.Deployments[0].Status.ReadyReplicas = 0
-		}, "Controller", checks.Failed, "no ready pod"},
+		"another image for the nodes": {
+			func(f *checks.Facts) { f.DaemonSets[0].Spec.Template.Spec.Containers[0].Image = "other:1" }, "Versions",
+			checks.Warning, "has the image other:1"},
+		"another version of the program": {func(f *checks.Facts) { f.Program = "0.3.0" }, "Versions", checks.Warning,
+			"this program is 0.3.0"},
+		"no ready controller": {func(f *checks.Facts) { f.Deployments[0].Status.ReadyReplicas = 0 }, "Controller", checks.Failed,
+			"no ready pod"},
 		"a policy refuses the controller's pods": {func(f *checks.Facts) {
 			f.Deployments[0].Status.ReadyReplicas = 0
 			f.Uncreated = []*corev1.Event{notCreated("ReplicaSet", "azuredisk-controller-1", "pod a is forbidden", time.Minute)}
@@ -252,13 +245,10 @@ func doctorFaults() map[string]fault {
 				notCreated("DaemonSet", "other", "something else", 0),
 			}
 		}, "NodePlugins", checks.Failed, "no ready pod: hostNetwork is set"},
-		"one controller of two": {func(f *checks.Facts) {
-			f.Deployments[0].Status.ReadyReplicas = 1
-		}, "Controller", checks.Warning, "1 of 2"},
-		"no leader": {func(f *checks.Facts) {
-			f.Leases[0].Spec.RenewTime.Time = objects.Now.Add(-time.Hour)
-		}, "Leader", checks.Failed,
-			"was renewed last at 11:00:00"},
+		"one controller of two": {func(f *checks.Facts) { f.Deployments[0].Status.ReadyReplicas = 1 }, "Controller",
+			checks.Warning, "1 of 2"},
+		"no leader": {func(f *checks.Facts) { f.Leases[0].Spec.RenewTime.Time = objects.Now.Add(-time.Hour) }, "Leader",
+			checks.Failed, "was renewed last at 11:00:00"},
 		"a webhook that does not answer": {func(f *checks.Facts) {
 			f.Trials = []checks.Trial{{What: "a lease", Err: apierrors.NewInternalError(errors.New(`failed calling webhook "x.y"`))}}
 		}, "Admission", checks.Failed, `a lease: Internal error occurred: failed calling webhook "x.y"`},
@@ -270,9 +260,8 @@ func doctorFaults() map[string]fault {
 		"a sidecar is missing": {func(f *checks.Facts) {
 			f.Deployments[0].Spec.Template.Spec.Containers = f.Deployments[0].Spec.Template.Spec.Containers[:1]
 		}, "Sidecars", checks.Failed, "no container csi-provisioner"},
-		"a node plug-in is not ready": {func(f *checks.Facts) {
-			f.DaemonSets[0].Status.NumberReady = 1
-		}, "NodePlugins", checks.Warning, "1 of 2"},
+		"a node plug-in is not ready": {func(f *checks.Facts) { f.DaemonSets[0].Status.NumberReady = 1 }, "NodePlugins",
+			checks.Warning, "1 of 2"},
 		"a node is not registered": {func(f *checks.Facts) { f.CSINodes[1].Spec.Drivers = nil }, "Registered", checks.Failed,
 			"the CSINode of node b does not list the driver"},
 		"a node has not reported": {func(f *checks.Facts) { f.DriverNodes = f.DriverNodes[:1] }, "Registered", checks.Failed,
@@ -298,21 +287,14 @@ func doctorFaults() map[string]fault {
 			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionProbeable, metav1.ConditionFalse,
 				apiv1.ProbeableContradicted)
 		}, "Probes", checks.Warning, "node b: heartbeats arrive, and probes fail"},
-		"no webhook and no extender": {func(f *checks.Facts) {
-			f.Deployments = f.Deployments[:1]
-		}, "Steering", checks.Warning, "none is deployed"},
-		"no pod of the webhook is ready": {func(f *checks.Facts) {
-			f.Deployments[1].Status.ReadyReplicas = 0
-		}, "Steering", checks.Failed,
-			"no ready pod"},
-		"the webhook's Service has no endpoint": {func(f *checks.Facts) {
-			f.Slices[0].Endpoints = nil
-		}, "Steering", checks.Failed,
-			"no ready endpoint"},
-		"the webhook has no authority": {func(f *checks.Facts) {
-			f.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil
-		}, "Steering",
-			checks.Failed, "its caBundle is empty"},
+		"no webhook and no extender": {func(f *checks.Facts) { f.Deployments = f.Deployments[:1] }, "Steering", checks.Warning,
+			"none is deployed"},
+		"no pod of the webhook is ready": {func(f *checks.Facts) { f.Deployments[1].Status.ReadyReplicas = 0 }, "Steering",
+			checks.Failed, "no ready pod"},
+		"the webhook's Service has no endpoint": {func(f *checks.Facts) { f.Slices[0].Endpoints = nil }, "Steering",
+			checks.Failed, "no ready endpoint"},
+		"the webhook has no authority": {func(f *checks.Facts) { f.Webhooks[0].Webhooks[0].ClientConfig.CABundle = nil },
+			"Steering", checks.Failed, "its caBundle is empty"},
 		"the webhook's authority has expired": {func(f *checks.Facts) {
 			f.Webhooks[0].Webhooks[0].ClientConfig.CABundle = authority(-time.Hour)
 		}, "Steering", checks.Failed, "was valid until"},
@@ -323,40 +305,32 @@ func doctorFaults() map[string]fault {
 		"a VolumeAttachment that nothing needs": {func(f *checks.Facts) {
 			f.VolumeAttachments = []*storagev1.VolumeAttachment{attachedBy("csi-1")}
 		}, "VolumeAttachments", checks.Warning, "VolumeAttachment csi-1"},
-		"an attachment whose deletion does not end": {func(f *checks.Facts) {
-			f.Attachments[1].DeletionTimestamp = objects.Ago(time.Hour)
-		},
-			"Records", checks.Warning, "to node b has been deleted for 1h0m0s"},
-		"an attachment without its volume": {func(f *checks.Facts) {
-			f.Volumes = nil
-		}, "Records", checks.Warning, "a volume that does not exist"},
+		"an attachment whose deletion does not end": {
+			func(f *checks.Facts) { f.Attachments[1].DeletionTimestamp = objects.Ago(time.Hour) }, "Records", checks.Warning,
+			"to node b has been deleted for 1h0m0s"},
+		"an attachment without its volume": {func(f *checks.Facts) { f.Volumes = nil }, "Records", checks.Warning,
+			"a volume that does not exist"},
 		"a reservation that is left over": {func(f *checks.Facts) {
 			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionReservationsKept, metav1.ConditionTrue, "Kept")
 		}, "Records", checks.Warning, "node b keeps reservations"},
-		"no slot is free": {func(f *checks.Facts) {
-			f.DriverNodes[0].Status.Capacity.MaxDataDisks = 1
-		}, "Slots", checks.Warning,
+		"no slot is free": {func(f *checks.Facts) { f.DriverNodes[0].Status.Capacity.MaxDataDisks = 1 }, "Slots", checks.Warning,
 			"no slot is free on a"},
 		"a disk waits for a slot": {func(f *checks.Facts) {
 			condition(&f.Attachments[0].Status.Conditions, apiv1.AttachmentConditionAttached, metav1.ConditionFalse,
 				attaching.ReasonNoSlot)
 		}, "Slots", checks.Failed, "volume vol waits for a slot on node a"},
-		"a clock that is ahead": {func(f *checks.Facts) {
-			f.DriverNodes[0].Status.HeartbeatTime.Time = objects.Now.Add(time.Minute)
-		}, "Clocks",
+		"a clock that is ahead": {
+			func(f *checks.Facts) { f.DriverNodes[0].Status.HeartbeatTime.Time = objects.Now.Add(time.Minute) }, "Clocks",
 			checks.Warning, "the clock of node a is 1m0s ahead"},
-		"a clock that is behind": {func(f *checks.Facts) {
-			f.DriverNodes[0].Status.HeartbeatTime.Time = objects.Now.Add(-time.Hour)
-		},
-			"Clocks", checks.Warning, "the clock of node a is about 59m50s behind"},
+		"a clock that is behind": {
+			func(f *checks.Facts) { f.DriverNodes[0].Status.HeartbeatTime.Time = objects.Now.Add(-time.Hour) }, "Clocks",
+			checks.Warning, "the clock of node a is about 59m50s behind"},
 		"credentials that are refused": {refusedBy("ExpiredAuthenticationToken", provisioner.Unauthorized), "Credentials",
-			checks.Failed,
-			"Unauthenticated, AzVolume vol: Azure says ExpiredAuthenticationToken"},
+			checks.Failed, "Unauthenticated, AzVolume vol: Azure says ExpiredAuthenticationToken"},
 		"a permission that is missing": {refusedBy("AuthorizationFailed", provisioner.Unauthorized), "Permissions", checks.Failed,
 			"PermissionMissing"},
 		"a deny assignment": {refusedBy("DenyAssignmentAuthorizationFailed", provisioner.Unauthorized), "Permissions",
-			checks.Failed,
-			"DenyAssignment"},
+			checks.Failed, "DenyAssignment"},
 		"a quota that is used up": {refusedBy("QuotaExceeded", provisioner.InsufficientCapacity), "Quota", checks.Failed,
 			"QuotaExceeded"},
 		"an identity of the controller's node": {func(f *checks.Facts) {
@@ -412,37 +386,29 @@ func preflightFaults() map[string]fault {
 		}
 	}
 	return map[string]fault{
-		"a Kubernetes that is too old": {func(f *checks.Facts) {
-			f.Kubernetes = "v1.33.1"
-		}, "Kubernetes", checks.Failed, "v1.33.1"},
-		"a Kubernetes that is too new": {func(f *checks.Facts) {
-			f.Kubernetes = "v1.38.0-aks"
-		}, "Kubernetes", checks.Warning, "not been tested"},
-		"a Windows node": {func(f *checks.Facts) {
-			f.Nodes[1].Labels[corev1.LabelOSStable] = "windows"
-		}, "Nodes", checks.Warning,
+		"a Kubernetes that is too old": {func(f *checks.Facts) { f.Kubernetes = "v1.33.1" }, "Kubernetes", checks.Failed,
+			"v1.33.1"},
+		"a Kubernetes that is too new": {func(f *checks.Facts) { f.Kubernetes = "v1.38.0-aks" }, "Kubernetes", checks.Warning,
+			"not been tested"},
+		"a Windows node": {func(f *checks.Facts) { f.Nodes[1].Labels[corev1.LabelOSStable] = "windows" }, "Nodes", checks.Warning,
 			"b has Windows"},
-		"a node that is no VM of Azure": {func(f *checks.Facts) {
-			f.Nodes[0].Spec.ProviderID = "kind://a"
-		}, "Nodes", checks.Warning, "a is no VM"},
+		"a node that is no VM of Azure": {func(f *checks.Facts) { f.Nodes[0].Spec.ProviderID = "kind://a" }, "Nodes",
+			checks.Warning, "a is no VM"},
 		"no definitions of snapshots": {func(f *checks.Facts) { f.Definitions = nil }, "SnapshotDefinitions", checks.Warning,
 			"the cluster has no volumesnapshots"},
-		"a definition of the preview": {func(f *checks.Facts) {
-			f.Definitions = append(f.Definitions, definition(explain.AzVolumes, "v1beta2"))
-		},
+		"a definition of the preview": {
+			func(f *checks.Facts) { f.Definitions = append(f.Definitions, definition(explain.AzVolumes, "v1beta2")) },
 			"StoredPreview", checks.Failed, "v1beta2"},
 		"AKS's own driver runs": {pod("csi-azuredisk-node-1", map[string]string{"app": "csi-azuredisk-node"}, corev1.PodSpec{}),
-			"OtherDriver",
-			checks.Failed, "pods of V1 run in namespace kube-system"},
+			"OtherDriver", checks.Failed, "pods of V1 run in namespace kube-system"},
 		"a CSIDriver is left": {func(f *checks.Facts) { f.CSIDriver = healthy().CSIDriver }, "OtherDriver", checks.Warning,
 			"of another driver is left"},
 		"VolumeAttachments are left": {func(f *checks.Facts) {
 			f.VolumeAttachments = []*storagev1.VolumeAttachment{attachedBy("csi-1")}
 		}, "VolumesAttached", checks.Warning, "there are 1"},
-		"a port that is taken in the host's network": {pod("other", nil, corev1.PodSpec{
-			HostNetwork: true, NodeName: "a", Containers: listens,
-		}),
-			"HostPorts", checks.Failed, "port 29703 is taken on a by kube-system/other"},
+		"a port that is taken in the host's network": {
+			pod("other", nil, corev1.PodSpec{HostNetwork: true, NodeName: "a", Containers: listens}), "HostPorts", checks.Failed,
+			"port 29703 is taken on a by kube-system/other"},
 		"a hostPort that is taken": {pod("other", nil, corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{
 			Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 29705}},
 		}}}), "HostPorts", checks.Failed, "port 29705"},

@@ -49,41 +49,31 @@ func TestARowOfAVolume(t *testing.T) {
 		},
 		"a volume whose primary is to release it": {
 			objects.NewVolume(provisionedFor("shop/data"), objects.Owned("a", 4, apiv1.OwnershipReleasing)),
-			objects.Attachments(attachment("a", primary, attached)), "shop|data|Created|a (Releasing)|0/1||",
-		},
+			objects.Attachments(attachment("a", primary, attached)), "shop|data|Created|a (Releasing)|0/1||"},
 		"a replica that is not attached, and one that is deleted": {
 			objects.NewVolume(provisionedFor("shop/data"), objects.Owned("", 4, apiv1.OwnershipReleased),
 				conditioned(placement.ConditionReplicasAttached, placement.ReasonReplicasMissing)),
-			objects.Attachments(attachment("a", replica, apiv1.AttachmentAttaching), objects.Deleted(attachment("b", replica, attached))),
-			"shop|data|Created (ReplicasMissing)||0/1||",
-		},
+			objects.Attachments(attachment("a", replica, apiv1.AttachmentAttaching),
+				objects.Deleted(attachment("b", replica, attached))), "shop|data|Created (ReplicasMissing)||0/1||"},
 		"a volume that wants no replicas now": {
 			objects.NewVolume(provisionedFor("shop/data"), objects.NeverOwned,
-				conditioned(placement.ConditionReplicasAttached, placement.ReasonReplicasNotWanted)),
-			nil, "shop|data|Created||0/1||",
-		},
+				conditioned(placement.ConditionReplicasAttached, placement.ReasonReplicasNotWanted)), nil,
+			"shop|data|Created||0/1||"},
 		"a raw block volume that two nodes use": {
-			objects.NewVolume(provisionedFor("shop/data"), objects.NeverOwned, func(v *apiv1.AzVolume) {
-				v.Spec.Access, v.Spec.MaxMountReplicaCount = apiv1.AccessMultiNode, 0
-			}),
+			objects.NewVolume(provisionedFor("shop/data"), objects.NeverOwned,
+				func(v *apiv1.AzVolume) { v.Spec.Access, v.Spec.MaxMountReplicaCount = apiv1.AccessMultiNode, 0 }),
 			objects.Attachments(attachment("b", primary, attached), attachment("a", primary, attached)),
-			"shop|data|Created|a,b|0/0||",
-		},
+			"shop|data|Created|a,b|0/0||"},
 		"a disk that was adopted, and that Azure refuses to change": {
 			objects.NewVolume(objects.NeverOwned, conditioned(disk.ConditionUpdated, disk.ReasonUpdateRefused),
-				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }),
-			nil, "|pv|Created (UpdateRefused)||0/1||",
-		},
+				func(v *apiv1.AzVolume) { v.Status.PersistentVolume = "pv" }), nil, "|pv|Created (UpdateRefused)||0/1||"},
 		"a volume that is being deleted": {
-			objects.NewVolume(objects.NeverOwned, func(v *apiv1.AzVolume) {
-				v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true
-			}),
-			nil, "|vol|Created (Deleting)||0/1||",
-		},
+			objects.NewVolume(objects.NeverOwned,
+				func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(time.Second), true }), nil,
+			"|vol|Created (Deleting)||0/1||"},
 		"a volume whose AzVolume was deleted and is kept": {
 			objects.NewVolume(objects.NeverOwned, func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
-			nil, "|vol|Created (DeletionHeld)||0/1||",
-		},
+			nil, "|vol|Created (DeletionHeld)||0/1||"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

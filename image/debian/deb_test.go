@@ -23,11 +23,7 @@ func archive(t testing.TB, members ...member) []byte {
 	w := ar.NewWriter(&out)
 	must(t, w.WriteGlobalHeader())
 	for _, m := range members {
-		must(t, w.WriteHeader(&ar.Header{
-			Name: m.name,
-			Size: int64(len(m.content)),
-			Mode: 0o644,
-		}))
+		must(t, w.WriteHeader(&ar.Header{Name: m.name, Size: int64(len(m.content)), Mode: 0o644}))
 		_, err := w.Write([]byte(m.content))
 		must(t, err)
 	}
@@ -74,42 +70,17 @@ func compressed(t testing.TB, plain string, open func(io.Writer) (io.WriteCloser
 func openXZ(w io.Writer) (io.WriteCloser, error) { return xz.NewWriter(w) }
 
 func TestAPackageIsUnpackedWithEachCompression(t *testing.T) {
-	control := tarOf(t, tar.Header{
-		Name:     "./control",
-		Typeflag: tar.TypeReg,
-	}, tar.Header{
+	control := tarOf(t, tar.Header{Name: "./control", Typeflag: tar.TypeReg}, tar.Header{
 		Name:     "./postinst",
 		Typeflag: tar.TypeReg,
 		Mode:     0o755,
 	})
 	data := tarOf(t,
-		tar.Header{
-			Name:     "./usr/",
-			Typeflag: tar.TypeDir,
-			Mode:     0o755,
-		},
-		tar.Header{
-			Name:     "./usr/bin/mount",
-			Typeflag: tar.TypeReg,
-			Mode:     0o4755,
-			Uid:      7,
-		},
-		tar.Header{
-			Name:     "./usr/bin/again",
-			Typeflag: tar.TypeLink,
-			Linkname: "./usr/bin/mount",
-		},
-		tar.Header{
-			Name:     "./dev/null",
-			Typeflag: tar.TypeChar,
-			Mode:     0o666,
-		},
-		tar.Header{
-			Name:     "./sbin/link",
-			Typeflag: tar.TypeSymlink,
-			Linkname: "../usr/bin/mount",
-			Mode:     0o777,
-		})
+		tar.Header{Name: "./usr/", Typeflag: tar.TypeDir, Mode: 0o755},
+		tar.Header{Name: "./usr/bin/mount", Typeflag: tar.TypeReg, Mode: 0o4755, Uid: 7},
+		tar.Header{Name: "./usr/bin/again", Typeflag: tar.TypeLink, Linkname: "./usr/bin/mount"},
+		tar.Header{Name: "./dev/null", Typeflag: tar.TypeChar, Mode: 0o666},
+		tar.Header{Name: "./sbin/link", Typeflag: tar.TypeSymlink, Linkname: "../usr/bin/mount", Mode: 0o777})
 	want := Deb{Control: []byte("content of ./control"), Files: []File{
 		{Path: "usr/bin/mount", Mode: 0o755, Data: []byte("content of ./usr/bin/mount")},
 		{Path: "usr/bin/again", Mode: 0o755, Data: []byte("content of ./usr/bin/mount")},
@@ -155,10 +126,8 @@ func TestABrokenPackageIsRefused(t *testing.T) {
 			Typeflag: tar.TypeLink,
 			Linkname: "b",
 		})), `hard link to "b"`},
-		"an absolute path, which is out as well": {archive(t, control, data(tar.Header{
-			Name:     "/etc/passwd",
-			Typeflag: tar.TypeReg,
-		})), "leads out"},
+		"an absolute path, which is out as well": {
+			archive(t, control, data(tar.Header{Name: "/etc/passwd", Typeflag: tar.TypeReg})), "leads out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := Unpack(c.content)

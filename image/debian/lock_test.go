@@ -108,12 +108,7 @@ func TestAPackageIsFetchedFromCacheMirrorOrArchive(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			mirror, askedMirror := server(t, c.mirror)
 			snapshot, askedSnapshot := server(t, c.snapshot)
-			from := Fetcher{
-				Mirror:   mirror + "/",
-				Snapshot: snapshot,
-				Cache:    t.TempDir(),
-				Client:   http.DefaultClient,
-			}
+			from := Fetcher{Mirror: mirror + "/", Snapshot: snapshot, Cache: t.TempDir(), Client: http.DefaultClient}
 			for range 2 {
 				data, err := from.Fetch(t.Context(), p, "20261121T021046Z")
 				must(t, err)
@@ -156,12 +151,7 @@ func TestThePackagesOfAllArchitecturesAreFetchedAhead(t *testing.T) {
 	}
 	lock := Lock{Taken: "T", Packages: packages}
 	mirror := httptest.NewServer(http.FileServerFS(files))
-	from := Fetcher{
-		Mirror:   mirror.URL,
-		Snapshot: mirror.URL,
-		Cache:    t.TempDir(),
-		Client:   http.DefaultClient,
-	}
+	from := Fetcher{Mirror: mirror.URL, Snapshot: mirror.URL, Cache: t.TempDir(), Client: http.DefaultClient}
 	must(t, from.FetchAll(t.Context(), lock))
 	mirror.Close()
 	for architecture := range packages {

@@ -34,10 +34,8 @@ func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
 				Volumes:                   volumes,
 				Containers:                []corev1.Container{{Name: "c"}},
 				TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
-				Affinity: &corev1.Affinity{
-					NodeAffinity:    &corev1.NodeAffinity{},
-					PodAntiAffinity: &corev1.PodAntiAffinity{},
-				},
+				Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{},
+					PodAntiAffinity: &corev1.PodAntiAffinity{}},
 			},
 		}
 	}
@@ -58,26 +56,17 @@ func TestPodsAreKeptAsFarAsPlacementLooksAtThem(t *testing.T) {
 		pod  *corev1.Pod
 		want corev1.PodSpec
 	}{
-		"one with a volume, with all that says where it may go": {full(claim), corev1.PodSpec{
-			NodeName:                  "node",
-			NodeSelector:              map[string]string{"disk": "fast"},
-			Tolerations:               []corev1.Toleration{{Key: "t"}},
-			Volumes:                   []corev1.Volume{claim},
-			TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
-			Affinity: &corev1.Affinity{
-				NodeAffinity:    &corev1.NodeAffinity{},
-				PodAntiAffinity: &corev1.PodAntiAffinity{},
-			},
-		}},
-		"one that names a disk itself, with all by which that is published": {full(inline), corev1.PodSpec{
-			NodeName: "node",
-			Volumes:  []corev1.Volume{inline},
-			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
-		}},
-		"one without, with what it wants of others": {full(), corev1.PodSpec{
-			NodeName: "node",
-			Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}},
-		}},
+		"one with a volume, with all that says where it may go": {full(claim),
+			corev1.PodSpec{NodeName: "node", NodeSelector: map[string]string{"disk": "fast"},
+				Tolerations: []corev1.Toleration{{Key: "t"}}, Volumes: []corev1.Volume{claim},
+				TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: "zone"}},
+				Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{},
+					PodAntiAffinity: &corev1.PodAntiAffinity{}}}},
+		"one that names a disk itself, with all by which that is published": {full(inline),
+			corev1.PodSpec{NodeName: "node", Volumes: []corev1.Volume{inline},
+				Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}}},
+		"one without, with what it wants of others": {full(),
+			corev1.PodSpec{NodeName: "node", Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,11 +149,9 @@ func TestPodsAreFoundByTheDisksThatTheyNameThemselves(t *testing.T) {
 		pod    *corev1.Pod
 		want   []string
 	}{
-		"each disk once, however it is spelled": {inTreeDriver,
-			names(diskURI("one"), diskURI("Two"), diskURI("two")),
+		"each disk once, however it is spelled": {inTreeDriver, names(diskURI("one"), diskURI("Two"), diskURI("two")),
 			[]string{apiv1.VolumeName("s", "rg", "one"), apiv1.VolumeName("s", "rg", "two")}},
-		"a blob is none": {inTreeDriver,
-			names("https://account.blob.core.windows.net/vhds/x.vhd"), nil},
+		"a blob is none": {inTreeDriver, names("https://account.blob.core.windows.net/vhds/x.vhd"), nil},
 		"nor is a volume of another kind": {inTreeDriver,
 			&corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "empty"}}}}, nil},
 		"Kubernetes has no driver of another name serve them": {"disk.example.com", names(diskURI("one")), nil},

@@ -37,11 +37,7 @@ func TestTheBoundPersistentVolumeStandsForTheVolume(t *testing.T) {
 			ResourceGroup:  "rg",
 			DiskName:       "vol",
 		}.VolumeName()},
-		Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{
-			SubscriptionID: "S",
-			ResourceGroup:  "RG",
-			Name:           "Vol",
-		}},
+		Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "S", ResourceGroup: "RG", Name: "Vol"}},
 	}
 	for name, test := range map[string]struct {
 		pvs  []client.Object
@@ -53,11 +49,9 @@ func TestTheBoundPersistentVolumeStandsForTheVolume(t *testing.T) {
 		"both are bound":                   {[]client.Object{pv("b", corev1.VolumeBound), pv("a", corev1.VolumeBound)}, "a"},
 		"one is bound to a disk of that name in another resource group": {
 			[]client.Object{of("/subscriptions/s/resourceGroups/another", "a", corev1.VolumeBound),
-				pv("b", corev1.VolumeReleased)}, "b",
-		},
+				pv("b", corev1.VolumeReleased)}, "b"},
 		"the only one is of a disk of that name in another subscription": {
-			[]client.Object{of("/subscriptions/another/resourceGroups/rg", "a", corev1.VolumeBound)}, "",
-		},
+			[]client.Object{of("/subscriptions/another/resourceGroups/rg", "a", corev1.VolumeBound)}, ""},
 		"none is": {[]client.Object{pv("b", corev1.VolumeReleased), pv("a", corev1.VolumeReleased)}, "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,19 +71,11 @@ func TestAReportLeadsToTheNodesOwnVolumesAlone(t *testing.T) {
 	at := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "ns", Name: name} }
 	held := &apiv1.AzVolume{
 		ObjectMeta: at("held"),
-		Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
-			NodeName: "a",
-			Epoch:    1,
-			State:    apiv1.OwnershipHeld,
-		}},
+		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld}},
 	}
 	others := &apiv1.AzVolume{
 		ObjectMeta: at("others"),
-		Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    1,
-			State:    apiv1.OwnershipHeld,
-		}},
+		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}},
 	}
 	attached := &apiv1.AzVolumeAttachment{
 		ObjectMeta: at("attached-a"),

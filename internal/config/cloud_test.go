@@ -17,22 +17,14 @@ func TestCloudSettings(t *testing.T) {
 		"the defaults are good":       {},
 		"the environment alone":       {args: []string{"--cloud-config="}},
 		"the Secret of the V1 driver": {args: []string{"--cloud-config-secret-name=azure-cloud-provider"}},
-		"a Secret without a key": {
-			args:   []string{"--cloud-config-secret-name=s", "--cloud-config-secret-key="},
-			faults: []string{"cloud-config-secret-key"},
-		},
-		"relative paths": {
-			args:   []string{"--cloud-config=azure.json", "--cloud-ca-file=ca.crt"},
-			faults: []string{"cloud-config: \"azure.json\"", "cloud-ca-file: \"ca.crt\""},
-		},
-		"reading more often than a second": {
-			args:   []string{"--cloud-config-reload-interval=10ms"},
-			faults: []string{"cloud-config-reload-interval: 10ms must be at least 1s"},
-		},
-		"a user agent that would break the header": {
-			args:   []string{"--user-agent-suffix=a\r\nb", "--custom-user-agent=é"},
-			faults: []string{"user-agent-suffix", "custom-user-agent"},
-		},
+		"a Secret without a key": {args: []string{"--cloud-config-secret-name=s", "--cloud-config-secret-key="},
+			faults: []string{"cloud-config-secret-key"}},
+		"relative paths": {args: []string{"--cloud-config=azure.json", "--cloud-ca-file=ca.crt"},
+			faults: []string{"cloud-config: \"azure.json\"", "cloud-ca-file: \"ca.crt\""}},
+		"reading more often than a second": {args: []string{"--cloud-config-reload-interval=10ms"},
+			faults: []string{"cloud-config-reload-interval: 10ms must be at least 1s"}},
+		"a user agent that would break the header": {args: []string{"--user-agent-suffix=a\r\nb", "--custom-user-agent=é"},
+			faults: []string{"user-agent-suffix", "custom-user-agent"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := &config.Cloud{}

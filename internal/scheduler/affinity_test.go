@@ -46,15 +46,12 @@ func TestPreferences(t *testing.T) {
 		"nothing is known": {fitness{}, nil},
 		"the primary comes before the replicas, and nodes of one score share a term": {
 			fitness{Scores: map[string]int64{"b": 8, "c": 8, "a": 10, "d": 3}},
-			[]string{"100 kubernetes.io/hostname In a", "80 kubernetes.io/hostname In b,c", "30 kubernetes.io/hostname In d"},
-		},
+			[]string{"100 kubernetes.io/hostname In a", "80 kubernetes.io/hostname In b,c", "30 kubernetes.io/hostname In d"}},
 		"unfit nodes are avoided, sorted": {
 			fitness{Scores: map[string]int64{"b": 8}, Unfit: map[string]Fault{"y": faultLost, "x": FaultNoRoom}},
-			[]string{"80 kubernetes.io/hostname In b", "50 kubernetes.io/hostname NotIn x,y"},
-		},
-		"unfit nodes are avoided by a pod whose disks are nowhere": {
-			fitness{Unfit: map[string]Fault{"x": faultUnsupported}}, []string{"50 kubernetes.io/hostname NotIn x"},
-		},
+			[]string{"80 kubernetes.io/hostname In b", "50 kubernetes.io/hostname NotIn x,y"}},
+		"unfit nodes are avoided by a pod whose disks are nowhere": {fitness{Unfit: map[string]Fault{"x": faultUnsupported}},
+			[]string{"50 kubernetes.io/hostname NotIn x"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -99,14 +96,12 @@ func TestSteer(t *testing.T) {
 		"light preferences stay": {preferred("", existing(15)+","+existing(5)),
 			preferred("", existing(15)+","+existing(5)+","+oursJSON)},
 		"heavy ones are reduced": {preferred("", existing(100)), preferred("", existing(20)+","+oursJSON)},
-		"in proportion": {preferred("", existing(90)+","+existing(30)),
-			preferred("", existing(15)+","+existing(5)+","+oursJSON)},
+		"in proportion": {
+			preferred("", existing(90)+","+existing(30)), preferred("", existing(15)+","+existing(5)+","+oursJSON)},
 		"and none becomes nothing": {preferred("", existing(100)+","+existing(1)),
 			preferred("", existing(20)+","+existing(1)+","+oursJSON)},
-		"a weight that the API server refuses is not corrected": {
-			preferred("", existing(101)), preferred("", existing(101)),
-		},
-		"the same with no weight": {preferred("", existing(0)), preferred("", existing(0))},
+		"a weight that the API server refuses is not corrected": {preferred("", existing(101)), preferred("", existing(101))},
+		"the same with no weight":                               {preferred("", existing(0)), preferred("", existing(0))},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -22,11 +22,8 @@ func node(name string, change ...func(*apiv1.AzDriverNode)) *apiv1.AzDriverNode 
 		Status: apiv1.AzDriverNodeStatus{
 			HeartbeatTime:    ptr.To(metav1.NewMicroTime(epoch)),
 			HeartbeatSeconds: 10,
-			Conditions: []metav1.Condition{{
-				Type:   apiv1.NodeConditionReady,
-				Status: metav1.ConditionTrue,
-				Reason: "Serving",
-			}},
+			Conditions: []metav1.Condition{{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue,
+				Reason: "Serving"}},
 		},
 	}
 	for _, f := range change {
@@ -40,13 +37,8 @@ func azva(disk, nodeName string, role apiv1.Role, state apiv1.AttachmentState) *
 	volume := volumeName(diskURI(disk))
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: apiv1.DefaultNamespace, Name: apiv1.AttachmentName(volume, nodeName)},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   nodeName,
-			Role:       role,
-			Epoch:      1,
-		},
-		Status: apiv1.AzVolumeAttachmentStatus{State: state},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: nodeName, Role: role, Epoch: 1},
+		Status:     apiv1.AzVolumeAttachmentStatus{State: state},
 	}
 }
 
@@ -98,11 +90,7 @@ func diskURI(name string) string {
 }
 
 func pod(claims ...string) *corev1.Pod {
-	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "default",
-		Name:      "web-0",
-		UID:       "pod-uid",
-	}}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-0", UID: "pod-uid"}}
 	for _, name := range claims {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name},

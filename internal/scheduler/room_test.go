@@ -27,12 +27,9 @@ func TestRoom(t *testing.T) {
 	}{
 		"a VM of unknown size has room":   {apiv1.NodeCapacity{}, []string{"a", "b"}, []Volume{absent("v")}, true},
 		"the last slot is for the taking": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"}, []Volume{absent("v")}, true},
-		"a full VM has none": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "b"}, []Volume{absent("v")},
-			false},
-		"disks from outside the driver take slots": {apiv1.NodeCapacity{
-			MaxDataDisks: 2,
-			ForeignDisks: 1,
-		}, []string{"a"}, []Volume{absent("v")}, false},
+		"a full VM has none":              {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "b"}, []Volume{absent("v")}, false},
+		"disks from outside the driver take slots": {apiv1.NodeCapacity{MaxDataDisks: 2, ForeignDisks: 1}, []string{"a"},
+			[]Volume{absent("v")}, false},
 		"every volume of the pod needs a slot": {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"},
 			[]Volume{absent("v"), absent("w"), absent("x")}, false},
 		"a claim that has no disk yet will need one": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a"},
@@ -43,10 +40,8 @@ func TestRoom(t *testing.T) {
 			[]Volume{here("v", Replica), absent("w")}, false},
 		"and leaves it what is free": {apiv1.NodeCapacity{MaxDataDisks: 3}, []string{"a"},
 			[]Volume{here("v", Replica), absent("w")}, true},
-		"what is there may stay though the VM is overbooked": {apiv1.NodeCapacity{
-			MaxDataDisks: 2,
-			ForeignDisks: 2,
-		}, []string{"v"}, []Volume{here("v", primary)}, true},
+		"what is there may stay though the VM is overbooked": {apiv1.NodeCapacity{MaxDataDisks: 2, ForeignDisks: 2},
+			[]string{"v"}, []Volume{here("v", primary)}, true},
 		"an attach under way counts once": {apiv1.NodeCapacity{MaxDataDisks: 2}, []string{"a", "v"},
 			[]Volume{here("v", Attaching)}, true},
 	} {
@@ -153,11 +148,7 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 	sized := func(most, foreign int32) func(*apiv1.AzDriverNode) {
 		return func(n *apiv1.AzDriverNode) {
 			n.Spec.VMSize = "Standard_D2s_v3"
-			n.Status.Capacity = &apiv1.NodeCapacity{
-				VMSize:       "Standard_D2s_v3",
-				MaxDataDisks: most,
-				ForeignDisks: foreign,
-			}
+			n.Status.Capacity = &apiv1.NodeCapacity{VMSize: "Standard_D2s_v3", MaxDataDisks: most, ForeignDisks: foreign}
 		}
 	}
 	attached := apiv1.AttachmentAttached

@@ -28,7 +28,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// knows is an Observer that knows one volume: primary at node-a, replica at node-b; node-c has no
+// knows is an observer that knows one volume: primary at node-a, replica at node-b; node-c has no
 // plug-in.
 type knows struct{}
 
@@ -113,39 +113,19 @@ func TestAnswers(t *testing.T) {
 		args   extenderv1.ExtenderArgs
 		change func(*extender)
 	}{
-		"filter-names": {"filter", extenderv1.ExtenderArgs{
-			Pod:       pod("data"),
-			NodeNames: names(all...),
-		}, nil},
-		"filter-whole-nodes": {"filter", extenderv1.ExtenderArgs{
-			Pod:   pod("data"),
-			Nodes: wholeNodes(all...),
-		}, nil},
+		"filter-names":               {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
+		"filter-whole-nodes":         {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
 		"filter-without-our-volumes": {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
-		"filter-no-nodes": {"filter", extenderv1.ExtenderArgs{
-			Pod:       pod("data"),
-			NodeNames: &[]string{},
-		}, nil},
-		"filter-not-ready-without-volumes": {"filter", extenderv1.ExtenderArgs{
-			Pod:       pod(),
-			NodeNames: names(all...),
-		}, func(e *extender) { e.Ready = not }},
-		"prioritize-names": {"prioritize", extenderv1.ExtenderArgs{
-			Pod:       pod("data"),
-			NodeNames: names(all...),
-		}, nil},
-		"prioritize-whole-nodes": {"prioritize", extenderv1.ExtenderArgs{
-			Pod:   pod("data"),
-			Nodes: wholeNodes(all...),
-		}, nil},
-		"prioritize-without-our-volumes": {"prioritize", extenderv1.ExtenderArgs{
-			Pod:       pod(),
-			NodeNames: names(all...),
-		}, nil},
-		"prioritize-not-ready-without-volumes": {"prioritize", extenderv1.ExtenderArgs{
-			Pod:       pod(),
-			NodeNames: names(all...),
-		}, func(e *extender) { e.Ready = not }},
+		"filter-no-nodes":            {"filter", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: &[]string{}}, nil},
+		"filter-not-ready-without-volumes": {"filter", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)},
+			func(e *extender) { e.Ready = not }},
+		"prioritize-names": {
+			"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), NodeNames: names(all...)}, nil},
+		"prioritize-whole-nodes": {
+			"prioritize", extenderv1.ExtenderArgs{Pod: pod("data"), Nodes: wholeNodes(all...)}, nil},
+		"prioritize-without-our-volumes": {"prioritize", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)}, nil},
+		"prioritize-not-ready-without-volumes": {"prioritize", extenderv1.ExtenderArgs{Pod: pod(), NodeNames: names(all...)},
+			func(e *extender) { e.Ready = not }},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -215,8 +195,7 @@ func TestRequestsThatGetNoAnswer(t *testing.T) {
 			http.StatusRequestEntityTooLarge, "too large"},
 		"a body that is nested too deep": {http.MethodPost, "/filter", strings.Repeat("[", 100_000), nil, http.StatusBadRequest,
 			""},
-		"the wrong method": {http.MethodGet, "/filter", "", nil, http.StatusMethodNotAllowed,
-			"Method Not Allowed"},
+		"the wrong method":          {http.MethodGet, "/filter", "", nil, http.StatusMethodNotAllowed, "Method Not Allowed"},
 		"a verb that is not served": {http.MethodPost, "/bind", "{}", nil, http.StatusNotFound, "not found"},
 		"filter while the caches fill": {http.MethodPost, "/filter", string(good), func(e *extender) { e.Ready = not },
 			http.StatusServiceUnavailable, "caches are not filled"},

@@ -22,10 +22,7 @@ import (
 func startView(t testing.TB, config *rest.Config) *observation {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	seen, err := observe(ctx, config, &View{
-		Namespace:  apiv1.DefaultNamespace,
-		DriverName: driver,
-	})
+	seen, err := observe(ctx, config, &View{Namespace: apiv1.DefaultNamespace, DriverName: driver})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,26 +113,16 @@ func TestVolumesOfAPod(t *testing.T) {
 		want []Volume
 	}{
 		"a pod without volumes": {pod(), nil},
-		"a claim with a primary, replicas and failures": {pod("data"), []Volume{{
-			Name:  volumeName(diskURI("data")),
-			Nodes: data,
-		}}},
-		"another disk of the name, in another resource group": {pod("twin"), []Volume{{
-			Name:  volumeName(twin),
-			Nodes: map[string]DiskState{},
-		}}},
-		"all of the volumes count": {pod("data", "logs"), []Volume{{
-			Name:  volumeName(diskURI("data")),
-			Nodes: data,
-		}, {Name: volumeName(diskURI("logs")), Nodes: logs}}},
-		"a claim that is mounted twice counts once": {pod("logs", "logs"), []Volume{{
-			Name:  volumeName(diskURI("logs")),
-			Nodes: logs,
-		}}},
-		"a volume of another driver does not count": {pod("foreign", "logs"), []Volume{{
-			Name:  volumeName(diskURI("logs")),
-			Nodes: logs,
-		}}},
+		"a claim with a primary, replicas and failures": {pod("data"),
+			[]Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
+		"another disk of the name, in another resource group": {pod("twin"),
+			[]Volume{{Name: volumeName(twin), Nodes: map[string]DiskState{}}}},
+		"all of the volumes count": {pod("data", "logs"),
+			[]Volume{{Name: volumeName(diskURI("data")), Nodes: data}, {Name: volumeName(diskURI("logs")), Nodes: logs}}},
+		"a claim that is mounted twice counts once": {pod("logs", "logs"),
+			[]Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
+		"a volume of another driver does not count": {pod("foreign", "logs"),
+			[]Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
 		"a claim that waits for its first consumer": {pod("waiting"), []Volume{{}}},
 		"a claim that waits for another driver":     {pod("waiting-foreign"), nil},
 		"a clone of a disk in a zone":               {pod("clone"), []Volume{{Zone: "eastus-2"}}},
@@ -146,23 +133,14 @@ func TestVolumesOfAPod(t *testing.T) {
 		"a claim that does not exist":               {pod("missing"), nil},
 		"a claim whose volume does not exist":       {pod("lost"), nil},
 		"a volume that is no CSI volume":            {pod("local"), nil},
-		"a volume of the former in-tree plug-in": {pod("old"), []Volume{{
-			Name:  volumeName(diskURI("old")),
-			Nodes: map[string]DiskState{},
-		}}},
-		"an inline volume of the former in-tree plug-in": {inline, []Volume{{
-			Name:  volumeName(diskURI("data")),
-			Nodes: data,
-		}}},
-		"an ephemeral claim, and one not made for the pod": {ephemeralPod, []Volume{{
-			Name:  volumeName(diskURI("scratch")),
-			Nodes: map[string]DiskState{},
-		}}},
+		"a volume of the former in-tree plug-in": {pod("old"),
+			[]Volume{{Name: volumeName(diskURI("old")), Nodes: map[string]DiskState{}}}},
+		"an inline volume of the former in-tree plug-in": {inline, []Volume{{Name: volumeName(diskURI("data")), Nodes: data}}},
+		"an ephemeral claim, and one not made for the pod": {ephemeralPod,
+			[]Volume{{Name: volumeName(diskURI("scratch")), Nodes: map[string]DiskState{}}}},
 		"a volume without a handle is a volume without a disk": {pod("no-handle"), []Volume{{}}},
-		"a pod of another namespace does not see these claims": {&corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "other"},
-			Spec:       pod("data").Spec,
-		}, nil},
+		"a pod of another namespace does not see these claims": {
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "other"}, Spec: pod("data").Spec}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -266,15 +244,8 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	_, config := startAPI(t, objects...)
 	volumes := seenVolumes(t, startView(t, config), pod("data", "logs"))
 	want := []map[string]DiskState{
-		{
-			"silent":          Attaching,
-			"not-asked":       Replica,
-			"answered":        Replica,
-			"refused":         Replica,
-			"answered-before": Attaching,
-			"no-plug-in":      Replica,
-			"uses-it":         primary,
-		},
+		{"silent": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica,
+			"answered-before": Attaching, "no-plug-in": Replica, "uses-it": primary},
 		{"silent": Replica}, // it was asked about another volume
 	}
 	for i, volume := range volumes {
@@ -373,8 +344,7 @@ func TestANodeWhereAProcessOutlivedItsPodIsAvoided(t *testing.T) {
 	}{
 		"no pod is there": {bound, publishedAt("node-a"), nil, FaultLeftBehind, 0},
 		"a pod that is there uses it": {
-			bound, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, faultNone, 10,
-		},
+			bound, publishedAt("node-a"), []client.Object{on("node-a", pod("data"))}, faultNone, 10},
 		"a pod that has ended is there":             {bound, publishedAt("node-a"), []client.Object{ended}, faultNone, 10},
 		"a pod of another namespace names the disk": {bound, publishedAt("node-a"), []client.Object{inline}, faultNone, 10},
 		"the pod is on another node": {bound, publishedAt("node-a"), []client.Object{on("node-b", pod("data"))},

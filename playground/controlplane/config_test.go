@@ -37,30 +37,17 @@ func TestSchedulerConfigNamesTheExtender(t *testing.T) {
 		"ignorable":        false,
 		"nodeCacheCapable": false,
 		"enableHTTPS":      true,
-		"tlsConfig": object{
-			"insecure": false,
-			"caFile":   "/ca",
-		},
+		"tlsConfig":        object{"insecure": false, "caFile": "/ca"},
 	}}
 	cases := map[string]struct {
 		extender *Extender
 		want     object
 	}{
 		"without an extender": {nil, base()},
-		"with one": {&Extender{
-			URL:              "http://10.232.0.20:29706",
-			FilterVerb:       "filter",
-			PrioritizeVerb:   "prioritize",
-			Weight:           10,
-			Ignorable:        true,
-			NodeCacheCapable: true,
-			Timeout:          "2s",
-		}, with},
-		"with one over HTTPS": {&Extender{
-			URL:    "https://e",
-			HTTPS:  true,
-			CAFile: "/ca",
-		}, secure},
+		"with one": {
+			&Extender{URL: "http://10.232.0.20:29706", FilterVerb: "filter", PrioritizeVerb: "prioritize", Weight: 10,
+				Ignorable: true, NodeCacheCapable: true, Timeout: "2s"}, with},
+		"with one over HTTPS": {&Extender{URL: "https://e", HTTPS: true, CAFile: "/ca"}, secure},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

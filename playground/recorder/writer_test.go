@@ -73,11 +73,7 @@ func newLab(t *testing.T) lab {
 	c := recorder.NewCollector(clock.RealClock{})
 	server := httptest.NewServer(c.Handler())
 	t.Cleanup(server.Close)
-	return lab{
-		collector: c,
-		url:       server.URL + "/w",
-		dir:       t.TempDir(),
-	}
+	return lab{collector: c, url: server.URL + "/w", dir: t.TempDir()}
 }
 
 func (l lab) startChild(t *testing.T, environment ...string) *exec.Cmd {
@@ -262,11 +258,7 @@ func TestAWriterGoesOnWhileTheCollectorIsAwayAndReportsLater(t *testing.T) {
 	c := recorder.NewCollector(clock.RealClock{})
 	server := httptest.NewUnstartedServer(c.Handler())
 	address := "http://" + server.Listener.Addr().String() + "/w"
-	l := lab{
-		collector: c,
-		url:       address,
-		dir:       dir,
-	}
+	l := lab{collector: c, url: address, dir: dir}
 	stop := l.startWriter(t, "first")
 	defer stop()
 	poll := time.NewTicker(2 * time.Millisecond)

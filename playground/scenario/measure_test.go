@@ -114,55 +114,29 @@ func TestAFigureShowsOnlyWhatConcernsItsMove(t *testing.T) {
 
 func TestTheDriversShareCountsTheCallsOnThePathOfTheMove(t *testing.T) {
 	t.Parallel()
-	m := Move{
-		Volume:    observer.Volume{Handle: handle},
-		Requested: noon,
-		Running:   noon.Add(8 * time.Second),
-	}
+	m := Move{Volume: observer.Volume{Handle: handle}, Requested: noon, Running: noon.Add(8 * time.Second)}
 	during := noon.Add(4 * time.Second)
 	tests := map[string]struct {
 		calls []evidence.Call
 		want  time.Duration
 	}{
-		"unpublish, publish and stage count": {[]evidence.Call{
-			{Start: during, Duration: 1, Method: "ControllerUnpublishVolume", Volume: handle},
-			{Start: during, Duration: 10, Method: "ControllerPublishVolume", Volume: handle},
-			{Start: during, Duration: 100, Method: "NodeStageVolume", Volume: handle},
-		}, 111},
-		"failed attempts count": {[]evidence.Call{
-			{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "Aborted"},
-			{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "OK"},
-		}, 10},
-		"the case of a resource ID does not matter": {[]evidence.Call{{
-			Start:    during,
-			Duration: 1,
-			Method:   "NodeStageVolume",
-			Volume:   strings.ToUpper(handle),
-		}}, 1},
-		"unstaging is not on the path": {[]evidence.Call{{
-			Start:    during,
-			Duration: 1,
-			Method:   "NodeUnstageVolume",
-			Volume:   handle,
-		}}, 0},
-		"another volume does not count": {[]evidence.Call{{
-			Start:    during,
-			Duration: 1,
-			Method:   "NodeStageVolume",
-			Volume:   handle + "2",
-		}}, 0},
-		"a call before the move does not count": {[]evidence.Call{{
-			Start:    noon.Add(-1),
-			Duration: 1,
-			Method:   "NodeStageVolume",
-			Volume:   handle,
-		}}, 0},
-		"a call after the pod has started does not count": {[]evidence.Call{{
-			Start:    m.Running.Add(1),
-			Duration: 1,
-			Method:   "NodeStageVolume",
-			Volume:   handle,
-		}}, 0},
+		"unpublish, publish and stage count": {
+			[]evidence.Call{{Start: during, Duration: 1, Method: "ControllerUnpublishVolume", Volume: handle},
+				{Start: during, Duration: 10, Method: "ControllerPublishVolume", Volume: handle},
+				{Start: during, Duration: 100, Method: "NodeStageVolume", Volume: handle}}, 111},
+		"failed attempts count": {
+			[]evidence.Call{{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "Aborted"},
+				{Start: during, Duration: 5, Method: "NodeStageVolume", Volume: handle, Code: "OK"}}, 10},
+		"the case of a resource ID does not matter": {
+			[]evidence.Call{{Start: during, Duration: 1, Method: "NodeStageVolume", Volume: strings.ToUpper(handle)}}, 1},
+		"unstaging is not on the path": {
+			[]evidence.Call{{Start: during, Duration: 1, Method: "NodeUnstageVolume", Volume: handle}}, 0},
+		"another volume does not count": {
+			[]evidence.Call{{Start: during, Duration: 1, Method: "NodeStageVolume", Volume: handle + "2"}}, 0},
+		"a call before the move does not count": {
+			[]evidence.Call{{Start: noon.Add(-1), Duration: 1, Method: "NodeStageVolume", Volume: handle}}, 0},
+		"a call after the pod has started does not count": {
+			[]evidence.Call{{Start: m.Running.Add(1), Duration: 1, Method: "NodeStageVolume", Volume: handle}}, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -187,66 +161,21 @@ func TestTheWritesOfAMoveAreCounted(t *testing.T) {
 		call evidence.AzureCall
 		want int
 	}{
-		"an attach counts": {evidence.AzureCall{
-			Time:   during,
-			Method: "POST",
-			Path:   vmPath + "/attachDetachDataDisks",
-			Name:   "node-1",
-		}, 1},
-		"an update of the VM counts": {evidence.AzureCall{
-			Time:   during,
-			Method: "PUT",
-			Path:   vmPath,
-			Name:   "node-1",
-		}, 1},
-		"a write that was refused counts too": {evidence.AzureCall{
-			Time:   during,
-			Method: "PATCH",
-			Path:   vmPath,
-			Status: 409,
-			Name:   "node-1",
-		}, 1},
-		"an update of the disk counts": {evidence.AzureCall{
-			Time:   during,
-			Method: "PATCH",
-			Path:   diskPath,
-			Name:   "PVC-1",
-		}, 1},
-		"another disk does not": {evidence.AzureCall{
-			Time:   during,
-			Method: "PATCH",
-			Path:   diskPath,
-			Name:   "pvc-2",
-		}, 0},
-		"a VM of the other zone does not": {evidence.AzureCall{
-			Time:   during,
-			Method: "PUT",
-			Path:   vmPath,
-			Name:   "node-2",
-		}, 0},
-		"a read does not": {evidence.AzureCall{
-			Time:   during,
-			Method: "GET",
-			Path:   vmPath,
-			Name:   "node-1",
-		}, 0},
-		"the issue of a token does not": {evidence.AzureCall{
-			Time:   during,
-			Method: "POST",
-			Path:   "/tenant/oauth2/v2.0/token",
-		}, 0},
-		"a write before the move does not": {evidence.AzureCall{
-			Time:   noon.Add(-1),
-			Method: "PUT",
-			Path:   vmPath,
-			Name:   "node-1",
-		}, 0},
-		"a write after the pod's start does not": {evidence.AzureCall{
-			Time:   m.Running.Add(1),
-			Method: "PUT",
-			Path:   vmPath,
-			Name:   "node-1",
-		}, 0},
+		"an attach counts": {
+			evidence.AzureCall{Time: during, Method: "POST", Path: vmPath + "/attachDetachDataDisks", Name: "node-1"}, 1},
+		"an update of the VM counts": {evidence.AzureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-1"}, 1},
+		"a write that was refused counts too": {
+			evidence.AzureCall{Time: during, Method: "PATCH", Path: vmPath, Status: 409, Name: "node-1"}, 1},
+		"an update of the disk counts":    {evidence.AzureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "PVC-1"}, 1},
+		"another disk does not":           {evidence.AzureCall{Time: during, Method: "PATCH", Path: diskPath, Name: "pvc-2"}, 0},
+		"a VM of the other zone does not": {evidence.AzureCall{Time: during, Method: "PUT", Path: vmPath, Name: "node-2"}, 0},
+		"a read does not":                 {evidence.AzureCall{Time: during, Method: "GET", Path: vmPath, Name: "node-1"}, 0},
+		"the issue of a token does not": {
+			evidence.AzureCall{Time: during, Method: "POST", Path: "/tenant/oauth2/v2.0/token"}, 0},
+		"a write before the move does not": {evidence.AzureCall{Time: noon.Add(-1), Method: "PUT", Path: vmPath, Name: "node-1"},
+			0},
+		"a write after the pod's start does not": {
+			evidence.AzureCall{Time: m.Running.Add(1), Method: "PUT", Path: vmPath, Name: "node-1"}, 0},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

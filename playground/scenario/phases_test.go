@@ -17,22 +17,13 @@ func after(seconds float64) time.Time {
 
 func lossAtNoon() Failover {
 	return Failover{
-		Workload: Workload{
-			Name:      "writer",
-			MaxShares: 2,
-			Replicas:  1,
-		},
-		Volume: observer.Volume{
-			Handle:   handle,
-			PV:       "pvc-1",
-			Name:     "pvc-1",
-			Workload: "writer",
-		},
-		From:  "node-1",
-		To:    "node-3",
-		Old:   "old",
-		New:   "new",
-		Fault: noon,
+		Workload: Workload{Name: "writer", MaxShares: 2, Replicas: 1},
+		Volume:   observer.Volume{Handle: handle, PV: "pvc-1", Name: "pvc-1", Workload: "writer"},
+		From:     "node-1",
+		To:       "node-3",
+		Old:      "old",
+		New:      "new",
+		Fault:    noon,
 	}
 }
 
@@ -59,22 +50,11 @@ func TestThePhasesOfAFailoverAreReadFromItsSteps(t *testing.T) {
 	t.Parallel()
 	calls := []evidence.Call{
 		{Start: after(-50), Duration: time.Second, Method: "NodeStageVolume", Volume: handle, Code: "OK", Node: "node-3"},
-		{
-			Start:    after(16.5),
-			Duration: 100 * time.Millisecond,
-			Method:   "ControllerPublishVolume",
-			Volume:   handle,
-			Code:     "Aborted",
-		},
+		{Start: after(16.5), Duration: 100 * time.Millisecond, Method: "ControllerPublishVolume", Volume: handle,
+			Code: "Aborted"},
 		{Start: after(16.8), Duration: 100 * time.Millisecond, Method: "ControllerPublishVolume", Volume: handle, Code: "OK"},
-		{
-			Start:    after(17),
-			Duration: 500 * time.Millisecond,
-			Method:   "NodeStageVolume",
-			Volume:   handle,
-			Code:     "OK",
-			Node:     "node-3",
-		},
+		{Start: after(17), Duration: 500 * time.Millisecond, Method: "NodeStageVolume", Volume: handle, Code: "OK",
+			Node: "node-3"},
 	}
 	f := lossAtNoon()
 	f.Steps = readSteps(f, wholeFailover(), calls)
@@ -116,11 +96,7 @@ func TestAPhaseThatWasNotSeenIsZero(t *testing.T) {
 func TestTheRecordsAroundAFaultAreFoundByTheirStart(t *testing.T) {
 	t.Parallel()
 	ack := func(start int64, writer string, seconds float64) recorder.Ack {
-		return recorder.Ack{Record: recorder.Record{
-			Start:  start,
-			Writer: writer,
-			Time:   after(seconds),
-		}}
+		return recorder.Ack{Record: recorder.Record{Start: start, Writer: writer, Time: after(seconds)}}
 	}
 	acks := []recorder.Ack{ack(1, "a", -9), ack(2, "a", -1), ack(3, "a", 21), ack(3, "a", 20), ack(4, "b", 30)}
 	start := lastStart(acks, noon)

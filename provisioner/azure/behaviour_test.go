@@ -35,12 +35,7 @@ func newBed(t *testing.T, disks int, change ...func(*server.Options)) *bed {
 	s := startSimulator(t, change...)
 	cloud, closeIt := s.open(t)
 	t.Cleanup(closeIt)
-	b := &bed{
-		T:         t,
-		simulator: s,
-		cloud:     cloud,
-		vm:        s.newVM(t, "Standard_M64s", ""),
-	}
+	b := &bed{T: t, simulator: s, cloud: cloud, vm: s.newVM(t, "Standard_M64s", "")}
 	b.disks = make([]string, disks)
 	b.together(disks, func(i int) error {
 		b.disks[i] = fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/disk-%d", subscription,
@@ -253,12 +248,7 @@ func TestATokenCannotSendTheCredentialElsewhere(t *testing.T) {
 func TestTheEndOfTheProcessEndsAllWaits(t *testing.T) {
 	s := startSimulator(t)
 	cloud, stop := s.open(t)
-	b := &bed{
-		T:         t,
-		simulator: s,
-		cloud:     cloud,
-		vm:        s.newVM(t, "Standard_D2s_v3", ""),
-	}
+	b := &bed{T: t, simulator: s, cloud: cloud, vm: s.newVM(t, "Standard_D2s_v3", "")}
 	id := fmt.Sprintf("/subscriptions/%s/resourceGroups/%s/providers/Microsoft.Compute/disks/d", subscription, group)
 	if err := b.outcome(cloud.Disks().Create(t.Context(), provisioner.DiskSpec{
 		ID:           id,

@@ -314,15 +314,9 @@ func TestAfterABrownoutALostNodesDisksAreDetachedTogether(t *testing.T) {
 		"every call is answered 503":             {Status: 503, Code: "ServerBusy"},
 		"only updates of the VM are so answered": {Method: http.MethodPost, Status: 503, Code: "ServerBusy"},
 		"503 with Retry-After": {
-			Status:     503,
-			Code:       "ServerBusy",
-			RetryAfter: latency.Duration(5 * time.Second),
-		},
+			Status: 503, Code: "ServerBusy", RetryAfter: latency.Duration(5 * time.Second)},
 		"429 with Retry-After": {
-			Status:     429,
-			Code:       "TooManyRequests",
-			RetryAfter: latency.Duration(5 * time.Second),
-		},
+			Status: 429, Code: "TooManyRequests", RetryAfter: latency.Duration(5 * time.Second)},
 		"no answer": {Disconnect: true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,11 +22,7 @@ func TestFakeConformsAtOnce(t *testing.T) {
 }
 
 func TestFakeConformsIfVMsListWhatTheyAreToHave(t *testing.T) {
-	latency := fake.Latency{
-		Attach:      3 * time.Millisecond,
-		Detach:      2 * time.Millisecond,
-		ForceDetach: time.Millisecond,
-	}
+	latency := fake.Latency{Attach: 3 * time.Millisecond, Detach: 2 * time.Millisecond, ForceDetach: time.Millisecond}
 	conformance.Run(t, func(*testing.T) conformance.Harness { return harness(latency, true) })
 }
 
@@ -48,20 +44,12 @@ func TestFakeConformsWithLatency(t *testing.T) {
 }
 
 func harness(latency fake.Latency, goalState bool) conformance.Harness {
-	cloud := fake.New(fake.Options{
-		Latency:        latency,
-		GoalState:      goalState,
-		ResourceGroups: []string{"group"},
-	})
+	cloud := fake.New(fake.Options{Latency: latency, GoalState: goalState, ResourceGroups: []string{"group"}})
 	var n atomic.Int64
 	newVM := func(kind string) func(*testing.T, string, string) string {
 		return func(_ *testing.T, size, zone string) string {
 			id := fmt.Sprintf("%s%s%d", group, kind, n.Add(1))
-			cloud.AddVM(provisioner.Instance{
-				ID:   id,
-				Size: size,
-				Zone: zone,
-			})
+			cloud.AddVM(provisioner.Instance{ID: id, Size: size, Zone: zone})
 			return id
 		}
 	}

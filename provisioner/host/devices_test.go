@@ -42,11 +42,7 @@ func TestFindWaitsForTheLinkByEvents(t *testing.T) {
 	disk := hosttest.NewDisk(t, 8*hosttest.MiB)
 	dev := t.TempDir()
 	// An hour between the looks: only an event can make Find look again.
-	devices := host.New(host.Options{
-		DevRoot:        dev,
-		SysRoot:        t.TempDir(),
-		RescanInterval: time.Hour,
-	}).Devices()
+	devices := host.New(host.Options{DevRoot: dev, SysRoot: t.TempDir(), RescanInterval: time.Hour}).Devices()
 	found := make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -113,11 +109,7 @@ func TestFindEndsWhileAScanOfTheBusWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, clock := untilItWaits(t)
-	_, err := host.New(host.Options{
-		DevRoot: t.TempDir(),
-		SysRoot: sys.root,
-		Clock:   clock,
-	}).Devices().Find(ctx, 3)
+	_, err := host.New(host.Options{DevRoot: t.TempDir(), SysRoot: sys.root, Clock: clock}).Devices().Find(ctx, 3)
 	if !errors.Is(err, provisioner.NotFound) {
 		t.Errorf("Find = %v, want NotFound because the context has ended", err)
 	}
@@ -160,14 +152,10 @@ func TestRescanAsksTheDeviceThatHasTheSize(t *testing.T) {
 	for name, test := range map[string]struct{ file, link string }{
 		"a SCSI disk after the 26th": {file: "devices/vmbus/block/sdab/device/rescan", link: "devices/vmbus/block/sdab"},
 		"an NVMe namespace": {
-			file: "devices/pci/nvme0/nvme0n9/device/rescan_controller",
-			link: "devices/pci/nvme0/nvme0n9",
-		},
+			file: "devices/pci/nvme0/nvme0n9/device/rescan_controller", link: "devices/pci/nvme0/nvme0n9"},
 		"the disk of a partition": {file: "devices/vmbus/block/sdc/device/rescan", link: "devices/vmbus/block/sdc/sdc1"},
-		"the namespace of a partition": {
-			file: "devices/pci/nvme0/nvme0n2/device/rescan_controller",
-			link: "devices/pci/nvme0/nvme0n2/nvme0n2p1",
-		},
+		"the namespace of a partition": {file: "devices/pci/nvme0/nvme0n2/device/rescan_controller",
+			link: "devices/pci/nvme0/nvme0n2/nvme0n2p1"},
 		"a disk that is no link in sysfs": {file: "class/block/NAME/device/rescan"},
 	} {
 		t.Run(name, func(t *testing.T) {

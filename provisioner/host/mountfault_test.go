@@ -21,47 +21,17 @@ func TestAMountThatTheKernelRefusesSaysWhy(t *testing.T) {
 		// unless is set if some kernels mount the filesystem.
 		unless bool
 	}{
-		"an xfs of a disk with smaller sectors": {
-			fsType:    "xfs",
-			mkfs:      "mkfs.xfs",
-			arguments: []string{"-q"},
-			sector:    4096,
-			want:      "logicalSectorSize 512",
-		},
-		"an ext4 with blocks smaller than the sectors": {
-			fsType:    "ext4",
-			mkfs:      "mkfs.ext4",
-			arguments: []string{"-q", "-b", "1024"},
-			sector:    4096,
-			want:      "logicalSectorSize 512",
-		},
-		"an xfs of version 4": {
-			fsType:    "xfs",
-			mkfs:      "mkfs.xfs",
-			arguments: []string{"-q", "-m", "crc=0"},
-			sector:    512,
-			want:      "version 4",
-			unless:    true,
-		},
-		"an xfs of version 4 and of smaller sectors": {
-			fsType:    "xfs",
-			mkfs:      "mkfs.xfs",
-			arguments: []string{"-q", "-m", "crc=0"},
-			sector:    4096,
-			want:      "version 4",
-		},
-		"an ext4 of a disk with smaller sectors mounts": {
-			fsType:    "ext4",
-			mkfs:      "mkfs.ext4",
-			arguments: []string{"-q", "-b", "4096"},
-			sector:    4096,
-		},
-		"an xfs with an option that it does not know": {
-			fsType:    "xfs",
-			mkfs:      "mkfs.xfs",
-			arguments: []string{"-q"},
-			sector:    512,
-		},
+		"an xfs of a disk with smaller sectors": {fsType: "xfs", mkfs: "mkfs.xfs", arguments: []string{"-q"}, sector: 4096,
+			want: "logicalSectorSize 512"},
+		"an ext4 with blocks smaller than the sectors": {fsType: "ext4", mkfs: "mkfs.ext4",
+			arguments: []string{"-q", "-b", "1024"}, sector: 4096, want: "logicalSectorSize 512"},
+		"an xfs of version 4": {fsType: "xfs", mkfs: "mkfs.xfs", arguments: []string{"-q", "-m", "crc=0"}, sector: 512,
+			want: "version 4", unless: true},
+		"an xfs of version 4 and of smaller sectors": {fsType: "xfs", mkfs: "mkfs.xfs", arguments: []string{"-q", "-m", "crc=0"},
+			sector: 4096, want: "version 4"},
+		"an ext4 of a disk with smaller sectors mounts": {fsType: "ext4", mkfs: "mkfs.ext4",
+			arguments: []string{"-q", "-b", "4096"}, sector: 4096},
+		"an xfs with an option that it does not know": {fsType: "xfs", mkfs: "mkfs.xfs", arguments: []string{"-q"}, sector: 512},
 	} {
 		t.Run(name, func(t *testing.T) {
 			disk := hosttest.NewDisk(t, 400*hosttest.MiB)

@@ -78,41 +78,28 @@ func TestSCSIAndNVMeDiscovery(t *testing.T) {
 			block: wanted,
 		},
 		"vendor and model in upper case": {
-			disks: func(s *sysfs) { s.disk("5:0:0:2", "MSFT", "VIRTUAL DISK", dataController, wanted) },
-			block: wanted,
-		},
+			disks: func(s *sysfs) { s.disk("5:0:0:2", "MSFT", "VIRTUAL DISK", dataController, wanted) }, block: wanted},
 		"a disk of another vendor is left alone": {
-			disks: func(s *sysfs) { s.disk("5:0:0:2", "QEMU", "Virtual Disk", dataController, wanted) },
-		},
+			disks: func(s *sysfs) { s.disk("5:0:0:2", "QEMU", "Virtual Disk", dataController, wanted) }},
 		"another LUN is left alone": {
-			disks: func(s *sysfs) { s.disk("5:0:0:3", "Msft", "Virtual Disk", dataController, wanted) },
-		},
+			disks: func(s *sysfs) { s.disk("5:0:0:3", "Msft", "Virtual Disk", dataController, wanted) }},
 		"the boot controller's disk is left alone": {
-			disks: func(s *sysfs) { s.disk("0:0:0:2", "Msft", "Virtual Disk", bootController, wanted) },
-		},
+			disks: func(s *sysfs) { s.disk("0:0:0:2", "Msft", "Virtual Disk", bootController, wanted) }},
 		"the resource disk on IDE is left alone": {
-			disks: func(s *sysfs) { s.disk("0:0:1:2", "Msft", "Virtual Disk", ideController, wanted) },
-		},
+			disks: func(s *sysfs) { s.disk("0:0:1:2", "Msft", "Virtual Disk", ideController, wanted) }},
 		"without a controller's identity, hosts above the boot hosts": {
-			disks: func(s *sysfs) { s.disk("5:0:0:2", "Msft", "Virtual Disk", "", wanted) },
-			block: wanted,
-		},
+			disks: func(s *sysfs) { s.disk("5:0:0:2", "Msft", "Virtual Disk", "", wanted) }, block: wanted},
 		"without a controller's identity, the boot hosts are left alone": {
-			disks: func(s *sysfs) { s.disk("1:0:0:2", "Msft", "Virtual Disk", "", wanted) },
-		},
+			disks: func(s *sysfs) { s.disk("1:0:0:2", "Msft", "Virtual Disk", "", wanted) }},
 		"without a controller's identity, links tell what is no data disk": {
 			disks: func(s *sysfs) { s.disk("1:0:0:2", "Msft", "Virtual Disk", "", wanted) },
-			links: map[string]string{"root": "../../sda", "resource": "../../sdb"},
-			block: wanted,
-		},
+			links: map[string]string{"root": "../../sda", "resource": "../../sdb"}, block: wanted},
 		"a disk that a link calls the root disk is left alone": {
 			disks: func(s *sysfs) { s.disk("1:0:0:2", "Msft", "Virtual Disk", "", wanted) },
-			links: map[string]string{"root": "../../" + wanted},
-		},
+			links: map[string]string{"root": "../../" + wanted}},
 		"a disk with a link below scsi0 is left alone": {
 			disks: func(s *sysfs) { s.disk("5:0:0:2", "Msft", "Virtual Disk", "", wanted) },
-			links: map[string]string{"scsi0/lun2": "../../../" + wanted},
-		},
+			links: map[string]string{"scsi0/lun2": "../../../" + wanted}},
 		"two disks that could be meant are both left alone": {
 			disks: func(s *sysfs) {
 				s.disk("5:0:0:2", "Msft", "Virtual Disk", dataController, wanted)
@@ -129,11 +116,8 @@ func TestSCSIAndNVMeDiscovery(t *testing.T) {
 			block: wantedNVMe,
 		},
 		"an NVMe namespace of a local disk is left alone": {
-			disks: func(s *sysfs) { s.namespace("nvme1", local, wantedNVMe, "4") },
-		},
-		"another NVMe namespace is left alone": {
-			disks: func(s *sysfs) { s.namespace("nvme0", remote, wantedNVMe, "2") },
-		},
+			disks: func(s *sysfs) { s.namespace("nvme1", local, wantedNVMe, "4") }},
+		"another NVMe namespace is left alone": {disks: func(s *sysfs) { s.namespace("nvme0", remote, wantedNVMe, "2") }},
 		"the hidden paths to an NVMe namespace are left alone": {
 			disks: func(s *sysfs) {
 				s.namespace("subsystem0", remote, wantedNVMe, "4")
@@ -167,11 +151,7 @@ func TestSCSIAndNVMeDiscovery(t *testing.T) {
 				symlink(t, disk.Device, filepath.Join(dev, block))
 			}
 			ctx, clock := untilItWaits(t)
-			got, err := host.New(host.Options{
-				DevRoot: dev,
-				SysRoot: sys.root,
-				Clock:   clock,
-			}).Devices().Find(ctx, 2)
+			got, err := host.New(host.Options{DevRoot: dev, SysRoot: sys.root, Clock: clock}).Devices().Find(ctx, 2)
 			if test.block != "" && (err != nil || got.Path != filepath.Join(dev, test.block)) {
 				t.Errorf("Find = %+v, %v, want %s", got, err, test.block)
 			}

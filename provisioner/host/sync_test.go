@@ -158,14 +158,8 @@ func TestSyncEndsThoughTheDeviceHangs(t *testing.T) {
 		then string
 		want error
 	}{
-		"it has ended no write": {
-			then: "0 0 0 0 7 0 0 0 0 0",
-			want: provisioner.Unavailable,
-		},
-		"it ends writes slowly, until the caller gives up": {
-			then: "0 0 0 0 8 0 0 0 0 0",
-			want: context.Canceled,
-		},
+		"it has ended no write":                            {then: "0 0 0 0 7 0 0 0 0 0", want: provisioner.Unavailable},
+		"it ends writes slowly, until the caller gives up": {then: "0 0 0 0 8 0 0 0 0 0", want: context.Canceled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sys, below := t.TempDir(), newMounted(t, 64*hosttest.MiB)

@@ -51,14 +51,7 @@ func TestEveryVolumeSurvivesRandomKillsOfEveryProcess(t *testing.T) {
 		*seed = uint64(time.Now().UnixNano())
 	}
 	t.Logf("seed %d (repeat with: go test ./test/chaos -seed %d)", *seed, *seed)
-	s := &storm{
-		stack: stack.Start(t, stack.Options{
-			Nodes:       3,
-			Controllers: 2,
-			Extender:    true,
-		}),
-		step: make(chan struct{}, 1024),
-	}
+	s := &storm{stack: stack.Start(t, stack.Options{Nodes: 3, Controllers: 2, Extender: true}), step: make(chan struct{}, 1024)}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 

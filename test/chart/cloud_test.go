@@ -59,37 +59,28 @@ func TestWhereTheControllerFindsItsCredentials(t *testing.T) {
 		volume string   // kind of that volume
 		reads  string   // namespace/name of the Secret that the controller may read over the API
 	}{
-		"a Secret of the release": {
-			flags: []string{"--cloud-config=/etc/azuredisk/cloud/azure.json"}, mount: "/etc/azuredisk/cloud", volume: "secret",
-		},
+		"a Secret of the release": {flags: []string{"--cloud-config=/etc/azuredisk/cloud/azure.json"},
+			mount: "/etc/azuredisk/cloud", volume: "secret"},
 		"the V1 driver's Secret, in the release's namespace": {
 			set: []string{"cloud.secretName=azure-cloud-provider", "cloud.secretKey=cloud-config",
-				"cloud.secretNamespace=" + namespace},
-			flags: []string{"--cloud-config=/etc/azuredisk/cloud/cloud-config"}, mount: "/etc/azuredisk/cloud", volume: "secret",
-		},
+				"cloud.secretNamespace=" + namespace}, flags: []string{"--cloud-config=/etc/azuredisk/cloud/cloud-config"},
+			mount: "/etc/azuredisk/cloud", volume: "secret"},
 		"the V1 driver's Secret, where V1 has it": {
 			set: []string{"cloud.secretName=azure-cloud-provider", "cloud.secretKey=cloud-config",
 				"cloud.secretNamespace=kube-system"},
-			flags: []string{
-				"--cloud-config=", "--cloud-config-secret-name=azure-cloud-provider",
-				"--cloud-config-secret-namespace=kube-system", "--cloud-config-secret-key=cloud-config",
-			},
-			reads: "kube-system/azure-cloud-provider",
-		},
-		"a file of the host, under the host's path": {
-			set:   []string{"cloud.hostPath=/etc/kubernetes/cloud.conf"},
-			flags: []string{"--cloud-config=/etc/kubernetes/cloud.conf"}, mount: "/etc/kubernetes/cloud.conf", volume: "hostPath",
-		},
+			flags: []string{"--cloud-config=", "--cloud-config-secret-name=azure-cloud-provider",
+				"--cloud-config-secret-namespace=kube-system", "--cloud-config-secret-key=cloud-config"},
+			reads: "kube-system/azure-cloud-provider"},
+		"a file of the host, under the host's path": {set: []string{"cloud.hostPath=/etc/kubernetes/cloud.conf"},
+			flags: []string{"--cloud-config=/etc/kubernetes/cloud.conf"}, mount: "/etc/kubernetes/cloud.conf",
+			volume: "hostPath"},
 		"the environment alone": {
 			set: []string{"cloud.environmentOnly=true", "cloud.subscriptionID=s", "cloud.resourceGroup=g",
 				"cloud.location=East US"},
-			flags: []string{"--cloud-config=", "--subscription-id=s", "--resource-group=g", "--location=East US"},
-		},
-		"names for the user agent": {
-			set:   []string{"cloud.customUserAgent=AKS", "cloud.userAgentSuffix=team a"},
+			flags: []string{"--cloud-config=", "--subscription-id=s", "--resource-group=g", "--location=East US"}},
+		"names for the user agent": {set: []string{"cloud.customUserAgent=AKS", "cloud.userAgentSuffix=team a"},
 			flags: []string{"--custom-user-agent=AKS", "--user-agent-suffix=team a"}, mount: "/etc/azuredisk/cloud",
-			volume: "secret",
-		},
+			volume: "secret"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

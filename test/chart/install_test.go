@@ -328,11 +328,7 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		{"create an attachment", func() error {
 			return plugIn.Create(t.Context(), &apiv1.AzVolumeAttachment{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "v-node-a"},
-				Spec: apiv1.AzVolumeAttachmentSpec{
-					VolumeName: "v",
-					NodeName:   "node-a",
-					Role:       apiv1.RoleReplica,
-				},
+				Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "node-a", Role: apiv1.RoleReplica},
 			})
 		}, false},
 		{"read the Secret with the credential", func() error {
@@ -391,11 +387,8 @@ func schedulerWritesAuthorities(t *testing.T, kube client.Client) {
 	authority := apiserver.Config(t).CAData
 	all := admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.OperationAll},
-		Rule: admissionregistrationv1.Rule{
-			APIGroups:   []string{"*"},
-			APIVersions: []string{"*"},
-			Resources:   []string{"*/*"},
-		},
+		Rule: admissionregistrationv1.Rule{APIGroups: []string{"*"}, APIVersions: []string{"*"},
+			Resources: []string{"*/*"}},
 	}
 	url, fail, other := "https://attacker.example.com", admissionregistrationv1.Fail, "/other"
 	sideEffects, everywhere := admissionregistrationv1.SideEffectClassNoneOnDryRun, &metav1.LabelSelector{}
@@ -416,12 +409,12 @@ func schedulerWritesAuthorities(t *testing.T, kube client.Client) {
 		"the Service's path": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.ClientConfig.Service.Path = &other }),
 			false},
 		"the rules": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules[0] = all }), false},
-		"a further rule": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules = append(w.Rules, all) }),
-			false},
+		"a further rule": {
+			change(func(w *admissionregistrationv1.MutatingWebhook) { w.Rules = append(w.Rules, all) }), false},
 		"the failure policy": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.FailurePolicy = &fail }), false},
 		"the side effects":   {change(func(w *admissionregistrationv1.MutatingWebhook) { w.SideEffects = &sideEffects }), false},
-		"the namespaces": {change(func(w *admissionregistrationv1.MutatingWebhook) { w.NamespaceSelector = everywhere }),
-			false},
+		"the namespaces": {
+			change(func(w *admissionregistrationv1.MutatingWebhook) { w.NamespaceSelector = everywhere }), false},
 		"the objects": {change(func(w *admissionregistrationv1.MutatingWebhook) {
 			w.ObjectSelector.MatchLabels = map[string]string{"a": "b"}
 		}), false},

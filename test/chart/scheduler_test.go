@@ -147,11 +147,7 @@ func lost(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
 // full is a node whose VM has one slot left.
 func full(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
 	node.Spec.VMSize = "Standard_D2s_v3"
-	node.Status.Capacity = &apiv1.NodeCapacity{
-		VMSize:       node.Spec.VMSize,
-		MaxDataDisks: 4,
-		ForeignDisks: 3,
-	}
+	node.Status.Capacity = &apiv1.NodeCapacity{VMSize: node.Spec.VMSize, MaxDataDisks: 4, ForeignDisks: 3}
 	return node
 }
 
@@ -287,11 +283,7 @@ func boundClaim(namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.
 		AccessModes:                   modes,
 		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 		StorageClassName:              "none",
-		ClaimRef: &corev1.ObjectReference{
-			Kind:      "PersistentVolumeClaim",
-			Namespace: namespace,
-			Name:      name,
-		},
+		ClaimRef:                      &corev1.ObjectReference{Kind: "PersistentVolumeClaim", Namespace: namespace, Name: name},
 	}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
 		Driver:       config.DriverName,
@@ -309,11 +301,7 @@ func boundClaim(namespace, name string) (*corev1.PersistentVolumeClaim, *corev1.
 		StorageClassName: ptr.To("none"),
 		Resources:        corev1.VolumeResourceRequirements{Requests: size},
 	}
-	claim.Status = corev1.PersistentVolumeClaimStatus{
-		Phase:       corev1.ClaimBound,
-		AccessModes: modes,
-		Capacity:    size,
-	}
+	claim.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound, AccessModes: modes, Capacity: size}
 	return claim, pv
 }
 
@@ -322,12 +310,8 @@ func attachment(namespace, claim, node string) *apiv1.AzVolumeAttachment {
 	volume := apiv1.VolumeName("s", "g", claim)
 	return &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, node)},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   node,
-			Role:       apiv1.RoleReplica,
-		},
-		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, Role: apiv1.RoleReplica},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: node, Role: apiv1.RoleReplica},
+		Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, Role: apiv1.RoleReplica},
 	}
 }
 

@@ -76,10 +76,9 @@ func TestNoListenerIsOpenUnlessAsked(t *testing.T) {
 			"controller": "--metrics-address=:29704 --metrics-secure --metrics-cert-dir=/etc/azuredisk/metrics --health-address=:29702",
 			"node":       "--metrics-address=0 --health-address=127.0.0.1:29703",
 		}, 1},
-		"plain HTTP": {[]string{"metrics.listen=network,metrics.secure=false,scheduler.mode=off"}, map[string]string{
-			"controller": "--metrics-address=:29704 --health-address=:29702",
-			"node":       "--metrics-address=:29705 --health-address=127.0.0.1:29703",
-		}, 2},
+		"plain HTTP": {[]string{"metrics.listen=network,metrics.secure=false,scheduler.mode=off"},
+			map[string]string{"controller": "--metrics-address=:29704 --health-address=:29702",
+				"node": "--metrics-address=:29705 --health-address=127.0.0.1:29703"}, 2},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -128,8 +127,7 @@ func TestTheExtenderListensOnlyWhereItsSchedulerIs(t *testing.T) {
 		"a webhook": {"mode=webhook", "0", anywhere, "webhook"},
 		"a webhook with a certificate": {
 			"mode=webhook,scheduler.webhook.certManager.enabled=true,scheduler.webhook.certManager.issuerRef.name=i", "0",
-			anywhere, "webhook",
-		},
+			anywhere, "webhook"},
 		"a webhook in the host's network":   {"mode=webhook,scheduler.hostNetwork=true", "0", loopback, "webhook"},
 		"an extender in the host's network": {"hostNetwork=true", "127.0.0.1:29706", loopback, "extender"},
 		"the same with a Service for others": {"hostNetwork=true,scheduler.service.clusterIP=10.96.0.9", ":29706", loopback,
@@ -180,18 +178,13 @@ func TestEachSidecarHasAProbeAndIsScraped(t *testing.T) {
 		probes map[string]string
 		ports  []string // of the controller's Service and ServiceMonitor
 	}{
-		"the pod network": {
-			"snapshot.enabled=true,csiDriver.attachRequired=true",
+		"the pod network": {"snapshot.enabled=true,csiDriver.attachRequired=true",
 			probe("", "csi-provisioner=29710", "csi-attacher=29711", "csi-resizer=29712", "csi-snapshotter=29713"),
-			[]string{"metrics", "csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"},
-		},
-		"the host's network": {
-			"controller.hostNetwork=true", probe("127.0.0.1", "csi-provisioner=29710", "csi-resizer=29712"), []string{"metrics"},
-		},
-		"a port of 0": {
-			"sidecars.provisioner.httpPort=0,sidecars.resizer.httpPort=9000", probe("", "csi-resizer=9000"),
-			[]string{"metrics", "csi-resizer"},
-		},
+			[]string{"metrics", "csi-attacher", "csi-provisioner", "csi-resizer", "csi-snapshotter"}},
+		"the host's network": {"controller.hostNetwork=true", probe("127.0.0.1", "csi-provisioner=29710", "csi-resizer=29712"),
+			[]string{"metrics"}},
+		"a port of 0": {"sidecars.provisioner.httpPort=0,sidecars.resizer.httpPort=9000", probe("", "csi-resizer=9000"),
+			[]string{"metrics", "csi-resizer"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -404,23 +397,17 @@ func TestEachNodeRunsTheNodePlugInOfItsPool(t *testing.T) {
 		labels map[string]string
 		want   string
 	}{
-		"a node of no pool":      {nil, "azuredisk-node"},
-		"a node of another pool": {map[string]string{"pool": "small"}, "azuredisk-node"},
-		"a node of a pool":       {map[string]string{"pool": "large"}, "azuredisk-node-large"},
-		"a node of two pools": {map[string]string{
-			"pool":               "large",
-			"kubernetes.io/arch": "arm64",
-		}, "azuredisk-node-arm"},
+		"a node of no pool":         {nil, "azuredisk-node"},
+		"a node of another pool":    {map[string]string{"pool": "small"}, "azuredisk-node"},
+		"a node of a pool":          {map[string]string{"pool": "large"}, "azuredisk-node-large"},
+		"a node of two pools":       {map[string]string{"pool": "large", "kubernetes.io/arch": "arm64"}, "azuredisk-node-arm"},
 		"a virtual node":            {map[string]string{"type": "virtual-kubelet", "always": ""}, ""},
 		"a virtual node of a pool":  {map[string]string{"type": "virtual-kubelet", "pool": "large"}, ""},
 		"a Windows node":            {map[string]string{"kubernetes.io/os": "windows"}, ""},
 		"a node that is left out":   {map[string]string{"disks": "no"}, ""},
 		"a node of the second term": {map[string]string{"disks": "no", "always": ""}, "azuredisk-node"},
-		"a node of both, within a pool": {map[string]string{
-			"disks":  "no",
-			"always": "",
-			"pool":   "large",
-		}, "azuredisk-node-large"},
+		"a node of both, within a pool": {map[string]string{"disks": "no", "always": "", "pool": "large"},
+			"azuredisk-node-large"},
 	}
 	for name, c := range cases {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node", Labels: map[string]string{}}}

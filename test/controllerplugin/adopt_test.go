@@ -48,60 +48,27 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 		replicas   int32
 	}{
 		"what V1 made": {
-			attributes: map[string]string{
-				"skuName":          "Premium_LRS",
-				"kind":             "Managed",
-				"requestedsizegib": "10",
-				"storage.kubernetes.io/csiProvisionerIdentity": "x",
-			},
-			caching: "ReadOnly",
-		},
+			attributes: map[string]string{"skuName": "Premium_LRS", "kind": "Managed",
+				"requestedsizegib": "10", "storage.kubernetes.io/csiProvisionerIdentity": "x"}, caching: "ReadOnly"},
 		"made manually, without attributes": {caching: "ReadOnly"},
-		"in-tree": {
-			attributes: map[string]string{"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Managed"},
-			caching:    "ReadWrite",
-		},
-		"keys in another case": {
-			attributes: map[string]string{"CACHINGMODE": "None", "FSType": "XFS"},
-			caching:    "None",
-		},
-		"the write accelerator": {
-			disk:       func(d *provisioner.Disk) { d.Tags["WriteAcceleratorEnabled"] = "true" },
-			caching:    "ReadOnly",
-			accelerate: true,
-		},
-		"an encryption set": {
-			disk:    func(d *provisioner.Disk) { d.DiskEncryptionSetID = set },
-			caching: "ReadOnly",
-			set:     set,
-		},
-		"shares that V1 does not use": {
-			disk:       func(d *provisioner.Disk) { d.MaxShares = 3 },
-			attributes: map[string]string{"cachingMode": "ReadOnly", "maxShares": "1"},
-			caching:    "None",
-			replicas:   2,
-		},
-		"shares, and few replicas": {
-			disk:       func(d *provisioner.Disk) { d.MaxShares = 3 },
-			attributes: map[string]string{"maxMountReplicaCount": "1"},
-			caching:    "None",
-			replicas:   1,
-		},
+		"in-tree": {attributes: map[string]string{"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Managed"},
+			caching: "ReadWrite"},
+		"keys in another case": {attributes: map[string]string{"CACHINGMODE": "None", "FSType": "XFS"}, caching: "None"},
+		"the write accelerator": {disk: func(d *provisioner.Disk) { d.Tags["WriteAcceleratorEnabled"] = "true" },
+			caching: "ReadOnly", accelerate: true},
+		"an encryption set": {disk: func(d *provisioner.Disk) { d.DiskEncryptionSetID = set }, caching: "ReadOnly", set: set},
+		"shares that V1 does not use": {disk: func(d *provisioner.Disk) { d.MaxShares = 3 },
+			attributes: map[string]string{"cachingMode": "ReadOnly", "maxShares": "1"}, caching: "None", replicas: 2},
+		"shares, and few replicas": {disk: func(d *provisioner.Disk) { d.MaxShares = 3 },
+			attributes: map[string]string{"maxMountReplicaCount": "1"}, caching: "None", replicas: 1},
 		"shares that the disk does not have": {attributes: map[string]string{"maxShares": "3"}, caching: "ReadOnly"},
-		"an Ultra disk with caching": {
-			disk:       func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" },
-			attributes: map[string]string{"cachingMode": "ReadOnly"},
-			caching:    "None",
-		},
-		"a large disk with caching": {
-			disk:       func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 },
-			attributes: map[string]string{"cachingMode": "ReadWrite"},
-			caching:    "None",
-		},
+		"an Ultra disk with caching": {disk: func(d *provisioner.Disk) { d.SKUName = "UltraSSD_LRS" },
+			attributes: map[string]string{"cachingMode": "ReadOnly"}, caching: "None"},
+		"a large disk with caching": {disk: func(d *provisioner.Disk) { d.SizeBytes = 4096 << 30 },
+			attributes: map[string]string{"cachingMode": "ReadWrite"}, caching: "None"},
 		"values that V1 ignored": {
 			attributes: map[string]string{"enableBursting": "maybe", "tags": "no", "location": "?", "unknown": "x"},
-			caching:    "ReadOnly",
-		},
+			caching:    "ReadOnly"},
 		"a profile":   {attributes: map[string]string{"perfProfile": "Basic"}, caching: "ReadOnly"},
 		"a partition": {attributes: map[string]string{"partition": "1"}, caching: "ReadOnly"},
 	} {

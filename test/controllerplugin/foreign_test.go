@@ -88,12 +88,7 @@ func TestUnpublishRemovesThePrimaryAttachmentOfALostAzVolume(t *testing.T) {
 			Name:       apiv1.AttachmentName(volume, "fl-a"),
 			Finalizers: []string{apiv1.Finalizer},
 		},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   "fl-a",
-			Role:       apiv1.RolePrimary,
-			Epoch:      1,
-		},
+		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "fl-a", Role: apiv1.RolePrimary, Epoch: 1},
 	}
 	must(t, p.Client.Create(t.Context(), a))
 	p.Eventually("unpublished", func() string {
@@ -140,19 +135,11 @@ func TestUnpublishOfALostAzVolumeReadsTheVMOfTheAttachment(t *testing.T) {
 			Name:       apiv1.AttachmentName(volume, "fv-a"),
 			Finalizers: []string{apiv1.Finalizer},
 		},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   "fv-a",
-			Role:       apiv1.RoleReplica,
-		},
+		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "fv-a", Role: apiv1.RoleReplica},
 	}
 	must(t, p.Client.Create(t.Context(), a))
 	before := a.DeepCopy()
-	a.Status = apiv1.AzVolumeAttachmentStatus{
-		State: apiv1.AttachmentAttached,
-		VMID:  controlplane.VMID("fv-a"),
-		UID:   a.UID,
-	}
+	a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: controlplane.VMID("fv-a"), UID: a.UID}
 	must(t, p.Client.Status().Patch(t.Context(), a, client.MergeFrom(before)))
 	must(t, p.Client.Delete(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
 		Namespace: p.Namespace,

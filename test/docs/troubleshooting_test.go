@@ -8,26 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/azuredisk-csi/azuredisk/cli/checks"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/cli/whatif"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
-
-func TestThePageOnTroubleshootingIsTheListOfCauses(t *testing.T) {
-	const page = "docs/troubleshooting.md"
-	if read(t, page) != explain.Page() {
-		t.Errorf("%s is not what the list of causes says; run `make generate`", page)
-	}
-}
-
-func TestThePageOnChecksIsTheListOfChecks(t *testing.T) {
-	const page = "docs/reference/checks.md"
-	if read(t, page) != checks.Page() {
-		t.Errorf("%s is not what the list of checks says; run `make generate`", page)
-	}
-}
 
 // TestWhatIfHasTheFiguresOfThePerformancePage compares the times that the command expects with the
 // page that says where they come from.

@@ -33,11 +33,7 @@ func TestProseUsesTheAgreedWords(t *testing.T) {
 	rules := readRules(t)
 	for _, page := range pages(t) {
 		if !generated(t, page) {
-			for _, f := range rules.check(passage{
-				file:  page,
-				text:  withoutNames(read(t, page)),
-				lines: []int{1},
-			}) {
+			for _, f := range rules.check(passage{file: page, text: withoutNames(read(t, page)), lines: []int{1}}) {
 				t.Error(f)
 			}
 		}
@@ -143,11 +139,7 @@ func TestWordRules(t *testing.T) {
 	}
 	for text, want := range examples {
 		got := ""
-		if findings := rules.check(passage{
-			file:  "x.md",
-			text:  text,
-			lines: []int{1},
-		}); len(findings) > 0 {
+		if findings := rules.check(passage{file: "x.md", text: text, lines: []int{1}}); len(findings) > 0 {
 			got = findings[0].got
 		}
 		if got != want {
@@ -349,21 +341,13 @@ func textPassages(file, text string) []passage {
 		switch comment := yamlComment.FindStringSubmatch(line); {
 		case comment == nil:
 			if strings.Contains(line, "{{/*") || strings.Contains(line, "fail ") {
-				found = append(found, passage{
-					file:  file,
-					text:  line,
-					lines: []int{n + 1},
-				})
+				found = append(found, passage{file: file, text: line, lines: []int{n + 1}})
 			}
 		case len(found) > 0 && found[len(found)-1].lines[len(found[len(found)-1].lines)-1] == n:
 			last := &found[len(found)-1]
 			last.text, last.lines = last.text+"\n"+comment[1], append(last.lines, n+1)
 		default:
-			found = append(found, passage{
-				file:  file,
-				text:  comment[1],
-				lines: []int{n + 1},
-			})
+			found = append(found, passage{file: file, text: comment[1], lines: []int{n + 1}})
 		}
 	}
 	return found

@@ -92,11 +92,7 @@ func newFailover(t *testing.T) *failover {
 	expect.Must(t, f.nodes[0].api.Status().Update(t.Context(), f.volume))
 	f.attachment[1] = &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, "node-b")},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   "node-b",
-			Role:       apiv1.RoleReplica,
-		},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: "node-b", Role: apiv1.RoleReplica},
 	}
 	expect.Must(t, f.nodes[1].api.Create(t.Context(), f.attachment[1]))
 	for i, a := range f.attachment {
@@ -147,32 +143,20 @@ func (f *failover) hand(result apiv1.FenceResult) {
 	setStatus(f, f.attachment[0], func(a *apiv1.AzVolumeAttachment) {
 		a.Status.State = apiv1.AttachmentDetaching
 		a.Status.Proof = &apiv1.ReleaseProof{
-			Kind:  apiv1.ProofPreempted,
-			Epoch: 1,
-			Time:  now,
-			Preemption: &apiv1.Preemption{
-				NodeName:   "node-b",
-				Key:        result.Key,
-				Generation: result.Generation,
-			},
+			Kind:       apiv1.ProofPreempted,
+			Epoch:      1,
+			Time:       now,
+			Preemption: &apiv1.Preemption{NodeName: "node-b", Key: result.Key, Generation: result.Generation},
 		}
 	})
 	setStatus(f, f.volume, func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.Ownership{
-			NodeName: nodeName,
-			Epoch:    1,
-			State:    apiv1.OwnershipReleased,
-		}
+		v.Status.Primary = &apiv1.Ownership{NodeName: nodeName, Epoch: 1, State: apiv1.OwnershipReleased}
 	})
 	b := f.attachment[1]
 	b.Spec.Role, b.Spec.Epoch = apiv1.RolePrimary, 2
 	expect.Must(f.T, f.nodes[1].api.Update(f.Context(), b))
 	setStatus(f, f.volume, func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.Ownership{
-			NodeName: "node-b",
-			Epoch:    2,
-			State:    apiv1.OwnershipHeld,
-		}
+		v.Status.Primary = &apiv1.Ownership{NodeName: "node-b", Epoch: 2, State: apiv1.OwnershipHeld}
 	})
 }
 

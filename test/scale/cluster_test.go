@@ -55,11 +55,7 @@ func vmID(i int) string {
 }
 
 func handleOf(v int) volumehandle.Handle {
-	return volumehandle.Handle{
-		SubscriptionID: subscription,
-		ResourceGroup:  resourceGroup,
-		DiskName:       diskName(v),
-	}
+	return volumehandle.Handle{SubscriptionID: subscription, ResourceGroup: resourceGroup, DiskName: diskName(v)}
 }
 
 func volumeName(v int) string { return handleOf(v).VolumeName() }
@@ -148,12 +144,7 @@ func (c *cluster) driverNode(i int, volumes []int) *apiv1.AzDriverNode {
 	now := metav1.NowMicro()
 	d := &apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: nodeName(i)},
-		Spec: apiv1.AzDriverNodeSpec{
-			VMID:     vmID(i),
-			VMSize:   vmSize,
-			Location: location,
-			Zone:     zone,
-		},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: vmID(i), VMSize: vmSize, Location: location, Zone: zone},
 		Status: apiv1.AzDriverNodeStatus{
 			HeartbeatTime:      &now,
 			HeartbeatSeconds:   300,
@@ -205,10 +196,7 @@ func (c *cluster) pod(i int, volumes []int) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			NodeName:                     nodeName(i),
 			AutomountServiceAccountToken: ptr.To(false),
-			Containers: []corev1.Container{{
-				Name:  "database",
-				Image: "registry.test/database:v1",
-			}},
+			Containers:                   []corev1.Container{{Name: "database", Image: "registry.test/database:v1"}},
 		},
 	}
 	for k, v := range volumes {
@@ -295,11 +283,7 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 	now := metav1.NewTime(time.Now())
 	settings := apiv1.DiskSettings{SKUName: "Premium_LRS"}
 	return &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:  c.namespace,
-			Name:       volumeName(v),
-			Finalizers: []string{apiv1.Finalizer},
-		},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: volumeName(v), Finalizers: []string{apiv1.Finalizer}},
 		Spec: apiv1.AzVolumeSpec{
 			Origin:                apiv1.OriginProvisioned,
 			Access:                apiv1.AccessSingleNode,
@@ -325,35 +309,17 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 			Size:               resource.NewQuantity(diskGiB<<30, resource.BinarySI),
 			ObservedGeneration: 1,
 			PersistentVolume:   diskName(v),
-			Applied: &apiv1.AppliedSettings{
-				Generation:   1,
-				DiskSettings: settings,
-			},
-			Filesystem: &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
-			Replicas:   apiv1.NewReplicaCount(replicas, replicas),
-			Fencing:    apiv1.FencingPreemption,
+			Applied:            &apiv1.AppliedSettings{Generation: 1, DiskSettings: settings},
+			Filesystem:         &apiv1.FilesystemRecord{Type: "ext4", UUID: uid("filesystem", v)},
+			Replicas:           apiv1.NewReplicaCount(replicas, replicas),
+			Fencing:            apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
-				{
-					Type:               disk.ConditionReady,
-					Status:             metav1.ConditionTrue,
-					Reason:             disk.ReasonCreated,
-					LastTransitionTime: now,
-					ObservedGeneration: 1,
-				},
-				{
-					Type:               placement.ConditionReplicasAttached,
-					Status:             metav1.ConditionTrue,
-					Reason:             placement.ReasonReplicasAttached,
-					LastTransitionTime: now,
-					ObservedGeneration: 1,
-				},
+				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: disk.ReasonCreated, LastTransitionTime: now,
+					ObservedGeneration: 1},
+				{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue,
+					Reason: placement.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
 			},
-			Primary: &apiv1.Ownership{
-				NodeName: nodeName(node),
-				Epoch:    1,
-				State:    apiv1.OwnershipHeld,
-				Since:    &now,
-			},
+			Primary: &apiv1.Ownership{NodeName: nodeName(node), Epoch: 1, State: apiv1.OwnershipHeld, Since: &now},
 		},
 	}
 }
@@ -370,11 +336,7 @@ func (c *cluster) attachment(v, node, distance int) *apiv1.AzVolumeAttachment {
 			Name:       apiv1.AttachmentName(volumeName(v), nodeName(node)),
 			Finalizers: []string{apiv1.Finalizer},
 		},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volumeName(v),
-			NodeName:   nodeName(node),
-			Role:       role,
-		},
+		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: volumeName(v), NodeName: nodeName(node), Role: role},
 		Status: apiv1.AzVolumeAttachmentStatus{
 			State:              apiv1.AttachmentAttached,
 			Role:               role,

@@ -97,11 +97,7 @@ func measureExtender(t testing.TB, f *filler, nodes int) extenderResult {
 func (p *program) ask(t testing.TB, url, verb string, body []byte, names, clients int) requests {
 	t.Helper()
 	const warm, each = 20, 400
-	r := requests{
-		Verb:    verb,
-		Names:   names,
-		Clients: clients,
-	}
+	r := requests{Verb: verb, Names: names, Clients: clients}
 	// The collector of this process, whose heap has the cluster's objects, would take one of the
 	// two cores from the program that is measured.
 	runtime.GC()
@@ -182,11 +178,7 @@ func durations(t testing.TB, url, verb string) histogram {
 }
 
 func (h histogram) since(before histogram) histogram {
-	rest := histogram{
-		count:  h.count - before.count,
-		sum:    h.sum - before.sum,
-		atMost: maps.Clone(h.atMost),
-	}
+	rest := histogram{count: h.count - before.count, sum: h.sum - before.sum, atMost: maps.Clone(h.atMost)}
 	for bound, n := range before.atMost {
 		rest.atMost[bound] -= n
 	}

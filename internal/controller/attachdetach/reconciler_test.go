@@ -134,11 +134,7 @@ func report(node string, staged ...string) *apiv1.AzDriverNode {
 func persistentVolume(name, handle, namespace, claim, uid string) *corev1.PersistentVolume {
 	return &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PersistentVolumeSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		ClaimRef: &corev1.ObjectReference{
-			Namespace: namespace,
-			Name:      claim,
-			UID:       types.UID(uid),
-		},
+		ClaimRef:    &corev1.ObjectReference{Namespace: namespace, Name: claim, UID: types.UID(uid)},
 		PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 			Driver:           driver,
 			VolumeHandle:     handle,
@@ -159,12 +155,8 @@ func claim(namespace, name, uid, volume string) *corev1.PersistentVolumeClaim {
 
 func pod(namespace, name, node string, volumes ...corev1.VolumeSource) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace,
-			Name:      name,
-			UID:       types.UID(namespace + name),
-		},
-		Spec: corev1.PodSpec{NodeName: node},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + name)},
+		Spec:       corev1.PodSpec{NodeName: node},
 	}
 	for i, source := range volumes {
 		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: fmt.Sprintf("data-%d", i), VolumeSource: source})
@@ -177,11 +169,7 @@ func claimVolume(name string) corev1.VolumeSource {
 }
 
 func inline(uri string, change ...func(*corev1.AzureDiskVolumeSource)) corev1.VolumeSource {
-	source := &corev1.AzureDiskVolumeSource{
-		DiskName:    "d",
-		DataDiskURI: uri,
-		Kind:        ptr.To(corev1.AzureManagedDisk),
-	}
+	source := &corev1.AzureDiskVolumeSource{DiskName: "d", DataDiskURI: uri, Kind: ptr.To(corev1.AzureManagedDisk)}
 	for _, c := range change {
 		c(source)
 	}
@@ -198,31 +186,17 @@ func volume(disk string, access apiv1.AccessPattern, nodes ...string) []client.O
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: apiv1.AzVolumeSpec{
 		Origin: apiv1.OriginAdopted,
 		Access: access,
-		Disk: apiv1.DiskParameters{
-			SubscriptionID: "s",
-			ResourceGroup:  "rg",
-			Name:           disk,
-			MaxShares:      5,
-		},
+		Disk:   apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: disk, MaxShares: 5},
 	}}
 	objects := []client.Object{v}
 	for _, node := range nodes {
 		if access == apiv1.AccessSingleNode {
-			v.Status.Primary = &apiv1.Ownership{
-				NodeName: node,
-				Epoch:    1,
-				State:    apiv1.OwnershipHeld,
-			}
+			v.Status.Primary = &apiv1.Ownership{NodeName: node, Epoch: 1, State: apiv1.OwnershipHeld}
 		}
 		objects = append(objects, &apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(name, node)},
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: name,
-				NodeName:   node,
-				Role:       apiv1.RolePrimary,
-				Epoch:      1,
-			},
-			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: name, NodeName: node, Role: apiv1.RolePrimary, Epoch: 1},
+			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached},
 		})
 	}
 	return objects
@@ -236,55 +210,40 @@ func TestAVolumeIsPublishedByThePersistentVolumeOfItsPods(t *testing.T) {
 		want    []string
 	}{
 		"a volume that was released and is kept, and one that was created for the next PersistentVolumeClaim": {
-			[]client.Object{
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"),
-				persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
-				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimVolume("new")),
-			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
-		},
+			[]client.Object{persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"),
+				persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"), claim("apps", "new", "2", "2-new"),
+				pod("apps", "p", "a", claimVolume("new"))},
+			[]string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"}},
 		"whatever they are called, or how the disk is spelled": {
-			[]client.Object{
-				persistentVolume("2-kept", disk("rg", "vol"), "apps", "old", "1"),
-				persistentVolume("1-new", disk("RG", "Vol"), "apps", "new", "2"),
-				claim("apps", "new", "2", "1-new"), pod("apps", "p", "a", claimVolume("new")),
-			}, []string{"publish " + disk("RG", "Vol") + " to a by 1-new, read only false"},
-		},
+			[]client.Object{persistentVolume("2-kept", disk("rg", "vol"), "apps", "old", "1"),
+				persistentVolume("1-new", disk("RG", "Vol"), "apps", "new", "2"), claim("apps", "new", "2", "1-new"),
+				pod("apps", "p", "a", claimVolume("new"))},
+			[]string{"publish " + disk("RG", "Vol") + " to a by 1-new, read only false"}},
 		"the next PersistentVolumeClaim has the name of the last": {
-			[]client.Object{
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"),
-				persistentVolume("2-new", disk("rg", "vol"), "apps", "data", "2"),
-				claim("apps", "data", "2", "2-new"), pod("apps", "p", "a", claimVolume("data")),
-			}, []string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"},
-		},
+			[]client.Object{persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"),
+				persistentVolume("2-new", disk("rg", "vol"), "apps", "data", "2"), claim("apps", "data", "2", "2-new"),
+				pod("apps", "p", "a", claimVolume("data"))},
+			[]string{"publish " + disk("rg", "vol") + " to a by 2-new, read only false"}},
 		"a volume that is used stays, whatever else there is of its disk": {
-			append(volume("vol", single, "a"),
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"),
-				persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"),
-				claim("apps", "new", "2", "2-new"), pod("apps", "p", "a", claimVolume("new")),
-			), nil,
-		},
+			append(volume("vol", single, "a"), persistentVolume("1-kept", disk("rg", "vol"), "apps", "old", "1"),
+				persistentVolume("2-new", disk("rg", "vol"), "apps", "new", "2"), claim("apps", "new", "2", "2-new"),
+				pod("apps", "p", "a", claimVolume("new"))), nil},
 		"two namespaces share a disk": {
-			append(volume("vol", apiv1.AccessMultiNode, "a"),
-				persistentVolume("1-one", disk("rg", "vol"), "one", "data", "1"),
-				persistentVolume("2-two", disk("rg", "vol"), "two", "data", "2"),
-				claim("one", "data", "1", "1-one"), claim("two", "data", "2", "2-two"),
-				pod("one", "p", "a", claimVolume("data")), pod("two", "p", "b", claimVolume("data")),
-			), []string{"publish " + disk("rg", "vol") + " to b by 2-two, read only false"},
-		},
+			append(volume("vol", apiv1.AccessMultiNode, "a"), persistentVolume("1-one", disk("rg", "vol"), "one", "data", "1"),
+				persistentVolume("2-two", disk("rg", "vol"), "two", "data", "2"), claim("one", "data", "1", "1-one"),
+				claim("two", "data", "2", "2-two"), pod("one", "p", "a", claimVolume("data")),
+				pod("two", "p", "b", claimVolume("data"))),
+			[]string{"publish " + disk("rg", "vol") + " to b by 2-two, read only false"}},
 		"another disk of the same name is none of it": {
-			append(volume("vol", single),
-				persistentVolume("1-other", disk("elsewhere", "vol"), "one", "data", "1"),
-				persistentVolume("2-own", disk("rg", "vol"), "two", "data", "2"),
-				claim("one", "data", "1", "1-other"), claim("two", "data", "2", "2-own"),
-				pod("one", "p", "a", claimVolume("data")), pod("two", "p", "b", claimVolume("data")),
-			), []string{"publish " + disk("rg", "vol") + " to b by 2-own, read only false"},
-		},
+			append(volume("vol", single), persistentVolume("1-other", disk("elsewhere", "vol"), "one", "data", "1"),
+				persistentVolume("2-own", disk("rg", "vol"), "two", "data", "2"), claim("one", "data", "1", "1-other"),
+				claim("two", "data", "2", "2-own"), pod("one", "p", "a", claimVolume("data")),
+				pod("two", "p", "b", claimVolume("data"))),
+			[]string{"publish " + disk("rg", "vol") + " to b by 2-own, read only false"}},
 		"a PersistentVolumeClaim that is bound to another volume by now adds no pods": {
-			append(volume("vol", single, "a"),
-				persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "something-else"),
-				pod("apps", "p", "a", claimVolume("data")),
-			), []string{"unpublish " + disk("rg", "vol") + " from a"},
-		},
+			append(volume("vol", single, "a"), persistentVolume("1-kept", disk("rg", "vol"), "apps", "data", "1"),
+				claim("apps", "data", "1", "something-else"), pod("apps", "p", "a", claimVolume("data"))),
+			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, calls := setUp(t, driver, append(nodes, test.objects...)...)
@@ -303,8 +262,7 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 		objects []client.Object
 		want    []string
 	}{
-		"is published to the pod's node": {driver,
-			[]client.Object{pod("apps", "p", "a", inline(disk("rg", "Vol"), readOnly))},
+		"is published to the pod's node": {driver, []client.Object{pod("apps", "p", "a", inline(disk("rg", "Vol"), readOnly))},
 			[]string{"publish " + disk("rg", "Vol") + " to a by , read only true"}},
 		"stays while the pod is there, although the node has just been started and has not mounted it": {driver,
 			append(volume("vol", single, "a"), pod("apps", "p", "a", inline(disk("rg", "vol")))), nil},
@@ -316,19 +274,16 @@ func TestADiskThatAPodNamesItself(t *testing.T) {
 			append(volume("vol", single, "a"), pod("apps", "p", "b", inline(disk("elsewhere", "vol")))),
 			[]string{"unpublish " + disk("rg", "vol") + " from a"}},
 		"and by a PersistentVolumeClaim is published once": {driver,
-			[]client.Object{
-				persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
-				pod("apps", "p", "a", inline(disk("rg", "vol")), claimVolume("data")),
-			}, []string{"publish " + disk("rg", "vol") + " to a by pv, read only false"}},
+			[]client.Object{persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), claim("apps", "data", "1", "pv"),
+				pod("apps", "p", "a", inline(disk("rg", "vol")), claimVolume("data"))},
+			[]string{"publish " + disk("rg", "vol") + " to a by pv, read only false"}},
 		"goes to the pod of its claim, and not to one of another namespace that asked first": {driver,
-			[]client.Object{
-				persistentVolume("pv", disk("rg", "vol"), "shop", "data", "1"), claim("shop", "data", "1", "pv"),
-				pod("apps", "first", "a", inline(disk("rg", "vol"))), pod("shop", "p", "b", claimVolume("data")),
-			}, []string{"publish " + disk("rg", "vol") + " to b by pv, read only false"}},
+			[]client.Object{persistentVolume("pv", disk("rg", "vol"), "shop", "data", "1"), claim("shop", "data", "1", "pv"),
+				pod("apps", "first", "a", inline(disk("rg", "vol"))), pod("shop", "p", "b", claimVolume("data"))},
+			[]string{"publish " + disk("rg", "vol") + " to b by pv, read only false"}},
 		"is published to nothing after its claim was deleted: it has the data of that namespace": {driver,
-			[]client.Object{
-				persistentVolume("pv", disk("rg", "vol"), "shop", "data", "1"), pod("apps", "p", "a", inline(disk("rg", "vol"))),
-			}, nil},
+			[]client.Object{persistentVolume("pv", disk("rg", "vol"), "shop", "data", "1"),
+				pod("apps", "p", "a", inline(disk("rg", "vol")))}, nil},
 		"is published to a pod of the namespace of its claim": {driver,
 			[]client.Object{
 				persistentVolume("pv", disk("rg", "vol"), "apps", "data", "1"), pod("apps", "p", "a", inline(disk("rg", "vol"))),
@@ -597,11 +552,7 @@ func TestAPodOnAFullNodeFails(t *testing.T) {
 		persistentVolume("pv", disk("rg", "d"), "default", "data", "c"), csiNode,
 		&apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: named("d")},
-			Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{
-				SubscriptionID: "s",
-				ResourceGroup:  "rg",
-				Name:           "d",
-			}},
+			Spec:       apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "d"}},
 		})
 	publisher.before = func(context.Context, string) error { return status.Error(codes.ResourceExhausted, "no slot is free") }
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{

@@ -55,31 +55,19 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 				}
 			}
 			v := &apiv1.AzVolume{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "ns",
-					Name:      "v",
-					UID:       "v",
-				},
-				Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{MaxShares: 3}},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v", UID: "v"},
+				Spec:       apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{MaxShares: 3}},
 				Status: apiv1.AzVolumeStatus{
-					DiskURI: disk, Primary: &apiv1.Ownership{
-						NodeName: "a",
-						Epoch:    1,
-						State:    apiv1.OwnershipHeld,
-					},
+					DiskURI: disk, Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld},
 				},
 			}
 			if test.edit != nil {
 				test.edit(v)
 			}
 			a := &apiv1.AzVolumeAttachment{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: "ns",
-					Name:      "v-a",
-					UID:       "a",
-				},
-				Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RolePrimary},
-				Status: apiv1.AzVolumeAttachmentStatus{VMID: ours, UID: "a"},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-a", UID: "a"},
+				Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RolePrimary},
+				Status:     apiv1.AzVolumeAttachmentStatus{VMID: ours, UID: "a"},
 			}
 			api := fakeapi.With(v, a, &corev1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: "b"},
@@ -88,11 +76,7 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 				WithIndex(&corev1.Node{}, cluster.NodeVM, cluster.NodeVMKeys).WithIndex(&apiv1.AzDriverNode{}, cluster.NodeVM,
 				cluster.NodeVMKeys).
 				WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentVolume, cluster.AttachmentVolumeKeys).Build()
-			r := &Reconciler{Options: Options{
-				Client: api,
-				Reader: api,
-				Cloud:  cloud,
-			}}
+			r := &Reconciler{Options: Options{Client: api, Reader: api, Cloud: cloud}}
 			attached := func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
 				return operation.Truth{Attached: true, LUN: 3}, nil
 			}

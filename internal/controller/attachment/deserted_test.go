@@ -65,71 +65,33 @@ func serving(objects []client.Object) client.WithWatch {
 func newDeserted(t *testing.T) *deserted {
 	t.Helper()
 	since := longAgo()
-	disk := apiv1.DiskParameters{
-		SubscriptionID: "s",
-		ResourceGroup:  "g",
-		Name:           "pvc-0",
-		MaxShares:      2,
-	}
+	disk := apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "pvc-0", MaxShares: 2}
 	objects := []client.Object{
-		&apiv1.AzVolume{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns",
-				Name:      desertedVolume,
-			},
+		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume},
 			Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
-			Status: apiv1.AzVolumeStatus{
-				State:   apiv1.VolumeCreated,
-				DiskURI: compute + "disks/pvc-0",
-				Primary: &apiv1.Ownership{
-					NodeName: desertedNode,
-					Epoch:    1,
-					State:    apiv1.OwnershipReleasing,
-					Cause:    apiv1.CauseUnpublished,
-					Since:    &since,
-				},
-			},
-		},
+			Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
+				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipReleasing,
+					Cause: apiv1.CauseUnpublished, Since: &since}}},
 		&apiv1.AzVolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace:  "ns",
-				Name:       apiv1.AttachmentName(desertedVolume, desertedNode),
-				Finalizers: []string{apiv1.Finalizer},
-			},
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: desertedVolume,
-				NodeName:   desertedNode,
-				Role:       apiv1.RolePrimary,
-				Epoch:      1,
-			},
-			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM},
-		},
-		&apiv1.AzDriverNode{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},
-			Spec:       apiv1.AzDriverNodeSpec{VMID: lostVM},
-		},
-		&corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: desertedNode},
-			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-				{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, LastTransitionTime: since},
-			}},
-		},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode),
+				Finalizers: []string{apiv1.Finalizer}},
+			Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: desertedNode, Role: apiv1.RolePrimary,
+				Epoch: 1}, Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM}},
+		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},
+			Spec: apiv1.AzDriverNodeSpec{VMID: lostVM}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: desertedNode},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+				Status: corev1.ConditionUnknown, LastTransitionTime: since}}}},
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}, Spec: corev1.PersistentVolumeSpec{
 			ClaimRef: &corev1.ObjectReference{Namespace: "shop", Name: "cart"},
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: "disk.csi.azure.com", VolumeHandle: compute + "disks/pvc-0",
 			}},
 		}},
-		&corev1.PersistentVolumeClaim{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"},
-			Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv"},
-		},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv"}},
 	}
-	d := &deserted{
-		cache:  serving(objects),
-		api:    serving(objects),
-		events: events.NewFakeRecorder(20),
-	}
+	d := &deserted{cache: serving(objects), api: serving(objects), events: events.NewFakeRecorder(20)}
 	cloud := fake.New(fake.Options{})
 	cloud.AddDisk(provisioner.Disk{ID: compute + "disks/pvc-0", MaxShares: 2})
 	cloud.AddVM(provisioner.Instance{ID: lostVM, DataDisks: []provisioner.Attachment{{DiskID: compute + "disks/pvc-0"}}})
@@ -211,22 +173,11 @@ func TestADesertedVolumeIsFencedIfTheAPIServerItselfShowsNoUser(t *testing.T) {
 		"a pod uses it, and the cache is behind":              {pod: podOn(desertedNode)},
 		"a pod that is being deleted uses it":                 {pod: podOn(desertedNode, ending)},
 		"a pod uses the disk without a PersistentVolumeClaim": {pod: podOn(desertedNode, readOnDisk)},
-		"a pod that failed does not use it": {
-			pod:    podOn(desertedNode, of(corev1.PodFailed)),
-			fenced: true,
-		},
-		"a pod that succeeded does not use it": {
-			pod:    podOn(desertedNode, of(corev1.PodSucceeded)),
-			fenced: true,
-		},
-		"a pod with another PersistentVolumeClaim does not": {
-			pod:    podOn(desertedNode, anotherClaim),
-			fenced: true,
-		},
-		"a pod with a PersistentVolumeClaim of another namespace does not": {
-			pod:    podOn(desertedNode, anotherNamespace),
-			fenced: true,
-		},
+		"a pod that failed does not use it":                   {pod: podOn(desertedNode, of(corev1.PodFailed)), fenced: true},
+		"a pod that succeeded does not use it":                {pod: podOn(desertedNode, of(corev1.PodSucceeded)), fenced: true},
+		"a pod with another PersistentVolumeClaim does not":   {pod: podOn(desertedNode, anotherClaim), fenced: true},
+		"a pod with a PersistentVolumeClaim of another namespace does not": {pod: podOn(desertedNode, anotherNamespace),
+			fenced: true},
 		"nor a pod on another node":                                            {pod: podOn("b"), fenced: true},
 		"the Node is Ready, and the cache is behind":                           {ready: true},
 		"the node plug-in is unmounting and flushing, and the cache is behind": {phase: apiv1.PhaseUnstaging},
@@ -280,11 +231,7 @@ func TestNoNodeIsFencedByAnOwnershipThatIsOlderThanTheAttachment(t *testing.T) {
 	}
 	v := &apiv1.AzVolume{}
 	expect.Must(t, d.api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: desertedVolume}, v))
-	v.Status.Primary = &apiv1.Ownership{
-		NodeName: desertedNode,
-		Epoch:    2,
-		State:    apiv1.OwnershipHeld,
-	}
+	v.Status.Primary = &apiv1.Ownership{NodeName: desertedNode, Epoch: 2, State: apiv1.OwnershipHeld}
 	expect.Must(t, d.api.Status().Update(t.Context(), v))
 	if recorded, begun := d.reconcile(t); recorded || begun {
 		t.Errorf("got a fence recorded %t, begun %t under the ownership of epoch 1; want none, because the node holds epoch 2",

@@ -56,10 +56,7 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 		begins  bool
 	}{
 		"no node is held off": {add: func(client.Client) {}, begins: true},
-		"the cache knows it": {
-			add:     func(c client.Client) { expect.Must(t, c.Create(t.Context(), fenced())) },
-			inCache: true,
-		},
+		"the cache knows it":  {add: func(c client.Client) { expect.Must(t, c.Create(t.Context(), fenced())) }, inCache: true},
 		"only the API server knows it": {add: func(c client.Client) {
 			expect.Must(t,
 				c.Create(t.Context(), fenced()))
@@ -74,11 +71,7 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 			for _, c := range []client.Client{d.cache, d.api} {
 				a := &apiv1.AzVolumeAttachment{}
 				expect.Must(t, c.Get(t.Context(), key, a))
-				a.Status.Proof = &apiv1.ReleaseProof{
-					Kind:  apiv1.ProofUnstaged,
-					Epoch: 1,
-					Time:  longAgo(),
-				}
+				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 1, Time: longAgo()}
 				expect.Must(t, c.Status().Update(t.Context(), a))
 				expect.Must(t, c.Delete(t.Context(), a))
 				if c == client.Client(d.api) || test.inCache {
@@ -108,21 +101,9 @@ func TestAFenceThatDetachesNothingReadsTheVM(t *testing.T) {
 		power provisioner.PowerState
 		want  operation.Truth
 	}{
-		"it runs": {provisioner.PowerRunning, operation.Truth{
-			Epoch:    2,
-			Attached: true,
-			OnlyRead: true,
-		}},
-		"it is deallocated": {provisioner.PowerDeallocated, operation.Truth{
-			Epoch:    2,
-			Attached: true,
-			OnlyRead: true,
-		}},
-		"it is gone": {"", operation.Truth{
-			Epoch:    2,
-			Attached: true,
-			VMGone:   true,
-		}},
+		"it runs":           {provisioner.PowerRunning, operation.Truth{Epoch: 2, Attached: true, OnlyRead: true}},
+		"it is deallocated": {provisioner.PowerDeallocated, operation.Truth{Epoch: 2, Attached: true, OnlyRead: true}},
+		"it is gone":        {"", operation.Truth{Epoch: 2, Attached: true, VMGone: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -49,24 +49,14 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 		for _, o := range []client.Object{
 			&apiv1.AzVolumeAttachment{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, helper)},
-				Spec: apiv1.AzVolumeAttachmentSpec{
-					VolumeName: desertedVolume,
-					NodeName:   helper,
-					Role:       apiv1.RoleReplica,
-				},
-				Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"},
-			},
-			&apiv1.AzDriverNode{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
-				Spec:       apiv1.AzDriverNodeSpec{VMID: lostVM + "-b"},
-			},
-			&corev1.Node{
-				ObjectMeta: metav1.ObjectMeta{Name: helper},
-				Spec:       corev1.NodeSpec{ProviderID: "azure://" + lostVM + "-b"},
-				Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-					{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-				}},
-			},
+				Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: helper, Role: apiv1.RoleReplica},
+				Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: lostVM + "-b"}},
+			&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
+				Spec: apiv1.AzDriverNodeSpec{VMID: lostVM + "-b"}},
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: helper},
+				Spec: corev1.NodeSpec{ProviderID: "azure://" + lostVM + "-b"},
+				Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady,
+					Status: corev1.ConditionTrue}}}},
 		} {
 			expect.Must(t, c.Create(t.Context(), o))
 		}
@@ -128,20 +118,12 @@ func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 			return c.SubResource(sub).Patch(ctx, o, patch, options...)
 		},
 	})
-	r := &Reconciler{Options: Options{
-		Client: counting,
-		Reader: api,
-		Clock:  clock.RealClock{},
-	}}
+	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}}
 	var group errgroup.Group
 	for i := range volumes {
 		a := &apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "ns"},
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: fmt.Sprint("v", i),
-				NodeName:   "a",
-				Epoch:      1,
-			},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: fmt.Sprint("v", i), NodeName: "a", Epoch: 1},
 		}
 		v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Name: a.Spec.VolumeName, UID: "v"}}
 		group.Go(func() error { return r.ask(t.Context(), v, a, helper) })

@@ -25,33 +25,22 @@ func published() []client.Object {
 	disk := apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "g", Name: "pvc-0", MaxShares: 1}
 	scanned := metav1.NowMicro()
 	return []client.Object{
-		&apiv1.AzVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume},
-			Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
-			Status: apiv1.AzVolumeStatus{
-				State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
-				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipHeld},
-			},
-		},
+		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedVolume},
+			Spec: apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode, Disk: disk},
+			Status: apiv1.AzVolumeStatus{State: apiv1.VolumeCreated, DiskURI: compute + "disks/pvc-0",
+				Primary: &apiv1.Ownership{NodeName: desertedNode, Epoch: 1, State: apiv1.OwnershipHeld}}},
 		&apiv1.AzVolumeAttachment{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode), Finalizers: []string{apiv1.Finalizer},
-			},
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: desertedVolume, NodeName: desertedNode, Role: apiv1.RolePrimary, Epoch: 1,
-			},
-		},
-		&apiv1.AzDriverNode{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},
-			Spec:       apiv1.AzDriverNodeSpec{VMID: lostVM},
-			Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned},
-		},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: apiv1.AttachmentName(desertedVolume, desertedNode),
+				Finalizers: []string{apiv1.Finalizer}},
+			Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: desertedVolume, NodeName: desertedNode, Role: apiv1.RolePrimary,
+				Epoch: 1}},
+		&apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: desertedNode},
+			Spec: apiv1.AzDriverNodeSpec{VMID: lostVM}, Status: apiv1.AzDriverNodeStatus{MountsScannedTime: &scanned}},
 		&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: desertedNode},
 			Spec:       corev1.NodeSpec{ProviderID: "azure://" + lostVM},
-			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
-				{Type: corev1.NodeReady, Status: corev1.ConditionTrue},
-			}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
 		},
 	}
 }

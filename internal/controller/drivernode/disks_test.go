@@ -101,11 +101,7 @@ func TestALostAttachmentIsFoundWhileTheProcessRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	held := func(v *apiv1.AzVolume) {
-		v.Status.Primary = &apiv1.Ownership{
-			State:    apiv1.OwnershipHeld,
-			NodeName: w.node,
-			Epoch:    3,
-		}
+		v.Status.Primary = &apiv1.Ownership{State: apiv1.OwnershipHeld, NodeName: w.node, Epoch: 3}
 	}
 	w.volume("primary", held)
 	w.volume("replica")
@@ -171,8 +167,7 @@ func TestAnAttachmentThatAzureDoesNotHaveIsAttachedAgain(t *testing.T) {
 		prepare func(*world)
 		want    apiv1.AttachmentState
 	}{
-		"as recorded": {replica, 0, func(w *world) { w.attach(disk("vol")); w.scan() },
-			apiv1.AttachmentAttached},
+		"as recorded":                 {replica, 0, func(w *world) { w.attach(disk("vol")); w.scan() }, apiv1.AttachmentAttached},
 		"a replica that was detached": {replica, 0, func(w *world) { w.scan() }, apiv1.AttachmentPending},
 		"a replica at another LUN": {replica, 0,
 			func(w *world) { w.attach(disk("other")); w.attach(disk("vol")); w.scan() }, apiv1.AttachmentPending},
@@ -181,8 +176,8 @@ func TestAnAttachmentThatAzureDoesNotHaveIsAttachedAgain(t *testing.T) {
 		"a primary that the node waits for": {primary, 0, func(w *world) { w.scan("vol"); w.phase(apiv1.PhaseStaging) },
 			apiv1.AttachmentPending},
 		"a node that has not looked yet": {replica, 0, func(*world) {}, apiv1.AttachmentAttached},
-		"a VM that is gone": {replica, 0, func(w *world) { w.scan(); w.cloud.RemoveVM(w.vm()) },
-			apiv1.AttachmentAttached},
+		"a VM that is gone": {
+			replica, 0, func(w *world) { w.scan(); w.cloud.RemoveVM(w.vm()) }, apiv1.AttachmentAttached},
 		"another volume's disk at that LUN": {replica, 0, func(w *world) { w.attach(disk("other")); w.scan() },
 			apiv1.AttachmentPending},
 	} {

@@ -65,12 +65,7 @@ func newWorld(t *testing.T) *world {
 	w.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.node}})
 	w.make(&apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.node},
-		Spec: apiv1.AzDriverNodeSpec{
-			VMID:     w.vm(),
-			VMSize:   size,
-			Location: "eastus",
-			Zone:     "1",
-		},
+		Spec:       apiv1.AzDriverNodeSpec{VMID: w.vm(), VMSize: size, Location: "eastus", Zone: "1"},
 	})
 	return w
 }
@@ -203,12 +198,8 @@ func (w *world) attachment(disk string, state apiv1.AttachmentState) *apiv1.AzVo
 	volume := named(disk)
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: apiv1.AttachmentName(volume, w.node)},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   w.node,
-			Role:       apiv1.RoleReplica,
-		},
-		Status: apiv1.AzVolumeAttachmentStatus{State: state},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: w.node, Role: apiv1.RoleReplica},
+		Status:     apiv1.AzVolumeAttachmentStatus{State: state},
 	}
 	w.make(a)
 	return a

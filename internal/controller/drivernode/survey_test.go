@@ -30,12 +30,7 @@ func (w *world) more(suffixes string) []string {
 		w.make(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		w.make(&apiv1.AzDriverNode{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
-			Spec: apiv1.AzDriverNodeSpec{
-				VMID:     vm,
-				VMSize:   size,
-				Location: "eastus",
-				Zone:     "1",
-			},
+			Spec:       apiv1.AzDriverNodeSpec{VMID: vm, VMSize: size, Location: "eastus", Zone: "1"},
 		})
 		names = append(names, name)
 	}
@@ -135,10 +130,8 @@ func TestLaw3AListChangesNoAttachment(t *testing.T) {
 				return nil
 			}, reads: 1,
 		},
-		"a disk without an attachment": {
-			prepare: func(w *world) { w.volume("vol"); w.scan(); w.attach(disk("vol")) },
-			change:  func(*world, map[string][]provisioner.Attachment) error { return nil }, made: true, reads: 1,
-		},
+		"a disk without an attachment": {prepare: func(w *world) { w.volume("vol"); w.scan(); w.attach(disk("vol")) },
+			change: func(*world, map[string][]provisioner.Attachment) error { return nil }, made: true, reads: 1},
 		"a VM that the list does not have": {
 			prepare: func(w *world) { w.volume("vol"); w.scan(); w.attach(disk("vol")) },
 			change: func(w *world, found map[string][]provisioner.Attachment) error {

@@ -17,11 +17,7 @@ import (
 // The cache still showed the attachment as fenced, and the volume was published to the node again.
 func TestAnAttachmentThatIsFencedNoLongerIsNotDeleted(t *testing.T) {
 	t.Parallel()
-	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "ns",
-		Name:      "v-a",
-		UID:       "1",
-	}}
+	a := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "v-a", UID: "1"}}
 	c := fakeapi.With(a).Build()
 	r := &Reconciler{Options: Options{Client: c, Reader: c}}
 	expect.Must(t, c.Get(t.Context(), client.ObjectKeyFromObject(a), a))
@@ -59,12 +55,7 @@ func TestTheAttachmentOfAPreemptedNodeIsDeletedAndNotMadeAPrimary(t *testing.T) 
 			UID:        "1",
 			Finalizers: []string{apiv1.Finalizer},
 		},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: "v",
-			NodeName:   "a",
-			Role:       apiv1.RolePrimary,
-			Epoch:      5,
-		},
+		Spec: apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "a", Role: apiv1.RolePrimary, Epoch: 5},
 		Status: apiv1.AzVolumeAttachmentStatus{
 			State: apiv1.AttachmentDetaching,
 			Proof: &apiv1.ReleaseProof{Kind: apiv1.ProofPreempted, Epoch: 5},

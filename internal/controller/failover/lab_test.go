@@ -130,11 +130,7 @@ func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab
 		dieAt:   dieAt,
 		dead:    make(chan struct{}),
 	}
-	options := controlplane.Options{
-		Quiet:    dieAt > 0,
-		With:     l.with,
-		OwnGroup: true,
-	}
+	options := controlplane.Options{Quiet: dieAt > 0, With: l.with, OwnGroup: true}
 	for _, f := range change {
 		f(&options)
 	}
@@ -146,10 +142,7 @@ func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab
 func (l *lab) with(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
 	l.metrics, l.cached = prometheus.NewRegistry(), mgr.GetClient()
 	r, err := failover.New(failover.Options{
-		Client: &mortal{
-			Client: mgr.GetClient(),
-			lab:    l,
-		},
+		Client:            &mortal{Client: mgr.GetClient(), lab: l},
 		Reader:            mgr.GetAPIReader(),
 		Monitor:           l.monitor,
 		Clock:             clock.RealClock{},

@@ -27,24 +27,11 @@ func TestAFenceIsCarriedThroughWithoutTheAzVolume(t *testing.T) {
 	c := fakeapi.With(pv).
 		WithIndex(&corev1.PersistentVolume{}, cluster.PersistentVolumeVolume,
 			cluster.PersistentVolumeKeys("disk.csi.azure.com")).Build()
-	r := &Reconciler{Options: Options{
-		Client:     c,
-		Reader:     c,
-		DriverName: "disk.csi.azure.com",
-	}}
+	r := &Reconciler{Options: Options{Client: c, Reader: c, DriverName: "disk.csi.azure.com"}}
 	for finalizer, want := range map[string]int{apiv1.FinalizerFenced: 1, apiv1.Finalizer: 0} {
 		found, err := r.multiNode(t.Context(), []*apiv1.AzVolumeAttachment{{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace:  "ns",
-				Name:       name + "-a",
-				Finalizers: []string{finalizer},
-			},
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: name,
-				NodeName:   "a",
-				Role:       apiv1.RolePrimary,
-				Epoch:      1,
-			},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name + "-a", Finalizers: []string{finalizer}},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: name, NodeName: "a", Role: apiv1.RolePrimary, Epoch: 1},
 		}})
 		if err != nil || len(found) != want {
 			t.Fatalf("finalizer %s: got %d volumes, %v; want %d", finalizer, len(found), err, want)

@@ -42,19 +42,12 @@ func TestLaw3NoPodIsDeletedByForceWhoseVolumeTheNodeMayUse(t *testing.T) {
 	volume := func(origin apiv1.VolumeOrigin, access apiv1.AccessPattern, primary *apiv1.Ownership) *apiv1.AzVolume {
 		return &apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "v"},
-			Spec: apiv1.AzVolumeSpec{
-				Origin: origin,
-				Access: access,
-			},
-			Status: apiv1.AzVolumeStatus{Primary: primary},
+			Spec:       apiv1.AzVolumeSpec{Origin: origin, Access: access},
+			Status:     apiv1.AzVolumeStatus{Primary: primary},
 		}
 	}
 	heldBy := func(node string) *apiv1.Ownership {
-		return &apiv1.Ownership{
-			NodeName: node,
-			Epoch:    2,
-			State:    apiv1.OwnershipHeld,
-		}
+		return &apiv1.Ownership{NodeName: node, Epoch: 2, State: apiv1.OwnershipHeld}
 	}
 	attachment := func(epoch int64, proof *apiv1.ReleaseProof) *apiv1.AzVolumeAttachment {
 		return &apiv1.AzVolumeAttachment{
@@ -72,17 +65,12 @@ func TestLaw3NoPodIsDeletedByForceWhoseVolumeTheNodeMayUse(t *testing.T) {
 		"several nodes use it, it was adopted, and not for this one": {shelf{volume: volume(adopted, many, nil)}, false, true},
 		"it was made and never used":                                 {shelf{volume: volume(made, one, nil)}, true, true},
 		"several nodes use it, and this one does not":                {shelf{volume: volume(made, many, nil)}, true, true},
-		"another node holds it": {shelf{volume: volume(adopted, one, heldBy("m"))}, true,
-			true},
-		"the node holds it": {shelf{
-			volume:     volume(made, one, heldBy("n")),
-			attachment: attachment(2, nil),
-		}, false, false},
-		"the node holds it, and the attachment is lost": {shelf{volume: volume(made, one, heldBy("n"))}, false, false},
-		"the proof exists": {shelf{
-			volume:     volume(made, one, heldBy("n")),
-			attachment: attachment(2, &apiv1.ReleaseProof{Epoch: 2}),
-		}, true, true},
+		"another node holds it":                                      {shelf{volume: volume(adopted, one, heldBy("m"))}, true, true},
+		"the node holds it":                                          {shelf{volume: volume(made, one, heldBy("n")), attachment: attachment(2, nil)}, false, false},
+		"the node holds it, and the attachment is lost": {
+			shelf{volume: volume(made, one, heldBy("n"))}, false, false},
+		"the proof exists": {
+			shelf{volume: volume(made, one, heldBy("n")), attachment: attachment(2, &apiv1.ReleaseProof{Epoch: 2})}, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -39,11 +39,7 @@ func TestProbesOfRealSockets(t *testing.T) {
 
 func TestProbes(t *testing.T) {
 	fail := func(err error) error {
-		return &net.OpError{
-			Op:  "dial",
-			Net: "tcp",
-			Err: os.NewSyscallError("connect", err),
-		}
+		return &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", err)}
 	}
 	for name, c := range map[string]struct {
 		node              *corev1.Node
@@ -53,18 +49,13 @@ func TestProbes(t *testing.T) {
 	}{
 		"a refusal is an answer": {nodeAt("10.0.0.4", 10250), fail(syscall.ECONNREFUSED), true, false, "10.0.0.4:10250"},
 		"a reset is an answer":   {nodeAt("10.0.0.4", 10250), fail(syscall.ECONNRESET), true, false, "10.0.0.4:10250"},
-		"a timeout is none": {nodeAt("10.0.0.4", 10250), &net.OpError{
-			Op:  "dial",
-			Err: os.ErrDeadlineExceeded,
-		}, false, false, "10.0.0.4:10250"},
-		"the end of the context's time is none": {nodeAt("10.0.0.4", 10250), &net.OpError{
-			Op:  "dial",
-			Err: context.DeadlineExceeded,
-		}, false, false, "10.0.0.4:10250"},
-		"no route to the host is none": {nodeAt("10.0.0.4", 10250), fail(syscall.EHOSTUNREACH), false, false,
+		"a timeout is none": {nodeAt("10.0.0.4", 10250), &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, false, false,
 			"10.0.0.4:10250"},
-		"no route to the network is none": {nodeAt("10.0.0.4", 10250), fail(syscall.ENETUNREACH), false, false,
-			"10.0.0.4:10250"},
+		"the end of the context's time is none": {nodeAt("10.0.0.4", 10250),
+			&net.OpError{Op: "dial", Err: context.DeadlineExceeded}, false, false, "10.0.0.4:10250"},
+		"no route to the host is none": {
+			nodeAt("10.0.0.4", 10250), fail(syscall.EHOSTUNREACH), false, false, "10.0.0.4:10250"},
+		"no route to the network is none": {nodeAt("10.0.0.4", 10250), fail(syscall.ENETUNREACH), false, false, "10.0.0.4:10250"},
 		"our own lack of descriptors tells nothing": {nodeAt("10.0.0.4", 10250), fail(syscall.EMFILE), false, true,
 			"10.0.0.4:10250"},
 		"what our own firewall says tells nothing": {nodeAt("10.0.0.4", 10250), fail(syscall.EPERM), false, true,

@@ -98,11 +98,8 @@ func (w *world) register(edit func(*storagev1.CSINode)) *storagev1.CSINode {
 			{APIVersion: "v1", Kind: "Node", Name: w.node.Name, UID: w.node.UID},
 		}},
 		Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{
-			{
-				Name:        controlplane.DriverName,
-				NodeID:      w.node.Name,
-				Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(8))},
-			},
+			{Name: controlplane.DriverName, NodeID: w.node.Name,
+				Allocatable: &storagev1.VolumeNodeResources{Count: ptr.To(int32(8))}},
 		}},
 	}
 	if edit != nil {
@@ -129,11 +126,7 @@ func (w *world) say(ready bool) {
 		status = metav1.ConditionTrue
 	}
 	w.Report(w.node.Name, func(s *apiv1.AzDriverNodeStatus) {
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type:   apiv1.NodeConditionReady,
-			Status: status,
-			Reason: "Test",
-		})
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: apiv1.NodeConditionReady, Status: status, Reason: "Test"})
 	})
 }
 

@@ -19,12 +19,8 @@ func TestThePodsThatLeaveTogetherComeWithTheirVolumes(t *testing.T) {
 	t.Parallel()
 	pod := func(name string, claims ...string) *corev1.Pod {
 		p := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: "ns",
-				Name:      name,
-				Labels:    map[string]string{"app": name},
-			},
-			Spec: corev1.PodSpec{NodeName: "a"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Labels: map[string]string{"app": name}},
+			Spec:       corev1.PodSpec{NodeName: "a"},
 		}
 		for _, claim := range claims {
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{
@@ -49,10 +45,8 @@ func TestThePodsThatLeaveTogetherComeWithTheirVolumes(t *testing.T) {
 	for claim, replicas := range map[string]int32{"data": 1, "logs": 0} {
 		names[claim] = apiv1.VolumeName("s", "g", claim)
 		cache = cache.WithObjects(
-			&corev1.PersistentVolumeClaim{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: claim},
-				Spec:       corev1.PersistentVolumeClaimSpec{VolumeName: "pv-" + claim},
-			},
+			&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: claim},
+				Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv-" + claim}},
 			&corev1.PersistentVolume{
 				ObjectMeta: metav1.ObjectMeta{Name: "pv-" + claim},
 				Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
@@ -62,10 +56,8 @@ func TestThePodsThatLeaveTogetherComeWithTheirVolumes(t *testing.T) {
 					},
 				}},
 			},
-			&apiv1.AzVolume{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "driver", Name: names[claim]},
-				Spec:       apiv1.AzVolumeSpec{MaxMountReplicaCount: replicas},
-			},
+			&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "driver", Name: names[claim]},
+				Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: replicas}},
 		)
 	}
 	current := web.DeepCopy()

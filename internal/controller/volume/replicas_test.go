@@ -32,23 +32,15 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 		message string
 	}{
 		"no replicas are asked for": {0, replicaPlan{}, nil, "", ""},
-		"one of two is there": {2, replicaPlan{
-			target:   placement.Target{Floor: 2},
-			attached: 1,
-			Step:     short,
-		}, apiv1.NewReplicaCount(1, 2), placement.ReasonReplicasMissing, short.Why},
+		"one of two is there": {2, replicaPlan{target: placement.Target{Floor: 2}, attached: 1, Step: short},
+			apiv1.NewReplicaCount(1, 2), placement.ReasonReplicasMissing, short.Why},
 		"one is on its way": {1, replicaPlan{target: placement.Target{Floor: 1}}, apiv1.NewReplicaCount(0, 1),
 			placement.ReasonReplicasMissing, ""},
-		"all are there": {1, replicaPlan{
-			target:   placement.Target{Floor: 1},
-			attached: 1,
-		}, apiv1.NewReplicaCount(1, 1), placement.ReasonReplicasAttached, ""},
-		"one more is there in the middle of a move": {1, replicaPlan{
-			target:   placement.Target{Floor: 1},
-			attached: 2,
-		}, apiv1.NewReplicaCount(1, 1), placement.ReasonReplicasAttached, ""},
-		"a volume that is not in use": {1, replicaPlan{}, apiv1.NewReplicaCount(0, 0),
-			placement.ReasonReplicasNotWanted, ""},
+		"all are there": {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 1}, apiv1.NewReplicaCount(1, 1),
+			placement.ReasonReplicasAttached, ""},
+		"one more is there in the middle of a move": {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 2},
+			apiv1.NewReplicaCount(1, 1), placement.ReasonReplicasAttached, ""},
+		"a volume that is not in use": {1, replicaPlan{}, apiv1.NewReplicaCount(0, 0), placement.ReasonReplicasNotWanted, ""},
 		"not in use, and one holds off a node": {1, replicaPlan{Step: kept}, apiv1.NewReplicaCount(0, 0),
 			placement.ReasonReplicaKept, why},
 		"none are asked for, and one holds off a node": {0, replicaPlan{Step: kept}, nil, placement.ReasonReplicaKept, why},
@@ -133,11 +125,7 @@ func TestThePrimaryIsReadOnlyAsItsPersistentVolumeSays(t *testing.T) {
 				}
 				o.attachments = append(o.attachments, a)
 			}
-			r := &Reconciler{Options: Options{
-				Client: api,
-				Reader: api,
-				Events: events.NewFakeRecorder(1),
-			}}
+			r := &Reconciler{Options: Options{Client: api, Reader: api, Events: events.NewFakeRecorder(1)}}
 			if err := r.doRepair(t.Context(), o, ownership.Repairs(v, o.attachments, time.Unix(1000, 0))); err != nil {
 				t.Fatal(err)
 			}
@@ -201,11 +189,7 @@ func TestDetachingEverywhereKeepsTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 		expect.Must(t, api.Create(t.Context(), a))
 		o.attachments = append(o.attachments, a)
 	}
-	r := &Reconciler{Options: Options{
-		Client: api,
-		Reader: api,
-		Events: events.NewFakeRecorder(1),
-	}}
+	r := &Reconciler{Options: Options{Client: api, Reader: api, Events: events.NewFakeRecorder(1)}}
 	expect.Must(t, r.detachAll(t.Context(), o, "test"))
 	var left apiv1.AzVolumeAttachmentList
 	expect.Must(t, api.List(t.Context(), &left))

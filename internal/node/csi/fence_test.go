@@ -134,11 +134,7 @@ func (m *machine) results(what string, wanted func([]apiv1.FenceResult) bool) []
 func one(results []apiv1.FenceResult) bool  { return len(results) == 1 }
 func none(results []apiv1.FenceResult) bool { return len(results) == 0 }
 
-var lostRequest = apiv1.FenceRequest{
-	VolumeName: volume,
-	NodeName:   lostNode,
-	Epoch:      lostEpoch,
-}
+var lostRequest = apiv1.FenceRequest{VolumeName: volume, NodeName: lostNode, Epoch: lostEpoch}
 
 // provePreempted records the proof as the controller does.
 func (m *machine) provePreempted(a *apiv1.AzVolumeAttachment) {
@@ -265,9 +261,6 @@ func TestTriesToFenceAreCounted(t *testing.T) {
 func TestAFenceThatIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(*machine, *memoryHost){
-		"this node is the primary": func(m *machine, _ *memoryHost) {
-			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, 1 })
-		},
 		"the ownership has a later epoch": func(m *machine, _ *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.Epoch++ })
 		},
@@ -367,11 +360,7 @@ func TestAStagingThatWaitsForThePublishDoesNotDelayTheFence(t *testing.T) {
 		t.Errorf("got result %+v, want a key", result)
 	}
 	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{
-			NodeName: thisNode,
-			Epoch:    lostEpoch + 1,
-			State:    apiv1.OwnershipHeld,
-		}
+		v.Status.Primary = &apiv1.Ownership{NodeName: thisNode, Epoch: lostEpoch + 1, State: apiv1.OwnershipHeld}
 		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch+1
 	})
 	if err := <-staged; err != nil {
@@ -402,47 +391,6 @@ func TestARequestThatIsWithdrawnBeforeItsResultWasWrittenIsLeft(t *testing.T) {
 	}
 	m.request()
 	m.results("the fence-only key remains", func([]apiv1.FenceResult) bool { return len(host.Shared.State().Keys) == 0 })
-}
-
-// The node that fenced the lost node becomes the owner, and its pod ends before the disk is
-// detached from the lost node.
-func TestTheNodeThatFencedKeepsTheReservationWhenItUnstages(t *testing.T) {
-	t.Parallel()
-	m, host, other := lost(t)
-	m.request(lostRequest)
-	s, _ := m.run()
-	m.results("fenced", one)
-	m.provePreempted(other)
-	m.change(func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{
-			NodeName: thisNode,
-			Epoch:    lostEpoch + 1,
-			State:    apiv1.OwnershipHeld,
-		}
-		a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch+1
-	})
-	if err := m.stage(s, mountCapability("ext4")); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := host.Shared.State().Holder, keyOf(t, thisNode, lostEpoch+1); got != want {
-		t.Errorf("staged: the disk is held by %s, want %s", got, want)
-	}
-	if err := m.unstage(s); err != nil {
-		t.Fatal(err)
-	}
-	if got, want := host.Shared.State().Holder, keyOf(t, thisNode, lostEpoch+1).FenceOnly(); got != want {
-		t.Errorf("unstaged: the disk is held by %s, want %s", got, want)
-	}
-	m.assertClean()
-	if err := m.direct.Delete(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	m.request()
-	m.results("withdrawn", none)
-	s.EndReservations(t.Context())
-	if state := host.Shared.State(); len(state.Keys) != 0 {
-		t.Errorf("the disk has %s, want no key", state)
-	}
 }
 
 // For NVMe the initiator is the Host Identifier, which the platform may give to all VMs.

@@ -34,33 +34,14 @@ var someFilesystem = provisioner.Filesystem{Type: "ext4", UUID: "5c0b8f3e-3c55-4
 func (m *machine) publishSecond(sizeBytes int64) {
 	m.t.Helper()
 	for _, o := range []client.Object{
-		&apiv1.AzVolume{
-			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: second},
-			Spec: apiv1.AzVolumeSpec{
-				Origin: apiv1.OriginProvisioned,
-				Access: apiv1.AccessSingleNode,
-				Disk:   diskOf(secondID),
-			},
-			Status: apiv1.AzVolumeStatus{
-				SizeBytes: sizeBytes,
-				DiskURI:   secondID,
-				Primary: &apiv1.Ownership{
-					NodeName: thisNode,
-					Epoch:    1,
-					State:    apiv1.OwnershipHeld,
-				},
-			},
-		},
+		&apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: second},
+			Spec: apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(secondID)},
+			Status: apiv1.AzVolumeStatus{SizeBytes: sizeBytes, DiskURI: secondID,
+				Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}}},
 		&apiv1.AzVolumeAttachment{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(second, thisNode)},
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: second,
-				NodeName:   thisNode,
-				Role:       apiv1.RolePrimary,
-				Epoch:      1,
-			},
-			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(lun)},
-		},
+			Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: second, NodeName: thisNode, Role: apiv1.RolePrimary, Epoch: 1},
+			Status:     apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To(lun)}},
 	} {
 		m.must(m.direct.Create(m.t.Context(), o))
 	}

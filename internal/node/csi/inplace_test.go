@@ -102,34 +102,23 @@ func conditionOf(stats *csi.NodeGetVolumeStatsResponse) string { return fmt.Spri
 
 func TestThePodAfterAFenceWaitsForTheClaim(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
-		for name, edit := range map[string]func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment){
-			"released": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-				v.Status.Primary.State = apiv1.OwnershipReleased
-			},
-			"another node's": func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-c" },
-			"proved by Azure": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-				a.Status.Proof = &apiv1.ReleaseProof{Epoch: 1}
-			},
-			"the disk of an old VM": func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.VMID = "old" },
-		} {
-			t.Run(kind+", "+name, func(t *testing.T) {
-				host := newMemoryHost()
-				m := newMachine(t, host, t.TempDir(), quiet)
-				m.publish(nil)
-				s := m.start()
-				m.must(m.stage(s, capability))
-				m.change(edit)
-				err := m.publishNext(s, capability)
-				if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "epoch 1, which is over") {
-					t.Errorf("publish: %v, want Unavailable because epoch 1 is over", err)
-				}
-				if entry := m.entry(); entry == nil || entry.Epoch != 1 {
-					t.Errorf("entry = %+v, want that of epoch 1: the kubelet takes the volume for staged", entry)
-				}
-				m.must(m.unstage(s))
-				m.assertClean()
-			})
-		}
+		t.Run(kind, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			s := m.start()
+			m.must(m.stage(s, capability))
+			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "node-c" })
+			err := m.publishNext(s, capability)
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "epoch 1, which is over") {
+				t.Errorf("publish: %v, want Unavailable because epoch 1 is over", err)
+			}
+			if entry := m.entry(); entry == nil || entry.Epoch != 1 {
+				t.Errorf("entry = %+v, want that of epoch 1: the kubelet takes the volume for staged", entry)
+			}
+			m.must(m.unstage(s))
+			m.assertClean()
+		})
 	}
 }
 

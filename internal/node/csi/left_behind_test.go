@@ -60,38 +60,22 @@ func TestAStageThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {
 		// fails is what a write of the report fails with while the volume is in use.
 		fails error
 	}{
-		"the connection is lost after the mount": {
-			capability: filesystem,
-			fails:      &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")},
-		},
-		"the connection is lost after the record": {
-			capability: block,
-			fails:      &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")},
-		},
+		"the connection is lost after the mount": {capability: filesystem,
+			fails: &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")}},
+		"the connection is lost after the record": {capability: block,
+			fails: &url.Error{Op: "Put", Err: errors.New("http2: client connection lost")}},
 		"an error of no kind after the mount": {capability: filesystem, fails: errors.New("odd")},
-		"another node acquires a mounted volume": {
-			capability: filesystem,
-			between:    func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) },
-		},
-		"another node acquires a raw block volume": {
-			capability: block,
-			between:    func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) },
-		},
-		"the capability is missing on a mounted volume": {
-			capability: filesystem,
-			second:     &csi.VolumeCapability{},
-			between:    func(*machine, *memoryHost) {},
-		},
-		"another SELinux label than that of the mount": {
-			capability: filesystem,
-			second:     mountCapability("ext4", other),
-			between:    func(*machine, *memoryHost) {},
-		},
+		"another node acquires a mounted volume": {capability: filesystem,
+			between: func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) }},
+		"another node acquires a raw block volume": {capability: block,
+			between: func(m *machine, _ *memoryHost) { m.change(acquireElsewhere) }},
+		"the capability is missing on a mounted volume": {capability: filesystem, second: &csi.VolumeCapability{},
+			between: func(*machine, *memoryHost) {}},
+		"another SELinux label than that of the mount": {capability: filesystem, second: mountCapability("ext4", other),
+			between: func(*machine, *memoryHost) {}},
 		"something holds the device after the unmount": {capability: filesystem, between: unmountedAndHeld},
-		"the AzVolume is gone and the volume is mounted": {
-			capability: filesystem,
-			between:    func(m *machine, _ *memoryHost) { m.remove() },
-		},
+		"the AzVolume is gone and the volume is mounted": {capability: filesystem,
+			between: func(m *machine, _ *memoryHost) { m.remove() }},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -187,11 +171,7 @@ func stagedByV1(m *machine, host *memoryHost) (path string) {
 	data, err := json.Marshal(map[string]string{"volumeHandle": volumeID, "driverName": driverName})
 	m.must(err)
 	m.must(os.WriteFile(filepath.Join(filepath.Dir(path), "vol_data.json"), data, 0o600))
-	host.Mounted[path] = provisioner.MountPoint{
-		Source: memoryDevice,
-		Target: path,
-		FSType: "ext4",
-	}
+	host.Mounted[path] = provisioner.MountPoint{Source: memoryDevice, Target: path, FSType: "ext4"}
 	host.Unflushed = true
 	return path
 }
@@ -316,11 +296,7 @@ func TestAVolumeIsUnstagedAlthoughItsPathIsAnotherVolumesDevice(t *testing.T) {
 		StagingPath: path,
 		Device:      memoryDevice,
 	}))
-	host.Mounted[path] = provisioner.MountPoint{
-		Source: memoryDevice,
-		Target: path,
-		FSType: "ext4",
-	}
+	host.Mounted[path] = provisioner.MountPoint{Source: memoryDevice, Target: path, FSType: "ext4"}
 	m.must(m.unstage(s))
 	if entry := m.entry(); entry != nil {
 		t.Errorf("got the entry %+v in the report, want none", entry)

@@ -60,11 +60,7 @@ func (m *machine) addAttachment(name string, edit func(*apiv1.AzVolumeAttachment
 	m.t.Helper()
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, name)},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: volume,
-			NodeName:   name,
-			Role:       apiv1.RoleReplica,
-		},
+		Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: volume, NodeName: name, Role: apiv1.RoleReplica},
 	}
 	edit(a)
 	if err := m.direct.Create(m.t.Context(), a); err != nil {
@@ -182,95 +178,38 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		want    provisioner.ReservationKey
 		failure codes.Code
 	}{
-		"reserved under the epoch before":                 {holder: before, want: own},
-		"reserved by the node that fenced the one before": {holder: before.FenceOnly(), want: own},
-		"reserved under a later epoch": {
-			holder:  after,
-			want:    after,
-			failure: codes.FailedPrecondition,
-		},
-		"reserved by the node that fences this one": {
-			holder:  keyOf(t, "node-c", 7).FenceOnly(),
-			want:    keyOf(t, "node-c", 7).FenceOnly(),
-			failure: codes.FailedPrecondition,
-		},
-		"reserved by another program": {
-			holder:  foreign,
-			want:    foreign,
-			failure: codes.FailedPrecondition,
-		},
+		"reserved under the epoch before": {holder: before, want: own},
+		"reserved by another program":     {holder: foreign, want: foreign, failure: codes.FailedPrecondition},
 		"off for the volume, and never reserved": {
-			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff },
-		},
-		"off for the volume, and reserved under the epoch before": {
-			holder: before,
-			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff },
-		},
-		"off for the volume, and reserved by another program": {
-			holder: foreign,
-			want:   foreign,
-			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff },
-		},
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+		"off for the volume, and reserved under the epoch before": {holder: before,
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
+		"off for the volume, and reserved by another program": {holder: foreign, want: foreign,
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
 		"off for the node, and reserved under the epoch before": {holder: before, off: true},
 		"a disk for one VM": {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
-		"a disk for one VM that was taken for a shared one": {
-			holder: after,
-			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 },
-		},
-		"a disk for one VM that another program has reserved": {
-			holder: foreign,
-			want:   foreign,
-			edit:   func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 },
-		},
-		"the disk of another volume": {
-			holder:  before,
-			edit:    recordFilesystem,
-			want:    before,
-			failure: codes.FailedPrecondition,
-		},
-		"another volume's, and a disk for one VM": {
-			holder:  before,
-			edit:    oneVM(recordFilesystem),
-			want:    before,
-			failure: codes.FailedPrecondition,
-		},
-		"another volume's, and off for the volume": {
-			holder:  before,
-			edit:    off(recordFilesystem),
-			want:    before,
-			failure: codes.FailedPrecondition,
-		},
-		"another volume's, which a fence keeps from a lost node": {
-			holder:  before.FenceOnly(),
-			edit:    oneVM(recordFilesystem),
-			want:    before.FenceOnly(),
-			failure: codes.FailedPrecondition,
-		},
+		"a disk for one VM that was taken for a shared one": {holder: after,
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
+		"a disk for one VM that another program has reserved": {holder: foreign, want: foreign,
+			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
+		"the disk of another volume": {holder: before, edit: recordFilesystem, want: before, failure: codes.FailedPrecondition},
+		"another volume's, and a disk for one VM": {holder: before, edit: oneVM(recordFilesystem), want: before,
+			failure: codes.FailedPrecondition},
+		"another volume's, and off for the volume": {holder: before, edit: off(recordFilesystem), want: before,
+			failure: codes.FailedPrecondition},
+		"another volume's, which a fence keeps from a lost node": {holder: before.FenceOnly(), edit: oneVM(recordFilesystem),
+			want: before.FenceOnly(), failure: codes.FailedPrecondition},
 		"reserved by a node of another cluster": {
-			holder:  elsewhere,
-			want:    elsewhere,
-			failure: codes.FailedPrecondition,
-		},
+			holder: elsewhere, want: elsewhere, failure: codes.FailedPrecondition},
 		"the same, and off for the volume": {
-			holder:  elsewhere,
-			edit:    off(),
-			want:    elsewhere,
-			failure: codes.FailedPrecondition,
-		},
+			holder: elsewhere, edit: off(), want: elsewhere, failure: codes.FailedPrecondition},
 		"the same, and a disk for one VM": {
-			holder:  elsewhere,
-			edit:    oneVM(),
-			want:    elsewhere,
-			failure: codes.FailedPrecondition,
-		},
+			holder: elsewhere, edit: oneVM(), want: elsewhere, failure: codes.FailedPrecondition},
 		"the same, and Azure lists the disk at no other VM": {holder: elsewhere, asked: true, want: own},
 		"a disk for one VM, listed at no other VM":          {holder: elsewhere, edit: oneVM(), asked: true},
-		"the same, and Azure was asked before the ownership only": {
-			holder:  elsewhere,
-			edit:    func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = true },
-			want:    elsewhere,
-			failure: codes.FailedPrecondition,
-		},
+		"the same, and Azure was asked before the ownership only": {holder: elsewhere,
+			edit: func(v *apiv1.AzVolume) { v.Status.Primary.Exclusive = true }, want: elsewhere,
+			failure: codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -506,11 +445,8 @@ func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 	}{
 		"it answers later":      {fails: 2, want: keyOf(t, thisNode, 7)},
 		"it was never reserved": {fails: 3},
-		"it was reserved before": {
-			fails:   3,
-			edit:    func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption },
-			failure: codes.Unavailable,
-		},
+		"it was reserved before": {fails: 3, edit: func(v *apiv1.AzVolume) { v.Status.Fencing = apiv1.FencingPreemption },
+			failure: codes.Unavailable},
 		"its last owner was fenced by its reservation": {fails: 3, edit: lastPreempted, failure: codes.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -632,12 +568,12 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 		staysHere bool
 	}{
 		"the node that fenced holds the reservation": {before: fencedUnder5},
-		"its next owner left the reservation behind": {staysHere: true, before: func(m *machine, host *memoryHost) {
-			hold(m.t, host, "node-d", keyOf(m.t, "node-d", 6))
-		}},
-		"this node was killed after it had reserved the disk": {before: func(m *machine, host *memoryHost) {
-			hold(m.t, host, thisNode, keyOf(m.t, thisNode, 7))
-		}},
+		"this node fenced": {
+			before: func(m *machine, host *memoryHost) { hold(m.t, host, thisNode, keyOf(m.t, thisNode, 5).FenceOnly()) }},
+		"its next owner left the reservation behind": {staysHere: true,
+			before: func(m *machine, host *memoryHost) { hold(m.t, host, "node-d", keyOf(m.t, "node-d", 6)) }},
+		"this node was killed after it had reserved the disk": {
+			before: func(m *machine, host *memoryHost) { hold(m.t, host, thisNode, keyOf(m.t, thisNode, 7)) }},
 		"the reservation was lost before the staging": {before: func(m *machine, _ *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.LastRelease = &apiv1.ReleaseRecord{
@@ -820,8 +756,8 @@ func TestTheReservationOfAnApplicationStays(t *testing.T) {
 		capability *csi.VolumeCapability
 		want       codes.Code
 	}{
-		"raw block is left to its application": {blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
-			codes.OK},
+		"raw block is left to its application": {
+			blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER), codes.OK},
 		"a filesystem is not used by another one": {mountCapability("ext4"), codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,35 +30,24 @@ func TestARefusedVolumeLeavesNothingBehind(t *testing.T) {
 	}{
 		"another node is primary": {
 			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" },
-			want: codes.FailedPrecondition,
-		},
-		"a replica": {
-			edit: func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
-			want: codes.FailedPrecondition,
-		},
-		"a device of another size": {
-			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 2 << 30 },
-			want: codes.FailedPrecondition,
-		},
+			want: codes.FailedPrecondition},
+		"a replica": {edit: func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
+			want: codes.FailedPrecondition},
+		"a device of another size": {edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 2 << 30 },
+			want: codes.FailedPrecondition},
 		"another filesystem than recorded": {
 			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.Filesystem = &apiv1.FilesystemRecord{Type: "ext4", UUID: "u-1"}
 			},
 			host: func(h *memoryHost) {
-				h.Content.FS = provisioner.Filesystem{
-					Type: "ext4",
-					UUID: "u-2",
-				}
+				h.Content.FS = provisioner.Filesystem{Type: "ext4", UUID: "u-2"}
 			}, want: codes.FailedPrecondition,
 		},
-		"a device that is neither blank nor a filesystem": {
-			host: func(h *memoryHost) { h.Content.Garbage = true },
-			want: codes.FailedPrecondition,
-		},
+		"a device that is neither blank nor a filesystem": {host: func(h *memoryHost) { h.Content.Garbage = true },
+			want: codes.FailedPrecondition},
 		"a filesystem on a volume of several nodes": {
 			edit: func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Access = apiv1.AccessMultiNode },
-			want: codes.InvalidArgument,
-		},
+			want: codes.InvalidArgument},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -230,11 +219,7 @@ func TestTheRemainsOfAFormatAreLeftAloneOnceTheVolumeHasMovedOn(t *testing.T) {
 	// The node was fenced, and another node holds the ownership: this node must not change the
 	// disk's content.
 	m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
-		v.Status.Primary = &apiv1.Ownership{
-			NodeName: "a",
-			Epoch:    2,
-			State:    apiv1.OwnershipHeld,
-		}
+		v.Status.Primary = &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}
 	})
 	before := host.Content
 	if err := m.unstage(m.start()); err != nil {
@@ -269,35 +254,24 @@ func TestUnstageWaitsForWhateverHoldsTheDevice(t *testing.T) {
 }
 
 func TestASingleWriterHasOneTarget(t *testing.T) {
-	host := newMemoryHost()
-	m := newMachine(t, host, t.TempDir(), quiet)
-	m.publish(nil)
-	s := m.start()
-	capability := mountCapability("ext4")
-	capability.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-	if err := m.stage(s, capability); err != nil {
-		t.Fatal(err)
-	}
-	publish := func(target string) error {
-		_, err := s.NodePublishVolume(t.Context(), &csi.NodePublishVolumeRequest{
-			VolumeId:          volumeID,
-			StagingTargetPath: m.stagingPath(),
-			TargetPath:        target,
-			VolumeCapability:  capability,
+	for kind, capability := range kindsOfVolume() {
+		t.Run(kind, func(t *testing.T) {
+			host := newMemoryHost()
+			m := newMachine(t, host, t.TempDir(), quiet)
+			m.publish(nil)
+			s := m.start()
+			capability.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
+			m.must(m.stage(s, capability))
+			m.must(m.publishAt(s, "/pods/1", capability, false))
+			// What the kubelet makes of a subPath is not another target.
+			subPath := "/pods/1/volume-subpaths/pv/container/0"
+			host.Mounted[subPath] = provisioner.MountPoint{Source: memoryDevice, Target: subPath}
+			m.must(m.publishAt(s, "/pods/1", capability, false))
+			wantCode(t, m.publishAt(s, "/pods/2", capability, false), codes.FailedPrecondition, "/pods/1")
+			delete(host.Mounted, subPath)
+			m.unpublishAt(s, "/pods/1")
+			m.must(m.publishAt(s, "/pods/2", capability, false))
 		})
-		return err
-	}
-	if err := publish("/pods/1"); err != nil {
-		t.Error(err)
-	}
-	// What the kubelet makes of a subPath is not another target.
-	subPath := "/pods/1/volume-subpaths/pv/container/0"
-	host.Mounted[subPath] = provisioner.MountPoint{Source: memoryDevice, Target: subPath}
-	if err := publish("/pods/1"); err != nil {
-		t.Errorf("the same target again: %v", err)
-	}
-	if err := publish("/pods/2"); status.Code(err) != codes.FailedPrecondition {
-		t.Errorf("a second target: %v, want FailedPrecondition", err)
 	}
 }
 
@@ -327,52 +301,26 @@ func TestTheVolumeLimitIsTheControllersLessWhatOthersTake(t *testing.T) {
 		want     int64
 	}{
 		"the fallback while the controller says nothing": {nil, 0, 16},
-		"all disks of the VM's size": {&apiv1.NodeCapacity{
-			MaxDataDisks: 8,
-			VMSize:       size,
-		}, 0, 8},
-		"less the disks from outside the driver": {&apiv1.NodeCapacity{
-			MaxDataDisks: 8,
-			VMSize:       size,
-			ForeignDisks: 3,
-		}, 0, 5},
-		"less the reserve for them": {&apiv1.NodeCapacity{
-			MaxDataDisks: 8,
-			VMSize:       size,
-		}, 2, 6},
-		"disks from outside use the reserve up": {&apiv1.NodeCapacity{
-			MaxDataDisks: 8,
-			VMSize:       size,
-			ForeignDisks: 1,
-		}, 2, 6},
-		"and go beyond it": {&apiv1.NodeCapacity{
-			MaxDataDisks: 8,
-			VMSize:       size,
-			ForeignDisks: 3,
-		}, 2, 5},
-		"never 0, which means no limit": {&apiv1.NodeCapacity{
-			MaxDataDisks: 4,
-			VMSize:       size,
-			ForeignDisks: 4,
-		}, 0, 1},
-		"what was looked up for the size that the VM had before counts no more": {&apiv1.NodeCapacity{
-			MaxDataDisks: 64,
-			VMSize:       "Standard_D64s_v5",
-		}, 0, 16},
+		"all disks of the VM's size":                     {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 0, 8},
+		"less the disks from outside the driver": {
+			&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 0, 5},
+		"less the reserve for them": {&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size}, 2, 6},
+		"disks from outside use the reserve up": {
+			&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 1}, 2, 6},
+		"and go beyond it": {
+			&apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: size, ForeignDisks: 3}, 2, 5},
+		"never 0, which means no limit": {
+			&apiv1.NodeCapacity{MaxDataDisks: 4, VMSize: size, ForeignDisks: 4}, 0, 1},
+		"what was looked up for the size that the VM had before counts no more": {
+			&apiv1.NodeCapacity{MaxDataDisks: 64, VMSize: "Standard_D64s_v5"}, 0, 16},
 		"a size for which Azure lists no number of disks is no limit": {&apiv1.NodeCapacity{VMSize: size}, 0, 16},
-		"less the disks from outside the driver from the fallback, too": {&apiv1.NodeCapacity{
-			VMSize:       size,
-			ForeignDisks: 3,
-		}, 0, 13},
+		"less the disks from outside the driver from the fallback, too": {&apiv1.NodeCapacity{VMSize: size, ForeignDisks: 3}, 0,
+			13},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 			m.edit = func(o *csinode.Options) {
-				o.Limit = csinode.Limit{
-					Reserved: test.reserved,
-					Patience: time.Millisecond,
-					Fallback: 16,
-				}
+				o.Limit = csinode.Limit{Reserved: test.reserved, Patience: time.Millisecond, Fallback: 16}
 			}
 			if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{
 				ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: thisNode},

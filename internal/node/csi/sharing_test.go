@@ -114,30 +114,6 @@ func TestTheKubeletsWorkOnAMountIsNotHindered(t *testing.T) {
 	m.assertClean()
 }
 
-func TestReadWriteOncePodHasOneTargetPath(t *testing.T) {
-	for name, capability := range map[string]*csi.VolumeCapability{
-		"of a filesystem": mountCapability("ext4"),
-		"of a raw block":  blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER),
-	} {
-		t.Run(name, func(t *testing.T) {
-			m, _ := newRealMachine(t)
-			m.publish(nil)
-			s := m.start()
-			capability.AccessMode.Mode = csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER
-			m.must(m.stage(s, capability))
-			first, second := filepath.Join(m.dir, "pods/1/mount"), filepath.Join(m.dir, "pods/2/mount")
-			m.must(m.publishAt(s, first, capability, false))
-			m.must(m.publishAt(s, first, capability, false))
-			wantCode(t, m.publishAt(s, second, capability, false), codes.FailedPrecondition, first)
-			m.unpublishAt(s, first)
-			m.must(m.publishAt(s, second, capability, false))
-			m.unpublishAt(s, second)
-			m.must(m.unstage(s))
-			m.assertClean()
-		})
-	}
-}
-
 func TestAVolumePublishedForReadingTakesNoWrite(t *testing.T) {
 	m, _ := newRealMachine(t)
 	m.publish(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.ReadOnly = true })
@@ -223,26 +199,6 @@ func TestADevicePublishedForReadingTakesNoWrite(t *testing.T) {
 	}
 }
 
-func TestMountOptionsReachTheMountAndBadOnesEndInItsWords(t *testing.T) {
-	m, _ := newRealMachine(t)
-	m.publish(nil)
-	s := m.start()
-	wantCode(t, m.stage(s, mountCapability("ext4", "nosuchoption=1")), codes.Internal, "nosuchoption", "exit code 32")
-	if entry := m.entry(); entry != nil {
-		t.Errorf("after the refusal: entry %+v", entry)
-	}
-	m.must(m.stage(s, mountCapability("ext4", "noatime", "nodiratime", "noatime")))
-	options, err := os.ReadFile("/proc/self/mountinfo")
-	m.must(err)
-	for line := range strings.Lines(string(options)) {
-		if strings.Contains(line, m.stagingPath()) && !strings.Contains(line, "noatime") {
-			t.Errorf("mounted without the option: %s", line)
-		}
-	}
-	m.must(m.unstage(s))
-	m.assertClean()
-}
-
 // The kubelet gives the label of the pods with the mount options. All pods on the node see files of
 // that label.
 func TestAVolumeIsMountedUnderOneSELinuxLabel(t *testing.T) {
@@ -284,27 +240,14 @@ func TestTheHealthOfAVolumeOnItsNode(t *testing.T) {
 		kind  csi.VolumeHealthErrorType
 	}{
 		"a disk that works": {},
-		"a disk that is gone": {
-			edit: func(h *memoryHost, _ *machine) { h.Broken = gone },
-			want: []string{"DeviceGone"},
-			kind: csi.VolumeHealthErrorType_INACCESSIBLE,
-		},
-		"a raw block disk that is gone": {
-			edit:  func(h *memoryHost, _ *machine) { h.Broken = gone },
-			block: true,
-			want:  []string{"DeviceGone"},
-			kind:  csi.VolumeHealthErrorType_INACCESSIBLE,
-		},
-		"a disk that fails": {
-			edit: func(h *memoryHost, _ *machine) { h.Broken = provisioner.Unavailable },
-			want: []string{"ReadFailed"},
-			kind: csi.VolumeHealthErrorType_INACCESSIBLE,
-		},
-		"a filesystem that the kernel shut": {
-			edit: func(h *memoryHost, m *machine) { h.Seal(m.stagingPath()) },
-			want: []string{"FilesystemTakesNoWrites"},
-			kind: csi.VolumeHealthErrorType_DEGRADED,
-		},
+		"a disk that is gone": {edit: func(h *memoryHost, _ *machine) { h.Broken = gone }, want: []string{"DeviceGone"},
+			kind: csi.VolumeHealthErrorType_INACCESSIBLE},
+		"a raw block disk that is gone": {edit: func(h *memoryHost, _ *machine) { h.Broken = gone }, block: true,
+			want: []string{"DeviceGone"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
+		"a disk that fails": {edit: func(h *memoryHost, _ *machine) { h.Broken = provisioner.Unavailable },
+			want: []string{"ReadFailed"}, kind: csi.VolumeHealthErrorType_INACCESSIBLE},
+		"a filesystem that the kernel shut": {edit: func(h *memoryHost, m *machine) { h.Seal(m.stagingPath()) },
+			want: []string{"FilesystemTakesNoWrites"}, kind: csi.VolumeHealthErrorType_DEGRADED},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()

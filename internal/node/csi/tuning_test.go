@@ -42,19 +42,16 @@ func TestTheBasicProfileFollowsFromTheDisk(t *testing.T) {
 			"mq-deadline 212 8 16 8"},
 		"a large Premium SSD": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS"}}, 1024,
 			"mq-deadline 40 20 40 8"},
-		"a small one with a tier": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
-			SKUName: "Premium_ZRS",
-			Tier:    "P30",
-		}}, 10, "mq-deadline 40 20 40 8"},
+		"a small one with a tier": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_ZRS", Tier: "P30"}},
+			10, "mq-deadline 40 20 40 8"},
 		"a Standard SSD": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "StandardSSD_LRS"}}, 10,
 			"mq-deadline 200 8 16 8"},
 		"a Premium SSD v2 as it comes": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"}}, 10,
 			"mq-deadline 44 12 24 8"},
-		"an Ultra disk as was provisioned": {apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
-			SKUName:           "UltraSSD_LRS",
-			DiskIOPSReadWrite: ptr.To(int64(160000)),
-			DiskMBpsReadWrite: ptr.To(int64(4000)),
-		}}, 1024, "mq-deadline 28 256 512 8"},
+		"an Ultra disk as was provisioned": {
+			apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "UltraSSD_LRS",
+				DiskIOPSReadWrite: ptr.To(int64(160000)), DiskMBpsReadWrite: ptr.To(int64(4000))}}, 1024,
+			"mq-deadline 28 256 512 8"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			memory := newMemoryHost()
@@ -87,20 +84,14 @@ func TestProfilesThatDoNotTuneOrCannot(t *testing.T) {
 		want    []provisioner.DeviceSetting
 		code    codes.Code
 	}{
-		"none": {context: map[string]string{
-			"perfProfile":                    "none",
-			"device-setting/queue/scheduler": "none",
-		}},
+		"none":         {context: map[string]string{"perfProfile": "none", "device-setting/queue/scheduler": "none"}},
 		"nothing said": {},
-		"advanced": {
-			context: map[string]string{"perfProfile": "advanced", "device-setting/queue/scheduler": "none"},
-			want:    []provisioner.DeviceSetting{{Path: "queue/scheduler", Value: "none"}},
-		},
+		"advanced": {context: map[string]string{"perfProfile": "advanced", "device-setting/queue/scheduler": "none"},
+			want: []provisioner.DeviceSetting{{Path: "queue/scheduler", Value: "none"}}},
 		"advanced and no setting": {context: map[string]string{"perfProfile": "advanced"}, code: codes.InvalidArgument},
 		"a path that leads out": {
 			context: map[string]string{"perfProfile": "advanced", "device-setting/../sda/queue/scheduler": "none"},
-			code:    codes.InvalidArgument,
-		},
+			code:    codes.InvalidArgument},
 		"a profile that is none":     {context: map[string]string{"perfProfile": "fast"}, code: codes.InvalidArgument},
 		"a partition that is none":   {context: map[string]string{"partition": "one"}, code: codes.InvalidArgument},
 		"a partition that is absent": {context: map[string]string{"partition": "3"}, code: codes.FailedPrecondition},

@@ -107,39 +107,34 @@ func TestTheRemainsOfAFormatWaitForTheDisk(t *testing.T) {
 	}
 }
 
-// The fence has proved that the disk is detached, and it is not attached again under this epoch.
-func TestTheRemainsOfAFormatAreLeftToTheNextNodeAfterAFence(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, host := interrupted(t)
-		host.Detach()
-		host.Content.Garbage = false // what is on the disk is no longer the node's concern
-		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
-			a.Status.State = apiv1.AttachmentPending
-			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
+// The disk is not attached again under this epoch. What is on it is no longer the node's concern.
+func TestTheRemainsOfAFormatAreLeftToTheNextNode(t *testing.T) {
+	for name, leave := range map[string]func(*machine){
+		"a fence has proved that the disk is detached": func(m *machine) {
+			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+				a.Status.State = apiv1.AttachmentPending
+				a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: a.Spec.Epoch}
+			})
+		},
+		"a person detached the disk and deleted its attachment, which waits for the node's report": func(m *machine) {
+			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.Finalizer} })
+			attachment := &apiv1.AzVolumeAttachment{}
+			attachment.Namespace, attachment.Name = namespace, apiv1.AttachmentName(volume, thisNode)
+			m.must(m.direct.Delete(m.t.Context(), attachment))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m, host := interrupted(t)
+				host.Detach()
+				host.Content.Garbage = false
+				leave(m)
+				m.bootID = "boot-2"
+				m.start().EndUnfinished(t.Context())
+				m.assertClean()
+			})
 		})
-		m.bootID = "boot-2"
-		m.start().EndUnfinished(t.Context())
-		m.assertClean()
-	})
-}
-
-// A person detached the disk and deleted its attachment. The controller attaches it no more, and
-// waits for the node's report.
-func TestTheRemainsOfAFormatAreLeftBehindWithADeletedAttachment(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, host := interrupted(t)
-		host.Detach()
-		host.Content.Garbage = false
-		m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Finalizers = []string{apiv1.Finalizer} })
-		attachment := &apiv1.AzVolumeAttachment{ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace,
-			Name:      apiv1.AttachmentName(volume, thisNode),
-		}}
-		m.must(m.direct.Delete(t.Context(), attachment))
-		m.bootID = "boot-2"
-		m.start().EndUnfinished(t.Context())
-		m.assertClean()
-	})
+	}
 }
 
 func waitsForTheDisk(t *testing.T, away func(m *machine, host *memoryHost)) {
@@ -234,23 +229,14 @@ func TestAStageThatNeverSucceededIsEndedWithoutACallOfTheKubelet(t *testing.T) {
 		fails func(*machine, *memoryHost) bool
 		held  bool
 	}{
-		"a filesystem that is mounted": {
-			capability: mountCapability("ext4"),
-			fails:      func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 },
-		},
-		"a filesystem that another mount holds": {
-			capability: mountCapability("ext4"),
-			fails:      func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 },
-			held:       true,
-		},
-		"a raw block volume": {
-			capability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
-			fails:      func(m *machine, _ *memoryHost) bool { return m.used() },
-		},
-		"a volume that was only announced": {
-			capability: mountCapability("ext4"),
-			fails:      func(m *machine, _ *memoryHost) bool { return m.entry() != nil },
-		},
+		"a filesystem that is mounted": {capability: mountCapability("ext4"),
+			fails: func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 }},
+		"a filesystem that another mount holds": {capability: mountCapability("ext4"),
+			fails: func(_ *machine, h *memoryHost) bool { return len(h.Mounted) > 0 }, held: true},
+		"a raw block volume": {capability: blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+			fails: func(m *machine, _ *memoryHost) bool { return m.used() }},
+		"a volume that was only announced": {capability: mountCapability("ext4"),
+			fails: func(m *machine, _ *memoryHost) bool { return m.entry() != nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			host := newMemoryHost()
@@ -296,9 +282,8 @@ func TestAVolumeThatTheKubeletHoldsAsStagedIsNotUnstaged(t *testing.T) {
 	}{
 		"a filesystem":                     {mountCapability("ext4"), func(*csinode.Server, *machine, *memoryHost) {}},
 		"a raw block volume without a pod": {block, func(*csinode.Server, *machine, *memoryHost) {}},
-		"a filesystem that a user unmounted": {mountCapability("ext4"), func(_ *csinode.Server, m *machine, h *memoryHost) {
-			delete(h.Mounted, m.stagingPath())
-		}},
+		"a filesystem that a user unmounted": {mountCapability("ext4"),
+			func(_ *csinode.Server, m *machine, h *memoryHost) { delete(h.Mounted, m.stagingPath()) }},
 		"a filesystem that is staged again, and waits for its disk": {mountCapability("ext4"),
 			func(s *csinode.Server, m *machine, h *memoryHost) {
 				delete(h.Mounted, m.stagingPath())
@@ -367,11 +352,7 @@ func TestAStageThatNeverSucceededIsNotEndedWhileItsPathIsMounted(t *testing.T) {
 		_, _ = k.during(n, func() error { return m.stage(s, mountCapability("ext4")) })
 	}
 	m.must(m.records.Delete(volume))
-	host.Mounted[m.stagingPath()] = provisioner.MountPoint{
-		Source: memoryDevice,
-		Target: m.stagingPath(),
-		FSType: "ext4",
-	}
+	host.Mounted[m.stagingPath()] = provisioner.MountPoint{Source: memoryDevice, Target: m.stagingPath(), FSType: "ext4"}
 	s.EndUnfinished(t.Context())
 	if m.entry() == nil {
 		t.Error("the report does not name the volume, which is mounted")

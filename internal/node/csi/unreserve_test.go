@@ -57,19 +57,13 @@ func TestTheReservationOfAVolumeWithoutARecord(t *testing.T) {
 		edit func(*apiv1.AzVolumeAttachment)
 		ends bool
 	}{
-		"the disk is attached": {
-			edit: func(*apiv1.AzVolumeAttachment) {},
-			ends: true,
-		},
+		"the disk is attached": {edit: func(*apiv1.AzVolumeAttachment) {}, ends: true},
 		"the disk is being detached: its LUN may have another disk": {
-			edit: func(a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching },
-		},
+			edit: func(a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching }},
 		"the disk is attached to the former VM of this node's name": {
-			edit: func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "another-vm" },
-		},
+			edit: func(a *apiv1.AzVolumeAttachment) { a.Status.VMID = "another-vm" }},
 		"the node has a replica, and the key may be one that fences": {
-			edit: func(a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
-		},
+			edit: func(a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -140,11 +140,7 @@ func (m *machine) start() *csinode.Server {
 		Limit:        csinode.Limit{Volumes: 16},
 		Expansion:    true,
 		Reservations: true,
-		Instance: apiv1.AzDriverNodeSpec{
-			VMID:     "vm",
-			Location: "eastus",
-			Zone:     "2",
-		},
+		Instance:     apiv1.AzDriverNodeSpec{VMID: "vm", Location: "eastus", Zone: "2"},
 	}
 	if m.edit != nil {
 		m.edit(&options)
@@ -157,16 +153,8 @@ func (m *machine) publish(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment))
 	m.t.Helper()
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume},
-		Spec: apiv1.AzVolumeSpec{
-			Origin: apiv1.OriginProvisioned,
-			Access: apiv1.AccessSingleNode,
-			Disk:   diskOf(volumeID),
-		},
-		Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
-			NodeName: thisNode,
-			Epoch:    1,
-			State:    apiv1.OwnershipHeld,
-		}},
+		Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(volumeID)},
+		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
 	}
 	a := &apiv1.AzVolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: apiv1.AttachmentName(volume, thisNode)},

@@ -35,36 +35,14 @@ func TestFromNode(t *testing.T) {
 		want apiv1.AzDriverNodeSpec
 		err  bool
 	}{
-		"a VM in a zone": {
-			node: node("azure://"+vm, "eastus", "eastus-2"),
-			want: apiv1.AzDriverNodeSpec{
-				VMID:     vm,
-				VMSize:   "Standard_D2s_v3",
-				Location: "eastus",
-				Zone:     "2",
-			},
-		},
-		"an instance of a scale set": {
-			node: node("azure://"+scaleSet, "eastus", "eastus-1"),
-			want: apiv1.AzDriverNodeSpec{
-				VMID:     scaleSet,
-				VMSize:   "Standard_D2s_v3",
-				Location: "eastus",
-				Zone:     "1",
-			},
-		},
-		"a VM in no zone, whose label holds the fault domain": {
-			node: node("azure://"+vm, "westus", "0"),
-			want: apiv1.AzDriverNodeSpec{
-				VMID:     vm,
-				VMSize:   "Standard_D2s_v3",
-				Location: "westus",
-			},
-		},
-		"a VM without labels of a region": {
-			node: node("azure://"+vm, "", "-1"),
-			want: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D2s_v3"},
-		},
+		"a VM in a zone": {node: node("azure://"+vm, "eastus", "eastus-2"),
+			want: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D2s_v3", Location: "eastus", Zone: "2"}},
+		"an instance of a scale set": {node: node("azure://"+scaleSet, "eastus", "eastus-1"),
+			want: apiv1.AzDriverNodeSpec{VMID: scaleSet, VMSize: "Standard_D2s_v3", Location: "eastus", Zone: "1"}},
+		"a VM in no zone, whose label holds the fault domain": {node: node("azure://"+vm, "westus", "0"),
+			want: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D2s_v3", Location: "westus"}},
+		"a VM without labels of a region": {node: node("azure://"+vm, "", "-1"),
+			want: apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D2s_v3"}},
 		"a node of another cloud":                                    {node: node("aws:///eu-1/i-123", "eu", "eu-1"), err: true},
 		"a node without a provider ID, as before its initialisation": {node: node("", "eastus", "eastus-1"), err: true},
 	}
@@ -80,18 +58,8 @@ func TestFromNode(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	good := `{"resourceId":"` + vm + `","vmSize":"Standard_D4s_v5","location":"EastUS","zone":"3"}`
-	want := apiv1.AzDriverNodeSpec{
-		VMID:     vm,
-		VMSize:   "Standard_D4s_v5",
-		Location: "eastus",
-		Zone:     "3",
-	}
-	fallback := apiv1.AzDriverNodeSpec{
-		VMID:     scaleSet,
-		VMSize:   "Standard_D2s_v3",
-		Location: "eastus",
-		Zone:     "1",
-	}
+	want := apiv1.AzDriverNodeSpec{VMID: vm, VMSize: "Standard_D4s_v5", Location: "eastus", Zone: "3"}
+	fallback := apiv1.AzDriverNodeSpec{VMID: scaleSet, VMSize: "Standard_D2s_v3", Location: "eastus", Zone: "1"}
 	both := []imds.Source{imds.SourceIMDS, imds.SourceLabels}
 	tests := map[string]struct {
 		sources []imds.Source
@@ -104,11 +72,7 @@ func TestFind(t *testing.T) {
 	}{
 		"instance metadata first": {sources: both, status: 200, body: good, want: want},
 		"labels first": {
-			sources: []imds.Source{imds.SourceLabels, imds.SourceIMDS},
-			status:  200,
-			body:    good,
-			want:    fallback,
-		},
+			sources: []imds.Source{imds.SourceLabels, imds.SourceIMDS}, status: 200, body: good, want: fallback},
 		"labels where instance metadata fails": {sources: both, status: 500, want: fallback},
 		"labels where instance metadata is something else": {
 			sources: both,
@@ -117,12 +81,7 @@ func TestFind(t *testing.T) {
 			want:    fallback,
 		},
 		"labels where instance metadata does not answer": {sources: both, silent: true, want: fallback},
-		"nothing answers": {
-			sources: both,
-			status:  404,
-			nodeErr: errors.New("forbidden"),
-			err:     true,
-		},
+		"nothing answers": {sources: both, status: 404, nodeErr: errors.New("forbidden"), err: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

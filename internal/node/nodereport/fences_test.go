@@ -30,12 +30,7 @@ func TestTheWatchShowsRequestsToFence(t *testing.T) {
 func TestResultsOfFencesOutliveTheProcessAndEdits(t *testing.T) {
 	api := newAPI(t)
 	r, _ := newReporter(t, api, newScanner(t, &mountList{}))
-	result := apiv1.FenceResult{
-		VolumeName: "v",
-		NodeName:   "lost",
-		Epoch:      6,
-		Key:        "0xad1d540000060001",
-	}
+	result := apiv1.FenceResult{VolumeName: "v", NodeName: "lost", Epoch: 6, Key: "0xad1d540000060001"}
 	for _, key := range []string{"0xad1d540000050001", result.Key} { // the second replaces the first
 		written := result
 		written.Key = key
@@ -53,11 +48,7 @@ func TestResultsOfFencesOutliveTheProcessAndEdits(t *testing.T) {
 	if _, results, _ := r.Fences(); len(results) != 1 || results[0] != result {
 		t.Errorf("after a restart: got results %+v, want %+v", results, result)
 	}
-	request := apiv1.FenceRequest{
-		VolumeName: "u",
-		NodeName:   "lost",
-		Epoch:      3,
-	}
+	request := apiv1.FenceRequest{VolumeName: "u", NodeName: "lost", Epoch: 3}
 	edit(t, api, func(s *apiv1.AzDriverNodeStatus) {
 		s.FenceResults, s.FenceRequests = nil, []apiv1.FenceRequest{request}
 	})

@@ -32,25 +32,10 @@ func TestCompare(t *testing.T) {
 		Device:      "/dev/sdc",
 		StagingPath: "/staging",
 	}
-	staging := apiv1.StagedVolume{
-		VolumeName:  "v",
-		Epoch:       3,
-		Phase:       apiv1.PhaseStaging,
-		StagingPath: "/staging",
-	}
-	mount := provisioner.MountPoint{
-		Source: "/dev/sdc",
-		Target: "/staging",
-		FSType: "ext4",
-	}
+	staging := apiv1.StagedVolume{VolumeName: "v", Epoch: 3, Phase: apiv1.PhaseStaging, StagingPath: "/staging"}
+	mount := provisioner.MountPoint{Source: "/dev/sdc", Target: "/staging", FSType: "ext4"}
 	record := func(edit func(*Record)) map[string]Record {
-		r := Record{
-			VolumeName:  "v",
-			Epoch:       3,
-			BootID:      bootID,
-			StagingPath: "/staging",
-			Device:      "/dev/sdc",
-		}
+		r := Record{VolumeName: "v", Epoch: 3, BootID: bootID, StagingPath: "/staging", Device: "/dev/sdc"}
 		edit(&r)
 		return map[string]Record{"v": r}
 	}
@@ -64,70 +49,33 @@ func TestCompare(t *testing.T) {
 		obsolete []string
 	}{
 		"nothing anywhere": {},
-		"a mount that is reported stays as it is": {
-			report:  []apiv1.StagedVolume{staged},
-			records: plain,
-			mounted: true,
-			want:    []apiv1.StagedVolume{staged},
-		},
+		"a mount that is reported stays as it is": {report: []apiv1.StagedVolume{staged}, records: plain, mounted: true,
+			want: []apiv1.StagedVolume{staged}},
 		"a mount that is not reported is added": {records: plain, mounted: true, want: []apiv1.StagedVolume{staged}},
-		"a mount without a record is added with no epoch": {
-			mounted: true,
-			want: []apiv1.StagedVolume{{
-				VolumeName:  "v",
-				Phase:       apiv1.PhaseStaged,
-				Device:      "/dev/sdc",
-				StagingPath: "/staging",
-			}},
-		},
+		"a mount without a record is added with no epoch": {mounted: true,
+			want: []apiv1.StagedVolume{{VolumeName: "v", Phase: apiv1.PhaseStaged, Device: "/dev/sdc", StagingPath: "/staging"}}},
 		"an entry of an older epoch than the record is replaced": {
-			report: []apiv1.StagedVolume{{
-				VolumeName: "v",
-				Epoch:      2,
-				Phase:      apiv1.PhaseUnstaging,
-			}}, records: plain, mounted: true, want: []apiv1.StagedVolume{staged},
-		},
+			report: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 2, Phase: apiv1.PhaseUnstaging}}, records: plain, mounted: true,
+			want: []apiv1.StagedVolume{staged}},
 		"an announcement of a later epoch than the record stays": {
 			report: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 4, Phase: apiv1.PhaseStaging}}, records: plain, mounted: true,
-			want: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 4, Phase: apiv1.PhaseStaging}},
-		},
-		"an entry whose mount is gone is removed": {
-			report:   []apiv1.StagedVolume{staged},
-			records:  plain,
-			obsolete: []string{"v"},
-		},
+			want: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 4, Phase: apiv1.PhaseStaging}}},
+		"an entry whose mount is gone is removed": {report: []apiv1.StagedVolume{staged}, records: plain,
+			obsolete: []string{"v"}},
 		"an announcement that was never followed by anything goes": {report: []apiv1.StagedVolume{staging}},
-		"a device that something still holds keeps its entry": {
-			report:  []apiv1.StagedVolume{staging},
-			records: plain,
-			held:    true,
-			want:    []apiv1.StagedVolume{staging},
-		},
-		"a raw block device of this boot stays": {
-			report: []apiv1.StagedVolume{staged}, records: record(func(r *Record) { r.Block = true }),
-			want: []apiv1.StagedVolume{staged},
-		},
-		"a raw block device of this boot is added": {
-			records: record(func(r *Record) { r.Block = true }), want: []apiv1.StagedVolume{staged},
-		},
-		"a raw block device of before the reboot goes": {
-			report: []apiv1.StagedVolume{staged}, records: record(func(r *Record) { r.Block, r.BootID = true, oldBootID }),
-			obsolete: []string{"v"},
-		},
-		"a format that was cut short stays, also over a reboot": {
-			report: []apiv1.StagedVolume{staging}, records: record(func(r *Record) { r.Formatting, r.BootID = fs, oldBootID }),
-			want: []apiv1.StagedVolume{staging},
-		},
-		"a format that was cut short is added": {
-			records: record(func(r *Record) { r.Formatting = fs }),
-			want: []apiv1.StagedVolume{{
-				VolumeName:  "v",
-				Epoch:       3,
-				Phase:       apiv1.PhaseStaging,
-				Device:      "/dev/sdc",
-				StagingPath: "/staging",
-			}},
-		},
+		"a device that something still holds keeps its entry": {report: []apiv1.StagedVolume{staging}, records: plain, held: true,
+			want: []apiv1.StagedVolume{staging}},
+		"a raw block device of this boot stays": {report: []apiv1.StagedVolume{staged},
+			records: record(func(r *Record) { r.Block = true }), want: []apiv1.StagedVolume{staged}},
+		"a raw block device of this boot is added": {records: record(func(r *Record) { r.Block = true }),
+			want: []apiv1.StagedVolume{staged}},
+		"a raw block device of before the reboot goes": {report: []apiv1.StagedVolume{staged},
+			records: record(func(r *Record) { r.Block, r.BootID = true, oldBootID }), obsolete: []string{"v"}},
+		"a format that was cut short stays, also over a reboot": {report: []apiv1.StagedVolume{staging},
+			records: record(func(r *Record) { r.Formatting, r.BootID = fs, oldBootID }), want: []apiv1.StagedVolume{staging}},
+		"a format that was cut short is added": {records: record(func(r *Record) { r.Formatting = fs }),
+			want: []apiv1.StagedVolume{{VolumeName: "v", Epoch: 3, Phase: apiv1.PhaseStaging, Device: "/dev/sdc",
+				StagingPath: "/staging"}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -366,10 +314,8 @@ func TestScanAsksForTheDeviceOfARecordWithoutAMount(t *testing.T) {
 	}{
 		"something holds it":     {record: Record{BootID: bootID, Device: "/dev/sdc"}, want: true},
 		"it was of another boot": {record: Record{BootID: oldBootID, Device: "/dev/sdc"}},
-		"the path means another volume's disk by now": {
-			record: Record{BootID: bootID, Device: "/dev/sdc"},
-			points: []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/other"}},
-		},
+		"the path means another volume's disk by now": {record: Record{BootID: bootID, Device: "/dev/sdc"},
+			points: []provisioner.MountPoint{{Source: "/dev/sdc", Target: "/other"}}},
 		"nothing holds it": {record: Record{BootID: bootID, Device: "/dev/sdd"}},
 	}
 	for name, test := range tests {

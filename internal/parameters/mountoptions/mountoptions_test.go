@@ -15,18 +15,12 @@ func TestOptionsAreSplitAsMountSplitsThem(t *testing.T) {
 	tests := map[string]struct{ entries, want []string }{
 		"none":                   {},
 		"one option in an entry": {entries: []string{"ro", "noatime"}, want: []string{"ro", "noatime"}},
-		"several options in an entry": {
-			entries: []string{"ro,noatime", "nodiratime"},
-			want:    []string{"ro", "noatime", "nodiratime"},
-		},
-		"empty entries and options": {
-			entries: []string{"", "ro,,noatime", ",nodiratime,"},
-			want:    []string{"ro", "noatime", "nodiratime"},
-		},
+		"several options in an entry": {entries: []string{"ro,noatime", "nodiratime"},
+			want: []string{"ro", "noatime", "nodiratime"}},
+		"empty entries and options": {entries: []string{"", "ro,,noatime", ",nodiratime,"},
+			want: []string{"ro", "noatime", "nodiratime"}},
 		"a comma in a quoted label": {
-			entries: []string{"noatime," + selinux + ",ro"},
-			want:    []string{"noatime", selinux, "ro"},
-		},
+			entries: []string{"noatime," + selinux + ",ro"}, want: []string{"noatime", selinux, "ro"}},
 		"a comma after a backslash":            {entries: []string{`comment=a\,b,ro`}, want: []string{`comment=a\,b`, "ro"}},
 		"white space in quotes":                {entries: []string{`comment="a b"`}, want: []string{`comment="a b"`}},
 		"a repeated option":                    {entries: []string{"noatime", "ro,noatime"}, want: []string{"ro", "noatime"}},
@@ -37,9 +31,7 @@ func TestOptionsAreSplitAsMountSplitsThem(t *testing.T) {
 		"an option that has ro in its value":   {entries: []string{"errors=remount-ro"}, want: []string{"errors=remount-ro"}},
 		"an option that begins as one refused": {entries: []string{"moves,loops"}, want: []string{"moves", "loops"}},
 		"options for fstab": {
-			entries: []string{"defaults,_netdev,x-a=b"},
-			want:    []string{"defaults", "_netdev", "x-a=b"},
-		},
+			entries: []string{"defaults,_netdev,x-a=b"}, want: []string{"defaults", "_netdev", "x-a=b"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

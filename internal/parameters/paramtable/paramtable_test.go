@@ -32,21 +32,14 @@ func TestReadStoresWhatIsAllowedAndNamesEveryFault(t *testing.T) {
 		faults        []string // a text in each, in order
 		withoutEffect []string
 	}{
-		"names in any case, and aliases": {
-			raw:  map[string]string{"ALIAS": "B", "Count": "5", "ON": "True"},
-			want: parameters{"B", 5, true},
-		},
+		"names in any case, and aliases": {raw: map[string]string{"ALIAS": "B", "Count": "5", "ON": "True"},
+			want: parameters{"B", 5, true}},
 		"one without an effect":      {raw: map[string]string{"old": "x"}, withoutEffect: []string{"old"}},
 		"the same twice, said twice": {raw: map[string]string{"name": "A", "alias": "A"}, want: parameters{name: "A"}},
-		"twice, and differently": {
-			raw:    map[string]string{"name": "A", "alias": "B"},
-			want:   parameters{name: "B"},
-			faults: []string{"given twice"},
-		},
+		"twice, and differently": {raw: map[string]string{"name": "A", "alias": "B"}, want: parameters{name: "B"},
+			faults: []string{"given twice"}},
 		"unknown, with the nearest": {
-			raw:    map[string]string{"cuont": "1"},
-			faults: []string{"nearest that is allowed: count"},
-		},
+			raw: map[string]string{"cuont": "1"}, faults: []string{"nearest that is allowed: count"}},
 		"all faults at once":              {raw: map[string]string{"count": "6", "name": "a"}, faults: []string{`"6"`, `"a"`}},
 		"a value in another case than it": {raw: map[string]string{"name": "b"}, faults: []string{"A, B"}},
 	} {

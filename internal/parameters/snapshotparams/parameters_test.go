@@ -21,8 +21,7 @@ func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
 		"an unknown parameter, with the nearest one": {map[string]string{"incrementall": "true"},
 			[]string{"incrementall", "incremental"}},
 		"a region that cannot be": {map[string]string{"location": "west/us"}, []string{"location", "west/us"}},
-		"neither true nor false": {map[string]string{"incremental": "no"},
-			[]string{"incremental", "no", "true, false"}},
+		"neither true nor false":  {map[string]string{"incremental": "no"}, []string{"incremental", "no", "true, false"}},
 		"instant access that is too short": {map[string]string{"instantAccessDurationMinutes": "59"},
 			[]string{"instantAccessDurationMinutes", "59", "60 to 300"}},
 		"instant access that is too long": {map[string]string{"instantAccessDurationMinutes": "301"},
@@ -36,14 +35,10 @@ func TestFaultsNameParameterValueAndWhatIsAllowed(t *testing.T) {
 		"a disk access without its policy": {map[string]string{"diskAccessID": "/subscriptions/x"},
 			[]string{"diskAccessID", "AllowPrivate"}},
 		"a tag without a value": {map[string]string{"tags": "a"}, []string{"tags", `"a"`}},
-		"one parameter twice": {map[string]string{
-			"location": "eastus",
-			"LOCATION": "westus",
-		}, []string{"location", "eastus", "westus"}},
-		"all faults at once": {map[string]string{
-			"incremental":         "x",
-			"publicNetworkAccess": "y",
-		}, []string{"incremental", "publicNetworkAccess"}},
+		"one parameter twice": {map[string]string{"location": "eastus", "LOCATION": "westus"},
+			[]string{"location", "eastus", "westus"}},
+		"all faults at once": {map[string]string{"incremental": "x", "publicNetworkAccess": "y"},
+			[]string{"incremental", "publicNetworkAccess"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -101,29 +96,19 @@ func TestWhatTheSourceAllows(t *testing.T) {
 	}{
 		"a full snapshot":                  {map[string]string{"incremental": "false"}, premium, ""},
 		"a full snapshot of an Ultra disk": {map[string]string{"incremental": "false"}, ultra, "UltraSSD_LRS"},
-		"a full snapshot in another region": {map[string]string{
-			"incremental": "false",
-			"location":    "westus",
-		}, premium, "westus"},
+		"a full snapshot in another region": {
+			map[string]string{"incremental": "false", "location": "westus"}, premium, "westus"},
 		"an incremental snapshot in another region": {map[string]string{"location": "westus"}, premium, ""},
-		"the disk's own region in another spelling": {map[string]string{
-			"location":    "East US",
-			"incremental": "false",
-		}, premium, ""},
-		"instant access to a snapshot of an Ultra disk": {map[string]string{
-			"instantAccessDurationMinutes": "300",
-			"location":                     "eastus",
-		}, ultra, ""},
+		"the disk's own region in another spelling": {map[string]string{"location": "East US", "incremental": "false"},
+			premium, ""},
+		"instant access to a snapshot of an Ultra disk": {
+			map[string]string{"instantAccessDurationMinutes": "300", "location": "eastus"}, ultra, ""},
 		"instant access to a snapshot of a Premium disk": {map[string]string{"instantAccessDurationMinutes": "60"}, premium,
 			"Premium_LRS"},
-		"instant access to a snapshot in another region": {map[string]string{
-			"instantAccessDurationMinutes": "60",
-			"location":                     "westus",
-		}, ultra, "westus"},
-		"a full snapshot as 0 and in another region": {map[string]string{
-			"incremental": "0",
-			"location":    "westus",
-		}, premium, "westus"},
+		"instant access to a snapshot in another region": {
+			map[string]string{"instantAccessDurationMinutes": "60", "location": "westus"}, ultra, "westus"},
+		"a full snapshot as 0 and in another region": {map[string]string{"incremental": "0", "location": "westus"}, premium,
+			"westus"},
 		"nothing at all": {nil, premium, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,49 +21,28 @@ func TestAttributesOfAPersistentVolume(t *testing.T) {
 		"none": {nil, volumeparams.Attributes{}},
 		"those of an in-tree volume, as Kubernetes translates them": {
 			map[string]string{"cachingMode": "ReadWrite", "fsType": "ext4", "kind": "Managed"},
-			volumeparams.Attributes{CachingMode: "ReadWrite", FSType: "ext4"},
-		},
-		"in any case": {
-			map[string]string{"CACHINGMODE": "readonly", "FSTYPE": "XFS", "Partition": "1"},
-			volumeparams.Attributes{
-				CachingMode: "ReadOnly",
-				FSType:      "xfs",
-				Partition:   1,
-			},
-		},
+			volumeparams.Attributes{CachingMode: "ReadWrite", FSType: "ext4"}},
+		"in any case": {map[string]string{"CACHINGMODE": "readonly", "FSTYPE": "XFS", "Partition": "1"},
+			volumeparams.Attributes{CachingMode: "ReadOnly", FSType: "xfs", Partition: 1}},
 		"those that V1 gives to the volumes that it makes": {
-			map[string]string{
-				"skuName": "UltraSSD_LRS", "kind": "Managed", "cachingMode": "None", "requestedsizegib": "10",
-				"resizeRequired":              "true",
-				"csi.storage.k8s.io/pvc/name": "c", "storage.kubernetes.io/csiProvisionerIdentity": "1-2-disk.csi.azure.com",
-				"maxShares": "2", "attachDiskInitialDelay": "60000", "tags": "a", "enableBursting": "yes",
-				"networkAccessPolicy": "AllowPrivate",
-			},
-			volumeparams.Attributes{CachingMode: "None"},
-		},
-		"empty ones": {map[string]string{
-			"cachingMode": "",
-			"fsType":      "",
-			"partition":   "",
-			"perfProfile": "",
-		}, volumeparams.Attributes{}},
-		"replicas": {map[string]string{"maxMountReplicaCount": "2"}, volumeparams.Attributes{MaxMountReplicaCount: &two}},
-		"IOPS for each GiB": {
-			map[string]string{"IopsPerGB": "5"}, volumeparams.Attributes{IOPSPerGB: 5},
-		},
+			map[string]string{"skuName": "UltraSSD_LRS", "kind": "Managed", "cachingMode": "None", "requestedsizegib": "10",
+				"resizeRequired": "true", "csi.storage.k8s.io/pvc/name": "c",
+				"storage.kubernetes.io/csiProvisionerIdentity": "1-2-disk.csi.azure.com", "maxShares": "2",
+				"attachDiskInitialDelay": "60000", "tags": "a", "enableBursting": "yes", "networkAccessPolicy": "AllowPrivate"},
+			volumeparams.Attributes{CachingMode: "None"}},
+		"empty ones": {map[string]string{"cachingMode": "", "fsType": "", "partition": "", "perfProfile": ""},
+			volumeparams.Attributes{}},
+		"replicas": {
+			map[string]string{"maxMountReplicaCount": "2"}, volumeparams.Attributes{MaxMountReplicaCount: &two}},
+		"IOPS for each GiB": {map[string]string{"IopsPerGB": "5"}, volumeparams.Attributes{IOPSPerGB: 5}},
 		"IOPS for each GiB, which a VolumeAttributesClass replaced": {
-			map[string]string{"iopsPerGB": "5", "DiskIOPSReadWrite": "4000"}, volumeparams.Attributes{},
-		},
+			map[string]string{"iopsPerGB": "5", "DiskIOPSReadWrite": "4000"}, volumeparams.Attributes{}},
 		"a performance profile": {
-			map[string]string{
-				"perfProfile":                        "Advanced",
-				"device-setting/queue/read_ahead_kb": "8",
-				"device-setting/device/queue_depth":  "32",
-			},
-			volumeparams.Attributes{Tuning: volumeparams.Tuning{Profile: "advanced", Settings: []volumeparams.DeviceSetting{
-				{Path: "device/queue_depth", Value: "32"}, {Path: "queue/read_ahead_kb", Value: "8"},
-			}}},
-		},
+			map[string]string{"perfProfile": "Advanced", "device-setting/queue/read_ahead_kb": "8",
+				"device-setting/device/queue_depth": "32"},
+			volumeparams.Attributes{Tuning: volumeparams.Tuning{Profile: "advanced",
+				Settings: []volumeparams.DeviceSetting{{Path: "device/queue_depth", Value: "32"},
+					{Path: "queue/read_ahead_kb", Value: "8"}}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -93,14 +72,11 @@ func TestFaultsOfAttributesNameThem(t *testing.T) {
 		"IOPS that are too many":      {map[string]string{"iopsPerGB": "1001"}, []string{"iopsPerGB", "1001", "1 to 1000"}},
 		"an unknown profile":          {map[string]string{"perfProfile": "fast"}, []string{"perfProfile", "fast", "basic"}},
 		"advanced without a setting":  {map[string]string{"perfProfile": "advanced"}, []string{"perfProfile", "device-setting/"}},
-		"a setting that leads out": {map[string]string{
-			"perfProfile":                           "advanced",
-			"device-setting/../sda/queue/scheduler": "none",
-		}, []string{"device-setting/../sda/queue/scheduler"}},
-		"two faults at once, of both kinds": {map[string]string{
-			"fsType":      "ntfs",
-			"perfProfile": "fast",
-		}, []string{"fsType", "perfProfile"}},
+		"a setting that leads out": {
+			map[string]string{"perfProfile": "advanced",
+				"device-setting/../sda/queue/scheduler": "none"}, []string{"device-setting/../sda/queue/scheduler"}},
+		"two faults at once, of both kinds": {map[string]string{"fsType": "ntfs", "perfProfile": "fast"},
+			[]string{"fsType", "perfProfile"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

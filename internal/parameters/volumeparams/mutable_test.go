@@ -20,29 +20,20 @@ func TestClassesThatAreRefused(t *testing.T) {
 		says  []string
 	}{
 		"misspelt": {map[string]string{"diskIOPSReadWrit": "5000"}, []string{"not known", "diskIOPSReadWrite"}},
-		"of a StorageClass only": {map[string]string{
-			"fsType":    "xfs",
-			"maxShares": "2",
-			"zoned":     "true",
-		}, []string{"fsType", "maxShares", "zoned", "cannot be changed", "skuName"}},
+		"of a StorageClass only": {map[string]string{"fsType": "xfs", "maxShares": "2", "zoned": "true"},
+			[]string{"fsType", "maxShares", "zoned", "cannot be changed", "skuName"}},
 		"a setting of the device": {map[string]string{"device-setting/queue/nr_requests": "8"}, []string{"cannot be changed"}},
-		"given twice": {map[string]string{
-			"skuName":            "Premium_LRS",
-			"storageAccountType": "Standard_LRS",
-		}, []string{"given twice"}},
-		"no number": {map[string]string{"diskIOPSReadWrite": "many"},
-			[]string{"diskIOPSReadWrite", "many"}},
+		"given twice": {map[string]string{"skuName": "Premium_LRS", "storageAccountType": "Standard_LRS"},
+			[]string{"given twice"}},
+		"no number":             {map[string]string{"diskIOPSReadWrite": "many"}, []string{"diskIOPSReadWrite", "many"}},
 		"a tag without a value": {map[string]string{"tags": "lonely"}, []string{"tags", "lonely"}},
 		"a tag that marks the driver's disks": {map[string]string{"tags": "disk.csi.azure.com-volume-uid=mine"},
 			[]string{"disk.csi.azure.com-volume-uid"}},
 		"a tag of the driver's that is removed": {map[string]string{"removeTags": "team,K8S-Azure-Created-By"},
 			[]string{"removeTags", "K8S-Azure-Created-By", "the driver sets itself"}},
-		"a tag that is set and removed": {map[string]string{
-			"tags":       "team=db",
-			"removeTags": "Team",
-		}, []string{"removeTags", "Team", "tags does not set"}},
-		"a tag that cannot be, removed": {map[string]string{"removeTags": "a=b"},
-			[]string{"removeTags", "a=b", "names of tags"}},
+		"a tag that is set and removed": {map[string]string{"tags": "team=db", "removeTags": "Team"},
+			[]string{"removeTags", "Team", "tags does not set"}},
+		"a tag that cannot be, removed": {map[string]string{"removeTags": "a=b"}, []string{"removeTags", "a=b", "names of tags"}},
 		"the tag of the write accelerator": {map[string]string{"tags": "WriteAcceleratorEnabled=true"},
 			[]string{"WriteAcceleratorEnabled"}},
 		"IOPS, and IOPS for each GiB": {map[string]string{
@@ -51,10 +42,8 @@ func TestClassesThatAreRefused(t *testing.T) {
 		}, []string{"iopsPerGB", `"5"`, "diskIOPSReadWrite"}},
 		"a tag with a label": {map[string]string{"tags": "team=${pvc.labels.team}"},
 			[]string{"team=${pvc.labels.team}", "StorageClass only"}},
-		"several faults are told all at once": {map[string]string{
-			"tier":           "Q1",
-			"enableBursting": "maybe",
-		}, []string{"tier", "Q1", "enableBursting", "maybe"}},
+		"several faults are told all at once": {map[string]string{"tier": "Q1", "enableBursting": "maybe"},
+			[]string{"tier", "Q1", "enableBursting", "maybe"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -119,13 +108,13 @@ func TestWhatADiskCanBecome(t *testing.T) {
 		says  string // "" for yes
 		check func(volumeparams.Parameters) bool
 	}{
-		"another SKU": {premium, map[string]string{"skuName": "StandardSSD_LRS"}, "", func(p volumeparams.Parameters) bool {
-			return p.SKUName == "StandardSSD_LRS" && p.CachingMode == "ReadOnly"
-		}},
-		"Premium v2, which is not cached": {premium, map[string]string{
-			"skuName":           "PremiumV2_LRS",
-			"diskIOPSReadWrite": "4000",
-		}, "", func(p volumeparams.Parameters) bool { return p.CachingMode == "None" && *p.DiskIOPSReadWrite == 4000 }},
+		"another SKU": {premium, map[string]string{"skuName": "StandardSSD_LRS"}, "",
+			func(p volumeparams.Parameters) bool {
+				return p.SKUName == "StandardSSD_LRS" && p.CachingMode == "ReadOnly"
+			}},
+		"Premium v2, which is not cached": {premium,
+			map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadWrite": "4000"}, "",
+			func(p volumeparams.Parameters) bool { return p.CachingMode == "None" && *p.DiskIOPSReadWrite == 4000 }},
 		"Ultra":                        {premium, map[string]string{"skuName": "UltraSSD_LRS"}, "UltraSSD_LRS", nil},
 		"zone-redundant":               {premium, map[string]string{"skuName": "Premium_ZRS"}, "redundancy", nil},
 		"Premium v2 no more":           {v2, map[string]string{"skuName": "Premium_LRS"}, "converted back", nil},
@@ -140,18 +129,14 @@ func TestWhatADiskCanBecome(t *testing.T) {
 			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadWrite == 20000 }},
 		"of more IOPS than its size has": {v2, map[string]string{"diskIOPSReadWrite": "80001"}, "3000 to 80000", nil},
 		"Premium v2 while it bursts":     {bursting, map[string]string{"skuName": "PremiumV2_LRS"}, "enableBursting", nil},
-		"Premium v2, and to burst no more": {bursting, map[string]string{
-			"skuName":        "PremiumV2_LRS",
-			"enableBursting": "false",
-		}, "", func(p volumeparams.Parameters) bool { return !p.EnableBursting }},
+		"Premium v2, and to burst no more": {bursting,
+			map[string]string{"skuName": "PremiumV2_LRS", "enableBursting": "false"}, "",
+			func(p volumeparams.Parameters) bool { return !p.EnableBursting }},
 		"of more IOPS for readers": {
-			volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
-				MaxShares:    2,
-				DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"},
-			}},
+			volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{MaxShares: 2,
+				DiskSettings: apiv1.DiskSettings{SKUName: "PremiumV2_LRS"}}},
 			map[string]string{"diskIOPSReadOnly": "4000", "diskMBpsReadOnly": "150"}, "",
-			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadOnly == 4000 && *p.DiskMBpsReadOnly == 150 },
-		},
+			func(p volumeparams.Parameters) bool { return *p.DiskIOPSReadOnly == 4000 && *p.DiskMBpsReadOnly == 150 }},
 		"of IOPS for each GiB": {v2, map[string]string{"iopsPerGB": "10"}, "",
 			func(p volumeparams.Parameters) bool {
 				return *p.DiskIOPSReadWrite == 10240 && p.IOPSPerGB == 10 && *v2.DiskIOPSReadWrite == 3000
@@ -168,42 +153,34 @@ func TestWhatADiskCanBecome(t *testing.T) {
 		"shared and cached": {shared, map[string]string{"cachingMode": "ReadOnly"},
 			`cachingMode: value "ReadOnly" is not allowed; allowed: None`, nil},
 		"shared, and uncached as before": {shared, map[string]string{"cachingMode": "None"}, "", nil},
-		"Premium v2 and cached": {v2, map[string]string{"cachingMode": "ReadOnly"},
-			"None with skuName PremiumV2_LRS", nil},
-		"to become Premium v2 and cached": {premium, map[string]string{
-			"skuName":     "PremiumV2_LRS",
-			"cachingMode": "ReadOnly",
-		}, "None with skuName", nil},
+		"Premium v2 and cached": {
+			v2, map[string]string{"cachingMode": "ReadOnly"}, "None with skuName PremiumV2_LRS", nil},
+		"to become Premium v2 and cached": {premium, map[string]string{"skuName": "PremiumV2_LRS", "cachingMode": "ReadOnly"},
+			"None with skuName", nil},
 		"cached with the write accelerator": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
 			WriteAcceleratorEnabled: true,
 			DiskSettings:            apiv1.DiskSettings{SKUName: "Premium_LRS"},
 		}}, map[string]string{"cachingMode": "ReadWrite"}, "None or ReadOnly with writeAcceleratorEnabled", nil},
 		"of IOPS for readers, and not shared": {v2, map[string]string{"diskIOPSReadOnly": "4000"}, "maxShares", nil},
-		"private without an access": {premium, map[string]string{"networkAccessPolicy": "AllowPrivate"}, "diskAccessID",
-			nil},
-		"private": {premium, map[string]string{
-			"networkAccessPolicy": "AllowPrivate",
-			"diskAccessID":        "/subscriptions/y",
-		}, "", func(p volumeparams.Parameters) bool { return p.DiskAccessID == "/subscriptions/y" }},
+		"private without an access": {
+			premium, map[string]string{"networkAccessPolicy": "AllowPrivate"}, "diskAccessID", nil},
+		"private": {premium, map[string]string{"networkAccessPolicy": "AllowPrivate", "diskAccessID": "/subscriptions/y"},
+			"", func(p volumeparams.Parameters) bool { return p.DiskAccessID == "/subscriptions/y" }},
 		"closed, which takes the access away": {private, map[string]string{"networkAccessPolicy": "DenyAll"}, "",
 			func(p volumeparams.Parameters) bool { return p.DiskAccessID == "" }},
 		"what it is already": {v2, map[string]string{"skuName": "PremiumV2_LRS"}, "", nil},
 		"other, though its tier is below now": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
-			DiskSettings: apiv1.DiskSettings{
-				SKUName: "Premium_LRS",
-				Tier:    "P10",
-			},
+			DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS", Tier: "P10"},
 		}}, map[string]string{"publicNetworkAccess": "Enabled"}, "",
 			func(p volumeparams.Parameters) bool { return p.PublicNetworkAccess == "Enabled" }},
-		"tagged, with the claim's name in them": {volumeparams.Parameters{
-			ClaimName: "data",
-			DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{
-				SKUName: "Premium_LRS",
-				Tags:    map[string]string{"a": "1", "b": "1"},
+		"tagged, with the claim's name in them": {
+			volumeparams.Parameters{ClaimName: "data",
+				DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS",
+					Tags: map[string]string{"a": "1", "b": "1"}}}}, map[string]string{"tags": "b=2,c=${pvc.metadata.name}"},
+			"",
+			func(p volumeparams.Parameters) bool {
+				return p.Tags["a"] == "1" && p.Tags["b"] == "2" && p.Tags["c"] == "data"
 			}},
-		}, map[string]string{"tags": "b=2,c=${pvc.metadata.name}"}, "", func(p volumeparams.Parameters) bool {
-			return p.Tags["a"] == "1" && p.Tags["b"] == "2" && p.Tags["c"] == "data"
-		}},
 		"without some of its tags, in whatever case": {tagged, map[string]string{
 			"removeTags":        "A; never",
 			"tagValueDelimiter": ";",
@@ -216,9 +193,7 @@ func TestWhatADiskCanBecome(t *testing.T) {
 				return p.Tags["Gone"] == "2" && slices.Equal(p.RemovedTags, []string{"other"}) && len(untagged.RemovedTags) == 2
 			}},
 		"another SKU, and what was removed remains so": {untagged, map[string]string{"skuName": "StandardSSD_LRS"}, "",
-			func(p volumeparams.Parameters) bool {
-				return slices.Equal(p.RemovedTags, []string{"gone", "other"})
-			}},
+			func(p volumeparams.Parameters) bool { return slices.Equal(p.RemovedTags, []string{"gone", "other"}) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -282,12 +257,10 @@ func TestTheIOPSOfAClassReplaceThoseOfTheStorageClass(t *testing.T) {
 		class, attributes map[string]string
 		iops, perGB       int64
 	}{
-		"IOPS over IOPS for each GiB": {
-			map[string]string{"IopsPerGB": "10"}, map[string]string{"diskIOPSReadWrite": "4000"}, 4000, 0,
-		},
-		"IOPS for each GiB over IOPS": {
-			map[string]string{"DiskIOPSReadWrite": "4000"}, map[string]string{"iopsPerGB": "10"}, 10240, 10,
-		},
+		"IOPS over IOPS for each GiB": {map[string]string{"IopsPerGB": "10"}, map[string]string{"diskIOPSReadWrite": "4000"},
+			4000, 0},
+		"IOPS for each GiB over IOPS": {map[string]string{"DiskIOPSReadWrite": "4000"}, map[string]string{"iopsPerGB": "10"},
+			10240, 10},
 	} {
 		test.class["skuName"] = "PremiumV2_LRS"
 		p, err := volumeparams.ParseWith(test.class, test.attributes)

@@ -104,56 +104,35 @@ func TestPerformanceGoesWithTheSize(t *testing.T) {
 		gib  int64
 		says []string // nothing for what is allowed
 	}{
-		"Ultra within its range": {map[string]string{
-			"skuName":           "UltraSSD_LRS",
-			"diskIOPSReadWrite": "1200",
-			"diskMBpsReadWrite": "300",
-		}, 4, nil},
-		"Ultra with more IOPS than its size gives": {map[string]string{
-			"skuName":           "UltraSSD_LRS",
-			"diskIOPSReadWrite": "4001",
-		}, 4, []string{"diskIOPSReadWrite", "4001", "100 to 4000", "4 GiB"}},
-		"Ultra with fewer IOPS than any has": {map[string]string{
-			"skuName":           "UltraSSD_LRS",
-			"diskIOPSReadWrite": "99",
-		}, 1024, []string{"diskIOPSReadWrite", "99", "100 to"}},
-		"Ultra with more throughput than its IOPS": {map[string]string{
-			"skuName":           "UltraSSD_LRS",
-			"diskIOPSReadWrite": "1000",
-			"diskMBpsReadWrite": "257",
-		}, 64, []string{"diskMBpsReadWrite", "257", "1 to 256", "1000 IOPS"}},
-		"Premium v2 within its range": {map[string]string{
-			"skuName":           "PremiumV2_LRS",
-			"diskIOPSReadWrite": "5000",
-			"diskMBpsReadWrite": "600",
-		}, 10, nil},
-		"Premium v2 below its least": {map[string]string{
-			"skuName":           "PremiumV2_LRS",
-			"diskIOPSReadWrite": "2999",
-		}, 10, []string{"diskIOPSReadWrite", "2999", "3000 to 5000"}},
-		"Premium v2 with too much throughput": {map[string]string{
-			"skuName":           "PremiumV2_LRS",
-			"diskMBpsReadWrite": "751",
-		}, 10, []string{"diskMBpsReadWrite", "751", "125 to 750"}},
+		"Ultra within its range": {
+			map[string]string{"skuName": "UltraSSD_LRS", "diskIOPSReadWrite": "1200", "diskMBpsReadWrite": "300"}, 4,
+			nil},
+		"Ultra with more IOPS than its size gives": {
+			map[string]string{"skuName": "UltraSSD_LRS", "diskIOPSReadWrite": "4001"}, 4,
+			[]string{"diskIOPSReadWrite", "4001", "100 to 4000", "4 GiB"}},
+		"Ultra with fewer IOPS than any has": {map[string]string{"skuName": "UltraSSD_LRS", "diskIOPSReadWrite": "99"},
+			1024, []string{"diskIOPSReadWrite", "99", "100 to"}},
+		"Ultra with more throughput than its IOPS": {
+			map[string]string{"skuName": "UltraSSD_LRS", "diskIOPSReadWrite": "1000", "diskMBpsReadWrite": "257"}, 64,
+			[]string{"diskMBpsReadWrite", "257", "1 to 256", "1000 IOPS"}},
+		"Premium v2 within its range": {
+			map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadWrite": "5000", "diskMBpsReadWrite": "600"}, 10,
+			nil},
+		"Premium v2 below its least": {map[string]string{"skuName": "PremiumV2_LRS", "diskIOPSReadWrite": "2999"}, 10,
+			[]string{"diskIOPSReadWrite", "2999", "3000 to 5000"}},
+		"Premium v2 with too much throughput": {
+			map[string]string{"skuName": "PremiumV2_LRS", "diskMBpsReadWrite": "751"}, 10,
+			[]string{"diskMBpsReadWrite", "751", "125 to 750"}},
 		"a tier above the size's": {map[string]string{"skuName": "Premium_LRS", "tier": "p50"}, 128, nil},
 		"the tier of the size":    {map[string]string{"skuName": "Premium_ZRS", "tier": "P10"}, 128, nil},
-		"a tier below the size's": {map[string]string{
-			"skuName": "Premium_LRS",
-			"tier":    "P6",
-		}, 128, []string{"tier", "P6", "P10"}},
-		"a tier for large disks on a small one": {map[string]string{
-			"skuName": "Premium_LRS",
-			"tier":    "P60",
-		}, 4096, []string{"tier", "P60", "4096 GiB"}},
+		"a tier below the size's": {map[string]string{"skuName": "Premium_LRS", "tier": "P6"}, 128,
+			[]string{"tier", "P6", "P10"}},
+		"a tier for large disks on a small one": {map[string]string{"skuName": "Premium_LRS", "tier": "P60"}, 4096,
+			[]string{"tier", "P60", "4096 GiB"}},
 		"a tier for large disks on a large one": {map[string]string{"skuName": "Premium_LRS", "tier": "P80"}, 4097, nil},
-		"bursting of a disk that is too small": {map[string]string{
-			"skuName":        "Premium_LRS",
-			"enableBursting": "true",
-		}, 512, []string{"enableBursting", "512 GiB"}},
-		"bursting of a large disk": {map[string]string{
-			"skuName":        "Premium_LRS",
-			"enableBursting": "TRUE",
-		}, 513, nil},
+		"bursting of a disk that is too small": {map[string]string{"skuName": "Premium_LRS", "enableBursting": "true"},
+			512, []string{"enableBursting", "512 GiB"}},
+		"bursting of a large disk": {map[string]string{"skuName": "Premium_LRS", "enableBursting": "TRUE"}, 513, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,10 +180,7 @@ func TestPerformanceOfADisk(t *testing.T) {
 			Tier:    "P30",
 		}}}, 4, volumeparams.Performance{IOPS: 5000, MBps: 200}},
 		"a tier that the size outgrew": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{
-			DiskSettings: apiv1.DiskSettings{
-				SKUName: "Premium_LRS",
-				Tier:    "P30",
-			},
+			DiskSettings: apiv1.DiskSettings{SKUName: "Premium_LRS", Tier: "P30"},
 		}}, 16384, volumeparams.Performance{IOPS: 18000, MBps: 750}},
 		"Standard SSD": {volumeparams.Parameters{}, 10, volumeparams.Performance{IOPS: 500, MBps: 100}},
 		"Standard HDD": {volumeparams.Parameters{DiskParameters: apiv1.DiskParameters{DiskSettings: apiv1.DiskSettings{SKUName: "Standard_LRS"}}}, 8192, volumeparams.Performance{

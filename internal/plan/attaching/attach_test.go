@@ -21,15 +21,6 @@ func TestAttachment(t *testing.T) {
 	primary := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
 		return objects.NewAttachment("a", apiv1.RolePrimary, 2, state)
 	}
-	ended := func(w operation.Work, truth operation.Truth, err error) operation.Job {
-		return operation.Job{
-			Work:  w,
-			Phase: operation.PhaseEnded,
-			Ended: objects.Now,
-			Truth: truth,
-			Err:   err,
-		}
-	}
 	type want struct {
 		start               operation.Work
 		state               apiv1.AttachmentState
@@ -38,291 +29,118 @@ func TestAttachment(t *testing.T) {
 		removed, addedFinal bool
 		resume, reason      string
 	}
+	const attached, detaching = apiv1.AttachmentAttached, apiv1.AttachmentDetaching
+	const pending, begun = apiv1.AttachmentPending, apiv1.AttachmentAttaching
+	volume := objects.NewVolume
+	replica := func(state apiv1.AttachmentState) *apiv1.AzVolumeAttachment {
+		return objects.NewAttachment("b", apiv1.RoleReplica, 0, state)
+	}
+	type edit = func(*attaching.Input)
+	in := func(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, edits ...edit) attaching.Input {
+		in := attaching.Input{Attachment: a, Volume: v, VMID: "/vm/" + a.Spec.NodeName, HasFinalizer: true}
+		for _, e := range edits {
+			e(&in)
+		}
+		return in
+	}
+	noFinalizer, noVM := func(in *attaching.Input) { in.HasFinalizer = false }, func(in *attaching.Input) { in.VMID = "" }
+	lost := func(in *attaching.Input) { in.NodeLost = true }
+	room := func(room attaching.SlotDecision) edit { return func(in *attaching.Input) { in.Room = room } }
+	job := func(job operation.Job) edit { return func(in *attaching.Input) { in.Job = job } }
+	ended := func(w operation.Work, truth operation.Truth, err error) edit {
+		return job(operation.Job{Work: w, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth, Err: err})
+	}
 	for name, test := range map[string]struct {
 		in   attaching.Input
 		want want
 	}{
-		"the finalizer comes before everything": {attaching.Input{
-			Attachment: primary(""),
-			Volume:     objects.NewVolume(held),
-			VMID:       "/vm/a",
-		},
-			want{addedFinal: true}},
-		"a new one is attached, and the VM is recorded first": {attaching.Input{
-			Attachment:   primary(""),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-		},
-			want{start: operation.WorkAttach, state: apiv1.AttachmentAttaching}},
-		"law 3: a fenced one is not attached again before its ownership is released": {attaching.Input{
-			Attachment:   objects.Proved(primary(""), apiv1.ProofDetached),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			Volume:       objects.NewVolume(releasing, func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost })},
-			want{}},
-		"it waits for the disk": {attaching.Input{
-			Attachment:   primary(""),
-			Volume:       objects.NewVolume(func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeCreating }),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-		},
-			want{state: apiv1.AttachmentPending, reason: attaching.ReasonVolumeNotReady}},
-		"it waits for the node's VM": {attaching.Input{
-			Attachment:   primary(""),
-			Volume:       objects.NewVolume(held),
-			HasFinalizer: true,
-		},
-			want{state: apiv1.AttachmentPending, reason: identity.ReasonNodeUnknown}},
-		"a replica gives way": {attaching.Input{
-			Attachment:   primary(""),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			Room:         attaching.SlotDecision{GiveWay: "r"},
-		},
-			want{
-				state:   apiv1.AttachmentPending,
-				giveWay: "r",
-				reason:  attaching.ReasonWaitingForSlot,
-			}},
-		"no room is a failure": {attaching.Input{
-			Attachment:   primary(""),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			Room:         attaching.SlotDecision{Full: true, Message: "full"},
-		},
+		"the finalizer comes before everything": {in(volume(held), primary(""), noFinalizer), want{addedFinal: true}},
+		"a new one is attached, and the VM is recorded first": {in(volume(held), primary("")),
+			want{start: operation.WorkAttach, state: begun}},
+		"law 3: a fenced one is not attached again before its ownership is released": {
+			in(volume(releasing, func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }),
+				objects.Proved(primary(""), apiv1.ProofDetached)), want{}},
+		"it waits for the disk": {in(volume(func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeCreating }), primary("")),
+			want{state: pending, reason: attaching.ReasonVolumeNotReady}},
+		"it waits for the node's VM": {in(volume(held), primary(""), noVM),
+			want{state: pending, reason: identity.ReasonNodeUnknown}},
+		"a replica gives way": {in(volume(held), primary(""), room(attaching.SlotDecision{GiveWay: "r"})),
+			want{state: pending, giveWay: "r", reason: attaching.ReasonWaitingForSlot}},
+		"no room is a failure": {in(volume(held), primary(""), room(attaching.SlotDecision{Full: true, Message: "full"})),
 			want{state: apiv1.AttachmentFailed, reason: attaching.ReasonNoSlot}},
-		"an accepted operation is recorded": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttaching),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			Job: operation.Job{
-				Work:     operation.WorkAttach,
-				Phase:    operation.PhaseAccepted,
-				Tokens:   []string{"t"},
-				Accepted: objects.Now,
-			},
-		},
-			want{state: apiv1.AttachmentAttaching, resume: "t"}},
-		"a restart resumes the operation": {attaching.Input{
-			Attachment:   withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-		},
-			want{
-				start:  operation.WorkAttach,
-				state:  apiv1.AttachmentAttaching,
-				resume: "t",
-			}},
-		"an attach that was begun is not resumed while the AzVolume is missing": {attaching.Input{
-			Attachment:   withOperation(primary(apiv1.AttachmentAttaching), operation.WorkAttach, "t"),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-		},
-			want{state: apiv1.AttachmentPending, reason: attaching.ReasonVolumeNotReady}},
-		"what Azure lists after an attach that succeeded is attached": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttaching),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			Job:          ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, nil),
-		},
-			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonAttached}},
-		"what is not is a failure": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttaching),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			Job:          ended(operation.WorkAttach, operation.Truth{}, provisioner.Errorf(provisioner.InvalidArgument, "zone")),
-		},
+		"an accepted operation is recorded": {
+			in(volume(held), primary(begun),
+				job(operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Tokens: []string{"t"},
+					Accepted: objects.Now})), want{state: begun, resume: "t"}},
+		"a restart resumes the operation": {in(volume(held), withOperation(primary(begun), operation.WorkAttach, "t")),
+			want{start: operation.WorkAttach, state: begun, resume: "t"}},
+		"an attach that was begun is not resumed while the AzVolume is missing": {
+			in(nil, withOperation(primary(begun), operation.WorkAttach, "t")),
+			want{state: pending, reason: attaching.ReasonVolumeNotReady}},
+		"what Azure lists after an attach that succeeded is attached": {
+			in(volume(held), primary(begun), ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, nil)),
+			want{state: attached, reason: attaching.ReasonAttached}},
+		"what is not is a failure": {
+			in(volume(held), primary(begun),
+				ended(operation.WorkAttach, operation.Truth{}, provisioner.Errorf(provisioner.InvalidArgument, "zone"))),
 			want{state: apiv1.AttachmentFailed, reason: apiv1.ReasonAttachFailed}},
-		"law 3: a held primary is not detached by deleting its object": {attaching.Input{
-			Attachment:   objects.Deleted(primary(apiv1.AttachmentAttached)),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-		},
-			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonPrimaryHeld}},
-		"law 3: nor is one that is being released, without proof": {attaching.Input{
-			Attachment:   objects.Deleted(primary(apiv1.AttachmentAttached)),
-			Volume:       objects.NewVolume(releasing),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-		},
-			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonWaitingForProof}},
-		"with proof it is detached": {attaching.Input{
-			Attachment:   objects.Proved(objects.Deleted(primary(apiv1.AttachmentAttached)), apiv1.ProofUnstaged),
-			Volume:       objects.NewVolume(releasing),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-		},
-			want{start: operation.WorkDetach, state: apiv1.AttachmentDetaching}},
-		"a proof of an earlier epoch is none": {attaching.Input{
-			Attachment:   oldProof(objects.Deleted(primary(apiv1.AttachmentAttached))),
-			Volume:       objects.NewVolume(releasing),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-		},
-			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonWaitingForProof}},
-		"a replica that never was primary needs no proof": {attaching.Input{
-			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/b",
-			HasFinalizer: true,
-		},
-			want{start: operation.WorkDetach, state: apiv1.AttachmentDetaching}},
-		"the attach in flight ends before the detach": {attaching.Input{
-			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttaching)),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/b",
-			HasFinalizer: true,
-			Job:          operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseBegun},
-		}, want{state: apiv1.AttachmentAttaching}},
-		"an attachment that never reached Azure is deleted at once": {attaching.Input{
-			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, "")),
-			Volume:       objects.NewVolume(held),
-			HasFinalizer: true,
-		},
+		"law 3: a held primary is not detached by deleting its object": {in(volume(held), objects.Deleted(primary(attached))),
+			want{state: attached, reason: attaching.ReasonPrimaryHeld}},
+		"law 3: nor is one that is being released, without proof": {in(volume(releasing), objects.Deleted(primary(attached))),
+			want{state: attached, reason: attaching.ReasonWaitingForProof}},
+		"with proof it is detached": {
+			in(volume(releasing), objects.Proved(objects.Deleted(primary(attached)), apiv1.ProofUnstaged)),
+			want{start: operation.WorkDetach, state: detaching}},
+		"a proof of an earlier epoch is none": {in(volume(releasing), oldProof(objects.Deleted(primary(attached)))),
+			want{state: attached, reason: attaching.ReasonWaitingForProof}},
+		"a replica that never was primary needs no proof": {in(volume(held), objects.Deleted(replica(attached))),
+			want{start: operation.WorkDetach, state: detaching}},
+		"the attach in flight ends before the detach": {
+			in(volume(held), objects.Deleted(replica(begun)),
+				job(operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseBegun})), want{state: begun}},
+		"an attachment that never reached Azure is deleted at once": {in(volume(held), objects.Deleted(replica("")), noVM),
 			want{removed: true}},
-		"after Azure lists the disk as detached, the finalizer is removed": {attaching.Input{
-			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
-			Volume:       objects.NewVolume(held),
-			HasFinalizer: true,
-			Job:          ended(operation.WorkDetach, operation.Truth{}, nil),
-		}, want{removed: true, state: apiv1.AttachmentDetaching}},
-		"still attached after a detach is a failure": {attaching.Input{
-			Attachment:   objects.Deleted(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
-			Volume:       objects.NewVolume(held),
-			HasFinalizer: true,
-			Job:          ended(operation.WorkDetach, operation.Truth{Attached: true}, nil),
-		}, want{
-			state:  apiv1.AttachmentDetachFail,
-			reason: attaching.ReasonDetachFailed,
-		}},
-		"a lost node that is being released is fenced": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttached),
-			Volume:       objects.NewVolume(releasing),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			NodeLost:     true,
-		},
-			want{
-				start:  operation.WorkFence,
-				state:  apiv1.AttachmentDetaching,
-				reason: attaching.ReasonFencing,
-			}},
-		"a restart continues the forced detach": {attaching.Input{
-			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
-			Volume:       objects.NewVolume(releasing),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			NodeLost:     true,
-		},
-			want{
-				start:  operation.WorkFence,
-				state:  apiv1.AttachmentDetaching,
-				reason: attaching.ReasonFencing,
-				resume: "t",
-			}},
-		"a forced detach that failed is not gone on with": {attaching.Input{
-			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
-			Volume:       objects.NewVolume(releasing),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			NodeLost:     true,
-			Job: operation.Job{
-				Work:   operation.WorkFence,
-				Phase:  operation.PhaseEnded,
-				Ended:  objects.Now,
-				Tokens: []string{"t"},
-				Err:    provisioner.Errorf(provisioner.Conflict, "preempted"),
-			},
-		},
-			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonFencing}},
-		"one that could not be asked about is": {attaching.Input{
-			Attachment:   withOperation(primary(apiv1.AttachmentAttached), operation.WorkFence, "t"),
-			Volume:       objects.NewVolume(releasing),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			NodeLost:     true,
-			Job:          ended(operation.WorkFence, operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "read VM")),
-		},
-			want{
-				state:  apiv1.AttachmentAttached,
-				reason: attaching.ReasonFencing,
-				resume: "t",
-			}},
-		"law 3: a lost node that holds its ownership is not": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttached),
-			Volume:       objects.NewVolume(held),
-			VMID:         "/vm/a",
-			HasFinalizer: true,
-			NodeLost:     true,
-		},
-			want{state: apiv1.AttachmentAttached, reason: attaching.ReasonAttached}},
-		"a VM that is gone is proof": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttached),
-			Volume:       objects.NewVolume(releasing),
-			HasFinalizer: true,
-			NodeLost:     true,
-			Job: ended(operation.WorkFence, operation.Truth{
-				VMGone: true,
-				Epoch:  2,
-			}, nil),
-		}, want{
-			state:  apiv1.AttachmentPending,
-			proof:  apiv1.ProofVMDown,
-			reason: attaching.ReasonFenced,
-		}},
-		"a VM that is down, and its disk is detached": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttached),
-			Volume:       objects.NewVolume(releasing),
-			HasFinalizer: true,
-			NodeLost:     true,
-			Job: ended(operation.WorkFence, operation.Truth{
-				VMDown: true,
-				Epoch:  2,
-			}, nil),
-		}, want{
-			state:  apiv1.AttachmentPending,
-			proof:  apiv1.ProofVMDown,
-			reason: attaching.ReasonFenced,
-		}},
-		"a disk that is off is proof": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttached),
-			Volume:       objects.NewVolume(releasing),
-			HasFinalizer: true,
-			NodeLost:     true,
-			Job:          ended(operation.WorkFence, operation.Truth{Epoch: 2}, nil),
-		}, want{
-			state:  apiv1.AttachmentPending,
-			proof:  apiv1.ProofDetached,
-			reason: attaching.ReasonFenced,
-		}},
-		"a disk that is still on is none": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttached),
-			Volume:       objects.NewVolume(releasing),
-			HasFinalizer: true,
-			NodeLost:     true,
-			Job: ended(operation.WorkFence, operation.Truth{
-				Attached: true,
-				Epoch:    2,
-			}, nil),
-		}, want{state: apiv1.AttachmentAttached}},
-		"nor is a question that Azure did not answer": {attaching.Input{
-			Attachment:   primary(apiv1.AttachmentAttached),
-			Volume:       objects.NewVolume(releasing),
-			HasFinalizer: true,
-			NodeLost:     true,
-			Job:          ended(operation.WorkFence, operation.Truth{}, errors.New("timeout")),
-		}, want{
-			state:  apiv1.AttachmentAttached,
-			reason: attaching.ReasonFencing,
-		}},
+		"after Azure lists the disk as detached, the finalizer is removed": {
+			in(volume(held), objects.Deleted(replica(detaching)), noVM, ended(operation.WorkDetach, operation.Truth{}, nil)),
+			want{removed: true, state: detaching}},
+		"still attached after a detach is a failure": {
+			in(volume(held), objects.Deleted(replica(detaching)), noVM,
+				ended(operation.WorkDetach, operation.Truth{Attached: true}, nil)),
+			want{state: apiv1.AttachmentDetachFail, reason: attaching.ReasonDetachFailed}},
+		"a lost node that is being released is fenced": {in(volume(releasing), primary(attached), lost),
+			want{start: operation.WorkFence, state: detaching, reason: attaching.ReasonFencing}},
+		"a restart continues the forced detach": {
+			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost),
+			want{start: operation.WorkFence, state: detaching, reason: attaching.ReasonFencing, resume: "t"}},
+		"a forced detach that failed is not gone on with": {
+			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost,
+				job(operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now,
+					Tokens: []string{"t"}, Err: provisioner.Errorf(provisioner.Conflict, "preempted")})),
+			want{state: attached, reason: attaching.ReasonFencing}},
+		"one that could not be asked about is": {
+			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost,
+				ended(operation.WorkFence, operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "read VM"))),
+			want{state: attached, reason: attaching.ReasonFencing, resume: "t"}},
+		"law 3: a lost node that holds its ownership is not": {in(volume(held), primary(attached), lost),
+			want{state: attached, reason: attaching.ReasonAttached}},
+		"a VM that is gone is proof": {
+			in(volume(releasing), primary(attached), noVM, lost,
+				ended(operation.WorkFence, operation.Truth{VMGone: true, Epoch: 2}, nil)),
+			want{state: pending, proof: apiv1.ProofVMDown, reason: attaching.ReasonFenced}},
+		"a VM that is down, and its disk is detached": {
+			in(volume(releasing), primary(attached), noVM, lost,
+				ended(operation.WorkFence, operation.Truth{VMDown: true, Epoch: 2}, nil)),
+			want{state: pending, proof: apiv1.ProofVMDown, reason: attaching.ReasonFenced}},
+		"a disk that is off is proof": {
+			in(volume(releasing), primary(attached), noVM, lost, ended(operation.WorkFence, operation.Truth{Epoch: 2}, nil)),
+			want{state: pending, proof: apiv1.ProofDetached, reason: attaching.ReasonFenced}},
+		"a disk that is still on is none": {
+			in(volume(releasing), primary(attached), noVM, lost,
+				ended(operation.WorkFence, operation.Truth{Attached: true, Epoch: 2}, nil)), want{state: attached}},
+		"nor is a question that Azure did not answer": {
+			in(volume(releasing), primary(attached), noVM, lost,
+				ended(operation.WorkFence, operation.Truth{}, errors.New("timeout"))),
+			want{state: attached, reason: attaching.ReasonFencing}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -55,20 +55,12 @@ func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {
 	recorded := &apiv1.Operation{Kind: string(operation.WorkAttach), ResumeToken: "attach"}
 	for name, job := range map[string]operation.Job{
 		"an attach that is being sent": {Work: operation.WorkAttach, Phase: operation.PhaseBegun},
-		"an attach that Azure has accepted": {
-			Work:     operation.WorkAttach,
-			Phase:    operation.PhaseAccepted,
-			Tokens:   []string{"attach"},
-			Accepted: objects.Now,
-		},
+		"an attach that Azure has accepted": {Work: operation.WorkAttach, Phase: operation.PhaseAccepted,
+			Tokens: []string{"attach"}, Accepted: objects.Now},
 		"an attach that has ended":        {Work: operation.WorkAttach, Phase: operation.PhaseEnded, Ended: objects.Now},
 		"an attach of an earlier process": {},
-		"a detach that Azure has accepted": {
-			Work:     operation.WorkDetach,
-			Phase:    operation.PhaseAccepted,
-			Tokens:   []string{"detach"},
-			Accepted: objects.Now,
-		},
+		"a detach that Azure has accepted": {Work: operation.WorkDetach, Phase: operation.PhaseAccepted,
+			Tokens: []string{"detach"}, Accepted: objects.Now},
 		"a detach of an earlier object, sending": {Work: operation.WorkDetach, Phase: operation.PhaseBegun},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,11 +226,7 @@ func TestADetachThatAnotherLeadersAttachFollowedIsBegunAgain(t *testing.T) {
 		Volume:       objects.NewVolume(objects.Owned("b", 2, apiv1.OwnershipHeld)),
 		VMID:         "/vm/a",
 		HasFinalizer: true,
-		Job: operation.Job{
-			Work:  operation.WorkDetach,
-			Phase: operation.PhaseEnded,
-			Ended: objects.Now,
-		},
+		Job:          operation.Job{Work: operation.WorkDetach, Phase: operation.PhaseEnded, Ended: objects.Now},
 	}
 	step := attaching.Next(in)
 	if step.RemoveFinalizer || step.Start != operation.WorkDetach || step.Resume != "" || step.Status.Operation != nil ||
@@ -344,8 +332,7 @@ func TestSuspects(t *testing.T) {
 		contested   string
 		unknown     []string
 	}{
-		"a disk that is attached to no VM": {nil, objects.Attachments(to("a", "")), is("b", "/vm/b"), nil, "",
-			nil},
+		"a disk that is attached to no VM": {nil, objects.Attachments(to("a", "")), is("b", "/vm/b"), nil, "", nil},
 		"a VM that belongs to no known node": {[]string{"/vm/x"}, objects.Attachments(to("a", "")),
 			is("b", "/vm/b"), nil, "", []string{"/vm/x"}},
 		"a VM of nodes whose VM is not established": {[]string{"/vm/x"}, objects.Attachments(to("a", "")), is("b", ""),
@@ -370,8 +357,7 @@ func TestSuspects(t *testing.T) {
 		// Azure does not list the disk at the VM yet.
 		"the node's VM, which does not have the disk": {nil, objects.Attachments(to("a", "")),
 			is("a", "/vm/a"), []string{"/vm/a"}, "", nil},
-		"the node's VM, also when there is no attachment": {nil, nil, is("a", "/vm/a"), []string{"/vm/a"}, "",
-			nil},
+		"the node's VM, also when there is no attachment": {nil, nil, is("a", "/vm/a"), []string{"/vm/a"}, "", nil},
 		"the node's VM, after those that have the disk": {[]string{"/vm/x"}, objects.Attachments(to("a", "")),
 			is("a", "/vm/a"), []string{"/vm/a"}, "", []string{"/vm/x"}},
 		"the node's VM without the disk, which another's attachment names": {nil,
@@ -449,11 +435,7 @@ func TestADiskStaysForTheOtherAttachmentThatNamesItsVM(t *testing.T) {
 func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 	t.Parallel()
 	ended := func(work operation.Work) operation.Job {
-		return operation.Job{
-			Work:  work,
-			Phase: operation.PhaseEnded,
-			Ended: objects.Now,
-		}
+		return operation.Job{Work: work, Phase: operation.PhaseEnded, Ended: objects.Now}
 	}
 	for name, test := range map[string]struct {
 		state  apiv1.AttachmentState
@@ -471,10 +453,8 @@ func TestAnAttachmentThatNamesNoVMIsDetachedFromItsNodesVM(t *testing.T) {
 		// The status was lost before the end of the job was written.
 		"no status, and an attach of this process has ended": {"", "/vm/a", "", ended(operation.WorkAttach),
 			operation.WorkDetach},
-		"no status, and a detach of this process runs": {"", "/vm/a", "", operation.Job{
-			Work:  operation.WorkDetach,
-			Phase: operation.PhaseAccepted,
-		}, operation.WorkDetach},
+		"no status, and a detach of this process runs": {"", "/vm/a", "",
+			operation.Job{Work: operation.WorkDetach, Phase: operation.PhaseAccepted}, operation.WorkDetach},
 		"no status, and a detach of this process has ended": {"", "/vm/a", "", ended(operation.WorkDetach), operation.WorkNone},
 	} {
 		a := objects.Deleted(objects.NewAttachment("a", apiv1.RoleReplica, 0, test.state))
@@ -615,22 +595,14 @@ func TestADiskIsAttachedAgainUnlessItsVolumeIsInUse(t *testing.T) {
 	}{
 		"a node without a report":                {nil, false},
 		"a node that has not scanned its mounts": {&apiv1.AzDriverNode{}, false},
-		"a volume that is not in the report": {report(apiv1.StagedVolume{
-			VolumeName: "other",
-			Phase:      apiv1.PhaseStaged,
-		}), true},
-		"a volume that is staged": {report(apiv1.StagedVolume{
-			VolumeName: "vol",
-			Phase:      apiv1.PhaseStaged,
-		}), false},
-		"a volume that is being unstaged": {report(apiv1.StagedVolume{
-			VolumeName: "vol",
-			Phase:      apiv1.PhaseUnstaging,
-		}), true},
-		"a volume whose device is awaited": {report(apiv1.StagedVolume{
-			VolumeName: "vol",
-			Phase:      apiv1.PhaseStaging,
-		}), true},
+		"a volume that is not in the report": {
+			report(apiv1.StagedVolume{VolumeName: "other", Phase: apiv1.PhaseStaged}), true},
+		"a volume that is staged": {
+			report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseStaged}), false},
+		"a volume that is being unstaged": {
+			report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseUnstaging}), true},
+		"a volume whose device is awaited": {
+			report(apiv1.StagedVolume{VolumeName: "vol", Phase: apiv1.PhaseStaging}), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

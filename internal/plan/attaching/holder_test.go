@@ -77,12 +77,7 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 	t.Parallel()
 	ended := func(truth operation.Truth) operation.Job {
 		truth.Epoch = 2
-		return operation.Job{
-			Work:  operation.WorkFence,
-			Phase: operation.PhaseEnded,
-			Ended: objects.Now,
-			Truth: truth,
-		}
+		return operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth}
 	}
 	begun := lostOwner()
 	begun.Attachment.Status.Operation = &apiv1.Operation{Kind: string(operation.WorkFence), ResumeToken: "token"}
@@ -130,16 +125,8 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 
 func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 	t.Parallel()
-	request := apiv1.FenceRequest{
-		VolumeName: "vol",
-		NodeName:   "a",
-		Epoch:      2,
-	}
-	result := apiv1.FenceResult{
-		VolumeName: "vol",
-		NodeName:   "a",
-		Epoch:      2,
-	}
+	request := apiv1.FenceRequest{VolumeName: "vol", NodeName: "a", Epoch: 2}
+	result := apiv1.FenceResult{VolumeName: "vol", NodeName: "a", Epoch: 2}
 	taken := result
 	taken.Key = reservationKey
 	another := request
@@ -156,12 +143,8 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 		"it has taken the reservation":             {request: &request, result: &taken, want: "a"},
 		"it could not take it":                     {request: &request, result: &result},
 		"the lost node was proved fenced by Azure": {request: &request, result: &taken, proof: apiv1.ProofDetached},
-		"the lost node was fenced by the reservation": {
-			request: &request,
-			result:  &taken,
-			proof:   apiv1.ProofPreempted,
-			want:    "a",
-		},
+		"the lost node was fenced by the reservation": {request: &request, result: &taken, proof: apiv1.ProofPreempted,
+			want: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -201,12 +184,7 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			in := attaching.SlotInput{
-				Attachment:   me,
-				MaxShares:    2,
-				MaxDataDisks: 3,
-				OnNode:       full,
-			}
+			in := attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}
 			in.Kept = func(a *apiv1.AzVolumeAttachment) bool {
 				for _, name := range test.kept {
 					if a.Name == name {

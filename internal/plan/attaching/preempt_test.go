@@ -51,36 +51,19 @@ func TestHelpersAreAskedOneAfterTheOther(t *testing.T) {
 		within  time.Duration
 		proof   string // the node that gave it
 	}{
-		"no helper":      {},
-		"none was asked": {helpers: []attaching.Helper{idle("b"), idle("c")}, ask: "b", within: 2 * second},
-		"the first was just asked": {
-			helpers: []attaching.Helper{asked("b", second/2), idle("c")},
-			within:  3 * second / 2,
-		},
-		"the first does not answer": {
-			helpers: []attaching.Helper{asked("b", 2*second), idle("c")},
-			ask:     "c",
-			within:  2 * second,
-		},
-		"the first has failed": {
-			helpers: []attaching.Helper{helper(asked("b", second/2)).answered(""), idle("c")},
-			ask:     "c",
-			within:  2 * second,
-		},
+		"no helper":                 {},
+		"none was asked":            {helpers: []attaching.Helper{idle("b"), idle("c")}, ask: "b", within: 2 * second},
+		"the first was just asked":  {helpers: []attaching.Helper{asked("b", second/2), idle("c")}, within: 3 * second / 2},
+		"the first does not answer": {helpers: []attaching.Helper{asked("b", 2*second), idle("c")}, ask: "c", within: 2 * second},
+		"the first has failed": {helpers: []attaching.Helper{helper(asked("b", second/2)).answered(""), idle("c")}, ask: "c",
+			within: 2 * second},
 		"the first answers late": {
-			helpers: []attaching.Helper{helper(asked("b", 3*second)).answered(reservationKey), asked("c", second)},
-			proof:   "b",
-		},
+			helpers: []attaching.Helper{helper(asked("b", 3*second)).answered(reservationKey), asked("c", second)}, proof: "b"},
 		"the second answers": {
-			helpers: []attaching.Helper{asked("b", 3*second), helper(asked("c", second)).answered(reservationKey)},
-			proof:   "c",
-		},
+			helpers: []attaching.Helper{asked("b", 3*second), helper(asked("c", second)).answered(reservationKey)}, proof: "c"},
 		"no one answers": {helpers: []attaching.Helper{asked("b", 4*second), asked("c", 2*second)}},
-		"one was asked by a clock far ahead": {
-			helpers: []attaching.Helper{asked("b", -time.Hour), idle("c")},
-			ask:     "c",
-			within:  2 * second,
-		},
+		"one was asked by a clock far ahead": {helpers: []attaching.Helper{asked("b", -time.Hour), idle("c")}, ask: "c",
+			within: 2 * second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -121,11 +104,7 @@ func TestAfterThePreemptionTheDiskIsDetachedByForce(t *testing.T) {
 		t.Fatalf("got proof %+v and operation %+v, want the proof, and the forced detach continued", step.Status.Proof, op)
 	}
 	in.Attachment.Status, in.Helpers = step.Status, nil
-	in.Volume.Status.Primary = &apiv1.Ownership{
-		Epoch:    3,
-		NodeName: "b",
-		State:    apiv1.OwnershipHeld,
-	}
+	in.Volume.Status.Primary = &apiv1.Ownership{Epoch: 3, NodeName: "b", State: apiv1.OwnershipHeld}
 	for _, a := range objects.Attachments(in.Attachment, objects.Deleted(in.Attachment.DeepCopy())) {
 		in.Attachment = a
 		in.Job = operation.Job{}
@@ -158,9 +137,7 @@ func TestMayPreempt(t *testing.T) {
 			v.Status.Primary.Cause = apiv1.CauseUnpublished
 		}, false},
 		"an attachment of an earlier epoch": {
-			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) { a.Spec.Epoch = 1 },
-			false,
-		},
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, _ *apiv1.AzDriverNode) { a.Spec.Epoch = 1 }, false},
 		"a reservation of another epoch": {func(_ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment, d *apiv1.AzDriverNode) {
 			d.Status.StagedVolumes[0].Epoch = 1
 		}, false},

@@ -27,120 +27,69 @@ func TestSlots(t *testing.T) {
 		in   attaching.SlotInput
 		want attaching.SlotDecision
 	}{
-		"there is room": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 4,
-			OnNode:       full,
-		}, attaching.SlotDecision{}},
-		"law 8: a primary takes the slot of a replica": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 3,
-			OnNode:       full,
-		}, attaching.SlotDecision{GiveWay: "y-n"}},
-		"of a volume without a primary, if there is one": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 3,
-			OnNode:       full,
-			HasPrimary:   func(v string) bool { return v == "y" },
-		}, attaching.SlotDecision{GiveWay: "z-n"}},
-		"it waits while one is on its way out": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 2,
-			OnNode: []*apiv1.AzVolumeAttachment{full[1],
-				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))},
-		}, attaching.SlotDecision{Wait: true}},
-		"the first primary that waits has the replica that is being detached": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 2,
-			OnNode: []*apiv1.AzVolumeAttachment{full[1],
-				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
-				of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)},
-		}, attaching.SlotDecision{Wait: true}},
-		"and the second takes a replica of its own": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 2,
-			OnNode: []*apiv1.AzVolumeAttachment{full[1],
-				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
-				of("a", "n", apiv1.RolePrimary, apiv1.AttachmentPending)},
-		}, attaching.SlotDecision{GiveWay: "y-n"}},
-		"one that failed for another reason does not stand in the way": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 2,
-			OnNode: []*apiv1.AzVolumeAttachment{full[1],
-				objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
-				of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)},
-		}, attaching.SlotDecision{Wait: true}},
-		"primaries never give way": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 1,
-			OnNode:       full[:1],
-		}, attaching.SlotDecision{Full: true}},
-		"a primary takes the share of a replica": {attaching.SlotInput{
-			Attachment: me,
-			MaxShares:  2,
-			OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached),
-				of("vol", "b", apiv1.RoleReplica, attached)},
-		}, attaching.SlotDecision{GiveWay: "vol-a"}},
-		"law 8: a replica leaves the reserve": {attaching.SlotInput{
-			Attachment:    replica,
-			MaxShares:     2,
-			MaxDataDisks:  4,
-			ReservedSlots: 1,
-			OnNode:        full,
-		}, attaching.SlotDecision{Full: true}},
-		"and takes what is beyond": {attaching.SlotInput{
-			Attachment:    replica,
-			MaxShares:     2,
-			MaxDataDisks:  5,
-			ReservedSlots: 1,
-			OnNode:        full,
-		}, attaching.SlotDecision{}},
-		"Azure's answer counts more than the driver's count": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 64,
-			OnNode:       full,
-			AzureFull:    true,
-		}, attaching.SlotDecision{GiveWay: "y-n"}},
-		"one that is still being attached gives way last": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    2,
-			MaxDataDisks: 3,
-			OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching),
-				full[2]},
-		}, attaching.SlotDecision{GiveWay: "z-n"}},
-		"law 8: a replica leaves room for a primary that waits for it": {attaching.SlotInput{
-			Attachment:   replica,
-			MaxShares:    2,
-			MaxDataDisks: 4,
-			OnNode:       append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending)),
-		}, attaching.SlotDecision{Full: true}},
-		"a replica finds no share": {attaching.SlotInput{
-			Attachment: replica,
-			MaxShares:  2,
-			OfVolume: []*apiv1.AzVolumeAttachment{
-				of("vol", "a", apiv1.RolePrimary, attached), of("vol", "b", apiv1.RolePrimary, attached),
-			},
-		}, attaching.SlotDecision{Full: true}},
-		"a primary finds no share": {attaching.SlotInput{
-			Attachment: me,
-			MaxShares:  1,
-			OfVolume:   []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)},
-		}, attaching.SlotDecision{Full: true}},
-		"what is pending or failed takes no room": {attaching.SlotInput{
-			Attachment:   me,
-			MaxShares:    1,
-			MaxDataDisks: 1,
-			OnNode:       []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)},
-		}, attaching.SlotDecision{}},
+		"there is room": {attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 4, OnNode: full},
+			attaching.SlotDecision{}},
+		"law 8: a primary takes the slot of a replica": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full},
+			attaching.SlotDecision{GiveWay: "y-n"}},
+		"of a volume without a primary, if there is one": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full,
+				HasPrimary: func(v string) bool { return v == "y" }}, attaching.SlotDecision{GiveWay: "z-n"}},
+		"it waits while one is on its way out": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2,
+				OnNode: []*apiv1.AzVolumeAttachment{full[1],
+					objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching))}},
+			attaching.SlotDecision{Wait: true}},
+		"the first primary that waits has the replica that is being detached": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2,
+				OnNode: []*apiv1.AzVolumeAttachment{full[1],
+					objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
+					of("z", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attaching.SlotDecision{Wait: true}},
+		"and the second takes a replica of its own": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2,
+				OnNode: []*apiv1.AzVolumeAttachment{full[1],
+					objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
+					of("a", "n", apiv1.RolePrimary, apiv1.AttachmentPending)}}, attaching.SlotDecision{GiveWay: "y-n"}},
+		"one that failed for another reason does not stand in the way": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 2,
+				OnNode: []*apiv1.AzVolumeAttachment{full[1],
+					objects.Deleted(of("w", "n", apiv1.RoleReplica, apiv1.AttachmentDetaching)),
+					of("a", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}}, attaching.SlotDecision{Wait: true}},
+		"primaries never give way": {attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 1, OnNode: full[:1]},
+			attaching.SlotDecision{Full: true}},
+		"a primary takes the share of a replica": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2,
+				OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RoleReplica, attached),
+					of("vol", "b", apiv1.RoleReplica, attached)}}, attaching.SlotDecision{GiveWay: "vol-a"}},
+		"law 8: a replica leaves the reserve": {
+			attaching.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4, ReservedSlots: 1, OnNode: full},
+			attaching.SlotDecision{Full: true}},
+		"and takes what is beyond": {
+			attaching.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 5, ReservedSlots: 1, OnNode: full},
+			attaching.SlotDecision{}},
+		"Azure's answer counts more than the driver's count": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 64, OnNode: full, AzureFull: true},
+			attaching.SlotDecision{GiveWay: "y-n"}},
+		"one that is still being attached gives way last": {
+			attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3,
+				OnNode: []*apiv1.AzVolumeAttachment{full[0], of("y", "n", apiv1.RoleReplica, apiv1.AttachmentAttaching),
+					full[2]}}, attaching.SlotDecision{GiveWay: "z-n"}},
+		"law 8: a replica leaves room for a primary that waits for it": {
+			attaching.SlotInput{Attachment: replica, MaxShares: 2, MaxDataDisks: 4,
+				OnNode: append(full[:3:3], of("q", "n", apiv1.RolePrimary, apiv1.AttachmentPending))},
+			attaching.SlotDecision{Full: true}},
+		"a replica finds no share": {
+			attaching.SlotInput{Attachment: replica, MaxShares: 2,
+				OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached),
+					of("vol", "b", apiv1.RolePrimary, attached)}}, attaching.SlotDecision{Full: true}},
+		"a primary finds no share": {
+			attaching.SlotInput{Attachment: me, MaxShares: 1,
+				OfVolume: []*apiv1.AzVolumeAttachment{of("vol", "a", apiv1.RolePrimary, attached)}},
+			attaching.SlotDecision{Full: true}},
+		"what is pending or failed takes no room": {
+			attaching.SlotInput{Attachment: me, MaxShares: 1, MaxDataDisks: 1,
+				OnNode: []*apiv1.AzVolumeAttachment{of("q", "n", apiv1.RolePrimary, apiv1.AttachmentFailed)}},
+			attaching.SlotDecision{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -36,13 +36,7 @@ func attachingInput(a *apiv1.AzVolumeAttachment) attaching.Input {
 }
 
 func endedJob(w operation.Work, truth operation.Truth, err error) operation.Job {
-	return operation.Job{
-		Work:  w,
-		Phase: operation.PhaseEnded,
-		Ended: objects.Now,
-		Truth: truth,
-		Err:   err,
-	}
+	return operation.Job{Work: w, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth, Err: err}
 }
 
 // stagedUnder is the report of a node that staged the volume under an epoch.
@@ -133,11 +127,12 @@ func TestADiskWhoseAttachFailedIsNotDetachedWhileItMayBeUsed(t *testing.T) {
 		"unused": {func(*attaching.Input) {}, operation.WorkDetach},
 		"the node waits for the device": {func(in *attaching.Input) { in.Report = reported(apiv1.PhaseStaging) },
 			operation.WorkDetach},
-		"staged":             {func(in *attaching.Input) { in.Report = reported(apiv1.PhaseStaged) }, operation.WorkAttach},
-		"being unstaged":     {func(in *attaching.Input) { in.Report = reported(apiv1.PhaseUnstaging) }, operation.WorkAttach},
-		"there is no report": {func(in *attaching.Input) { in.Report = nil }, operation.WorkAttach},
-		"another attachment names the VM": {func(in *attaching.Input) { in.SharedWith = "v-b" },
-			operation.WorkAttach},
+		"staged": {
+			func(in *attaching.Input) { in.Report = reported(apiv1.PhaseStaged) }, operation.WorkAttach},
+		"being unstaged": {
+			func(in *attaching.Input) { in.Report = reported(apiv1.PhaseUnstaging) }, operation.WorkAttach},
+		"there is no report":                      {func(in *attaching.Input) { in.Report = nil }, operation.WorkAttach},
+		"another attachment names the VM":         {func(in *attaching.Input) { in.SharedWith = "v-b" }, operation.WorkAttach},
 		"the node keeps another one from writing": {func(in *attaching.Input) { in.KeptFor = "b" }, operation.WorkAttach},
 		"a former leader may still send a detach": {func(in *attaching.Input) {
 			in.LeadingSince, in.Overlap = objects.Now.Add(-time.Second), 10*time.Second

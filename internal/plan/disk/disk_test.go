@@ -41,13 +41,7 @@ func TestVolume(t *testing.T) {
 	replicas := objects.Attachments(objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
 	current := &provisioner.Disk{ID: "/disk", SizeBytes: 1 << 30}
 	ended := func(w operation.Work, truth operation.Truth, err error) operation.Job {
-		return operation.Job{
-			Work:  w,
-			Phase: operation.PhaseEnded,
-			Ended: objects.Now,
-			Truth: truth,
-			Err:   err,
-		}
+		return operation.Job{Work: w, Phase: operation.PhaseEnded, Ended: objects.Now, Truth: truth, Err: err}
 	}
 	pv := func(phase corev1.PersistentVolumePhase, policy corev1.PersistentVolumeReclaimPolicy) *corev1.PersistentVolume {
 		return &corev1.PersistentVolume{
@@ -68,62 +62,32 @@ func TestVolume(t *testing.T) {
 		in   disk.Input
 		want want
 	}{
-		"a new one is created": {disk.Input{Volume: objects.NewVolume(state(""))}, want{
-			start:  operation.WorkCreateDisk,
-			state:  apiv1.VolumeCreating,
-			reason: disk.ReasonCreating,
-		}},
-		"one that is adopted is only read": {disk.Input{Volume: objects.NewVolume(state(""), adopted)}, want{
-			start:  operation.WorkAdoptDisk,
-			state:  apiv1.VolumeCreating,
-			reason: disk.ReasonCreating,
-		}},
-		"a restart continues": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))}, want{
-			start:  operation.WorkCreateDisk,
-			state:  apiv1.VolumeCreating,
-			reason: disk.ReasonCreating,
-		}},
+		"a new one is created": {disk.Input{Volume: objects.NewVolume(state(""))},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+		"one that is adopted is only read": {disk.Input{Volume: objects.NewVolume(state(""), adopted)},
+			want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+		"a restart continues": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
 		"created": {disk.Input{
 			Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 			Job:    ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil),
 		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"failed": {disk.Input{
-			Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
-			Job: ended(operation.WorkCreateDisk, operation.Truth{},
-				provisioner.Errorf(provisioner.InsufficientCapacity, "quota")),
-		},
+		"failed": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
+				Job: ended(operation.WorkCreateDisk, operation.Truth{},
+					provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
 			want{state: apiv1.VolumeCreationFailed, reason: disk.ReasonCreationFailed}},
-		"a created one rests": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{
-			state:  apiv1.VolumeCreated,
-			reason: disk.ReasonCreated,
-		}},
-		"deletion takes the replicas first": {disk.Input{
-			Volume:      objects.NewVolume(gone),
-			Attachments: replicas,
-		}, want{
-			detach: disk.ReasonDeleting,
-			state:  apiv1.VolumeDeleting,
-			reason: disk.ReasonDeleting,
-		}},
-		"then the disk": {disk.Input{Volume: objects.NewVolume(gone)}, want{
-			start:  operation.WorkDeleteDisk,
-			state:  apiv1.VolumeDeleting,
-			reason: disk.ReasonDeleting,
-		}},
-		"then the finalizer": {disk.Input{
-			Volume: objects.NewVolume(gone),
-			Job:    ended(operation.WorkDeleteDisk, operation.Truth{}, nil),
-		}, want{
-			removed: true,
-			state:   apiv1.VolumeCreated,
-			reason:  disk.ReasonDeleting,
-		}},
+		"a created one rests": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"deletion takes the replicas first": {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas},
+			want{detach: disk.ReasonDeleting, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"then the disk": {disk.Input{Volume: objects.NewVolume(gone)},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"then the finalizer": {
+			disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)},
+			want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDeleting}},
 		"not while there is a primary": {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))},
-			want{
-				state:   apiv1.VolumeCreated,
-				reason:  disk.ReasonDeletionHeld,
-				reverts: true,
-			}},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld, reverts: true}},
 		"not while nodes share it": {disk.Input{
 			Volume:      objects.NewVolume(unasked, multi),
 			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
@@ -153,61 +117,39 @@ func TestVolume(t *testing.T) {
 			Volume:           objects.NewVolume(unasked, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
 		}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept}},
-		"also if it was to take the disk with it": {disk.Input{
-			Volume:           objects.NewVolume(gone, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
-			Attachments:      replicas,
-			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{detach: disk.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept, reverts: true}},
+		"also if it was to take the disk with it": {
+			disk.Input{Volume: objects.NewVolume(gone, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
+				Attachments: replicas, PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)},
+			want{detach: disk.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept, reverts: true}},
 		"a volume that was never begun is removed without Azure": {disk.Input{Volume: objects.NewVolume(state(""), gone)},
 			want{removed: true}},
 		"a creation in flight ends first": {disk.Input{
 			Volume: objects.NewVolume(state(apiv1.VolumeCreating), gone),
 			Job:    operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun},
 		}, want{state: apiv1.VolumeCreating}},
-		"deleting the record deletes no data": {disk.Input{Volume: objects.NewVolume(unasked)}, want{
-			removed: true,
-			state:   apiv1.VolumeCreated,
-			reason:  disk.ReasonDiskKept,
-		}},
-		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {disk.Input{Volume: objects.NewVolume(
-			unasked, belonged)}, want{
-			removed: true,
-			state:   apiv1.VolumeCreated,
-			reason:  disk.ReasonDiskKept,
-		}},
-		"its replicas are detached": {disk.Input{
-			Volume:      objects.NewVolume(unasked),
-			Attachments: replicas,
-		}, want{
-			detach: disk.ReasonDiskKept,
-			state:  apiv1.VolumeDeleting,
-			reason: disk.ReasonDiskKept,
-		}},
+		"deleting the record deletes no data": {disk.Input{Volume: objects.NewVolume(unasked)},
+			want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {
+			disk.Input{Volume: objects.NewVolume(unasked, belonged)},
+			want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+		"its replicas are detached": {disk.Input{Volume: objects.NewVolume(unasked), Attachments: replicas},
+			want{detach: disk.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept}},
 		"its change ends first": {disk.Input{
 			Volume: objects.NewVolume(unasked),
 			Job:    operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun},
 		}, want{state: apiv1.VolumeCreated}},
-		"it stays while there is a primary": {disk.Input{Volume: objects.NewVolume(unasked,
-			objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{
-			state:  apiv1.VolumeCreated,
-			reason: disk.ReasonDeletionHeld,
-		}},
-		"a creation that was cut short leaves no disk": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating),
-			func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })}, want{
-			start:  operation.WorkDeleteDisk,
-			state:  apiv1.VolumeDeleting,
-			reason: disk.ReasonDeleting,
-		}},
-		"a disk that Kubernetes has given up is forgotten": {disk.Input{Volume: objects.NewVolume(belonged)}, want{
-			state:   apiv1.VolumeCreated,
-			reason:  disk.ReasonCreated,
-			forgets: true,
-		}},
-		"not while a node uses it": {disk.Input{Volume: objects.NewVolume(belonged,
-			objects.Owned("a", 1, apiv1.OwnershipReleasing))}, want{
-			state:  apiv1.VolumeCreated,
-			reason: disk.ReasonCreated,
-		}},
+		"it stays while there is a primary": {
+			disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.OwnershipHeld))},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		"a creation that was cut short leaves no disk": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating),
+				func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+		"a disk that Kubernetes has given up is forgotten": {disk.Input{Volume: objects.NewVolume(belonged)},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, forgets: true}},
+		"not while a node uses it": {
+			disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.OwnershipReleasing))},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
 		"nor one of several": {disk.Input{
 			Volume:      objects.NewVolume(belonged, multi),
 			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
@@ -220,40 +162,25 @@ func TestVolume(t *testing.T) {
 			Volume:           objects.NewVolume(belonged),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
 		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"not what CSI is about to delete": {disk.Input{Volume: objects.NewVolume(belonged, asked)}, want{
-			state:  apiv1.VolumeCreated,
-			reason: disk.ReasonCreated,
-		}},
-		"not one that never had a PersistentVolume": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))}, want{
-			state:  apiv1.VolumeCreated,
-			reason: disk.ReasonCreated,
-		}},
-		"an incomplete deletion is cancelled if a node uses the volume": {disk.Input{Volume: objects.NewVolume(belonged, asked,
-			objects.Owned("a", 1, apiv1.OwnershipHeld))}, want{
-			state:   apiv1.VolumeCreated,
-			reason:  disk.ReasonCreated,
-			reverts: true,
-		}},
-		"an incomplete deletion is cancelled if the disk is to be retained": {disk.Input{
-			Volume:           objects.NewVolume(belonged, asked),
-			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
-		}, want{
-			state:   apiv1.VolumeCreated,
-			reason:  disk.ReasonCreated,
-			reverts: true,
-		}},
+		"not what CSI is about to delete": {disk.Input{Volume: objects.NewVolume(belonged, asked)},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"not one that never had a PersistentVolume": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		"an incomplete deletion is cancelled if a node uses the volume": {
+			disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, reverts: true}},
+		"an incomplete deletion is cancelled if the disk is to be retained": {
+			disk.Input{Volume: objects.NewVolume(belonged, asked),
+				PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)},
+			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, reverts: true}},
 		"an incomplete deletion continues if nothing prevents it": {disk.Input{
 			Volume:           objects.NewVolume(belonged, asked),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete),
 		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
-		"a disk that was not created for the volume remains": {disk.Input{
-			Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone),
-			Job:    ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil),
-		}, want{
-			removed: true,
-			state:   apiv1.VolumeDeleting,
-			reason:  disk.ReasonForeignDisk,
-		}},
+		"a disk that was not created for the volume remains": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone),
+				Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)},
+			want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonForeignDisk}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

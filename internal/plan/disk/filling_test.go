@@ -25,12 +25,8 @@ func TestDiskThatIsBeingFilledIsLookedAtAgainAndNotCreated(t *testing.T) {
 		Now:          objects.Now,
 		HasFinalizer: true,
 		Volume:       v,
-		Job: operation.Job{
-			Work:  operation.WorkCreateDisk,
-			Phase: operation.PhaseEnded,
-			Ended: objects.Now,
-			Truth: filling,
-		},
+		Job: operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseEnded, Ended: objects.Now,
+			Truth: filling},
 	})
 	if step.Status.State != apiv1.VolumeCreating || step.Reason != disk.ReasonFilling || step.Status.DiskURI != "" ||
 		step.Warning || !strings.Contains(step.Message, "37 %") {
@@ -41,11 +37,7 @@ func TestDiskThatIsBeingFilledIsLookedAtAgainAndNotCreated(t *testing.T) {
 		after time.Duration
 		want  operation.Work
 	}{{0, operation.WorkNone}, {200 * time.Millisecond, operation.WorkNone}, {time.Hour, operation.WorkCreateDisk}} {
-		step := disk.Next(disk.Input{
-			Now:          objects.Now.Add(test.after),
-			HasFinalizer: true,
-			Volume:       v,
-		})
+		step := disk.Next(disk.Input{Now: objects.Now.Add(test.after), HasFinalizer: true, Volume: v})
 		if step.Start != test.want || (step.Start == operation.WorkNone) != (step.RequeueAfter > 0) {
 			t.Errorf("after %s it starts %q and looks again in %s", test.after, step.Start, step.RequeueAfter)
 		}

@@ -21,11 +21,7 @@ import (
 // refusedAttach is a primary whose attach Azure refused a time ago.
 func refusedAttach(kind provisioner.Kind, ago time.Duration, reason string) *apiv1.AzVolumeAttachment {
 	a := objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentFailed)
-	a.Status.Error = &apiv1.Error{
-		Kind:    string(kind),
-		Message: "no",
-		Time:    *objects.Ago(ago),
-	}
+	a.Status.Error = &apiv1.Error{Kind: string(kind), Message: "no", Time: *objects.Ago(ago)}
 	a.Status.Conditions = []metav1.Condition{{
 		Type:               apiv1.AttachmentConditionAttached,
 		Status:             metav1.ConditionFalse,
@@ -37,12 +33,7 @@ func refusedAttach(kind provisioner.Kind, ago time.Duration, reason string) *api
 
 func readAgo(ago time.Duration) func(*apiv1.AzVolume) {
 	return func(v *apiv1.AzVolume) {
-		v.Status.Disk = &apiv1.DiskReading{
-			ReadTime:  *objects.Ago(ago),
-			SKUName:   "Premium_LRS",
-			MaxShares: 3,
-			Zone:      "1",
-		}
+		v.Status.Disk = &apiv1.DiskReading{ReadTime: *objects.Ago(ago), SKUName: "Premium_LRS", MaxShares: 3, Zone: "1"}
 	}
 }
 
@@ -111,8 +102,7 @@ func TestWhatWasReadCountsWhereItDiffersFromTheRecord(t *testing.T) {
 		"converted": {objects.NewVolume(cached), func(d *provisioner.Disk) { d.SKUName = "PremiumV2_LRS" },
 			"None", 1, 0, "PremiumV2_LRS", "", "the SKU is PremiumV2_LRS, recorded as Premium_LRS", nil},
 		"more shares: the replicas remain as the record says": {objects.NewVolume(cached),
-			func(d *provisioner.Disk) { d.MaxShares = 2 },
-			"None", 2, 0, "Premium_LRS", "", "maxShares is 2, recorded as 1", nil},
+			func(d *provisioner.Disk) { d.MaxShares = 2 }, "None", 2, 0, "Premium_LRS", "", "maxShares is 2, recorded as 1", nil},
 		"fewer shares: the replicas follow the disk": {objects.NewVolume(
 			func(v *apiv1.AzVolume) { v.Spec.MaxMountReplicaCount = 2 }), func(d *provisioner.Disk) { d.MaxShares = 2 },
 			"None", 2, 1, "Premium_LRS", "", "maxShares is 2, recorded as 3", nil},
@@ -194,12 +184,7 @@ func TestTheConditionEndsWhenTheDiskIsAsRecorded(t *testing.T) {
 			Ended: objects.Now,
 			Truth: operation.Truth{Disk: found},
 		}
-		v.Status = disk.Next(disk.Input{
-			Now:          objects.Now,
-			HasFinalizer: true,
-			Volume:       v,
-			Job:          job,
-		}).Status
+		v.Status = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
 		if c := meta.FindStatusCondition(v.Status.Conditions, disk.ConditionDiskChanged); c == nil || c.Status != step.want {
 			t.Errorf("with %d shares: got condition %+v, want status %s", step.maxShares, c, step.want)
 		}

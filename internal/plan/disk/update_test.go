@@ -46,11 +46,7 @@ func begun(v *apiv1.AzVolume) {
 
 // changeOf is how a status records a change that began some time ago.
 func changeOf(ago time.Duration, token string) *apiv1.Operation {
-	return &apiv1.Operation{
-		Kind:        string(operation.WorkUpdateDisk),
-		ResumeToken: token,
-		StartTime:   *objects.Ago(ago),
-	}
+	return &apiv1.Operation{Kind: string(operation.WorkUpdateDisk), ResumeToken: token, StartTime: *objects.Ago(ago)}
 }
 
 func since(d time.Duration) func(*apiv1.AzVolume) {
@@ -77,6 +73,9 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		reverted  bool
 	}
 	created := want{state: apiv1.VolumeCreated}
+	waits := want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}
+	changes, detaches := waits, waits
+	changes.start, detaches.detach = operation.WorkUpdateDisk, true
 	for name, test := range map[string]struct {
 		volume      *apiv1.AzVolume
 		attachments []*apiv1.AzVolumeAttachment
@@ -85,173 +84,51 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 	}{
 		"nothing, if it is as it should be": {volume: objects.NewVolume(), want: created},
 		"nothing, if only the number of replicas is another": {
-			volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })),
-			want:   created,
-		},
-		"not at once: more may follow": {
-			volume: objects.NewVolume(notShared, asked(larger)),
-			want:   want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating},
-		},
-		"not while more is gathered": {
-			volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)),
-			want:   want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating},
-		},
-		"to grow": {
-			volume: objects.NewVolume(notShared, asked(larger), gathered),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"to grow in use, if it is not shared": {
-			volume: objects.NewVolume(notShared, asked(larger), gathered, held),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"other parameters": {
-			volume: objects.NewVolume(notShared, asked(tagged), gathered),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"other tags of a shared disk in use": {
-			volume:      objects.NewVolume(asked(tagged), gathered, held),
-			attachments: replicas,
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"to grow without the replicas, if it is shared": {
-			volume:      objects.NewVolume(asked(larger)),
-			attachments: replicas,
-			want: want{
-				detach:    true,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"to grow once they are gone": {
-			volume: objects.NewVolume(asked(larger), gathered),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"another tier without the replicas": {
-			volume:      objects.NewVolume(asked(otherTier)),
-			attachments: replicas,
-			want: want{
-				detach:    true,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"another SKU without the replicas": {
-			volume:      objects.NewVolume(asked(otherSKU)),
-			attachments: replicas,
-			want: want{
-				detach:    true,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
+			volume: objects.NewVolume(asked(func(s *apiv1.AzVolumeSpec) { s.MaxMountReplicaCount = 0 })), want: created},
+		"not at once: more may follow": {volume: objects.NewVolume(notShared, asked(larger)), want: waits},
+		"not while more is gathered": {volume: objects.NewVolume(notShared, asked(larger), since(100*time.Millisecond)),
+			want: waits},
+		"to grow": {volume: objects.NewVolume(notShared, asked(larger), gathered), want: changes},
+		"to grow in use, if it is not shared": {volume: objects.NewVolume(notShared, asked(larger), gathered, held),
+			want: changes},
+		"other parameters": {volume: objects.NewVolume(notShared, asked(tagged), gathered), want: changes},
+		"other tags of a shared disk in use": {volume: objects.NewVolume(asked(tagged), gathered, held), attachments: replicas,
+			want: changes},
+		"to grow without the replicas, if it is shared": {volume: objects.NewVolume(asked(larger)), attachments: replicas,
+			want: detaches},
+		"to grow once they are gone":        {volume: objects.NewVolume(asked(larger), gathered), want: changes},
+		"another tier without the replicas": {volume: objects.NewVolume(asked(otherTier)), attachments: replicas, want: detaches},
+		"another SKU without the replicas":  {volume: objects.NewVolume(asked(otherSKU)), attachments: replicas, want: detaches},
 		"whether it has changed, before a change of a shared disk in use is refused": {
-			volume:      objects.NewVolume(asked(larger), held),
-			attachments: replicas,
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"nothing that was refused, which is reverted": {
-			volume: objects.NewVolume(notShared, asked(larger), refusedSize),
-			want:   want{state: apiv1.VolumeCreated, reverted: true},
-		},
+			volume: objects.NewVolume(asked(larger), held), attachments: replicas, want: changes},
+		"nothing that was refused, which is reverted": {volume: objects.NewVolume(notShared, asked(larger), refusedSize),
+			want: want{state: apiv1.VolumeCreated, reverted: true}},
 		"nothing of what was refused, if that is the parameters": {
 			volume: objects.NewVolume(notShared, asked(otherSKU), refusedParams),
-			want:   want{state: apiv1.VolumeCreated, reverted: true},
-		},
+			want:   want{state: apiv1.VolumeCreated, reverted: true}},
 		"again what was refused earlier, if it is asked for again": {
-			volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"whether it has changed, before a change is reverted": {
-			volume: objects.NewVolume(asked(larger), gathered, held),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"nothing right after a failure": {
-			volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow),
-			want:   want{state: apiv1.VolumeUpdateFailed},
-		},
-		"settings without a record are compared with the disk": {
-			volume: objects.NewVolume(notShared, neverRecorded, gathered),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
+			volume: objects.NewVolume(notShared, asked(larger), refusedEarlier, gathered), want: changes},
+		"whether it has changed, before a change is reverted": {volume: objects.NewVolume(asked(larger), gathered, held),
+			want: changes},
+		"nothing right after a failure": {volume: objects.NewVolume(notShared, asked(larger), gathered, failedNow),
+			want: want{state: apiv1.VolumeUpdateFailed}},
+		"settings without a record are compared with the disk": {volume: objects.NewVolume(notShared, neverRecorded, gathered),
+			want: changes},
 		"the outcome of a change that is no longer requested, if a process ended during it": {
 			volume: objects.NewVolume(begun, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(10*time.Second, "") }),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
+			want:   changes},
 		"nothing while the request of a process that no longer leads may still reach Azure": {
-			volume: objects.NewVolume(asked(larger), begun, held),
-			want:   want{state: apiv1.VolumeUpdating},
-		},
+			volume: objects.NewVolume(asked(larger), begun, held), want: want{state: apiv1.VolumeUpdating}},
 		"the outcome of a change that failed": {
 			volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }),
-			want: want{
-				start:     operation.WorkUpdateDisk,
-				state:     apiv1.VolumeUpdating,
-				condition: disk.ReasonUpdating,
-			},
-		},
-		"but not at once": {
-			volume: objects.NewVolume(failedNow),
-			want:   want{state: apiv1.VolumeUpdateFailed},
-		},
-		"nothing while a change is under way": {
-			volume: objects.NewVolume(notShared, asked(larger), begun),
-			job: operation.Job{
-				Work:  operation.WorkUpdateDisk,
-				Phase: operation.PhaseBegun,
-				Begun: changeOf(time.Second, ""),
-			},
-			want: want{state: apiv1.VolumeUpdating},
-		},
-		"nothing while a change is under way that another leader has completed": {
-			volume: objects.NewVolume(notShared),
-			job: operation.Job{
-				Work:   operation.WorkUpdateDisk,
-				Phase:  operation.PhaseAccepted,
-				Begun:  changeOf(time.Second, ""),
-				Tokens: []string{"t"},
-			},
-			want: created,
-		},
+			want:   changes},
+		"but not at once": {volume: objects.NewVolume(failedNow), want: want{state: apiv1.VolumeUpdateFailed}},
+		"nothing while a change is under way": {volume: objects.NewVolume(notShared, asked(larger), begun),
+			job:  operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun, Begun: changeOf(time.Second, "")},
+			want: want{state: apiv1.VolumeUpdating}},
+		"nothing while a change is under way that another leader has completed": {volume: objects.NewVolume(notShared),
+			job: operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted, Begun: changeOf(time.Second, ""),
+				Tokens: []string{"t"}}, want: created},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -331,12 +208,7 @@ func TestTheResultOfAnOvertakenChangeIsNotRecorded(t *testing.T) {
 			v := objects.NewVolume(notShared, func(v *apiv1.AzVolume) {
 				v.Status.SizeBytes, v.Spec.CapacityBytes, v.Status.Operation = 4<<30, 4<<30, test.recorded
 			})
-			is := disk.Next(disk.Input{
-				Now:          objects.Now,
-				HasFinalizer: true,
-				Volume:       v,
-				Job:          job,
-			}).Status
+			is := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: job}).Status
 			if got := is.SizeBytes == 2<<30 && is.Applied.Generation == 2; got != test.counts {
 				t.Fatalf("got %d bytes and settings %+v; want those of the job: %t", is.SizeBytes, is.Applied, test.counts)
 			}
@@ -403,88 +275,34 @@ func TestOutcomeOfAChange(t *testing.T) {
 		warning                        bool
 	}{
 		"both parts": {
-			job: operation.Job{Truth: operation.Truth{
-				Disk:   &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
-				Update: &operation.Updated{Generation: 2, Applied: applied},
-			}},
-			sizeBytes: 2 << 30,
-			applied:   2,
-			state:     apiv1.VolumeCreated,
-			reason:    disk.ReasonUpdated,
-		},
+			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
+				Update: &operation.Updated{Generation: 2, Applied: applied}}}, sizeBytes: 2 << 30, applied: 2,
+			state: apiv1.VolumeCreated, reason: disk.ReasonUpdated},
 		"the size alone": {
-			job: operation.Job{Truth: operation.Truth{
-				Disk:   &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
-				Update: &operation.Updated{Generation: 2, RefusedSettings: no},
-			}},
-			sizeBytes:     2 << 30,
-			applied:       1,
-			refusedParams: true,
-			state:         apiv1.VolumeCreated,
-			reason:        disk.ReasonUpdateRefused,
-			warning:       true,
-		},
+			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
+				Update: &operation.Updated{Generation: 2, RefusedSettings: no}}}, sizeBytes: 2 << 30, applied: 1,
+			refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
 		"the parameters alone": {
-			job: operation.Job{Truth: operation.Truth{
-				Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100},
-				Update: &operation.Updated{
-					Generation:      2,
-					Applied:         applied,
-					RefusedCapacity: no,
-				},
-			}},
-			sizeBytes:       1 << 30,
-			applied:         2,
-			refusedCapacity: true,
-			state:           apiv1.VolumeCreated,
-			reason:          disk.ReasonUpdateRefused,
-			warning:         true,
-		},
+			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100},
+				Update: &operation.Updated{Generation: 2, Applied: applied, RefusedCapacity: no}}}, sizeBytes: 1 << 30,
+			applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
 		"a disk that is gone": {
-			job: operation.Job{
-				Err:   provisioner.Errorf(provisioner.NotFound, "no disk"),
-				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}},
-			},
-			sizeBytes:       1 << 30,
-			applied:         1,
-			refusedCapacity: true,
-			refusedParams:   true,
-			state:           apiv1.VolumeCreated,
-			reason:          disk.ReasonUpdateRefused,
-			warning:         true,
-		},
+			job: operation.Job{Err: provisioner.Errorf(provisioner.NotFound, "no disk"),
+				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}}, sizeBytes: 1 << 30, applied: 1,
+			refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused,
+			warning: true},
 		"a disk that can no longer be read, although Azure may have changed it": {
-			job: operation.Job{
-				Err:   provisioner.Errorf(provisioner.Unauthorized, "no"),
-				Truth: operation.Truth{Update: &operation.Updated{Generation: 2, Uncertain: true}},
-			},
-			sizeBytes: 1 << 30,
-			applied:   1,
-			state:     apiv1.VolumeUpdateFailed,
-			reason:    disk.ReasonUpdateFailed,
-			warning:   true,
-		},
+			job: operation.Job{Err: provisioner.Errorf(provisioner.Unauthorized, "no"),
+				Truth: operation.Truth{Update: &operation.Updated{Generation: 2, Uncertain: true}}}, sizeBytes: 1 << 30,
+			applied: 1, state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
 		"a failure that may pass": {
-			job: operation.Job{
-				Err:   provisioner.Errorf(provisioner.Unavailable, "try again"),
-				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}},
-			},
-			sizeBytes: 1 << 30,
-			applied:   1,
-			state:     apiv1.VolumeUpdateFailed,
-			reason:    disk.ReasonUpdateFailed,
-			warning:   true,
-		},
+			job: operation.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"),
+				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}}, sizeBytes: 1 << 30, applied: 1,
+			state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
 		"a conversion that continues": {
-			job: operation.Job{Truth: operation.Truth{
-				Disk:   &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7},
-				Update: &operation.Updated{Generation: 2, Applied: applied},
-			}},
-			sizeBytes: 2 << 30,
-			applied:   2,
-			state:     apiv1.VolumeCreated,
-			reason:    disk.ReasonConverting,
-		},
+			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7},
+				Update: &operation.Updated{Generation: 2, Applied: applied}}}, sizeBytes: 2 << 30, applied: 2,
+			state: apiv1.VolumeCreated, reason: disk.ReasonConverting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -493,12 +311,7 @@ func TestOutcomeOfAChange(t *testing.T) {
 			begun(v)
 			test.job.Work, test.job.Phase = operation.WorkUpdateDisk, operation.PhaseEnded
 			test.job.Ended, test.job.Begun = objects.Now, v.Status.Operation
-			step := disk.Next(disk.Input{
-				Now:          objects.Now,
-				HasFinalizer: true,
-				Volume:       v,
-				Job:          test.job,
-			})
+			step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: test.job})
 			is := step.Status
 			c := meta.FindStatusCondition(is.Conditions, disk.ConditionUpdated)
 			if is.SizeBytes != test.sizeBytes || is.Applied.Generation != test.applied || is.State != test.state || c == nil ||
@@ -512,12 +325,7 @@ func TestOutcomeOfAChange(t *testing.T) {
 			}
 			// The same result, seen again, changes nothing.
 			v.Status = is
-			again := disk.Next(disk.Input{
-				Now:          objects.Now,
-				HasFinalizer: true,
-				Volume:       v,
-				Job:          test.job,
-			})
+			again := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: test.job})
 			if !equality.Semantic.DeepEqual(again.Status, is) {
 				t.Fatalf("seen again it is %+v", again.Status)
 			}
@@ -597,10 +405,8 @@ func TestAChangeOfASharedDiskInUseIsRefusedIfTheDiskDoesNotHaveIt(t *testing.T) 
 			""},
 		"another tier": {objects.NewVolume(asked(otherTier), held, begun), 1 << 30,
 			operation.Updated{Generation: 2}, "", "FailedPrecondition"},
-		"other tags, which Azure refused": {objects.NewVolume(asked(tagged), held, begun), 1 << 30, operation.Updated{
-			Generation:      2,
-			RefusedSettings: azure,
-		}, "", "InvalidArgument"},
+		"other tags, which Azure refused": {objects.NewVolume(asked(tagged), held, begun), 1 << 30,
+			operation.Updated{Generation: 2, RefusedSettings: azure}, "", "InvalidArgument"},
 		"a size that was requested later": {objects.NewVolume(grow, held, begun), 1 << 30, operation.Updated{Generation: 1}, "",
 			""},
 		"a disk without a primary": {objects.NewVolume(grow, begun), 1 << 30, operation.Updated{Generation: 2}, "", ""},
@@ -612,9 +418,7 @@ func TestAChangeOfASharedDiskInUseIsRefusedIfTheDiskDoesNotHaveIt(t *testing.T) 
 				Phase: operation.PhaseEnded,
 				Ended: objects.Now,
 				Begun: test.volume.Status.Operation,
-				Truth: operation.Truth{
-					Disk: sharedDisk(test.sizeBytes), Update: &test.updated,
-				},
+				Truth: operation.Truth{Disk: sharedDisk(test.sizeBytes), Update: &test.updated},
 			}
 			is := disk.Next(disk.Input{
 				Now:          objects.Now,
@@ -810,19 +614,11 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 			Time:      *objects.Ago(5 * time.Minute),
 		}
 	})
-	step := disk.Next(disk.Input{
-		Now:          objects.Now,
-		HasFinalizer: true,
-		Volume:       v,
-	})
+	step := disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v})
 	if step.Start != operation.WorkNone || step.RequeueAfter != 5*time.Minute {
 		t.Fatalf("%+v", step)
 	}
-	step = disk.Next(disk.Input{
-		Now:          objects.Now.Add(5 * time.Minute),
-		HasFinalizer: true,
-		Volume:       v,
-	})
+	step = disk.Next(disk.Input{Now: objects.Now.Add(5 * time.Minute), HasFinalizer: true, Volume: v})
 	if step.Start != operation.WorkReadDisk || step.Status.State != apiv1.VolumeCreated {
 		t.Fatalf("%+v", step)
 	}
@@ -835,12 +631,7 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 			DiskSettings:      provisioner.DiskSettings{SKUName: "PremiumV2_LRS"},
 		}},
 	}
-	step = disk.Next(disk.Input{
-		Now:          objects.Now,
-		HasFinalizer: true,
-		Volume:       v,
-		Job:          done,
-	})
+	step = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: done})
 	if step.Status.Conversion != nil || step.Reason != disk.ReasonConverted {
 		t.Fatalf("%+v", step)
 	}

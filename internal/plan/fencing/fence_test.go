@@ -20,21 +20,15 @@ func TestMayFence(t *testing.T) {
 	}{
 		"the lost node is being fenced": {func(*apiv1.FenceRequest, *apiv1.AzVolume, *apiv1.AzVolumeAttachment) {}, true},
 		"the request names this node":   {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.NodeName = "node-2" }, false},
-		"the request is for an AzVolume that was deleted": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume,
-			_ *apiv1.AzVolumeAttachment) {
-			r.VolumeUID = "deleted"
-		}, false},
-		"the request has an earlier epoch": {func(r *apiv1.FenceRequest, _ *apiv1.AzVolume,
-			_ *apiv1.AzVolumeAttachment) {
-			r.Epoch--
-		}, false},
+		"the request is for an AzVolume that was deleted": {
+			func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.VolumeUID = "deleted" }, false},
+		"the request has an earlier epoch": {
+			func(r *apiv1.FenceRequest, _ *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { r.Epoch-- }, false},
 		"the volume is used by several nodes": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Spec.Access = apiv1.AccessMultiNode
 		}, false},
 		"the volume was never owned": {
-			func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil },
-			false,
-		},
+			func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary = nil }, false},
 		"another node owns the volume": {func(_ *apiv1.FenceRequest, v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Status.Primary.NodeName = "node-3"
 		}, false},
@@ -57,21 +51,15 @@ func TestMayFence(t *testing.T) {
 			a.Status.State = apiv1.AttachmentAttaching
 		}, false},
 		"this node's attachment has no LUN": {
-			func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil },
-			false,
-		},
-		"this node was another VM when it was attached": {func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume,
-			a *apiv1.AzVolumeAttachment) {
-			a.Status.VMID = "vm-before"
-		}, false},
+			func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.LUN = nil }, false},
+		"this node was another VM when it was attached": {
+			func(_ *apiv1.FenceRequest, _ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
+				a.Status.VMID = "vm-before"
+			}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			request := apiv1.FenceRequest{
-				VolumeName: "v",
-				NodeName:   "node-1",
-				Epoch:      7,
-			}
+			request := apiv1.FenceRequest{VolumeName: "v", NodeName: "node-1", Epoch: 7}
 			volume := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
 				NodeName: "node-1",
 				Epoch:    7,
@@ -92,17 +80,8 @@ func TestMayFence(t *testing.T) {
 
 func attachment(node string, epoch int64, proof apiv1.ProofKind) *apiv1.AzVolumeAttachment {
 	a := &apiv1.AzVolumeAttachment{
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: "v",
-			NodeName:   node,
-			Role:       apiv1.RoleReplica,
-			Epoch:      epoch,
-		},
-		Status: apiv1.AzVolumeAttachmentStatus{
-			State: apiv1.AttachmentAttached,
-			LUN:   ptr.To[int32](1),
-			VMID:  "VM",
-		},
+		Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: apiv1.RoleReplica, Epoch: epoch},
+		Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](1), VMID: "VM"},
 	}
 	if proof != "" {
 		a.Status.Proof = &apiv1.ReleaseProof{Kind: proof, Epoch: epoch}
@@ -155,50 +134,24 @@ func TestUnfenced(t *testing.T) {
 		"the disk was free, and the owner before has unstaged": {fencing.Reserved{
 			Found: fencing.FoundNone, LastRelease: &apiv1.ReleaseRecord{Proof: apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged}},
 		}, true},
-		"the disk was free, and the owner before was fenced by a pre-emption": {fencing.Reserved{
-			Found:       fencing.FoundNone,
-			LastRelease: preempted,
-		}, false},
+		"the disk was free, and the owner before was fenced by a pre-emption": {
+			fencing.Reserved{Found: fencing.FoundNone, LastRelease: preempted}, false},
 		"another key held the reservation": {fencing.Reserved{Found: fencing.FoundOther}, false},
-		"another key, and the record says unfenced": {fencing.Reserved{
-			Found:            fencing.FoundOther,
-			RecordedKey:      own,
-			RecordedUnfenced: true,
-		}, false},
-		"repeated": {fencing.Reserved{
-			Found:            fencing.FoundOwn,
-			RecordedKey:      own,
-			RecordedUnfenced: true,
-		}, true},
-		"repeated, and the owner before the first staging was fenced by a pre-emption": {fencing.Reserved{
-			Found:       fencing.FoundOwn,
-			RecordedKey: own,
-		}, false},
-		"reserved by a process that was killed before it wrote its record": {fencing.Reserved{Found: fencing.FoundOwn},
-			false},
-		"reserved by a process that was killed, with the record of an earlier epoch": {fencing.Reserved{
-			Found:            fencing.FoundOwn,
-			RecordedKey:      before,
-			RecordedUnfenced: true,
-		}, false},
-		"the reservation was lost": {fencing.Reserved{
-			Found:            fencing.FoundNone,
-			RecordedKey:      own,
-			RecordedUnfenced: true,
-		}, true},
-		"the reservation was lost, and a node was fenced": {fencing.Reserved{
-			Found:       fencing.FoundNone,
-			RecordedKey: own,
-		}, false},
-		"the reservation of an earlier epoch was lost, and a node was fenced": {fencing.Reserved{
-			Found:       fencing.FoundNone,
-			RecordedKey: before,
-		}, false},
-		"the reservation of an earlier epoch was lost": {fencing.Reserved{
-			Found:            fencing.FoundNone,
-			RecordedKey:      before,
-			RecordedUnfenced: true,
-		}, true},
+		"another key, and the record says unfenced": {
+			fencing.Reserved{Found: fencing.FoundOther, RecordedKey: own, RecordedUnfenced: true}, false},
+		"repeated": {fencing.Reserved{Found: fencing.FoundOwn, RecordedKey: own, RecordedUnfenced: true}, true},
+		"repeated, and the owner before the first staging was fenced by a pre-emption": {
+			fencing.Reserved{Found: fencing.FoundOwn, RecordedKey: own}, false},
+		"reserved by a process that was killed before it wrote its record": {fencing.Reserved{Found: fencing.FoundOwn}, false},
+		"reserved by a process that was killed, with the record of an earlier epoch": {
+			fencing.Reserved{Found: fencing.FoundOwn, RecordedKey: before, RecordedUnfenced: true}, false},
+		"the reservation was lost": {
+			fencing.Reserved{Found: fencing.FoundNone, RecordedKey: own, RecordedUnfenced: true}, true},
+		"the reservation was lost, and a node was fenced": {fencing.Reserved{Found: fencing.FoundNone, RecordedKey: own}, false},
+		"the reservation of an earlier epoch was lost, and a node was fenced": {
+			fencing.Reserved{Found: fencing.FoundNone, RecordedKey: before}, false},
+		"the reservation of an earlier epoch was lost": {
+			fencing.Reserved{Found: fencing.FoundNone, RecordedKey: before, RecordedUnfenced: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,11 +25,7 @@ func TestAtStage(t *testing.T) {
 	own, before, after := key(t, 7, "node-1"), key(t, 6, "node-2"), key(t, 8, "node-2")
 	fencedBy := key(t, 7, "node-3").FenceOnly()
 	const foreign = provisioner.ReservationKey(0x6f3a0001)
-	asked := fencing.Call{
-		Registered: true,
-		Asked:      true,
-		Aborts:     true,
-	}
+	asked := fencing.Call{Registered: true, Asked: true, Aborts: true}
 	noAbort := fencing.Call{Registered: true, Asked: true}
 	refused := fencing.Call{Refused: true}
 	refusedAgain := fencing.Call{Refused: true, Registered: true}
@@ -49,79 +45,39 @@ func TestAtStage(t *testing.T) {
 		"registered":                      {state: free(own), call: asked, want: fencing.Reserve},
 		"registered, and it has no abort": {state: free(own), call: noAbort, want: fencing.GiveUp},
 		"registered by a former path":     {state: free(own), call: refused, want: fencing.Register},
-		"reserved in this call": {
-			state: held(own, own),
-			call: fencing.Call{
-				Held:   true,
-				Asked:  true,
-				Aborts: true,
-			},
-			want: fencing.Done,
-		},
-		"reserved in this call, and it has no abort": {
-			state: held(own, own),
-			call:  fencing.Call{Held: true, Asked: true},
-			want:  fencing.GiveUp,
-		},
+		"reserved in this call": {state: held(own, own), call: fencing.Call{Held: true, Asked: true, Aborts: true},
+			want: fencing.Done},
+		"reserved in this call, and it has no abort": {state: held(own, own), call: fencing.Call{Held: true, Asked: true},
+			want: fencing.GiveUp},
 		"reserved in this call, after a restart": {
-			state: held(own, own),
-			call:  fencing.Call{Held: true},
-			want:  fencing.Ask,
-		},
+			state: held(own, own), call: fencing.Call{Held: true}, want: fencing.Ask},
 		"reserved by this key, and by which path is open": {state: held(own, own), want: fencing.Reserve},
 		"reserved by this key, and this path is refused":  {state: held(own, own), call: refused, want: fencing.Register},
 		"reserved by this key by a former path": {
-			state: held(own, own, own),
-			call:  refusedAgain,
-			want:  fencing.Preempt,
-		},
-		"the registration has replaced another node's": {
-			state: held(own, own),
-			call:  fencing.Call{Registered: true, Replaced: true},
-			want:  fencing.GiveUp,
-		},
+			state: held(own, own, own), call: refusedAgain, want: fencing.Preempt},
+		"the registration has replaced another node's": {state: held(own, own),
+			call: fencing.Call{Registered: true, Replaced: true}, want: fencing.GiveUp},
 		"reserved under the epoch before": {state: held(before, before), want: fencing.Register},
 		"the same, registered":            {state: held(before, before, own), want: fencing.Ask},
-		"the same, registered and asked": {
-			state: held(before, before, own),
-			call:  asked,
-			want:  fencing.PreemptAndAbort,
-		},
-		"the same, and it has no abort": {
-			state: held(before, before, own),
-			call:  noAbort,
-			want:  fencing.Preempt,
-		},
-		"reserved by the node that fenced the one before": {
-			state: held(before.FenceOnly(), before.FenceOnly(), own),
-			call:  asked,
-			want:  fencing.PreemptAndAbort,
-		},
-		"reserved under a later epoch":              {state: held(after, after)},
-		"reserved by the node that fences this one": {state: held(fencedBy, fencedBy, own)},
-		"kept by this node after it has unstaged": {
-			state: held(own.FenceOnly(), own.FenceOnly()),
-			want:  fencing.Register,
-		},
+		"the same, registered and asked":  {state: held(before, before, own), call: asked, want: fencing.PreemptAndAbort},
+		"the same, and it has no abort":   {state: held(before, before, own), call: noAbort, want: fencing.Preempt},
+		"reserved by the node that fenced the one before": {state: held(before.FenceOnly(), before.FenceOnly(), own), call: asked,
+			want: fencing.PreemptAndAbort},
+		"reserved under a later epoch":                {state: held(after, after)},
+		"reserved by the node that fences this one":   {state: held(fencedBy, fencedBy, own)},
+		"kept by this node after it has unstaged":     {state: held(own.FenceOnly(), own.FenceOnly()), want: fencing.Register},
 		"reserved by another node with the same hash": {state: held(own.FenceOnly(), own.FenceOnly(), own), call: asked},
 		"reserved by a node of another cluster":       {state: held(elsewhere, elsewhere)},
-		"the same, and no VM outside of this one has it": {
-			state:     held(elsewhere, elsewhere, own),
-			call:      asked,
-			exclusive: true,
-			want:      fencing.PreemptAndAbort,
-		},
+		"the same, and no VM outside of this one has it": {state: held(elsewhere, elsewhere, own), call: asked, exclusive: true,
+			want: fencing.PreemptAndAbort},
 		"a later epoch, and no VM outside of this one": {state: held(after, after), exclusive: true},
 		"reserved by another program":                  {state: held(foreign, foreign), exclusive: true},
-		"reserved for all registrants": {state: provisioner.ReservationState{
-			Type: provisioner.WriteExclusiveAllRegistrants,
-			Keys: []provisioner.ReservationKey{own},
-		}},
-		"reserved by this key for registrants only": {state: provisioner.ReservationState{
-			Type:   provisioner.WriteExclusiveRegistrantsOnly,
-			Holder: own,
-			Keys:   []provisioner.ReservationKey{own},
-		}},
+		"reserved for all registrants": {
+			state: provisioner.ReservationState{Type: provisioner.WriteExclusiveAllRegistrants,
+				Keys: []provisioner.ReservationKey{own}}},
+		"reserved by this key for registrants only": {
+			state: provisioner.ReservationState{Type: provisioner.WriteExclusiveRegistrantsOnly, Holder: own,
+				Keys: []provisioner.ReservationKey{own}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -146,15 +102,9 @@ func TestAtFence(t *testing.T) {
 		"the lost node holds it":                             {state: held(victim, victim), want: fencing.Register},
 		"the lost node holds it, and this one is registered": {state: held(victim, victim, own), want: fencing.Record},
 		"the same, recorded": {
-			state: held(victim, victim, own),
-			call:  recorded,
-			want:  fencing.PreemptAndAbort,
-		},
-		"registered by a former path": {
-			state: held(victim, victim, own),
-			call:  fencing.Call{Recorded: true, Refused: true},
-			want:  fencing.Register,
-		},
+			state: held(victim, victim, own), call: recorded, want: fencing.PreemptAndAbort},
+		"registered by a former path": {state: held(victim, victim, own), call: fencing.Call{Recorded: true, Refused: true},
+			want: fencing.Register},
 		"this node has taken it":                                {state: held(own, own), call: recorded, want: fencing.Done},
 		"this node's registration has replaced the lost node's": {state: held(own, own)},
 		"this node has it, and the lost one registered again":   {state: held(own, own, victim), call: recorded},
@@ -179,11 +129,7 @@ func free(keys ...provisioner.ReservationKey) provisioner.ReservationState {
 }
 
 func held(holder provisioner.ReservationKey, keys ...provisioner.ReservationKey) provisioner.ReservationState {
-	return provisioner.ReservationState{
-		Type:   provisioner.WriteExclusive,
-		Holder: holder,
-		Keys:   keys,
-	}
+	return provisioner.ReservationState{Type: provisioner.WriteExclusive, Holder: holder, Keys: keys}
 }
 
 // TestAFencedNodeNeverWrites interleaves a node that stages and writes, one that fences it, and the

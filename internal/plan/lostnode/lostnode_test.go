@@ -24,11 +24,7 @@ func held(name string, change ...func(*lostnode.Volume)) lostnode.Volume {
 	v.Name = name
 	a := objects.NewAttachment("n", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)
 	a.Name, a.Spec.VolumeName = name+"-n", name
-	f := lostnode.Volume{
-		Volume:     v,
-		Attachment: a,
-		InUse:      true,
-	}
+	f := lostnode.Volume{Volume: v, Attachment: a, InUse: true}
 	for _, c := range change {
 		c(&f)
 	}
@@ -102,11 +98,7 @@ var (
 	isStopped = nodehealth.Judgement{State: nodehealth.Down, Stopped: true}
 	isAlive   = nodehealth.Judgement{State: nodehealth.Healthy}
 	isSilent  = nodehealth.Judgement{State: nodehealth.Suspect}
-	isGuarded = nodehealth.Judgement{
-		State:    nodehealth.Lost,
-		HeldBack: "too many",
-		MassLoss: true,
-	}
+	isGuarded = nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "too many", MassLoss: true}
 )
 
 // aNode makes the input of a lost node whose volumes are all in use.
@@ -229,11 +221,7 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	detached, vmDown := hasProof(apiv1.ProofDetached), hasProof(apiv1.ProofVMDown)
 	foreign := lostnode.PodVolume{Name: "claim ns/nfs"}
-	neverPublished := lostnode.PodVolume{
-		Name:           "claim ns/old",
-		Volume:         "old",
-		NeverPublished: true,
-	}
+	neverPublished := lostnode.PodVolume{Name: "claim ns/old", Volume: "old", NeverPublished: true}
 	for name, test := range map[string]struct {
 		in   lostnode.Input
 		want string
@@ -247,20 +235,17 @@ func TestFailover(t *testing.T) {
 		"a release that Kubernetes asked for becomes a fence": {aNode(isLost, volumes(held("v", isUnpublished)),
 			using("p", []string{"v"})), "fence v; quarantine Add"},
 		"a release that has its proof is not fenced": {aNode(isLost, volumes(held("v", isUnpublished, detached))), ""},
-		"nothing is done to a node that is alive": {aNode(isAlive, volumes(held("v")), using("p", []string{"v"})),
-			""},
-		"nothing is done to a node that is silent": {aNode(isSilent, volumes(held("v")), using("p", []string{"v"})),
-			""},
+		"nothing is done to a node that is alive":    {aNode(isAlive, volumes(held("v")), using("p", []string{"v"})), ""},
+		"nothing is done to a node that is silent":   {aNode(isSilent, volumes(held("v")), using("p", []string{"v"})), ""},
 		"no fence begins while the guard holds back": {aNode(isGuarded, volumes(held("v")), using("p", []string{"v"})),
 			"leave p:MassLoss"},
 		"the guard holds back no pod without a held volume": {aNode(isGuarded, volumes(held("v")), using("p", nil),
 			using("q", []string{"elsewhere"})), ""},
 		"the guard holds back no pod whose volume is proven": {aNode(isGuarded, volumes(held("v", isUnpublished, detached)),
 			using("p", []string{"v"})), ""},
-		"switching failover off is not the guard": {aNode(nodehealth.Judgement{
-			State:    nodehealth.Lost,
-			HeldBack: "off",
-		}, volumes(held("v")), using("p", []string{"v"})), ""},
+		"switching failover off is not the guard": {
+			aNode(nodehealth.Judgement{State: nodehealth.Lost, HeldBack: "off"}, volumes(held("v")), using("p", []string{"v"})),
+			""},
 		"no fence begins on a node of unknown health": {aNode(nodehealth.Judgement{}, volumes(held("v")),
 			using("p", []string{"v"})), ""},
 		// Which pods are left alone.
@@ -276,16 +261,13 @@ func TestFailover(t *testing.T) {
 			using("p", []string{"v"}, ownedBy("DaemonSet"))), "leave p:DaemonSet"},
 		"a pod that may write to a foreign volume keeps its volume": {aNode(isLost, volumes(held("v")),
 			using("p", []string{"v"}, also(foreign))), "leave p:ForeignVolume"},
-		"a pod with a volume that is not known keeps its volume": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, also(lostnode.PodVolume{
-				Name:    "claim ns/x",
-				Unknown: true,
-			}))), "leave p:UnknownVolume"},
-		"a pod that only reads a foreign volume is no exception": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, also(lostnode.PodVolume{
-				Name:     "claim ns/nfs",
-				ReadOnly: true,
-			}))), "fence v; quarantine Add"},
+		"a pod with a volume that is not known keeps its volume": {
+			aNode(isLost, volumes(held("v")),
+				using("p", []string{"v"}, also(lostnode.PodVolume{Name: "claim ns/x", Unknown: true}))), "leave p:UnknownVolume"},
+		"a pod that only reads a foreign volume is no exception": {
+			aNode(isLost, volumes(held("v")),
+				using("p", []string{"v"}, also(lostnode.PodVolume{Name: "claim ns/nfs", ReadOnly: true}))),
+			"fence v; quarantine Add"},
 		"a pod that is being deleted needs no owner": {aNode(isLost, volumes(held("v")),
 			using("p", []string{"v"}, unowned, beingDeleted)), "fence v; quarantine Add"},
 		"a pod with a volume that V1 published is not deleted": {aNode(isLost, nil,
@@ -305,8 +287,7 @@ func TestFailover(t *testing.T) {
 		"a pod that shares a volume with a pod that is left alone is left alone, and so on": {
 			aNode(isLost, volumes(held("u"), held("v"), held("w"), held("x")), using("r", []string{"w"}),
 				using("q", []string{"v", "w"}), using("p", []string{"u", "v"}, optsOut), using("s", []string{"x"})),
-			"fence x; leave r:SharedVolume; leave q:SharedVolume; leave p:OptedOut; quarantine Add",
-		},
+			"fence x; leave r:SharedVolume; leave q:SharedVolume; leave p:OptedOut; quarantine Add"},
 		"a pod without volumes of this driver is left alone without a reason": {aNode(isLost, nil,
 			using("p", nil, also(foreign))), ""},
 		"on a VM that is down only opting out helps": {aNode(isDown,
@@ -330,8 +311,7 @@ func TestFailover(t *testing.T) {
 			volumes(held("v", isDecided, detached), held("w", isDecided)), using("p", []string{"v", "w"})), "quarantine Add"},
 		"a pod whose volume only others hold is deleted from a lost node": {aNode(isLost, nil,
 			using("p", []string{"v"})), "quarantine Add; force p"},
-		"a pod whose volume only others hold stays on a node that is alive": {aNode(isAlive, nil,
-			using("p", []string{"v"})), ""},
+		"a pod whose volume only others hold stays on a node that is alive": {aNode(isAlive, nil, using("p", []string{"v"})), ""},
 		"a pod that hangs in its deletion is deleted by force": {aNode(isLost,
 			volumes(held("v", isDecided, detached)), using("p", []string{"v"}, beingDeleted)), "quarantine Add; force p"},
 		"a volume is pruned when no pod uses it any more": {aNode(isLost,
@@ -379,8 +359,7 @@ func TestFailover(t *testing.T) {
 			"quarantine Add; prune v"},
 		"a VM that is down is not tainted if any pod opted out": {aNode(isDown,
 			volumes(held("v")), using("p", []string{"v"}), using("q", nil, optsOut)), "fence v; quarantine Add"},
-		"a VM that is down is not tainted without a volume of ours": {aNode(isDown, nil,
-			using("p", nil)), ""},
+		"a VM that is down is not tainted without a volume of ours": {aNode(isDown, nil, using("p", nil)), ""},
 		"a VM that is stopped is not tainted": {aNode(isStopped,
 			volumes(held("v", isDecided, vmDown)), using("p", []string{"v"})), "quarantine Add; force p"},
 		"a VM that is stopped is fenced": {aNode(isStopped,
@@ -394,8 +373,7 @@ func TestFailover(t *testing.T) {
 			volumes(held("v", isDecided, vmDown))), "quarantine Add; prune v"},
 		"a proof that the VM is down does not count after a sign of life": {aNode(isSilent,
 			volumes(held("v", isDecided, vmDown))), "quarantine Add; prune v"},
-		"a lost node is not tainted": {aNode(isLost,
-			volumes(held("v", isDecided, detached))), "quarantine Add; prune v"},
+		"a lost node is not tainted": {aNode(isLost, volumes(held("v", isDecided, detached))), "quarantine Add; prune v"},
 		"taints that exist are not added": {with(
 			aNode(isDown, volumes(held("v", isDecided, vmDown))), hasTaint(corev1.TaintNodeOutOfService),
 			hasTaint(apiv1.TaintNodeLost)), "prune v"},
@@ -422,12 +400,10 @@ func TestFailover(t *testing.T) {
 			hasTaint(apiv1.TaintNodeUnresponsive), notHeard), ""},
 		"a node that answered and gives signs of life gets new pods": {with(aNode(isAlive, nil),
 			hasTaint(apiv1.TaintNodeUnresponsive)), "unresponsive Remove"},
-		"a taint without a record is removed by its value": {with(aNode(isAlive, nil),
-			hasOurTaint), "out-of-service Remove"},
-		"a taint without a record remains while the node is silent": {with(aNode(isSilent, nil),
-			hasOurTaint), ""},
-		"a taint of another component remains": {with(aNode(isAlive, nil),
-			hasTaint(corev1.TaintNodeOutOfService)), ""},
+		"a taint without a record is removed by its value": {
+			with(aNode(isAlive, nil), hasOurTaint), "out-of-service Remove"},
+		"a taint without a record remains while the node is silent": {with(aNode(isSilent, nil), hasOurTaint), ""},
+		"a taint of another component remains":                      {with(aNode(isAlive, nil), hasTaint(corev1.TaintNodeOutOfService)), ""},
 		"new pods are kept away until the last volume is unblocked": {with(
 			aNode(isAlive, volumes(held("v", isDecided))), hasTaint(apiv1.TaintNodeLost)), ""},
 		"without a Node there is nothing to taint or prune": {with(
@@ -475,18 +451,12 @@ func TestAdvisesScheduler(t *testing.T) {
 		labels map[string]string
 		want   bool
 	}{
-		"of the chart's scheduler": {map[string]string{
-			"app.kubernetes.io/name":      "azuredisk",
-			"app.kubernetes.io/component": "scheduler",
-		}, true},
-		"of the chart's controller": {map[string]string{
-			"app.kubernetes.io/name":      "azuredisk",
-			"app.kubernetes.io/component": "controller",
-		}, false},
-		"of another scheduler": {map[string]string{
-			"app.kubernetes.io/name":      "other",
-			"app.kubernetes.io/component": "scheduler",
-		}, false},
+		"of the chart's scheduler": {
+			map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "scheduler"}, true},
+		"of the chart's controller": {
+			map[string]string{"app.kubernetes.io/name": "azuredisk", "app.kubernetes.io/component": "controller"}, false},
+		"of another scheduler": {
+			map[string]string{"app.kubernetes.io/name": "other", "app.kubernetes.io/component": "scheduler"}, false},
 		"without labels": {nil, false},
 	} {
 		if got := lostnode.AdvisesScheduler(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: c.labels}}); got != c.want {

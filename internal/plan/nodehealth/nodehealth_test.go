@@ -17,12 +17,7 @@ import (
 )
 
 func TestJudgeNode(t *testing.T) {
-	stale := nodehealth.Signs{
-		Silence:  7 * time.Second,
-		StaleAge: 6 * time.Second,
-		Patience: 4 * time.Second,
-		Contact:  true,
-	}
+	stale := nodehealth.Signs{Silence: 7 * time.Second, StaleAge: 6 * time.Second, Patience: 4 * time.Second, Contact: true}
 	with := func(change func(*nodehealth.Signs)) nodehealth.Signs {
 		s := stale
 		change(&s)
@@ -56,17 +51,18 @@ func TestJudgeNode(t *testing.T) {
 			func(s *nodehealth.Signs) { unreachable(s); s.ProbeWorks = false }), nodehealth.Suspect, "never reached"},
 		"nothing is lost before the API server confirms it": {with(
 			func(s *nodehealth.Signs) { unreachable(s); s.Confirmed = false }), nodehealth.Suspect, "not yet confirmed"},
-		"nothing is lost without the API server": {with(
-			func(s *nodehealth.Signs) { unreachable(s); s.Contact = false }), nodehealth.Suspect,
-			"does not answer this controller"},
+		"nothing is lost without the API server": {with(func(s *nodehealth.Signs) { unreachable(s); s.Contact = false }),
+			nodehealth.Suspect, "does not answer this controller"},
 		"a lease that ran out is a second sign where probes never worked": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 41*time.Second
-			}), nodehealth.Lost, "lease for 40s"},
+			}),
+			nodehealth.Lost, "lease for 40s"},
 		"a lease that holds is none": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.LeaseDuration, s.LeaseAge = true, 40*time.Second, 40*time.Second
-			}), nodehealth.Suspect, "has not run out"},
+			}),
+			nodehealth.Suspect, "has not run out"},
 		"a lease that ran out does not count against an answer": {
 			with(func(s *nodehealth.Signs) {
 				s.Confirmed, s.ProbeWorks, s.LeaseDuration, s.LeaseAge = true, true, 40*time.Second, time.Hour
@@ -76,8 +72,7 @@ func TestJudgeNode(t *testing.T) {
 			"Deallocated"},
 		"a stopped VM is down": {with(
 			func(s *nodehealth.Signs) { s.Power = provisioner.PowerStopped }), nodehealth.Down, "Stopped"},
-		"a VM that is gone is down": {with(func(s *nodehealth.Signs) { s.VMGone = true }),
-			nodehealth.Down, "no such VM"},
+		"a VM that is gone is down": {with(func(s *nodehealth.Signs) { s.VMGone = true }), nodehealth.Down, "no such VM"},
 		"a VM that is gone is down also without the API server": {with(
 			func(s *nodehealth.Signs) { s.VMGone, s.Contact = true, false }), nodehealth.Down, "no such VM"},
 		"an announced pause excuses the silence": {with(
@@ -86,10 +81,9 @@ func TestJudgeNode(t *testing.T) {
 		"a node that is well is healthy also during a pause": {with(
 			func(s *nodehealth.Signs) { s.Silence, s.Pause = time.Second, "Azure has announced it" }), nodehealth.Healthy,
 			"fresh"},
-		"a VM that is stopped is down also during a pause": {with(
-			func(s *nodehealth.Signs) {
-				s.Pause, s.Power = "Azure has announced it", provisioner.PowerStopped
-			}), nodehealth.Down, "Stopped"},
+		"a VM that is stopped is down also during a pause": {
+			with(func(s *nodehealth.Signs) { s.Pause, s.Power = "Azure has announced it", provisioner.PowerStopped }),
+			nodehealth.Down, "Stopped"},
 		"a VM that is gone is down also during a pause": {with(
 			func(s *nodehealth.Signs) { s.Pause, s.VMGone = "Azure has announced it", true }), nodehealth.Down, "no such VM"},
 		"a running VM can be lost": {with(
@@ -180,8 +174,8 @@ func TestFailedOver(t *testing.T) {
 				objects.Proved(objects.Deleted(primary()), apiv1.ProofVMDown)), true},
 		"replicas are not used": {lost,
 			objects.Attachments(objects.NewAttachment("a", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)), true},
-		"one volume has no proof": {lost,
-			objects.Attachments(objects.Proved(primary(), apiv1.ProofDetached), primary()), false},
+		"one volume has no proof": {
+			lost, objects.Attachments(objects.Proved(primary(), apiv1.ProofDetached), primary()), false},
 		"one that is being deleted has none":                     {lost, objects.Attachments(objects.Deleted(primary())), false},
 		"the proof is of an earlier epoch":                       {lost, objects.Attachments(stale), false},
 		"no failover began, so that the guard has not judged it": {tainted(corev1.TaintNodeUnreachable), nil, false},

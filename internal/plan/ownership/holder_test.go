@@ -45,11 +45,7 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 	zBeingFenced := objects.NewVolume(objects.Owned("z", 3, apiv1.OwnershipReleasing))
 	zBeingFenced.Status.Primary.Cause = apiv1.CauseNodeLost
 	aLost := released(2)
-	aLost.Status.LastRelease = &apiv1.ReleaseRecord{
-		NodeName: "a",
-		Cause:    apiv1.CauseNodeLost,
-		Proof:    *a.Status.Proof,
-	}
+	aLost.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseNodeLost, Proof: *a.Status.Proof}
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		all    []*apiv1.AzVolumeAttachment
@@ -73,18 +69,15 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 			replica("y"), "a"},
 		"a replica that may be taking it from the next owner": {zBeingFenced,
 			objects.Attachments(a, primary("z", 3)), replica("y"), "a"},
-		"the next owner, after its attachment became a replica": {zUnstaged, objects.Attachments(a),
-			replica("z"), "a"},
-		"another replica, after one next owner that was not lost": {zUnstaged, objects.Attachments(a),
-			replica("w"), ""},
-		"another replica, after the release of the fenced node": {aLost,
-			objects.Attachments(a, replica("x")), replica("y"), ""},
+		"the next owner, after its attachment became a replica":   {zUnstaged, objects.Attachments(a), replica("z"), "a"},
+		"another replica, after one next owner that was not lost": {zUnstaged, objects.Attachments(a), replica("w"), ""},
+		"another replica, after the release of the fenced node": {
+			aLost, objects.Attachments(a, replica("x")), replica("y"), ""},
 		"any replica after several owners, because no record says which": {released(4), objects.Attachments(a),
 			replica("w"), "a"},
 		"any replica if the proof names no node": {released(2),
 			objects.Attachments(objects.Proved(primary("a", 2), apiv1.ProofPreempted)), replica("w"), "a"},
-		"any replica if the AzVolume is lost": {nil, objects.Attachments(a),
-			replica("w"), "a"},
+		"any replica if the AzVolume is lost": {nil, objects.Attachments(a), replica("w"), "a"},
 		"the first node by name, in whatever order the attachments come": {nil,
 			objects.Attachments(takenBy("x", primary("c", 1)), takenBy("x", primary("b", 1))), replica("x"), "b"},
 		"the fenced node owns the volume again, so the proof does not count": {objects.NewVolume(

@@ -22,12 +22,7 @@ func TestAVolumeThatTheKubeletHasLeftStaged(t *testing.T) {
 		}
 	}
 	releasing := func(node string, epoch int64, since *metav1.Time) *apiv1.Ownership {
-		return &apiv1.Ownership{
-			NodeName: node,
-			Epoch:    epoch,
-			State:    apiv1.OwnershipReleasing,
-			Since:    since,
-		}
+		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: apiv1.OwnershipReleasing, Since: since}
 	}
 	for name, test := range map[string]struct {
 		primary    *apiv1.Ownership
@@ -40,18 +35,11 @@ func TestAVolumeThatTheKubeletHasLeftStaged(t *testing.T) {
 		"it is not known when the release began": {primary: releasing("b", 7, nil)},
 		"another node is to release it":          {primary: releasing("a", 7, ago(time.Hour))},
 		"it is the release of a later epoch":     {primary: releasing("b", 8, ago(time.Hour))},
-		"the node holds the ownership": {primary: &apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    7,
-			State:    apiv1.OwnershipHeld,
-			Since:    ago(time.Hour),
-		}},
+		"the node holds the ownership": {
+			primary: &apiv1.Ownership{NodeName: "b", Epoch: 7, State: apiv1.OwnershipHeld, Since: ago(time.Hour)}},
 		"the volume was never published": {},
-		"a multi-node volume, whose attachment is being deleted": {
-			access:     apiv1.AccessMultiNode,
-			attachment: deleted(ago(time.Hour)),
-			want:       true,
-		},
+		"a multi-node volume, whose attachment is being deleted": {access: apiv1.AccessMultiNode,
+			attachment: deleted(ago(time.Hour)), want: true},
 		"a multi-node volume that is published":          {access: apiv1.AccessMultiNode, attachment: deleted(nil)},
 		"a multi-node volume without an attachment":      {access: apiv1.AccessMultiNode},
 		"a single-node volume with a deleted attachment": {attachment: deleted(ago(time.Hour))},

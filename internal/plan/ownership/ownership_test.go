@@ -21,53 +21,22 @@ func TestAcquire(t *testing.T) {
 		changed bool
 		refused bool
 	}{
-		"the first ownership has epoch 1": {nil, apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    1,
-			State:    apiv1.OwnershipHeld,
-		}, true, false},
-		"a released volume is acquired with the next epoch": {&apiv1.Ownership{
-			Epoch: 4,
-			State: apiv1.OwnershipReleased,
-		}, apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    5,
-			State:    apiv1.OwnershipHeld,
-		}, true, false},
-		"the holder's ownership stays as it is": {&apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    4,
-			State:    apiv1.OwnershipHeld,
-		}, apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    4,
-			State:    apiv1.OwnershipHeld,
-		}, false, false},
-		"a node may acquire the volume that it is releasing": {&apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    4,
-			State:    apiv1.OwnershipReleasing,
-		}, apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    5,
-			State:    apiv1.OwnershipHeld,
-		}, true, false},
-		"law 1: a second primary is refused": {&apiv1.Ownership{
-			NodeName: "a",
-			Epoch:    4,
-			State:    apiv1.OwnershipHeld,
-		}, apiv1.Ownership{}, false, true},
-		"law 3: a second primary is refused while the proof is awaited": {&apiv1.Ownership{
-			NodeName: "a",
-			Epoch:    4,
-			State:    apiv1.OwnershipReleasing,
-		}, apiv1.Ownership{}, false, true},
-		"a node that is being fenced cannot acquire the volume": {&apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    4,
-			State:    apiv1.OwnershipReleasing,
-			Cause:    apiv1.CauseNodeLost,
-		}, apiv1.Ownership{}, false, true},
+		"the first ownership has epoch 1": {nil, apiv1.Ownership{NodeName: "b", Epoch: 1, State: apiv1.OwnershipHeld}, true,
+			false},
+		"a released volume is acquired with the next epoch": {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased},
+			apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
+		"the holder's ownership stays as it is": {&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld},
+			apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipHeld}, false, false},
+		"a node may acquire the volume that it is releasing": {
+			&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing},
+			apiv1.Ownership{NodeName: "b", Epoch: 5, State: apiv1.OwnershipHeld}, true, false},
+		"law 1: a second primary is refused": {&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipHeld},
+			apiv1.Ownership{}, false, true},
+		"law 3: a second primary is refused while the proof is awaited": {
+			&apiv1.Ownership{NodeName: "a", Epoch: 4, State: apiv1.OwnershipReleasing}, apiv1.Ownership{}, false, true},
+		"a node that is being fenced cannot acquire the volume": {
+			&apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost},
+			apiv1.Ownership{}, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -89,12 +58,7 @@ func TestAcquire(t *testing.T) {
 func TestReleasing(t *testing.T) {
 	t.Parallel()
 	ownershipIn := func(state apiv1.OwnershipState, cause apiv1.ReleaseCause) *apiv1.Ownership {
-		return &apiv1.Ownership{
-			NodeName: "a",
-			Epoch:    4,
-			State:    state,
-			Cause:    cause,
-		}
+		return &apiv1.Ownership{NodeName: "a", Epoch: 4, State: state, Cause: cause}
 	}
 	for name, test := range map[string]struct {
 		current         *apiv1.Ownership
@@ -110,10 +74,8 @@ func TestReleasing(t *testing.T) {
 			apiv1.CauseUnpublished, apiv1.CauseNodeLost, true, false},
 		"a release that has started is not written again": {ownershipIn(apiv1.OwnershipReleasing,
 			apiv1.CauseUnpublished), apiv1.CauseUnpublished, apiv1.CauseUnpublished, true, false},
-		"a released volume has no holder": {&apiv1.Ownership{
-			Epoch: 4,
-			State: apiv1.OwnershipReleased,
-		}, apiv1.CauseNodeLost, "", false, false},
+		"a released volume has no holder": {&apiv1.Ownership{Epoch: 4, State: apiv1.OwnershipReleased}, apiv1.CauseNodeLost, "",
+			false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -133,11 +95,7 @@ func TestADiskThatMayHaveBeenDetachedIsNoReplica(t *testing.T) {
 	volume := &apiv1.AzVolume{Spec: apiv1.AzVolumeSpec{MaxMountReplicaCount: 1, Access: apiv1.AccessSingleNode}}
 	a := &apiv1.AzVolumeAttachment{Spec: apiv1.AzVolumeAttachmentSpec{NodeName: "a", Epoch: 4}}
 	a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: 4}
-	volume.Status.LastRelease = &apiv1.ReleaseRecord{
-		NodeName: "a",
-		Cause:    apiv1.CauseUnpublished,
-		Proof:    *a.Status.Proof,
-	}
+	volume.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseUnpublished, Proof: *a.Status.Proof}
 	if got := ownership.Demotion(volume, a, nil); got != ownership.Demote {
 		t.Errorf("after an ordinary release: %s", got)
 	}
@@ -162,8 +120,8 @@ func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
 		"another volume after a scan": {objects.Staged(&scanned, "other"), true},
 
 		"absent from the report as the node wrote it": {written("other"), true},
-		"absent after an entry was removed": {edited("vol",
-			func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes = nil }), false},
+		"absent after an entry was removed": {
+			edited("vol", func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes = nil }), false},
 		"absent after an entry was renamed": {edited("vol",
 			func(d *apiv1.AzDriverNode) { d.Status.StagedVolumes[0].VolumeName = "x" }), false},
 		"absent from a status of another object": {edited("other", func(d *apiv1.AzDriverNode) { d.UID = "2" }), false},

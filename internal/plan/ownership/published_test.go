@@ -12,22 +12,12 @@ import (
 
 func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 	heldAs := func(state apiv1.OwnershipState, node string, cause apiv1.ReleaseCause) *apiv1.Ownership {
-		return &apiv1.Ownership{
-			State:    state,
-			NodeName: node,
-			Epoch:    3,
-			Cause:    cause,
-		}
+		return &apiv1.Ownership{State: state, NodeName: node, Epoch: 3, Cause: cause}
 	}
 	attachment := func(node string, role apiv1.Role, state apiv1.AttachmentState,
 		change ...func(*apiv1.AzVolumeAttachment)) *apiv1.AzVolumeAttachment {
 		a := &apiv1.AzVolumeAttachment{
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: "v",
-				NodeName:   node,
-				Role:       role,
-				Epoch:      3,
-			},
+			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: node, Role: role, Epoch: 3},
 			Status: apiv1.AzVolumeAttachmentStatus{State: state},
 		}
 		for _, c := range change {
@@ -69,11 +59,9 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 		want        []string
 	}{
 		"never published": {attachments: all{attachment("b", replica, attached)}},
-		"a primary and its replicas": {
-			primary:     heldAs(apiv1.OwnershipHeld, "a", ""),
+		"a primary and its replicas": {primary: heldAs(apiv1.OwnershipHeld, "a", ""),
 			attachments: all{attachment("b", replica, attached), attachment("a", primary, attached)}, want: []string{"a"}},
-		"an attach that Azure has accepted": {
-			primary:     heldAs(apiv1.OwnershipHeld, "a", ""),
+		"an attach that Azure has accepted": {primary: heldAs(apiv1.OwnershipHeld, "a", ""),
 			attachments: all{attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a"}},
 		"an attach that Azure has not accepted yet": {
 			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, apiv1.AttachmentAttaching)}},
@@ -84,21 +72,17 @@ func TestPublishedToFollowsKubernetesThroughAHandOver(t *testing.T) {
 		"an ownership whose attachment has the previous epoch": {
 			primary: heldAs(apiv1.OwnershipHeld, "a", ""), attachments: all{attachment("a", primary, attached, older)}},
 		"an ownership whose attachment is lost": {primary: heldAs(apiv1.OwnershipHeld, "a", "")},
-		"an unpublish that waits for the proof": {
-			primary:     heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseUnpublished),
+		"an unpublish that waits for the proof": {primary: heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseUnpublished),
 			attachments: all{attachment("a", primary, attached)}, want: []string{"a"}},
-		"a lost node that is being fenced": {
-			primary:     heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseNodeLost),
+		"a lost node that is being fenced": {primary: heldAs(apiv1.OwnershipReleasing, "a", apiv1.CauseNodeLost),
 			attachments: all{attachment("a", primary, apiv1.AttachmentDetaching)}, want: []string{"a"}},
-		"an unpublish that is complete, with the attachment demoted": {
-			primary: heldAs(apiv1.OwnershipReleased, "", ""), last: unpublished,
-			attachments: all{attachment("a", replica, attached, proven)}},
+		"an unpublish that is complete, with the attachment demoted": {primary: heldAs(apiv1.OwnershipReleased, "", ""),
+			last: unpublished, attachments: all{attachment("a", replica, attached, proven)}},
 		"a lost node that was fenced, and Kubernetes has not yet unpublished the volume there": {
 			primary: heldAs(apiv1.OwnershipReleased, "", ""), last: lost, want: []string{"a"}},
 		"a node that was fenced and is Ready again": {primary: heldAs(apiv1.OwnershipReleased, "", ""), last: lost, back: true},
-		"the node that took over from a lost one": {
-			primary: heldAs(apiv1.OwnershipHeld, "b", ""), last: lost, attachments: all{attachment("b", primary, attached)},
-			want: []string{"b"}},
+		"the node that took over from a lost one": {primary: heldAs(apiv1.OwnershipHeld, "b", ""), last: lost,
+			attachments: all{attachment("b", primary, attached)}, want: []string{"b"}},
 		"a shared volume is published to all of its nodes": {
 			multiNode: true, attachments: all{attachment("b", primary, attached),
 				attachment("a", primary, apiv1.AttachmentAttaching, operation)}, want: []string{"a", "b"}},

@@ -15,19 +15,10 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		volume := &apiv1.AzVolume{
 			ObjectMeta: metav1.ObjectMeta{Name: "v"},
 			Spec:       apiv1.AzVolumeSpec{Access: apiv1.AccessSingleNode},
-			Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
-				NodeName: "b",
-				Epoch:    7,
-				State:    apiv1.OwnershipHeld,
-			}},
+			Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: "b", Epoch: 7, State: apiv1.OwnershipHeld}},
 		}
 		attachment := &apiv1.AzVolumeAttachment{
-			Spec: apiv1.AzVolumeAttachmentSpec{
-				VolumeName: "v",
-				NodeName:   "b",
-				Role:       apiv1.RolePrimary,
-				Epoch:      7,
-			},
+			Spec:   apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "b", Role: apiv1.RolePrimary, Epoch: 7},
 			Status: apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, LUN: ptr.To[int32](3)},
 		}
 		return volume, attachment
@@ -47,34 +38,22 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 		"a failed attach, which is retried": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) {
 			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentFailed, Error: &apiv1.Error{Message: "no slot"}}
 		}, ownership.StageMustWait},
-		"being detached": {
-			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching },
-			ownership.StageRefused,
-		},
+		"being detached": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetaching },
+			ownership.StageRefused},
 		"a detach that failed": {
 			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Status.State = apiv1.AttachmentDetachFail },
-			ownership.StageRefused,
-		},
+			ownership.StageRefused},
 		"the attachment is being deleted": {
 			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.DeletionTimestamp = ptr.To(metav1.Now()) },
-			ownership.StageRefused,
-		},
-		"a replica": {
-			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
-			ownership.StageRefused,
-		},
-		"an attachment of an older epoch": {
-			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 6 },
-			ownership.StageRefused,
-		},
+			ownership.StageRefused},
+		"a replica": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Role = apiv1.RoleReplica },
+			ownership.StageRefused},
+		"an attachment of an older epoch": {func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 6 },
+			ownership.StageRefused},
 		"an attachment of a newer epoch than the ownership": {
-			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 8 },
-			ownership.StageRefused,
-		},
+			func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { a.Spec.Epoch = 8 }, ownership.StageRefused},
 		"another node holds the volume": {
-			func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" },
-			ownership.StageRefused,
-		},
+			func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.Primary.NodeName = "a" }, ownership.StageRefused},
 		"an ownership that is being released": {func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 			v.Status.Primary.State = apiv1.OwnershipReleasing
 		}, ownership.StageRefused},
@@ -132,11 +111,7 @@ func TestLaw2NoMountWithoutTheEpoch(t *testing.T) {
 
 func TestLaw2TheEpochOfAStagedVolume(t *testing.T) {
 	primary := func(node string, epoch int64, state apiv1.OwnershipState) *apiv1.Ownership {
-		return &apiv1.Ownership{
-			NodeName: node,
-			Epoch:    epoch,
-			State:    state,
-		}
+		return &apiv1.Ownership{NodeName: node, Epoch: epoch, State: state}
 	}
 	attachment := &apiv1.AzVolumeAttachment{}
 	proved := func(epoch int64) *apiv1.AzVolumeAttachment {

@@ -122,88 +122,56 @@ func TestReplicasGoWhereThePodsWillGo(t *testing.T) {
 		why     string // of the last
 	}{
 		"beside a pod whose volume has a replica": {
-			cluster: together{
-				pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")},
-				at:   map[string][]string{"db": {"d"}},
-			},
-			order: []string{"app"}, want: map[string]string{"app": "d", "db": "d"},
-		},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")},
+				at: map[string][]string{"db": {"d"}}}, order: []string{"app"}, want: map[string]string{"app": "d", "db": "d"}},
 		"not before the pod that it follows has a replica": {
-			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")}},
-			order:   []string{"app"}, want: map[string]string{"app": ""},
-			why: "must be near pods that will have replicas first: db",
-		},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")}}, order: []string{"app"},
+			want: map[string]string{"app": ""}, why: "must be near pods that will have replicas first: db"},
 		"a pod without a volume can come everywhere": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a")}, without: []string{"db"}},
-			order:   []string{"app"}, want: map[string]string{"app": "b"},
-		},
+			order:   []string{"app"}, want: map[string]string{"app": "b"}},
 		"or everywhere where it can run": {
-			cluster: together{
-				pods:    []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", avoids)},
-				without: []string{"db"},
-				cannot:  []string{"db:b", "db:c"},
-			},
-			order: []string{"app"}, want: map[string]string{"app": "d"},
-		},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", avoids)},
+				without: []string{"db"}, cannot: []string{"db:b", "db:c"}}, order: []string{"app"},
+			want: map[string]string{"app": "d"}},
 		"a chain": {
-			cluster: together{
-				pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")), newPod("db", "a")},
-				at:   map[string][]string{"db": {"e"}},
-			},
-			order: []string{"cache", "app"}, want: map[string]string{"app": "e", "cache": "e"},
-		},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
+				newPod("db", "a")}, at: map[string][]string{"db": {"e"}}}, order: []string{"cache", "app"},
+			want: map[string]string{"app": "e", "cache": "e"}},
 		"a chain over a pod without a volume": {
-			cluster: together{
-				pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
-					newPod("db", "a")},
-				without: []string{"cache"},
-				at:      map[string][]string{"db": {"e"}},
-			},
-			order: []string{"app"}, want: map[string]string{"app": "e"},
-		},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("cache")), newPod("cache", "a", beside("db")),
+				newPod("db", "a")}, without: []string{"cache"}, at: map[string][]string{"db": {"e"}}}, order: []string{"app"},
+			want: map[string]string{"app": "e"}},
 		"pods of a set that need one another: the second": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
-				newPod("db", "a", called("set"), beside("set"))}},
-			order: []string{"db"}, want: map[string]string{"db": ""}, why: "will have replicas first: app",
-		},
+				newPod("db", "a", called("set"), beside("set"))}}, order: []string{"db"}, want: map[string]string{"db": ""},
+			why: "will have replicas first: app"},
 		"pods of a set that need one another: the first, and then the second": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
-				newPod("db", "a", called("set"), beside("set"))}},
-			order: []string{"app", "db"}, want: map[string]string{"app": "b", "db": "b"},
-		},
+				newPod("db", "a", called("set"), beside("set"))}}, order: []string{"app", "db"},
+			want: map[string]string{"app": "b", "db": "b"}},
 		"the first of a set goes where the second can run": {
-			cluster: together{
-				pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
-					newPod("db", "a", called("set"), beside("set"), avoids)},
-				cannot: []string{"db:b"},
-			},
-			order: []string{"db", "app", "db"}, want: map[string]string{"app": "c", "db": "c"},
-		},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", called("set"), beside("set")),
+				newPod("db", "a", called("set"), beside("set"), avoids)}, cannot: []string{"db:b"}},
+			order: []string{"db", "app", "db"}, want: map[string]string{"app": "c", "db": "c"}},
 		"two pods and neither can be the first, as for the scheduler": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", beside("app"))}},
-			order:   []string{"app"}, want: map[string]string{"app": ""}, why: "do not run there and will not move there",
-		},
+			order:   []string{"app"}, want: map[string]string{"app": ""}, why: "do not run there and will not move there"},
 		"the pod that is followed prefers nodes where its follower can run": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db"),
 				func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{host: "e"} }), newPod("db", "a")}},
-			order: []string{"db", "app"}, want: map[string]string{"app": "e", "db": "e"},
-		},
+			order: []string{"db", "app"}, want: map[string]string{"app": "e", "db": "e"}},
 		"a set of pods that want to be together on one node": {
 			cluster: together{pods: []*corev1.Pod{newPod("db-0", "a", called("db"), beside("db")),
-				newPod("db-1", "a", called("db"), beside("db"))}},
-			order: []string{"db-1", "db-0", "db-1"}, want: map[string]string{"db-0": "b", "db-1": "b"},
-		},
+				newPod("db-1", "a", called("db"), beside("db"))}}, order: []string{"db-1", "db-0", "db-1"},
+			want: map[string]string{"db-0": "b", "db-1": "b"}},
 		"a pod that does not leave the node is found where it is": {
 			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db"))}, others: []*corev1.Pod{newPod("db", "c")}},
-			order:   []string{"app"}, want: map[string]string{"app": "c"},
-		},
+			order:   []string{"app"}, want: map[string]string{"app": "c"}},
 		"a pod that is being deleted attracts no one later": {
-			cluster: together{
-				pods:    []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", terminating)},
-				without: []string{"db"},
-			},
-			order: []string{"app"}, want: map[string]string{"app": ""}, why: "do not run there and will not move there",
-		},
+			cluster: together{pods: []*corev1.Pod{newPod("app", "a", beside("db")), newPod("db", "a", terminating)},
+				without: []string{"db"}}, order: []string{"app"}, want: map[string]string{"app": ""},
+			why: "do not run there and will not move there"},
 		"an even spread, when the others on the node have left too": {
 			cluster: together{
 				pods: []*corev1.Pod{newPod("db-0", "a", called("db"), evenly(corev1.TopologySpreadConstraint{

@@ -37,40 +37,28 @@ func TestAVolumeWithoutAPlaceForAReplicaSaysWhyForEachNode(t *testing.T) {
 			},
 			"no node can take another replica: b, d: no free slot beyond the reserve; c: the disk cannot be attached in the node's zone; e: the node is Suspect"},
 		"a pod that selects none": {
-			placement.Input{
-				Attachments: objects.Attachments(primary),
-				Nodes:       []placement.NodeView{home, newNode("b", "1")},
-				Pods:        []placement.PodView{picky},
-			},
+			placement.Input{Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{home, newNode("b", "1")},
+				Pods: []placement.PodView{picky}},
 			"no node can take another replica: b: the selectors of pod db-0 or of its volumes exclude the node"},
 		"a node to which the disk could not be attached": {
-			placement.Input{
-				Attachments: objects.Attachments(primary, failedSince("b", time.Hour)),
-				Nodes:       []placement.NodeView{home, newNode("b", "1")},
-			},
+			placement.Input{Attachments: objects.Attachments(primary, failedSince("b", time.Hour)),
+				Nodes: []placement.NodeView{home, newNode("b", "1")}},
 			"no node can take another replica: b: the disk could not be attached there"},
 		"a pause after two nodes to which the disk could not be attached": {
-			placement.Input{
-				Attachments: objects.Attachments(primary, failedSince("c", time.Second), failedSince("b", time.Second)),
-				Nodes:       []placement.NodeView{home, newNode("b", "1"), newNode("c", "1")},
-			},
+			placement.Input{Attachments: objects.Attachments(primary, failedSince("c", time.Second),
+				failedSince("b", time.Second)), Nodes: []placement.NodeView{home, newNode("b", "1"), newNode("c", "1")}},
 			"no node can take another replica: b, c: the disk could not be attached there"},
 		"a disk whose shares are all taken": {
-			placement.Input{
-				Attachments: objects.Attachments(primary,
-					objects.Deleted(objects.NewAttachment("x", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
-					objects.Deleted(objects.NewAttachment("y", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching))),
-				Nodes: []placement.NodeView{home, newNode("b", "1")},
-			},
+			placement.Input{Attachments: objects.Attachments(primary,
+				objects.Deleted(objects.NewAttachment("x", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching)),
+				objects.Deleted(objects.NewAttachment("y", apiv1.RoleReplica, 0, apiv1.AttachmentDetaching))),
+				Nodes: []placement.NodeView{home, newNode("b", "1")}},
 			"no node can take another replica: b: the disk has no free share"},
-		"a cluster of one node": {placement.Input{
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{home},
-		}, "no node can take another replica: there is no further node"},
-		"a place that was found": {placement.Input{
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{home, newNode("b", "1"), newNode("c", "2")},
-		}, ""},
+		"a cluster of one node": {placement.Input{Attachments: objects.Attachments(primary), Nodes: []placement.NodeView{home}},
+			"no node can take another replica: there is no further node"},
+		"a place that was found": {
+			placement.Input{Attachments: objects.Attachments(primary),
+				Nodes: []placement.NodeView{home, newNode("b", "1"), newNode("c", "2")}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

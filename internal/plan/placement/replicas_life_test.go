@@ -68,239 +68,109 @@ func TestReplicaLife(t *testing.T) {
 		in        time.Duration
 		short     bool
 	}
+	volume := objects.NewVolume
 	for name, test := range map[string]struct {
 		in   placement.Input
 		want want
 	}{
+
 		"a cordon of seconds, as a planned move makes, costs nothing": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(cordonedFor(20 * time.Second)),
-			},
-			want{in: 40 * time.Second}},
-		"a cordon whose time is not known yet is waited for": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(cordoned),
-			}, want{in: time.Minute}},
+			in(volume(held), withB(cordonedFor(20*time.Second)), primary, replica("b", attached)), want{in: 40 * time.Second}},
+		"a cordon whose time is not known yet is waited for": {in(volume(held), withB(cordoned), primary, replica("b", attached)),
+			want{in: time.Minute}},
 		"after the grace, another replica is made first": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(cordonedFor(time.Minute)),
-			},
+			in(volume(held), withB(cordonedFor(time.Minute)), primary, replica("b", attached)),
 			want{decisions: []string{"Create c: ReplicaPlaced"}}},
 		"while that is being attached, the old one stays": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attaching)),
-				Nodes:       withB(cordonedFor(time.Minute)),
-			}, want{}},
+			in(volume(held), withB(cordonedFor(time.Minute)), primary, replica("b", attached), replica("c", attaching)), want{}},
 		"the replaced replica is deleted when the new one is attached": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attached)),
-				Nodes:       withB(cordonedFor(time.Minute)),
-			},
+			in(volume(held), withB(cordonedFor(time.Minute)), primary, replica("b", attached), replica("c", attached)),
 			want{decisions: []string{"Delete b: ReplicaDrained"}}},
 		"without a share to spare it makes room first": {
-			placement.Input{
-				Volume:      objects.NewVolume(held, tight),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(cordonedFor(time.Minute)),
-			},
+			in(volume(held, tight), withB(cordonedFor(time.Minute)), primary, replica("b", attached)),
 			want{decisions: []string{"Delete b: ReplicaDrained"}, short: true}},
 		"and only once": {
-			placement.Input{
-				Volume:      objects.NewVolume(held, tight, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 }),
-				Attachments: objects.Attachments(primary, replica("b", attached), objects.Deleted(replica("x", attached))),
-				Nodes:       withB(cordonedFor(time.Minute)),
-			},
-			want{short: true}},
+			in(volume(held, tight, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 3 }), withB(cordonedFor(time.Minute)),
+				primary, replica("b", attached), objects.Deleted(replica("x", attached))), want{short: true}},
 		"with no other node it stays where it is": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(cordonedFor(time.Hour))[:2],
-			},
-			want{short: true}},
+			in(volume(held), withB(cordonedFor(time.Hour))[:2], primary, replica("b", attached)), want{short: true}},
 		"a replica on a lost node stays until another one is attached": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attaching)),
-				Nodes:       withB(lost),
-			}, want{}},
+			in(volume(held), withB(lost), primary, replica("b", attached), replica("c", attaching)), want{}},
 		"a replica on a lost node is deleted when another one is attached": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached), replica("c", attached)),
-				Nodes:       withB(lost),
-			},
+			in(volume(held), withB(lost), primary, replica("b", attached), replica("c", attached)),
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}}},
 		"a replica on a lost node gives up the share that another one needs": {
-			placement.Input{
-				Volume:      objects.NewVolume(held, tight),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(lost),
-			},
+			in(volume(held, tight), withB(lost), primary, replica("b", attached)),
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
 		"a replica on a lost node stays where no other node can take it": {
-			placement.Input{
-				Volume:      objects.NewVolume(held, tight),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(lost)[:2],
-			},
-			want{short: true}},
+			in(volume(held, tight), withB(lost)[:2], primary, replica("b", attached)), want{short: true}},
 		"a replica on a lost node gives up the share that a failed one needs": {
-			placement.Input{
-				Volume:      objects.NewVolume(held, tight),
-				Attachments: objects.Attachments(primary, replica("b", attached), noRoom),
-				Nodes:       withB(lost),
-			},
+			in(volume(held, tight), withB(lost), primary, replica("b", attached), noRoom),
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
 		"a replica on a lost node does not go for one that failed for another reason": {
-			placement.Input{
-				Volume:      objects.NewVolume(held, tight),
-				Attachments: objects.Attachments(primary, replica("b", attached), failedSince("c", time.Minute)),
-				Nodes:       withB(lost),
-			},
+			in(volume(held, tight), withB(lost), primary, replica("b", attached), failedSince("c", time.Minute)),
 			want{short: true}},
 		"a replica on a lost node is deleted like all others when none is wanted any more": {
-			placement.Input{
-				Volume:      objects.NewVolume(releasedFor(2 * time.Hour)),
-				Attachments: objects.Attachments(replica("b", attached)),
-				Nodes:       withB(lost),
-			},
+			in(volume(releasedFor(2*time.Hour)), withB(lost), replica("b", attached)),
 			want{decisions: []string{"Delete b: ReplicasExpired"}}},
 		"a replica that failed on a lost node is deleted": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", apiv1.AttachmentFailed)),
-				Nodes:       withB(lost)[:2],
-			},
+			in(volume(held), withB(lost)[:2], primary, replica("b", apiv1.AttachmentFailed)),
 			want{decisions: []string{"Delete b: ReplicaNodeLost"}, short: true}},
 		"of a lost node and a drained one, the replica on the lost node gives up its share": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached), replica("d", attached)),
-				Nodes: []placement.NodeView{three[0], newNode("b", "1", cordonedFor(time.Hour)), three[2],
-					newNode("d", "1", lost)},
-			},
+			in(volume(held), nodes(three[0], newNode("b", "1", cordonedFor(time.Hour)), three[2], newNode("d", "1", lost)),
+				primary, replica("b", attached), replica("d", attached)),
 			want{decisions: []string{"Delete d: ReplicaNodeLost"}, short: true}},
 		"a drained node keeps its replica during a hand-over": {
-			placement.Input{
-				Volume:      objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(cordonedFor(time.Hour)),
-			}, want{}},
+			in(volume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), withB(cordonedFor(time.Hour)), primary,
+				replica("b", attached)), want{}},
 		"and right after it": {
-			placement.Input{
-				Volume:      objects.NewVolume(releasedFor(3 * time.Second)),
-				Attachments: objects.Attachments(replica("a", attached), replica("b", attached)),
-				Nodes:       withB(cordonedFor(time.Hour)),
-			},
-			want{in: 7 * time.Second}},
+			in(volume(releasedFor(3*time.Second)), withB(cordonedFor(time.Hour)), replica("a", attached),
+				replica("b", attached)), want{in: 7 * time.Second}},
 		"pods that tolerate the cordon keep the replica": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(cordonedFor(time.Hour)),
+			with(in(volume(held), withB(cordonedFor(time.Hour)), primary, replica("b", attached)), placement.Input{
 				Pods: []placement.PodView{{Pod: &corev1.Pod{Spec: corev1.PodSpec{
-					Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-				}}}},
-			}, want{}},
+					Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}}}}}),
+			want{}},
 		"a taint that drains counts like a cordon": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(taintedFor(time.Hour, "maintenance", corev1.TaintEffectNoExecute)),
-			},
-			want{decisions: []string{"Create c: ReplicaPlaced"}}},
+			in(volume(held), withB(taintedFor(time.Hour, "maintenance", corev1.TaintEffectNoExecute)), primary,
+				replica("b", attached)), want{decisions: []string{"Create c: ReplicaPlaced"}}},
 		"the taints of an ill node do not: it may be well again in a minute": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(taintedFor(time.Hour, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)),
-			}, want{}},
+			in(volume(held), withB(taintedFor(time.Hour, corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)), primary,
+				replica("b", attached)), want{}},
 		"a node that the autoscaler removes is drained at once": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(taintedFor(0, "ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule)),
-			},
-			want{decisions: []string{"Create c: ReplicaPlaced"}}},
+			in(volume(held), withB(taintedFor(0, "ToBeDeletedByClusterAutoscaler", corev1.TaintEffectNoSchedule)), primary,
+				replica("b", attached)), want{decisions: []string{"Create c: ReplicaPlaced"}}},
 		"a node that is ill keeps its replica, and is looked at again: it may be back from a reboot": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attached)),
-				Nodes:       withB(suspect),
-			},
-			want{in: 30 * time.Second}},
+			in(volume(held), withB(suspect), primary, replica("b", attached)), want{in: 30 * time.Second}},
 		"a replica that is on its way does not cut another": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attaching), replica("c", attaching)),
-				Nodes:       three,
-			}, want{}},
-		"the one that arrives first cuts it": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, replica("b", attaching), replica("c", attached)),
-				Nodes:       three,
-			},
+			in(volume(held), three, primary, replica("b", attaching), replica("c", attaching)), want{}},
+		"the one that arrives first cuts it": {in(volume(held), three, primary, replica("b", attaching), replica("c", attached)),
 			want{decisions: []string{"Delete b: ReplicaSurplus"}}},
 		"one that failed stays, and its node is avoided, until another is attached": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, failedSince("b", time.Second), replica("c", attaching)),
-				Nodes:       three,
-			}, want{}},
+			in(volume(held), three, primary, failedSince("b", time.Second), replica("c", attaching)), want{}},
 		"a third node is not tried at once": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, failedSince("b", time.Minute), failedSince("c", 2*time.Second)),
-				Nodes:       append(slices.Clone(three), newNode("d", "1")),
-			},
-			want{in: 3 * time.Second, short: true}},
+			in(volume(held), append(slices.Clone(three), newNode("d", "1")), primary, failedSince("b", time.Minute),
+				failedSince("c", 2*time.Second)), want{in: 3 * time.Second, short: true}},
 		"but soon": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary, failedSince("b", time.Minute), failedSince("c", 6*time.Second)),
-				Nodes:       append(slices.Clone(three), newNode("d", "1")),
-			},
-			want{decisions: []string{"Create d: ReplicaPlaced"}}},
+			in(volume(held), append(slices.Clone(three), newNode("d", "1")), primary, failedSince("b", time.Minute),
+				failedSince("c", 6*time.Second)), want{decisions: []string{"Create d: ReplicaPlaced"}}},
 		"a disk that no node can attach is not tried everywhere": {
-			placement.Input{
-				Volume: objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }),
-				Nodes:  append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
-				Attachments: objects.Attachments(primary, failedSince("b", 9*time.Minute), failedSince("c", 8*time.Minute),
-					failedSince("d", 7*time.Minute), failedSince("e", 4*time.Minute)),
-			},
-			want{in: time.Minute, short: true}},
+			in(volume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }),
+				append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")), primary,
+				failedSince("b", 9*time.Minute), failedSince("c", 8*time.Minute), failedSince("d", 7*time.Minute),
+				failedSince("e", 4*time.Minute)), want{in: time.Minute, short: true}},
 		"after a long time the node that failed first has its turn again": {
-			placement.Input{
-				Volume: objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }),
-				Nodes:  append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")),
-				Attachments: objects.Attachments(primary, failedSince("b", 19*time.Minute), failedSince("c", 8*time.Minute),
-					failedSince("d", 7*time.Minute), failedSince("e", 6*time.Minute)),
-			},
+			in(volume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 10 }),
+				append(slices.Clone(three), newNode("d", "1"), newNode("e", "1"), newNode("f", "1")), primary,
+				failedSince("b", 19*time.Minute), failedSince("c", 8*time.Minute), failedSince("d", 7*time.Minute),
+				failedSince("e", 6*time.Minute)),
 			want{decisions: []string{"Create f: ReplicaPlaced", "Delete b: ReplicaFailed"}}},
 		"law 8: no replica is created during a hand-over": {
-			placement.Input{
-				Volume:      objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing)),
-				Attachments: objects.Attachments(primary),
-				Nodes:       three,
-			}, want{}},
-		"law 8: nor right after, for the next primary may stand behind it": {
-			placement.Input{Volume: objects.NewVolume(releasedFor(3 * time.Second)), Nodes: three}, want{in: 7 * time.Second}},
+			in(volume(objects.Owned("a", 2, apiv1.OwnershipReleasing)), three, primary), want{}},
+		"law 8: nor right after, for the next primary may stand behind it": {in(volume(releasedFor(3*time.Second)), three),
+			want{in: 7 * time.Second}},
 		"law 8: no replica is created again where primaries wait for a slot": {
-			placement.Input{
-				Volume:      objects.NewVolume(held),
-				Attachments: objects.Attachments(primary),
-				Nodes:       withB(func(n *placement.NodeView) { n.Crowded = true })[:2],
-			}, want{short: true}},
+			in(volume(held), withB(func(n *placement.NodeView) { n.Crowded = true })[:2], primary), want{short: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

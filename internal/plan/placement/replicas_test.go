@@ -22,6 +22,20 @@ func decided(decisions []placement.Decision) []string {
 	return s
 }
 
+// in is the input for a volume with nodes and attachments.
+func in(volume *apiv1.AzVolume, nodes []placement.NodeView, attachments ...*apiv1.AzVolumeAttachment) placement.Input {
+	return placement.Input{Volume: volume, Nodes: nodes, Attachments: attachments}
+}
+
+// with adds what more has.
+func with(in, more placement.Input) placement.Input {
+	in.Pods, in.PersistentVolume = more.Pods, more.PersistentVolume
+	in.ClosedSince, in.ReservedSlots = more.ClosedSince, more.ReservedSlots
+	return in
+}
+
+func nodes(list ...placement.NodeView) []placement.NodeView { return list }
+
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	attached, released := apiv1.AttachmentAttached, func(since time.Duration) func(*apiv1.AzVolume) {
@@ -45,205 +59,96 @@ func TestReplicas(t *testing.T) {
 		}
 	}
 	releasedPV := &corev1.PersistentVolume{Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased}}
+	volume := objects.NewVolume
 	for name, test := range map[string]struct {
 		in   placement.Input
 		want []string
 	}{
-		"a primary gets its replica": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary),
-			Nodes:       three,
-		}, []string{"Create b: ReplicaPlaced"}},
-		"but not before it is attached itself (law 8)": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)),
-			Nodes:       three,
-		}, nil},
-		"nor while its attachment is still to come": {placement.Input{
-			Volume: objects.NewVolume(held),
-			Nodes:  three,
-		}, nil},
-		"enough is enough": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b")),
-			Nodes:       three,
-		}, nil},
-		"no replica comes to a node that Azure is going to service": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{three[0], newNode("b", "1", disturbed), three[2]},
-		}, []string{"Create c: ReplicaPlaced"}},
-		"a replica there stays while the primary's node does": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b")),
-			Nodes:       []placement.NodeView{three[0], newNode("b", "1", disturbed), three[2]},
-		}, nil},
-		"and is replaced if Azure services both": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b")),
-			Nodes:       []placement.NodeView{newNode("a", "1", disturbed), newNode("b", "1", disturbed), three[2]},
-		}, []string{"Create c: ReplicaPlaced"}},
-		"it leaves when the other one is attached": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b"), replica("c")),
-			Nodes:       []placement.NodeView{newNode("a", "1", disturbed), newNode("b", "1", disturbed), three[2]},
-		}, []string{"Delete b: ReplicaDisturbed"}},
-		"it stays if Azure services all nodes": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b")),
-			Nodes: []placement.NodeView{newNode("a", "1", disturbed), newNode("b", "1", disturbed),
-				newNode("c", "1", disturbed)},
-		}, nil},
-		"a primary whose node Azure services keeps its replica elsewhere": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b")),
-			Nodes:       []placement.NodeView{newNode("a", "1", disturbed), three[1], three[2]},
-		}, nil},
-		"too many are cut": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b"), replica("c")),
-			Nodes:       three,
-		}, []string{"Delete b: ReplicaSurplus"}},
-		"those on cordoned nodes first": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b"), replica("c")),
-			Nodes:       []placement.NodeView{three[0], three[1], newNode("c", "1", cordoned)},
-		}, []string{"Delete c: ReplicaSurplus"}},
-		"after the release one more may stay": {placement.Input{
-			Volume:      objects.NewVolume(released(time.Minute)),
-			Attachments: objects.Attachments(replica("a"), replica("b")),
-			Nodes:       three,
-		}, nil},
-		"until the clean-up": {placement.Input{
-			Volume:      objects.NewVolume(released(6 * time.Minute)),
-			Attachments: objects.Attachments(replica("a"), replica("b")),
-			Nodes:       three,
-		}, []string{"Delete a: ReplicasExpired", "Delete b: ReplicasExpired"}},
-		"a PersistentVolume that is released is cleaned up at once": {placement.Input{
-			Volume:           objects.NewVolume(released(time.Second)),
-			PersistentVolume: releasedPV,
-			Attachments:      objects.Attachments(replica("b")),
-			Nodes:            three,
-		}, []string{"Delete b: VolumeReleased"}},
-		"but not while there is a primary": {placement.Input{
-			Volume:           objects.NewVolume(held),
-			PersistentVolume: releasedPV,
-			Attachments:      objects.Attachments(primary, replica("b")),
-			Nodes:            three,
-		}, nil},
-		"the node of a new primary is not cut before it is promoted": {placement.Input{
-			Volume:      objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)),
-			Attachments: objects.Attachments(replica("a"), replica("b")),
-			Nodes:       three,
-		}, nil},
-		"a volume that never had a primary has none": {placement.Input{
-			Volume: objects.NewVolume(),
-			Nodes:  three,
-		}, nil},
-		"none are wanted for a volume of several nodes": {placement.Input{
-			Volume: objects.NewVolume(
-				func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode; v.Spec.MaxMountReplicaCount = 0 }),
-			Attachments: objects.Attachments(primary),
-			Nodes:       three,
-		}, nil},
-		"one on a lost node is replaced": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b")),
-			Nodes:       []placement.NodeView{three[0], newNode("b", "1", lost), three[2]},
-		}, []string{"Create c: ReplicaPlaced"}},
-		"one on a node that is gone is replaced at once": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("x")),
-			Nodes:       three,
-		}, []string{"Delete x: ReplicaNodeLost", "Create b: ReplicaPlaced"}},
-		"one on a suspect node stays": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b")),
-			Nodes:       []placement.NodeView{three[0], newNode("b", "1", suspect), three[2]},
-		}, nil},
-		"one that waits on a suspect node is made elsewhere": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, waiting),
-			Nodes:       suspectB,
-		}, []string{"Create c: ReplicaPlaced"}},
-		"and gives up the share that it may have": {placement.Input{
-			Volume:      objects.NewVolume(held, twoShares),
-			Attachments: objects.Attachments(primary, waiting),
-			Nodes:       suspectB,
-		}, []string{"Delete b: ReplicaFailed"}},
-		"but stays where no other node can take one": {placement.Input{
-			Volume:      objects.NewVolume(held, twoShares),
-			Attachments: objects.Attachments(primary, waiting),
-			Nodes:       suspectB[:2],
-		}, nil},
-		"one that failed is made elsewhere": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)),
-			Nodes:       three,
-		}, []string{"Create c: ReplicaPlaced"}},
-		"and deleted when another is there": {placement.Input{
-			Volume: objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed),
-				replica("c")),
-			Nodes: three,
-		}, []string{"Delete b: ReplicaFailed"}},
-		"nodes that the pod selects count": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary),
-			Nodes:       three,
-			Pods:        selects("c"),
-		}, []string{"Create c: ReplicaPlaced"}},
-		"one where the pod can never go is moved": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary, replica("b")),
-			Nodes:       three,
-			Pods:        selects("c"),
-			ClosedSince: map[string]time.Time{"b": objects.Ago(time.Minute).Time},
-		}, []string{"Create c: ReplicaPlaced"}},
-		"other zones are out of reach": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{three[0], newNode("b", "2")},
-		}, nil},
-		"a zone-redundant disk spreads": {placement.Input{
-			Volume:      objects.NewVolume(held, zoneRedundant),
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{three[0], three[1], newNode("z", "2")},
-		}, []string{"Create z: ReplicaPlaced"}},
-		"the pod's other volumes attract": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{three[0], three[1], newNode("c", "1", holds("other"))},
-			Pods:        []placement.PodView{{Pod: &corev1.Pod{}, Volumes: []string{"other"}}},
-		}, []string{"Create c: ReplicaPlaced"}},
-		"the last slot is left to primaries (law 8)": {placement.Input{
-			Volume:        objects.NewVolume(held),
-			Attachments:   objects.Attachments(primary),
-			Nodes:         []placement.NodeView{three[0], newNode("b", "1", slots(1)), newNode("c", "1", slots(2))},
-			ReservedSlots: 1,
-		}, []string{"Create c: ReplicaPlaced"}},
-		"cordoned and tainted nodes get none": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{three[0], newNode("b", "1", cordoned), newNode("c", "1", tainted)},
-		}, nil},
-		"a taint that every pod tolerates is none": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{three[0], newNode("c", "1", tainted)},
-			Pods:        []placement.PodView{tolerant(), tolerant()},
-		}, []string{"Create c: ReplicaPlaced"}},
-		"one of two pods does not tolerate it": {placement.Input{
-			Volume:      objects.NewVolume(held),
-			Attachments: objects.Attachments(primary),
-			Nodes:       []placement.NodeView{three[0], newNode("c", "1", tainted)},
-			Pods:        []placement.PodView{tolerant(), {Pod: &corev1.Pod{}}},
-		}, nil},
-		"shares that are on their way out are taken": {placement.Input{
-			Volume:      objects.NewVolume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }),
-			Attachments: objects.Attachments(primary, objects.Deleted(replica("b"))),
-			Nodes:       three,
-		}, nil},
+
+		"a primary gets its replica": {in(volume(held), three, primary), []string{"Create b: ReplicaPlaced"}},
+		"but not before it is attached itself (law 8)": {
+			in(volume(held), three, objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)), nil},
+		"nor while its attachment is still to come": {in(volume(held), three), nil},
+		"enough is enough":                          {in(volume(held), three, primary, replica("b")), nil},
+		"no replica comes to a node that Azure is going to service": {
+			in(volume(held), nodes(three[0], newNode("b", "1", disturbed), three[2]), primary),
+			[]string{"Create c: ReplicaPlaced"}},
+		"a replica there stays while the primary's node does": {
+			in(volume(held), nodes(three[0], newNode("b", "1", disturbed), three[2]), primary, replica("b")), nil},
+		"and is replaced if Azure services both": {
+			in(volume(held), nodes(newNode("a", "1", disturbed), newNode("b", "1", disturbed), three[2]), primary, replica("b")),
+			[]string{"Create c: ReplicaPlaced"}},
+		"it leaves when the other one is attached": {
+			in(volume(held), nodes(newNode("a", "1", disturbed), newNode("b", "1", disturbed), three[2]), primary, replica("b"),
+				replica("c")), []string{"Delete b: ReplicaDisturbed"}},
+		"it stays if Azure services all nodes": {
+			in(volume(held), nodes(newNode("a", "1", disturbed), newNode("b", "1", disturbed), newNode("c", "1", disturbed)),
+				primary, replica("b")), nil},
+		"a primary whose node Azure services keeps its replica elsewhere": {
+			in(volume(held), nodes(newNode("a", "1", disturbed), three[1], three[2]), primary, replica("b")), nil},
+		"too many are cut": {in(volume(held), three, primary, replica("b"), replica("c")), []string{"Delete b: ReplicaSurplus"}},
+		"those on cordoned nodes first": {
+			in(volume(held), nodes(three[0], three[1], newNode("c", "1", cordoned)), primary, replica("b"), replica("c")),
+			[]string{"Delete c: ReplicaSurplus"}},
+		"after the release one more may stay": {in(volume(released(time.Minute)), three, replica("a"), replica("b")), nil},
+		"until the clean-up": {in(volume(released(6*time.Minute)), three, replica("a"), replica("b")),
+			[]string{"Delete a: ReplicasExpired", "Delete b: ReplicasExpired"}},
+		"a PersistentVolume that is released is cleaned up at once": {
+			with(in(volume(released(time.Second)), three, replica("b")), placement.Input{PersistentVolume: releasedPV}),
+			[]string{"Delete b: VolumeReleased"}},
+		"but not while there is a primary": {
+			with(in(volume(held), three, primary, replica("b")), placement.Input{PersistentVolume: releasedPV}), nil},
+		"the node of a new primary is not cut before it is promoted": {
+			in(volume(objects.Owned("b", 3, apiv1.OwnershipHeld)), three, replica("a"), replica("b")), nil},
+		"a volume that never had a primary has none": {in(volume(), three), nil},
+		"none are wanted for a volume of several nodes": {
+			in(volume(func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode; v.Spec.MaxMountReplicaCount = 0 }),
+				three, primary), nil},
+		"one on a lost node is replaced": {
+			in(volume(held), nodes(three[0], newNode("b", "1", lost), three[2]), primary, replica("b")),
+			[]string{"Create c: ReplicaPlaced"}},
+		"one on a node that is gone is replaced at once": {in(volume(held), three, primary, replica("x")),
+			[]string{"Delete x: ReplicaNodeLost", "Create b: ReplicaPlaced"}},
+		"one on a suspect node stays": {
+			in(volume(held), nodes(three[0], newNode("b", "1", suspect), three[2]), primary, replica("b")), nil},
+		"one that waits on a suspect node is made elsewhere": {in(volume(held), suspectB, primary, waiting),
+			[]string{"Create c: ReplicaPlaced"}},
+		"and gives up the share that it may have": {in(volume(held, twoShares), suspectB, primary, waiting),
+			[]string{"Delete b: ReplicaFailed"}},
+		"but stays where no other node can take one": {in(volume(held, twoShares), suspectB[:2], primary, waiting), nil},
+		"one that failed is made elsewhere": {
+			in(volume(held), three, primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed)),
+			[]string{"Create c: ReplicaPlaced"}},
+		"and deleted when another is there": {
+			in(volume(held), three, primary, objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentFailed),
+				replica("c")), []string{"Delete b: ReplicaFailed"}},
+		"nodes that the pod selects count": {with(in(volume(held), three, primary), placement.Input{Pods: selects("c")}),
+			[]string{"Create c: ReplicaPlaced"}},
+		"one where the pod can never go is moved": {
+			with(in(volume(held), three, primary, replica("b")),
+				placement.Input{Pods: selects("c"), ClosedSince: map[string]time.Time{"b": objects.Ago(time.Minute).Time}}),
+			[]string{"Create c: ReplicaPlaced"}},
+		"other zones are out of reach": {in(volume(held), nodes(three[0], newNode("b", "2")), primary), nil},
+		"a zone-redundant disk spreads": {in(volume(held, zoneRedundant), nodes(three[0], three[1], newNode("z", "2")), primary),
+			[]string{"Create z: ReplicaPlaced"}},
+		"the pod's other volumes attract": {
+			with(in(volume(held), nodes(three[0], three[1], newNode("c", "1", holds("other"))), primary),
+				placement.Input{Pods: []placement.PodView{{Pod: &corev1.Pod{}, Volumes: []string{"other"}}}}),
+			[]string{"Create c: ReplicaPlaced"}},
+		"the last slot is left to primaries (law 8)": {
+			with(in(volume(held), nodes(three[0], newNode("b", "1", slots(1)), newNode("c", "1", slots(2))), primary),
+				placement.Input{ReservedSlots: 1}), []string{"Create c: ReplicaPlaced"}},
+		"cordoned and tainted nodes get none": {
+			in(volume(held), nodes(three[0], newNode("b", "1", cordoned), newNode("c", "1", tainted)), primary), nil},
+		"a taint that every pod tolerates is none": {
+			with(in(volume(held), nodes(three[0], newNode("c", "1", tainted)), primary),
+				placement.Input{Pods: []placement.PodView{tolerant(), tolerant()}}), []string{"Create c: ReplicaPlaced"}},
+		"one of two pods does not tolerate it": {
+			with(in(volume(held), nodes(three[0], newNode("c", "1", tainted)), primary),
+				placement.Input{Pods: []placement.PodView{tolerant(), {Pod: &corev1.Pod{}}}}), nil},
+		"shares that are on their way out are taken": {
+			in(volume(held, func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 }), three, primary,
+				objects.Deleted(replica("b"))), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,12 +25,8 @@ type podChange func(*corev1.Pod)
 
 func newPod(name, node string, changes ...podChange) *corev1.Pod {
 	p := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name:      name,
-			Namespace: "team",
-			Labels:    map[string]string{"app": name},
-		},
-		Spec: corev1.PodSpec{NodeName: node},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "team", Labels: map[string]string{"app": name}},
+		Spec:       corev1.PodSpec{NodeName: node},
 	}
 	for _, c := range changes {
 		c(p)
@@ -93,29 +89,16 @@ func TestWherePodsCouldRun(t *testing.T) {
 		pvs           []*corev1.PersistentVolume
 		want          []string
 	}{
-		"a pod without rules may run anywhere": {
-			users: []*corev1.Pod{newPod("db", "a")},
-			want:  everywhere,
-		},
-		"near pods of its choice": {
-			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))},
-			others: []*corev1.Pod{newPod("web", "c")},
-			want:   []string{"c"},
-		},
-		"in the zone of pods of its choice": {
-			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", zone)))},
-			others: []*corev1.Pod{newPod("web", "a")},
-			want:   []string{"b", "c"},
-		},
+		"a pod without rules may run anywhere": {users: []*corev1.Pod{newPod("db", "a")}, want: everywhere},
+		"near pods of its choice": {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))},
+			others: []*corev1.Pod{newPod("web", "c")}, want: []string{"c"}},
+		"in the zone of pods of its choice": {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", zone)))},
+			others: []*corev1.Pod{newPod("web", "a")}, want: []string{"b", "c"}},
 		"nowhere if there are none": {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))}},
-		"one pod must match all terms": {
-			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", host), term("cache", host)))},
-			others: []*corev1.Pod{newPod("web", "c"), newPod("cache", "c")},
-		},
-		"pods of other namespaces are not meant": {
-			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))},
-			others: []*corev1.Pod{newPod("web", "c", inNamespace("other"))},
-		},
+		"one pod must match all terms": {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host), term("cache", host)))},
+			others: []*corev1.Pod{newPod("web", "c"), newPod("cache", "c")}},
+		"pods of other namespaces are not meant": {users: []*corev1.Pod{newPod("db", "a", nearTo(term("web", host)))},
+			others: []*corev1.Pod{newPod("web", "c", inNamespace("other"))}},
 		"unless they are named": {
 			users: []*corev1.Pod{newPod("db", "a", nearTo(corev1.PodAffinityTerm{
 				LabelSelector: app("web"),
@@ -126,76 +109,37 @@ func TestWherePodsCouldRun(t *testing.T) {
 			want:   []string{"c"},
 		},
 		"or their labels are": {
-			users: []*corev1.Pod{newPod("db", "a", nearTo(corev1.PodAffinityTerm{
-				LabelSelector:     app("web"),
-				TopologyKey:       host,
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}},
-			}))},
-			others: []*corev1.Pod{newPod("web", "c", inNamespace("other")), newPod("web", "b")},
-			want:   []string{"c"},
-		},
+			users: []*corev1.Pod{newPod("db", "a",
+				nearTo(corev1.PodAffinityTerm{LabelSelector: app("web"), TopologyKey: host,
+					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}}))},
+			others: []*corev1.Pod{newPod("web", "c", inNamespace("other")), newPod("web", "b")}, want: []string{"c"}},
 		"the first of a set that wants to be together may run anywhere": {
-			users: []*corev1.Pod{newPod("db", "a", nearTo(term("db", host)))},
-			want:  everywhere,
-		},
-		"but not if others of the set are there": {
-			users:  []*corev1.Pod{newPod("db", "a", nearTo(term("db", host)))},
-			others: []*corev1.Pod{newPod("db-1", "d", called("db"))},
-			want:   []string{"d"},
-		},
+			users: []*corev1.Pod{newPod("db", "a", nearTo(term("db", host)))}, want: everywhere},
+		"but not if others of the set are there": {users: []*corev1.Pod{newPod("db", "a", nearTo(term("db", host)))},
+			others: []*corev1.Pod{newPod("db-1", "d", called("db"))}, want: []string{"d"}},
 		"two pods of the volume that want each other move together": {
-			users: []*corev1.Pod{newPod("db", "a", nearTo(term("sidekick", host))), newPod("sidekick", "a")},
-			want:  everywhere,
-		},
-		"far from pods of its choice": {
-			users:  []*corev1.Pod{newPod("db", "a", farFrom(term("web", host)))},
-			others: []*corev1.Pod{newPod("web", "c")},
-			want:   []string{"b", "d"},
-		},
+			users: []*corev1.Pod{newPod("db", "a", nearTo(term("sidekick", host))), newPod("sidekick", "a")}, want: everywhere},
+		"far from pods of its choice": {users: []*corev1.Pod{newPod("db", "a", farFrom(term("web", host)))},
+			others: []*corev1.Pod{newPod("web", "c")}, want: []string{"b", "d"}},
 		"violating one of two terms is enough": {
 			users:  []*corev1.Pod{newPod("db", "a", farFrom(term("web", host), term("cache", host)))},
-			others: []*corev1.Pod{newPod("web", "c"), newPod("cache", "b")},
-			want:   []string{"d"},
-		},
-		"and far from pods that do not want it": {
-			users:  []*corev1.Pod{newPod("db", "a")},
-			others: []*corev1.Pod{newPod("web", "c", farFrom(term("db", zone)))},
-			want:   []string{"d"},
-		},
-		"also when they are terminating": {
-			users:  []*corev1.Pod{newPod("db", "a")},
-			others: []*corev1.Pod{newPod("web", "c", farFrom(term("db", host)), terminating)},
-			want:   []string{"b", "d"},
-		},
+			others: []*corev1.Pod{newPod("web", "c"), newPod("cache", "b")}, want: []string{"d"}},
+		"and far from pods that do not want it": {users: []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "c", farFrom(term("db", zone)))}, want: []string{"d"}},
+		"also when they are terminating": {users: []*corev1.Pod{newPod("db", "a")},
+			others: []*corev1.Pod{newPod("web", "c", farFrom(term("db", host)), terminating)}, want: []string{"b", "d"}},
 		"a StatefulSet with anti-affinity does not keep off itself": {
-			users: []*corev1.Pod{newPod("db", "a", farFrom(term("db", zone)))},
-			want:  everywhere,
-		},
-		"but its other replicas": {
-			users:  []*corev1.Pod{newPod("db", "a", farFrom(term("db", host)))},
-			others: []*corev1.Pod{newPod("db-1", "b", called("db"))},
-			want:   []string{"c", "d"},
-		},
-		"pods on nodes without the driver count": {
-			users:  []*corev1.Pod{newPod("db", "a", farFrom(term("web", zone)))},
-			others: []*corev1.Pod{newPod("web", "virtual")},
-			want:   []string{"b", "c"},
-		},
-		"spread over zones": {
-			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
-			others: []*corev1.Pod{newPod("db-1", "b", called("db"))},
-			want:   []string{"d"},
-		},
-		"with a larger skew": {
-			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 2)))},
-			others: []*corev1.Pod{newPod("db-1", "b", called("db"))},
-			want:   everywhere,
-		},
-		"what terminates does not count in the spread": {
-			users:  []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
-			others: []*corev1.Pod{newPod("db-1", "b", called("db"), terminating)},
-			want:   everywhere,
-		},
+			users: []*corev1.Pod{newPod("db", "a", farFrom(term("db", zone)))}, want: everywhere},
+		"but its other replicas": {users: []*corev1.Pod{newPod("db", "a", farFrom(term("db", host)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: []string{"c", "d"}},
+		"pods on nodes without the driver count": {users: []*corev1.Pod{newPod("db", "a", farFrom(term("web", zone)))},
+			others: []*corev1.Pod{newPod("web", "virtual")}, want: []string{"b", "c"}},
+		"spread over zones": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: []string{"d"}},
+		"with a larger skew": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 2)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: everywhere},
+		"what terminates does not count in the spread": {users: []*corev1.Pod{newPod("db", "a", evenly(strict(zone, 1)))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"), terminating)}, want: everywhere},
 		"fewer domains than asked for count as an empty one": {
 			users: []*corev1.Pod{newPod("db", "a",
 				evenly(func() corev1.TopologySpreadConstraint {
@@ -207,29 +151,16 @@ func TestWherePodsCouldRun(t *testing.T) {
 			others: []*corev1.Pod{newPod("db-1", "b", called("db")), newPod("db-2", "d", called("db"))},
 		},
 		"a spread that is only preferred forbids nothing": {
-			users: []*corev1.Pod{newPod("db", "a", evenly(corev1.TopologySpreadConstraint{
-				MaxSkew:           1,
-				TopologyKey:       host,
-				WhenUnsatisfiable: corev1.ScheduleAnyway,
-				LabelSelector:     app("db"),
-			}))},
-			others: []*corev1.Pod{newPod("db-1", "b", called("db"))},
-			want:   []string{"c", "d", "b"},
-		},
-		"a preference against pods orders the nodes": {
-			users:  []*corev1.Pod{newPod("db", "a", ratherFarFrom(term("web", zone)))},
-			others: []*corev1.Pod{newPod("web", "b")},
-			want:   []string{"d", "b", "c"},
-		},
-		"the other volumes of the pod must be able to follow": {
-			users: []*corev1.Pod{newPod("db", "a")},
-			pvs:   []*corev1.PersistentVolume{inZone("2")},
-			want:  []string{"d"},
-		},
-		"a node that the pod of a DaemonSet is bound to by its fields": {
-			users: []*corev1.Pod{newPod("db", "a", onNode("c"))},
-			want:  []string{"c"},
-		},
+			users: []*corev1.Pod{newPod("db", "a",
+				evenly(corev1.TopologySpreadConstraint{MaxSkew: 1, TopologyKey: host,
+					WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: app("db")}))},
+			others: []*corev1.Pod{newPod("db-1", "b", called("db"))}, want: []string{"c", "d", "b"}},
+		"a preference against pods orders the nodes": {users: []*corev1.Pod{newPod("db", "a", ratherFarFrom(term("web", zone)))},
+			others: []*corev1.Pod{newPod("web", "b")}, want: []string{"d", "b", "c"}},
+		"the other volumes of the pod must be able to follow": {users: []*corev1.Pod{newPod("db", "a")},
+			pvs: []*corev1.PersistentVolume{inZone("2")}, want: []string{"d"}},
+		"a node that the pod of a DaemonSet is bound to by its fields": {users: []*corev1.Pod{newPod("db", "a", onNode("c"))},
+			want: []string{"c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

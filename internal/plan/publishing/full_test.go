@@ -36,12 +36,10 @@ func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsIt(t *testing.T) {
 			objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentDetaching)), slots(15), user("a", 0, waiting), 1},
 		"not before the CSINode is corrected: the next pod could be placed there again": {nil, slots(16), user("a", 0, waiting),
 			0},
-		"not where the scheduler counts no disks": {nil, publishing.Slots{Occupied: 15},
-			user("a", 0, waiting), 0},
+		"not where the scheduler counts no disks": {nil, publishing.Slots{Occupied: 15}, user("a", 0, waiting), 0},
 		"not if the disk has no share: another node does not help": {objects.Attachments(other,
 			objects.NewAttachment("c", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)), slots(15), user("a", 0, waiting), 0},
-		"not without a controller that makes another one": {nil, slots(15),
-			user("a", 0, waiting, alone), 0},
+		"not without a controller that makes another one": {nil, slots(15), user("a", 0, waiting, alone), 0},
 		"not once it runs":              {nil, slots(15), user("a", 0, waiting, running), 0},
 		"not while it is being deleted": {nil, slots(15), user("a", 0, waiting, ending), 0},
 		"not a pod on another node":     {nil, slots(15), user("b", 0, waiting), 0},
@@ -49,11 +47,7 @@ func TestAPodOnAFullNodeIsRejectedOnceTheSchedulerKnowsIt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			volume := objects.NewVolume(func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 2 })
-			in := publishing.Input{
-				Volume:      volume,
-				Attachments: test.attachments,
-				Pods:        []*corev1.Pod{test.pod},
-			}
+			in := publishing.Input{Volume: volume, Attachments: test.attachments, Pods: []*corev1.Pod{test.pod}}
 			test.slots.Shared = attaching.Occupied(test.attachments, apiv1.AttachmentName(volume.Name, "a"))
 			got := len(in.Rejected("a", test.slots))
 			if got != test.want {

@@ -70,34 +70,30 @@ func TestAttachDetach(t *testing.T) {
 			pods: pods{user("b", 0), user("a", time.Minute)}, want: publishing.Step{Publish: []string{"a"}}},
 		"a volume is published to the node of its pod, before the kubelet asks": {
 			volume: objects.NewVolume(), pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
-		"a pod that is not scheduled wants nothing": {volume: objects.NewVolume(), pods: pods{user("", 0)}},
-		"a pod that ends wants nothing new":         {volume: objects.NewVolume(), pods: pods{user("a", 0, ending)}},
-		"a volume that is being deleted is not published": {
-			volume: objects.NewVolume(going), pods: pods{user("a", 0)}},
+		"a pod that is not scheduled wants nothing":       {volume: objects.NewVolume(), pods: pods{user("", 0)}},
+		"a pod that ends wants nothing new":               {volume: objects.NewVolume(), pods: pods{user("a", 0, ending)}},
+		"a volume that is being deleted is not published": {volume: objects.NewVolume(going), pods: pods{user("a", 0)}},
 		"a volume whose AzVolume a person deleted, and the driver keeps, is published": {
 			volume: objects.NewVolume(kept), pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
 		"nothing is published to a node that Kubernetes has lost": {
 			volume: objects.NewVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, silent: []string{"a"},
 			want: publishing.Step{Publish: []string{"b"}}},
-		"a volume that is where it is wanted stays": {
-			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
-			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
-			pods:        pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
+		"a volume that is where it is wanted stays": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{attached("a", primary, 1), attached("b", replica, 0)}, pods: pods{user("a", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"a publish that was interrupted after it acquired ownership is repeated": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", replica, 0)},
 			pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
-		"a publish that Azure refused is made again": {
-			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
-			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
-			pods:        pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
+		"a publish that Azure refused is made again": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)}, pods: pods{user("a", 0)},
+			want: publishing.Step{Publish: []string{"a"}}},
 		"a node that still has the volume mounted is waited for": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"a node that has not scanned its mounts is waited for": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{{ObjectMeta: metav1.ObjectMeta{Name: "a"}}}},
-		"a planned move is one step once the node is done": {
-			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
+		"a planned move is one step once the node is done": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods:        pods{user("a", time.Minute, ending), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
 			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
@@ -119,10 +115,9 @@ func TestAttachDetach(t *testing.T) {
 			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
 			pods:        pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
-		"a pod that is to end keeps a disk that Azure refuses to attach": {
-			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
-			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
-			pods:        pods{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
+		"a pod that is to end keeps a disk that Azure refuses to attach": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)}, pods: pods{user("a", 0, ending)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"a shared disk that Azure refuses to attach is unpublished after the node is done": {
 			volume: objects.NewVolume(multi), attachments: all{objects.NewAttachment("a", primary, 1, apiv1.AttachmentFailed)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
@@ -130,17 +125,14 @@ func TestAttachDetach(t *testing.T) {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{ofVM("/vm/old", attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
 			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"a"}}},
-		"a node of several that is another VM now gets the volume when it is off the old one": {
-			volume: objects.NewVolume(multi), attachments: all{ofVM("/vm/old", attached("a", primary, 1))},
-			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: publishing.Step{Unpublish: []string{"a"}}},
+		"a node of several that is another VM now gets the volume when it is off the old one": {volume: objects.NewVolume(multi),
+			attachments: all{ofVM("/vm/old", attached("a", primary, 1))}, pods: pods{user("a", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
 		"of a node that is gone only Azure can give a proof, upon an unpublish": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
-			pods: pods{user("b", 0)},
-			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
-		"so it is of one that Kubernetes has lost": {
-			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
-			pods:    pods{user("b", 0)},
+			pods: pods{user("b", 0)}, want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"so it is of one that Kubernetes has lost": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
 			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is being deleted on a lost node keeps the volume there: its kubelet may not know, and the pod continues to write": {
@@ -152,70 +144,58 @@ func TestAttachDetach(t *testing.T) {
 			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods:        pods{user("a", time.Hour, ending, optedOut), user("b", 0, optedOut)},
 			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
-		"once such a pod has ended the volume is unpublished": {
-			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
-			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
-			pods:        pods{user("b", 0, optedOut)},
-			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
+		"once such a pod has ended the volume is unpublished": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
+			attachments: all{attached("a", primary, 1), attached("b", replica, 0)}, pods: pods{user("b", 0, optedOut)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
 			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is to end on a node that does not report keeps the volume there": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("a", time.Hour, ending), user("b", 0)}},
 		"a lost node that had released the volume before is not waited for": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
-			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a")}, silent: []string{"a"},
-			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			pods: pods{user("a", time.Hour, ending), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
+			silent: []string{"a"}, want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a node that was fenced is not waited for, whatever its pods are": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, releasing), lost),
 			attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)},
 			pods:        pods{user("a", time.Hour, ending), user("b", 0)},
-			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
-			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
-		"a pod that is to end on a lost node keeps a shared volume there": {
-			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1)},
-			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
+			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")},
+			silent:      []string{"a"}, want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+		"a pod that is to end on a lost node keeps a shared volume there": {volume: objects.NewVolume(multi),
+			attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
 			want: publishing.Step{Publish: []string{"b"}}},
-		"a fence is waited for": {
-			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)},
-			pods:    pods{user("b", 0)},
+		"a fence is waited for": {volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost),
+			attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
 		"a pod that is still on a node that is being fenced does not bring the volume back": {
 			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)},
-			pods:    pods{user("a", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
+			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
 		"after the fence the volume is published to the next node": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, releasing), lost),
 			attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)}, pods: pods{user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: publishing.Step{
-				Unpublish: []string{"a"},
-				Publish:   []string{"b"},
-			}},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
+			want:    publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"an unpublish that was cut short before the attachment was looked after is made again": {
 			volume: objects.NewVolume(objects.Owned("", 1, released)), attachments: all{proven(attached("a", primary, 1))},
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Unpublish: []string{"a"}}},
-		"nothing waits for the detach of a shared disk": {
-			volume:      objects.NewVolume(objects.Owned("", 1, released)),
-			attachments: all{objects.Deleted(proven(attached("a", primary, 1)))},
-			pods:        pods{user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: publishing.Step{Publish: []string{"b"}}},
+		"nothing waits for the detach of a shared disk": {volume: objects.NewVolume(objects.Owned("", 1, released)),
+			attachments: all{objects.Deleted(proven(attached("a", primary, 1)))}, pods: pods{user("b", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Publish: []string{"b"}}},
 		"a shared volume is published to all nodes that want it, and unpublished from those that do not": {
 			volume: objects.NewVolume(multi), attachments: all{attached("a", primary, 1), attached("c", primary, 1)},
 			pods:    pods{user("a", time.Minute), user("b", 0)},
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol"), objects.Report("c")},
 			want:    publishing.Step{Unpublish: []string{"c"}, Publish: []string{"b"}}},
-		"a shared volume is published again to a node that had released it": {
-			volume: objects.NewVolume(multi), attachments: all{proven(attached("a", primary, 1))},
-			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want: publishing.Step{Publish: []string{"a"}}},
+		"a shared volume is published again to a node that had released it": {volume: objects.NewVolume(multi),
+			attachments: all{proven(attached("a", primary, 1))}, pods: pods{user("a", 0)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Publish: []string{"a"}}},
 		"a shared volume is not published again to a node that is being fenced and is Ready again": {
 			volume:      objects.NewVolume(multi),
 			attachments: all{objects.Deleted(fenced(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
 			pods:        pods{user("a", time.Minute), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want: publishing.Step{Publish: []string{"b"}}},
-		"nor before Kubernetes knows": {
-			volume:      objects.NewVolume(multi),
+		"nor before Kubernetes knows": {volume: objects.NewVolume(multi),
 			attachments: all{objects.Deleted(fenced(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching))))},
 			pods:        pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"a shared volume that is being unpublished is unpublished completely, although it is wanted there again": {
@@ -225,14 +205,11 @@ func TestAttachDetach(t *testing.T) {
 		"and not before the node is done": {
 			volume: objects.NewVolume(multi), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
-		"a shared volume is not published again while the disk is being detached": {
-			volume:      objects.NewVolume(multi),
+		"a shared volume is not published again while the disk is being detached": {volume: objects.NewVolume(multi),
 			attachments: all{objects.Deleted(proven(objects.NewAttachment("a", primary, 1, apiv1.AttachmentDetaching)))},
 			pods:        pods{user("a", time.Minute)}, reports: []*apiv1.AzDriverNode{objects.Report("a")}},
-		"and does when it is gone": {
-			volume: objects.NewVolume(multi), pods: pods{user("a", time.Minute)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			want:    publishing.Step{Publish: []string{"a"}}},
+		"and does when it is gone": {volume: objects.NewVolume(multi), pods: pods{user("a", time.Minute)},
+			reports: []*apiv1.AzDriverNode{objects.Report("a")}, want: publishing.Step{Publish: []string{"a"}}},
 		"a volume for one node whose attachment a user deleted remains with its pod": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{objects.Deleted(attached("a", primary, 1))},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},

@@ -49,30 +49,21 @@ func TestFrom(t *testing.T) {
 		"a lost compare-and-swap":             {apierrors.NewConflict(volumes, "pvc-1", errors.New("stale")), codes.Aborted},
 		"an API server that is busy":          {apierrors.NewTooManyRequests("later", 1), codes.Unavailable},
 		"an API server that is not listening": {fmt.Errorf("get: %w", syscall.ECONNREFUSED), codes.Unavailable},
-		"a connection that was refused": {fmt.Errorf("get: %w", &net.OpError{
-			Op:  "dial",
-			Net: "tcp",
-			Err: syscall.ECONNREFUSED,
-		}), codes.Unavailable},
-		"a dial that timed out": {fmt.Errorf("get: %w", &net.OpError{
-			Op:  "dial",
-			Net: "tcp",
-			Err: os.ErrDeadlineExceeded,
-		}), codes.Unavailable},
+		"a connection that was refused": {fmt.Errorf("get: %w", &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}),
+			codes.Unavailable},
+		"a dial that timed out": {fmt.Errorf("get: %w", &net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}),
+			codes.Unavailable},
 		"an HTTP/2 connection that was lost":  {put(errors.New("http2: client connection lost")), codes.Unavailable},
 		"a TLS handshake that timed out":      {put(errors.New("net/http: TLS handshake timeout")), codes.Unavailable},
 		"a certificate that is not trusted":   {put(x509.UnknownAuthorityError{}), codes.Unavailable},
 		"a host name that cannot be resolved": {put(&net.DNSError{Err: "no such host", Name: "api"}), codes.Unavailable},
-		"a disk of the node that is full": {fmt.Errorf("write record: %w", &os.PathError{
-			Op:   "write",
-			Path: "/r",
-			Err:  syscall.ENOSPC,
-		}), codes.Internal},
+		"a disk of the node that is full": {
+			fmt.Errorf("write record: %w", &os.PathError{Op: "write", Path: "/r", Err: syscall.ENOSPC}), codes.Internal},
 		"a request that its caller cancelled":       {put(context.Canceled), codes.Canceled},
 		"a write that the cluster forbids":          {apierrors.NewForbidden(volumes, "pvc-1", errors.New("x")), codes.Internal},
 		"a NotFound of the API server with no kind": {apierrors.NewNotFound(volumes, "pvc-1"), codes.Internal},
-		"a status of another call": {fmt.Errorf("relay: %w", grpcstatus.Error(codes.OutOfRange, "size")),
-			codes.OutOfRange},
+		"a status of another call": {
+			fmt.Errorf("relay: %w", grpcstatus.Error(codes.OutOfRange, "size")), codes.OutOfRange},
 		"anything else": {errors.New("odd"), codes.Internal},
 	}
 	for name, test := range tests {
@@ -94,11 +85,7 @@ func TestFrom(t *testing.T) {
 
 // put is how net/http returns the failure of a request.
 func put(cause error) error {
-	return fmt.Errorf("write report of node: %w", &url.Error{
-		Op:  "Put",
-		URL: "https://10.0.0.1/apis",
-		Err: cause,
-	})
+	return fmt.Errorf("write report of node: %w", &url.Error{Op: "Put", URL: "https://10.0.0.1/apis", Err: cause})
 }
 
 func TestACallThatLeavesSomethingBehindHasNoFinalCode(t *testing.T) {

@@ -39,11 +39,7 @@ func TestARealServerAnswersTheSame(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 0))
 				k := k
 				k.name = fmt.Sprintf("%s-%d", strings.ToLower(name), seed)
-				w := walk{
-					T:     t,
-					kind:  k,
-					sides: []*side{{Client: apiserver.Client(t)}, {Client: mem}},
-				}
+				w := walk{T: t, kind: k, sides: []*side{{Client: apiserver.Client(t)}, {Client: mem}}}
 				for range steps {
 					if !w.step(w.choose(random)) {
 						return
@@ -75,11 +71,7 @@ func kinds(namespace string) map[string]kind {
 			make: func(name string) client.Object {
 				return &apiv1.AzVolumeAttachment{
 					ObjectMeta: at(name),
-					Spec: apiv1.AzVolumeAttachmentSpec{
-						VolumeName: "v",
-						NodeName:   "n",
-						Role:       apiv1.RoleReplica,
-					},
+					Spec:       apiv1.AzVolumeAttachmentSpec{VolumeName: "v", NodeName: "n", Role: apiv1.RoleReplica},
 				}
 			},
 			change: func(o client.Object, to int) { o.(*apiv1.AzVolumeAttachment).Spec.ReadOnly = to%2 == 1 },
@@ -120,11 +112,7 @@ func kinds(namespace string) map[string]kind {
 			},
 			change: func(o client.Object, to int) { o.(*apiv1.AzVolume).Spec.DeleteDisk = to%2 == 1 },
 			tell: func(o client.Object, to int) {
-				o.(*apiv1.AzVolume).Status.Primary = &apiv1.Ownership{
-					NodeName: "n",
-					Epoch:    1,
-					State:    apiv1.OwnershipHeld,
-				}
+				o.(*apiv1.AzVolume).Status.Primary = &apiv1.Ownership{NodeName: "n", Epoch: 1, State: apiv1.OwnershipHeld}
 				o.(*apiv1.AzVolume).Status.PersistentVolume = fmt.Sprint(to)
 			},
 		},
@@ -171,11 +159,7 @@ type walk struct {
 
 func (w *walk) choose(r *rand.Rand) access {
 	verbs := []string{"create", "update", "update status", "patch", "patch", "patch status", "patch status", "delete"}
-	a := access{
-		verb:   verbs[r.IntN(len(verbs))],
-		to:     r.IntN(3),
-		locked: r.IntN(2) == 0,
-	}
+	a := access{verb: verbs[r.IntN(len(verbs))], to: r.IntN(3), locked: r.IntN(2) == 0}
 	a.about = []string{"spec", "labels", "finalizers"}[r.IntN(3)]
 	if r.IntN(3) == 0 {
 		a.age = r.IntN(neverRead + 1)

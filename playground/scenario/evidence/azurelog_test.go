@@ -27,16 +27,8 @@ func TestTheRecordOfAzuresimIsReadFromTheTimeOn(t *testing.T) {
 		}
 		since = r.URL.Query().Get("since")
 		_ = json.NewEncoder(w).Encode(map[string]any{"last": 2, "writes": 1, "records": []AzureCall{
-			{
-				Time:      noon,
-				Millis:    90,
-				Method:    "POST",
-				Path:      vmPath + "/attachDetachDataDisks",
-				API:       "VirtualMachines.AttachDetachDataDisks",
-				Name:      "set_1",
-				Status:    202,
-				Operation: operation,
-			},
+			{Time: noon, Millis: 90, Method: "POST", Path: vmPath + "/attachDetachDataDisks",
+				API: "VirtualMachines.AttachDetachDataDisks", Name: "set_1", Status: 202, Operation: operation},
 		}})
 	}))
 	defer server.Close()
@@ -72,11 +64,7 @@ func TestAnOperationLastsUntilItWasLastAskedAbout(t *testing.T) {
 		Method: "GET",
 		Path:   "/subscriptions/s/providers/Microsoft.Compute/locations/eastus/operations/" + operation,
 	}
-	stranger := AzureCall{
-		Time:   noon.Add(20 * time.Second),
-		Method: "GET",
-		Path:   vmPath,
-	}
+	stranger := AzureCall{Time: noon.Add(20 * time.Second), Method: "GET", Path: vmPath}
 	if got := attach.ended([]AzureCall{attach, poll, stranger}).Sub(noon); got != 11*time.Second {
 		t.Errorf("ended after %s, want %s", got, 11*time.Second)
 	}

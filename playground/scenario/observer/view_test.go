@@ -216,13 +216,7 @@ func TestTheDriversObjectsBecomeEvents(t *testing.T) {
 	put(azAttachments, driverObject("AzVolumeAttachment", azVolume1+"-node-1",
 		map[string]any{"volumeName": azVolume1, "nodeName": "node-1", "role": "Replica"}, map[string]any{"state": "Attached"}))
 	p.awaitStep(t, "node-1: replica, Attached")
-	want := Attachment{
-		Name:   azVolume1 + "-node-1",
-		Volume: "pvc-1",
-		Node:   "node-1",
-		Role:   "Replica",
-		State:  "Attached",
-	}
+	want := Attachment{Name: azVolume1 + "-node-1", Volume: "pvc-1", Node: "node-1", Role: "Replica", State: "Attached"}
 	if got := p.view.Attachments("pvc-1")["node-1"]; got != want {
 		t.Errorf("attachment is %+v, want %+v", got, want)
 	}
@@ -267,31 +261,18 @@ func TestALostNodeBecomesMilestones(t *testing.T) {
 	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, reachable("True", "HeartbeatFresh")))
 	awaitMark(Milestone{Kind: nodeReachable, Node: "node-1"})
 	put(azDriverNodes, driverObject("AzDriverNode", "node-1", nil, reachable("False", "NodeLost")))
-	awaitMark(Milestone{
-		Kind:   NodeUnreachable,
-		Node:   "node-1",
-		Detail: "NodeLost",
-	})
+	awaitMark(Milestone{Kind: NodeUnreachable, Node: "node-1", Detail: "NodeLost"})
 	put(azVolumes, driverObject("AzVolume", azVolume1, nil, map[string]any{"primary": map[string]any{
 		"nodeName": "node-1", "state": "Releasing", "epoch": int64(3), "cause": "NodeLost",
 	}}))
-	awaitMark(Milestone{
-		Kind:   FenceDecided,
-		Node:   "node-1",
-		Volume: "pvc-1",
-	})
+	awaitMark(Milestone{Kind: FenceDecided, Node: "node-1", Volume: "pvc-1"})
 	put(azAttachments, driverObject("AzVolumeAttachment", azVolume1+"-node-1",
 		map[string]any{"volumeName": azVolume1, "nodeName": "node-1", "role": "Primary"},
 		map[string]any{
 			"state": "Detaching",
 			"proof": map[string]any{"kind": "Detached", "epoch": int64(3), "time": "2026-11-21T12:00:00Z", "message": "gone"},
 		}))
-	awaitMark(Milestone{
-		Kind:   ReleaseProven,
-		Node:   "node-1",
-		Volume: "pvc-1",
-		Detail: "Detached",
-	})
+	awaitMark(Milestone{Kind: ReleaseProven, Node: "node-1", Volume: "pvc-1", Detail: "Detached"})
 	p.awaitStep(t, "node-1: proof Detached")
 
 	node, err := p.kube.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}},
@@ -320,16 +301,8 @@ func TestOnlyTheDriversOwnEventsAreTold(t *testing.T) {
 	now := metav1.NewTime(time.Now().Add(time.Minute))
 	for name, by := range map[string]string{"theirs": "kubelet", "ours": "azuredisk-failover"} {
 		event := &corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{
-				Name:              name,
-				Namespace:         "ns",
-				CreationTimestamp: now,
-			},
-			InvolvedObject: corev1.ObjectReference{
-				Kind:      "Pod",
-				Name:      "w-0",
-				Namespace: "ns",
-			},
+			ObjectMeta:          metav1.ObjectMeta{Name: name, Namespace: "ns", CreationTimestamp: now},
+			InvolvedObject:      corev1.ObjectReference{Kind: "Pod", Name: "w-0", Namespace: "ns"},
 			ReportingController: by,
 			Reason:              "FailedOver",
 			Message:             "moved",

@@ -20,13 +20,7 @@ func after(seconds float64) time.Time {
 func TestTheEndOfAWriterThatIsCutOffIsReadFromItsOutcomes(t *testing.T) {
 	t.Parallel()
 	durable := func(from, to float64, n int64) recorder.Outcome {
-		return recorder.Outcome{
-			Durable:  true,
-			Attempts: n,
-			From:     after(from),
-			Ended:    after(from),
-			To:       after(to),
-		}
+		return recorder.Outcome{Durable: true, Attempts: n, From: after(from), Ended: after(from), To: after(to)}
 	}
 	failed := func(from, to float64, n int64) recorder.Outcome {
 		return recorder.Outcome{
@@ -44,36 +38,15 @@ func TestTheEndOfAWriterThatIsCutOffIsReadFromItsOutcomes(t *testing.T) {
 		want     oldWriter
 		stopped  bool
 	}{
-		{
-			"its writes fail before the new one begins",
+		{"its writes fail before the new one begins",
 			[]recorder.Outcome{durable(-2, -1, 80), durable(-1, 1, 160), durable(1, 9, 640), failed(9, 9.1, 1),
 				failed(9.2, 20, 900)}, 12,
-			oldWriter{
-				LastDurable: after(9),
-				Failed:      after(9.1),
-				Error:       "EIO",
-				Attempts:    901,
-				WhileCut:    800,
-			}, true,
-		},
-		{
-			"it fails too late", []recorder.Outcome{durable(0, 9, 640), failed(9, 20, 900)}, 8,
-			oldWriter{
-				LastDurable: after(9),
-				Failed:      after(9.1),
-				Error:       "EIO",
-				Attempts:    900,
-				WhileCut:    640,
-			}, false,
-		},
-		{
-			"it never fails", []recorder.Outcome{durable(0, 9, 640)}, 12,
-			oldWriter{LastDurable: after(9), WhileCut: 640}, false,
-		},
-		{
-			"a failure passes", []recorder.Outcome{durable(0, 5, 400), failed(5, 6, 80), durable(6, 13, 400)}, 12,
-			oldWriter{LastDurable: after(13), WhileCut: 800}, false,
-		},
+			oldWriter{LastDurable: after(9), Failed: after(9.1), Error: "EIO", Attempts: 901, WhileCut: 800}, true},
+		{"it fails too late", []recorder.Outcome{durable(0, 9, 640), failed(9, 20, 900)}, 8,
+			oldWriter{LastDurable: after(9), Failed: after(9.1), Error: "EIO", Attempts: 900, WhileCut: 640}, false},
+		{"it never fails", []recorder.Outcome{durable(0, 9, 640)}, 12, oldWriter{LastDurable: after(9), WhileCut: 640}, false},
+		{"a failure passes", []recorder.Outcome{durable(0, 5, 400), failed(5, 6, 80), durable(6, 13, 400)}, 12,
+			oldWriter{LastDurable: after(13), WhileCut: 800}, false},
 		{"it noted nothing", nil, 12, oldWriter{}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

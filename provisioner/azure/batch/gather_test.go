@@ -75,12 +75,7 @@ func newSteadyVM(ctx context.Context) (*Engine, *steadyVM) {
 		},
 		began: time.Now(),
 	}
-	return New(ctx, Options{
-		Platform: p,
-		Sizes:    anySize{},
-		Clock:    c,
-		Logger:   logr.Discard(),
-	}), p
+	return New(ctx, Options{Platform: p, Sizes: anySize{}, Clock: c, Logger: logr.Discard()}), p
 }
 
 type anySize struct{ Sizes }
@@ -146,11 +141,7 @@ func TestARequestSaysWhatItWaitsFor(t *testing.T) {
 		}
 		expect("a", provisioner.Waiting{})
 		attach("a")
-		expect("a", provisioner.Waiting{
-			For:   provisioner.WaitingForQuota,
-			Since: p.began,
-			Until: p.began.Add(30 * time.Second),
-		})
+		expect("a", provisioner.Waiting{For: provisioner.WaitingForQuota, Since: p.began, Until: p.began.Add(30 * time.Second)})
 		time.Sleep(30*time.Second + 40*time.Millisecond)
 		expect("a", provisioner.Waiting{For: provisioner.WaitingForMore, Since: p.began})
 		time.Sleep(60 * time.Millisecond)

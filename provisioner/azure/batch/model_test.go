@@ -140,11 +140,7 @@ func (m *model) withdraw() {
 
 func (m *model) resume() {
 	vm := fmt.Sprintf("vm%d", rapid.IntRange(0, 3).Draw(m.t, "vm"))
-	r := newRequest(operation.Attach, provisioner.AttachRequest{
-		VMID:   vm,
-		DiskID: "resumed",
-		Shared: true,
-	})
+	r := newRequest(operation.Attach, provisioner.AttachRequest{VMID: vm, DiskID: "resumed", Shared: true})
 	m.q.beginResumed(r)
 	m.resumed = append(m.resumed, r)
 }
@@ -184,11 +180,7 @@ func (m *model) drain() {
 
 func TestEveryRequestIsServedInOrderAndNothingDeadlocks(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &model{
-			t:     rt,
-			q:     newQueues(),
-			order: map[string][]*request{},
-		}
+		m := &model{t: rt, q: newQueues(), order: map[string][]*request{}}
 		events := map[string]func(){
 			"submit": m.submit, "fill": m.fill, "withdraw": m.withdraw, "resume": m.resume, "end of a resumed call": m.endResumed,
 			"succeeded": func() { m.end("succeeded") }, "preempted": func() { m.end("preempted") },

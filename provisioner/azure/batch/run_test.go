@@ -62,12 +62,7 @@ func (p *oneVM) Update(_ context.Context, u Update) (*operation.Operation, error
 
 // following describes the operation of an update.
 func following(u Update) operation.Following {
-	return operation.Following{
-		Kind:     u.Kind(),
-		Usual:    u.Usual(),
-		Resource: u.VMID,
-		Look:     u.Look,
-	}
+	return operation.Following{Kind: u.Kind(), Usual: u.Usual(), Resource: u.VMID, Look: u.Look}
 }
 
 func (p *oneVM) detachAll() {
@@ -90,11 +85,7 @@ func (p *preemptedPoller) Poll(context.Context) (operation.Answer, error) {
 }
 
 func (p *preemptedPoller) Outcome(context.Context) (outcome, err error) {
-	return &provisioner.Error{
-		Kind:    provisioner.Conflict,
-		Code:    operation.CodeOperationPreempted,
-		Message: "preempted",
-	}, nil
+	return &provisioner.Error{Kind: provisioner.Conflict, Code: operation.CodeOperationPreempted, Message: "preempted"}, nil
 }
 
 // The engine used to lock its mutex twice here, after which no attach or detach of any VM went on.
@@ -108,11 +99,7 @@ func TestAPreemptedForcedDetachGoesOnWhileTheDiskIsDetached(t *testing.T) {
 			disks:    []provisioner.Attachment{{DiskID: "disk"}},
 			state:    operation.StateSucceeded,
 		}
-		e := New(ctx, Options{
-			Platform: p,
-			Clock:    c,
-			Logger:   logr.Discard(),
-		})
+		e := New(ctx, Options{Platform: p, Clock: c, Logger: logr.Discard()})
 		op, err := e.ForceDetach(ctx, "vm", "disk")
 		if err != nil {
 			t.Fatal(err)

@@ -19,10 +19,8 @@ func TestTheEnvironmentWithoutAFile(t *testing.T) {
 		"the system-assigned identity": {env: map[string]string{}, check: func(c credential.Config, endpoint string) bool {
 			return c.UseManagedIdentityExtension && c.UserAssignedIdentityID == ""
 		}},
-		"a user-assigned identity": {
-			env:   map[string]string{"AZURE_CLIENT_ID": "me"},
-			check: func(c credential.Config, endpoint string) bool { return c.UserAssignedIdentityID == "me" },
-		},
+		"a user-assigned identity": {env: map[string]string{"AZURE_CLIENT_ID": "me"},
+			check: func(c credential.Config, endpoint string) bool { return c.UserAssignedIdentityID == "me" }},
 		"a client secret": {
 			env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_SECRET": "x"},
 			check: func(c credential.Config, endpoint string) bool {
@@ -40,28 +38,17 @@ func TestTheEnvironmentWithoutAFile(t *testing.T) {
 				return endpoint == "https://management.usgovcloudapi.net" && c.AADFederatedTokenFile == "/f"
 			},
 		},
-		"a cloud by its name": {
-			env: map[string]string{"AZURE_ENVIRONMENT": "AzureChinaCloud"},
+		"a cloud by its name": {env: map[string]string{"AZURE_ENVIRONMENT": "AzureChinaCloud"},
 			check: func(c credential.Config, endpoint string) bool {
 				return endpoint == "https://management.chinacloudapi.cn"
-			},
-		},
-		"a custom endpoint": {
-			env:   map[string]string{"AZURE_RESOURCE_MANAGER_ENDPOINT": "https://arm.example/"},
-			check: func(c credential.Config, endpoint string) bool { return endpoint == "https://arm.example" },
-		},
-		"a secret without a tenant": {
-			env:   map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_CLIENT_SECRET": "x"},
-			fault: "tenantId is missing",
-		},
+			}},
+		"a custom endpoint": {env: map[string]string{"AZURE_RESOURCE_MANAGER_ENDPOINT": "https://arm.example/"},
+			check: func(c credential.Config, endpoint string) bool { return endpoint == "https://arm.example" }},
+		"a secret without a tenant": {env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_CLIENT_SECRET": "x"},
+			fault: "tenantId is missing"},
 		"a certificate that is not": {
-			env: map[string]string{
-				"AZURE_CLIENT_ID":               "me",
-				"AZURE_TENANT_ID":               "t",
-				"AZURE_CLIENT_CERTIFICATE_PATH": "/does/not/exist",
-			},
-			fault: "aadClientCertPath",
-		},
+			env: map[string]string{"AZURE_CLIENT_ID": "me", "AZURE_TENANT_ID": "t",
+				"AZURE_CLIENT_CERTIFICATE_PATH": "/does/not/exist"}, fault: "aadClientCertPath"},
 		"nowhere to make disks": {env: map[string]string{"AZURE_SUBSCRIPTION_ID": ""}, fault: "subscriptionId is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {

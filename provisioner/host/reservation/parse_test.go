@@ -37,12 +37,7 @@ func TestAnswersOfSCSIDisks(t *testing.T) {
 	t.Parallel()
 	state := func(holder provisioner.ReservationKey, kind provisioner.ReservationType,
 		keys ...provisioner.ReservationKey) provisioner.ReservationState {
-		return provisioner.ReservationState{
-			Generation: 7,
-			Keys:       keys,
-			Holder:     holder,
-			Type:       kind,
-		}
+		return provisioner.ReservationState{Generation: 7, Keys: keys, Holder: holder, Type: kind}
 	}
 	for name, c := range map[string]struct {
 		keys, reservation []byte
@@ -133,21 +128,14 @@ func TestReportsOfNVMeNamespaces(t *testing.T) {
 			want   provisioner.ReservationState
 		}{
 			"nothing": {nvmeReportOf(extended, 0, -1), provisioner.ReservationState{Generation: 9}},
-			"keys": {nvmeReportOf(extended, 0, -1, first, second), provisioner.ReservationState{
-				Generation: 9,
-				Keys:       []provisioner.ReservationKey{first, second},
-			}},
-			"a reservation": {nvmeReportOf(extended, 1, 1, first, second), provisioner.ReservationState{
-				Generation: 9,
-				Keys:       []provisioner.ReservationKey{first, second},
-				Holder:     second,
-				Type:       provisioner.WriteExclusive,
-			}},
-			"all hold it": {nvmeReportOf(extended, 6, 0, first), provisioner.ReservationState{
-				Generation: 9,
-				Keys:       []provisioner.ReservationKey{first},
-				Type:       provisioner.ExclusiveAccessAllRegistrants,
-			}},
+			"keys": {nvmeReportOf(extended, 0, -1, first, second),
+				provisioner.ReservationState{Generation: 9, Keys: []provisioner.ReservationKey{first, second}}},
+			"a reservation": {nvmeReportOf(extended, 1, 1, first, second),
+				provisioner.ReservationState{Generation: 9, Keys: []provisioner.ReservationKey{first, second}, Holder: second,
+					Type: provisioner.WriteExclusive}},
+			"all hold it": {nvmeReportOf(extended, 6, 0, first),
+				provisioner.ReservationState{Generation: 9, Keys: []provisioner.ReservationKey{first},
+					Type: provisioner.ExclusiveAccessAllRegistrants}},
 		} {
 			if got, err := parseNVMe(c.report, extended); err != nil || !reflect.DeepEqual(got, c.want) {
 				t.Errorf("%s, extended %t: got %+v, %v, want %+v", name, extended, got, err, c.want)

@@ -22,45 +22,22 @@ func TestAFailedCallThatLeftAnObjectHasNoFinalCode(t *testing.T) {
 		leftErr error
 		want    codes.Code
 	}{
-		"nothing is left": {
-			failure: provisioner.Errorf(provisioner.Unauthorized, "no"),
-			want:    codes.PermissionDenied,
-		},
-		"something is left": {
-			failure: provisioner.Errorf(provisioner.Unauthorized, "no"),
-			left:    "AzVolume a",
-			want:    codes.Unavailable,
-		},
-		"it is not known what is left": {
-			failure: provisioner.Errorf(provisioner.Unauthorized, "no"),
-			leftErr: errors.New("away"),
-			want:    codes.Unavailable,
-		},
-		"no capacity and nothing left": {
-			failure: provisioner.Errorf(provisioner.InsufficientCapacity, "no"),
-			want:    codes.ResourceExhausted,
-		},
-		"no capacity and something left": {
-			failure: provisioner.Errorf(provisioner.InsufficientCapacity, "no"),
-			left:    "AzVolume a",
-			want:    codes.Unavailable,
-		},
-		"a size out of range and something left": {
-			failure: &paramtable.OutOfRangeError{},
-			left:    "AzVolume a",
-			want:    codes.Unavailable,
-		},
+		"nothing is left": {failure: provisioner.Errorf(provisioner.Unauthorized, "no"), want: codes.PermissionDenied},
+		"something is left": {failure: provisioner.Errorf(provisioner.Unauthorized, "no"), left: "AzVolume a",
+			want: codes.Unavailable},
+		"it is not known what is left": {failure: provisioner.Errorf(provisioner.Unauthorized, "no"), leftErr: errors.New("away"),
+			want: codes.Unavailable},
+		"no capacity and nothing left": {failure: provisioner.Errorf(provisioner.InsufficientCapacity, "no"),
+			want: codes.ResourceExhausted},
+		"no capacity and something left": {failure: provisioner.Errorf(provisioner.InsufficientCapacity, "no"),
+			left: "AzVolume a", want: codes.Unavailable},
+		"a size out of range and something left": {failure: &paramtable.OutOfRangeError{}, left: "AzVolume a",
+			want: codes.Unavailable},
 		"an unknown error and something left": {failure: errors.New("odd"), left: "AzVolume a", want: codes.Unavailable},
-		"another object of the name exists": {
-			failure: grpcstatus.Error(codes.AlreadyExists, "size"),
-			left:    "AzVolume a",
-			want:    codes.AlreadyExists,
-		},
-		"the code is not final, and keeps its reason": {
-			failure: context.DeadlineExceeded,
-			left:    "AzVolume a",
-			want:    codes.DeadlineExceeded,
-		},
+		"another object of the name exists": {failure: grpcstatus.Error(codes.AlreadyExists, "size"), left: "AzVolume a",
+			want: codes.AlreadyExists},
+		"the code is not final, and keeps its reason": {failure: context.DeadlineExceeded, left: "AzVolume a",
+			want: codes.DeadlineExceeded},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -73,30 +73,17 @@ func TestSizes(t *testing.T) {
 		"zero":         {capacity: &csi.CapacityRange{}, want: gib},
 		"a-limit-only": {capacity: &csi.CapacityRange{LimitBytes: 5 * gib}, want: gib},
 		"a-byte-more":  {capacity: &csi.CapacityRange{RequiredBytes: 5*gib + 1}, want: 6 * gib},
-		"ultra": {
-			capacity:   &csi.CapacityRange{RequiredBytes: 1},
-			parameters: map[string]string{"skuName": "UltraSSD_LRS"},
-			want:       4 * gib,
-		},
-		"performance-plus": {
-			capacity:   &csi.CapacityRange{RequiredBytes: gib},
-			parameters: map[string]string{"enablePerformancePlus": "true"},
-			want:       513 * gib,
-		},
-		"no-room-to-round": {
-			capacity: &csi.CapacityRange{RequiredBytes: 5*gib + 1, LimitBytes: 5*gib + 2},
-			code:     codes.OutOfRange,
-		},
-		"no-room-for-plus": {
-			capacity:   &csi.CapacityRange{LimitBytes: 512 * gib},
-			parameters: map[string]string{"enablePerformancePlus": "true"},
-			code:       codes.OutOfRange,
-		},
+		"ultra": {capacity: &csi.CapacityRange{RequiredBytes: 1}, parameters: map[string]string{"skuName": "UltraSSD_LRS"},
+			want: 4 * gib},
+		"performance-plus": {capacity: &csi.CapacityRange{RequiredBytes: gib},
+			parameters: map[string]string{"enablePerformancePlus": "true"}, want: 513 * gib},
+		"no-room-to-round": {capacity: &csi.CapacityRange{RequiredBytes: 5*gib + 1, LimitBytes: 5*gib + 2},
+			code: codes.OutOfRange},
+		"no-room-for-plus": {capacity: &csi.CapacityRange{LimitBytes: 512 * gib},
+			parameters: map[string]string{"enablePerformancePlus": "true"}, code: codes.OutOfRange},
 		"negative": {capacity: &csi.CapacityRange{RequiredBytes: -1}, code: codes.InvalidArgument},
-		"limit-below-required": {
-			capacity: &csi.CapacityRange{RequiredBytes: 2 * gib, LimitBytes: gib},
-			code:     codes.InvalidArgument,
-		},
+		"limit-below-required": {capacity: &csi.CapacityRange{RequiredBytes: 2 * gib, LimitBytes: gib},
+			code: codes.InvalidArgument},
 		"larger-than-any": {capacity: &csi.CapacityRange{RequiredBytes: 1 << 62}, code: codes.OutOfRange},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,11 +108,7 @@ func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 		code       codes.Code
 	}{
 		"ext4": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}},
-			apiv1.FilesystemOptions{
-				BlockSize:     1024,
-				InodeSize:     512,
-				BytesPerInode: 4096,
-			}, codes.OK},
+			apiv1.FilesystemOptions{BlockSize: 1024, InodeSize: 512, BytesPerInode: 4096}, codes.OK},
 		"xfs": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}}}, apiv1.FilesystemOptions{}, codes.InvalidArgument},
 		"block": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}},
 			apiv1.FilesystemOptions{}, codes.OK},

@@ -103,11 +103,7 @@ func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 			UID:             "1",
 			ResourceVersion: "1",
 		},
-		Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{
-			SubscriptionID: "s",
-			ResourceGroup:  "rg",
-			Name:           "vol",
-		}},
+		Spec: apiv1.AzVolumeSpec{Disk: apiv1.DiskParameters{SubscriptionID: "s", ResourceGroup: "rg", Name: "vol"}},
 		Status: apiv1.AzVolumeStatus{
 			State: apiv1.VolumeCreationFailed,
 			Error: &apiv1.Error{Kind: string(provisioner.AlreadyExists), Message: "the disk exists"},
@@ -118,11 +114,7 @@ func TestAVolumeIsNotDeletedBecauseOfARefusalThatIsOver(t *testing.T) {
 	current.Status = apiv1.AzVolumeStatus{
 		State:   apiv1.VolumeCreated,
 		DiskURI: handle.String(),
-		Primary: &apiv1.Ownership{
-			NodeName: "a",
-			Epoch:    1,
-			State:    apiv1.OwnershipHeld,
-		},
+		Primary: &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld},
 	}
 	for name, test := range map[string]struct {
 		stored *apiv1.AzVolume

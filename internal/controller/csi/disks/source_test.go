@@ -87,16 +87,8 @@ func TestRestoreMakesADiskFromTheSnapshot(t *testing.T) {
 		"larger":                          {asked: &csi.CapacityRange{RequiredBytes: 25 * gib}, want: 25 * gib},
 		"of no size":                      {want: 10 * gib},
 		"with a limit":                    {asked: &csi.CapacityRange{LimitBytes: 12 * gib}, want: 10 * gib},
-		"smaller": {
-			asked: &csi.CapacityRange{RequiredBytes: 9 * gib},
-			code:  codes.OutOfRange,
-			says:  "snap",
-		},
-		"with a limit below": {
-			asked: &csi.CapacityRange{LimitBytes: 9 * gib},
-			code:  codes.OutOfRange,
-			says:  "limit",
-		},
+		"smaller":                         {asked: &csi.CapacityRange{RequiredBytes: 9 * gib}, code: codes.OutOfRange, says: "snap"},
+		"with a limit below":              {asked: &csi.CapacityRange{LimitBytes: 9 * gib}, code: codes.OutOfRange, says: "limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			request := copyRequest("restored "+name, fromSnapshot(taken.GetSnapshotId()), nil, "eastus-2")
@@ -131,42 +123,19 @@ func TestSourcesThatCannotBe(t *testing.T) {
 		code       codes.Code
 		says       string
 	}{
-		"a snapshot that is missing": {
-			source: fromSnapshot(controlplane.SnapshotID("none")),
-			code:   codes.NotFound,
-			says:   "none",
-		},
-		"no ID of a snapshot": {source: fromSnapshot("no/such/thing"), code: codes.NotFound},
-		"a volume that is missing": {
-			source: fromVolume(controlplane.DiskID("none")),
-			code:   codes.NotFound,
-			says:   "none",
-		},
-		"no ID of a volume": {source: fromVolume("none"), code: codes.NotFound},
-		"neither":           {source: &csi.VolumeContentSource{}, code: codes.InvalidArgument},
-		"a snapshot that is not complete": {
-			source: fromSnapshot(filling.GetSnapshotId()),
-			code:   codes.Unavailable,
-			says:   "not ready",
-		},
-		"a disk of another region than the topology": {
-			source: fromVolume(westerner),
-			zones:  []string{"eastus-1"},
-			code:   codes.ResourceExhausted,
-			says:   "westus2",
-		},
-		"a disk of another region than the StorageClass": {
-			source:     fromVolume(westerner),
-			parameters: map[string]string{"location": "eastus"},
-			code:       codes.InvalidArgument,
-			says:       "westus2",
-		},
-		"a disk of another zone than the topology": {
-			source: fromVolume(disk),
-			zones:  []string{"eastus-2", "eastus-3"},
-			code:   codes.ResourceExhausted,
-			says:   "eastus-1",
-		},
+		"a snapshot that is missing": {source: fromSnapshot(controlplane.SnapshotID("none")), code: codes.NotFound, says: "none"},
+		"no ID of a snapshot":        {source: fromSnapshot("no/such/thing"), code: codes.NotFound},
+		"a volume that is missing":   {source: fromVolume(controlplane.DiskID("none")), code: codes.NotFound, says: "none"},
+		"no ID of a volume":          {source: fromVolume("none"), code: codes.NotFound},
+		"neither":                    {source: &csi.VolumeContentSource{}, code: codes.InvalidArgument},
+		"a snapshot that is not complete": {source: fromSnapshot(filling.GetSnapshotId()), code: codes.Unavailable,
+			says: "not ready"},
+		"a disk of another region than the topology": {source: fromVolume(westerner), zones: []string{"eastus-1"},
+			code: codes.ResourceExhausted, says: "westus2"},
+		"a disk of another region than the StorageClass": {source: fromVolume(westerner),
+			parameters: map[string]string{"location": "eastus"}, code: codes.InvalidArgument, says: "westus2"},
+		"a disk of another zone than the topology": {source: fromVolume(disk), zones: []string{"eastus-2", "eastus-3"},
+			code: codes.ResourceExhausted, says: "eastus-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := p.CSI.CreateVolume(t.Context(), copyRequest("bad", test.source, test.parameters, test.zones...))
@@ -207,12 +176,8 @@ func TestCloneIsInTheZoneOfItsSource(t *testing.T) {
 		zones       []string
 		want        string
 	}{
-		"where the topology prefers another": {
-			source: zonal,
-			sku:    "Premium_LRS",
-			zones:  []string{"eastus-1", "eastus-2"},
-			want:   "2",
-		},
+		"where the topology prefers another": {source: zonal, sku: "Premium_LRS", zones: []string{"eastus-1", "eastus-2"},
+			want: "2"},
 		"where the request names no zone":     {source: zonal, sku: "Premium_LRS", want: "2"},
 		"unless the clone is zone-redundant":  {source: zonal, sku: "Premium_ZRS", zones: []string{"eastus-1"}, want: ""},
 		"unless the source is zone-redundant": {source: redundant, sku: "Premium_LRS", zones: []string{"eastus-3"}, want: "3"},

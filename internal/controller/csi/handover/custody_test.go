@@ -103,9 +103,8 @@ func TestNoNodeAcquiresADiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 			a.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofDetached, Epoch: 1}
 			return a
 		}, at: production, asked: 1, exclusive: true},
-		"this cluster uses the disk": {owner: former, edit: func(v *apiv1.AzVolume) {
-			v.Status.ConfirmedUID = v.UID
-		}, at: production, confirmed: true},
+		"this cluster uses the disk": {owner: former, edit: func(v *apiv1.AzVolume) { v.Status.ConfirmedUID = v.UID },
+			at: production, confirmed: true},
 		"this cluster used the disk, which was attached nowhere for an hour": {owner: former, edit: func(v *apiv1.AzVolume) {
 			v.Status.ConfirmedUID, v.Status.LastReleasedTime = v.UID, &released
 		}, at: production, refused: true, asked: 1},
@@ -211,21 +210,10 @@ func TestANodeOfSeveralGetsNoDiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 	}{
 		"the AzVolume was restored":              {at: []string{vms + "production"}, refused: true},
 		"the same, and no other VM has the disk": {at: []string{vms + "a"}},
-		"its attachments were restored with it": {
-			attachment: onB(true),
-			at:         []string{vms + "b"},
-			refused:    true,
-		},
-		"this cluster used the disk, and has it attached nowhere now": {
-			edit:    confirmed,
-			at:      []string{vms + "production"},
-			refused: true,
-		},
-		"this cluster uses the disk": {
-			edit:       confirmed,
-			attachment: onB(false),
-			at:         []string{vms + "b"},
-		},
+		"its attachments were restored with it":  {attachment: onB(true), at: []string{vms + "b"}, refused: true},
+		"this cluster used the disk, and has it attached nowhere now": {edit: confirmed, at: []string{vms + "production"},
+			refused: true},
+		"this cluster uses the disk": {edit: confirmed, attachment: onB(false), at: []string{vms + "b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -239,11 +227,7 @@ func TestANodeOfSeveralGetsNoDiskThatAVMOutsideOfTheClusterHas(t *testing.T) {
 				objects = append(objects, test.attachment(v))
 			}
 			cloud := cloudfake.New(cloudfake.Options{})
-			cloud.AddDisk(provisioner.Disk{
-				ID:        handle.String(),
-				MaxShares: 3,
-				Ready:     true,
-			})
+			cloud.AddDisk(provisioner.Disk{ID: handle.String(), MaxShares: 3, Ready: true})
 			for _, vm := range test.at {
 				cloud.AddVM(provisioner.Instance{ID: vm, DataDisks: []provisioner.Attachment{{DiskID: handle.String()}}})
 			}

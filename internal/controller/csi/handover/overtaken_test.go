@@ -23,12 +23,7 @@ import (
 // ownership and created the attachment. Nothing is written: the server has no client.
 func TestLaw1APublishDoesNotChangeTheAttachmentOfALaterEpoch(t *testing.T) {
 	attachment := func(epoch int64) apiv1.AzVolumeAttachmentSpec {
-		return apiv1.AzVolumeAttachmentSpec{
-			VolumeName: "vol",
-			NodeName:   "a",
-			Role:       apiv1.RolePrimary,
-			Epoch:      epoch,
-		}
+		return apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: "a", Role: apiv1.RolePrimary, Epoch: epoch}
 	}
 	later := &apiv1.AzVolumeAttachment{Spec: attachment(4)}
 	if _, err := new(Publisher).makePrimary(t.Context(), later, attachment(3)); status.Code(err) != codes.Aborted {
@@ -45,11 +40,7 @@ func TestLaw1APublishDoesNotChangeTheAttachmentOfALaterEpoch(t *testing.T) {
 // held the ownership.
 func TestAPublishRecordsNoProofAgainstALaterOwnership(t *testing.T) {
 	t.Parallel()
-	v, _ := volumeOf(t, &apiv1.Ownership{
-		NodeName: "a",
-		Epoch:    1,
-		State:    apiv1.OwnershipHeld,
-	})
+	v, _ := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld})
 	a := attachmentOf(v, "a", 1)
 	node := &apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
@@ -94,26 +85,15 @@ func TestAPublishThatWritesNothingHasReadTheAPIServer(t *testing.T) {
 
 func TestAPublishCreatesNoAttachmentAfterItsOwnershipChanged(t *testing.T) {
 	t.Parallel()
-	held := &apiv1.Ownership{
-		NodeName: "a",
-		Epoch:    2,
-		State:    apiv1.OwnershipHeld,
-	}
+	held := &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld}
 	for name, test := range map[string]struct {
 		now     *apiv1.Ownership
 		aborted bool
 	}{
-		"the node still holds the ownership": {held, false},
-		"another node has acquired the ownership": {&apiv1.Ownership{
-			NodeName: "b",
-			Epoch:    2,
-			State:    apiv1.OwnershipHeld,
-		}, true},
-		"the release of the ownership has started": {&apiv1.Ownership{
-			NodeName: "a",
-			Epoch:    2,
-			State:    apiv1.OwnershipReleasing,
-		}, true},
+		"the node still holds the ownership":      {held, false},
+		"another node has acquired the ownership": {&apiv1.Ownership{NodeName: "b", Epoch: 2, State: apiv1.OwnershipHeld}, true},
+		"the release of the ownership has started": {&apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipReleasing},
+			true},
 		"the AzVolume has lost the ownership": {nil, true},
 	} {
 		t.Run(name, func(t *testing.T) {

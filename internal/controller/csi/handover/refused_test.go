@@ -72,11 +72,7 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 	t.Parallel()
 	const vm = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/virtualMachines/"
 	scheme := fakeapi.Scheme()
-	released := &apiv1.Ownership{
-		NodeName: "b",
-		Epoch:    4,
-		State:    apiv1.OwnershipReleased,
-	}
+	released := &apiv1.Ownership{NodeName: "b", Epoch: 4, State: apiv1.OwnershipReleased}
 	for name, test := range map[string]struct {
 		owner    *apiv1.Ownership
 		vms      []string
@@ -84,38 +80,17 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 		scanned  bool
 		want     string
 	}{
-		"no ownership, and the disk is attached nowhere": {want: ""},
-		"no ownership, and the disk is at a node that reports other volumes": {
-			vms:     []string{vm + "B"},
-			scanned: true,
-			want:    "",
-		},
-		"no ownership, and the disk is at a node that has not scanned its mounts": {
-			vms:  []string{vm + "B"},
-			want: "node b: its node plug-in has not yet compared",
-		},
+		"no ownership, and the disk is attached nowhere":                     {want: ""},
+		"no ownership, and the disk is at a node that reports other volumes": {vms: []string{vm + "B"}, scanned: true, want: ""},
+		"no ownership, and the disk is at a node that has not scanned its mounts": {vms: []string{vm + "B"},
+			want: "node b: its node plug-in has not yet compared"},
 		"no ownership, and the disk is at a VM without a node": {vms: []string{vm + "x"}, want: ""},
-		"a report under the epoch of the ownership": {
-			owner:    released,
-			vms:      []string{vm + "b"},
-			reported: 4,
-			scanned:  true,
-			want:     "",
-		},
-		"a report under a later epoch, from the VM of the disk": {
-			owner:    released,
-			vms:      []string{vm + "b"},
-			reported: 5,
-			scanned:  true,
-			want:     "node b: it reports the volume",
-		},
-		"a report under a later epoch, from another VM": {
-			owner:    released,
-			vms:      []string{vm + "c"},
-			reported: 5,
-			scanned:  true,
-			want:     "",
-		},
+		"a report under the epoch of the ownership": {owner: released, vms: []string{vm + "b"}, reported: 4, scanned: true,
+			want: ""},
+		"a report under a later epoch, from the VM of the disk": {owner: released, vms: []string{vm + "b"}, reported: 5,
+			scanned: true, want: "node b: it reports the volume"},
+		"a report under a later epoch, from another VM": {owner: released, vms: []string{vm + "c"}, reported: 5, scanned: true,
+			want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -149,12 +124,8 @@ func TestOnlyTheReportOfANodeThatHasTheDiskRefusesAPublish(t *testing.T) {
 					return c.List(ctx, list, options...)
 				}}).Build()
 			s := &Publisher{Adopter: &adoption.Adopter{
-				Records: &cluster.Records{
-					Client:    cache,
-					Watch:     cluster.NewWatch(),
-					Namespace: "ns",
-				},
-				Disks: attached{vms: test.vms},
+				Records: &cluster.Records{Client: cache, Watch: cluster.NewWatch(), Namespace: "ns"},
+				Disks:   attached{vms: test.vms},
 			}}
 			err := s.unreported(t.Context(), v, "a", nil, s.disk(t.Context(), v))
 			if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
@@ -212,12 +183,8 @@ func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
 			}
 			disks := &countedReads{}
 			s := &Publisher{Adopter: &adoption.Adopter{
-				Records: &cluster.Records{
-					Client:    api,
-					Watch:     watch,
-					Namespace: "ns",
-				},
-				Disks: disks,
+				Records: &cluster.Records{Client: api, Watch: watch, Namespace: "ns"},
+				Disks:   disks,
 			}}
 			if err := s.unreported(t.Context(), v, "a", nil, s.disk(t.Context(), v)); err != nil || disks.reads != test.want {
 				t.Errorf("got %d reads of the disk, error %v; want %d", disks.reads, err, test.want)

@@ -42,12 +42,7 @@ func volumeOf(t *testing.T, primary *apiv1.Ownership) (*apiv1.AzVolume, volumeha
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: handle.VolumeName()},
 		Spec: apiv1.AzVolumeSpec{
 			Access: apiv1.AccessSingleNode,
-			Disk: apiv1.DiskParameters{
-				Name:           "vol",
-				ResourceGroup:  "rg",
-				SubscriptionID: "s",
-				MaxShares:      2,
-			},
+			Disk:   apiv1.DiskParameters{Name: "vol", ResourceGroup: "rg", SubscriptionID: "s", MaxShares: 2},
 		},
 		Status: apiv1.AzVolumeStatus{Primary: primary},
 	}, handle
@@ -84,16 +79,8 @@ func storeOf(t *testing.T, objects ...client.Object) client.WithWatch {
 
 func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publisher {
 	t.Helper()
-	stored := &cluster.Records{
-		Client:    api,
-		Reader:    api,
-		Watch:     cluster.NewWatch(),
-		Namespace: "ns",
-	}
-	s, err := New(&adoption.Adopter{
-		Records: stored,
-		Disks:   disks,
-	}, nil, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
+	stored := &cluster.Records{Client: api, Reader: api, Watch: cluster.NewWatch(), Namespace: "ns"}
+	s, err := New(&adoption.Adopter{Records: stored, Disks: disks}, nil, clocktesting.NewFakePassiveClock(time.Unix(0, 0)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,11 +91,7 @@ func publisherOf(t *testing.T, api client.Client, disks provisioner.Disks) *Publ
 // epoch would refuse the volume to the node that holds it.
 func TestUnpublishReleasesTheOwnershipOfItsAttachment(t *testing.T) {
 	t.Parallel()
-	v, handle := volumeOf(t, &apiv1.Ownership{
-		NodeName: "a",
-		Epoch:    2,
-		State:    apiv1.OwnershipHeld,
-	})
+	v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
 	a := attachmentOf(v, "a", 2)
 	base := storeOf(t, v, a)
 	reads, stop := 0, errors.New("the test ends here")
@@ -213,11 +196,7 @@ func TestUnpublishRestoresTheAttachmentFromWhichTheProofComes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v, handle := volumeOf(t, &apiv1.Ownership{
-				NodeName: "a",
-				Epoch:    2,
-				State:    apiv1.OwnershipHeld,
-			})
+			v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
 			objects := []client.Object{v}
 			if there != nil {
 				objects = append(objects, there(v))
@@ -336,11 +315,7 @@ func TestAPublishThatWaitsSaysWhatFor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v, _ := volumeOf(t, &apiv1.Ownership{
-				NodeName: "a",
-				Epoch:    2,
-				State:    apiv1.OwnershipHeld,
-			})
+			v, _ := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 2, State: apiv1.OwnershipHeld})
 			a := attachmentOf(v, "a", 2)
 			a.Status.State = test.state
 			if test.condition != "" {
@@ -372,11 +347,7 @@ func TestAnUnpublishKeepsTheProofOfAPreemptedNode(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			v, handle := volumeOf(t, &apiv1.Ownership{
-				NodeName: "a",
-				Epoch:    7,
-				State:    apiv1.OwnershipHeld,
-			})
+			v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 7, State: apiv1.OwnershipHeld})
 			a := attachmentOf(v, "a", 5)
 			a.Status = apiv1.AzVolumeAttachmentStatus{
 				State: apiv1.AttachmentDetaching,
@@ -412,11 +383,7 @@ func TestAnUnpublishKeepsTheProofOfAPreemptedNode(t *testing.T) {
 // and Kubernetes did not publish it again.
 func TestAVolumeStaysWithItsNodeForAnotherSpellingOfItsHandle(t *testing.T) {
 	t.Parallel()
-	v, handle := volumeOf(t, &apiv1.Ownership{
-		NodeName: "a",
-		Epoch:    1,
-		State:    apiv1.OwnershipHeld,
-	})
+	v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld})
 	id, other := handle.String(), strings.ToLower(handle.String())
 	needs := &storagev1.VolumeAttachment{
 		// sha256 of handle, driver and node, as Kubernetes names it.
