@@ -31,8 +31,9 @@ test: ## Run everything that CI runs: lint, unit tests, csi-sanity, faults, a re
 .PHONY: build
 build: ## Build our programs into bin/
 	@mkdir -p bin
-	@echo "build: azuredisk, azuresim, playground (version $(VERSION))"
+	@echo "build: azuredisk, azuresim, kubectl-azuredisk, playground (version $(VERSION))"
 	@$(GO_BUILD) -o bin/ ./cmd/...
+	@cd cli/kubectl-azuredisk && $(GO_BUILD) -o ../../bin/ .
 	@cd playground && $(GO_BUILD) -o ../bin/ ./cmd/...
 
 CACHE ?= $(or $(AZUREDISK_CACHE),$(HOME)/.cache/azuredisk)
@@ -90,7 +91,8 @@ PLUGINS := $(foreach system,linux darwin windows,$(foreach architecture,amd64 ar
 .PHONY: $(PLUGINS)
 $(PLUGINS): out/plugin/%:
 	@echo "plugins: building kubectl-azuredisk for $*"
-	@GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) $(COMPILE) $(GO_BUILD) -o $@/ ./cli/kubectl-azuredisk
+	@cd cli/kubectl-azuredisk && GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(word 2,$(subst -, ,$*)) \
+	  $(COMPILE) $(GO_BUILD) -o $(CURDIR)/$@/ .
 
 .PHONY: plugins
 plugins: $(PLUGINS) ## Build `kubectl azuredisk` for Linux, macOS and Windows in out/plugin
@@ -207,6 +209,7 @@ lint: ## Run the linters
 	@$$(hack/tool.sh golangci-lint) run ./...
 	@cd playground && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
 	@cd image && $$(../hack/tool.sh golangci-lint) run --config ../.golangci.yaml ./...
+	@cd cli/kubectl-azuredisk && $$(../../hack/tool.sh golangci-lint) run --config ../../.golangci.yaml ./...
 
 # Every module but those of upstream's programs, old versions among them, which only tests run. A module of tools has no packages of
 # its own: its pattern is "tool".

@@ -12,11 +12,11 @@ self=hack/test.sh
 # measured. Until then they have priority, because their controllers have leases of a few seconds.
 all=(packages build programs simulation e2e unit
   lane -10 simulation sanity chaos
-  lane 19 programs race verify lint playground-unit image-unit)
+  lane 19 programs race verify lint playground-unit image-unit cli-unit)
 
 needs() {
   case "$1" in
-    unit|race|sanity|chaos|e2e|verify) echo "packages build programs" ;;
+    unit|race|sanity|chaos|e2e|verify|cli-unit) echo "packages build programs" ;;
     programs) echo "packages build" ;;
     *) echo "" ;;
   esac
@@ -60,6 +60,7 @@ stage_unit() {
 stage_playground-unit() { (cd playground && go test -vet=off -shuffle=on -timeout 10m ./...); }
 # It downloads the image's packages and runs the tools that are in them.
 stage_image-unit()      { (cd image && go test -vet=off -shuffle=on -timeout 10m ./...); }
+stage_cli-unit()        { (cd cli/kubectl-azuredisk && go test -vet=off -shuffle=on -timeout 10m ./...); }
 # The simulation is the same for the same code, so Go may cache its result, also for another clone.
 stage_simulation()      { GODEBUG=adaptivestackstart=1 go test -vet=off -timeout 15m -v ./test/simulation; }
 stage_sanity()          { with_own_mounts go test -vet=off -count=1 -timeout 10m -v ./test/sanity && with_own_mounts go test -vet=off -count=1 -timeout 10m -v ./test/sanity -access block; }

@@ -14,7 +14,7 @@ while IFS= read -r file; do
 done < <(cd "$made" && find . -type f | sed 's|^\./||' | sort)
 # Kubernetes' client is half of the code of most programs. With the same versions of its modules everywhere, it is compiled once for all of them.
 client_of() { (cd "$1" && go list -mod=readonly -deps -f '{{with .Module}}{{.Path}} {{.Version}}{{end}}' k8s.io/client-go/kubernetes | sort -u); }
-for module in playground playground/programs/{kubernetes,helm,coredns}; do
+for module in cli/kubectl-azuredisk playground playground/programs/{kubernetes,helm,coredns}; do
   if ! diff -u --label go.mod --label "$module/go.mod" <(client_of .) <(client_of "$module"); then
     echo "verify: $module/go.mod has other versions of what k8s.io/client-go is compiled from than go.mod; give both the newer ones with 'go get'" >&2
     status=1

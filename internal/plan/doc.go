@@ -10,6 +10,10 @@
 //	nodehealth    whether a node is lost
 //	maintenance   what Azure has announced for a node's VM
 //	identity      which VM a node is
+//	claimstatus   what a claim is told about its volume
+//	scaledown     which node an autoscaler must not take
+//	refusal       the causes of refusals, by reason and by Azure's code
+//	resourceid    what is a resource ID of Azure
 //	operation     work at Azure, for attachment and disk
 //
 // Every decision is a pure function of its arguments: no I/O, no clock of its own, no memory. The

@@ -9,7 +9,7 @@
 //	snapshots   snapshots and groups of them
 //	inventory   lists volumes, and reports their health
 //
-// Below them are adoption (AzVolumes for disks that exist), records (the custom resources), call
+// Below them are adoption (AzVolumes for disks that exist), cluster (the custom resources), call
 // (bounds, locks, errors) and topology.
 package csi
 
@@ -35,7 +35,7 @@ import (
 
 // Options of a Server.
 type Options struct {
-	// Client reads from the cache, which must have the indexes of package view, and
+	// Client reads from the cache, which must have the indexes of package cluster, and
 	// writes; Reader reads from the API server.
 	Client client.Client
 	Reader client.Reader
