@@ -112,6 +112,8 @@ func TestCreateVolumePutsTheDiskWhereItMayBe(t *testing.T) {
 			says: []string{"skuName", "UltraSSD_LRS", region}},
 		{name: "a SKU that the region does not have, without a requirement",
 			parameters: map[string]string{"skuName": "UltraSSD_LRS"}, code: codes.InvalidArgument, says: []string{"skuName"}},
+		{name: "the location of the class is in no place", requisite: topologies{in(region + "-1")},
+			parameters: map[string]string{"location": "westus"}, code: codes.InvalidArgument, says: []string{"westus"}},
 		{name: "a value that is no zone", requisite: topologies{in("somewhere")}, code: codes.InvalidArgument,
 			says: []string{ownKey, "somewhere"}},
 		{name: "a zone without a number", requisite: topologies{wellKnown(region + "-")}, code: codes.InvalidArgument,

@@ -199,6 +199,26 @@ func TestADevicePublishedForReadingTakesNoWrite(t *testing.T) {
 	}
 }
 
+func TestMountOptionsReachTheMountAndBadOnesEndInItsWords(t *testing.T) {
+	m, _ := newRealMachine(t)
+	m.publish(nil)
+	s := m.start()
+	wantCode(t, m.stage(s, mountCapability("ext4", "nosuchoption=1")), codes.Internal, "nosuchoption", "exit code 32")
+	if entry := m.entry(); entry != nil {
+		t.Errorf("after the refusal: entry %+v", entry)
+	}
+	m.must(m.stage(s, mountCapability("ext4", "noatime", "nodiratime", "noatime")))
+	options, err := os.ReadFile("/proc/self/mountinfo")
+	m.must(err)
+	for line := range strings.Lines(string(options)) {
+		if strings.Contains(line, m.stagingPath()) && !strings.Contains(line, "noatime") {
+			t.Errorf("mounted without the option: %s", line)
+		}
+	}
+	m.must(m.unstage(s))
+	m.assertClean()
+}
+
 // The kubelet gives the label of the pods with the mount options. All pods on the node see files of
 // that label.
 func TestAVolumeIsMountedUnderOneSELinuxLabel(t *testing.T) {
