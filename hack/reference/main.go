@@ -21,8 +21,8 @@ import (
 
 type program struct {
 	name string
-	// module is the folder of the module that holds the program.
-	module      string
+	// folder holds the folder of the program.
+	folder      string
 	description string
 	subcommands []string
 }
@@ -31,25 +31,25 @@ func programs() []program {
 	return []program{
 		{
 			name:        "azuredisk",
-			module:      ".",
+			folder:      "cmd",
 			description: "The driver. Every flag can also be set in the file named by `--config`, under its own name, and by an environment variable: its name in upper case with `AZUREDISK_` before it.",
 			subcommands: []string{"controller", "node", "scheduler-extender", "azure-role"},
 		},
 		{
 			name:        "kubectl-azuredisk",
-			module:      ".",
+			folder:      "cli",
 			description: "A plug-in of kubectl that says why a volume is not ready, lists and shows volumes and nodes, says what would happen if nodes were lost, checks an installation, and collects what support needs. [Explain](../guides/explain.md) shows how to use it.",
 			subcommands: []string{"why", "get", "ui", "what-if", "doctor", "preflight", "bundle"},
 		},
 		{
 			name:        "azuresim",
-			module:      ".",
+			folder:      "cmd",
 			description: "The Azure Compute simulator.",
 			subcommands: []string{"serve", "hypervisor", "guest serve", "guest run", "imds", "verify"},
 		},
 		{
 			name:        "playground",
-			module:      "playground",
+			folder:      "playground/cmd",
 			description: "A real Kubernetes of several nodes on one Linux machine, and the scenarios that are played on it.",
 			subcommands: []string{"up", "down", "status", "run", "lifecycle", "migration", "guide", "latency", "node", "enter",
 				"load", "kubectl", "driver", "images", "programs", "selftest"},
@@ -167,8 +167,8 @@ func cell(text string) string {
 
 func write(p program, bin, path string) error {
 	executable := filepath.Join(bin, p.name)
-	build := exec.Command("go", "build", "-o", executable, "./cmd/"+p.name)
-	build.Dir = p.module // with the flags of make, by which Go has most of it in its cache
+	build := exec.Command("go", "build", "-o", executable, ".")
+	build.Dir = filepath.Join(p.folder, p.name) // with the flags of make, by which Go has most of it in its cache
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", p.name, err, out)
 	}

@@ -25,7 +25,7 @@ type Nodes interface {
 	Registered() iter.Seq[string]
 	// Mountable judges whether a node can mount the pod's volumes, whatever they need.
 	Mountable(node string) Feasibility
-	// feasible judges whether a node can mount the pod's volumes, whether its VM can take the
+	// Feasible judges whether a node can mount the pod's volumes, whether its VM can take the
 	// disks of the pod's volumes, and whether it is in the zone of those that are made for the pod.
 	Feasible(node string) Feasibility
 }
@@ -208,7 +208,7 @@ func (m *moment) Registered() iter.Seq[string] {
 // Mountable implements Nodes.
 func (m *moment) Mountable(name string) Feasibility { return m.mountable(name, m.nodes[name]) }
 
-// feasible implements Nodes.
+// Feasible implements Nodes.
 func (m *moment) Feasible(name string) Feasibility {
 	facts := m.nodes[name]
 	if h := m.mountable(name, facts); !h.feasible() {

@@ -63,8 +63,8 @@ func (s *Server) protectReplica(ctx context.Context, lun int32, device provision
 	if err != nil {
 		return err
 	}
-	// Without the lock, because the questions take a read at the API server, and the lock would refuse a
-	// call of the kubelet meanwhile.
+	// Without the lock: the questions take a read at the API server, during which the lock would refuse
+	// a call of the kubelet.
 	if volume, err := s.protectable(ctx, disk, lun, device); err != nil || volume == nil {
 		return err
 	}

@@ -44,8 +44,8 @@ func (s *Server) EndUnfinished(ctx context.Context) {
 func (s *Server) endUnfinished(ctx context.Context, volume string) error {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()
-	// Without the lock, because the question may take a read at the API server, and the lock would
-	// refuse a call of the kubelet meanwhile.
+	// Without the lock: the question may take a read at the API server, during which the lock would
+	// refuse a call of the kubelet.
 	if left, err := s.leftOf(ctx, volume); err != nil || left == nil {
 		return err
 	}
