@@ -116,8 +116,8 @@ type AzVolumeAttachmentStatus struct {
 	// lists the disk there although the attach has failed.
 	// +optional
 	LUN *int32 `json:"lun,omitempty"`
-	// Exclusive reports whether Azure, asked after this attach, listed the disk at no VM outside of
-	// this cluster. Only then may the node take the disk's reservation from a key of another cluster.
+	// Exclusive is true if Azure, asked after this attach, listed the disk at no VM outside of this
+	// cluster. Only then may the node take the disk's reservation from a key of another cluster.
 	// It is unset when State is not Attached, and when Azure contradicts the attachment, so it never
 	// is about an earlier attach.
 	// +optional

@@ -64,8 +64,8 @@ type Ownership struct {
 	// driver carries out even if the node is healthy again: the proof comes from Azure.
 	// +optional
 	Cause ReleaseCause `json:"cause,omitempty"`
-	// Exclusive reports whether Azure was asked before this ownership was acquired, and listed the disk
-	// at no VM outside of this cluster. Azure is asked unless it is confirmed that this cluster uses
+	// Exclusive is true if Azure, asked before this ownership was acquired, listed the disk at no VM
+	// outside of this cluster. Azure is asked unless it is confirmed that this cluster uses
 	// the disk, so a planned move does not set it. It is for users to read: what the node may do depends
 	// on the AzVolumeAttachment, whose exclusive names one attach.
 	// +optional

@@ -109,7 +109,7 @@ func together(steps ...step) step {
 	}
 }
 
-// driver reads what tells whether the driver's own parts run.
+// driver reads the objects that show whether the driver's components run.
 func (c *collection) driver(ctx context.Context) error {
 	var deployments []*appsv1.Deployment
 	err := together(

@@ -362,8 +362,8 @@ func disksByNode(attachments []*apiv1.AzVolumeAttachment, volumes []VolumeOvervi
 	return disks
 }
 
-// failovers are the last ones. One begins with the first event of a node, and ends with NodeBack or
-// when the node was quiet for longer than quiet. A false alarm belongs to the failover before it.
+// failovers returns the last failovers. One begins with the first event of a node and ends at NodeBack,
+// or after five minutes without an event. A false alarm belongs to the failover before it.
 func failovers(events []*corev1.Event) []Failover {
 	const quiet = 5 * time.Minute
 	sorted := slices.SortedStableFunc(slices.Values(events), func(a, b *corev1.Event) int {

@@ -208,7 +208,7 @@ func (w *world) choose(p *corev1.Pod) choice {
 	return c
 }
 
-// states says how near a volume's disk is to nodes.
+// states returns the state of a volume's disk on each node.
 func (w *world) states(volume string) map[string]scheduler.DiskState {
 	states, _ := scheduler.DiskStates(volume, w.at[volume], func(node string) (*apiv1.AzDriverNode, error) {
 		return w.reports[node], nil

@@ -77,7 +77,7 @@ type recorders struct {
 	notes       *cache.LRUExpireCache // by noteKey
 }
 
-// noteKey is what two events have in common whose notes differ only in the IDs of Azure's answers.
+// noteKey identifies the events whose notes differ only in Azure's request IDs.
 type noteKey struct {
 	uid                types.UID
 	kind, reason, text string

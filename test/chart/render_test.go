@@ -95,7 +95,7 @@ func TestTheSchemaRefuses(t *testing.T) {
 	}{
 		"a value that does not exist":          {"controler.replicas=3", "'controler' not allowed"},
 		"a value that does not exist, deep":    {"controller.replica=3", "/controller"},
-		"a scheduler mode that does not exist": {"scheduler.mode=both", "'auto', 'webhook', 'extender', 'second', 'off'"},
+		"a scheduler mode that does not exist": {"scheduler.mode=both", "'auto', 'webhook', 'extender', 'off'"},
 		"a webhook that the API server waits for too long": {"scheduler.webhook.timeoutSeconds=31",
 			"/scheduler/webhook/timeoutSeconds"},
 		"authorities that are no PEM": {"scheduler.webhook.caBundle=abc", "/scheduler/webhook/caBundle"},

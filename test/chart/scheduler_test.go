@@ -210,7 +210,8 @@ func startExtender(t *testing.T, objectNamespace string) string {
 func startKubeScheduler(t *testing.T, extender string) {
 	t.Helper()
 	dir := t.TempDir()
-	printed, err := helm(t, "install", release, chartDir(), "--dry-run=client", "--set", "scheduler.hostNetwork=true")
+	printed, err := helm(t, "install", release, chartDir(), "--dry-run=client", "--kubeconfig", apiserver.Kubeconfig(t),
+		"--set", "scheduler.hostNetwork=true")
 	must(t, err)
 	from, to := strings.Index(printed, "  percentageOfNodesToScore: "), strings.Index(printed, "\nTry it with a volume")
 	if from < 0 || to < from || !strings.Contains(printed[from:to], "http://127.0.0.1:29706") {

@@ -176,8 +176,8 @@ func (r *Reconciler) wait(d *apiv1.AzDriverNode, pressed time.Time) time.Duratio
 	return every - r.Clock.Since(last.at)
 }
 
-// attachments returns the attachments to the node by volume, which belong to the cache, and when
-// one of them last found no slot.
+// attachments returns the node's attachments by volume (read only), and when one of them was last
+// refused a slot.
 func (r *Reconciler) attachments(ctx context.Context, namespace, node string) (volumes map[string]*apiv1.AzVolumeAttachment,
 	pressed time.Time, err error) {
 	here, err := cluster.AttachmentsOfNode(ctx, r.Client, namespace, node)

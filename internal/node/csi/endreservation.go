@@ -12,7 +12,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -32,7 +32,7 @@ func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device str
 	if err != nil {
 		return err
 	}
-	other := plan.StillFenced(attachments, s.options.NodeName)
+	other := fencing.StillFenced(attachments, s.options.NodeName)
 	if other == "" {
 		return s.reserver.Leave(ctx, device, own.key)
 	}

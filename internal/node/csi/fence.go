@@ -16,7 +16,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -133,7 +133,7 @@ func (s *Server) answerFence(ctx context.Context, f *fences, volume string) erro
 	tried, isTried := f.tried[volume]
 	f.mu.Unlock()
 	switch {
-	case asked >= 0 && answered >= 0 && plan.Answers(results[answered], requests[asked]):
+	case asked >= 0 && answered >= 0 && fencing.Answers(results[answered], requests[asked]):
 		return nil
 	case asked >= 0:
 		return s.fence(ctx, f, requests[asked])
@@ -237,7 +237,7 @@ func (s *Server) tryFence(ctx context.Context, limit time.Duration, request apiv
 	if volume == nil {
 		return 0, none, provisioner.Errorf(provisioner.FailedPrecondition, "volume %s does not exist", request.VolumeName)
 	}
-	if why := plan.MayFence(s.options.NodeName, s.options.Instance.VMID, request, volume, own); why != "" {
+	if why := fencing.MayFence(s.options.NodeName, s.options.Instance.VMID, request, volume, own); why != "" {
 		return 0, none, provisioner.Errorf(provisioner.FailedPrecondition, "refusing to fence node %s from volume %s: %s",
 			request.NodeName, request.VolumeName, why)
 	}
@@ -321,7 +321,7 @@ func (s *Server) leaveFence(ctx context.Context, limit time.Duration, result api
 	if err != nil {
 		return err
 	}
-	if provable && plan.Unproved(attachments, result.NodeName, result.Epoch) {
+	if provable && fencing.Unproved(attachments, result.NodeName, result.Epoch) {
 		return provisioner.Errorf(provisioner.Unavailable,
 			"cannot end the fence of node %s from volume %s: the node was not proved to have released it", result.NodeName, name)
 	}

@@ -35,8 +35,7 @@ func (s *Server) pathsBeside(ctx context.Context, record nodereport.Record) ([]s
 	return others, nil
 }
 
-// excluded describes how a volume is staged if it cannot be staged in another way at the same time,
-// and is "" otherwise. The write protection of a raw block device counts for all its paths.
+// excluded returns the present staging if it rules out the new one, else "". The write protection of a raw block device counts for all its paths.
 func excluded(before, next nodereport.Record) string {
 	switch {
 	case before.Block && !next.Block:

@@ -11,7 +11,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -68,7 +68,7 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	if err := s.filesystems.Identify(ctx, volume, device); err != nil {
 		return held{}, err
 	}
-	owner := plan.Owner{Key: key, Exclusive: grant.Exclusive}
+	owner := fencing.Owner{Key: key, Exclusive: grant.Exclusive}
 	switch {
 	case !shared:
 		return held{}, s.clearReservation(ctx, use, device, state, owner)
@@ -127,7 +127,7 @@ func (s *Server) readReservation(ctx context.Context, device string, everReserve
 
 // hold makes this node hold the reservation of a shared disk.
 func (s *Server) hold(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision, device string,
-	state provisioner.ReservationState, owner plan.Owner, record nodereport.Record,
+	state provisioner.ReservationState, owner fencing.Owner, record nodereport.Record,
 ) (held, error) {
 	own := held{key: owner.Key}
 	found, why, err := s.reserver.Hold(ctx, device, state, owner)
@@ -138,14 +138,14 @@ func (s *Server) hold(ctx context.Context, use usage.Usage, volume *apiv1.AzVolu
 		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason", why)
 		return held{}, nil
 	}
-	own.unfenced = plan.Reserved{
+	own.unfenced = fencing.Reserved{
 		Found:            found,
 		Key:              owner.Key.String(),
 		RecordedKey:      record.ReservationKey,
 		RecordedUnfenced: record.Unfenced,
 		LastRelease:      volume.Status.LastRelease,
 	}.Unfenced()
-	if found == plan.FoundOwn {
+	if found == fencing.FoundOwn {
 		return own, nil
 	}
 	// The node may have been paused since it was granted the volume, and the next owner may have
@@ -176,7 +176,7 @@ func (s *Server) holdRecorded(record nodereport.Record) func(ctx context.Context
 		}
 		state, why, err := s.readReservation(ctx, device, true)
 		if why == nil && err == nil {
-			_, _, err = s.reserver.Hold(ctx, device, state, plan.Owner{Key: key})
+			_, _, err = s.reserver.Hold(ctx, device, state, fencing.Owner{Key: key})
 		}
 		return err
 	}
@@ -190,7 +190,7 @@ func (s *Server) key(disk volumehandle.Handle, epoch int64) (provisioner.Reserva
 // endReservation ends a reservation that the driver made under this epoch or an earlier one, for a
 // volume whose disk is not to be reserved any more: the disk would refuse this node's writes.
 func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, device string, state provisioner.ReservationState,
-	owner plan.Owner) error {
+	owner fencing.Owner) error {
 	if !state.Holder.IsDrivers() {
 		return nil
 	}
@@ -204,7 +204,7 @@ func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, d
 // could be shared before, or another node has taken it for the disk of a shared volume whose LUN it
 // got. A key of another cluster stays, unless the owner is exclusive.
 func (s *Server) clearReservation(ctx context.Context, use usage.Usage, device string, state provisioner.ReservationState,
-	owner plan.Owner) error {
+	owner fencing.Owner) error {
 	switch holder := state.Holder; {
 	case !holder.IsDrivers():
 		return nil

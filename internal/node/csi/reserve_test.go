@@ -17,7 +17,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/reservation"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -724,7 +724,7 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 func takeOver(t *testing.T, host *memoryHost, key provisioner.ReservationKey) {
 	t.Helper()
 	reserver := reservation.Reserver{Disk: host.OnNode("node-c")}
-	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.Shared.State(), plan.Owner{Key: key}); err != nil ||
+	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.Shared.State(), fencing.Owner{Key: key}); err != nil ||
 		!host.Shared.Allows("node-c", true) {
 		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.Shared.State())
 	}

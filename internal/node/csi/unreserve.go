@@ -9,7 +9,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -91,7 +91,7 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 		if err != nil {
 			return err
 		}
-		if other := plan.StillFenced(attachments, s.options.NodeName); other != "" {
+		if other := fencing.StillFenced(attachments, s.options.NodeName); other != "" {
 			return fmt.Errorf("the disk is still being detached from node %s, which was fenced", other)
 		}
 		err = s.leaveAttached(ctx, volume,

@@ -25,7 +25,8 @@ const lookDelay = 10 * time.Millisecond
 const watchRetry = time.Second
 
 // watch has a heartbeat written when another writer has requested one, has changed the report or
-// has deleted the object. It watches until ctx ends. While it cannot, the node promises no answers.
+// has deleted the object. It watches until ctx ends. While the watch is down, the report does not offer
+// heartbeats on request.
 func (r *Reporter) watch(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	for ctx.Err() == nil {

@@ -35,8 +35,7 @@ type SlotInput struct {
 	Kept func(replica *apiv1.AzVolumeAttachment) bool
 }
 
-// SlotDecision reports whether there is a slot for an attachment. The zero value says that there
-// is.
+// SlotDecision is the answer of Slots. Its zero value grants a slot.
 type SlotDecision struct {
 	// GiveWay names the replica to delete so that its slot becomes free.
 	GiveWay string

@@ -108,7 +108,7 @@ func (r *run) call(requests []*request) (*operation.Operation, error) {
 	return r.engine.Platform.Update(r.engine.ctx, r.update(requests))
 }
 
-// update is the call for the requests.
+// update returns the Update with the requests.
 func (r *run) update(requests []*request) Update {
 	return Update{
 		VMID:    r.batch.vmID,

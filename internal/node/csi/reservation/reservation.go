@@ -7,7 +7,7 @@ import (
 	"context"
 	"errors"
 
-	plan "github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -26,10 +26,10 @@ type Reserver struct {
 // Hold makes this node hold the reservation of a disk with the owner's key. state was just read
 // from the disk. reserved is false if a fence by this disk's reservation would prove nothing; then
 // no node holds one, and why says what the disk lacks. If Hold fails, the key may be registered.
-// Errors: FailedPrecondition if the node must not use the disk (plan.AtStage), and if the disk is
+// Errors: FailedPrecondition if the node must not use the disk (fencing.AtStage), and if the disk is
 // reserved and refuses a command that is needed.
 func (r Reserver) Hold(ctx context.Context, device string, state provisioner.ReservationState,
-	owner plan.Owner) (found plan.Found, why string, err error) {
+	owner fencing.Owner) (found fencing.Found, why string, err error) {
 	c := &conversation{
 		disk:   r.Disk,
 		device: device,
@@ -37,22 +37,22 @@ func (r Reserver) Hold(ctx context.Context, device string, state provisioner.Res
 		state:  state,
 		isRead: true,
 	}
-	step, err := c.follow(ctx, func() (plan.Step, error) {
+	step, err := c.follow(ctx, func() (fencing.Step, error) {
 		switch holder := c.state.Holder; {
 		case c.state.Type != provisioner.NoReservation && holder != owner.Key && holder != owner.Key.FenceOnly():
-			found = plan.FoundOther
+			found = fencing.FoundOther
 		case found != "":
 		case c.state.Type == provisioner.NoReservation:
-			found = plan.FoundNone
+			found = fencing.FoundNone
 		default:
-			found = plan.FoundOwn
+			found = fencing.FoundOwn
 		}
-		return plan.AtStage(c.state, owner, c.Call)
+		return fencing.AtStage(c.state, owner, c.Call)
 	})
 	switch {
 	case errors.Is(err, provisioner.Unsupported):
 		return found, err.Error(), r.giveUp(ctx, device, owner.Key, err)
-	case err != nil || step.Command != plan.GiveUp:
+	case err != nil || step.Command != fencing.GiveUp:
 		return found, "", err
 	case c.Replaced:
 		return found, "it takes different nodes for the same initiator", r.giveUp(ctx, device, owner.Key, nil)
@@ -85,7 +85,7 @@ func (r Reserver) Leave(ctx context.Context, device string, own provisioner.Rese
 		device: device,
 		own:    own,
 	}
-	_, err := c.follow(ctx, func() (plan.Step, error) { return plan.AtUnstage(c.state, own, c.Call), nil })
+	_, err := c.follow(ctx, func() (fencing.Step, error) { return fencing.AtUnstage(c.state, own, c.Call), nil })
 	return err
 }
 
@@ -106,7 +106,7 @@ func (r Reserver) Keep(ctx context.Context, device string, own, keep provisioner
 		device: device,
 		own:    keep,
 	}
-	_, err := c.follow(ctx, func() (plan.Step, error) { return plan.AtKeep(c.state, own, keep, c.Call), nil })
+	_, err := c.follow(ctx, func() (fencing.Step, error) { return fencing.AtKeep(c.state, own, keep, c.Call), nil })
 	return err
 }
 
@@ -114,7 +114,7 @@ func (r Reserver) Keep(ctx context.Context, device string, own, keep provisioner
 // fence-only key. It returns the state that proves it. recorded reports whether record has
 // succeeded for these keys before. changed reports whether Fence may have sent a command, also if
 // it fails: the key may be registered then. Errors: FailedPrecondition if there is no proof
-// (plan.AtFence).
+// (fencing.AtFence).
 func (r Reserver) Fence(ctx context.Context, device string, own, victim provisioner.ReservationKey, recorded bool,
 	record func() error) (proof provisioner.ReservationState, changed bool, err error) {
 	c := &conversation{
@@ -124,13 +124,13 @@ func (r Reserver) Fence(ctx context.Context, device string, own, victim provisio
 		record: record,
 	}
 	c.Recorded = recorded
-	_, err = c.follow(ctx, func() (plan.Step, error) { return plan.AtFence(c.state, own, victim, c.Call) })
+	_, err = c.follow(ctx, func() (fencing.Step, error) { return fencing.AtFence(c.state, own, victim, c.Call) })
 	return c.state, c.changed, err
 }
 
 // conversation is the commands of one call, and what they have shown.
 type conversation struct {
-	plan.Call
+	fencing.Call
 	disk   provisioner.Reservations
 	device string
 	own    provisioner.ReservationKey
@@ -143,17 +143,17 @@ type conversation struct {
 }
 
 // follow reads, decides and sends until the decision is Done or GiveUp, which it returns.
-func (c *conversation) follow(ctx context.Context, decide func() (plan.Step, error)) (plan.Step, error) {
+func (c *conversation) follow(ctx context.Context, decide func() (fencing.Step, error)) (fencing.Step, error) {
 	for range maxCommands {
 		if !c.isRead {
 			state, err := c.disk.Read(ctx, c.device)
 			if err != nil {
-				return plan.Step{}, err
+				return fencing.Step{}, err
 			}
 			c.state, c.isRead = state, true
 		}
 		step, err := decide()
-		if err != nil || step.Command == plan.Done || step.Command == plan.GiveUp {
+		if err != nil || step.Command == fencing.Done || step.Command == fencing.GiveUp {
 			return step, err
 		}
 		if err := c.send(ctx, step); errors.Is(err, provisioner.Conflict) {
@@ -162,38 +162,38 @@ func (c *conversation) follow(ctx context.Context, decide func() (plan.Step, err
 			return step, err
 		}
 	}
-	return plan.Step{}, provisioner.Errorf(provisioner.Unavailable,
+	return fencing.Step{}, provisioner.Errorf(provisioner.Unavailable,
 		"reserve %s with key %s: %d commands have not led to the wanted state; the disk has %s",
 		c.device, c.own, maxCommands, c.state)
 }
 
 // send sends a command, and notes what its success shows.
-func (c *conversation) send(ctx context.Context, step plan.Step) error {
+func (c *conversation) send(ctx context.Context, step fencing.Step) error {
 	switch step.Command {
-	case plan.Record:
+	case fencing.Record:
 		if err := c.record(); err != nil {
 			return err
 		}
 		c.Recorded = true
 		return nil
-	case plan.Ask:
+	case fencing.Ask:
 		aborts, err := c.disk.Aborts(ctx, c.device, c.own)
 		if err == nil {
 			c.Asked, c.Aborts = true, aborts
 		}
 		return err
-	case plan.Register:
+	case fencing.Register:
 		return c.register(ctx)
-	case plan.Unregister:
+	case fencing.Unregister:
 		c.changed, c.isRead = true, false
 		return c.disk.Unregister(ctx, c.device, c.own)
-	case plan.Reserve:
+	case fencing.Reserve:
 		return c.took(c.disk.Reserve(ctx, c.device, c.own))
-	case plan.PreemptAndAbort:
+	case fencing.PreemptAndAbort:
 		return c.took(c.disk.PreemptAndAbort(ctx, c.device, c.own, step.Victim))
-	case plan.Preempt:
+	case fencing.Preempt:
 		return c.took(c.disk.Preempt(ctx, c.device, c.own, step.Victim))
-	case plan.Done, plan.GiveUp: // follow ends
+	case fencing.Done, fencing.GiveUp: // follow ends
 	}
 	return nil
 }
