@@ -1,3 +1,5 @@
+// Package kube has what any program uses to talk to Kubernetes: reads that find or do not find an object,
+// retries of a compare-and-swap, the pace of the calls, and the UID of the cluster.
 package kube
 
 import clientfeatures "k8s.io/client-go/features"

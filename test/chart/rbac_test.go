@@ -17,7 +17,8 @@ import (
 var markers = map[string][]string{
 	"controller": {"internal/controller", "internal/controller/csi", "cmd/azuredisk/controller.go",
 		"cmd/azuredisk/attachrequired.go"},
-	"node":      {"internal/node/csi", "internal/node/nodereport", "internal/node/registrar", "internal/node/imds", "cmd/azuredisk/node.go"},
+	"node": {"internal/node/csi", "internal/node/nodereport", "internal/node/registrar", "internal/node/imds",
+		"cmd/azuredisk/node.go"},
 	"scheduler": {"internal/scheduler", "internal/webhookcert", "cmd/azuredisk/scheduler.go"},
 }
 

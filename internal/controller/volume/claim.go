@@ -142,7 +142,8 @@ func (r *Reconciler) ofClaim(ctx context.Context, namespace string, o client.Obj
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: namespace, Name: name}}}
 }
 
-// claimChanged passes the deletion of claims, about which there may be something to tell. A new claim leads to its PersistentVolume, whose events are watched.
+// claimChanged passes the deletion of claims, about which there may be an event to write. A new claim
+// leads to its PersistentVolume, whose events are watched.
 var claimChanged = predicate.Funcs{
 	CreateFunc: func(event.CreateEvent) bool { return false },
 	UpdateFunc: cluster.Changed(func(c *corev1.PersistentVolumeClaim) any {

@@ -210,7 +210,8 @@ func TestANodeThatIsMerelySlowFencesInTheEnd(t *testing.T) {
 	t.Parallel()
 	m, host, _ := lost(t)
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+			opts ...client.GetOption) error {
 			if _, is := obj.(*apiv1.AzVolume); is {
 				select {
 				case <-time.After(2 * time.Second):
@@ -223,7 +224,8 @@ func TestANodeThatIsMerelySlowFencesInTheEnd(t *testing.T) {
 	})
 	m.request(lostRequest)
 	m.run()
-	if result := m.results("the second or third try has the time", one)[0]; result.Key == "" || host.Shared.Allows(lostNode, true) {
+	result := m.results("the second or third try has the time", one)[0]
+	if result.Key == "" || host.Shared.Allows(lostNode, true) {
 		t.Errorf("got result %+v, want a key", result)
 	}
 }

@@ -35,7 +35,8 @@ func (s *Server) pathsBeside(ctx context.Context, record nodereport.Record) ([]s
 	return others, nil
 }
 
-// excluded returns the present staging if it rules out the new one, else "". The write protection of a raw block device counts for all its paths.
+// excluded returns the present staging if it rules out the new one, else "". The write protection of
+// a raw block device counts for all its paths.
 func excluded(before, next nodereport.Record) string {
 	switch {
 	case before.Block && !next.Block:

@@ -45,7 +45,8 @@ func FuzzNodeLabels(f *testing.F) {
 			}},
 			Spec: corev1.NodeSpec{ProviderID: provider},
 		})
-		if err == nil && (!resourceid.IsVM(spec.VMID) || spec.Zone != "" && strings.ToLower(zone) != spec.Location+"-"+spec.Zone) {
+		otherZone := spec.Zone != "" && strings.ToLower(zone) != spec.Location+"-"+spec.Zone
+		if err == nil && (!resourceid.IsVM(spec.VMID) || otherZone) {
 			t.Errorf("taken: %+v", spec)
 		}
 	})

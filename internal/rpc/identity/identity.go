@@ -41,7 +41,8 @@ func (s *Server) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi
 	return &csi.GetPluginInfoResponse{Name: s.options.DriverName, VendorVersion: s.options.Version}, nil
 }
 
-// GetPluginCapabilities says that the driver has a controller service, and that volumes and snapshots are accessible only from a part of the cluster.
+// GetPluginCapabilities says that the driver has a controller service, and that volumes and snapshots
+// are accessible only from a part of the cluster.
 func (s *Server) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse,
 	error) {
 	capabilities := []*csi.PluginCapability{
