@@ -79,8 +79,16 @@ func (e *Environment) StartAway(ctx context.Context, workloads ...Workload) ([]o
 
 // CreateOn is createAvoiding for every node but one.
 func (e *Environment) CreateOn(ctx context.Context, node string, workloads ...Workload) error {
-	return e.createAvoiding(ctx, slices.DeleteFunc(e.View.Nodes(""), func(name string) bool { return name == node }),
-		workloads...)
+	// The other zones are free first: a replica goes to the first node that is, and stays there.
+	var own []string
+	for _, zone := range e.View.Zones() {
+		if nodes := e.View.Nodes(zone); slices.Contains(nodes, node) {
+			own = nodes
+		}
+	}
+	others := slices.DeleteFunc(e.View.Nodes(""), func(name string) bool { return slices.Contains(own, name) })
+	others = append(others, own...)
+	return e.createAvoiding(ctx, slices.DeleteFunc(others, func(name string) bool { return name == node }), workloads...)
 }
 
 // StartOn is start, with all pods on that node.
