@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log"
 	"os"
@@ -174,6 +175,7 @@ func write(p program, bin, path string) error {
 	}
 	var page bytes.Buffer
 	fmt.Fprintf(&page, "# Flags of %s\n\n%s\n\nThis page is generated from the programs' own help.\n", p.name, p.description)
+	global := ""
 	for _, sub := range p.subcommands {
 		show := exec.Command(executable, append([]string{"help"}, strings.Fields(sub)...)...)
 		// A setting in the caller's environment is not a default.
@@ -182,7 +184,15 @@ func write(p program, bin, path string) error {
 		if err != nil {
 			return fmt.Errorf("help of %s %s: %w", p.name, sub, err)
 		}
-		fmt.Fprintf(&page, "\n## %s %s\n\n```\n%s```\n", p.name, sub, help)
+		own, flags, _ := strings.Cut(string(help), "\nGlobal Flags:\n")
+		global = cmp.Or(global, flags)
+		if flags != global {
+			own = string(help)
+		}
+		fmt.Fprintf(&page, "\n## %s %s\n\n```\n%s```\n", p.name, sub, own)
+	}
+	if global != "" {
+		fmt.Fprintf(&page, "\n## Flags of all of them\n\n```\n%s```\n", global)
 	}
 	return os.WriteFile(path, page.Bytes(), 0o644)
 }

@@ -117,7 +117,8 @@ func report(t *testing.T, seed uint64, result simulation.Result, options simulat
 // TestTheSimulationFindsBrokenLaws breaks the laws one by one, and expects that a history finds
 // each.
 func TestTheSimulationFindsBrokenLaws(t *testing.T) {
-	const bound = 500
+	// The rarest is found in one history of 350, and almost surely within this.
+	const bound = 2000
 	directory := directory(t)
 	for name, broken := range map[string]struct {
 		mutant simulation.Mutant
