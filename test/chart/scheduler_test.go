@@ -210,8 +210,8 @@ func startExtender(t *testing.T, objectNamespace string) string {
 func startKubeScheduler(t *testing.T, extender string) {
 	t.Helper()
 	dir := t.TempDir()
-	printed, err := helm(t, "install", release, chartDir(), "--dry-run=client", "--kubeconfig", apiserver.Kubeconfig(t),
-		"--set", "scheduler.hostNetwork=true")
+	printed, err := helm(t, "install", release, chartDir(), "--dry-run=client", "--take-ownership",
+		"--kubeconfig", apiserver.Kubeconfig(t), "--set", "scheduler.hostNetwork=true")
 	must(t, err)
 	from, to := strings.Index(printed, "  percentageOfNodesToScore: "), strings.Index(printed, "\nTry it with a volume")
 	if from < 0 || to < from || !strings.Contains(printed[from:to], "http://127.0.0.1:29706") {
@@ -219,7 +219,8 @@ func startKubeScheduler(t *testing.T, extender string) {
 	}
 	stanza := strings.ReplaceAll(printed[from:to], "127.0.0.1:29706", extender)
 	text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n" +
-		"leaderElection: {leaderElect: false}\nclientConnection: {kubeconfig: " + apiserver.Kubeconfig(t) + "}\n" +
+		"leaderElection: {leaderElect: false}\nprofiles: [{schedulerName: azuredisk-scheduler}]\n" +
+		"clientConnection: {kubeconfig: " + apiserver.Kubeconfig(t) + "}\n" +
 		strings.ReplaceAll(stanza, "\n  ", "\n")[2:] + "\n"
 	file := filepath.Join(dir, "scheduler.yaml")
 	must(t, os.WriteFile(file, []byte(text), 0o600))
