@@ -78,7 +78,8 @@ func TestIOPSGrowWithTheDisk(t *testing.T) {
 	if got, n := iops("per-gib"), p.Cloud.CallCount(fake.DisksUpdate)-calls; got != 10000 || n != 1 {
 		t.Errorf("grown: got %d IOPS by %d calls, want 10000 by 1", got, n)
 	}
-	changeOutside(t, p, "per-gib", func(d *provisioner.Disk) { *d.DiskIOPSReadWrite = 12000 })
+	raised := int64(12000) // in a variable of its own: readers of the disk share the former one
+	changeOutside(t, p, "per-gib", func(d *provisioner.Disk) { d.DiskIOPSReadWrite = &raised })
 	_, err = expand(t.Context(), p, handle, 22*gib)
 	must(t, err)
 	asIs(t, p, "per-gib")
