@@ -80,7 +80,7 @@ func TestAlertsHaveRunbooksAndMetrics(t *testing.T) {
 	}
 }
 
-// TestTheDashboard: the ConfigMap has the generated dashboard, whose panels show only metrics that
+// TestTheDashboard: the ConfigMap has the dashboard, whose panels show only metrics that
 // are served and series that the rules record. hack/alerts-test.sh checks the queries' syntax.
 func TestTheDashboard(t *testing.T) {
 	t.Parallel()

@@ -15,11 +15,9 @@ import (
 
 // markers are where the code of each part of the driver says what it needs.
 var markers = map[string][]string{
-	"controller": {"internal/controller", "internal/controller/csi", "cmd/azuredisk/controller.go",
-		"cmd/azuredisk/attachrequired.go"},
-	"node": {"internal/node/csi", "internal/node/nodereport", "internal/node/registrar", "internal/node/imds",
-		"cmd/azuredisk/node.go"},
-	"scheduler": {"internal/scheduler", "internal/webhookcert", "cmd/azuredisk/scheduler.go"},
+	"controller": {"internal/controller", "cmd/azuredisk/controller.go", "cmd/azuredisk/attachrequired.go"},
+	"node":       {"internal/node", "cmd/azuredisk/node.go"},
+	"scheduler":  {"internal/scheduler", "internal/webhookcert", "cmd/azuredisk/scheduler.go"},
 }
 
 func TestEachPartHasTheRightsThatItsCodeAsksForAndNoOthers(t *testing.T) {

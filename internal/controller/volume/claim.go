@@ -22,7 +22,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
-// claims is what this process has told about volumes on their claims. Nothing else depends on it.
+// claims holds what this process has written about volumes on their claims. Only events depend on it.
 type claims struct {
 	mu      sync.Mutex
 	since   time.Time // when the first volume was reconciled

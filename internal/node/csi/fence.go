@@ -156,7 +156,7 @@ func (s *Server) answerFence(ctx context.Context, f *fences, volume string) erro
 	return nil
 }
 
-// limit is how long the next try for a volume may take.
+// limit returns the time that the next try for a volume may take.
 func (f *fences) limit(volume string) time.Duration {
 	limit := fenceTimeout
 	for range f.queue.NumRequeues(volume) {

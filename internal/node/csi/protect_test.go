@@ -157,17 +157,10 @@ func TestALookAtTheDevicesRefusesNoCall(t *testing.T) {
 		o.DiskAt = func(context.Context, int32) (string, error) { return volumeID, nil }
 	}
 	m.publish(nil)
-	var during func()
-	m.whileReading(func() {
-		if during != nil {
-			call := during
-			during = nil
-			call()
-		}
-	})
+	during := m.beforeNextRead()
 	s := m.start()
 	staged := false
-	during = func() {
+	*during = func() {
 		m.must(m.stage(s, blockCapability(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)))
 		staged = true
 	}

@@ -399,17 +399,22 @@ func TestAVolumeThatTheKubeletHasLeftStagedIsUnstaged(t *testing.T) {
 	}
 }
 
-// whileReading calls do before each read of an AzVolume at the API server.
-func (m *machine) whileReading(do func()) {
+// beforeNextRead returns where to put what is to be done once, before the next read of an AzVolume at
+// the API server.
+func (m *machine) beforeNextRead() *func() {
+	var next func()
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
 			opts ...client.GetOption) error {
-			if _, is := obj.(*apiv1.AzVolume); is {
+			if _, is := obj.(*apiv1.AzVolume); is && next != nil {
+				do := next
+				next = nil
 				do()
 			}
 			return c.Get(ctx, key, obj, opts...)
 		},
 	})
+	return &next
 }
 
 // The look at what is left reads at the API server. The kubelet would repeat a refused call half a
@@ -419,18 +424,11 @@ func TestALookAtWhatIsLeftRefusesNoCall(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			m := newMachine(t, newMemoryHost(), t.TempDir(), quiet)
 			m.publish(nil)
-			var during func()
-			m.whileReading(func() {
-				if during != nil {
-					call := during
-					during = nil
-					call()
-				}
-			})
+			during := m.beforeNextRead()
 			s := m.start()
 			m.must(m.stage(s, capability))
 			looked := false
-			during = func() {
+			*during = func() {
 				looked = true
 				m.must(m.unstage(s))
 			}

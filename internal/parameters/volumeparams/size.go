@@ -55,7 +55,8 @@ func (p *Parameters) Size(requiredBytes, limitBytes int64) (int64, error) {
 	}
 	low, high := p.sizeRange()
 	if requiredBytes > high {
-		return 0, &paramtable.OutOfRangeError{Message: fmt.Sprintf("capacity range: required %d bytes; skuName %s allows %d to %d bytes",
+		return 0, &paramtable.OutOfRangeError{Message: fmt.Sprintf(
+			"capacity range: required %d bytes; skuName %s allows %d to %d bytes",
 			requiredBytes, p.SKU(), low, high)}
 	}
 	size := max(roundUp(requiredBytes), low)

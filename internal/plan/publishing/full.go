@@ -12,7 +12,7 @@ type Slots struct {
 	Allocatable *int32
 	// Occupied is how many other disks of the driver take a slot of the VM.
 	Occupied int
-	// Shared is how many other nodes use a share of the volume's disk.
+	// Shared counts the other nodes that use a share of the volume's disk.
 	Shared int
 }
 

@@ -8,8 +8,8 @@ const (
 	// server. With 100 ms the benchmark of a burst shows two updates for pods without
 	// VolumeAttachments.
 	quiet = 300 * time.Millisecond
-	// longestQuiet is how long the first request of a batch waits at most for others. It also limits
-	// what a fence waits for those of the node's other disks, which the controller asks for together.
+	// longestQuiet bounds the wait of a batch's first request for others. A fence waits no longer for the
+	// fences of the node's other disks, which the controller asks for together.
 	longestQuiet = time.Second
 )
 
