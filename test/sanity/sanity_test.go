@@ -2,8 +2,9 @@
 // real devices.
 //
 // Every spec of the suite runs: none is focused or left out here, and one that skips itself, as the
-// suite does where a driver lacks a capability, fails the test. The one spec that is pending is
-// switched off by the suite itself.
+// suite does where a driver lacks a capability, fails the test. The exceptions are the specs of the
+// GroupController service, which the driver does not offer (ADR 0061). The one spec that is pending
+// is switched off by the suite itself.
 //
 // Ginkgo runs one suite in a process, so filesystem and raw block volumes take a run each:
 //
@@ -15,6 +16,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
@@ -27,9 +29,9 @@ import (
 
 var access = flag.String("access", "mount", "mount or block")
 
-// leastSpecs is how many specs version 5.6 of the suite has for one access type. A newer one may
-// have more.
-const leastSpecs = 102
+// leastSpecs is how many specs of the services that the driver offers version 5.6 of the suite has
+// for one access type. A newer one may have more.
+const leastSpecs = 96
 
 func TestMain(m *testing.M) {
 	// The count line goes to a log file.
@@ -65,7 +67,7 @@ func TestSanity(t *testing.T) {
 			case !spec.LeafNodeType.Is(types.NodeTypeIt):
 			case spec.State.Is(types.SpecStatePassed):
 				passed++
-			case spec.State.Is(types.SpecStateSkipped):
+			case spec.State.Is(types.SpecStateSkipped) && !strings.HasPrefix(spec.FullText(), "GroupController Service "):
 				t.Errorf("skipped: %s: %s", spec.FullText(), spec.Failure.Message)
 			}
 		}
