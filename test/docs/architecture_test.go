@@ -69,7 +69,7 @@ func TestEveryWriterOfAStatusIsInTheTable(t *testing.T) {
 	writers := 0
 	for _, file := range goFiles(t) {
 		if !strings.HasPrefix(file, "internal/") || strings.HasPrefix(file, "internal/testkit/") ||
-			strings.HasSuffix(file, "_test.go") {
+			strings.HasPrefix(file, "internal/kube/") || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
 		for _, name := range writesStatus(t, file) {
@@ -84,7 +84,11 @@ func TestEveryWriterOfAStatusIsInTheTable(t *testing.T) {
 	}
 }
 
-// writesStatus are the functions of a file that call Status().Update or Status().Patch.
+// ofStatus are the functions that write the status that they are given.
+var ofStatus = []string{"PatchStatus", "WriteStatus", "RecordProof"}
+
+// writesStatus are the functions of a file that call Status().Update, Status().Patch or a function
+// of ofStatus.
 func writesStatus(t *testing.T, file string) []string {
 	t.Helper()
 	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(tree.Root(), file), nil, parser.SkipObjectResolution)
@@ -94,17 +98,34 @@ func writesStatus(t *testing.T, file string) []string {
 	var found []string
 	for _, d := range parsed.Decls {
 		f, ok := d.(*ast.FuncDecl)
-		if !ok {
+		if !ok || slices.Contains(ofStatus, f.Name.Name) {
 			continue
 		}
 		ast.Inspect(f, func(n ast.Node) bool {
-			if s, ok := n.(*ast.SelectorExpr); ok && (s.Sel.Name == "Patch" || s.Sel.Name == "Update") && isStatusCall(s.X) {
-				found = append(found, f.Name.Name)
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if (n.Sel.Name == "Patch" || n.Sel.Name == "Update") && isStatusCall(n.X) {
+					found = append(found, f.Name.Name)
+				}
+			case *ast.CallExpr:
+				if slices.Contains(ofStatus, calledName(n)) {
+					found = append(found, f.Name.Name)
+				}
 			}
 			return true
 		})
 	}
 	return slices.Compact(found)
+}
+
+func calledName(call *ast.CallExpr) string {
+	switch f := call.Fun.(type) {
+	case *ast.SelectorExpr:
+		return f.Sel.Name
+	case *ast.Ident:
+		return f.Name
+	}
+	return ""
 }
 
 func isStatusCall(e ast.Expr) bool {
@@ -115,3 +136,17 @@ func isStatusCall(e ast.Expr) bool {
 	s, ok := call.Fun.(*ast.SelectorExpr)
 	return ok && s.Sel.Name == "Status"
 }
+
+// TestOnlyTheKeeperMakesAttachments finds an AzVolumeAttachment with metadata, which is one that is
+// created.
+func TestOnlyTheKeeperMakesAttachments(t *testing.T) {
+	made := regexp.MustCompile(`apiv1\.AzVolumeAttachment\{\s*ObjectMeta:`)
+	for _, file := range goFiles(t) {
+		if strings.HasPrefix(file, "internal/controller/") && !strings.HasSuffix(file, "_test.go") &&
+			made.MatchString(read(t, file)) != (file == keeper) {
+			t.Errorf("%s: got an AzVolumeAttachment made here: %t, want them made in %s alone", file, file != keeper, keeper)
+		}
+	}
+}
+
+const keeper = "internal/controller/keeper/keeper.go"

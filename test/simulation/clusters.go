@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/sharedisk"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -200,7 +201,7 @@ func (t tampered) raised(ctx context.Context, o client.Object) (bool, error) {
 	}
 	after := a.DeepCopy()
 	after.Spec.Role, after.Spec.Epoch = apiv1.RolePrimary, v.Status.Primary.Epoch
-	return true, t.Client.Patch(ctx, after, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{}))
+	return true, kube.Patch(ctx, t.Client, after, a)
 }
 
 // Delete implements client.Writer.

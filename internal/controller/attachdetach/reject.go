@@ -67,7 +67,7 @@ func (r *Reconciler) fail(ctx context.Context, cached *corev1.Pod, node, message
 	}
 	before := p.DeepCopy()
 	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, publishing.RejectedReason, message
-	err := r.Client.Status().Patch(ctx, p, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err := kube.PatchStatus(ctx, r.Client, p, before)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the change is an event
 	}

@@ -22,6 +22,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/keeper"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
@@ -250,9 +251,10 @@ func (r *Reconciler) act(ctx context.Context, in attaching.Input, step attaching
 	a := in.Attachment
 	switch {
 	case step.AddFinalizer:
-		return reconcile.Result{}, r.setFinalizer(ctx, a, true)
+		_, err := keeper.AddFinalizer(ctx, r.Client, a, apiv1.Finalizer)
+		return reconcile.Result{}, err
 	case step.RemoveFinalizer:
-		if err := r.setFinalizer(ctx, a, false); err != nil {
+		if err := keeper.RemoveFinalizer(ctx, r.Client, a, apiv1.Finalizer); err != nil {
 			return reconcile.Result{}, err
 		}
 		r.say(ctx, a, step)
@@ -300,20 +302,6 @@ func requeue(in attaching.Input, step attaching.Step) time.Duration {
 	return step.RequeueAfter
 }
 
-func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) error {
-	changed := a.DeepCopy()
-	if want {
-		controllerutil.AddFinalizer(changed, apiv1.Finalizer)
-	} else {
-		controllerutil.RemoveFinalizer(changed, apiv1.Finalizer)
-	}
-	patch := client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Patch(ctx, changed, patch); err != nil {
-		return fmt.Errorf("set finalizer of attachment: %w", err)
-	}
-	return nil
-}
-
 // giveWay deletes a replica whose slot a primary takes (law 8), unless the replica has changed
 // since.
 func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, name string) error {
@@ -324,11 +312,8 @@ func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, 
 	if victim.Spec.Role != apiv1.RoleReplica || victim.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := r.Client.Delete(ctx, victim, client.Preconditions{
-		UID:             &victim.UID,
-		ResourceVersion: &victim.ResourceVersion,
-	}); err != nil {
-		return fmt.Errorf("delete a replica to free its slot: %w", err)
+	if err := keeper.Delete(ctx, r.Client, victim); err != nil {
+		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("deleting a replica to free its slot", "replica", name, "reason", attaching.ReasonReplicaGaveWay)
 	r.event(victim, corev1.EventTypeNormal, attaching.ReasonReplicaGaveWay, "its slot is needed by "+to.Name)
@@ -345,11 +330,8 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attaching.Input, step a
 	if proves {
 		crashpoint.At("fence-before-proof")
 	}
-	changed := a.DeepCopy()
-	changed.Status = step.Status
-	patch := client.MergeFromWithOptions(a.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, changed, patch); err != nil {
-		return false, fmt.Errorf("write status of attachment: %w", err)
+	if _, err := keeper.WriteStatus(ctx, r.Client, a, step.Status); err != nil {
+		return false, err
 	}
 	if op := step.Status.Operation; op != nil && op.Kind == string(operation.WorkFence) {
 		crashpoint.At("fence-after-token")

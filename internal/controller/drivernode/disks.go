@@ -9,12 +9,12 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/keeper"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
@@ -250,33 +250,27 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 	if err != nil {
 		return err
 	}
-	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:  key.Namespace,
-			Name:       key.Name,
-			Finalizers: []string{apiv1.Finalizer},
-		},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: v.Name,
-			NodeName:   d.Name,
-			Role:       role,
-			Epoch:      epoch,
-			ReadOnly:   role == apiv1.RolePrimary && cluster.ReadOnly(pv),
-		},
-	}
-	if err := r.Client.Create(ctx, a); apierrors.IsAlreadyExists(err) {
+	a, err := keeper.Create(ctx, r.Client, v.Namespace, apiv1.AzVolumeAttachmentSpec{
+		VolumeName: v.Name,
+		NodeName:   d.Name,
+		Role:       role,
+		Epoch:      epoch,
+		ReadOnly:   role == apiv1.RolePrimary && cluster.ReadOnly(pv),
+	})
+	if apierrors.IsAlreadyExists(err) {
 		return nil
-	} else if err != nil {
-		return fmt.Errorf("re-create attachment: %w", err)
+	}
+	if err != nil {
+		return err
 	}
 	// An attachment that names no VM is deleted without a detach: normally Azure was never asked
 	// for it.
-	before := a.DeepCopy()
-	a.Status.State, a.Status.VMID, a.Status.UID = apiv1.AttachmentPending, d.Spec.VMID, a.UID
-	err = r.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	status := a.Status
+	status.State, status.VMID, status.UID = apiv1.AttachmentPending, d.Spec.VMID, a.UID
+	_, err = keeper.WriteStatus(ctx, r.Client, a, status)
 	// its own reconciler was first, and records the VM as well
 	if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("record the VM of an attachment: %w", err)
+		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason",
 		attaching.ReasonAttachmentLost)
@@ -314,19 +308,18 @@ func (r *Reconciler) attachAgain(ctx context.Context, a *apiv1.AzVolumeAttachmen
 	if err := cluster.Unconfirm(ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}); err != nil {
 		return err
 	}
-	changed, why := a.DeepCopy(), attaching.MayReattach(report, a.Spec.VolumeName)
+	status, why := a.Status, attaching.MayReattach(report, a.Spec.VolumeName)
 	switch {
 	case why == "":
-		changed.Status = attaching.StatusToAttachAgain(a, seen, now)
+		status = attaching.StatusToAttachAgain(a, seen, now)
 	case a.Status.Exclusive:
-		changed.Status.Exclusive = false
+		status.Exclusive = false
 	default:
 		log.Info("Azure does not have the disk where it is recorded, and it remains so", "message", why)
 		return nil
 	}
-	if err := r.Client.Status().Patch(ctx, changed,
-		client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("reset the status of an attachment: %w", err)
+	if _, err := keeper.WriteStatus(ctx, r.Client, a, status); client.IgnoreNotFound(err) != nil {
+		return err
 	}
 	log.Info("Azure does not have the disk where it is recorded; attaching it again, unless there is a reason", "message", why)
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
@@ -53,8 +54,7 @@ func (r *Reconciler) tell(ctx context.Context, d *apiv1.AzDriverNode, c metav1.C
 	c.ObservedGeneration, c.LastTransitionTime = d.Generation, metav1.NewTime(r.Clock.Now())
 	changed := d.DeepCopy()
 	meta.SetStatusCondition(&changed.Status.Conditions, c)
-	if err := r.Client.Status().Patch(ctx, changed,
-		client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := kube.PatchStatus(ctx, r.Client, changed, d); err != nil {
 		return false, fmt.Errorf("write condition %s of node %s: %w", c.Type, d.Name, err)
 	}
 	changed.DeepCopyInto(d)

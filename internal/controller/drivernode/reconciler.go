@@ -218,8 +218,7 @@ func (r *Reconciler) writeCapacity(ctx context.Context, d *apiv1.AzDriverNode, c
 		for _, c := range r.FirstConditions(d) {
 			meta.SetStatusCondition(&all.Status.Conditions, c)
 		}
-		if err := r.Client.Status().Patch(ctx, all,
-			client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{})); !apierrors.IsConflict(err) {
+		if err := kube.PatchStatus(ctx, r.Client, all, d); !apierrors.IsConflict(err) {
 			return err
 		}
 	}

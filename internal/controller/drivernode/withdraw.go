@@ -44,7 +44,7 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 		if len(changed.Status.FenceRequests) == len(current.Status.FenceRequests) {
 			return nil
 		}
-		return r.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(current, client.MergeFromWithOptimisticLock{}))
+		return kube.PatchStatus(ctx, r.Client, changed, current)
 	})
 	if err != nil {
 		return fmt.Errorf("withdraw requests to fence from node %s: %w", d.Name, err)

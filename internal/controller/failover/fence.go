@@ -5,11 +5,10 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/keeper"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
@@ -46,7 +45,7 @@ func (r *Reconciler) fenceOwnership(ctx context.Context, o observed, v lostnode.
 		}
 		before := current.DeepCopy()
 		current.Status.Primary = &primary
-		err := r.Client.Status().Patch(ctx, current, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err := kube.PatchStatus(ctx, r.Client, current, before)
 		if apierrors.IsConflict(err) {
 			if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
 				return fmt.Errorf("read volume again: %w", err)
@@ -68,43 +67,21 @@ func (r *Reconciler) fenceMultiNode(ctx context.Context, a *apiv1.AzVolumeAttach
 	if a.DeletionTimestamp != nil {
 		return false, nil // being deleted, and fenced because the node is lost
 	}
-	fenced, err := r.setFinalizer(ctx, a, true)
+	fenced, err := keeper.AddFinalizer(ctx, r.Client, a, apiv1.FinalizerFenced)
 	if err != nil {
 		return false, err
 	}
 	crashpoint.At("failover-between-finalizer-and-deletion")
-	return true, r.deleteFenced(ctx, fenced)
-}
-
-// deleteFenced deletes a fenced attachment, if it has not changed: one that was unblocked since may
-// have been published again.
-func (r *Reconciler) deleteFenced(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
-	if err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion}); err != nil {
-		return fmt.Errorf("delete attachment to a lost node: %w", err)
-	}
-	return nil
-}
-
-// setFinalizer adds or removes the finalizer, and returns the attachment as it is after that.
-func (r *Reconciler) setFinalizer(ctx context.Context, a *apiv1.AzVolumeAttachment, want bool) (*apiv1.AzVolumeAttachment,
-	error) {
-	changed := a.DeepCopy()
-	if want && !controllerutil.AddFinalizer(changed, apiv1.FinalizerFenced) || !want &&
-		!controllerutil.RemoveFinalizer(changed, apiv1.FinalizerFenced) {
-		return a, nil
-	}
-	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
-		return nil, fmt.Errorf("set finalizer of fenced attachment: %w", err)
-	}
-	return changed, nil
+	return true, keeper.Delete(ctx, r.Client, fenced)
 }
 
 // repair makes the node's attachment the primary of the ownership that is being fenced, or deletes
 // the attachment of a multi-node volume, as the process that wrote the decision would have done. It
-// deletes an attachment that is Preempted.
+// deletes an attachment that is Preempted. One that was unblocked since may have been published
+// again, and is not deleted.
 func (r *Reconciler) repair(ctx context.Context, o observed, v lostnode.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
-		return r.deleteFenced(ctx, v.Attachment)
+		return keeper.Delete(ctx, r.Client, v.Attachment)
 	}
 	current := &apiv1.AzVolume{}
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
@@ -113,35 +90,8 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v lostnode.Volume) 
 	if !ownership.BeingFenced(current, o.NodeName) || current.Status.Primary.Epoch != v.Epoch() {
 		return nil
 	}
-	if v.Attachment != nil && ownership.Preempted(v.Attachment) {
-		// It is the record that only a reservation keeps the node from writing. When it is gone, it
-		// is created again.
-		return r.deleteFenced(ctx, v.Attachment)
-	}
-	if v.Attachment != nil {
-		changed := v.Attachment.DeepCopy()
-		changed.Spec.Role, changed.Spec.Epoch = apiv1.RolePrimary, v.Epoch()
-		if err := r.Client.Patch(ctx, changed,
-			client.MergeFromWithOptions(v.Attachment, client.MergeFromWithOptimisticLock{})); err != nil {
-			return fmt.Errorf("make attachment the primary of its ownership: %w", err)
-		}
-		return nil
-	}
-	err := r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:  o.namespace,
-			Name:       apiv1.AttachmentName(v.Volume.Name, o.NodeName),
-			Finalizers: []string{apiv1.Finalizer},
-		},
-		Spec: apiv1.AzVolumeAttachmentSpec{
-			VolumeName: v.Volume.Name,
-			NodeName:   o.NodeName,
-			Role:       apiv1.RolePrimary,
-			Epoch:      v.Epoch(),
-		},
-	})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create attachment of an ownership: %w", err)
+	if _, err := keeper.Restore(ctx, r.Client, current, v.Attachment); !apierrors.IsAlreadyExists(err) {
+		return err
 	}
 	return nil
 }
@@ -149,7 +99,7 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v lostnode.Volume) 
 // unblocked ends the failover of a volume: Kubernetes does the rest and unpublishes it.
 func (r *Reconciler) unblocked(ctx context.Context, o observed, v lostnode.Volume) error {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
-		if _, err := r.setFinalizer(ctx, v.Attachment, false); client.IgnoreNotFound(err) != nil {
+		if err := keeper.RemoveFinalizer(ctx, r.Client, v.Attachment, apiv1.FinalizerFenced); client.IgnoreNotFound(err) != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 )
@@ -58,8 +59,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) 
 		TimeAdded: &since,
 	})
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
-		if err := r.Client.Patch(ctx, node,
-			client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := kube.Patch(ctx, r.Client, node, before); err != nil {
 			return errors.Join(unrecorded, fmt.Errorf("write taints of Node: %w", err))
 		}
 		crashpoint.At("failover-after-taint")
@@ -98,8 +98,7 @@ func (r *Reconciler) recordOutOfService(ctx context.Context, o observed, status 
 	}) {
 		return nil
 	}
-	if err := r.Client.Status().Patch(ctx, changed,
-		client.MergeFromWithOptions(o.DriverNode, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := kube.PatchStatus(ctx, r.Client, changed, o.DriverNode); err != nil {
 		return fmt.Errorf("record the out-of-service taint: %w", err)
 	}
 	return nil

@@ -156,8 +156,7 @@ func Prune(
 	n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool {
 		return slices.Contains(pruned, name)
 	})
-	if err := writer.Status().Patch(ctx, n,
-		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := kube.PatchStatus(ctx, writer, n, before); err != nil {
 		return nil, client.IgnoreNotFound(fmt.Errorf("remove volumes from the Node's volumesInUse: %w", err))
 	}
 	return pruned, nil

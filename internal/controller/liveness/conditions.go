@@ -151,7 +151,7 @@ func (w *ConditionWriter) write(ctx context.Context, name string) error {
 		return nil
 	}
 	// The node writes to the same list, so that the second writer has to read it again.
-	err = w.Client.Status().Patch(ctx, changed, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
+	err = kube.PatchStatus(ctx, w.Client, changed, d)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the cache will have the change in the next round
 	}

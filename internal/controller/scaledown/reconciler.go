@@ -71,7 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wanted, changed := plan.Annotate(node.Annotations, fenced != ""); changed {
 		before := node.DeepCopy()
 		node.Annotations = wanted
-		err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err := kube.Patch(ctx, r.Client, node, before)
 		switch {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 			return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil

@@ -28,6 +28,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 )
@@ -87,7 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	before := node.DeepCopy()
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, r.ours)
-	err := r.Client.Patch(ctx, node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err := kube.Patch(ctx, r.Client, node, before)
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil

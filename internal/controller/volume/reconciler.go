@@ -273,7 +273,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 	} else {
 		controllerutil.RemoveFinalizer(changed, apiv1.Finalizer)
 	}
-	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(v, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := kube.Patch(ctx, r.Client, changed, v); err != nil {
 		return fmt.Errorf("set finalizer of volume: %w", err)
 	}
 	if step.RemoveFinalizer {
@@ -291,8 +291,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, o observed, step disk.Step
 	}
 	changed := o.volume.DeepCopy()
 	changed.Status = step.Status
-	patch := client.MergeFromWithOptions(o.volume.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if err := r.Client.Status().Patch(ctx, changed, patch); err != nil {
+	if err := kube.PatchStatus(ctx, r.Client, changed, o.volume); err != nil {
 		return false, fmt.Errorf("write status of volume: %w", err)
 	}
 	if o.volume.Status.State != step.Status.State || turned(&o.volume.Status, &step.Status) {
@@ -339,7 +338,7 @@ func (r *Reconciler) writeSpec(ctx context.Context, v *apiv1.AzVolume, spec apiv
 	}
 	changed := v.DeepCopy()
 	changed.Spec = spec
-	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(v, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := kube.Patch(ctx, r.Client, changed, v); err != nil {
 		return fmt.Errorf("revert refused changes in the spec of the volume: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("refused changes in the volume's spec were reverted", "volume", v.Name)

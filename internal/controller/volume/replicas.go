@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/keeper"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -157,7 +157,7 @@ func (r *Reconciler) do(ctx context.Context, o observed, d placement.Decision) e
 	if err := r.stillWanted(ctx, o, d.Reason); err != nil {
 		return err
 	}
-	if err := r.remove(ctx, d.Attachment); err != nil {
+	if err := keeper.Delete(ctx, r.Client, d.Attachment); err != nil {
 		return err
 	}
 	r.metrics.removed(d.Reason)
@@ -203,7 +203,7 @@ func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) e
 				"volume", o.volume.Name, "node", a.Spec.NodeName, "fenced", fenced, "reason", placement.ReasonReplicaKept)
 			continue
 		}
-		if err := r.remove(ctx, a); err != nil {
+		if err := keeper.Delete(ctx, r.Client, a); err != nil {
 			return err
 		}
 		ctrl.LoggerFrom(ctx).Info("detaching", "volume", o.volume.Name, "node", a.Spec.NodeName, "reason", reason)
@@ -213,26 +213,23 @@ func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) e
 
 func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.Repair) error {
 	for _, a := range repair.Demote {
-		spec := a.Spec
-		spec.Role = apiv1.RoleReplica
-		if err := r.setSpec(ctx, a, spec); err != nil {
+		if _, err := keeper.Demote(ctx, r.Client, o.volume, a); err != nil {
 			return err
 		}
 		r.event(o.volume, false, attaching.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
 	}
 	for _, a := range repair.Remove {
-		if err := r.remove(ctx, a); err != nil {
+		if err := keeper.Delete(ctx, r.Client, a); err != nil {
 			return err
 		}
 		r.event(o.volume, false, attaching.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
 	}
 	if a := repair.Promote; a != nil {
 		spec := a.Spec
-		spec.Role = apiv1.RolePrimary
 		if o.pv != nil { // the edit may have changed readOnly, which means nothing for a replica
 			spec.ReadOnly = cluster.ReadOnly(o.pv)
 		}
-		if err := r.setSpec(ctx, a, spec); err != nil {
+		if _, err := keeper.Promote(ctx, r.Client, a, spec); err != nil {
 			return err
 		}
 		r.event(o.volume, true, attaching.ReasonRoleRepaired,
@@ -259,37 +256,10 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 	return nil
 }
 
-func (r *Reconciler) setSpec(ctx context.Context, a *apiv1.AzVolumeAttachment, spec apiv1.AzVolumeAttachmentSpec) error {
-	changed := a.DeepCopy()
-	changed.Spec = spec
-	if err := r.Client.Patch(ctx, changed, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{})); err != nil {
-		return fmt.Errorf("make the attachment to node %s a %s: %w", a.Spec.NodeName, spec.Role, err)
-	}
-	return nil
-}
-
 func (r *Reconciler) create(ctx context.Context, v *apiv1.AzVolume, spec apiv1.AzVolumeAttachmentSpec) error {
 	spec.VolumeName = v.Name
-	err := r.Client.Create(ctx, &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:  v.Namespace,
-			Name:       apiv1.AttachmentName(v.Name, spec.NodeName),
-			Finalizers: []string{apiv1.Finalizer},
-		},
-		Spec: spec,
-	})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create attachment: %w", err)
-	}
-	return nil
-}
-
-// remove deletes an attachment unless it has changed since it was read: a replica that has just
-// been promoted must not be deleted.
-func (r *Reconciler) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
-	err := r.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
-	if err != nil {
-		return fmt.Errorf("delete attachment: %w", err)
+	if _, err := keeper.Create(ctx, r.Client, v.Namespace, spec); !apierrors.IsAlreadyExists(err) {
+		return err
 	}
 	return nil
 }

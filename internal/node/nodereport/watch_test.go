@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 )
 
 // start starts a Reporter and returns when it watches its object. The clock stands still.
@@ -78,7 +79,7 @@ func edit(t *testing.T, api client.Client, change func(*apiv1.AzDriverNodeStatus
 		node := get(t, api)
 		before := node.DeepCopy()
 		change(&node.Status)
-		err := api.Status().Patch(t.Context(), node, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err := kube.PatchStatus(t.Context(), api, node, before)
 		if err == nil {
 			return
 		}

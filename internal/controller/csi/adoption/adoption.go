@@ -268,7 +268,7 @@ func (s *Adopter) ApplyCachingMode(ctx context.Context, v *apiv1.AzVolume, attri
 	}
 	before := v.DeepCopy()
 	v.Spec.Disk.CachingMode = mode
-	if err := s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := kube.Patch(ctx, s.Client, v, before); err != nil {
 		return fmt.Errorf("change caching mode: %w", err)
 	}
 	return nil

@@ -111,7 +111,7 @@ func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
 	if !v.Spec.DeleteDisk {
 		before := v.DeepCopy()
 		v.Spec.DeleteDisk = true
-		if err := s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		if err := kube.Patch(ctx, s.Client, v, before); err != nil {
 			return fmt.Errorf("set spec.deleteDisk of AzVolume %s: %w", v.Name, err)
 		}
 		if v.Generation == before.Generation {

@@ -20,6 +20,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/call"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/volumeparams"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -47,7 +48,7 @@ func (s *Provisioner) rewrite(ctx context.Context, handle volumehandle.Handle, a
 		}
 		before := v.DeepCopy()
 		v.Spec = *spec
-		err := s.Client.Patch(ctx, v, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		err := kube.Patch(ctx, s.Client, v, before)
 		if apierrors.IsInvalid(err) {
 			return call.InvalidArgument("%s", err)
 		}

@@ -3,17 +3,16 @@ package handover
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/call"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/keeper"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
@@ -56,7 +55,7 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 			return grpcstatus.Errorf(codes.Aborted,
 				"publish volume %s to node %s: the node was lost, and its attachment is still being fenced", v.Name, node.Name)
 		}
-		if changed, err = s.makePrimary(ctx, a, wanted); !changed && tries == 1 {
+		if a, changed, err = s.makePrimary(ctx, a, wanted); !changed && tries == 1 {
 			return cluster.ErrChanged
 		}
 		return err
@@ -66,22 +65,11 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 
 func (s *Publisher) createAttachment(ctx context.Context, wanted apiv1.AzVolumeAttachmentSpec) (*apiv1.AzVolumeAttachment,
 	error) {
-	a := &apiv1.AzVolumeAttachment{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace:  s.Namespace,
-			Name:       apiv1.AttachmentName(wanted.VolumeName, wanted.NodeName),
-			Finalizers: []string{apiv1.Finalizer},
-		},
-		Spec: wanted,
-	}
-	err := s.Client.Create(ctx, a)
+	a, err := keeper.Create(ctx, s.Client, s.Namespace, wanted)
 	if apierrors.IsAlreadyExists(err) {
 		return nil, cluster.ErrChanged
 	}
-	if err != nil {
-		return nil, fmt.Errorf("create attachment: %w", err)
-	}
-	return a, nil
+	return a, err
 }
 
 // promoteDeleted accepts an attachment that is being deleted if it is the wanted primary. Otherwise
@@ -130,31 +118,17 @@ func compatible(a *apiv1.AzVolumeAttachment, wanted apiv1.AzVolumeAttachmentSpec
 // whether it did not have them. If another call acquired ownership while this call waited, the
 // error is Aborted: the attachment belongs to the later epoch.
 func (s *Publisher) makePrimary(ctx context.Context, a *apiv1.AzVolumeAttachment,
-	wanted apiv1.AzVolumeAttachmentSpec) (bool, error) {
+	wanted apiv1.AzVolumeAttachmentSpec) (promoted *apiv1.AzVolumeAttachment, changed bool, err error) {
 	if a.Spec.Epoch > wanted.Epoch {
-		return false, grpcstatus.Errorf(codes.Aborted,
+		return nil, false, grpcstatus.Errorf(codes.Aborted,
 			"publish volume %s to node %s: another call acquired ownership during this call: the attachment has epoch %d, and this call has epoch %d",
 			a.Spec.VolumeName, a.Spec.NodeName, a.Spec.Epoch, wanted.Epoch)
 	}
-	again := a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch
-	if again && !ownership.HasProof(a) {
-		return false, compatible(a, wanted)
+	if a.Spec.Role == apiv1.RolePrimary && a.Spec.Epoch == wanted.Epoch && !ownership.HasProof(a) {
+		return a, false, compatible(a, wanted)
 	}
-	if a.Spec != wanted {
-		before := a.DeepCopy()
-		a.Spec = wanted
-		if err := s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-			return true, err
-		}
-	}
-	if !again {
-		return true, nil
-	}
-	// All attachments of a multi-node volume have one epoch: the proof of the
-	// last release must not count for the next one.
-	before := a.DeepCopy()
-	a.Status.Proof = nil
-	return true, s.Client.Status().Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	promoted, err = keeper.Promote(ctx, s.Client, a, wanted)
+	return promoted, true, err
 }
 
 // retire makes the attachment of a node that has released the volume a replica, or deletes it. If
@@ -194,9 +168,8 @@ func (s *Publisher) tryRetire(ctx context.Context, v *apiv1.AzVolume, a *apiv1.A
 		return err
 	}
 	if ownership.Demotion(v, a, all) == ownership.Demote {
-		before := a.DeepCopy()
-		a.Spec.Role = apiv1.RoleReplica
-		return s.Client.Patch(ctx, a, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		_, err := keeper.Demote(ctx, s.Client, v, a)
+		return err
 	}
 	if err := s.remove(ctx, a); err != nil {
 		return err
@@ -223,9 +196,8 @@ func (s *Publisher) removed(ctx context.Context, v *apiv1.AzVolume, node string)
 // the disk is detached.
 func (s *Publisher) remove(ctx context.Context, a *apiv1.AzVolumeAttachment) error {
 	crashpoint.At("unpublish-before-removal")
-	err := s.Client.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion})
-	if err != nil {
-		return fmt.Errorf("delete attachment: %w", err)
+	if err := keeper.Delete(ctx, s.Client, a); err != nil {
+		return err
 	}
 	crashpoint.At("unpublish-after-removal")
 	return nil

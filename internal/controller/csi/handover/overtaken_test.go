@@ -26,10 +26,10 @@ func TestLaw1APublishDoesNotChangeTheAttachmentOfALaterEpoch(t *testing.T) {
 		return apiv1.AzVolumeAttachmentSpec{VolumeName: "vol", NodeName: "a", Role: apiv1.RolePrimary, Epoch: epoch}
 	}
 	later := &apiv1.AzVolumeAttachment{Spec: attachment(4)}
-	if _, err := new(Publisher).makePrimary(t.Context(), later, attachment(3)); status.Code(err) != codes.Aborted {
+	if _, _, err := new(Publisher).makePrimary(t.Context(), later, attachment(3)); status.Code(err) != codes.Aborted {
 		t.Errorf("publish under an earlier epoch: got %v, want Aborted", err)
 	}
-	if changed, err := new(Publisher).makePrimary(t.Context(), later, attachment(4)); changed || err != nil {
+	if _, changed, err := new(Publisher).makePrimary(t.Context(), later, attachment(4)); changed || err != nil {
 		t.Errorf("publish under the epoch of the attachment: got changed %t, error %v; want no change and no error", changed, err)
 	}
 }

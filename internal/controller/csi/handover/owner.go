@@ -8,11 +8,11 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -123,8 +123,7 @@ func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o api
 func (s *Publisher) write(ctx context.Context, v *apiv1.AzVolume, edit func()) error {
 	before := v.DeepCopy()
 	edit()
-	if err := s.Client.Status().Patch(ctx, v,
-		client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := kube.PatchStatus(ctx, s.Client, v, before); err != nil {
 		return fmt.Errorf("write the ownership of volume %s by node %s: %w", v.Name, v.Status.Primary.NodeName, err)
 	}
 	return nil

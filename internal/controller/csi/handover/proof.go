@@ -9,10 +9,12 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/keeper"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -76,14 +78,10 @@ func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNod
 	return kube.Find[apiv1.AzDriverNode](ctx, s.Reader, s.Key(node))
 }
 
-// restoreAttachment restores an attachment that was lost or edited since the publish: it makes it
-// the primary of the ownership that is being released, unless the node's report proves the release
-// already. The attachment reconciler gets a proof from Azure only for the attachment of a primary.
-// This call cannot get one itself, because Azure does not list a VM to which it is still attaching
-// the disk.
-//
-// An attachment that is Preempted is deleted and never changed: it is the record that only a
-// reservation keeps the node from writing.
+// restoreAttachment restores an attachment that was lost or edited since the publish, unless the
+// node's report proves the release already; see keeper.Restore. The attachment reconciler gets a
+// proof from Azure only for the attachment of a primary. This call cannot get one itself, because
+// Azure does not list a VM to which it is still attaching the disk.
 func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume,
 	a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
 	o := v.Status.Primary
@@ -97,26 +95,12 @@ func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume,
 	if proof, _ := ownership.UnstagedProof(d, v.Name, o.Epoch, s.clock.Now()); proof != nil {
 		return a, nil
 	}
-	wanted := apiv1.AzVolumeAttachmentSpec{
-		VolumeName: v.Name,
-		NodeName:   o.NodeName,
-		Role:       apiv1.RolePrimary,
-		Epoch:      o.Epoch,
-	}
 	err = cluster.RetryChanged("attachment of "+v.Name+" to node "+o.NodeName, func() error {
 		if a, err = s.Attachment(ctx, s.Reader, v.Name, o.NodeName); err != nil {
 			return err
 		}
-		switch {
-		case a == nil:
-			a, err = s.createAttachment(ctx, wanted)
-		case a.DeletionTimestamp == nil && ownership.Preempted(a):
-			if err = s.remove(ctx, a); err == nil {
-				a, err = s.Attachment(ctx, s.Reader, v.Name, o.NodeName)
-			}
-		case !ownership.Releasable(o, a):
-			wanted.ReadOnly = a.Spec.ReadOnly
-			_, err = s.makePrimary(ctx, a, wanted)
+		if a, err = keeper.Restore(ctx, s.Client, v, a); apierrors.IsAlreadyExists(err) {
+			return cluster.ErrChanged
 		}
 		return err
 	})
@@ -138,12 +122,10 @@ func (s *Publisher) recordProof(ctx context.Context, volume, node string, a *api
 			return grpcstatus.Errorf(codes.Aborted,
 				"record the proof that node %s released volume %s: another call created the attachment again", node, volume)
 		}
-		if a == nil || (a.Status.Proof != nil && a.Status.Proof.Epoch >= proof.Epoch) || ownership.Preempted(a) {
+		if a == nil {
 			return nil
 		}
-		proved := a.DeepCopy() // a may be the cache's own
-		proved.Status.Proof = proof
-		err := s.Client.Status().Patch(ctx, proved, client.MergeFromWithOptions(a, client.MergeFromWithOptimisticLock{}))
+		proved, err := keeper.RecordProof(ctx, s.Client, a, proof)
 		if !cluster.IsChanged(err) {
 			a = proved
 			return err
