@@ -115,7 +115,7 @@ func (r *Reconciler) prune(ctx context.Context, o observed, volumes []lostnode.V
 		disks = append(disks, volumehandle.Of(v.Volume.Spec.Disk))
 	}
 	crashpoint.At("failover-before-prune")
-	pruned, err := inuse.Prune(ctx, r.Client, r.Reader, o.NodeName, r.DriverName, disks)
+	pruned, err := inuse.Pruner{Client: r.Client, Reader: r.Reader, DriverName: r.DriverName}.Prune(ctx, o.NodeName, disks)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil || len(disks) == 0 {
 		return reconcile.Result{}, err
 	}
-	pruned, err := Prune(ctx, r.Client, r.Reader, report.Name, r.DriverName, disks)
+	pruned, err := Pruner{Client: r.Client, Reader: r.Reader, DriverName: r.DriverName}.Prune(ctx, report.Name, disks)
 	switch {
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil
@@ -134,21 +134,26 @@ func (r *Reconciler) users(ctx context.Context, v *apiv1.AzVolume) ([]*corev1.Po
 	return pods, nil
 }
 
+// Pruner removes disks of the driver from Nodes' status.volumesInUse. Reader reads the API server.
+type Pruner struct {
+	Client     client.Client
+	Reader     client.Reader
+	DriverName string
+}
+
 // Prune removes disks from a Node's status.volumesInUse, in all spellings, and returns the names
 // that were there. It reads the Node from the API server and writes nothing if none was. Errors: a
 // Conflict if another writer changed the Node between the read and the write, after which the
 // caller calls it again; a missing Node is no error.
-func Prune(
-	ctx context.Context, writer client.Client, reader client.Reader, node, driverName string, disks []volumehandle.Handle,
-) ([]corev1.UniqueVolumeName, error) {
-	n, err := kube.Find[corev1.Node](ctx, reader, client.ObjectKey{Name: node})
+func (p Pruner) Prune(ctx context.Context, node string, disks []volumehandle.Handle) ([]corev1.UniqueVolumeName, error) {
+	n, err := kube.Find[corev1.Node](ctx, p.Reader, client.ObjectKey{Name: node})
 	if err != nil || n == nil {
 		return nil, err
 	}
 	before := n.DeepCopy()
 	var pruned []corev1.UniqueVolumeName
 	for _, disk := range disks {
-		pruned = append(pruned, cluster.InUseNames(n.Status.VolumesInUse, driverName, disk)...)
+		pruned = append(pruned, cluster.InUseNames(n.Status.VolumesInUse, p.DriverName, disk)...)
 	}
 	if len(pruned) == 0 {
 		return nil, nil
@@ -156,7 +161,7 @@ func Prune(
 	n.Status.VolumesInUse = slices.DeleteFunc(n.Status.VolumesInUse, func(name corev1.UniqueVolumeName) bool {
 		return slices.Contains(pruned, name)
 	})
-	if err := kube.PatchStatus(ctx, writer, n, before); err != nil {
+	if err := kube.PatchStatus(ctx, p.Client, n, before); err != nil {
 		return nil, client.IgnoreNotFound(fmt.Errorf("remove volumes from the Node's volumesInUse: %w", err))
 	}
 	return pruned, nil

@@ -48,22 +48,8 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 			handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 				return r.ofClaim(ctx, namespace, o)
 			}), builder.WithPredicates(claimChanged)).
-		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(
-			func(ctx context.Context, o client.Object) []reconcile.Request {
-				d, ok := o.(*apiv1.AzDriverNode)
-				if !ok {
-					return nil
-				}
-				names, err := cluster.Reported(ctx, r.Client, d)
-				if err != nil {
-					ctrl.LoggerFrom(ctx).Error(err, "volumes of a report not found", "node", d.Name)
-				}
-				var requests []reconcile.Request
-				for _, name := range names {
-					requests = append(requests, toVolume(name)...)
-				}
-				return requests
-			}), builder.WithPredicates(cluster.Changed(cluster.StagedVolumes))).
+		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.ofReport),
+			builder.WithPredicates(cluster.Changed(cluster.StagedVolumes))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(
 			func(_ context.Context, o client.Object) []reconcile.Request {
 				var requests []reconcile.Request
@@ -85,6 +71,22 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 		return fmt.Errorf("set up the reconciler of volumes: %w", err)
 	}
 	return nil
+}
+
+// ofReport returns the volumes that a node's report names.
+func (r *Reconciler) ofReport(ctx context.Context, o client.Object) (requests []reconcile.Request) {
+	d, ok := o.(*apiv1.AzDriverNode)
+	if !ok {
+		return nil
+	}
+	names, err := cluster.Reported(ctx, r.Client, d)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "volumes of a report not found", "node", d.Name)
+	}
+	for _, name := range names {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: d.Namespace, Name: name}})
+	}
+	return requests
 }
 
 // onNode requests the volumes that have an attachment on a node, and the volumes with too few

@@ -19,15 +19,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/call"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/topology"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/volumeparams"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
-	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/v1metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -88,21 +85,8 @@ func requested(request *csi.CreateVolumeRequest) map[string]string {
 // wanted returns the AzVolume that a request asks for.
 func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeRequest) (*apiv1.AzVolume, volumeparams.Parameters,
 	error) {
-	p, err := volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters())
+	p, access, err := s.asked(ctx, request)
 	if err != nil {
-		return nil, p, err
-	}
-	if err := s.fillTags(ctx, &p); err != nil {
-		return nil, p, err
-	}
-	access, fault, err := call.AccessOf(request.GetVolumeCapabilities(), p.Shares())
-	if err != nil {
-		return nil, p, err
-	}
-	if fault != "" {
-		return nil, p, call.InvalidArgument("%s", fault)
-	}
-	if err := call.CheckMountOptions(request.GetVolumeCapabilities()); err != nil {
 		return nil, p, err
 	}
 	request, source, err := s.fromSource(ctx, request, &p)
@@ -158,6 +142,25 @@ func (s *Provisioner) wanted(ctx context.Context, request *csi.CreateVolumeReque
 		v.Spec.PersistentVolumeClaim = p.ClaimNamespace + "/" + p.ClaimName
 	}
 	return v, p, nil
+}
+
+// asked returns the parameters and the access that a request has, with the claim's tags.
+func (s *Provisioner) asked(ctx context.Context, request *csi.CreateVolumeRequest) (p volumeparams.Parameters,
+	access call.Access, err error) {
+	if p, err = volumeparams.ParseWith(request.GetParameters(), request.GetMutableParameters()); err != nil {
+		return p, access, err
+	}
+	if err := s.fillTags(ctx, &p); err != nil {
+		return p, access, err
+	}
+	access, fault, err := call.AccessOf(request.GetVolumeCapabilities(), p.Shares())
+	if err != nil {
+		return p, access, err
+	}
+	if fault != "" {
+		return p, access, call.InvalidArgument("%s", fault)
+	}
+	return p, access, call.CheckMountOptions(request.GetVolumeCapabilities())
 }
 
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;namespaces,verbs=get
@@ -294,70 +297,6 @@ func (s *Provisioner) difference(v, wanted *apiv1.AzVolume, request *csi.CreateV
 		return "set of parameters"
 	}
 	return ""
-}
-
-// awaitCreatedOrDeleted waits until the disk is created. If Azure will never create it, it deletes
-// the AzVolume, because the caller will not ask for the deletion. The error is a conflict if the
-// AzVolume is newer than that in the cache: the disk may have been created in the meantime.
-func (s *Provisioner) awaitCreatedOrDeleted(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
-	current, refused, err := s.awaitCreation(ctx, v)
-	if refused == nil {
-		return current, err
-	}
-	if err := s.Client.Delete(ctx, current, client.Preconditions{
-		UID:             &current.UID,
-		ResourceVersion: &current.ResourceVersion,
-	}); err != nil && !apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("delete AzVolume, whose disk Azure will not create: %w", err)
-	}
-	if err := s.awaitVolumeGone(ctx, current); err != nil {
-		return nil, err
-	}
-	return nil, call.Failure(refused)
-}
-
-// awaitCreated waits until the disk is created, or until Azure has refused permanently to create
-// it.
-func (s *Provisioner) awaitCreated(ctx context.Context, v *apiv1.AzVolume) (*apiv1.AzVolume, error) {
-	current, refused, err := s.awaitCreation(ctx, v)
-	if refused != nil {
-		return nil, call.Failure(refused)
-	}
-	return current, err
-}
-
-// awaitCreation returns the AzVolume when its disk is created, or when Azure has refused
-// permanently to create it.
-func (s *Provisioner) awaitCreation(ctx context.Context, v *apiv1.AzVolume) (current *apiv1.AzVolume, refused *apiv1.Error,
-	err error) {
-	current = &apiv1.AzVolume{}
-	err = s.Watch.Until(ctx, func() (bool, error) {
-		err := s.Client.Get(ctx, s.Key(v.Name), current)
-		if apierrors.IsNotFound(err) || (err == nil && current.UID != v.UID) {
-			return false, nil // the cache does not have it yet
-		}
-		if err != nil {
-			return false, err
-		}
-		switch current.Status.State {
-		case apiv1.VolumeCreated, apiv1.VolumeUpdating, apiv1.VolumeUpdateFailed:
-			return true, nil
-		case apiv1.VolumeCreationFailed:
-			if e := current.Status.Error; e != nil && disk.IsFinal(provisioner.Kind(e.Kind)) {
-				refused = e
-				return true, nil
-			}
-		case apiv1.VolumePending, apiv1.VolumeCreating, apiv1.VolumeDeleting, apiv1.VolumeDeletionFailed:
-		}
-		return false, nil
-	}, cluster.VolumeNamed(v.Name))
-	if err == nil {
-		return current, refused, nil
-	}
-	if e := s.failing(ctx, current); e != nil {
-		return nil, nil, status.NotFinal(call.Failure(e), "the controller tries again")
-	}
-	return nil, nil, err
 }
 
 // volumeContext returns the parameters as the V1 driver returns them, so that a PersistentVolume

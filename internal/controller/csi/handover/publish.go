@@ -62,28 +62,9 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 	if err != nil {
 		return err
 	}
-	epoch, before := int64(ownership.MultiNodeEpoch), int64(ownership.MultiNodeEpoch)
-	if v.Spec.Access == apiv1.AccessMultiNode {
-		attached, err := s.Attachment(ctx, s.Client, v.Name, node.Name)
-		if err != nil {
-			return err
-		}
-		if asked := attached != nil && attached.Status.VMID != "" && !ownership.Copied(attached); !asked {
-			if err := s.notForeign(ctx, v, node.Name); err != nil {
-				return err
-			}
-		}
-	}
-	if v.Spec.Access == apiv1.AccessSingleNode {
-		if err := s.completeRelease(ctx, v, node.Name); err != nil {
-			return err
-		}
-		before = cluster.EpochOf(v)
-		o, err := s.acquire(ctx, v, node.Name)
-		if err != nil {
-			return err
-		}
-		epoch = o.Epoch
+	epoch, acquired, err := s.mayPublish(ctx, v, node.Name)
+	if err != nil {
+		return err
 	}
 	crashpoint.At("publish-after-acquire")
 	a, changed, err := s.promote(ctx, v, node, apiv1.AzVolumeAttachmentSpec{
@@ -105,10 +86,31 @@ func (s *Publisher) publish(ctx context.Context, handle volumehandle.Handle, req
 		return nil
 	}
 	err = s.awaitAccepted(ctx, a)
-	if epoch > before && provisioner.KindOf(err) == provisioner.InsufficientCapacity {
+	if acquired && provisioner.KindOf(err) == provisioner.InsufficientCapacity {
 		return s.withdraw(ctx, handle, node.Name, err)
 	}
 	return err
+}
+
+// mayPublish returns the epoch of the publish, and whether the node has acquired the ownership by
+// this call. A volume of several nodes has no ownership.
+func (s *Publisher) mayPublish(ctx context.Context, v *apiv1.AzVolume, node string) (epoch int64, acquired bool, err error) {
+	if v.Spec.Access == apiv1.AccessSingleNode {
+		if err := s.completeRelease(ctx, v, node); err != nil {
+			return 0, false, err
+		}
+		before := cluster.EpochOf(v)
+		o, err := s.acquire(ctx, v, node)
+		return o.Epoch, o.Epoch > before, err
+	}
+	attached, err := s.Attachment(ctx, s.Client, v.Name, node)
+	if err != nil {
+		return 0, false, err
+	}
+	if asked := attached != nil && attached.Status.VMID != "" && !ownership.Copied(attached); !asked {
+		err = s.notForeign(ctx, v, node)
+	}
+	return ownership.MultiNodeEpoch, false, err
 }
 
 // withdraw releases the ownership that this call acquired, if the node is full: the volume can then
