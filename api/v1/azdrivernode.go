@@ -126,9 +126,9 @@ const (
 	UndisturbedNoMaintenance = "NoMaintenance"
 )
 
-// NodeConditionReservationsKept says that the node is registered with disks of volumes that it has
+// NodeConditionGuards says that the node is registered with disks of volumes that it has
 // not staged, because other nodes are fenced from them. It is True or absent.
-const NodeConditionReservationsKept = "ReservationsKept"
+const NodeConditionGuards = "GuardsFencedNodes"
 
 // AzDriverNodeStatus is what the node plug-in reports of its node.
 type AzDriverNodeStatus struct {
@@ -202,7 +202,7 @@ type AzDriverNodeStatus struct {
 	// Capacity is filled in by the controller from what Azure says of the VM and of its size.
 	// +optional
 	Capacity *NodeCapacity `json:"capacity,omitempty"`
-	// Conditions of the node plug-in: Ready, ReservationsKept, and of the node as the controller
+	// Conditions of the node plug-in: Ready, GuardsFencedNodes, and of the node as the controller
 	// sees it: Reachable, Probeable, OutOfService, VMKnown, Undisturbed.
 	// +optional
 	// +listType=map

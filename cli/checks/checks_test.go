@@ -311,7 +311,7 @@ func doctorFaults() map[string]fault {
 		"an attachment without its volume": {func(f *checks.Facts) { f.Volumes = nil }, "Records", checks.Warning,
 			"a volume that does not exist"},
 		"a reservation that is left over": {func(f *checks.Facts) {
-			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionReservationsKept, metav1.ConditionTrue, "Kept")
+			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionGuards, metav1.ConditionTrue, "Kept")
 		}, "Records", checks.Warning, "node b keeps reservations"},
 		"no slot is free": {func(f *checks.Facts) { f.DriverNodes[0].Status.Capacity.MaxDataDisks = 1 }, "Slots", checks.Warning,
 			"no slot is free on a"},

@@ -145,7 +145,7 @@ func (f Facts) records() []problem {
 		}
 	}
 	for _, d := range f.DriverNodes {
-		c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReservationsKept)
+		c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionGuards)
 		if c != nil && c.Status == metav1.ConditionTrue && !fenced && f.Now.Sub(c.LastTransitionTime.Time) > settled {
 			found = append(found, warning("node %s keeps reservations, and no node is being fenced", d.Name))
 		}

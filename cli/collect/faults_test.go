@@ -709,7 +709,7 @@ func TestEachFaultGetsItsOwnFinding(t *testing.T) {
 
 // notStaged are the causes that no fault of this test has, with the reason.
 var notStaged = map[explain.ID]string{
-	"HoldsReservation":   "it needs two lost nodes",
+	"GuardsFencedNode":   "it needs two lost nodes",
 	"WaitingForVolume":   "with the rights of a namespace only; see TestEventsExplainWithoutOtherRights",
 	"FailedAttachVolume": "the same",
 	"FailoverHeldBack":   "the same",

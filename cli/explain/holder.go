@@ -221,8 +221,8 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 		v := f.failed(a.Status.Error, "DetachFailed", "detach the disk from the lost node "+holder, transition(c,
 			a.Status.Error.Time.Time))
 		return v.seen(seen...)
-	case c != nil && c.Reason == attaching.ReasonHoldsReservation:
-		return find("HoldsReservation", "The disk stays attached to node %s until Azure has detached it from another lost node.", holder).
+	case c != nil && c.Reason == apiv1.ReasonGuardsFencedNode:
+		return find("GuardsFencedNode", "The disk stays attached to node %s until Azure has detached it from another lost node.", holder).
 			quoting(c.Message).seen(seen...)
 	}
 	if finding, ok := f.driver(""); ok {

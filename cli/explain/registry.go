@@ -154,7 +154,7 @@ var registry = slices.Concat(
 		Cause{"DetachFailed", "", NeedsAction, []string{"DetachFailed", "FailedAttachVolume"},
 			"Azure refuses to detach the disk from the node that had it before. The driver repeats it.",
 			"remove what Azure names"},
-		Cause{"HoldsReservation", "", Waits, []string{"HoldsReservation"},
+		Cause{"GuardsFencedNode", "", Waits, []string{"GuardsFencedNode"},
 			"The disk stays attached to the node until Azure has detached it from a lost node: only this node's reservation keeps " +
 				"the lost one from writing.", nothing},
 		Cause{"WaitingForVolume", "", Waits, []string{"WaitingForVolume"},

@@ -236,7 +236,7 @@ func (k kernel) recordEarly(ctx context.Context, d *device) {
 	}
 	own, err := provisioner.NewReservationKey(clusterIdentity, victim.Epoch(), k.m.name, d.disk)
 	w.must(err)
-	w.must(k.m.records.PutKept(nodereport.Kept{
+	w.must(k.m.records.PutGuard(nodereport.Guard{
 		VolumeName: volumeOf(d.disk),
 		Key:        own.FenceOnly().String(),
 		Victim:     victim.String(),

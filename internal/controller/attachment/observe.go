@@ -97,7 +97,7 @@ func (r *Reconciler) observeOthers(ctx context.Context, in *attaching.Input) err
 		return err
 	}
 	in.SharedWith = attaching.SharedVM(in.Volume, a, in.VMID, all)
-	in.KeptFor, err = r.keptFor(ctx, r.Client, *in, all)
+	in.GuardsAgainst, err = r.guardsAgainst(ctx, r.Client, *in, all)
 	return err
 }
 
@@ -141,6 +141,6 @@ func (r *Reconciler) room(ctx context.Context, in attaching.Input, maxDataDisks 
 			v, err := r.volume(ctx, a.Namespace, name)
 			return err != nil || (v != nil && ownership.HasPrimary(v, nil))
 		},
-		Kept: func(replica *apiv1.AzVolumeAttachment) bool { return r.kept(ctx, replica) },
+		Guards: func(replica *apiv1.AzVolumeAttachment) bool { return r.guards(ctx, replica) },
 	}), nil
 }

@@ -278,17 +278,17 @@ func (r *Reconciler) mayDetach(ctx context.Context, in attaching.Input, step att
 	if step.ReadOnly || step.Resume != "" {
 		return nil
 	}
-	keptFor, err := r.keptFor(ctx, r.Reader, in, all)
-	if err == nil && keptFor != "" {
+	guardsAgainst, err := r.guardsAgainst(ctx, r.Reader, in, all)
+	if err == nil && guardsAgainst != "" {
 		return apierrors.NewConflict(apiv1.GroupVersion.WithResource("azvolumeattachments").GroupResource(), a.Name,
-			fmt.Errorf("its node keeps node %s from writing", keptFor))
+			fmt.Errorf("its node keeps node %s from writing", guardsAgainst))
 	}
 	return err
 }
 
-// keptFor returns the node for which the disk must stay attached to the attachment's node; all are
+// guardsAgainst returns the node for which the disk must stay attached to the attachment's node; all are
 // the attachments of the volume. Only the disks of shares above 1 are reserved.
-func (r *Reconciler) keptFor(
+func (r *Reconciler) guardsAgainst(
 	ctx context.Context, reader client.Reader, in attaching.Input, all []*apiv1.AzVolumeAttachment,
 ) (string, error) {
 	a := in.Attachment
@@ -299,17 +299,17 @@ func (r *Reconciler) keptFor(
 	if err != nil {
 		return "", err
 	}
-	return attaching.KeptFor(in.Volume, a, all, report), nil
+	return attaching.GuardsAgainst(in.Volume, a, all, report), nil
 }
 
-// kept reports whether a replica must not give way. If that cannot be read, the replica is kept.
-func (r *Reconciler) kept(ctx context.Context, replica *apiv1.AzVolumeAttachment) bool {
+// guards reports whether a replica must not give way. If that cannot be read, the replica is kept.
+func (r *Reconciler) guards(ctx context.Context, replica *apiv1.AzVolumeAttachment) bool {
 	volume, err := r.volume(ctx, replica.Namespace, replica.Spec.VolumeName)
 	if err != nil {
 		return true
 	}
 	all, err := cluster.Attachments(ctx, r.Client, replica.Namespace, cluster.AttachmentVolume, replica.Spec.VolumeName)
-	return err != nil || ownership.HoldsOff(volume, replica, all) != ""
+	return err != nil || ownership.GuardsAgainst(volume, replica, all) != ""
 }
 
 func (r *Reconciler) say(ctx context.Context, a *apiv1.AzVolumeAttachment, step attaching.Step) {

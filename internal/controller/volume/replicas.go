@@ -70,9 +70,9 @@ func (r *Reconciler) planReplicas(ctx context.Context, o observed) (replicaPlan,
 // status sets the number of replicas and the condition ReplicasAttached.
 func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	status.Replicas = nil
-	if o.volume.Spec.MaxMountReplicaCount == 0 && len(p.Kept) == 0 {
+	if o.volume.Spec.MaxMountReplicaCount == 0 && len(p.Guards) == 0 {
 		if c := meta.FindStatusCondition(status.Conditions, placement.ConditionReplicasAttached); c != nil &&
-			c.Reason == placement.ReasonReplicaKept {
+			c.Reason == apiv1.ReasonGuardsFencedNode {
 			meta.RemoveStatusCondition(&status.Conditions, c.Type)
 		}
 		return
@@ -90,8 +90,8 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 		LastTransitionTime: metav1.NewTime(o.now),
 	}
 	switch {
-	case p.target.Floor == 0 && len(p.Kept) > 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, placement.ReasonReplicaKept, p.keptMessage()
+	case p.target.Floor == 0 && len(p.Guards) > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonGuardsFencedNode, p.guardsMessage()
 	case p.target.Floor == 0:
 		c.Status, c.Reason = metav1.ConditionFalse, placement.ReasonReplicasNotWanted
 	case p.attached < p.target.Floor:
@@ -103,9 +103,9 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	meta.SetStatusCondition(&status.Conditions, c)
 }
 
-func (p replicaPlan) keptMessage() string {
-	parts := make([]string, 0, len(p.Kept))
-	for _, k := range p.Kept {
+func (p replicaPlan) guardsMessage() string {
+	parts := make([]string, 0, len(p.Guards))
+	for _, k := range p.Guards {
 		parts = append(parts, fmt.Sprintf(
 			"the replica on node %s is kept until the disk is detached from node %s, which only its reservation keeps from writing", k.Node, k.For))
 	}
@@ -197,10 +197,10 @@ func (r *Reconciler) detachAll(ctx context.Context, o observed, reason string) e
 		if a.DeletionTimestamp != nil {
 			continue
 		}
-		if fenced := ownership.HoldsOff(o.volume, a, o.attachments); fenced != "" {
+		if fenced := ownership.GuardsAgainst(o.volume, a, o.attachments); fenced != "" {
 			// The end of the fenced node's attachment is an event of the volume.
 			ctrl.LoggerFrom(ctx).Info("the disk stays attached until it is detached from a fenced node",
-				"volume", o.volume.Name, "node", a.Spec.NodeName, "fenced", fenced, "reason", placement.ReasonReplicaKept)
+				"volume", o.volume.Name, "node", a.Spec.NodeName, "fenced", fenced, "reason", apiv1.ReasonGuardsFencedNode)
 			continue
 		}
 		if err := keeper.Delete(ctx, r.Client, a); err != nil {

@@ -21,7 +21,7 @@ import (
 
 func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 	t.Parallel()
-	kept := placement.Step{Kept: []placement.Kept{{Node: "x", For: "a"}}}
+	kept := placement.Step{Guards: []placement.Guard{{Node: "x", For: "a"}}}
 	const why = "the replica on node x is kept until the disk is detached from node a, which only its reservation keeps from writing"
 	short := placement.Step{Short: true, Why: "b: no free slot beyond the reserve"}
 	for name, test := range map[string]struct {
@@ -42,8 +42,8 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 			apiv1.NewReplicaCount(1, 1), placement.ReasonReplicasAttached, ""},
 		"a volume that is not in use": {1, replicaPlan{}, apiv1.NewReplicaCount(0, 0), placement.ReasonReplicasNotWanted, ""},
 		"not in use, and one holds off a node": {1, replicaPlan{Step: kept}, apiv1.NewReplicaCount(0, 0),
-			placement.ReasonReplicaKept, why},
-		"none are asked for, and one holds off a node": {0, replicaPlan{Step: kept}, nil, placement.ReasonReplicaKept, why},
+			apiv1.ReasonGuardsFencedNode, why},
+		"none are asked for, and one holds off a node": {0, replicaPlan{Step: kept}, nil, apiv1.ReasonGuardsFencedNode, why},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -152,7 +152,7 @@ func TestTheConditionOfAKeptReplicaEnds(t *testing.T) {
 	t.Parallel()
 	o := observed{volume: &apiv1.AzVolume{}, now: time.Unix(1000, 0)}
 	var status apiv1.AzVolumeStatus
-	replicaPlan{Step: placement.Step{Kept: []placement.Kept{{Node: "x", For: "a"}}}}.status(o, &status)
+	replicaPlan{Step: placement.Step{Guards: []placement.Guard{{Node: "x", For: "a"}}}}.status(o, &status)
 	replicaPlan{}.status(o, &status)
 	if len(status.Conditions) != 0 {
 		t.Errorf("got conditions %+v, want none", status.Conditions)

@@ -21,7 +21,7 @@ import (
 // leave ends this node's registration and the reservation. While the reservation is what keeps
 // another node from writing, it must not end: the node keeps it with the fence-only key of the same
 // epoch then, also after it has released the volume, until the disk is detached from the other node
-// (endKept). It lists the volume's attachments, for which the API server compares all of the
+// (endGuard). It lists the volume's attachments, for which the API server compares all of the
 // cluster, unless the reservation is unfenced, as nearly always.
 func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device string, own held) error {
 	if own.unfenced {
@@ -32,12 +32,12 @@ func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device str
 	if err != nil {
 		return err
 	}
-	other := fencing.StillFenced(attachments, s.options.NodeName)
+	other := fencing.GuardsAgainst(attachments, s.options.NodeName)
 	if other == "" {
 		return s.reserver.Leave(ctx, device, own.key)
 	}
 	keep := own.key.FenceOnly()
-	if err := s.options.Records.PutKept(nodereport.Kept{VolumeName: volume, Key: keep.String()}); err != nil {
+	if err := s.options.Records.PutGuard(nodereport.Guard{VolumeName: volume, Key: keep.String()}); err != nil {
 		return err
 	}
 	logr.FromContextOrDiscard(ctx).Info("the reservation is kept while the disk is being detached from a node that was fenced",

@@ -259,17 +259,17 @@ func (s *Server) tryFence(ctx context.Context, limit time.Duration, request apiv
 		return 0, none, err
 	}
 	key = key.FenceOnly()
-	before, _, err := s.options.Records.Kept(volume.Name)
+	before, _, err := s.options.Records.Guard(volume.Name)
 	if err != nil {
 		return 0, none, err
 	}
-	pair := nodereport.Kept{
+	pair := nodereport.Guard{
 		VolumeName: volume.Name,
 		Key:        key.String(),
 		Victim:     victim.String(),
 	}
 	proof, changed, err := s.reserver.Fence(ctx, device.Path, key, victim, before == pair,
-		func() error { return s.options.Records.PutKept(pair) })
+		func() error { return s.options.Records.PutGuard(pair) })
 	if err != nil && changed && finalOfFence(err) {
 		// Else it is left when the request is withdrawn. It may hold the reservation that a fence
 		// of an earlier epoch depends on.
@@ -334,8 +334,8 @@ func (s *Server) leaveFence(ctx context.Context, limit time.Duration, result api
 	if err != nil && (provable || !errors.Is(err, provisioner.FailedPrecondition)) {
 		return err
 	}
-	if kept, found, err := s.options.Records.Kept(name); err != nil || !found || kept.Victim == "" {
+	if kept, found, err := s.options.Records.Guard(name); err != nil || !found || kept.Victim == "" {
 		return err
 	}
-	return s.options.Records.DeleteKept(name)
+	return s.options.Records.DeleteGuard(name)
 }

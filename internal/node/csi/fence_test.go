@@ -413,13 +413,13 @@ func TestAFenceIsNoProofIfTheDiskTakesBothNodesForOne(t *testing.T) {
 func TestAFenceOutlastsARestartAfterThePreemption(t *testing.T) {
 	t.Parallel()
 	m, host, _ := lost(t)
-	pair := nodereport.Kept{
+	pair := nodereport.Guard{
 		VolumeName: volume,
 		Key:        keyOf(t, thisNode, lostEpoch).FenceOnly().String(),
 		Victim:     keyOf(t, lostNode, lostEpoch).String(),
 	}
 	disk, own := host.OnNode(thisNode), keyOf(t, thisNode, lostEpoch).FenceOnly()
-	expect.Must(t, m.records.PutKept(pair))
+	expect.Must(t, m.records.PutGuard(pair))
 	expect.Must(t, errors.Join(disk.Register(t.Context(), memoryDevice, own),
 		disk.PreemptAndAbort(t.Context(), memoryDevice, own, keyOf(t, lostNode, lostEpoch))))
 	m.start().EndReservations(t.Context()) // before the plug-in has read the request
@@ -443,7 +443,7 @@ func TestWhatAFenceNeedsIsKeptWhileItIsRequested(t *testing.T) {
 		Name:      apiv1.AttachmentName(volume, thisNode),
 	}}))
 	s.EndReservations(t.Context())
-	if _, found, err := m.records.Kept(volume); err != nil || !found {
+	if _, found, err := m.records.Guard(volume); err != nil || !found {
 		t.Errorf("got a record of the fence: %t, %v; want it kept", found, err)
 	}
 }

@@ -137,14 +137,14 @@ func TestTheEntryKeepsItsKeyOverARestart(t *testing.T) {
 	}
 }
 
-// kept is the message of the condition ReservationsKept in the node's object; "" for none.
+// kept is the message of the condition GuardsFencedNodes in the node's object; "" for none.
 func (m *machine) kept() string {
 	m.t.Helper()
 	var report apiv1.AzDriverNode
 	if err := m.direct.Get(m.t.Context(), client.ObjectKey{Namespace: namespace, Name: thisNode}, &report); err != nil {
 		m.t.Fatal(err)
 	}
-	if c := meta.FindStatusCondition(report.Status.Conditions, apiv1.NodeConditionReservationsKept); c != nil {
+	if c := meta.FindStatusCondition(report.Status.Conditions, apiv1.NodeConditionGuards); c != nil {
 		return c.Message
 	}
 	return ""
@@ -612,7 +612,7 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 			s = m.start()
 			s.EndReservations(t.Context())
 			if got := m.kept(); !strings.Contains(got, volume) {
-				t.Errorf("got %q in the condition ReservationsKept, want the volume", got)
+				t.Errorf("got %q in the condition GuardsFencedNodes, want the volume", got)
 			}
 			if got, want := host.Shared.State().Holder, keyOf(t, thisNode, 7).FenceOnly(); got != want ||
 				host.Shared.Allows("node-a", true) {
@@ -632,9 +632,9 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 				t.Errorf("the disk has %s, want no key", state)
 			}
 			if got := m.kept(); got != "" {
-				t.Errorf("got %q in the condition ReservationsKept, want no such condition", got)
+				t.Errorf("got %q in the condition GuardsFencedNodes, want no such condition", got)
 			}
-			if kept, err := m.records.AllKept(); err != nil || len(kept) > 0 {
+			if kept, err := m.records.Guards(); err != nil || len(kept) > 0 {
 				t.Errorf("got records of kept reservations %v, %v, want none", kept, err)
 			}
 		})

@@ -19,7 +19,7 @@ import (
 // reservations, it also ends the reservations of staged volumes: the volumes remain mounted, and
 // another driver may take over their disks.
 func (s *Server) EndReservations(ctx context.Context) {
-	s.endAllKept(ctx)
+	s.endGuards(ctx)
 	if s.options.Reservations {
 		return
 	}
@@ -43,23 +43,23 @@ func (s *Server) giveUp(ctx context.Context, record nodereport.Record) error {
 	return s.options.Report.Unreserved(ctx, record.VolumeName)
 }
 
-func (s *Server) endAllKept(ctx context.Context) {
+func (s *Server) endGuards(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
-	volumes, err := s.options.Records.AllKept()
+	volumes, err := s.options.Records.Guards()
 	if err != nil {
 		log.Error(err, "cannot list the reservations that this node keeps")
 		return
 	}
 	for _, volume := range volumes {
-		if err := s.endKept(ctx, volume); err != nil {
+		if err := s.endGuard(ctx, volume); err != nil {
 			log.Info("the reservation of a volume is kept", "volumeName", volume, "reason", err.Error())
 		}
 	}
 }
 
-// endKept ends the reservation that this node keeps for a volume that it does not use, unless a
+// endGuard ends the reservation that this node keeps for a volume that it does not use, unless a
 // fenced node still has the disk. A request to fence, and its result, come first (leaveFence).
-func (s *Server) endKept(ctx context.Context, volume string) error {
+func (s *Server) endGuard(ctx context.Context, volume string) error {
 	unlock, err := s.lock(volume)
 	if err != nil {
 		return err
@@ -68,7 +68,7 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 	if s.fencing(volume) {
 		return nil
 	}
-	kept, found, err := s.options.Records.Kept(volume) // a call may have ended since the records were listed
+	kept, found, err := s.options.Records.Guard(volume) // a call may have ended since the records were listed
 	if err != nil || !found {
 		return err
 	}
@@ -79,7 +79,7 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 		if _, own, err := s.replicaOf(ctx, volume); err != nil || own != nil {
 			return err
 		}
-		return s.options.Records.DeleteKept(volume)
+		return s.options.Records.DeleteGuard(volume)
 	}
 	record, _, err := s.options.Records.Get(volume)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 		if err != nil {
 			return err
 		}
-		if other := fencing.StillFenced(attachments, s.options.NodeName); other != "" {
+		if other := fencing.GuardsAgainst(attachments, s.options.NodeName); other != "" {
 			return fmt.Errorf("the disk is still being detached from node %s, which was fenced", other)
 		}
 		err = s.leaveAttached(ctx, volume,
@@ -102,7 +102,7 @@ func (s *Server) endKept(ctx context.Context, volume string) error {
 			return err
 		}
 	}
-	if err := s.options.Records.DeleteKept(volume); err != nil || record.ReservationKey != "" {
+	if err := s.options.Records.DeleteGuard(volume); err != nil || record.ReservationKey != "" {
 		return err
 	}
 	return s.options.Report.Unreserved(ctx, volume)

@@ -325,21 +325,21 @@ func (r *Reporter) merge(ctx context.Context, node *apiv1.AzDriverNode) (scanned
 	status.DriverVersion = r.options.DriverVersion
 	status.LostWrites = r.withLost(status.LostWrites)
 	r.reportMaintenance(status)
-	return scanned, r.reportKept(status)
+	return scanned, r.reportGuards(status)
 }
 
-// reportKept sets the condition ReservationsKept. A volume leaves the report after its Kept was
+// reportGuards sets the condition GuardsFencedNodes. A volume leaves the report after its Guard was
 // stored, so that the report always shows the one or the other.
-func (r *Reporter) reportKept(status *apiv1.AzDriverNodeStatus) error {
-	volumes, err := r.options.Scanner.Records.AllKept()
+func (r *Reporter) reportGuards(status *apiv1.AzDriverNodeStatus) error {
+	volumes, err := r.options.Scanner.Records.Guards()
 	switch {
 	case err != nil:
 		return err
 	case len(volumes) == 0:
-		meta.RemoveStatusCondition(&status.Conditions, apiv1.NodeConditionReservationsKept)
+		meta.RemoveStatusCondition(&status.Conditions, apiv1.NodeConditionGuards)
 	default:
 		meta.SetStatusCondition(&status.Conditions, r.stamped(metav1.Condition{
-			Type:    apiv1.NodeConditionReservationsKept,
+			Type:    apiv1.NodeConditionGuards,
 			Status:  metav1.ConditionTrue,
 			Reason:  "NodeFenced",
 			Message: "the reservation of this node keeps fenced nodes from writing to " + strings.Join(volumes, ", "),

@@ -35,9 +35,9 @@ type Input struct {
 	// SharedWith is the attachment of another node that names the same VM and for which the disk
 	// remains attached there; see SharedVM. "" if there is none.
 	SharedWith string
-	// KeptFor is the node for which the disk must stay attached here; see the function KeptFor. It
+	// GuardsAgainst is the node for which the disk must stay attached here; see the function GuardsAgainst. It
 	// matters only if the attachment may be detached.
-	KeptFor string
+	GuardsAgainst string
 	// NodeLost says that the node's report will not come: two independent signals say so, or the
 	// node does not exist.
 	NodeLost bool
@@ -227,8 +227,8 @@ func (s *Step) begin(in Input) {
 		s.pending(in, ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" is deleted to free its slot")
 	case in.Room.Wait:
 		s.pending(in, ReasonWaitingForSlot, in.Room.Message)
-		if in.Room.Kept {
-			s.RequeueAfter = keptRetry
+		if in.Room.Guards {
+			s.RequeueAfter = guardRetry
 		}
 	case in.Room.Full:
 		s.failed(in, apiv1.AttachmentFailed, ReasonNoSlot,

@@ -74,7 +74,7 @@ func (s *Step) detach(in Input) {
 		// If the state is Attaching, another leader has begun to attach the disk since, and the
 		// result of the job is out of date.
 		s.detachEnded(in)
-	case keptAttached(in, operation.WorkDetach) && in.SharedWith == "" && (a.Status.VMID != "" || in.VMID != ""):
+	case guardsStill(in, operation.WorkDetach) && in.SharedWith == "" && (a.Status.VMID != "" || in.VMID != ""):
 		s.keep(in)
 	case a.Status.VMID == "" && in.VMID != "" && in.Volume != nil && in.SharedWith == "":
 		// The VM is recorded before Azure is asked, but a status can be lost, and the disk may be
@@ -172,8 +172,8 @@ func (s *Step) fence(in Input) {
 		// Without the disk's ID the driver cannot find where else the disk is attached.
 		s.condition(in, conditionNow(in.Attachment), ReasonWaitingForProof,
 			sharedWith(in)+", and there is no AzVolume; waiting for either to change")
-	case keptAttached(in, operation.WorkFence):
-		s.fenceKept(in)
+	case guardsStill(in, operation.WorkFence):
+		s.fenceOfGuard(in)
 	default:
 		s.Start = operation.WorkFence
 		if op := s.Status.Operation; op != nil && op.Kind == string(operation.WorkFence) {

@@ -15,7 +15,6 @@ const (
 	ReasonNoSlot           = "NoSlot"
 	ReasonPrimaryHeld      = "PrimaryHeld"
 	ReasonWaitingForProof  = "WaitingForProof"
-	ReasonHoldsReservation = "HoldsReservation"
 	ReasonFencing          = "Fencing"
 	ReasonFenced           = "Fenced"
 	ReasonReplicaGaveWay   = "ReplicaGaveWay"

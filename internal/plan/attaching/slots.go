@@ -30,9 +30,9 @@ type SlotInput struct {
 	AzureFull bool
 	// HasPrimary says of a volume whether it has a primary now.
 	HasPrimary func(volume string) bool
-	// Kept says of a replica that it must not give way, because its node holds off another one
-	// (ownership.HoldsOff); nil if there are none.
-	Kept func(replica *apiv1.AzVolumeAttachment) bool
+	// Guards says of a replica that it must not give way, because its node holds off another one
+	// (ownership.GuardsAgainst); nil if there are none.
+	Guards func(replica *apiv1.AzVolumeAttachment) bool
 }
 
 // SlotDecision is the answer of Slots. Its zero value grants a slot.
@@ -41,9 +41,9 @@ type SlotDecision struct {
 	GiveWay string
 	// Wait says that a slot is being freed.
 	Wait bool
-	// Kept says that a replica gives its slot only after a fenced node has lost the disk, which
+	// Guards says that a replica gives its slot only after a fenced node has lost the disk, which
 	// causes no event of this attachment.
-	Kept bool
+	Guards bool
 	// Full says that no slot can be freed.
 	Full    bool
 	Message string
@@ -201,14 +201,14 @@ func (in SlotInput) take(from, rivals []*apiv1.AzVolumeAttachment, full string) 
 	if ahead := in.ahead(rivals); ahead < len(leaving) {
 		return SlotDecision{Wait: true, Message: full + "; " + leaving[ahead].Name + " is being detached"}
 	}
-	free := in.withoutKept(replicas)
+	free := in.withoutGuards(replicas)
 	switch {
 	case len(replicas) == 0:
 		return SlotDecision{Full: true, Message: full}
 	case len(free) == 0:
 		return SlotDecision{
-			Wait: true,
-			Kept: true,
+			Wait:   true,
+			Guards: true,
 			Message: full + "; " +
 				slices.MinFunc(replicas, byName).Name + " is kept, because only its reservation keeps a fenced node from writing",
 		}

@@ -133,7 +133,7 @@ func TestADiskWhoseAttachFailedIsNotDetachedWhileItMayBeUsed(t *testing.T) {
 			func(in *attaching.Input) { in.Report = reported(apiv1.PhaseUnstaging) }, operation.WorkAttach},
 		"there is no report":                      {func(in *attaching.Input) { in.Report = nil }, operation.WorkAttach},
 		"another attachment names the VM":         {func(in *attaching.Input) { in.SharedWith = "v-b" }, operation.WorkAttach},
-		"the node keeps another one from writing": {func(in *attaching.Input) { in.KeptFor = "b" }, operation.WorkAttach},
+		"the node keeps another one from writing": {func(in *attaching.Input) { in.GuardsAgainst = "b" }, operation.WorkAttach},
 		"a former leader may still send a detach": {func(in *attaching.Input) {
 			in.LeadingSince, in.Overlap = objects.Now.Add(-time.Second), 10*time.Second
 		}, operation.WorkNone},

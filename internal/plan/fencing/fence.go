@@ -46,11 +46,11 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 	return ""
 }
 
-// StillFenced returns another node that only a reservation keeps from writing to a volume, "" if
+// GuardsAgainst returns another node that only a reservation keeps from writing to a volume, "" if
 // there is none: the node was proved to be fenced by a pre-emption, and its attachment still
 // exists, so that the disk may still be attached to it. While there is one, this node must not end
 // the reservation. attachments are the volume's, read at the API server.
-func StillFenced(attachments []*apiv1.AzVolumeAttachment, node string) string {
+func GuardsAgainst(attachments []*apiv1.AzVolumeAttachment, node string) string {
 	for _, a := range attachments {
 		if a.Spec.NodeName != node && ownership.Preempted(a) {
 			return a.Spec.NodeName
@@ -86,7 +86,7 @@ type Reserved struct {
 }
 
 // Unfenced reports whether the reservation keeps no fenced node from writing. Then it may end
-// without a look at the other attachments (StillFenced).
+// without a look at the other attachments (GuardsAgainst).
 //
 // It is true if the disk was free before. From a pre-emption until the disk is detached from the
 // fenced node, the disk is never free: the node that fenced holds the reservation with its

@@ -94,9 +94,9 @@ func TestWhatMayEndAReservation(t *testing.T) {
 	promoted := attachment("node-1", 6, apiv1.ProofPreempted)
 	promoted.Spec.Epoch = 8
 	for name, test := range map[string]struct {
-		node1       *apiv1.AzVolumeAttachment
-		stillFenced string
-		unproved    bool
+		node1    *apiv1.AzVolumeAttachment
+		guards   string
+		unproved bool
 	}{
 		"the lost node has no attachment":            {nil, "", false},
 		"it was fenced by a pre-emption":             {attachment("node-1", 6, apiv1.ProofPreempted), "node-1", false},
@@ -112,8 +112,8 @@ func TestWhatMayEndAReservation(t *testing.T) {
 			if test.node1 != nil {
 				all = append(all, test.node1)
 			}
-			if got := fencing.StillFenced(all, "node-2"); got != test.stillFenced {
-				t.Errorf("StillFenced: got %q, want %q", got, test.stillFenced)
+			if got := fencing.GuardsAgainst(all, "node-2"); got != test.guards {
+				t.Errorf("GuardsAgainst: got %q, want %q", got, test.guards)
 			}
 			if got := fencing.Unproved(all, "node-1", 6); got != test.unproved {
 				t.Errorf("Unproved: got %t, want %t", got, test.unproved)

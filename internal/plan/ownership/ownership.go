@@ -269,7 +269,7 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 			others++
 		}
 	}
-	if others > wanted && HoldsOff(volume, released, all) == "" {
+	if others > wanted && GuardsAgainst(volume, released, all) == "" {
 		return Remove
 	}
 	return Demote

@@ -14,7 +14,6 @@ const (
 	reasonReplicaFailed     = "ReplicaFailed"
 	ReasonReplicasExpired   = "ReplicasExpired"
 	ReasonVolumeReleased    = "VolumeReleased"
-	ReasonReplicaKept       = "ReplicaKept"
 )
 
 // ConditionReplicasAttached is the condition type of AzVolume about its replicas.

@@ -40,9 +40,9 @@ type Step struct {
 	// was found. Why says why each node gets none.
 	Short bool
 	Why   string
-	// Kept are the replicas that would be deleted, and are not, because their nodes hold off others
-	// (ownership.HoldsOff).
-	Kept []Kept
+	// Guards are the replicas that would be deleted, and are not, because their nodes hold off others
+	// (ownership.GuardsAgainst).
+	Guards []Guard
 	// Closed are the nodes of attached replicas from which the pods have been kept for longer than
 	// the grace. These replicas are of no use, and stay until others are attached.
 	Closed []string
@@ -76,8 +76,8 @@ func MissesReplicas(in Input) bool {
 	return len(s.useful) < s.target.Floor && settled(in) == 0 && detour(in, s) == 0 && canTakeMore(in)
 }
 
-// Kept is a replica that is kept because of another node.
-type Kept struct {
+// Guard is a replica that is kept because of another node.
+type Guard struct {
 	Node string
 	// For is the node that only the reservation of Node keeps from writing to the volume.
 	For string
@@ -94,13 +94,13 @@ func Next(in Input) Step {
 		if d.Verb != Delete {
 			return false
 		}
-		fenced := ownership.HoldsOff(in.Volume, d.Attachment, in.Attachments)
+		fenced := ownership.GuardsAgainst(in.Volume, d.Attachment, in.Attachments)
 		if fenced != "" {
-			step.Kept = append(step.Kept, Kept{Node: d.Node, For: fenced})
+			step.Guards = append(step.Guards, Guard{Node: d.Node, For: fenced})
 		}
 		return fenced != ""
 	})
-	slices.SortFunc(step.Kept, func(a, b Kept) int { return strings.Compare(a.Node, b.Node) })
+	slices.SortFunc(step.Guards, func(a, b Guard) int { return strings.Compare(a.Node, b.Node) })
 	return step
 }
 

@@ -37,7 +37,7 @@ type Disk struct {
 // controller writes: a node can say that it is not needed, and not that it is (law 7).
 func Needed(report *apiv1.AzDriverNode, disks []Disk) (fenced string) {
 	for _, d := range disks {
-		if fenced := attaching.KeptFor(d.Volume, d.Attachment, d.All, report); fenced != "" {
+		if fenced := attaching.GuardsAgainst(d.Volume, d.Attachment, d.All, report); fenced != "" {
 			return fenced
 		}
 	}

@@ -67,7 +67,7 @@ func TestWhichNodesAreNeeded(t *testing.T) {
 			FenceRequests: []apiv1.FenceRequest{request}, FenceResults: results}}
 	}
 	kept := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{
-		{Type: apiv1.NodeConditionReservationsKept, Status: metav1.ConditionTrue}}}}
+		{Type: apiv1.NodeConditionGuards, Status: metav1.ConditionTrue}}}}
 	for name, c := range map[string]struct {
 		report *apiv1.AzDriverNode
 		all    []*apiv1.AzVolumeAttachment

@@ -47,15 +47,15 @@ func TestTheReplicaThatHoldsOffAFencedNodeIsKept(t *testing.T) {
 				}
 				in.Nodes = append(in.Nodes, node)
 			}
-			removed := func(fenced ...*apiv1.AzVolumeAttachment) (bool, []placement.Kept) {
+			removed := func(fenced ...*apiv1.AzVolumeAttachment) (bool, []placement.Guard) {
 				in.Attachments = append(append(fenced, test.others...), x)
 				step := placement.Next(in)
 				for _, d := range step.Decisions {
 					if d.Verb == placement.Delete && d.Node == "x" {
-						return true, step.Kept
+						return true, step.Guards
 					}
 				}
-				return false, step.Kept
+				return false, step.Guards
 			}
 			if is, kept := removed(); !is || len(kept) != 0 {
 				t.Fatalf("got removed %t, kept %v while no node is held off; want it removed", is, kept)
@@ -63,7 +63,7 @@ func TestTheReplicaThatHoldsOffAFencedNodeIsKept(t *testing.T) {
 			fenced := objects.Proved(objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)),
 				apiv1.ProofPreempted)
 			fenced.Status.Proof.Preemption = &apiv1.Preemption{NodeName: "x"}
-			if is, kept := removed(fenced); is || len(kept) != 1 || kept[0] != (placement.Kept{Node: "x", For: "a"}) {
+			if is, kept := removed(fenced); is || len(kept) != 1 || kept[0] != (placement.Guard{Node: "x", For: "a"}) {
 				t.Errorf("got removed %t, kept %v; want x kept for a", is, kept)
 			}
 		})

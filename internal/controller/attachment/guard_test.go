@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -88,8 +87,8 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 				t.Errorf("got a detach begun %t, want %t", begun, test.begins)
 			}
 			c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-			if test.inCache && (c == nil || c.Reason != attaching.ReasonHoldsReservation) {
-				t.Errorf("got condition %+v, want the reason HoldsReservation", c)
+			if test.inCache && (c == nil || c.Reason != apiv1.ReasonGuardsFencedNode) {
+				t.Errorf("got condition %+v, want the reason GuardsFencedNode", c)
 			}
 		})
 	}

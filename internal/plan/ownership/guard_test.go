@@ -87,7 +87,7 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := ownership.HoldsOff(test.volume, test.of, append(test.all, test.of)); got != test.want {
+			if got := ownership.GuardsAgainst(test.volume, test.of, append(test.all, test.of)); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

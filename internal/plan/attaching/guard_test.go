@@ -54,7 +54,7 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 			if free.Start == operation.WorkNone || free.ReadOnly {
 				t.Fatalf("got work %q, only a read %t, want a detach while no node is held off", free.Start, free.ReadOnly)
 			}
-			in.KeptFor = "c"
+			in.GuardsAgainst = "c"
 			step := attaching.Next(in)
 			if step.Start != test.wantStart || step.Start != operation.WorkNone && !step.ReadOnly {
 				t.Errorf("got work %q, only a read %t, want no detach", step.Start, step.ReadOnly)
@@ -64,9 +64,9 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 					step.RemoveFinalizer, in.Attachment.Status.State)
 			}
 			c := meta.FindStatusCondition(step.Status.Conditions, apiv1.AttachmentConditionAttached)
-			if c == nil || c.Reason != attaching.ReasonHoldsReservation || step.RequeueAfter == 0 ||
+			if c == nil || c.Reason != apiv1.ReasonGuardsFencedNode || step.RequeueAfter == 0 ||
 				step.RequeueAfter > 5*time.Second {
-				t.Errorf("got condition %+v, again after %s, want the reason HoldsReservation, and another try soon", c,
+				t.Errorf("got condition %+v, again after %s, want the reason GuardsFencedNode, and another try soon", c,
 					step.RequeueAfter)
 			}
 		})
@@ -101,7 +101,7 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := test.in
-			in.KeptFor = "c"
+			in.GuardsAgainst = "c"
 			step := attaching.Next(in)
 			got := apiv1.ProofKind("")
 			if step.Status.Proof != nil {
@@ -161,7 +161,7 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 				report.Status.FenceResults = append(report.Status.FenceResults, *test.result)
 			}
 			volume := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing))
-			if got := attaching.KeptFor(volume, replica, objects.Attachments(lost, replica), report); got != test.want {
+			if got := attaching.GuardsAgainst(volume, replica, objects.Attachments(lost, replica), report); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -180,12 +180,12 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 	}{
 		"none is kept":                        {nil, attaching.SlotDecision{GiveWay: "y-n"}},
 		"one is kept":                         {[]string{"y-n"}, attaching.SlotDecision{GiveWay: "z-n"}},
-		"all are kept, and the primary waits": {[]string{"y-n", "z-n"}, attaching.SlotDecision{Wait: true, Kept: true}},
+		"all are kept, and the primary waits": {[]string{"y-n", "z-n"}, attaching.SlotDecision{Wait: true, Guards: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			in := attaching.SlotInput{Attachment: me, MaxShares: 2, MaxDataDisks: 3, OnNode: full}
-			in.Kept = func(a *apiv1.AzVolumeAttachment) bool {
+			in.Guards = func(a *apiv1.AzVolumeAttachment) bool {
 				for _, name := range test.kept {
 					if a.Name == name {
 						return true
@@ -207,7 +207,7 @@ func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
 		Volume:       objects.NewVolume(objects.Owned("n", 2, apiv1.OwnershipHeld)),
 		VMID:         "/vm/n",
 		HasFinalizer: true,
-		Room:         attaching.SlotDecision{Wait: true, Kept: true},
+		Room:         attaching.SlotDecision{Wait: true, Guards: true},
 	}
 	if step := attaching.Next(waits); step.RequeueAfter == 0 || step.Reason != attaching.ReasonWaitingForSlot {
 		t.Errorf("got reason %q, again after %s; want WaitingForSlot and another look, because no event follows", step.Reason,

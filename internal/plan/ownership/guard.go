@@ -4,7 +4,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// HoldsOff returns the node that may be kept from writing to a volume only by the reservation of
+// GuardsAgainst returns the node that may be kept from writing to a volume only by the reservation of
 // attachment a's node; "" if there is none. As long as there is one, the disk stays attached to a's
 // node: Azure does not document that a reservation survives the detach of the disk from the node
 // that holds it. all are the attachments of the volume, and a may be among them. volume is nil if
@@ -12,26 +12,26 @@ import (
 //
 // A node that was fenced by a pre-emption never has to keep the disk, because another node has its
 // reservation. So no two attachments wait for each other.
-func HoldsOff(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) string {
+func GuardsAgainst(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) string {
 	if Preempted(a) {
 		return ""
 	}
 	first := ""
 	for _, fenced := range all {
 		node := fenced.Spec.NodeName
-		if fenced.Name != a.Name && Preempted(fenced) && mayHoldOff(volume, a, fenced) && (first == "" || node < first) {
+		if fenced.Name != a.Name && Preempted(fenced) && mayGuard(volume, a, fenced) && (first == "" || node < first) {
 			first = node
 		}
 	}
 	return first
 }
 
-// mayHoldOff reports whether the node of an attachment may hold the reservation that keeps a fenced
+// mayGuard reports whether the node of an attachment may hold the reservation that keeps a fenced
 // node from writing: it took the reservation from that node, or it owned the volume later. If a
 // later owner was lost, any node may have been asked to take the reservation from it, and may have
 // done so although another proof was recorded. If the volume has had several owners since, nothing
 // records which node holds the reservation.
-func mayHoldOff(volume *apiv1.AzVolume, a, fenced *apiv1.AzVolumeAttachment) bool {
+func mayGuard(volume *apiv1.AzVolume, a, fenced *apiv1.AzVolumeAttachment) bool {
 	by := fenced.Status.Proof.Preemption
 	switch {
 	case volume == nil, volume.Status.Primary == nil, by == nil:
