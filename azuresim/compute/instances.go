@@ -28,6 +28,16 @@ func (c *Cloud) Instances(id ID, after string, limit int) (Page[VM], error) {
 	})
 }
 
+// instance is the ID of an instance of the scale set, whose ID is of. In a flexible one the name is
+// that of a VM, else it is a number.
+func (ss *ScaleSet) instance(of ID, name string) ID {
+	if ss.Flexible {
+		return ID{Subscription: of.Subscription, Group: of.Group, Kind: KindVM, Name: name}
+	}
+	of.Instance = name
+	return of
+}
+
 func (ss *ScaleSet) memberPrefix() string {
 	if ss.Flexible {
 		return groupPrefix(ss.ID.Subscription, ss.ID.Group, KindVM)
@@ -61,22 +71,7 @@ func (c *Cloud) DeleteInstances(id ID, instances []string) (*operations.Operatio
 		}
 		var last *operations.Operation
 		for _, name := range instances {
-			target := ID{
-				Subscription: id.Subscription,
-				Group:        id.Group,
-				Kind:         KindScaleSet,
-				Name:         id.Name,
-				Instance:     name,
-			}
-			if ss.Flexible {
-				target = ID{
-					Subscription: id.Subscription,
-					Group:        id.Group,
-					Kind:         KindVM,
-					Name:         name,
-				}
-			}
-			vm, err := c.mustVM(tx, target)
+			vm, err := c.mustVM(tx, ss.instance(id, name))
 			if err != nil {
 				return nil, err
 			}
@@ -152,22 +147,10 @@ func (c *Cloud) grow(tx *store.Tx, ss *ScaleSet) error {
 func (c *Cloud) addInstance(tx *store.Tx, ss *ScaleSet) error {
 	number := ss.NextInstance
 	ss.NextInstance++
-	id := ID{
-		Subscription: ss.ID.Subscription,
-		Group:        ss.ID.Group,
-		Kind:         KindScaleSet,
-		Name:         ss.ID.Name,
-		Instance:     strconv.Itoa(number),
-	}
-	name := fmt.Sprintf("%s_%d", ss.ID.Name, number)
+	id, name := ss.instance(ss.ID, strconv.Itoa(number)), fmt.Sprintf("%s_%d", ss.ID.Name, number)
 	if ss.Flexible {
 		name = fmt.Sprintf("%s_%s", ss.ID.Name, uuid.NewString()[:8])
-		id = ID{
-			Subscription: ss.ID.Subscription,
-			Group:        ss.ID.Group,
-			Kind:         KindVM,
-			Name:         name,
-		}
+		id = ss.instance(ss.ID, name)
 	}
 	var zones []string
 	if len(ss.Zones) > 0 {
