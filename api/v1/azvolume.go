@@ -394,29 +394,3 @@ type FilesystemRecord struct {
 	// UUID as blkid prints it, in lower case.
 	UUID string `json:"uuid"`
 }
-
-// Operation is a long-running operation at Azure that a restarted driver can resume.
-type Operation struct {
-	// Kind of the operation, as in "CreateDisk" or "AttachDisk".
-	Kind string `json:"kind"`
-	// ResumeToken lets any process of the driver go on polling the operation; opaque.
-	// +optional
-	ResumeToken string `json:"resumeToken,omitempty"`
-	// StartTime is when Azure accepted the operation, or, without a token, when Azure was about to
-	// be asked.
-	StartTime metav1.Time `json:"startTime"`
-}
-
-// Error is a failure in the words of the driver.
-type Error struct {
-	// Kind is one of the error kinds of the Provisioner Library, as in "InsufficientCapacity".
-	Kind string `json:"kind"`
-	// Code is Azure's own error code, as in "QuotaExceeded"; empty if Azure gave none, or was not
-	// asked.
-	// +optional
-	Code string `json:"code,omitempty"`
-	// Message says what failed, with the platform's own words.
-	Message string `json:"message"`
-	// Time of the failure.
-	Time metav1.Time `json:"time"`
-}

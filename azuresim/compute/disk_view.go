@@ -141,19 +141,25 @@ type Page[T any] struct {
 // Disks lists the disks of a resource group, or of the subscription if group is empty.
 func (c *Cloud) Disks(subscription, group, after string, limit int) (Page[DiskView], error) {
 	return view(c, func(tx *store.Tx) (Page[DiskView], error) {
-		return page(tx, diskTable, groupPrefix(subscription, group, KindDisk), after, limit, func(d *Disk) (*DiskView, error) {
+		of := span{groupPrefix(subscription, group, KindDisk), after, limit}
+		return page(tx, diskTable, of, func(d *Disk) (*DiskView, error) {
 			_, vms, err := c.holders(tx, d)
 			return c.diskView(d, vms), err
 		})
 	})
 }
 
-// page collects up to limit records; render returns nil for those to leave out.
-func page[T, V any](tx *store.Tx, t store.Table[T], prefix, after string, limit int, render func(*T) (*V, error)) (Page[V],
-	error) {
+// span is the records of a page: up to limit of those whose key begins with prefix, from after on.
+type span struct {
+	prefix, after string
+	limit         int
+}
+
+// page collects the records of a span; render returns nil for those to leave out.
+func page[T, V any](tx *store.Tx, t store.Table[T], s span, render func(*T) (*V, error)) (Page[V], error) {
 	p := Page[V]{Items: []*V{}}
 	last := ""
-	for r, err := range t.Scan(tx, prefix, after) {
+	for r, err := range t.Scan(tx, s.prefix, s.after) {
 		if err != nil {
 			return p, err
 		}
@@ -164,7 +170,7 @@ func page[T, V any](tx *store.Tx, t store.Table[T], prefix, after string, limit 
 		if v == nil {
 			continue
 		}
-		if len(p.Items) == limit {
+		if len(p.Items) == s.limit {
 			p.Next = last
 			return p, nil
 		}

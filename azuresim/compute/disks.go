@@ -125,14 +125,8 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 		return none, err
 	}
 	d.Spec = wanted
-	switch {
-	case d.Spec.SizeGB == 0 && sourceGB == 0:
-		return none, missing("disk.diskSizeGB")
-	case d.Spec.SizeGB == 0:
-		d.Spec.SizeGB = sourceGB
-	case d.Spec.SizeGB < sourceGB:
-		return none, armerror.InvalidParameter("disk.diskSizeGB",
-			"The disk size %d GB must not be less than the size %d GB of its source.", d.Spec.SizeGB, sourceGB)
+	if err := d.Spec.sizeFrom(sourceGB); err != nil {
+		return none, err
 	}
 	defaultPerformance(&d.Spec)
 	if err := checkDisk(d); err != nil {
@@ -162,6 +156,20 @@ func (c *Cloud) createDisk(tx *store.Tx, id ID, in DiskInput) (Accepted[DiskView
 		duration: c.Latency.Draw(step),
 	})
 	return Accepted[DiskView]{c.diskView(d, nil), op, true}, err
+}
+
+// sizeFrom gives a disk the size of its source, unless the caller has given it one.
+func (s *DiskSpec) sizeFrom(sourceGB int64) error {
+	switch {
+	case s.SizeGB == 0 && sourceGB == 0:
+		return missing("disk.diskSizeGB")
+	case s.SizeGB == 0:
+		s.SizeGB = sourceGB
+	case s.SizeGB < sourceGB:
+		return armerror.InvalidParameter("disk.diskSizeGB",
+			"The disk size %d GB must not be less than the size %d GB of its source.", s.SizeGB, sourceGB)
+	}
+	return nil
 }
 
 // merged is the specification with the caller's properties merged into it.

@@ -245,7 +245,7 @@ func (c *Cloud) Snapshot(id ID) (*SnapshotView, error) {
 // Snapshots lists the snapshots of a resource group, or of the subscription if group is empty.
 func (c *Cloud) Snapshots(subscription, group, after string, limit int) (Page[SnapshotView], error) {
 	return view(c, func(tx *store.Tx) (Page[SnapshotView], error) {
-		return page(tx, snapshotTable, groupPrefix(subscription, group, KindSnapshot), after, limit,
+		return page(tx, snapshotTable, span{groupPrefix(subscription, group, KindSnapshot), after, limit},
 			func(s *Snapshot) (*SnapshotView, error) {
 				return c.snapshotView(s), nil
 			})

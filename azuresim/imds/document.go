@@ -10,76 +10,13 @@ import (
 	"strings"
 )
 
+type object = map[string]any
+
 // document is the body of /metadata/instance. As on Azure every value in it is a string, numbers
 // and booleans too, and what a VM does not have is "".
 func (i Instance) document() (any, error) {
-	type object = map[string]any
-	var tags []string
-	tagList := []object{}
-	for _, name := range slices.Sorted(maps.Keys(i.Tags)) {
-		tags = append(tags, name+":"+i.Tags[name])
-		tagList = append(tagList, object{"name": name, "value": i.Tags[name]})
-	}
-	disks := []object{}
-	for _, disk := range slices.SortedFunc(slices.Values(i.DataDisks), func(a, b Disk) int { return cmp.Compare(a.LUN, b.LUN) }) {
-		entry := disk.document()
-		entry["lun"] = strconv.Itoa(disk.LUN)
-		disks = append(disks, entry)
-	}
-	osDisk := i.OSDisk.document()
-	osDisk["osType"] = i.OSType
 	raw, err := json.Marshal(object{
-		"compute": object{
-			"azEnvironment":              "AzurePublicCloud",
-			"customData":                 "",
-			"evictionPolicy":             "",
-			"isHostCompatibilityLayerVm": "false",
-			"location":                   i.Location,
-			"name":                       i.Name,
-			"offer":                      "",
-			"osProfile": object{
-				"adminUsername":                 "",
-				"computerName":                  i.ComputerName,
-				"disablePasswordAuthentication": "true",
-			},
-			"osType":           i.OSType,
-			"placementGroupId": "",
-			"plan": object{
-				"name":      "",
-				"product":   "",
-				"publisher": "",
-			},
-			"platformFaultDomain":  "0",
-			"platformUpdateDomain": "0",
-			"priority":             "",
-			"provider":             "Microsoft.Compute",
-			"publicKeys":           []object{},
-			"publisher":            "",
-			"resourceGroupName":    i.ResourceGroup,
-			"resourceId":           i.ResourceID,
-			"sku":                  "",
-			"storageProfile": object{
-				"dataDisks": disks,
-				"imageReference": object{
-					"id":        "",
-					"offer":     "",
-					"publisher": "",
-					"sku":       "",
-					"version":   "",
-				},
-				"osDisk":       osDisk,
-				"resourceDisk": object{"size": "0"},
-			},
-			"subscriptionId": i.SubscriptionID,
-			"tags":           strings.Join(tags, ";"),
-			"tagsList":       tagList,
-			"userData":       "",
-			"version":        "",
-			"vmId":           i.VMID,
-			"vmScaleSetName": i.ScaleSet,
-			"vmSize":         i.Size,
-			"zone":           i.Zone,
-		},
+		"compute": i.compute(),
 		"network": object{"interface": []object{}},
 	})
 	if err != nil {
@@ -90,6 +27,78 @@ func (i Instance) document() (any, error) {
 		return nil, fmt.Errorf("decode instance: %w", err)
 	}
 	return document, nil
+}
+
+func (i Instance) compute() object {
+	var tags []string
+	tagList := []object{}
+	for _, name := range slices.Sorted(maps.Keys(i.Tags)) {
+		tags = append(tags, name+":"+i.Tags[name])
+		tagList = append(tagList, object{"name": name, "value": i.Tags[name]})
+	}
+	return object{
+		"azEnvironment":              "AzurePublicCloud",
+		"customData":                 "",
+		"evictionPolicy":             "",
+		"isHostCompatibilityLayerVm": "false",
+		"location":                   i.Location,
+		"name":                       i.Name,
+		"offer":                      "",
+		"osProfile": object{
+			"adminUsername":                 "",
+			"computerName":                  i.ComputerName,
+			"disablePasswordAuthentication": "true",
+		},
+		"osType":           i.OSType,
+		"placementGroupId": "",
+		"plan": object{
+			"name":      "",
+			"product":   "",
+			"publisher": "",
+		},
+		"platformFaultDomain":  "0",
+		"platformUpdateDomain": "0",
+		"priority":             "",
+		"provider":             "Microsoft.Compute",
+		"publicKeys":           []object{},
+		"publisher":            "",
+		"resourceGroupName":    i.ResourceGroup,
+		"resourceId":           i.ResourceID,
+		"sku":                  "",
+		"storageProfile":       i.storage(),
+		"subscriptionId":       i.SubscriptionID,
+		"tags":                 strings.Join(tags, ";"),
+		"tagsList":             tagList,
+		"userData":             "",
+		"version":              "",
+		"vmId":                 i.VMID,
+		"vmScaleSetName":       i.ScaleSet,
+		"vmSize":               i.Size,
+		"zone":                 i.Zone,
+	}
+}
+
+func (i Instance) storage() object {
+	disks := []object{}
+	for _, disk := range slices.SortedFunc(slices.Values(i.DataDisks), func(a, b Disk) int { return cmp.Compare(a.LUN, b.LUN) }) {
+		entry := disk.document()
+		entry["lun"] = strconv.Itoa(disk.LUN)
+		disks = append(disks, entry)
+	}
+	osDisk := i.OSDisk.document()
+	osDisk["osType"] = i.OSType
+	return object{
+		"dataDisks": disks,
+		"imageReference": object{
+			"id":        "",
+			"offer":     "",
+			"publisher": "",
+			"sku":       "",
+			"version":   "",
+		},
+		"osDisk":       osDisk,
+		"resourceDisk": object{"size": "0"},
+	}
 }
 
 func (d Disk) document() map[string]any {

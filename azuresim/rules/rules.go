@@ -188,7 +188,7 @@ var All = []Rule{
 		code("compute.Cloud.laneFree", "compute.checkDiskChange")},
 
 	{"attach-missing-disk", "An attach of a disk that does not exist is 404 NotFound, also in a whole list that names it.",
-		github + "kubernetes/kubernetes/pull/88444", code("compute.Cloud.attachOne", "compute.checkDiskReady")},
+		github + "kubernetes/kubernetes/pull/88444", code("compute.update.diskToAttach", "compute.checkDiskReady")},
 	{"attach-ready", "A disk that is not ready cannot be attached.", "",
 		code("compute.checkDiskReady", "compute.Cloud.settleDisks")},
 	{"attach-zone", "A disk attaches to VMs in its zone and location; zonal disks not to availability sets.",
@@ -301,7 +301,7 @@ var All = []Rule{
 	{"copy-missing", "A source that does not exist, or is in another location, is 404 NotFound.",
 		github + "Azure/azure-cli/issues/11909", code("compute.noSource", "compute.elsewhere")},
 	{"copy-size", "A copy is not smaller than its source.", docs + "virtual-machines/snapshot-copy-managed-disk",
-		code("compute.Cloud.createDisk")},
+		code("compute.DiskSpec.sizeFrom")},
 	{"copy-busy", "A source is not deleted while something is copied from it.", "",
 		code("compute.Cloud.notASource", "compute.Cloud.copiedBySnapshot")},
 	{"snapshot-sku", "A snapshot is Standard_LRS, Premium_LRS or Standard_ZRS.", spec, code("compute.checkSnapshotSKU")},

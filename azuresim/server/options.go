@@ -106,20 +106,7 @@ func (o Options) resolve() (settings, error) {
 	if o.StateDir == "" {
 		fault("state-dir", "must not be empty")
 	}
-	for _, f := range []struct{ flag, value string }{{"throttle", o.Throttle}, {"auth", o.Auth}} {
-		if f.value != "on" && f.value != "off" {
-			fault(f.flag, "%q must be on or off", f.value)
-		}
-	}
-	if !slices.Contains([]string{"keep", "lose", "seed"}, o.Reservations) {
-		fault("reservations", "%q must be keep, lose or seed", o.Reservations)
-	}
-	if !slices.Contains([]string{"on", "subscription", "region"}, o.AttachDetach) {
-		fault("attach-detach", "%q must be on, subscription or region", o.AttachDetach)
-	}
-	if !slices.Contains([]string{"on", "off", "seed"}, o.GoalState) {
-		fault("goal-state", "%q must be on, off or seed", o.GoalState)
-	}
+	o.checkWords(fault)
 	if _, ok := skus.LocationByName(o.Location); !ok {
 		fault("location", "%q is not a simulated location", o.Location)
 	}
@@ -138,7 +125,35 @@ func (o Options) resolve() (settings, error) {
 		fault("token-lifetime", "%s must be at least 1s", o.TokenLifetime)
 	}
 	s.loadDirectory(fault)
-	for _, pair := range o.Quotas {
+	s.loadQuotas(fault)
+	if err := s.level.UnmarshalText([]byte(o.LogLevel)); err != nil {
+		fault("log-level", "%q must be debug, info, warn or error", o.LogLevel)
+	}
+	s.loadTLS(fault)
+	s.loadProfile(fault)
+	return s, errors.Join(faults...)
+}
+
+// checkWords checks the options that are one of a few words.
+func (o Options) checkWords(fault func(flag, format string, args ...any)) {
+	for _, f := range []struct{ flag, value string }{{"throttle", o.Throttle}, {"auth", o.Auth}} {
+		if f.value != "on" && f.value != "off" {
+			fault(f.flag, "%q must be on or off", f.value)
+		}
+	}
+	if !slices.Contains([]string{"keep", "lose", "seed"}, o.Reservations) {
+		fault("reservations", "%q must be keep, lose or seed", o.Reservations)
+	}
+	if !slices.Contains([]string{"on", "subscription", "region"}, o.AttachDetach) {
+		fault("attach-detach", "%q must be on, subscription or region", o.AttachDetach)
+	}
+	if !slices.Contains([]string{"on", "off", "seed"}, o.GoalState) {
+		fault("goal-state", "%q must be on, off or seed", o.GoalState)
+	}
+}
+
+func (s *settings) loadQuotas(fault func(flag, format string, args ...any)) {
+	for _, pair := range s.Quotas {
 		name, text, _ := strings.Cut(pair, "=")
 		limit, err := strconv.ParseInt(text, 10, 64)
 		if !slices.Contains(compute.QuotaNames(), name) || err != nil || limit < 0 {
@@ -147,12 +162,6 @@ func (o Options) resolve() (settings, error) {
 		}
 		s.quotas[name] = limit
 	}
-	if err := s.level.UnmarshalText([]byte(o.LogLevel)); err != nil {
-		fault("log-level", "%q must be debug, info, warn or error", o.LogLevel)
-	}
-	s.loadTLS(fault)
-	s.loadProfile(fault)
-	return s, errors.Join(faults...)
 }
 
 func (s *settings) loadDirectory(fault func(flag, format string, args ...any)) {

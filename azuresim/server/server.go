@@ -76,15 +76,11 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 	realClock := clock.RealClock{}
 	sampler := latency.NewSampler(s.profile, rand.New(rand.NewSource(s.Seed)))
 	rules, calls, events := faults.New(realClock), &audit.Log{}, &admin.Events{}
-	var plane dataplane.DataPlane = &dataplane.None{}
-	if s.Hypervisor != "" {
-		plane = hypervisor.NewClient(s.Hypervisor)
-	}
 	cloud := compute.New(compute.Options{
 		Store:             db,
 		Clock:             realClock,
 		Log:               log,
-		Plane:             plane,
+		Plane:             s.plane(),
 		Latency:           sampler,
 		Subscriptions:     s.Subscriptions,
 		LosesReservations: s.losesReservations,
@@ -93,26 +89,13 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 		Intercept:         arm.OperationFaults(rules),
 		Notify:            events.Send,
 	})
-	for _, sub := range s.Subscriptions {
-		for _, name := range s.ResourceGroups {
-			if err := ensureGroup(cloud, compute.Group{
-				Subscription: sub,
-				Name:         name,
-				Location:     s.Location,
-			}); err != nil {
-				return nil, fmt.Errorf("make resource group %s: %w", name, err)
-			}
-		}
-	}
-	if err := s.setQuotas(cloud); err != nil {
+	if err := s.fill(cloud); err != nil {
 		return nil, err
 	}
-	key, err := auth.LoadKey(filepath.Join(s.StateDir, "token.key"))
+	authority, err := s.newAuthority(realClock)
 	if err != nil {
 		return nil, err
 	}
-	authority := auth.New(key, realClock)
-	authority.Lifetime = s.TokenLifetime
 	directory, err := auth.NewDirectory(db, s.applications, s.roles)
 	if err != nil {
 		return nil, err
@@ -150,15 +133,6 @@ func build(s settings, db *store.Store, log *slog.Logger) (*app, error) {
 	}, nil
 }
 
-func (s settings) setQuotas(cloud *compute.Cloud) error {
-	for name, limit := range s.quotas {
-		if err := cloud.SetQuota(name, &limit); err != nil {
-			return fmt.Errorf("set quota %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
 // attachDetachOff is for what attachDetachDataDisks is not enabled; "" if it is.
 func (s settings) attachDetachOff() string {
 	if s.AttachDetach == "on" {
@@ -173,6 +147,44 @@ func (s settings) losesReservations(diskUID string) bool {
 	h := fnv.New32a()
 	_, _ = fmt.Fprintf(h, "%d/%s", s.Seed, diskUID)
 	return s.Reservations == "lose" || s.Reservations == "seed" && h.Sum32()%2 == 0
+}
+
+func (s settings) plane() dataplane.DataPlane {
+	if s.Hypervisor == "" {
+		return &dataplane.None{}
+	}
+	return hypervisor.NewClient(s.Hypervisor)
+}
+
+func (s settings) newAuthority(now clock.PassiveClock) (*auth.Authority, error) {
+	key, err := auth.LoadKey(filepath.Join(s.StateDir, "token.key"))
+	if err != nil {
+		return nil, err
+	}
+	authority := auth.New(key, now)
+	authority.Lifetime = s.TokenLifetime
+	return authority, nil
+}
+
+// fill makes the resource groups and sets the quotas.
+func (s settings) fill(cloud *compute.Cloud) error {
+	for _, sub := range s.Subscriptions {
+		for _, name := range s.ResourceGroups {
+			if err := ensureGroup(cloud, compute.Group{
+				Subscription: sub,
+				Name:         name,
+				Location:     s.Location,
+			}); err != nil {
+				return fmt.Errorf("make resource group %s: %w", name, err)
+			}
+		}
+	}
+	for name, limit := range s.quotas {
+		if err := cloud.SetQuota(name, &limit); err != nil {
+			return fmt.Errorf("set quota %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func ensureGroup(cloud *compute.Cloud, g compute.Group) error {

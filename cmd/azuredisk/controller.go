@@ -19,29 +19,17 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/attachment"
 	csicontroller "github.com/azuredisk-csi/azuredisk/internal/controller/csi"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/leadership"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/scaledown"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/crashpoint"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/kubeevents"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/server"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
@@ -54,10 +42,6 @@ import (
 const (
 	// leaseName is the name of the lease of the controller's leader.
 	leaseName = "azuredisk-controller"
-	// volumeWorkers, attachmentWorkers and nodeWorkers are how many objects are reconciled at once.
-	volumeWorkers, attachmentWorkers, nodeWorkers = 20, 40, 10
-	// cloudOperations is how many operations at Azure are followed at once.
-	cloudOperations = 1000
 	// callTimeout bounds CSI calls that come without a deadline.
 	callTimeout = 2 * time.Minute
 )
@@ -125,6 +109,12 @@ func newControllerManager(ctx context.Context, settings *config.Controller) (ctr
 	})
 	if err != nil {
 		return nil, nil, fmt.Errorf("make manager: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return nil, nil, fmt.Errorf("add health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return nil, nil, fmt.Errorf("add readiness check: %w", err)
 	}
 	//nolint:staticcheck // client-go's elector knows the old kind of events only
 	lock.LockConfig.EventRecorder = mgr.GetEventRecorderFor(leaseName)
@@ -218,186 +208,6 @@ func runController(ctx context.Context, settings *config.Controller, cloud provi
 	return nil
 }
 
-// reconciler adds itself to a manager, for the custom resources of a namespace.
-type reconciler interface {
-	SetUp(mgr ctrl.Manager, namespace string) error
-}
-
-// newDiskReconcilers makes the reconcilers that act at Azure, and the one that fences lost nodes.
-func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud,
-	monitor *liveness.Monitor) ([]reconciler, error) {
-	now := clock.RealClock{}
-	nodes := cluster.NewNodes(mgr.GetClient(), settings.Namespace, now, monitor)
-	volumes, err := volume.New(volume.Options{
-		Client:        mgr.GetClient(),
-		Reader:        mgr.GetAPIReader(),
-		Cloud:         cloud,
-		Jobs:          work.New(ctx, now, cloudOperations),
-		Nodes:         nodes,
-		Clock:         now,
-		Events:        mgr.GetEventRecorder("azuredisk-volume"),
-		DriverName:    settings.DriverName,
-		CleanUpDelay:  settings.CleanUpDelay,
-		ReservedSlots: settings.ReplicaReservedSlots,
-		NodeLabel:     settings.ReplicaNodeLabel,
-		DrainGrace:    settings.ReplicaDrainGrace,
-		Workers:       volumeWorkers,
-		Metrics:       ctrlmetrics.Registry,
-	})
-	if err != nil {
-		return nil, err
-	}
-	attachments, err := attachment.New(attachment.Options{
-		Client:        mgr.GetClient(),
-		Reader:        mgr.GetAPIReader(),
-		Cloud:         cloud,
-		Jobs:          work.New(ctx, now, cloudOperations),
-		Nodes:         nodes,
-		Clock:         now,
-		Events:        mgr.GetEventRecorder("azuredisk-attachment"),
-		ReservedSlots: settings.ReplicaReservedSlots,
-		Workers:       attachmentWorkers,
-		Overlap:       overlap(settings),
-		Metrics:       ctrlmetrics.Registry,
-	})
-	if err != nil {
-		return nil, err
-	}
-	policies, err := maintenance.ParsePolicies(settings.MaintenancePolicies)
-	if err != nil {
-		return nil, err
-	}
-	relocations, err := relocation.New(relocation.Options{
-		Client:     mgr.GetClient(),
-		Nodes:      nodes,
-		Events:     mgr.GetEventRecorder("azuredisk-relocation"),
-		Clock:      now,
-		Policies:   policies,
-		DriverName: settings.DriverName,
-		Workers:    nodeWorkers,
-		Metrics:    ctrlmetrics.Registry,
-	})
-	if err != nil {
-		return nil, err
-	}
-	driverNodes := drivernode.New(drivernode.Options{
-		Client:          mgr.GetClient(),
-		Reader:          mgr.GetAPIReader(),
-		Cloud:           cloud,
-		FirstConditions: monitor.FirstConditions,
-		Policies:        policies,
-		Events:          mgr.GetEventRecorder("azuredisk-drivernode"),
-		Workers:         nodeWorkers,
-	})
-	failovers, err := failover.New(failover.Options{
-		Client:            mgr.GetClient(),
-		Reader:            mgr.GetAPIReader(),
-		Monitor:           monitor,
-		Clock:             now,
-		Events:            mgr.GetEventRecorder("azuredisk-failover"),
-		DriverName:        settings.DriverName,
-		OwnNamespace:      ownNamespace(settings),
-		OutOfServiceTaint: settings.FailoverOutOfServiceTaint,
-		Workers:           nodeWorkers,
-		Metrics:           ctrlmetrics.Registry,
-	})
-	return []reconciler{volumes, attachments, driverNodes, failovers, relocations}, err
-}
-
-// overlap is how long a former leader may send requests after this one has the lease: until it has
-// missed the renewal, which it tries at each period, and has ended (ADR 0014).
-func overlap(settings *config.Controller) time.Duration {
-	if !settings.LeaderElection {
-		return 0
-	}
-	return settings.RenewDeadline + settings.RetryPeriod + time.Second
-}
-
-// newPodReconcilers makes the reconcilers that act on what Kubernetes knows of pods and nodes.
-func newPodReconcilers(mgr ctrl.Manager, settings *config.Controller, publisher attachdetach.Publisher) []reconciler {
-	var reconcilers []reconciler
-	if settings.RemoveNotReadyTaint {
-		reconcilers = append(reconcilers, startuptaint.New(startuptaint.Options{
-			Client:     mgr.GetClient(),
-			Reader:     mgr.GetAPIReader(),
-			Events:     mgr.GetEventRecorder("azuredisk-startuptaint"),
-			DriverName: settings.DriverName,
-			Workers:    nodeWorkers,
-		}))
-	}
-	if settings.FailoverEnabled {
-		reconcilers = append(reconcilers, scaledown.New(scaledown.Options{
-			Client:  mgr.GetClient(),
-			Reader:  mgr.GetAPIReader(),
-			Workers: nodeWorkers,
-		}))
-	}
-	pods := attachdetach.Options{
-		Client:     mgr.GetClient(),
-		Reader:     mgr.GetAPIReader(),
-		Events:     mgr.GetEventRecorder("azuredisk-attachdetach"),
-		Clock:      clock.RealClock{},
-		DriverName: settings.DriverName,
-	}
-	if settings.AttachRequired {
-		reconcilers = append(reconcilers, inuse.New(inuse.Options{
-			Client:     mgr.GetClient(),
-			Reader:     mgr.GetAPIReader(),
-			DriverName: settings.DriverName,
-			Workers:    nodeWorkers,
-		}))
-	} else {
-		pods.Publisher = publisher
-	}
-	return append(reconcilers, attachdetach.New(pods))
-}
-
-// addMonitor adds the monitor of nodes, which every replica runs, and the writer of node health,
-// which the leader runs.
-func addMonitor(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud) (*liveness.Monitor,
-	error) {
-	options := liveness.Options{
-		Reader:            mgr.GetClient(),
-		APIReader:         mgr.GetAPIReader(),
-		Writer:            mgr.GetClient(),
-		Instances:         cloud.Instances(),
-		Namespace:         settings.Namespace,
-		Clock:             clock.RealClock{},
-		StaleAfter:        settings.HeartbeatStaleAfter,
-		Patience:          settings.FailoverPatience,
-		MassLossThreshold: settings.FailoverMassLossThreshold,
-		Enabled:           settings.FailoverEnabled,
-		Metrics:           ctrlmetrics.Registry,
-	}
-	if settings.FailoverProbe == config.ProbeKubelet {
-		options.Prober = liveness.KubeletProber{}
-	}
-	monitor, err := liveness.New(options)
-	if err != nil {
-		return nil, err
-	}
-	driverNodes, err := mgr.GetCache().GetInformer(ctx, &apiv1.AzDriverNode{})
-	if err != nil {
-		return nil, fmt.Errorf("get informer of nodes: %w", err)
-	}
-	if _, err := driverNodes.AddEventHandler(monitor.Handler()); err != nil {
-		return nil, fmt.Errorf("watch heartbeats: %w", err)
-	}
-	writer := &liveness.ConditionWriter{
-		Client:    mgr.GetClient(),
-		Monitor:   monitor,
-		Namespace: settings.Namespace,
-		Clock:     clock.RealClock{},
-		Events:    mgr.GetEventRecorder("azuredisk-liveness"),
-	}
-	for _, runnable := range []manager.Runnable{monitor, writer} {
-		if err := mgr.Add(runnable); err != nil {
-			return nil, fmt.Errorf("add the monitor of nodes: %w", err)
-		}
-	}
-	return monitor, nil
-}
-
 // addControllerServer adds the CSI endpoint, which every replica serves, and returns its calls for
 // use within the process.
 func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config.Controller,
@@ -456,12 +266,6 @@ func addControllerServer(ctx context.Context, mgr ctrl.Manager, settings *config
 	})
 	if err != nil {
 		return nil, err
-	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, fmt.Errorf("add health check: %w", err)
-	}
-	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
-		return nil, fmt.Errorf("add readiness check: %w", err)
 	}
 	return newInProcess(endpoint, controllerServer), mgr.Add(endpoint)
 }

@@ -5,17 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -25,9 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
-	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/volumemetrics"
@@ -38,7 +32,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/server"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
-	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/host"
 )
 
@@ -49,13 +42,6 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=update
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes,verbs=get
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch
-
-// Node and cluster are looked up for so long before the plug-in gives up and leaves it to its
-// restart.
-const (
-	identifyInterval = 2 * time.Second
-	identifyTimeout  = time.Minute
-)
 
 func newNodeCommand() *cobra.Command {
 	settings := &config.Node{}
@@ -91,6 +77,16 @@ environment variable: --node-name is AZUREDISK_NODE_NAME.`,
 	return cmd
 }
 
+// nodePlugin is what the parts of the node plug-in share.
+type nodePlugin struct {
+	settings *config.Node
+	api      client.WithWatch
+	self     nodeIdentity
+	machine  *host.Host
+	records  nodereport.Records
+	report   *nodereport.Reporter
+}
+
 // runNode wires the node plug-in and runs it until ctx ends.
 func runNode(ctx context.Context, settings *config.Node) error {
 	log := ctrl.Log.WithName("node")
@@ -104,20 +100,10 @@ func runNode(ctx context.Context, settings *config.Node) error {
 	if err != nil {
 		return fmt.Errorf("make client of the API server: %w", err)
 	}
-	bootID, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return fmt.Errorf("read boot ID: %w", err)
-	}
-	instance, err := identify(ctx, settings, api)
+	self, err := identify(ctx, settings, api)
 	if err != nil {
 		return err
 	}
-	cluster, err := identifyCluster(ctx, api)
-	if err != nil {
-		return err
-	}
-	log.Info("this node is", "vmID", instance.VMID, "vmSize", instance.VMSize, "location", instance.Location, "zone",
-		instance.Zone, "cluster", cluster)
 	machine := host.New(hostOptions(settings))
 	records := nodereport.Records{Dir: settings.RecordsDir()}
 	release, err := records.Lock(ctx, clock.RealClock{})
@@ -125,26 +111,10 @@ func runNode(ctx context.Context, settings *config.Node) error {
 		return err
 	}
 	defer release()
-	boot := strings.TrimSpace(string(bootID))
-	report := newReport(settings, api, machine, records, instance, boot)
-	nodes := csinode.New(csinode.Options{
-		NodeName:     settings.NodeName,
-		DriverName:   settings.DriverName,
-		Namespace:    settings.Namespace,
-		Instance:     instance,
-		BootID:       boot,
-		Cluster:      cluster,
-		Client:       api,
-		Host:         machine,
-		Report:       report,
-		Records:      records,
-		Expansion:    settings.Expansion,
-		AwaitPublish: !settings.AttachRequired,
-		DiskAt:       diskAt(ctx, settings),
-		Reservations: settings.PersistentReservations == config.ReservationsAuto,
-		Limit:        limitOf(settings),
-	})
-	calls, err := newNodeServer(ctx, settings, nodes, report, log)
+	p := &nodePlugin{settings: settings, api: api, self: self, machine: machine, records: records}
+	p.report = p.newReport()
+	nodes := p.newNodes(ctx)
+	calls, err := p.newServer(ctx, nodes)
 	if err != nil {
 		return err
 	}
@@ -158,22 +128,40 @@ func runNode(ctx context.Context, settings *config.Node) error {
 			departure.Await(serving, departure.Options{
 				Client:   api,
 				NodeName: settings.NodeName,
-				Empty:    report.AwaitEmpty,
+				Empty:    p.report.AwaitEmpty,
 				Patience: settings.DrainTimeout,
 			})
 			stop()
 		case <-serving.Done():
 		}
 	}()
-	events := followerOf(settings, instance, report)
-	volumes := volumeMetrics(settings, machine, report)
-	if err := runNodeManager(serving, cfg, settings, api, nodes, report, calls, events, volumes); err != nil {
+	if err := p.runParts(serving, cfg, nodes, calls); err != nil {
 		return err
 	}
-	if err := report.Leave(context.WithoutCancel(ctx)); err != nil {
+	if err := p.report.Leave(context.WithoutCancel(ctx)); err != nil {
 		log.Error(err, "the stop could not be reported")
 	}
 	return nil
+}
+
+func (p *nodePlugin) newNodes(ctx context.Context) *csinode.Server {
+	return csinode.New(csinode.Options{
+		NodeName:     p.settings.NodeName,
+		DriverName:   p.settings.DriverName,
+		Namespace:    p.settings.Namespace,
+		Instance:     p.self.instance,
+		BootID:       p.self.bootID,
+		Cluster:      p.self.cluster,
+		Client:       p.api,
+		Host:         p.machine,
+		Report:       p.report,
+		Records:      p.records,
+		Expansion:    p.settings.Expansion,
+		AwaitPublish: !p.settings.AttachRequired,
+		DiskAt:       diskAt(ctx, p.settings),
+		Reservations: p.settings.PersistentReservations == config.ReservationsAuto,
+		Limit:        limitOf(p.settings),
+	})
 }
 
 func hostOptions(settings *config.Node) host.Options {
@@ -194,57 +182,43 @@ func limitOf(settings *config.Node) csinode.Limit {
 	}
 }
 
-func newReport(settings *config.Node, api client.WithWatch, machine *host.Host, records nodereport.Records,
-	instance apiv1.AzDriverNodeSpec, boot string) *nodereport.Reporter {
+func (p *nodePlugin) newReport() *nodereport.Reporter {
 	return nodereport.New(nodereport.Options{
-		Client:         api,
-		Namespace:      settings.Namespace,
-		NodeName:       settings.NodeName,
-		Spec:           instance,
+		Client:         p.api,
+		Namespace:      p.settings.Namespace,
+		NodeName:       p.settings.NodeName,
+		Spec:           p.self.instance,
 		DriverVersion:  version.Version,
-		SlowInterval:   settings.HeartbeatInterval,
-		FastInterval:   settings.ReplicatedHeartbeatInterval,
-		ProbedInterval: settings.ProbedHeartbeatInterval,
+		SlowInterval:   p.settings.HeartbeatInterval,
+		FastInterval:   p.settings.ReplicatedHeartbeatInterval,
+		ProbedInterval: p.settings.ProbedHeartbeatInterval,
 		Scanner: nodereport.Scanner{
-			KubeletDir: settings.KubeletDir,
-			DriverName: settings.DriverName,
-			BootID:     boot,
-			Records:    records,
-			Mounts:     machine.Mounts(),
-			Devices:    machine.Devices(),
+			KubeletDir: p.settings.KubeletDir,
+			DriverName: p.settings.DriverName,
+			BootID:     p.self.bootID,
+			Records:    p.records,
+			Mounts:     p.machine.Mounts(),
+			Devices:    p.machine.Devices(),
 		},
 	})
 }
 
-func volumeMetrics(settings *config.Node, machine *host.Host, report *nodereport.Reporter) prometheus.Collector {
-	options := volumemetrics.Options{
-		NodeName: settings.NodeName,
-		InUse:    report.InUse,
-		Capacity: report.KnownCapacity,
-	}
-	if settings.DiskMetrics {
-		options.Counters = machine.Counters
-	}
-	return volumemetrics.New(options)
-}
-
-func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeServer, report *nodereport.Reporter,
-	log logr.Logger) (*server.Server, error) {
+func (p *nodePlugin) newServer(ctx context.Context, nodes csi.NodeServer) (*server.Server, error) {
 	options := identity.Options{
-		DriverName: settings.DriverName,
+		DriverName: p.settings.DriverName,
 		Version:    version.Version,
-		Ready:      func(context.Context) error { return scanned(report) },
+		Ready:      func(context.Context) error { return scanned(p.report) },
 	}
-	if settings.Expansion {
+	if p.settings.Expansion {
 		options.Expansion = append(options.Expansion, csi.PluginCapability_VolumeExpansion_ONLINE)
 	}
-	traces, err := startTracing(ctx, &settings.Common, "azuredisk-node")
+	traces, err := startTracing(ctx, &p.settings.Common, "azuredisk-node")
 	if err != nil {
 		return nil, err
 	}
 	return server.New(server.Options{
-		Endpoint: settings.Endpoint,
-		Log:      log,
+		Endpoint: p.settings.Endpoint,
+		Log:      logr.FromContextOrDiscard(ctx),
 		Metrics:  ctrlmetrics.Registry,
 		Tracing:  traces,
 		Register: func(r grpc.ServiceRegistrar) {
@@ -254,28 +228,26 @@ func newNodeServer(ctx context.Context, settings *config.Node, nodes csi.NodeSer
 	})
 }
 
-// runNodeManager runs the parts side by side until ctx ends or one of them fails.
-func runNodeManager(ctx context.Context, cfg *rest.Config, settings *config.Node, api client.WithWatch, nodes *csinode.Server,
-	report *nodereport.Reporter, calls *server.Server, events manager.Runnable, volumes prometheus.Collector,
-) error {
+// runParts runs the parts side by side until ctx ends or one of them fails.
+func (p *nodePlugin) runParts(ctx context.Context, cfg *rest.Config, nodes *csinode.Server, calls *server.Server) error {
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: newScheme(),
 		Logger: ctrl.Log,
 		// The parts get their logger from here; they end with the manager.
 		BaseContext:            func() context.Context { return context.WithoutCancel(ctx) },
-		Metrics:                metricsOptions(&settings.Common),
-		HealthProbeBindAddress: settings.HealthAddress,
+		Metrics:                metricsOptions(&p.settings.Common),
+		HealthProbeBindAddress: p.settings.HealthAddress,
 	})
 	if err != nil {
 		return fmt.Errorf("make manager: %w", err)
 	}
 	checks := map[string]error{
-		"metrics": drivermetrics.Register(ctrlmetrics.Registry, "the volumes in use", volumes),
+		"metrics": drivermetrics.Register(ctrlmetrics.Registry, "the volumes in use", p.volumeMetrics()),
 		"healthz": mgr.AddHealthzCheck("ping", healthz.Ping),
-		"readyz":  mgr.AddReadyzCheck("report", func(*http.Request) error { return scanned(report) }),
-		"report":  mgr.Add(report),
+		"readyz":  mgr.AddReadyzCheck("report", func(*http.Request) error { return scanned(p.report) }),
+		"report":  mgr.Add(p.report),
 		"calls":   mgr.Add(calls),
-		"events":  mgr.Add(events),
+		"events":  mgr.Add(p.follower()),
 		"fences": mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 			return nodes.AnswerFences(ctx, ctrlmetrics.Registry)
 		})),
@@ -288,27 +260,10 @@ func runNodeManager(ctx context.Context, cfg *rest.Config, settings *config.Node
 			return nil
 		})),
 	}
-	if settings.Register {
-		registration := registrar.New(registrar.Options{
-			DriverName: settings.DriverName,
-			Socket:     settings.SocketPath(),
-			Dir:        settings.RegistrationDir(),
-			Await:      func(ctx context.Context) error { return awaitAll(ctx, calls.Listening(), report.Scanned()) },
-			Notify:     reportRegistration(report),
-		})
-		checks["registration"] = mgr.AddReadyzCheck("registration",
-			func(*http.Request) error { return registration.Registered() })
-		checks["registrar"] = mgr.Add(registration)
-		checks["presence"] = mgr.Add(registrar.NewPresence(registrar.PresenceOptions{
-			Client:     api,
-			NodeName:   settings.NodeName,
-			DriverName: settings.DriverName,
-			Registered: registration.Registered,
-			Again:      registration.Again,
-			Missing:    func(message string) { report.SetReady(false, "NotInCSINode", message) },
-		}))
+	if p.settings.Register {
+		p.addRegistrar(mgr, calls, checks)
 	} else {
-		report.SetReady(true, "Serving", "the plug-in serves without the kubelet")
+		p.report.SetReady(true, "Serving", "the plug-in serves without the kubelet")
 	}
 	for name, err := range checks {
 		if err != nil {
@@ -318,86 +273,55 @@ func runNodeManager(ctx context.Context, cfg *rest.Config, settings *config.Node
 	return mgr.Start(ctx)
 }
 
-// identify finds out which VM this node is. Shortly after a boot neither the metadata service nor
-// the Node may be able to say.
-func identify(ctx context.Context, settings *config.Node, api client.Client) (apiv1.AzDriverNodeSpec, error) {
-	sources := make([]imds.Source, 0, len(settings.MetadataSources))
-	for _, source := range settings.MetadataSources {
-		sources = append(sources, imds.Source(source))
-	}
-	options := imds.Options{
-		Sources:  sources,
-		Endpoint: settings.IMDSEndpoint,
-		Node: func(ctx context.Context) (*corev1.Node, error) {
-			found := &corev1.Node{}
-			return found, api.Get(ctx, client.ObjectKey{Name: settings.NodeName}, found)
-		},
-	}
-	var instance apiv1.AzDriverNodeSpec
-	err := untilKnown(ctx, "which VM this node is cannot be found out yet", func(ctx context.Context) (err error) {
-		instance, err = imds.Find(ctx, options)
-		return err
+// addRegistrar adds what registers the plug-in with the kubelet once calls are served, and what
+// registers it once more. It records in checks how that went.
+func (p *nodePlugin) addRegistrar(mgr ctrl.Manager, calls *server.Server, checks map[string]error) {
+	registration := registrar.New(registrar.Options{
+		DriverName: p.settings.DriverName,
+		Socket:     p.settings.SocketPath(),
+		Dir:        p.settings.RegistrationDir(),
+		Await:      func(ctx context.Context) error { return awaitAll(ctx, calls.Listening(), p.report.Scanned()) },
+		Notify:     reportRegistration(p.report),
 	})
-	return instance, err
+	checks["registration"] = mgr.AddReadyzCheck("registration",
+		func(*http.Request) error { return registration.Registered() })
+	checks["registrar"] = mgr.Add(registration)
+	checks["presence"] = mgr.Add(registrar.NewPresence(registrar.PresenceOptions{
+		Client:     p.api,
+		NodeName:   p.settings.NodeName,
+		DriverName: p.settings.DriverName,
+		Registered: registration.Registered,
+		Again:      registration.Again,
+		Missing:    func(message string) { p.report.SetReady(false, "NotInCSINode", message) },
+	}))
 }
 
-// identifyCluster finds out which cluster this node belongs to.
-func identifyCluster(ctx context.Context, api client.Reader) (provisioner.ClusterIdentity, error) {
-	var uid string
-	err := untilKnown(ctx, "which cluster this is cannot be found out yet", func(ctx context.Context) (err error) {
-		uid, err = kube.UID(ctx, api)
-		return err
-	})
-	return provisioner.NewClusterIdentity(uid), err
-}
-
-// untilKnown repeats find until it succeeds. After identifyTimeout it returns the last error of
-// find.
-func untilKnown(ctx context.Context, notYet string, find func(context.Context) error) error {
-	var last error
-	err := wait.PollUntilContextTimeout(ctx, identifyInterval, identifyTimeout, true, func(ctx context.Context) (bool, error) {
-		if last = find(ctx); last != nil {
-			logr.FromContextOrDiscard(ctx).Info(notYet, "reason", last.Error())
-		}
-		return last == nil, nil
-	})
-	if err != nil && last != nil {
-		return last
-	}
-	return err
-}
-
-// diskAt returns how instance metadata is asked which disk is at a LUN; nil where the node does not
-// use it, or it does not answer: each use of a new device would wait for it in vain.
-func diskAt(ctx context.Context, settings *config.Node) func(context.Context, int32) (string, error) {
-	if !slices.Contains(settings.MetadataSources, string(imds.SourceIMDS)) {
-		return nil
-	}
-	ask := func(ctx context.Context, lun int32) (string, error) {
-		return imds.DiskAt(ctx, settings.IMDSEndpoint, lun)
-	}
-	if _, err := ask(ctx, 0); err != nil {
-		logr.FromContextOrDiscard(ctx).Info(
-			"instance metadata does not list the disks of this VM; devices are identified without it", "reason", err.Error())
-		return nil
-	}
-	return ask
-}
-
-// followerOf returns what follows the scheduled events of this VM, if the node uses instance
+// follower returns what follows the scheduled events of this VM, if the node uses instance
 // metadata.
-func followerOf(settings *config.Node, instance apiv1.AzDriverNodeSpec, report *nodereport.Reporter) manager.Runnable {
-	if !slices.Contains(settings.MetadataSources, string(imds.SourceIMDS)) {
-		report.SetMaintenance(nil)
+func (p *nodePlugin) follower() manager.Runnable {
+	if !slices.Contains(p.settings.MetadataSources, string(imds.SourceIMDS)) {
+		p.report.SetMaintenance(nil)
 		return manager.RunnableFunc(func(context.Context) error { return nil })
 	}
-	events := &imds.Events{Endpoint: settings.IMDSEndpoint}
+	events := &imds.Events{Endpoint: p.settings.IMDSEndpoint}
 	return imds.Follower{
 		Read:   events.Read,
-		VMID:   instance.VMID,
-		Report: report.SetMaintenance,
+		VMID:   p.self.instance.VMID,
+		Report: p.report.SetMaintenance,
 		Clock:  clock.RealClock{},
 	}
+}
+
+func (p *nodePlugin) volumeMetrics() prometheus.Collector {
+	options := volumemetrics.Options{
+		NodeName: p.settings.NodeName,
+		InUse:    p.report.InUse,
+		Capacity: p.report.KnownCapacity,
+	}
+	if p.settings.DiskMetrics {
+		options.Counters = p.machine.Counters
+	}
+	return volumemetrics.New(options)
 }
 
 func scanned(report *nodereport.Reporter) error {

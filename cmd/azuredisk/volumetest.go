@@ -51,8 +51,14 @@ func newVolumeTestCommand() *cobra.Command {
 	cmd.Flags().StringVar(&options.StorageClass, "storage-class", "azuredisk-premium", "StorageClass of the volume")
 	cmd.Flags().StringVar(&size, "size", "4Gi", "size of the volume")
 	cmd.Flags().DurationVar(&options.Timeout, "timeout", 10*time.Minute, "time limit; the clean-up may take 5 minutes more")
-	cmd.AddCommand(
-		&cobra.Command{
+	cmd.AddCommand(newVolumeTestPodCommands()...)
+	return cmd
+}
+
+// newVolumeTestPodCommands returns what the pods of the test run.
+func newVolumeTestPodCommands() []*cobra.Command {
+	return []*cobra.Command{
+		{
 			Use:    "write FILE TEXT",
 			Hidden: true,
 			Args:   cobra.ExactArgs(2),
@@ -60,7 +66,7 @@ func newVolumeTestCommand() *cobra.Command {
 				return writeProof(args[0], args[1])
 			},
 		},
-		&cobra.Command{
+		{
 			Use:    "read FILE TEXT",
 			Hidden: true,
 			Args:   cobra.ExactArgs(2),
@@ -68,7 +74,7 @@ func newVolumeTestCommand() *cobra.Command {
 				return checkProof(args[0], args[1])
 			},
 		},
-		&cobra.Command{
+		{
 			Use:    "hold",
 			Hidden: true,
 			Args:   cobra.NoArgs,
@@ -76,8 +82,7 @@ func newVolumeTestCommand() *cobra.Command {
 				return hold(cmd.Context())
 			},
 		},
-	)
-	return cmd
+	}
 }
 
 // hold keeps a pod running until it is told to stop.

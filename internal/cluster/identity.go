@@ -97,7 +97,7 @@ func NodesOfVM(ctx context.Context, cache client.Reader, namespace, vm string) (
 	}
 	found := make([]identity.Node, 0, len(byName))
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		n, err := complete(ctx, cache, namespace, vm, name, byName[name])
+		n, err := complete(ctx, cache, client.ObjectKey{Namespace: namespace, Name: name}, vm, byName[name])
 		if err != nil {
 			return nil, err
 		}
@@ -122,18 +122,15 @@ func ForeignVM(
 
 // complete adds the object of a node that names another VM, or none. The result has no Node if
 // there is none, or if that is another VM.
-func complete(ctx context.Context, cache client.Reader, namespace, vm, name string, n identity.Node) (identity.Node, error) {
+func complete(ctx context.Context, cache client.Reader, key client.ObjectKey, vm string, n identity.Node) (identity.Node, error) {
 	var err error
 	if n.Node != nil {
 		if n.DriverNode == nil {
-			n.DriverNode, err = kube.Find[apiv1.AzDriverNode](ctx, cache, client.ObjectKey{
-				Namespace: namespace,
-				Name:      name,
-			}, client.UnsafeDisableDeepCopy)
+			n.DriverNode, err = kube.Find[apiv1.AzDriverNode](ctx, cache, key, client.UnsafeDisableDeepCopy)
 		}
 		return n, err
 	}
-	node, err := kube.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: name}, client.UnsafeDisableDeepCopy)
+	node, err := kube.Find[corev1.Node](ctx, cache, client.ObjectKey{Name: key.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil || node == nil {
 		return identity.Node{}, err
 	}

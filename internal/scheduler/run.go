@@ -75,10 +75,7 @@ const (
 // Run serves until ctx is done, and then ends cleanly with nil.
 func Run(ctx context.Context, o Options) error {
 	log := logr.FromContextOrDiscard(ctx)
-	seen, err := observe(ctx, o.Config, &View{
-		Namespace:  o.Namespace,
-		DriverName: o.DriverName,
-	})
+	seen, err := observe(ctx, o.Config, &View{Namespace: o.Namespace, DriverName: o.DriverName})
 	if err != nil {
 		return err
 	}
@@ -104,17 +101,7 @@ func Run(ctx context.Context, o Options) error {
 	defer stopServing()
 	group.Go(func() error {
 		defer stopServing()
-		select {
-		case <-ctx.Done():
-			stopping.Store(true)
-			log.Info("stopping", "delay", o.ShutdownDelay)
-		case <-running.Done():
-			return nil
-		}
-		select {
-		case <-o.Clock.After(o.ShutdownDelay):
-		case <-running.Done():
-		}
+		o.awaitStop(ctx, running, &stopping)
 		return nil
 	})
 	group.Go(func() error { return seen.start(serving) })
@@ -125,21 +112,13 @@ func Run(ctx context.Context, o Options) error {
 		group.Go(func() error { return serve(serving, o.Listener, extender.handler(), tlsConfig(certificate)) })
 	}
 	if o.WebhookListener != nil {
-		webhook := &webhook{
+		o.goWebhook(serving, group, certificate, &webhook{
 			DriverName: o.DriverName,
 			Observer:   seen,
 			Ready:      seen.isFull,
 			Metrics:    metrics,
 			Clock:      o.Clock,
-		}
-		own := o.WebhookCertificate
-		if own == nil {
-			own = certificate
-		} else {
-			group.Go(func() error { return own.Start(serving) })
-		}
-		o.Registry.MustRegister(expiryGauge(own))
-		group.Go(func() error { return serve(serving, o.WebhookListener, webhook.handler(), tlsConfig(own)) })
+		})
 	}
 	if o.HealthListener != nil {
 		group.Go(func() error { return serve(serving, o.HealthListener, extender.healthHandler(), nil) })
@@ -152,6 +131,34 @@ func Run(ctx context.Context, o Options) error {
 	}
 	log.Info("serving", "extender", o.Listener != nil, "tls", certificate != nil, "webhook", o.WebhookListener != nil)
 	return group.Wait()
+}
+
+// awaitStop returns ShutdownDelay after ctx is done, and stopping is set during that time. It returns
+// at once when running is done.
+func (o Options) awaitStop(ctx, running context.Context, stopping *atomic.Bool) {
+	select {
+	case <-ctx.Done():
+		stopping.Store(true)
+		logr.FromContextOrDiscard(ctx).Info("stopping", "delay", o.ShutdownDelay)
+	case <-running.Done():
+		return
+	}
+	select {
+	case <-o.Clock.After(o.ShutdownDelay):
+	case <-running.Done():
+	}
+}
+
+// goWebhook serves the webhook in the group, with WebhookCertificate or else with shared.
+func (o Options) goWebhook(ctx context.Context, group *errgroup.Group, shared Certificate, w *webhook) {
+	own := o.WebhookCertificate
+	if own == nil {
+		own = shared
+	} else {
+		group.Go(func() error { return own.Start(ctx) })
+	}
+	o.Registry.MustRegister(expiryGauge(own))
+	group.Go(func() error { return serve(ctx, o.WebhookListener, w.handler(), tlsConfig(own)) })
 }
 
 // certificate returns the certificate of CertFile, nil for none.

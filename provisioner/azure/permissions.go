@@ -18,27 +18,7 @@ type Permission struct {
 // definition lists them. Azure looks at the resources to which a call refers as well: an identity
 // that creates a snapshot must be allowed to read the content of the disk.
 func Permissions() []Permission {
-	return []Permission{
-		{Action: "Microsoft.Compute/disks/read", Needed: "look at a disk before each change, list disks"},
-		{Action: "Microsoft.Compute/disks/write", Needed: "create, grow and modify disks; attach them"},
-		{Action: "Microsoft.Compute/disks/delete", Needed: "delete disks"},
-		{
-			Action:   "Microsoft.Compute/disks/beginGetAccess/action",
-			Needed:   "copy the content of a disk: Azure asks for it when a snapshot or a clone refers to the disk",
-			Optional: "snapshots and clones",
-		},
-		{
-			Action:   "Microsoft.Compute/snapshots/read",
-			Needed:   "look at a snapshot before each change, list snapshots",
-			Optional: "snapshots",
-		},
-		{Action: "Microsoft.Compute/snapshots/write", Needed: "create snapshots", Optional: "snapshots"},
-		{Action: "Microsoft.Compute/snapshots/delete", Needed: "delete snapshots", Optional: "snapshots"},
-		{
-			Action:   "Microsoft.Compute/snapshots/beginGetAccess/action",
-			Needed:   "copy the content of a snapshot: Azure asks for it when a disk is restored from it, and when it is copied to another region",
-			Optional: "snapshots",
-		},
+	return append(contentPermissions(), []Permission{
 		{
 			Action:   "Microsoft.Compute/virtualMachines/read",
 			Needed:   "see which disks a VM has, and whether it runs",
@@ -81,6 +61,32 @@ func Permissions() []Permission {
 			Optional: "the parameter diskEncryptionSetID",
 		},
 		{Action: "Microsoft.Compute/diskAccesses/read", Needed: "refer to a disk access", Optional: "the parameter diskAccessID"},
+	}...)
+}
+
+// contentPermissions are those for disks and snapshots.
+func contentPermissions() []Permission {
+	return []Permission{
+		{Action: "Microsoft.Compute/disks/read", Needed: "look at a disk before each change, list disks"},
+		{Action: "Microsoft.Compute/disks/write", Needed: "create, grow and modify disks; attach them"},
+		{Action: "Microsoft.Compute/disks/delete", Needed: "delete disks"},
+		{
+			Action:   "Microsoft.Compute/disks/beginGetAccess/action",
+			Needed:   "copy the content of a disk: Azure asks for it when a snapshot or a clone refers to the disk",
+			Optional: "snapshots and clones",
+		},
+		{
+			Action:   "Microsoft.Compute/snapshots/read",
+			Needed:   "look at a snapshot before each change, list snapshots",
+			Optional: "snapshots",
+		},
+		{Action: "Microsoft.Compute/snapshots/write", Needed: "create snapshots", Optional: "snapshots"},
+		{Action: "Microsoft.Compute/snapshots/delete", Needed: "delete snapshots", Optional: "snapshots"},
+		{
+			Action:   "Microsoft.Compute/snapshots/beginGetAccess/action",
+			Needed:   "copy the content of a snapshot: Azure asks for it when a disk is restored from it, and when it is copied to another region",
+			Optional: "snapshots",
+		},
 	}
 }
 

@@ -126,25 +126,20 @@ func buildVariants(ctx context.Context, from debian.Fetcher, lock debian.Lock, p
 	variants := make([]image.Variant, len(architectures))
 	group, ctx := errgroup.WithContext(ctx)
 	for i, architecture := range architectures {
-		group.Go(func() (err error) {
-			variants[i], err = buildVariant(ctx, from, lock, architecture, programs[architecture], version)
+		group.Go(func() error {
+			program, err := os.ReadFile(programs[architecture])
+			if err != nil {
+				return err
+			}
+			tools, err := image.FetchTools(ctx, from, lock, architecture)
+			if err != nil {
+				return err
+			}
+			variants[i], err = image.NewVariant(tools, program, version)
 			return err
 		})
 	}
 	return variants, group.Wait()
-}
-
-func buildVariant(ctx context.Context, from debian.Fetcher, lock debian.Lock, architecture, file string,
-	version image.Version) (image.Variant, error) {
-	program, err := os.ReadFile(file)
-	if err != nil {
-		return image.Variant{}, err
-	}
-	tools, err := image.FetchTools(ctx, from, lock, architecture)
-	if err != nil {
-		return image.Variant{}, err
-	}
-	return image.NewVariant(tools, program, version)
 }
 
 func report(cmd *cobra.Command, variant image.Variant, bills string) error {

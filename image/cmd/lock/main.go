@@ -57,7 +57,7 @@ func run(ctx context.Context, of content, file, cache string) error {
 	if err != nil {
 		return err
 	}
-	lock, err := release.Candidates(ctx, from, keys, of.named, of.architectures, time.Now())
+	lock, err := release.Candidates(ctx, from, keys, release.Wanted{Names: of.named, Architectures: of.architectures}, time.Now())
 	if err != nil {
 		return err
 	}

@@ -132,7 +132,7 @@ func mirror(t *testing.T, key *openpgp.Entity, indexes map[string]string) (strin
 func candidates(t *testing.T, url string, key *openpgp.Entity, names ...string) (debian.Lock, error) {
 	t.Helper()
 	from := debian.Fetcher{Mirror: url, Client: http.DefaultClient}
-	return Candidates(t.Context(), from, openpgp.EntityList{key}, names, []string{"amd64"},
+	return Candidates(t.Context(), from, openpgp.EntityList{key}, Wanted{names, []string{"amd64"}},
 		time.Date(2026, 11, 23, 1, 2, 3, 0, time.UTC))
 }
 

@@ -20,10 +20,14 @@ import (
 // maxIndex is more than any index of Debian has.
 const maxIndex = 100 << 20
 
-// Candidates returns the newest versions of the named packages and of the libraries that they
-// depend on, for each architecture. It accepts only releases that are signed by one of the keys.
-func Candidates(ctx context.Context, from debian.Fetcher, keys openpgp.KeyRing, names, architectures []string,
-	now time.Time) (debian.Lock, error) {
+// Wanted are packages to choose, for each of some architectures.
+type Wanted struct {
+	Names, Architectures []string
+}
+
+// Candidates returns the newest versions of the wanted packages and of the libraries that they
+// depend on. It accepts only releases that are signed by one of the keys.
+func Candidates(ctx context.Context, from debian.Fetcher, keys openpgp.KeyRing, want Wanted, now time.Time) (debian.Lock, error) {
 	lock := debian.Lock{Taken: now.UTC().Format(debian.TakenLayout), Packages: map[string][]debian.Package{}}
 	indexes := map[string]index{}
 	for _, a := range debian.Archives {
@@ -39,27 +43,34 @@ func Candidates(ctx context.Context, from debian.Fetcher, keys openpgp.KeyRing, 
 		if released.codename != a.Suite {
 			return debian.Lock{}, fmt.Errorf("%sInRelease is that of %q, want %q", base, released.codename, a.Suite)
 		}
-		for _, arch := range architectures {
+		for _, arch := range want.Architectures {
 			if indexes[arch] == nil {
 				indexes[arch] = index{}
 			}
-			if err := addIndex(ctx, from, indexes[arch], a.Name, base, fmt.Sprintf("main/binary-%s/Packages.xz", arch),
-				released); err != nil {
+			if err := (suite{released, a.Name, base}).addTo(ctx, from, indexes[arch], arch); err != nil {
 				return debian.Lock{}, err
 			}
 		}
 	}
-	for _, arch := range architectures {
+	for _, arch := range want.Architectures {
 		var err error
-		if lock.Packages[arch], err = indexes[arch].withLibraries(names); err != nil {
+		if lock.Packages[arch], err = indexes[arch].withLibraries(want.Names); err != nil {
 			return debian.Lock{}, fmt.Errorf("choose the packages for %s: %w", arch, err)
 		}
 	}
 	return lock, nil
 }
 
-func addIndex(ctx context.Context, from debian.Fetcher, to index, archive, base, path string, released signedRelease) error {
-	want, ok := released.files[path]
+// suite is the release of an archive at a URL.
+type suite struct {
+	signedRelease
+	archive, base string
+}
+
+// addTo reads the packages of an architecture.
+func (s suite) addTo(ctx context.Context, from debian.Fetcher, to index, architecture string) error {
+	base, path := s.base, fmt.Sprintf("main/binary-%s/Packages.xz", architecture)
+	want, ok := s.files[path]
 	if !ok {
 		return fmt.Errorf("%sInRelease does not list %s", base, path)
 	}
@@ -75,5 +86,5 @@ func addIndex(ctx context.Context, from debian.Fetcher, to index, archive, base,
 	if err != nil {
 		return fmt.Errorf("decompress %s%s: %w", base, path, err)
 	}
-	return to.add(archive, plain)
+	return to.add(s.archive, plain)
 }

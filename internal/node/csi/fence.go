@@ -15,6 +15,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/node/csi/reservation"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -268,8 +269,12 @@ func (s *Server) tryFence(ctx context.Context, limit time.Duration, request apiv
 		Key:        key.String(),
 		Victim:     victim.String(),
 	}
-	proof, changed, err := s.reserver.Fence(ctx, device.Path, key, victim, before == pair,
-		func() error { return s.options.Records.PutGuard(pair) })
+	proof, changed, err := s.reserver.Fence(ctx, device.Path, reservation.Takeover{
+		Own:      key,
+		Victim:   victim,
+		Recorded: before == pair,
+		Record:   func() error { return s.options.Records.PutGuard(pair) },
+	})
 	if err != nil && changed && finalOfFence(err) {
 		// Else it is left when the request is withdrawn. It may hold the reservation that a fence
 		// of an earlier epoch depends on.

@@ -12,7 +12,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/node/csi/usage"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -30,8 +29,8 @@ type held struct {
 // reserve makes this node hold the persistent reservation of a volume's disk, before anything but
 // reads is done to the device (law 3d). It returns none if the disk is not to be reserved or cannot
 // be. The caller must call unreserve with the result if the staging fails, also if reserve fails.
-func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision,
-	device string) (held, error) {
+func (s *Server) reserve(ctx context.Context, at staging, device string) (held, error) {
+	use, volume, grant := at.use, at.volume, at.grant
 	if volume.Spec.Access == apiv1.AccessMultiNode || use.Partition != 0 {
 		return held{}, nil
 	}
@@ -41,11 +40,10 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	}
 	shared := volume.Shares() > 1
 	wanted := shared && s.options.Reservations && volume.Spec.Disk.PersistentReservations != apiv1.ReservationsOff
-	record, _, err := s.options.Records.Of(use.Disk)
-	if err != nil {
+	if at.earlier, _, err = s.options.Records.Of(use.Disk); err != nil {
 		return held{}, err
 	}
-	state, why, err := s.readReservation(ctx, device, shared && everReserved(volume, record))
+	state, why, err := s.readReservation(ctx, device, shared && everReserved(volume, at.earlier))
 	switch {
 	case err != nil:
 		return held{}, fmt.Errorf("read the reservation of volume %s: %w", use.Volume, err)
@@ -75,7 +73,7 @@ func (s *Server) reserve(ctx context.Context, use usage.Usage, volume *apiv1.AzV
 	case !wanted:
 		return held{}, s.endReservation(ctx, use.Disk, device, state, owner)
 	default:
-		return s.hold(ctx, use, volume, grant, device, state, owner, record)
+		return s.hold(ctx, at, device, state, owner)
 	}
 }
 
@@ -126,9 +124,9 @@ func (s *Server) readReservation(ctx context.Context, device string, everReserve
 }
 
 // hold makes this node hold the reservation of a shared disk.
-func (s *Server) hold(ctx context.Context, use usage.Usage, volume *apiv1.AzVolume, grant ownership.StageDecision, device string,
-	state provisioner.ReservationState, owner fencing.Owner, record nodereport.Record,
-) (held, error) {
+func (s *Server) hold(ctx context.Context, at staging, device string, state provisioner.ReservationState,
+	owner fencing.Owner) (held, error) {
+	use, volume, grant := at.use, at.volume, at.grant
 	own := held{key: owner.Key}
 	found, why, err := s.reserver.Hold(ctx, device, state, owner)
 	if err != nil {
@@ -141,8 +139,8 @@ func (s *Server) hold(ctx context.Context, use usage.Usage, volume *apiv1.AzVolu
 	own.unfenced = fencing.Reserved{
 		Found:            found,
 		Key:              owner.Key.String(),
-		RecordedKey:      record.ReservationKey,
-		RecordedUnfenced: record.Unfenced,
+		RecordedKey:      at.earlier.ReservationKey,
+		RecordedUnfenced: at.earlier.Unfenced,
 		LastRelease:      volume.Status.LastRelease,
 	}.Unfenced()
 	if found == fencing.FoundOwn {

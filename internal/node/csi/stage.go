@@ -53,6 +53,16 @@ func (s *Server) stageRequested(ctx context.Context, request *csi.NodeStageVolum
 	return nil
 }
 
+// staging is a NodeStageVolume that may use the device.
+type staging struct {
+	use    usage.Usage
+	path   string
+	volume *apiv1.AzVolume
+	grant  ownership.StageDecision
+	// earlier is the node's record of an earlier call, if there is one.
+	earlier nodereport.Record
+}
+
 // stage stages the volume. It calls look, which may wait for the publish, to read volume and
 // attachment.
 func (s *Server) stage(ctx context.Context, use usage.Usage, path string, look grant.Lookup) error {
@@ -77,7 +87,7 @@ func (s *Server) stage(ctx context.Context, use usage.Usage, path string, look g
 	if err != nil {
 		return err
 	}
-	return s.useDevice(ctx, use, path, volume, grant)
+	return s.useDevice(ctx, staging{use: use, path: path, volume: volume, grant: grant})
 }
 
 // announce writes to the report, and then reads whether the node may stage. If the ownership has
@@ -141,47 +151,45 @@ func (s *Server) undoStage(ctx context.Context, disk volumehandle.Handle, path s
 }
 
 // useDevice prepares and mounts the device after the node was granted its use.
-func (s *Server) useDevice(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume,
-	grant ownership.StageDecision) error {
-	device, grant, release, err := s.devices.Own(ctx, use, volume, grant)
+func (s *Server) useDevice(ctx context.Context, at staging) error {
+	device, grant, release, err := s.devices.Own(ctx, at.use, at.volume, at.grant)
 	if err != nil {
-		return s.devices.ReportLost(ctx, use, err)
+		return s.devices.ReportLost(ctx, at.use, err)
 	}
 	defer release()
-	reserved, err := s.reserve(ctx, use, volume, grant, device.Path)
+	at.grant = grant
+	reserved, err := s.reserve(ctx, at, device.Path)
 	if err == nil {
-		err = s.useReserved(ctx, use, path, volume, grant, device, reserved)
+		err = s.useReserved(ctx, at, device, reserved)
 	} else {
-		err = s.devices.ReportLost(ctx, use, err) // what has the LUN may be another disk
+		err = s.devices.ReportLost(ctx, at.use, err) // what has the LUN may be another disk
 	}
 	if err != nil {
-		s.unreserve(ctx, use.Disk, device.Path, reserved)
+		s.unreserve(ctx, at.use.Disk, device.Path, reserved)
 	}
 	return err
 }
 
 // useReserved prepares and mounts a device that this node has reserved.
-func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, volume *apiv1.AzVolume,
-	grant ownership.StageDecision,
-	device provisioner.Device, reserved held,
-) error {
-	if err := s.devices.Tune(ctx, use, volume, device.Path); err != nil {
+func (s *Server) useReserved(ctx context.Context, at staging, device provisioner.Device, reserved held) error {
+	use := at.use
+	if err := s.devices.Tune(ctx, use, at.volume, device.Path); err != nil {
 		return err
 	}
 	device, err := s.devices.Part(ctx, device, use.Partition)
 	if err != nil {
 		return err
 	}
-	use.Sealed = grant.ReadOnly
+	use.Sealed = at.grant.ReadOnly
 	label := use.Label()
 	record := nodereport.Record{
 		VolumeName:   use.Volume,
 		VolumeID:     use.Disk.String(),
-		Epoch:        grant.Epoch,
+		Epoch:        at.grant.Epoch,
 		BootID:       s.options.BootID,
-		StagingPath:  path,
+		StagingPath:  at.path,
 		Device:       device.Path,
-		LUN:          grant.LUN,
+		LUN:          at.grant.LUN,
 		Partition:    use.Partition,
 		Sequence:     device.Sequence,
 		SizeBytes:    device.SizeBytes,
@@ -194,10 +202,10 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 	}
 	staged := apiv1.StagedVolume{
 		VolumeName:       use.Volume,
-		Epoch:            grant.Epoch,
+		Epoch:            at.grant.Epoch,
 		Device:           device.Path,
 		SizeBytes:        device.SizeBytes,
-		StagingPath:      path,
+		StagingPath:      at.path,
 		UnreservedReason: reserved.unreserved,
 	}
 	if reserved.key != 0 {
@@ -205,11 +213,11 @@ func (s *Server) useReserved(ctx context.Context, use usage.Usage, path string, 
 		record.Unfenced = reserved.unfenced
 	}
 	if use.Block {
-		if err := s.stageBlock(ctx, path, record); err != nil {
+		if err := s.stageBlock(ctx, at.path, record); err != nil {
 			return err
 		}
 	} else {
-		fs, err := s.filesystems.Stage(ctx, use, volume, record)
+		fs, err := s.filesystems.Stage(ctx, use, at.volume, record)
 		if err != nil {
 			return err
 		}

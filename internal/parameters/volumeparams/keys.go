@@ -46,13 +46,14 @@ var (
 	lenient      = "Takes any text, and only true turns it on."
 	laterRefusal = "Is not checked; Azure refuses the disk later."
 	table        = paramtable.Table[Parameters](
-		slices.Concat(diskKeys(), tagKeys(), filesystemKeys(), performanceKeys(), accessKeys(), otherKeys()))
+		slices.Concat(diskKeys(), placeKeys(), tagKeys(), filesystemKeys(), performanceKeys(), deviceKeys(), accessKeys(),
+			otherKeys()))
 	reservationModes = map[string]apiv1.ReservationMode{"auto": apiv1.ReservationsAuto, "off": apiv1.ReservationsOff}
 	anyCaseOf        = func(values []string) string { return strings.Join(values, ", ") + " (in any case)" }
 	onlyInternals    = "Is refused as Internal for other SKUs."
 )
 
-// diskKeys are the parameters for the kind and the place of the disk.
+// diskKeys are the parameters for the kind of the disk, and for its use by nodes.
 func diskKeys() []key {
 	return []key{
 		paramtable.OneOf("skuName", skuNames, StandardSSDLRS, func(p *Parameters, v string) { p.SKUName = v },
@@ -90,6 +91,12 @@ func diskKeys() []key {
 			About("Whether the node that uses a shared disk reserves it, so that a lost node is fenced in milliseconds. off leaves the "+
 				"reservations of the disk to other programs, as the application of a raw block volume, and Azure's forced detach fences.",
 				unknownToV1),
+	}
+}
+
+// placeKeys are the parameters for the place and the name of the disk.
+func placeKeys() []key {
+	return []key{
 		key{
 			Name:    "location",
 			Allowed: "a region, as in eastus",
@@ -210,6 +217,12 @@ func performanceKeys() []key {
 			Changing("Turns on-demand bursting of Premium_LRS and Premium_ZRS above 512 GiB on, while the disk is not attached, or off, 12 hours later at the earliest."),
 		paramtable.Boolean("enablePerformancePlus", func(p *Parameters, v bool) { p.EnablePerformancePlus = v }).
 			About("Azure's Performance Plus, not for UltraSSD_LRS and PremiumV2_LRS. The disk has at least 513 GiB then.", ""),
+	}
+}
+
+// deviceKeys are the parameters for how the nodes and Azure use the device.
+func deviceKeys() []key {
+	return []key{
 		paramtable.OneOf("logicalSectorSize", []string{"512", "4096"}, "4096",
 			func(p *Parameters, v string) {
 				n := map[string]int32{"512": 512, "4096": 4096}[v]

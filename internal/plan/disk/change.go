@@ -8,6 +8,45 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
+// wants are the parts of the spec that differ from the disk. They are sent to Azure in one call,
+// and Azure may refuse each of them alone.
+type wants struct {
+	capacity, settings bool
+	// alone says that Azure accepts them only while the disk is attached nowhere;
+	// settingsAlone says so of the settings.
+	alone, settingsAlone bool
+}
+
+func wanted(v *apiv1.AzVolume) wants {
+	w := wants{capacity: v.Spec.CapacityBytes > v.Status.SizeBytes}
+	applied := v.Status.Applied
+	w.settings = applied == nil || !equality.Semantic.DeepEqual(v.Spec.Disk.DiskSettings, applied.DiskSettings)
+	if v.Shares() > 1 && applied != nil {
+		w.settingsAlone = alone(v.Spec.Disk.DiskSettings, applied.DiskSettings)
+	}
+	w.alone = w.settingsAlone || w.capacity && v.Shares() > 1
+	return w
+}
+
+func (w wants) any() bool { return w.capacity || w.settings }
+
+// ChangesAlone reports whether the disk can be brought to the spec only while it is attached
+// nowhere: Azure changes neither size nor SKU nor tier of a shared disk that is attached. Sources:
+// https://learn.microsoft.com/azure/virtual-machines/disks-shared and .../disks-change-performance
+func ChangesAlone(v *apiv1.AzVolume) bool { return wanted(v).alone }
+
+// String names the parts.
+func (w wants) String() string {
+	switch {
+	case w.capacity && w.settings:
+		return "size and parameters"
+	case w.capacity:
+		return "size"
+	default:
+		return "parameters"
+	}
+}
+
 // Change is the change of a disk that Azure is asked for, in two parts that are sent in one call;
 // Azure may refuse each of them alone.
 type Change struct {

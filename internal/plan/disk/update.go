@@ -30,33 +30,6 @@ const lateRequest = 10 * time.Second
 // each tenth of the time that it has lasted.
 const firstLook, lastLook = time.Minute, 10 * time.Minute
 
-// wants are the parts of the spec that differ from the disk. They are sent to Azure in one call,
-// and Azure may refuse each of them alone.
-type wants struct {
-	capacity, settings bool
-	// alone says that Azure accepts them only while the disk is attached nowhere; part says so of
-	// each.
-	alone, settingsAlone bool
-}
-
-func wanted(v *apiv1.AzVolume) wants {
-	w := wants{capacity: v.Spec.CapacityBytes > v.Status.SizeBytes}
-	applied := v.Status.Applied
-	w.settings = applied == nil || !equality.Semantic.DeepEqual(v.Spec.Disk.DiskSettings, applied.DiskSettings)
-	if v.Shares() > 1 && applied != nil {
-		w.settingsAlone = alone(v.Spec.Disk.DiskSettings, applied.DiskSettings)
-	}
-	w.alone = w.settingsAlone || w.capacity && v.Shares() > 1
-	return w
-}
-
-func (w wants) any() bool { return w.capacity || w.settings }
-
-// ChangesAlone reports whether the disk can be brought to the spec only while it is attached
-// nowhere: Azure changes neither size nor SKU nor tier of a shared disk that is attached. Sources:
-// https://learn.microsoft.com/azure/virtual-machines/disks-shared and .../disks-change-performance
-func ChangesAlone(v *apiv1.AzVolume) bool { return wanted(v).alone }
-
 // Caching is the host caching with which a disk is attached: the chosen one, but none if Azure
 // supports none: for shared disks, those of provisioned performance and those from 4096 GiB on. A
 // disk may have become one of those since the caching was chosen.
@@ -180,18 +153,6 @@ func (s *Step) looked(in Input) {
 	} else if s.Status.Conversion != nil {
 		s.Status.Conversion = s.Status.Conversion.DeepCopy()
 		s.Status.Conversion.Time = metav1.NewTime(in.Job.Ended)
-	}
-}
-
-// String names the parts.
-func (w wants) String() string {
-	switch {
-	case w.capacity && w.settings:
-		return "size and parameters"
-	case w.capacity:
-		return "size"
-	default:
-		return "parameters"
 	}
 }
 

@@ -282,21 +282,27 @@ func (s *surroundings) meet(other *corev1.Pod, node *corev1.Node) {
 			}
 		}
 		_, _, mine, mineAnti := termsOf(u.pod)
-		s.like(u, node, mine, u.pod, other, 1)
-		s.like(u, node, mineAnti, u.pod, other, -1)
-		s.like(u, node, preferred, other, u.pod, 1)
-		s.like(u, node, preferredAnti, other, u.pod, -1)
+		s.like(u, node, wish{u.pod, mine, 1}, other)
+		s.like(u, node, wish{u.pod, mineAnti, -1}, other)
+		s.like(u, node, wish{other, preferred, 1}, u.pod)
+		s.like(u, node, wish{other, preferredAnti, -1}, u.pod)
 	}
 }
 
-// like adds to the preference for the domains of a node: the weights of owner's terms that match
+// wish is a pod's preference to be near others, or with sign -1 to be away from them.
+type wish struct {
+	owner *corev1.Pod
+	terms []corev1.WeightedPodAffinityTerm
+	sign  int64
+}
+
+// like adds to the preference for the domains of a node: the weights of the wish's terms that match
 // target.
-func (s *surroundings) like(u *user, node *corev1.Node, terms []corev1.WeightedPodAffinityTerm, owner, target *corev1.Pod,
-	sign int64) {
-	for i := range terms {
-		t := compile(owner, &terms[i].PodAffinityTerm)
+func (s *surroundings) like(u *user, node *corev1.Node, w wish, target *corev1.Pod) {
+	for i := range w.terms {
+		t := compile(w.owner, &w.terms[i].PodAffinityTerm)
 		if d, ok := domainOf(node, t.key); ok && t.matches(target, s.namespaces) {
-			u.liking[d] += sign * int64(terms[i].Weight)
+			u.liking[d] += w.sign * int64(w.terms[i].Weight)
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (r Reservations) Read(ctx context.Context, device string) (provisioner.Rese
 // namespace may refuse where there is none, and 0 that one is to be made, which it may refuse where
 // there is one.
 func (r Reservations) Register(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return r.change(ctx, "register key "+key.String(), device, 0, keys{key}, func(fd int) error {
+	return r.change(ctx, device, command{"register key " + key.String(), 0, keys{key}}, func(fd int) error {
 		err := control(fd, iocRegister, &prRegistration{
 			oldKey: uint64(key),
 			newKey: uint64(key),
@@ -49,7 +49,7 @@ func (r Reservations) Register(ctx context.Context, device string, key provision
 
 // Unregister implements provisioner.Reservations.
 func (r Reservations) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := r.change(ctx, "unregister key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
+	err := r.change(ctx, device, command{"unregister key " + key.String(), registered(key), keys{key}}, func(fd int) error {
 		if err := nvmeUnregister(fd, key); !errors.Is(err, errOtherBus) {
 			return err
 		}
@@ -60,14 +60,15 @@ func (r Reservations) Unregister(ctx context.Context, device string, key provisi
 
 // Reserve implements provisioner.Reservations.
 func (r Reservations) Reserve(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	return r.change(ctx, "reserve with key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
+	return r.change(ctx, device, command{"reserve with key " + key.String(), registered(key), keys{key}}, func(fd int) error {
 		return control(fd, iocReserve, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
 	})
 }
 
 // Release implements provisioner.Reservations.
 func (r Reservations) Release(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := r.change(ctx, "release the reservation of key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
+	c := command{"release the reservation of key " + key.String(), registered(key), keys{key}}
+	err := r.change(ctx, device, c, func(fd int) error {
 		return control(fd, iocRelease, &prReservation{key: uint64(key), kind: uint32(provisioner.WriteExclusive)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return s.Holder != key })
@@ -75,26 +76,26 @@ func (r Reservations) Release(ctx context.Context, device string, key provisione
 
 // PreemptAndAbort implements provisioner.Reservations.
 func (r Reservations) PreemptAndAbort(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
-	return r.change(ctx, fmt.Sprintf("pre-empt key %s with key %s", victim, own), device, registered(own), keys{own, victim},
-		func(fd int) error {
-			return control(fd, iocPreemptAbort, &prPreempt{
-				oldKey: uint64(own),
-				newKey: uint64(victim),
-				kind:   uint32(provisioner.WriteExclusive),
-			})
+	c := command{fmt.Sprintf("pre-empt key %s with key %s", victim, own), registered(own), keys{own, victim}}
+	return r.change(ctx, device, c, func(fd int) error {
+		return control(fd, iocPreemptAbort, &prPreempt{
+			oldKey: uint64(own),
+			newKey: uint64(victim),
+			kind:   uint32(provisioner.WriteExclusive),
 		})
+	})
 }
 
 // Preempt implements provisioner.Reservations.
 func (r Reservations) Preempt(ctx context.Context, device string, own, victim provisioner.ReservationKey) error {
-	return r.change(ctx, fmt.Sprintf("pre-empt key %s without an abort with key %s", victim, own), device, registered(own),
-		keys{own, victim}, func(fd int) error {
-			return control(fd, iocPreempt, &prPreempt{
-				oldKey: uint64(own),
-				newKey: uint64(victim),
-				kind:   uint32(provisioner.WriteExclusive),
-			})
+	c := command{fmt.Sprintf("pre-empt key %s without an abort with key %s", victim, own), registered(own), keys{own, victim}}
+	return r.change(ctx, device, c, func(fd int) error {
+		return control(fd, iocPreempt, &prPreempt{
+			oldKey: uint64(own),
+			newKey: uint64(victim),
+			kind:   uint32(provisioner.WriteExclusive),
 		})
+	})
 }
 
 // Aborts implements provisioner.Reservations. Before Linux 6.2 the kernel does not show why a disk
@@ -119,7 +120,8 @@ func (r Reservations) Aborts(ctx context.Context, device string, own provisioner
 
 // Clear implements provisioner.Reservations.
 func (r Reservations) Clear(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	err := r.change(ctx, "clear the reservations with key "+key.String(), device, registered(key), keys{key}, func(fd int) error {
+	c := command{"clear the reservations with key " + key.String(), registered(key), keys{key}}
+	err := r.change(ctx, device, c, func(fd int) error {
 		return control(fd, iocClear, &prClear{key: uint64(key)})
 	})
 	return unlessDone(err, func(s provisioner.ReservationState) bool { return len(s.Keys) == 0 })
@@ -140,15 +142,21 @@ type keys []provisioner.ReservationKey
 // registered is the key with which a command wants this node to be registered.
 type registered provisioner.ReservationKey
 
-// change makes a change with keys, and finds out why a disk refused it. The key 0 has a meaning of
-// its own in some commands, which none of the methods has. needs is 0 if the command needs no
+// command is a command that changes the reservations of a disk. needs is 0 if it needs no
 // registration.
-func (r Reservations) change(ctx context.Context, command, device string, needs registered, with keys,
-	do func(fd int) error) error {
-	if slices.Contains(with, 0) {
-		return provisioner.Errorf(provisioner.InvalidArgument, "%s on %s: a key must not be 0", command, device)
+type command struct {
+	name  string
+	needs registered
+	keys  keys
+}
+
+// change makes a change, and finds out why a disk refused it. The key 0 has a meaning of its own in
+// some commands, which none of the methods has.
+func (r Reservations) change(ctx context.Context, device string, c command, do func(fd int) error) error {
+	if slices.Contains(c.keys, 0) {
+		return provisioner.Errorf(provisioner.InvalidArgument, "%s on %s: a key must not be 0", c.name, device)
 	}
-	_, err := withDevice(ctx, command, device, func(fd int) (struct{}, error) {
+	_, err := withDevice(ctx, c.name, device, func(fd int) (struct{}, error) {
 		if !r.NVMe && isNVMe(fd) {
 			return struct{}{}, errNVMeOff
 		}
@@ -163,10 +171,10 @@ func (r Reservations) change(ctx context.Context, command, device string, needs 
 		switch {
 		case readErr != nil:
 			return struct{}{}, errors.Join(err, readErr)
-		case isConflict(status, needs, state):
+		case isConflict(status, c.needs, state):
 			return struct{}{}, &provisioner.ReservationConflict{
 				Device:  device,
-				Command: command,
+				Command: c.name,
 				State:   state,
 			}
 		}

@@ -110,21 +110,31 @@ func (r Reserver) Keep(ctx context.Context, device string, own, keep provisioner
 	return err
 }
 
-// Fence takes the reservation from the lost node, which holds it with the key victim. own is a
-// fence-only key. It returns the state that proves it. recorded reports whether record has
-// succeeded for these keys before. changed reports whether Fence may have sent a command, also if
-// it fails: the key may be registered then. Errors: FailedPrecondition if there is no proof
-// (fencing.AtFence).
-func (r Reserver) Fence(ctx context.Context, device string, own, victim provisioner.ReservationKey, recorded bool,
-	record func() error) (proof provisioner.ReservationState, changed bool, err error) {
+// Takeover is what Fence does with the keys of a fence.
+type Takeover struct {
+	// Own is a fence-only key of this node.
+	Own provisioner.ReservationKey
+	// Victim is the key with which the lost node holds the reservation.
+	Victim provisioner.ReservationKey
+	// Recorded reports whether Record has succeeded for these keys before.
+	Recorded bool
+	// Record records the keys on this node.
+	Record func() error
+}
+
+// Fence takes the reservation from the lost node. It returns the state that proves it. changed
+// reports whether Fence may have sent a command, also if it fails: the key may be registered then.
+// Errors: FailedPrecondition if there is no proof (fencing.AtFence).
+func (r Reserver) Fence(ctx context.Context, device string, t Takeover) (proof provisioner.ReservationState, changed bool,
+	err error) {
 	c := &conversation{
 		disk:   r.Disk,
 		device: device,
-		own:    own,
-		record: record,
+		own:    t.Own,
+		record: t.Record,
 	}
-	c.Recorded = recorded
-	_, err = c.follow(ctx, func() (fencing.Step, error) { return fencing.AtFence(c.state, own, victim, c.Call) })
+	c.Recorded = t.Recorded
+	_, err = c.follow(ctx, func() (fencing.Step, error) { return fencing.AtFence(c.state, t.Own, t.Victim, c.Call) })
 	return c.state, c.changed, err
 }
 
