@@ -48,6 +48,8 @@ type Options struct {
 	TLSCert        string
 	TLSKey         string
 	LogLevel       string
+	// ListenOn listens at Listen and AdminListen; on sockets if nil.
+	ListenOn func(address string) (net.Listener, error)
 }
 
 // Defaults are the options without flags.

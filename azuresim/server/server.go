@@ -196,6 +196,10 @@ func ensureGroup(cloud *compute.Cloud, g compute.Group) error {
 }
 
 func (a *app) serve(ctx context.Context, s settings, out io.Writer) error {
+	listen := s.ListenOn
+	if listen == nil {
+		listen = onSocket
+	}
 	front, err := listen(s.Listen)
 	if err != nil {
 		return fmt.Errorf("--listen: %w", err)
@@ -230,7 +234,7 @@ func (a *app) serve(ctx context.Context, s settings, out io.Writer) error {
 	return g.Wait()
 }
 
-func listen(address string) (net.Listener, error) {
+func onSocket(address string) (net.Listener, error) {
 	if !isSocket(address) {
 		return net.Listen("tcp", address)
 	}

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -24,6 +26,9 @@ type Simulator struct {
 	// URL is where it answers as Azure, and AdminURL where it is administered: scheme, host and
 	// port. Both listen on any free port of 127.0.0.1.
 	URL, AdminURL string
+	// Dial connects to it; nil for the net package's. HTTP sends requests to it.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	HTTP *http.Client
 }
 
 // Subscription is the one that a simulator has unless it is started with others. It has the resource
@@ -59,6 +64,30 @@ func (s Simulator) ClientOptions() *arm.ClientOptions {
 	}
 }
 
+// Directory makes a directory for the length of a test, in memory if the system has one there: a
+// store syncs its file at each write, and the state of a test need not survive the machine.
+func Directory(t testing.TB) string {
+	t.Helper()
+	made, err := os.MkdirTemp("/dev/shm", "azuresim-") //nolint:usetesting // t.TempDir is not in memory
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(made) })
+	return made
+}
+
+// StartInMemory is Start without sockets: clients reach the simulator through its Dial or HTTP. In
+// a bubble of testing/synctest its time is the bubble's, and what waits takes no real time.
+func StartInMemory(t testing.TB, change ...func(*server.Options)) Simulator {
+	t.Helper()
+	n := newNetwork()
+	s := Start(t, append(change, func(o *server.Options) { o.ListenOn = n.listen })...)
+	s.Dial = n.dial
+	s.HTTP = &http.Client{Transport: &http.Transport{DialContext: n.dial}}
+	t.Cleanup(s.HTTP.CloseIdleConnections)
+	return s
+}
+
 // Start runs azuresim until the test and its later cleanups have ended, and returns when it
 // answers. Its state is in a directory of its own, Azure takes no longer than the test needs
 // ("fast"), there are no quotas and no tokens are checked, unless change says otherwise. What it
@@ -67,7 +96,7 @@ func (s Simulator) ClientOptions() *arm.ClientOptions {
 func Start(t testing.TB, change ...func(*server.Options)) Simulator {
 	t.Helper()
 	o := server.Defaults()
-	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "127.0.0.1:0", t.TempDir()
+	o.Listen, o.AdminListen, o.StateDir = "127.0.0.1:0", "127.0.0.1:0", Directory(t)
 	o.Latency, o.Throttle, o.LogLevel = "fast", "off", "error"
 	for _, c := range change {
 		c(&o)
@@ -96,7 +125,7 @@ func Start(t testing.TB, change ...func(*server.Options)) Simulator {
 	if o.TLSCert != "" {
 		scheme = "https://"
 	}
-	return Simulator{URL: scheme + azure, AdminURL: "http://" + admin}
+	return Simulator{URL: scheme + azure, AdminURL: "http://" + admin, HTTP: http.DefaultClient}
 }
 
 // Admin calls the admin API with a document, reads the answer into out if that is not nil, and
@@ -114,7 +143,11 @@ func (s Simulator) Admin(t testing.TB, method, path string, in, out any) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	client := s.HTTP
+	if client == nil {
+		client = http.DefaultClient
+	}
+	answer, err := client.Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

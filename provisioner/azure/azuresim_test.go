@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/arm"
@@ -45,14 +46,32 @@ type simulator struct {
 	updates string
 }
 
+// inVirtualTime runs a test in a bubble of testing/synctest, whose clock jumps to the next timer when
+// all the test's goroutines wait. A goroutine that waits for a socket stops the clock.
+func inVirtualTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	if _, err := contract.Describe(); err != nil { // reads files, which a bubble cannot wait for
+		t.Fatal(err)
+	}
+	synctest.Test(t, test)
+}
+
 // startSimulator runs azuresim with quotas, with tokens that must be its own, and with roles: the
 // driver may do what its role definition says and nothing else, so that each test proves that the
 // role is enough.
 func startSimulator(t *testing.T, change ...func(*server.Options)) *simulator {
 	t.Helper()
-	running := simtest.Start(t, append(change, func(o *server.Options) {
-		o.Throttle, o.Auth, o.Clients = "on", "on", []string{"driver=secret", "suite=secret"}
-	})...)
+	return prepared(t, simtest.StartInMemory(t, append(change, secured)...))
+}
+
+// secured are the options of a simulator with quotas and tokens.
+func secured(o *server.Options) {
+	o.Throttle, o.Auth, o.Clients = "on", "on", []string{"driver=secret", "suite=secret"}
+}
+
+// prepared assigns the roles in a simulator that runs.
+func prepared(t *testing.T, running simtest.Simulator) *simulator {
+	t.Helper()
 	s := &simulator{Simulator: running, updates: "vm.disks"}
 	s.assign(t, "suite", auth.Role{Actions: []string{"*"}})
 	s.assign(t, "driver", driverRoles("")...)
@@ -61,6 +80,7 @@ func startSimulator(t *testing.T, change ...func(*server.Options)) *simulator {
 		DisableRPRegistration: true,
 		ClientOptions: policy.ClientOptions{
 			Cloud:                           credentials.Cloud(),
+			Transport:                       s.HTTP,
 			InsecureAllowCredentialWithHTTP: true,
 			Telemetry:                       policy.TelemetryOptions{ApplicationID: "suite"},
 		},
@@ -115,8 +135,10 @@ func (s *simulator) credentials(t *testing.T, client, secret string) *credential
 	t.Helper()
 	file := fmt.Sprintf(`{"tenantId": "t", "subscriptionId": %q, "resourceGroup": %q, "location": "East US",
 		"resourceManagerEndpoint": %q, "aadClientId": %q, "aadClientSecret": %q}`, subscription, group, s.URL, client, secret)
-	c, err := credential.Open(t.Context(),
-		credential.Options{Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }}})
+	c, err := credential.Open(t.Context(), credential.Options{
+		Source: credential.Source{Read: func(context.Context) ([]byte, error) { return []byte(file), nil }},
+		Dial:   s.Dial,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +154,7 @@ func (s *simulator) options(t *testing.T) azure.Options {
 		Cloud:          c.Cloud(),
 		SubscriptionID: subscription,
 		UserAgent:      "azuredisk",
-		Transport:      checked(t, http.DefaultClient.Do),
+		Transport:      checked(t, s.HTTP.Do),
 	}
 }
 

@@ -127,11 +127,13 @@ func besideV1(t *testing.T, test func(t *testing.T, b *bed, v1 *v1Driver)) {
 		name := map[bool]string{false: "a single VM", true: "a VM of a uniform scale set"}[uniform]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, 8)
-			if uniform {
-				b.vm = b.newScaleSetVM(t, "Standard_D8s_v5", "")
-			}
-			test(t, b, &v1Driver{bed: b, uniform: uniform})
+			inVirtualTime(t, func(t *testing.T) {
+				b := newBed(t, 8)
+				if uniform {
+					b.vm = b.newScaleSetVM(t, "Standard_D8s_v5", "")
+				}
+				test(t, b, &v1Driver{bed: b, uniform: uniform})
+			})
 		})
 	}
 }

@@ -39,27 +39,31 @@ func TestAzureConformsOverAzuresim(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := startSimulator(t, func(o *server.Options) { o.AttachDetach = test.attachDetach })
-			if test.attachDetach != "on" {
-				s.assign(t, "driver", listRoles()...)
-				s.updates = "vm.update"
-			}
-			s.call(t, "PUT", "/admin/goal-state?value="+test.goalState, nil, nil)
-			s.call(t, "PUT", "/admin/latency", test.profile, nil)
-			conformance.Run(t, func(t *testing.T) conformance.Harness { return s.harness(t) })
-			var state struct{ Consistent bool }
-			s.call(t, "GET", "/admin/check", nil, &state)
-			if !state.Consistent {
-				t.Error("azuresim is not consistent")
-			}
+			conformance.RunIn(t, func(t *testing.T, run func(*testing.T, conformance.Harness)) {
+				inVirtualTime(t, func(t *testing.T) {
+					s := startSimulator(t, func(o *server.Options) { o.AttachDetach = test.attachDetach })
+					if test.attachDetach != "on" {
+						s.assign(t, "driver", listRoles()...)
+						s.updates = "vm.update"
+					}
+					s.call(t, "PUT", "/admin/goal-state?value="+test.goalState, nil, nil)
+					s.call(t, "PUT", "/admin/latency", test.profile, nil)
+					run(t, s.harness(t))
+					var state struct{ Consistent bool }
+					s.call(t, "GET", "/admin/check", nil, &state)
+					if !state.Consistent {
+						t.Error("azuresim is not consistent")
+					}
+				})
+			})
 		})
 	}
 }
 
 // edited sends requests, and replaces a text in the answers.
-func edited(old, new string) func(*http.Request) (*http.Response, error) {
+func (s *simulator) edited(old, new string) func(*http.Request) (*http.Response, error) {
 	return func(r *http.Request) (*http.Response, error) {
-		resp, err := http.DefaultClient.Do(r)
+		resp, err := s.HTTP.Do(r)
 		if err != nil {
 			return nil, err
 		}
@@ -71,23 +75,25 @@ func edited(old, new string) func(*http.Request) (*http.Response, error) {
 }
 
 func TestTheContractFailsForAnAnswerWithAWrongField(t *testing.T) {
-	s := startSimulator(t)
-	id := newDiskSpec("wrong").ID
-	s.call(t, "DELETE", "/admin/requests", nil, nil)
-	description, err := contract.Describe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var faults []string
-	options := s.options(t)
-	options.Transport = &contract.Transport{
-		Send:        edited(`"code"`, `"kode"`),
-		Description: description,
-		Report:      func(fault string) { faults = append(faults, fault) },
-	}
-	cloud := s.openWith(t, options)
-	_, _ = cloud.Disks().Get(t.Context(), id)
-	if u, _ := url.Parse(id); len(faults) == 0 || !strings.Contains(faults[0], u.Path) {
-		t.Errorf("an answer with an unknown member: got the faults %q, want one of %s", faults, id)
-	}
+	inVirtualTime(t, func(t *testing.T) {
+		s := startSimulator(t)
+		id := newDiskSpec("wrong").ID
+		s.call(t, "DELETE", "/admin/requests", nil, nil)
+		description, err := contract.Describe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var faults []string
+		options := s.options(t)
+		options.Transport = &contract.Transport{
+			Send:        s.edited(`"code"`, `"kode"`),
+			Description: description,
+			Report:      func(fault string) { faults = append(faults, fault) },
+		}
+		cloud := s.openWith(t, options)
+		_, _ = cloud.Disks().Get(t.Context(), id)
+		if u, _ := url.Parse(id); len(faults) == 0 || !strings.Contains(faults[0], u.Path) {
+			t.Errorf("an answer with an unknown member: got the faults %q, want one of %s", faults, id)
+		}
+	})
 }

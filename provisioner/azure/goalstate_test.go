@@ -198,36 +198,38 @@ func TestWhichReadsProveADetach(t *testing.T) {
 		"a VM whose last operation failed, and a disk without a VM": {"Failed", ``, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			platform := reads{
-				vm: `{"id": "` + vm + `", "properties": {"provisioningState": "` + test.state +
-					`", "storageProfile": {"dataDisks": []}}}`,
-				disk: `{"id": "` + disk + `", ` + test.disk +
-					` "properties": {"provisioningState": "Succeeded", "maxShares": 3}}`,
-			}
-			cloud, err := azure.New(t.Context(), azure.Options{
-				Credential:     platform,
-				Transport:      platform,
-				SubscriptionID: subscription,
-				Cloud:          labCloud(),
+			inVirtualTime(t, func(t *testing.T) {
+				platform := reads{
+					vm: `{"id": "` + vm + `", "properties": {"provisioningState": "` + test.state +
+						`", "storageProfile": {"dataDisks": []}}}`,
+					disk: `{"id": "` + disk + `", ` + test.disk +
+						` "properties": {"provisioningState": "Succeeded", "maxShares": 3}}`,
+				}
+				cloud, err := azure.New(t.Context(), azure.Options{
+					Credential:     platform,
+					Transport:      platform,
+					SubscriptionID: subscription,
+					Cloud:          labCloud(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				attachments := cloud.Attachments()
+				for what, request := range map[string]struct {
+					begin func(context.Context, string, string) (provisioner.Operation, error)
+					want  bool
+				}{"forced detach": {attachments.ForceDetach, test.forced}, "detach": {attachments.Detach, test.detach}} {
+					op, err := request.begin(ctx, vm, disk)
+					if err == nil {
+						err = op.Wait(ctx)
+					}
+					if (err == nil) != request.want || err != nil && !errors.Is(err, provisioner.Conflict) {
+						t.Errorf("%s: got %v, want a success: %v, or else a conflict", what, err, request.want)
+					}
+				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			defer cancel()
-			attachments := cloud.Attachments()
-			for what, request := range map[string]struct {
-				begin func(context.Context, string, string) (provisioner.Operation, error)
-				want  bool
-			}{"forced detach": {attachments.ForceDetach, test.forced}, "detach": {attachments.Detach, test.detach}} {
-				op, err := request.begin(ctx, vm, disk)
-				if err == nil {
-					err = op.Wait(ctx)
-				}
-				if (err == nil) != request.want || err != nil && !errors.Is(err, provisioner.Conflict) {
-					t.Errorf("%s: got %v, want a success: %v, or else a conflict", what, err, request.want)
-				}
-			}
 		})
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -29,11 +28,11 @@ import (
 	"github.com/azuredisk-csi/azuredisk/azuresim/audit"
 	"github.com/azuredisk-csi/azuredisk/azuresim/auth"
 	"github.com/azuredisk-csi/azuredisk/azuresim/compute"
-	"github.com/azuredisk-csi/azuredisk/azuresim/contract"
 	"github.com/azuredisk-csi/azuredisk/azuresim/dataplane"
 	"github.com/azuredisk-csi/azuredisk/azuresim/faults"
 	"github.com/azuredisk-csi/azuredisk/azuresim/latency"
 	"github.com/azuredisk-csi/azuredisk/azuresim/operations"
+	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/azuresim/store"
 	"github.com/azuredisk-csi/azuredisk/azuresim/throttle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -69,10 +68,7 @@ func calm() *latency.Profile {
 // inLab runs a test in a lab.
 func inLab(t *testing.T, profile *latency.Profile, seed int64, test func(l *lab)) {
 	t.Helper()
-	if _, err := contract.Describe(); err != nil { // reads files, which a bubble cannot wait for
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		l := newLab(t, profile, seed)
 		ended := make(chan error, 1)
@@ -90,7 +86,7 @@ func inLab(t *testing.T, profile *latency.Profile, seed int64, test func(l *lab)
 
 func newLab(t *testing.T, profile *latency.Profile, seed int64) *lab {
 	t.Helper()
-	dir := t.TempDir()
+	dir := simtest.Directory(t)
 	db, err := store.Open(filepath.Join(dir, "azuresim.db"), time.Second, append(compute.Tables, operations.Tables...)...)
 	if err != nil {
 		t.Fatal(err)

@@ -64,27 +64,29 @@ func TestOnlyACompleteAnswerOfAzureProvesThatAVMIsGone(t *testing.T) {
 		"a 410 of a proxy":                   {oneAnswer{410, ``}, provisioner.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud, err := azure.New(t.Context(), azure.Options{
-				Credential:     test.answer,
-				Transport:      test.answer,
-				SubscriptionID: subscription,
-				Cloud:          labCloud(),
+			inVirtualTime(t, func(t *testing.T) {
+				cloud, err := azure.New(t.Context(), azure.Options{
+					Credential:     test.answer,
+					Transport:      test.answer,
+					SubscriptionID: subscription,
+					Cloud:          labCloud(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = cloud.Instances().Get(t.Context(), vm)
+				if provisioner.KindOf(err) != test.want || (err == nil) != (test.want == "") {
+					t.Errorf("want %q, got %v", test.want, err)
+				}
+				op, err := cloud.Attachments().ForceDetach(t.Context(), vm, strings.Replace(vm, "virtualMachines", "disks", 1))
+				if err == nil {
+					err = op.Wait(t.Context())
+				}
+				if proof := test.want == "" || test.want == provisioner.NotFound; proof != (err == nil) || !proof &&
+					!errors.Is(err, test.want) {
+					t.Errorf("a forced detach ends with %v", err)
+				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, err = cloud.Instances().Get(t.Context(), vm)
-			if provisioner.KindOf(err) != test.want || (err == nil) != (test.want == "") {
-				t.Errorf("want %q, got %v", test.want, err)
-			}
-			op, err := cloud.Attachments().ForceDetach(t.Context(), vm, strings.Replace(vm, "virtualMachines", "disks", 1))
-			if err == nil {
-				err = op.Wait(t.Context())
-			}
-			if proof := test.want == "" || test.want == provisioner.NotFound; proof != (err == nil) || !proof &&
-				!errors.Is(err, test.want) {
-				t.Errorf("a forced detach ends with %v", err)
-			}
 		})
 	}
 }
@@ -110,38 +112,40 @@ func TestOnlyACompleteAnswerProvesThatADiskOrSnapshotIsGone(t *testing.T) {
 			provisioner.Unavailable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cloud, err := azure.New(t.Context(), azure.Options{
-				Credential:     test.answer,
-				Transport:      test.answer,
-				SubscriptionID: subscription,
-				Cloud:          labCloud(),
+			inVirtualTime(t, func(t *testing.T) {
+				cloud, err := azure.New(t.Context(), azure.Options{
+					Credential:     test.answer,
+					Transport:      test.answer,
+					SubscriptionID: subscription,
+					Cloud:          labCloud(),
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err = cloud.Disks().Get(t.Context(), group+"disks/d"); !errors.Is(err, test.want) {
+					t.Errorf("get disk: got %v, want %s", err, test.want)
+				}
+				if _, err = cloud.Snapshots().Get(t.Context(), group+"snapshots/s"); !errors.Is(err, test.want) {
+					t.Errorf("get snapshot: got %v, want %s", err, test.want)
+				}
+				for what, begin := range map[string]func() (provisioner.Operation, error){
+					"disk": func() (provisioner.Operation, error) { return cloud.Disks().Delete(t.Context(), group+"disks/d") },
+					"snapshot": func() (provisioner.Operation, error) {
+						return cloud.Snapshots().Delete(t.Context(), group+"snapshots/s")
+					},
+				} {
+					if what == "snapshot" && test.answer.status == http.StatusOK {
+						continue // the answer to a deletion that Azure has carried out
+					}
+					op, err := begin()
+					if err == nil {
+						err = op.Wait(t.Context())
+					}
+					if (err == nil) != (test.want == provisioner.NotFound) {
+						t.Errorf("delete %s: got %v", what, err)
+					}
+				}
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err = cloud.Disks().Get(t.Context(), group+"disks/d"); !errors.Is(err, test.want) {
-				t.Errorf("get disk: got %v, want %s", err, test.want)
-			}
-			if _, err = cloud.Snapshots().Get(t.Context(), group+"snapshots/s"); !errors.Is(err, test.want) {
-				t.Errorf("get snapshot: got %v, want %s", err, test.want)
-			}
-			for what, begin := range map[string]func() (provisioner.Operation, error){
-				"disk": func() (provisioner.Operation, error) { return cloud.Disks().Delete(t.Context(), group+"disks/d") },
-				"snapshot": func() (provisioner.Operation, error) {
-					return cloud.Snapshots().Delete(t.Context(), group+"snapshots/s")
-				},
-			} {
-				if what == "snapshot" && test.answer.status == http.StatusOK {
-					continue // the answer to a deletion that Azure has carried out
-				}
-				op, err := begin()
-				if err == nil {
-					err = op.Wait(t.Context())
-				}
-				if (err == nil) != (test.want == provisioner.NotFound) {
-					t.Errorf("delete %s: got %v", what, err)
-				}
-			}
 		})
 	}
 }

@@ -17,21 +17,27 @@ import (
 // startSimulator assigns the driver nothing but the role. This shows that it holds nothing besides:
 // without any one of its actions, a life of disks fails.
 func TestTheRoleHoldsNoActionThatIsNotNeeded(t *testing.T) {
-	s := startSimulator(t)
-	vm, instance := s.newVM(t, "Standard_D4s_v3", ""), s.newScaleSetVM(t, "Standard_D4s_v3", "")
-	if err := s.liveALife(t, "whole", vm, instance); err != nil {
-		t.Fatalf("with the whole role: %v", err)
-	}
-	for i, p := range azure.Permissions() {
-		t.Run(p.Action, func(t *testing.T) {
-			s.assign(t, "driver", driverRoles(p.Action)...)
-			_, before := s.requests(t, 0)
-			err := s.liveALife(t, fmt.Sprintf("less-%d", i), vm, instance)
-			if err == nil {
-				t.Errorf("nothing fails without it")
+	t.Run("the whole role", func(t *testing.T) {
+		inVirtualTime(t, func(t *testing.T) {
+			s := startSimulator(t)
+			if err := s.liveALife(t, "whole"); err != nil {
+				t.Fatalf("with the whole role: %v", err)
 			}
-			t.Log(err)
-			s.refused(t, before)
+		})
+	})
+	for _, p := range azure.Permissions() {
+		t.Run(p.Action, func(t *testing.T) {
+			inVirtualTime(t, func(t *testing.T) {
+				s := startSimulator(t)
+				s.assign(t, "driver", driverRoles(p.Action)...)
+				_, before := s.requests(t, 0)
+				err := s.liveALife(t, "less")
+				if err == nil {
+					t.Errorf("nothing fails without it")
+				}
+				t.Log(err)
+				s.refused(t, before)
+			})
 		})
 	}
 }
@@ -39,20 +45,21 @@ func TestTheRoleHoldsNoActionThatIsNotNeeded(t *testing.T) {
 // A cluster with node resource group lockdown, such as AKS Automatic, refuses what the role grants.
 // The error says what it is, because the role looks right.
 func TestALockedNodeResourceGroupIsNamed(t *testing.T) {
-	s := startSimulator(t)
-	vm, instance := s.newVM(t, "Standard_D4s_v3", ""), s.newScaleSetVM(t, "Standard_D4s_v3", "")
-	s.assign(t, "driver", append(driverRoles(""), auth.Role{
-		Name:    "lockdown",
-		Deny:    true,
-		Actions: []string{"Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"},
-		Scopes:  []string{"/subscriptions/" + subscription + "/resourceGroups/" + group},
-	})...)
-	err := s.liveALife(t, "locked", vm, instance)
-	// What is recorded is cut, so the cause is in front of Azure's own message.
-	before, _, found := strings.Cut(fmt.Sprint(err), "The client")
-	if provisioner.KindOf(err) != provisioner.Unauthorized || !found || !strings.Contains(before, "docs/limitations.md#aks") {
-		t.Errorf("got %v, want what a locked group means, and then Azure's message", err)
-	}
+	inVirtualTime(t, func(t *testing.T) {
+		s := startSimulator(t)
+		s.assign(t, "driver", append(driverRoles(""), auth.Role{
+			Name:    "lockdown",
+			Deny:    true,
+			Actions: []string{"Microsoft.Compute/virtualMachines/attachDetachDataDisks/action"},
+			Scopes:  []string{"/subscriptions/" + subscription + "/resourceGroups/" + group},
+		})...)
+		err := s.liveALife(t, "locked")
+		// What is recorded is cut, so the cause is in front of Azure's own message.
+		before, _, found := strings.Cut(fmt.Sprint(err), "The client")
+		if provisioner.KindOf(err) != provisioner.Unauthorized || !found || !strings.Contains(before, "docs/limitations.md#aks") {
+			t.Errorf("got %v, want what a locked group means, and then Azure's message", err)
+		}
+	})
 }
 
 // refused wants that azuresim refused a call of the driver since then for want of an action, and
@@ -93,8 +100,9 @@ func (s *simulator) unlessRefused(t *testing.T, stop context.CancelFunc, do func
 }
 
 // liveALife does all that a driver does, on resources of its own, and stops at the first fault.
-func (s *simulator) liveALife(t *testing.T, name, vm, instance string) error {
+func (s *simulator) liveALife(t *testing.T, name string) error {
 	t.Helper()
+	vm, instance := s.newVM(t, "Standard_D4s_v3", ""), s.newScaleSetVM(t, "Standard_D4s_v3", "")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cloud, closeIt := s.open(t)

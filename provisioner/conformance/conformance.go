@@ -78,6 +78,12 @@ const limit = 2 * time.Minute
 
 // Run runs the suite; factory is called once for each test and may give all of them one platform.
 func Run(t *testing.T, factory func(t *testing.T) Harness) {
+	RunIn(t, func(t *testing.T, test func(*testing.T, Harness)) { test(t, factory(t)) })
+}
+
+// RunIn is Run for tests that run inside something, such as a bubble of testing/synctest. It calls
+// in once for each test; in makes the platform and calls the test.
+func RunIn(t *testing.T, in func(t *testing.T, test func(*testing.T, Harness))) {
 	for _, group := range []struct {
 		name  string
 		tests []test
@@ -92,18 +98,21 @@ func Run(t *testing.T, factory func(t *testing.T) Harness) {
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
-				t.Run(test.name, func(t *testing.T) {
-					ctx, cancel := context.WithTimeout(t.Context(), limit)
-					defer cancel()
-					test.run(&run{
-						T:       t,
-						Harness: factory(t),
-						ctx:     ctx,
-					})
-				})
+				t.Run(test.name, func(t *testing.T) { in(t, test.on) })
 			}
 		})
 	}
+}
+
+// on runs the test on a platform.
+func (c test) on(t *testing.T, platform Harness) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	c.run(&run{
+		T:       t,
+		Harness: platform,
+		ctx:     ctx,
+	})
 }
 
 type test struct {
