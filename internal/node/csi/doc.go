@@ -14,7 +14,7 @@
 // The process may be killed between any two of these steps, and every call can be repeated. The
 // decisions are pure functions: ownership.MayStage, ownership.EpochOver, and stagingMount and
 // planFormat in package filesystem. A command that changes a filesystem continues after its call
-// has ended (work.go).
+// has ended (progress.go).
 //
 // AnswerFences runs beside the calls: it takes the reservation of a disk from a node that was lost
 // (docs/adr/0027-fencing-by-persistent-reservations.md).
