@@ -17,3 +17,10 @@ func Patch(ctx context.Context, c client.Writer, changed, before client.Object) 
 func PatchStatus(ctx context.Context, c client.StatusClient, changed, before client.Object) error {
 	return c.Status().Patch(ctx, changed, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
+
+// Delete deletes an object if it is the one that was read, by its UID, and has not changed since;
+// otherwise the error is a Conflict.
+func Delete(ctx context.Context, c client.Writer, o client.Object) error {
+	uid, version := o.GetUID(), o.GetResourceVersion()
+	return c.Delete(ctx, o, client.Preconditions{UID: &uid, ResourceVersion: &version})
+}

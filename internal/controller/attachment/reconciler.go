@@ -286,8 +286,8 @@ func (r *Reconciler) mayDetach(ctx context.Context, in attaching.Input, step att
 	return err
 }
 
-// guardsAgainst returns the node for which the disk must stay attached to the attachment's node; all are
-// the attachments of the volume. Only the disks of shares above 1 are reserved.
+// guardsAgainst returns the node for which the disk must stay attached to the attachment's node; all
+// are the attachments of the volume. Only the disks of shares above 1 are reserved.
 func (r *Reconciler) guardsAgainst(
 	ctx context.Context, reader client.Reader, in attaching.Input, all []*apiv1.AzVolumeAttachment,
 ) (string, error) {

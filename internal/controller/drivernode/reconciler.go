@@ -163,7 +163,7 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	if err != nil || len(here) > 0 {
 		return err
 	}
-	err = r.Client.Delete(ctx, d, client.Preconditions{UID: &d.UID, ResourceVersion: &d.ResourceVersion})
+	err = kube.Delete(ctx, r.Client, d)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete AzDriverNode: %w", err)
 	}

@@ -121,7 +121,7 @@ func Restore(ctx context.Context, c client.Client, v *apiv1.AzVolume,
 // Delete deletes an attachment if its UID and its resource version are those that were read: a
 // replica that was promoted since stays. The object is removed when Azure has detached the disk.
 func Delete(ctx context.Context, c client.Writer, a *apiv1.AzVolumeAttachment) error {
-	if err := c.Delete(ctx, a, client.Preconditions{UID: &a.UID, ResourceVersion: &a.ResourceVersion}); err != nil {
+	if err := kube.Delete(ctx, c, a); err != nil {
 		return fmt.Errorf("delete the attachment of volume %s to node %s: %w", a.Spec.VolumeName, a.Spec.NodeName, err)
 	}
 	return nil

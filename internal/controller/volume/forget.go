@@ -25,7 +25,7 @@ func (r *Reconciler) forget(ctx context.Context, v *apiv1.AzVolume, why string) 
 	if pv != nil {
 		return conflict(v, fmt.Sprintf("PersistentVolume %s is there", pv.Name))
 	}
-	if err := r.Client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}); err != nil {
+	if err := kube.Delete(ctx, r.Client, v); err != nil {
 		return fmt.Errorf("forget volume: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("volume is forgotten", "volume", v.Name, "message", why)

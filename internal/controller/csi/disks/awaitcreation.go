@@ -5,11 +5,11 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/csi/call"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -23,10 +23,7 @@ func (s *Provisioner) awaitCreatedOrDeleted(ctx context.Context, v *apiv1.AzVolu
 	if refused == nil {
 		return current, err
 	}
-	if err := s.Client.Delete(ctx, current, client.Preconditions{
-		UID:             &current.UID,
-		ResourceVersion: &current.ResourceVersion,
-	}); err != nil && !apierrors.IsNotFound(err) {
+	if err := kube.Delete(ctx, s.Client, current); err != nil && !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("delete AzVolume, whose disk Azure will not create: %w", err)
 	}
 	if err := s.awaitVolumeGone(ctx, current); err != nil {

@@ -123,7 +123,7 @@ func (s *Provisioner) discard(ctx context.Context, v *apiv1.AzVolume) error {
 	if v.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := s.Client.Delete(ctx, v, client.Preconditions{UID: &v.UID, ResourceVersion: &v.ResourceVersion}); err != nil {
+	if err := kube.Delete(ctx, s.Client, v); err != nil {
 		return fmt.Errorf("delete AzVolume: %w", err)
 	}
 	return nil
