@@ -161,6 +161,7 @@ readinessProbe:
 {{ include "azuredisk.sidecar" (dict "root" . "name" "snapshotter" "values" $sidecars.snapshotter) }}
     - --worker-threads={{ $sidecars.snapshotter.workerThreads }}
     - --extra-create-metadata
+    - --feature-gates=CSIVolumeGroupSnapshot=false
     {{- with $sidecars.snapshotter.extraArgs }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
