@@ -63,48 +63,15 @@ type AzDriverNodeSpec struct {
 const NodeConditionReady = "Ready"
 
 // NodeConditionReachable reports whether the node is there at all, as the controller sees it from
-// outside. Only the controller writes it.
+// outside. Only the controller writes it. True has the reason HeartbeatFresh; Unknown has HeartbeatStale,
+// Maintenance or FencingHeldBack; False has NodeLost, VMDown or VMStopped.
 const NodeConditionReachable = "Reachable"
-
-// Reasons of the condition Reachable.
-const (
-	// ReachableHeartbeatFresh: True.
-	ReachableHeartbeatFresh = "HeartbeatFresh"
-	// ReachableHeartbeatStale: Unknown; the heartbeat is late and nothing else speaks against the
-	// node.
-	ReachableHeartbeatStale = "HeartbeatStale"
-	// ReachableMaintenance: Unknown; the node is silent while Azure pauses its VM, which Azure had
-	// announced. It is lost when it is still silent some seconds after the announced end.
-	ReachableMaintenance = "Maintenance"
-	// ReachableNodeLost: False; two independent signals.
-	ReachableNodeLost = "NodeLost"
-	// ReachableVMDown: False; Azure says that the VM is deallocated or deleted.
-	ReachableVMDown = "VMDown"
-	// ReachableVMStopped: False; Azure says that the VM is stopped. A guest that hibernates by itself
-	// is stopped, too, and continues with its memory.
-	ReachableVMStopped = "VMStopped"
-	// ReachableFencingHeldBack: Unknown; so many nodes look lost at once that the fault may be
-	// elsewhere.
-	ReachableFencingHeldBack = "FencingHeldBack"
-)
 
 // NodeConditionProbeable reports whether the controller's probes reach the node, so that a
 // controller that has just started knows what its predecessor had learnt. It is absent until a
-// probe was answered. Only the controller writes it.
+// probe was answered. Only the controller writes it. True has the reason AnswersProbes, on which node
+// plug-ins rely; False has ProbesDisabled or ProbesContradicted.
 const NodeConditionProbeable = "Probeable"
-
-// Reasons of the condition Probeable.
-const (
-	// ProbeableAnswered: True; the node has answered, and a silence means something. The controller
-	// probes the node all the time and requests a heartbeat when a probe fails. Node plug-ins rely
-	// on this reason, not on the status alone.
-	ProbeableAnswered = "AnswersProbes"
-	// ProbeableDisabled: False; the controller is configured not to probe.
-	ProbeableDisabled = "ProbesDisabled"
-	// ProbeableContradicted: False; heartbeats arrived while probes failed, so that a silence means
-	// nothing.
-	ProbeableContradicted = "ProbesContradicted"
-)
 
 // NodeConditionVMKnown reports whether the controller believes which VM the node says to be. It is
 // absent until it was False. Only the controller writes it.
@@ -113,18 +80,9 @@ const NodeConditionVMKnown = "VMKnown"
 // NodeConditionUndisturbed reports whether Azure leaves the node's VM alone. It is False from when
 // Azure announces maintenance for which the driver prepares (controller.maintenance) until the
 // maintenance has ended: the node gets no new replicas, and pods are not steered there. It is absent
-// until it was False. Only the controller writes it.
+// until it was False. Only the controller writes it. False has the reason MaintenanceAnnounced, or PodsMove
+// if the driver moves pods away; True has NoMaintenance.
 const NodeConditionUndisturbed = "Undisturbed"
-
-// Reasons of the condition Undisturbed.
-const (
-	// UndisturbedMaintenanceAnnounced: False; the message names the event.
-	UndisturbedMaintenanceAnnounced = "MaintenanceAnnounced"
-	// UndisturbedPodsMove: False; in addition the driver moves pods away.
-	UndisturbedPodsMove = "PodsMove"
-	// UndisturbedNoMaintenance: True; the maintenance has ended or was cancelled.
-	UndisturbedNoMaintenance = "NoMaintenance"
-)
 
 // NodeConditionGuards says that the node is registered with disks of volumes that it has
 // not staged, because other nodes are fenced from them. It is True or absent.

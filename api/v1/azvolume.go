@@ -198,6 +198,11 @@ type VolumeSource struct {
 	SnapshotURI string `json:"snapshotURI,omitempty"`
 }
 
+// VolumeConditionPublished is False when a pod has waited for the volume for longer than 3 s, with the
+// cause as its reason, and True when that wait has ended. It is absent until then. Only the controller
+// writes it.
+const VolumeConditionPublished = "Published"
+
 // VolumeState is the state of an AzVolume.
 // +kubebuilder:validation:Enum=Pending;Creating;CreationFailed;Created;Updating;UpdateFailed;Deleting;DeletionFailed
 type VolumeState string
@@ -304,8 +309,8 @@ type AzVolumeStatus struct {
 	// Error is the last failure of the step that State names; unset on success.
 	// +optional
 	Error *Error `json:"error,omitempty"`
-	// Conditions of the volume: Ready, ReplicasAttached, Updated, DiskChanged, WritesLost. The message
-	// of ReplicasAttached names the nodes that take no replica, and why.
+	// Conditions of the volume: Ready, ReplicasAttached, Updated, DiskChanged, WritesLost, Published. The
+	// message of ReplicasAttached names the nodes that take no replica, and why.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -86,14 +86,6 @@ type AzVolumeAttachmentSpec struct {
 // AttachmentConditionAttached is the condition type of AzVolumeAttachment: the disk is attached.
 const AttachmentConditionAttached = "Attached"
 
-// ReasonAttachFailed of the condition AttachmentConditionAttached: Azure refused to attach the disk.
-const ReasonAttachFailed = "AttachFailed"
-
-// ReasonGuardsFencedNode of the condition AttachmentConditionAttached, and of ReplicasAttached of
-// the AzVolume: the disk stays attached, because only this node's reservation keeps a fenced node
-// from writing until Azure has detached the disk there.
-const ReasonGuardsFencedNode = "GuardsFencedNode"
-
 // AttachmentState is the state of an AzVolumeAttachment.
 // +kubebuilder:validation:Enum=Pending;Attaching;Attached;AttachmentFailed;Detaching;DetachmentFailed
 type AttachmentState string

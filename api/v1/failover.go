@@ -5,14 +5,6 @@ package v1
 // other.
 const NodeConditionOutOfService = "OutOfService"
 
-// Reasons of the condition OutOfService.
-const (
-	// OutOfServiceVMDown: True; Azure says that the VM is deallocated or deleted.
-	OutOfServiceVMDown = "VMDown"
-	// OutOfServiceNodeBack: False; the node is Ready again and the taint was removed.
-	OutOfServiceNodeBack = "NodeBack"
-)
-
 // TaintNodeLost, with the effect NoSchedule, keeps new pods off a node that is fenced from volumes,
 // until it is Ready again and every fence is complete. Kubernetes itself learns of the loss much
 // later, and would start the pods on the lost node again.

@@ -9,7 +9,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
@@ -34,7 +34,7 @@ func (v Result) severity() int {
 
 // Check is an entry of a registry.
 type Check struct {
-	ID explain.ID
+	ID string
 	// Asks is what is checked, in one sentence, and Next what to do if it is not so.
 	Asks, Next string
 	// needs are the resources that decide it, as explain.Unread names them.
@@ -62,8 +62,8 @@ func warning(format string, args ...any) problem {
 
 // Line is the result of a check.
 type Line struct {
-	Check  explain.ID `json:"check"`
-	Result Result     `json:"result"`
+	Check  string `json:"check"`
+	Result Result `json:"result"`
 	// Says is what was found, or what was checked if all is well.
 	Says string `json:"says"`
 	// Next is what to do; "" if all is well.
@@ -74,9 +74,9 @@ type Line struct {
 
 // Report is the answer.
 type Report struct {
-	Time    time.Time       `json:"time"`
-	Outcome explain.Outcome `json:"outcome"`
-	Lines   []Line          `json:"lines"`
+	Time    time.Time     `json:"time"`
+	Outcome cause.Outcome `json:"outcome"`
+	Lines   []Line        `json:"lines"`
 }
 
 // Doctor judges an installation.
@@ -102,8 +102,8 @@ func run(f Facts, all []Check) Report {
 			worst = line.Result
 		}
 	}
-	report.Outcome = map[Result]explain.Outcome{
-		OK: explain.Healthy, Warning: explain.Waits, Failed: explain.NeedsAction, CannotTell: explain.CannotTell,
+	report.Outcome = map[Result]cause.Outcome{
+		OK: cause.Healthy, Warning: cause.Waits, Failed: cause.NeedsAction, CannotTell: cause.CannotTell,
 	}[worst]
 	return report
 }
@@ -171,32 +171,8 @@ func (r Report) Text() string {
 	return b.String()
 }
 
-const pageHead = `# Checks
+// Lists returns the checks of doctor and of preflight.
+func Lists() (ofDoctor, ofPreflight []Check) { return doctor, preflight }
 
-What ` + "`kubectl azuredisk doctor`" + ` and ` + "`kubectl azuredisk preflight`" + ` check, and what to do if a check fails.
-[Explain](../guides/explain.md#check-an-installation) shows how to use them. This page is generated from the lists by
-which the commands decide.
-`
-
-// Page is the page on the checks, in Markdown.
-func Page() string {
-	var b strings.Builder
-	b.WriteString(pageHead)
-	for _, list := range []struct {
-		title string
-		all   []Check
-	}{{"An installation: doctor", doctor}, {"Before an installation: preflight", preflight}} {
-		fmt.Fprintf(&b, "\n## %s\n", list.title)
-		for _, c := range list.all {
-			fmt.Fprintf(&b, "\n### %s\n\n", c.ID)
-			explain.Wrap(&b, "", c.Asks)
-			b.WriteString("\n")
-			does := "**What to do**: "
-			if c.find == nil {
-				does = "Only Azure knows. " + does
-			}
-			explain.Wrap(&b, "", does+c.Next+".")
-		}
-	}
-	return b.String()
-}
+// OnlyAzureKnows says that nothing in the cluster answers the check.
+func (c Check) OnlyAzureKnows() bool { return c.find == nil }

@@ -28,7 +28,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/checks"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -166,7 +166,7 @@ func healthy() checks.Facts {
 		d.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, VMSize: "size"}
 		d.Status.Conditions = []metav1.Condition{
 			{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue},
-			{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue, Reason: apiv1.ProbeableAnswered},
+			{Type: apiv1.NodeConditionProbeable, Status: metav1.ConditionTrue, Reason: apiv1.ReasonAnswersProbes},
 		}
 		judged(d, nodehealth.Judgement{State: nodehealth.Healthy})
 		f.DriverNodes = append(f.DriverNodes, d)
@@ -198,7 +198,7 @@ func attachedBy(name string) *storagev1.VolumeAttachment {
 
 type fault struct {
 	change func(*checks.Facts)
-	check  explain.ID
+	check  string
 	want   checks.Result
 	says   string
 }
@@ -285,7 +285,7 @@ func doctorFaults() map[string]fault {
 		}, "Probes", checks.Warning, "no probe has reached b"},
 		"probes fail": {func(f *checks.Facts) {
 			condition(&f.DriverNodes[1].Status.Conditions, apiv1.NodeConditionProbeable, metav1.ConditionFalse,
-				apiv1.ProbeableContradicted)
+				apiv1.ReasonProbesContradicted)
 		}, "Probes", checks.Warning, "node b: heartbeats arrive, and probes fail"},
 		"no webhook and no extender": {func(f *checks.Facts) { f.Deployments = f.Deployments[:1] }, "Steering", checks.Warning,
 			"none is deployed"},
@@ -300,7 +300,7 @@ func doctorFaults() map[string]fault {
 		}, "Steering", checks.Failed, "was valid until"},
 		"a volume without its replica": {func(f *checks.Facts) {
 			condition(&f.Volumes[0].Status.Conditions, placement.ConditionReplicasAttached, metav1.ConditionFalse,
-				placement.ReasonReplicasMissing)
+				apiv1.ReasonReplicasMissing)
 		}, "Replicas", checks.Warning, "AzVolume vol lacks replicas"},
 		"a VolumeAttachment that nothing needs": {func(f *checks.Facts) {
 			f.VolumeAttachments = []*storagev1.VolumeAttachment{attachedBy("csi-1")}
@@ -317,7 +317,7 @@ func doctorFaults() map[string]fault {
 			"no slot is free on a"},
 		"a disk waits for a slot": {func(f *checks.Facts) {
 			condition(&f.Attachments[0].Status.Conditions, apiv1.AttachmentConditionAttached, metav1.ConditionFalse,
-				attaching.ReasonNoSlot)
+				apiv1.ReasonNoSlot)
 		}, "Slots", checks.Failed, "volume vol waits for a slot on node a"},
 		"a clock that is ahead": {
 			func(f *checks.Facts) { f.DriverNodes[0].Status.HeartbeatTime.Time = objects.Now.Add(time.Minute) }, "Clocks",
@@ -479,7 +479,7 @@ func closed(change func(*admissionv1.ValidatingWebhook)) func(*checks.Facts) {
 // compare stages each fault, and wants it found by its check and by no other.
 func compare(t *testing.T, facts func() checks.Facts, judge func(checks.Facts) checks.Report, faults map[string]fault) {
 	t.Helper()
-	if report := judge(facts()); report.Outcome != explain.Healthy {
+	if report := judge(facts()); report.Outcome != cause.Healthy {
 		t.Fatalf("without a fault: got %s:\n%s\nwant Healthy", report.Outcome, report.Text())
 	}
 	for name, test := range faults {
@@ -523,7 +523,7 @@ func TestEachCheckHasAFault(t *testing.T) {
 		all    []checks.Check
 		faults map[string]fault
 	}{"doctor": {checks.DoctorChecks(), doctorFaults()}, "preflight": {checks.PreflightChecks(), preflightFaults()}} {
-		found, ids := map[explain.ID]bool{}, map[explain.ID]bool{}
+		found, ids := map[string]bool{}, map[string]bool{}
 		for _, f := range list.faults {
 			found[f.check] = found[f.check] || f.want != checks.OK
 		}
@@ -545,13 +545,13 @@ func TestWhatCannotBeReadIsSaid(t *testing.T) {
 	f.Unread = []explain.Unread{{What: explain.Leases, Why: "not allowed"}}
 	report := checks.Doctor(f)
 	for _, l := range report.Lines {
-		want := slices.Contains([]explain.ID{"Leader", "Sidecars", "Clocks"}, l.Check)
+		want := slices.Contains([]string{"Leader", "Sidecars", "Clocks"}, l.Check)
 		if (l.Result == checks.CannotTell) != want {
 			t.Errorf("%s: got %s, want %s: %t", l.Check, l.Result, checks.CannotTell, want)
 		}
 	}
-	if report.Outcome != explain.CannotTell {
-		t.Errorf("got %s, want %s", report.Outcome, explain.CannotTell)
+	if report.Outcome != cause.CannotTell {
+		t.Errorf("got %s, want %s", report.Outcome, cause.CannotTell)
 	}
 }
 

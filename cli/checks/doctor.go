@@ -1,6 +1,7 @@
 package checks
 
 import (
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
 )
 
@@ -70,7 +71,7 @@ var doctor = []Check{
 		needs: []string{explain.AzDriverNodes, explain.Leases}, find: Facts.clocks},
 	{ID: "Credentials", Asks: "Azure accepts the driver's credentials, as far as its recorded requests say.",
 		Next:  "renew the credentials of the driver",
-		needs: []string{explain.AzVolumes, explain.AzAttachments}, find: azure(Failed, "Unauthenticated")},
+		needs: []string{explain.AzVolumes, explain.AzAttachments}, find: azure(Failed, apiv1.ReasonUnauthenticated)},
 	{ID: "NodeIdentity", Asks: "The controller does not sign in with an identity that other pods can use, as far as its Deployment says.",
 		Next: "use a workload identity: each pod that reaches the instance metadata of a node has the rights of the node's identities; " +
 			"the guide to signing in to Azure has the steps",
@@ -79,11 +80,11 @@ var doctor = []Check{
 		Next: "assign the role that azuredisk azure-role prints, at the scope that Azure names; remove the lock or the policy; " +
 			"turn node resource group lockdown off, which AKS Automatic always has: no driver but AKS's own can attach disks there",
 		needs: []string{explain.AzVolumes, explain.AzAttachments},
-		find:  azure(Failed, "PermissionMissing", "DenyAssignment", "ScopeLocked", "PolicyRefused")},
+		find:  azure(Failed, apiv1.ReasonPermissionMissing, apiv1.ReasonDenyAssignment, apiv1.ReasonScopeLocked, apiv1.ReasonPolicyRefused)},
 	{ID: "Quota", Asks: "The subscription has quota, and Azure has capacity, as far as the recorded requests say.",
 		Next:  "ask Azure for a larger quota, or use another SKU or zone",
 		needs: []string{explain.AzVolumes, explain.AzAttachments},
-		find:  azure(Failed, "QuotaExceeded", "SKUNotAvailable", "NoCapacityAtAzure")},
+		find:  azure(Failed, apiv1.ReasonQuotaExceeded, apiv1.ReasonSKUNotAvailable, apiv1.ReasonNoCapacityAtAzure)},
 	{ID: "Writes", Asks: "The cluster has refused no write of the driver within the last hour.",
 		Next:  "allow the write that the event names, in RBAC or in the admission policy",
 		needs: []string{explain.EventResource}, find: Facts.writes},

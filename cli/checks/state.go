@@ -10,7 +10,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
@@ -73,7 +73,7 @@ func (f Facts) probes() []problem {
 		c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionProbeable)
 		state, _ := nodehealth.Published(d)
 		switch {
-		case c != nil && c.Reason == apiv1.ProbeableDisabled:
+		case c != nil && c.Reason == apiv1.ReasonProbesDisabled:
 			return []problem{warning("probes are switched off (controller.failover.probe)")}
 		case c != nil && c.Status != metav1.ConditionTrue:
 			found = append(found, warning("node %s: heartbeats arrive, and probes fail", d.Name))
@@ -91,7 +91,7 @@ func (f Facts) replicas() []problem {
 	var found []problem
 	for _, v := range f.Volumes {
 		c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached)
-		if c == nil || c.Reason != placement.ReasonReplicasMissing || f.Now.Sub(c.LastTransitionTime.Time) < settled {
+		if c == nil || c.Reason != apiv1.ReasonReplicasMissing || f.Now.Sub(c.LastTransitionTime.Time) < settled {
 			continue
 		}
 		found = append(found, warning("%s lacks replicas", nameOf(v)))
@@ -166,7 +166,7 @@ func (f Facts) slots() []problem {
 	}
 	for _, a := range f.Attachments {
 		c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-		if c != nil && c.Reason == attaching.ReasonNoSlot {
+		if c != nil && c.Reason == apiv1.ReasonNoSlot {
 			found = append(found, failed("volume %s waits for a slot on node %s", a.Spec.VolumeName, a.Spec.NodeName))
 		}
 	}
@@ -207,15 +207,15 @@ func (f Facts) clocks() []problem {
 }
 
 // azure returns a check of the recorded failures of requests to Azure with one of the causes.
-func azure(result Result, causes ...explain.ID) func(Facts) []problem {
+func azure(result Result, causes ...string) func(Facts) []problem {
 	return func(f Facts) []problem {
 		var found []problem
 		add := func(of string, e *apiv1.Error) {
 			if e == nil {
 				return
 			}
-			if cause := explain.CauseOfError(e); slices.Contains(causes, cause) {
-				found = append(found, problem{result, string(cause) + ", " + of + ": " + e.Message})
+			if id := cause.OfError(e, ""); slices.Contains(causes, id) {
+				found = append(found, problem{result, id + ", " + of + ": " + e.Message})
 			}
 		}
 		for _, v := range f.Volumes {

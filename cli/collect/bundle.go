@@ -227,7 +227,7 @@ func (b *bundle) events(ctx context.Context) {
 	for _, namespace := range b.namespaces() {
 		queries = append(queries, []client.ListOption{client.InNamespace(namespace)})
 	}
-	for _, reason := range []string{"WaitingForVolume", "FailedAttachVolume", "FailedMount", "FailoverHeldBack"} {
+	for _, reason := range []string{apiv1.ReasonWaitingForVolume, apiv1.ReasonFailedAttachVolume, apiv1.ReasonFailedMount, apiv1.ReasonFailoverHeldBack} {
 		queries = append(queries, []client.ListOption{client.MatchingFields{"reason": reason}})
 	}
 	seen := map[string]bool{}

@@ -66,7 +66,7 @@ func Installation(ctx context.Context, from client.Reader, o CheckOptions) (chec
 		listInto(r, explain.AzVolumes, &apiv1.AzVolumeList{}, &f.Volumes, ours),
 		listInto(r, explain.AzAttachments, &apiv1.AzVolumeAttachmentList{}, &f.Attachments, ours),
 		listInto(r, explain.EventResource, &corev1.EventList{}, &f.Refusals,
-			client.MatchingFields{"reason": "WriteRefused"}, client.Limit(eventLimit)),
+			client.MatchingFields{"reason": apiv1.ReasonWriteRefused}, client.Limit(eventLimit)),
 	)(ctx)
 	if err != nil {
 		return f, err

@@ -56,7 +56,7 @@ func TestEventsExplainWithoutOtherRights(t *testing.T) {
 	pod := explain.KindPod
 	for name, test := range map[string]struct {
 		stage func() *stage
-		want  explain.ID
+		want  string
 		says  string
 	}{
 		"a pod that the driver has told what it waits for": {

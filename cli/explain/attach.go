@@ -10,22 +10,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
-)
-
-const (
-	expectAttach = time.Minute
-	expectDetach = time.Minute
-	// expectMount is for a check of the filesystem as well.
-	expectMount = 2 * time.Minute
-	// expectPublish is how long a pod is on its node until the driver acts.
-	expectPublish = 30 * time.Second
 )
 
 // publishing is the input of the driver's decision where a volume is published.
@@ -96,12 +86,12 @@ func (f Facts) misplaced(v *Volume, node string) (Finding, bool) {
 	}
 	id, az := f.identity(node), v.AzVolume
 	if !placement.Attachable(az, id.Location, id.Zone) {
-		return find("WrongZone", "The disk is in %s, and node %s is in %s.", place(az.Spec.Disk.Location, az.Spec.Disk.Zone),
+		return find(apiv1.ReasonWrongZone, "The disk is in %s, and node %s is in %s.", place(az.Spec.Disk.Location, az.Spec.Disk.Zone),
 			node,
 			place(id.Location, id.Zone)).seen(f.azEvidence(v)...).seen(f.nodeEvidence(node)...), true
 	}
 	if sku := disk.SKU(az); !f.node(node).DriverNode.Capacity().Takes(sku) {
-		return find("SKUNotAttachable", "The disk is a %s disk, which VMs of the size %s of node %s cannot have.", sku,
+		return find(apiv1.ReasonSKUNotAttachable, "The disk is a %s disk, which VMs of the size %s of node %s cannot have.", sku,
 			f.node(node).DriverNode.Spec.VMSize, node).seen(f.nodeEvidence(node)...), true
 	}
 	return Finding{}, false
@@ -132,25 +122,25 @@ func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
 	node := a.Spec.NodeName
 	seen := []Evidence{attachmentEvidence(a, c)}
 	switch c.Reason {
-	case attaching.ReasonWaitingForQuota:
-		return f.waits("WaitingForQuota", seen, "The driver waits until Azure allows the next update of the VM of node %s.", node).
+	case apiv1.ReasonWaitingForQuota:
+		return f.waits(apiv1.ReasonWaitingForQuota, seen, "The driver waits until Azure allows the next update of the VM of node %s.", node).
 			quoting(c.Message), true
-	case attaching.ReasonWaitingForSlot:
-		return f.waits("WaitingForSlot", seen, "Node %s or the disk has no free slot, and a replica is removed for it.", node).
+	case apiv1.ReasonWaitingForSlot:
+		return f.waits(apiv1.ReasonWaitingForSlot, seen, "Node %s or the disk has no free slot, and a replica is removed for it.", node).
 			quoting(c.Message), true
-	case attaching.ReasonNoSlot:
-		return find("NoSlot", "There is no free slot for the disk on node %s.", node).quoting(c.Message).seen(seen...), true
-	case attaching.ReasonVolumeNotReady:
-		return f.waits("VolumeNotReady", seen, "The disk cannot be attached yet.").quoting(c.Message), true
-	case identity.ReasonNodeUnknown:
-		return find("NodeUnknown", "The driver does not know the VM of node %s.", node).quoting(c.Message).seen(seen...), true
+	case apiv1.ReasonNoSlot:
+		return find(apiv1.ReasonNoSlot, "There is no free slot for the disk on node %s.", node).quoting(c.Message).seen(seen...), true
+	case apiv1.ReasonVolumeNotReady:
+		return f.waits(apiv1.ReasonVolumeNotReady, seen, "The disk cannot be attached yet.").quoting(c.Message), true
+	case apiv1.ReasonNodeUnknown:
+		return find(apiv1.ReasonNodeUnknown, "The driver does not know the VM of node %s.", node).quoting(c.Message).seen(seen...), true
 	case apiv1.ReasonAttachFailed:
 		if a.Status.Error != nil {
-			return f.failed(a.Status.Error, "AttachFailed", "attach the disk to node "+node, transition(c,
+			return f.failed(a.Status.Error, apiv1.ReasonAttachFailed, "attach the disk to node "+node, transition(c,
 				a.CreationTimestamp.Time)).
 				seen(seen...), true
 		}
-	case attaching.ReasonAttaching:
+	case apiv1.ReasonAttaching:
 		if finding, ok := f.driver(""); ok {
 			return finding, true
 		}
@@ -158,14 +148,14 @@ func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
 		if op := a.Status.Operation; op != nil {
 			began = op.StartTime.Time
 		}
-		return f.until(find("Attaching", "Azure attaches the disk to node %s.", node).seen(seen...), began.Add(expectAttach)).
-			quotingIf(c.Message, c.Message != "Azure has accepted to attach the disk"), true
-	case attaching.ReasonDetaching, attaching.ReasonFencing, attaching.ReasonFenced:
-		return f.until(find("Detaching", "Azure detaches the disk from node %s, and attaches it again if a pod there needs it.", node).
-			seen(seen...), transition(c, a.CreationTimestamp.Time).Add(expectDetach)), true
-	case attaching.ReasonDetachFailed:
+		return f.until(find(apiv1.ReasonAttaching, "Azure attaches the disk to node %s.", node).seen(seen...), began).
+			quoting(c.Message), true
+	case apiv1.ReasonDetaching, apiv1.ReasonFencing, apiv1.ReasonFenced:
+		return f.until(find(apiv1.ReasonDetaching, "Azure detaches the disk from node %s, and attaches it again if a pod there needs it.", node).
+			seen(seen...), transition(c, a.CreationTimestamp.Time)), true
+	case apiv1.ReasonDetachFailed:
 		if a.Status.Error != nil {
-			return f.failed(a.Status.Error, "DetachFailed", "detach the disk from node "+node, transition(c,
+			return f.failed(a.Status.Error, apiv1.ReasonDetachFailed, "detach the disk from node "+node, transition(c,
 				a.CreationTimestamp.Time)).
 				seen(seen...), true
 		}
@@ -173,15 +163,8 @@ func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
 	return Finding{}, false
 }
 
-func (v Finding) quotingIf(text string, is bool) Finding {
-	if is {
-		return v.quoting(text)
-	}
-	return v
-}
-
 // waits is a finding of something that the controller of the driver ends.
-func (f Facts) waits(id ID, seen []Evidence, format string, args ...any) Finding {
+func (f Facts) waits(id string, seen []Evidence, format string, args ...any) Finding {
 	if finding, ok := f.driver(""); ok {
 		return finding
 	}
@@ -200,7 +183,7 @@ func attachmentEvidence(a *apiv1.AzVolumeAttachment, c *metav1.Condition) Eviden
 // unpublished is for a pod on a node for which the driver has not begun.
 func (f Facts) unpublished(v *Volume, node string) Finding {
 	if va := v.VolumeAttachment; va != nil && va.Status.AttachError != nil {
-		return find("AttachFailed", "The volume of %s cannot be attached to node %s.", v.claim(), node).
+		return find(apiv1.ReasonAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).
 			quoting(va.Status.AttachError.Message).
 			seen(Evidence{Object: "VolumeAttachment " + va.Name, Says: "attachError", Since: moment(va.Status.AttachError.Time)})
 	}
@@ -212,14 +195,14 @@ func (f Facts) unpublished(v *Volume, node string) Finding {
 		return finding
 	}
 	if e := f.event(KindPod, eventFailedAttach); e != nil {
-		return find("AttachFailed", "The volume of %s cannot be attached to node %s.", v.claim(), node).quoting(e.Message).
+		return find(apiv1.ReasonAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).quoting(e.Message).
 			seen(f.said(e))
 	}
 	if finding, ok := f.failedMount(); ok {
 		return finding
 	}
-	return f.until(find("Publishing", "The pod is on node %s, and the driver is about to attach the disk there.", node).
-		seen(f.azEvidence(v)...), f.placed().Add(expectPublish))
+	return f.until(find(apiv1.ReasonPublishing, "The pod is on node %s, and the driver is about to attach the disk there.", node).
+		seen(f.azEvidence(v)...), f.placed())
 }
 
 // placed is when the pod was placed on its node.
@@ -245,7 +228,7 @@ func (f Facts) mounting(v *Volume, node string, a *apiv1.AzVolumeAttachment) Fin
 	if d := f.node(node).DriverNode; d != nil {
 		for _, s := range d.Status.StagedVolumes {
 			if s.VolumeName == v.AzVolume.Name && s.Epoch == a.Spec.Epoch && s.Phase == apiv1.PhaseStaged {
-				return f.degraded(v, find("VolumesReady", "The volume of %s is mounted on node %s.", v.claim(), node)).
+				return f.degraded(v, find(apiv1.ReasonVolumesReady, "The volume of %s is mounted on node %s.", v.claim(), node)).
 					seen(seen...)
 			}
 		}
@@ -254,6 +237,6 @@ func (f Facts) mounting(v *Volume, node string, a *apiv1.AzVolumeAttachment) Fin
 	if at := transition(c, began); at.After(began) {
 		began = at
 	}
-	return f.until(find("Mounting", "The disk is attached to node %s, which is about to mount it.", node).seen(seen...),
-		began.Add(expectMount))
+	return f.until(find(apiv1.ReasonMounting, "The disk is attached to node %s, which is about to mount it.", node).seen(seen...),
+		began)
 }

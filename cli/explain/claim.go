@@ -15,14 +15,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-const (
-	// expectCreation, expectDeletion and expectUpdate are generous: Azure takes seconds.
-	expectCreation = time.Minute
-	expectDeletion = 2 * time.Minute
-	expectUpdate   = 2 * time.Minute
-	// expectCall is how long a sidecar takes until it passes a request on.
-	expectCall = 30 * time.Second
-)
+// expectCall is how long a sidecar takes until it passes a request on.
+const expectCall = 30 * time.Second
 
 // claim names the claim that is bound to a volume, in a sentence.
 func (v *Volume) claim() string {
@@ -48,13 +42,13 @@ func (f Facts) unbound(v *Volume, pod *corev1.Pod) (finding Finding, ok bool) {
 	if v.ClaimName != "" {
 		switch c := v.Claim; {
 		case c == nil && f.unread(Claims):
-			return find("NotReadable", "Claims are not readable with these rights."), true
+			return find(apiv1.ReasonNotReadable, "Claims are not readable with these rights."), true
 		case c == nil:
-			return find("ClaimNotFound", "There is no claim %s in namespace %s.", v.ClaimName, v.Namespace), true
+			return find(apiv1.ReasonClaimNotFound, "There is no claim %s in namespace %s.", v.ClaimName, v.Namespace), true
 		case c.DeletionTimestamp != nil && (pod == nil || c.Status.Phase != corev1.ClaimBound):
 			return f.terminating(v), true
 		case c.Status.Phase == corev1.ClaimLost:
-			return find("ClaimLost", "%s was bound to PersistentVolume %s, which does not exist any more.", upper(v.claim()),
+			return find(apiv1.ReasonClaimLost, "%s was bound to PersistentVolume %s, which does not exist any more.", upper(v.claim()),
 				c.Spec.VolumeName), true
 		case c.Status.Phase != corev1.ClaimBound:
 			return f.pending(v, pod), true
@@ -64,9 +58,9 @@ func (f Facts) unbound(v *Volume, pod *corev1.Pod) (finding Finding, ok bool) {
 	case pv == nil && v.ClaimName == "", f.unread(Volumes):
 		return Finding{}, false // a disk that the pod names itself; or nothing more is readable
 	case pv == nil:
-		return find("ClaimLost", "PersistentVolume %s does not exist.", v.Claim.Spec.VolumeName), true
+		return find(apiv1.ReasonClaimLost, "PersistentVolume %s does not exist.", v.Claim.Spec.VolumeName), true
 	case v.Name == "":
-		return find("OtherDriver", "The volume of %s belongs to %s.", v.claim(), ownerOf(pv)), true
+		return find(apiv1.ReasonOtherDriver, "The volume of %s belongs to %s.", v.claim(), ownerOf(pv)), true
 	}
 	return Finding{}, false
 }
@@ -91,13 +85,13 @@ func (f Facts) terminating(v *Volume) Finding {
 	finalizers := v.Claim.Finalizers
 	switch {
 	case len(users) > 0 && slices.Contains(finalizers, "kubernetes.io/pvc-protection"):
-		return find("ClaimInUse", "The claim is deleted as soon as no pod uses it. Pods that use it: %s.", strings.Join(users, ", ")).
+		return find(apiv1.ReasonClaimInUse, "The claim is deleted as soon as no pod uses it. Pods that use it: %s.", strings.Join(users, ", ")).
 			seen(since)
 	case len(finalizers) > 0:
-		return find("FinalizerWaits", "The claim is being deleted, and finalizers keep it: %s.", strings.Join(finalizers, ", ")).
+		return find(apiv1.ReasonFinalizerWaits, "The claim is being deleted, and finalizers keep it: %s.", strings.Join(finalizers, ", ")).
 			seen(since)
 	}
-	return f.until(find("Deleting", "The claim is being deleted.").seen(since), v.Claim.DeletionTimestamp.Add(expectDeletion))
+	return f.until(find(apiv1.ReasonDeleting, "The claim is being deleted.").seen(since), v.Claim.DeletionTimestamp.Time)
 }
 
 // pending explains a claim without a PersistentVolume.
@@ -109,24 +103,24 @@ func (f Facts) pending(v *Volume, pod *corev1.Pod) Finding {
 	}
 	switch {
 	case c.Spec.VolumeName != "":
-		return find("Creating", "The claim waits to be bound to PersistentVolume %s.", c.Spec.VolumeName).
+		return find(apiv1.ReasonCreating, "The claim waits to be bound to PersistentVolume %s.", c.Spec.VolumeName).
 			then("nothing, if PersistentVolume %s exists and is not bound to another claim", c.Spec.VolumeName)
 	case f.unread(Classes):
 		return f.pendingByEvents(v)
 	case class == "" && (named || v.DefaultClass == ""):
-		return find("ClaimWithoutClass", "The claim names no StorageClass, and no driver creates a volume for it.").seen(v.claimEvidence())
+		return find(apiv1.ReasonClaimWithoutClass, "The claim names no StorageClass, and no driver creates a volume for it.").seen(v.claimEvidence())
 	case class == "":
-		return find("Creating", "The claim is about to get the default StorageClass %s.", v.DefaultClass)
+		return find(apiv1.ReasonCreating, "The claim is about to get the default StorageClass %s.", v.DefaultClass)
 	case v.Class == nil:
-		return find("ClassNotFound", "There is no StorageClass %s.", class).seen(v.claimEvidence())
+		return find(apiv1.ReasonClassNotFound, "There is no StorageClass %s.", class).seen(v.claimEvidence())
 	case v.Class.Provisioner != f.DriverName:
-		return find("OtherDriver", "StorageClass %s belongs to driver %s.", class, v.Class.Provisioner)
+		return find(apiv1.ReasonOtherDriver, "StorageClass %s belongs to driver %s.", class, v.Class.Provisioner)
 	}
 	if waitsForConsumer(v) {
 		if pod != nil && pod.Spec.NodeName == "" {
-			return find("WaitForFirstConsumer", "The volume of %s is created when the pod is placed on a node.", v.claim())
+			return find(apiv1.ReasonWaitForFirstConsumer, "The volume of %s is created when the pod is placed on a node.", v.claim())
 		}
-		return find("WaitForFirstConsumer", "The volume is created when a pod that uses the claim is placed on a node.").
+		return find(apiv1.ReasonWaitForFirstConsumer, "The volume is created when a pod that uses the claim is placed on a node.").
 			seen(v.claimEvidence())
 	}
 	return f.provisioning(v)
@@ -155,19 +149,19 @@ func (f Facts) provisioning(v *Volume) Finding {
 func (f Facts) pendingByEvents(v *Volume) Finding {
 	if e := f.event(KindClaim, eventProvisioning); e != nil {
 		if reason, rest, ok := refusal.In(e.Message); ok {
-			return find(ID(reason), "The driver refused to create the volume.").quoting(rest).seen(f.said(e))
+			return find(reason, "The driver refused to create the volume.").quoting(rest).seen(f.said(e))
 		}
-		return find("ProvisioningFailed", "The driver refused to create the volume of %s.", v.claim()).quoting(e.Message).
+		return find(apiv1.ReasonProvisioningFailed, "The driver refused to create the volume of %s.", v.claim()).quoting(e.Message).
 			seen(f.said(e))
 	}
-	if e := f.event(KindClaim, "WaitForFirstConsumer"); e != nil && f.unread(Classes) {
-		return find("WaitForFirstConsumer", "The volume is created when a pod that uses the claim is placed on a node.").seen(f.said(e))
+	if e := f.event(KindClaim, apiv1.ReasonWaitForFirstConsumer); e != nil && f.unread(Classes) {
+		return find(apiv1.ReasonWaitForFirstConsumer, "The volume is created when a pod that uses the claim is placed on a node.").seen(f.said(e))
 	}
 	if f.unread(Classes) {
-		return find("NotReadable", "The claim is Pending, and no event says why.").seen(v.claimEvidence())
+		return find(apiv1.ReasonNotReadable, "The claim is Pending, and no event says why.").seen(v.claimEvidence())
 	}
-	return f.until(find("Creating", "The volume of %s is about to be created.", v.claim()).seen(v.claimEvidence()),
-		v.Claim.CreationTimestamp.Add(expectCall+expectCreation))
+	return f.until(find(apiv1.ReasonCreating, "The volume of %s is about to be created.", v.claim()).seen(v.claimEvidence()),
+		v.Claim.CreationTimestamp.Add(expectCall))
 }
 
 // creation explains an AzVolume whose disk is not created.
@@ -175,17 +169,17 @@ func (f Facts) creation(v *Volume) Finding {
 	az := v.AzVolume
 	ready := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
 	switch {
-	case ready != nil && ready.Reason == disk.ReasonFilling:
-		return find("Filling", "Azure copies the content of the source into the disk of %s.", v.claim()).quoting(ready.Message).
+	case ready != nil && ready.Reason == apiv1.ReasonFilling:
+		return find(apiv1.ReasonFilling, "Azure copies the content of the source into the disk of %s.", v.claim()).quoting(ready.Message).
 			seen(f.azEvidence(v)...)
 	case az.Status.Error != nil && az.Status.Error.Kind == string(provisioner.AlreadyExists):
-		return find("ForeignDisk", "Azure has a disk %s that was not created for %s.", az.Spec.Disk.Name, v.claim()).
+		return find(apiv1.ReasonForeignDisk, "Azure has a disk %s that was not created for %s.", az.Spec.Disk.Name, v.claim()).
 			quoting(az.Status.Error.Message).seen(f.azEvidence(v)...)
 	case gone(az):
-		return find("DiskGone", "Disk %s does not exist at Azure any more.", az.Spec.Disk.Name).quoting(az.Status.Error.Message).
+		return find(apiv1.ReasonDiskGone, "Disk %s does not exist at Azure any more.", az.Spec.Disk.Name).quoting(az.Status.Error.Message).
 			seen(f.azEvidence(v)...)
 	case az.Status.Error != nil:
-		return f.failed(az.Status.Error, "ProvisioningFailed", "create disk "+az.Spec.Disk.Name, transition(ready,
+		return f.failed(az.Status.Error, apiv1.ReasonProvisioningFailed, "create disk "+az.Spec.Disk.Name, transition(ready,
 			az.CreationTimestamp.Time)).
 			seen(f.azEvidence(v)...)
 	}
@@ -196,6 +190,6 @@ func (f Facts) creation(v *Volume) Finding {
 	if op := az.Status.Operation; op != nil {
 		began = op.StartTime.Time
 	}
-	return f.until(find("Creating", "Azure creates the disk of %s.", v.claim()).seen(f.azEvidence(v)...),
-		began.Add(expectCreation))
+	return f.until(find(apiv1.ReasonCreating, "Azure creates the disk of %s.", v.claim()).seen(f.azEvidence(v)...),
+		began)
 }

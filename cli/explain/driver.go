@@ -8,6 +8,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 // The labels by which the chart marks its objects.
@@ -101,7 +103,7 @@ func (f Facts) notInstalled() (Finding, bool) {
 	if f.Driver.CSIDriver != nil || f.unread(CSIDrivers) {
 		return Finding{}, false
 	}
-	return find("CSIDriverMissing", "The cluster has no CSIDriver %s.", f.DriverName), true
+	return find(apiv1.ReasonCSIDriverMissing, "The cluster has no CSIDriver %s.", f.DriverName), true
 }
 
 // driver explains a part of the driver that does not run; ok is false if all run, or if that is not
@@ -115,7 +117,7 @@ func (f Facts) driver(sidecar string) (Finding, bool) {
 	}
 	name := LeaseOf(sidecar, f.DriverName)
 	if says, ok := LeaseExpired(f.Driver.Leases[name], f.Now); ok {
-		return find("SidecarNotLeading", "The sidecar %s does not lead: the lease %s %s.", sidecar, name, says).
+		return find(apiv1.ReasonSidecarNotLeading, "The sidecar %s does not lead: the lease %s %s.", sidecar, name, says).
 			then("look at its log: kubectl logs %s -c %s", f.inController(), sidecar).
 			seen(Evidence{Object: "Lease " + name, Says: says}), true
 	}
@@ -130,10 +132,10 @@ func (f Facts) leader() (Finding, bool) {
 	lease := f.Driver.Leases[LeaseController]
 	if says, ok := LeaseExpired(lease, f.Now); ok {
 		if set, known := f.Driver.setting("attach-required"); known && (set == "true") != f.attachRequired() {
-			return find("AttachRequiredDiffers", "The controller is set to attachRequired %s, and the CSIDriver says %t.", set,
+			return find(apiv1.ReasonAttachRequiredDiffers, "The controller is set to attachRequired %s, and the CSIDriver says %t.", set,
 				f.attachRequired()).seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true
 		}
-		return find("ControllerNotLeading", "No controller of the driver leads: the lease %s %s.", LeaseController, says).
+		return find(apiv1.ReasonControllerNotLeading, "No controller of the driver leads: the lease %s %s.", LeaseController, says).
 			then("run kubectl azuredisk doctor, which tries to write a lease; look at the pods of the controller: "+
 				"kubectl get pods -n %s, and %s", f.DriverNamespace, f.logCommand()).
 			seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true

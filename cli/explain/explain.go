@@ -7,12 +7,17 @@
 // recognise, and what lasts longer than expected, has the outcome CannotTell, with what was seen.
 package explain
 
-import "slices"
+import (
+	"slices"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
+)
 
 // Explain answers the question of the facts.
 func Explain(f Facts) Report {
 	findings := f.led(f.findings())
-	slices.SortStableFunc(findings, func(a, b Finding) int { return b.Outcome.severity() - a.Outcome.severity() })
+	slices.SortStableFunc(findings, func(a, b Finding) int { return b.Outcome.Severity() - a.Outcome.Severity() })
 	report := Report{
 		Subject: f.Subject,
 		Time:    f.Now,
@@ -26,7 +31,7 @@ func Explain(f Facts) Report {
 		report.Rights = "namespace"
 	}
 	for _, v := range findings[1:] {
-		if v.Outcome != Healthy && v.ID != report.ID {
+		if v.Outcome != cause.Healthy && v.ID != report.ID {
 			report.Others = append(report.Others, v)
 		}
 	}
@@ -45,7 +50,7 @@ func (f Facts) findings() []Finding {
 	case KindClaim, KindVolume:
 	}
 	if len(f.Volumes) == 0 {
-		return []Finding{find("NotReadable", "The volume of %s is not readable with these rights.", f.Subject)}
+		return []Finding{find(apiv1.ReasonNotReadable, "The volume of %s is not readable with these rights.", f.Subject)}
 	}
 	return []Finding{f.volumeSubject(f.Volumes[0])}
 }

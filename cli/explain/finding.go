@@ -6,58 +6,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 )
-
-// Outcome is what a finding means for the reader.
-type Outcome string
-
-// The outcomes.
-const (
-	// Healthy: nothing is wrong.
-	Healthy Outcome = "Healthy"
-	// Waits: it ends without an action of the reader.
-	Waits Outcome = "Waits"
-	// NeedsAction: it does not end without an action.
-	NeedsAction Outcome = "NeedsAction"
-	// CannotTell: what was seen does not decide it.
-	CannotTell Outcome = "CannotTell"
-)
-
-// ExitCode is the exit code of the command for an outcome.
-func (o Outcome) ExitCode() int {
-	switch o {
-	case Healthy:
-		return 0
-	case Waits:
-		return 1
-	case NeedsAction:
-		return 2
-	default:
-		return 3
-	}
-}
-
-// severity orders the outcomes of several volumes: the reader learns of the worst one first.
-func (o Outcome) severity() int {
-	switch o {
-	case NeedsAction:
-		return 3
-	case CannotTell:
-		return 2
-	case Waits:
-		return 1
-	default:
-		return 0
-	}
-}
-
-// Worse returns the worse one of two outcomes.
-func Worse(a, b Outcome) Outcome {
-	if b.severity() > a.severity() {
-		return b
-	}
-	return a
-}
 
 // Evidence is an object, and what it says.
 type Evidence struct {
@@ -68,9 +19,9 @@ type Evidence struct {
 
 // Finding is one cause.
 type Finding struct {
-	ID       ID      `json:"id"`
-	Outcome  Outcome `json:"outcome"`
-	Sentence string  `json:"sentence"`
+	ID       string        `json:"id"`
+	Outcome  cause.Outcome `json:"outcome"`
+	Sentence string        `json:"sentence"`
 	// Next is what the reader does next.
 	Next string `json:"next"`
 	// EndsBy is when it is expected to end.
@@ -113,8 +64,8 @@ type Resource struct {
 }
 
 // find returns the registry's finding with a sentence.
-func find(id ID, format string, args ...any) Finding {
-	kind := CauseOf(id)
+func find(id string, format string, args ...any) Finding {
+	kind := cause.Of(id)
 	return Finding{ID: id, Outcome: kind.Outcome, Sentence: fmt.Sprintf(format, args...), Next: kind.Next}
 }
 
@@ -133,12 +84,19 @@ func (v Finding) then(format string, args ...any) Finding {
 	return v
 }
 
-// until gives a finding that waits the time by which it is expected to end. After that time the
+// until gives a finding that waits since began the time by which it usually ends.
+func (f Facts) until(v Finding, began time.Time) Finding {
+	return f.endsBy(v, began.Add(usually(v.ID)))
+}
+
+func usually(id string) time.Duration { return cause.Of(id).Usually }
+
+// endsBy gives a finding that waits the time by which it is expected to end. After that time the
 // facts do not say that it ends.
-func (f Facts) until(v Finding, end time.Time) Finding {
+func (f Facts) endsBy(v Finding, end time.Time) Finding {
 	v.EndsBy = &end
 	if f.Now.After(end) {
-		v.Outcome = CannotTell
+		v.Outcome = cause.CannotTell
 		v.Next = fmt.Sprintf("this was expected to end at %s. Look for the reason in the log of the controller: %s",
 			f.clock(end), f.logCommand())
 		return v

@@ -11,13 +11,11 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 )
-
-// expectUnstage is how long a node takes to unmount a volume after its last pod there has ended.
-const expectUnstage = 30 * time.Second
 
 // held explains a volume that another node has; ok is false if none has.
 func (f Facts) held(v *Volume, node string) (Finding, bool) {
@@ -27,22 +25,20 @@ func (f Facts) held(v *Volume, node string) (Finding, bool) {
 		return Finding{}, false
 	}
 	seen := f.azEvidence(v)
-	switch wait.Reason {
-	case publishing.WaitDetach:
-		return f.leftOver(v, node, wait), true
-	case publishing.WaitPods:
-		holder := holderOf(v)
-		return find("HeldByPods", "The volume can be used on one node at a time, and node %s has it: %s there.", holder,
-			usedBy(v, holder)).seen(seen...), true
-	case publishing.WaitDeletion:
-		return f.deletion(v), true
-	case publishing.WaitUnstage, publishing.WaitReport, publishing.WaitFence:
-	}
 	holder := holderOf(v)
+	switch p := v.AzVolume.Status.Primary; {
+	case wait.Cause == apiv1.ReasonDeleting:
+		return f.deletion(v), true
+	case wait.Cause == apiv1.ReasonHeldByPods:
+		return find(wait.Cause, "The volume can be used on one node at a time, and node %s has it: %s there.", holder,
+			usedBy(v, holder)).seen(seen...), true
+	case p.State == apiv1.OwnershipReleased:
+		return f.leftOver(v, node, wait), true
+	}
 	if finding, ok := f.lost(holder, v, nil); ok {
 		return finding, true
 	}
-	if wait.Reason == publishing.WaitFence {
+	if wait.Fence {
 		return f.fencing(v, holder), true
 	}
 	return f.unstaging(v, holder), true
@@ -100,36 +96,35 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 	}
 	switch {
 	case n.Node != nil && !nodehealth.KubeletReady(n.Node) && user != "":
-		return find("KubeletDown", "Node %s has the volume, and its kubelet does not run, so pod %s there does not end.", holder, user).
+		return find(apiv1.ReasonKubeletDown, "Node %s has the volume, and its kubelet does not run, so pod %s there does not end.", holder, user).
 			seen(seen...)
 	case n.Node != nil && !nodehealth.KubeletReady(n.Node) && health == nodehealth.Healthy &&
 		flushes(n.DriverNode, v.AzVolume.Name):
-		return f.until(find("StillMounted", "Node %s has the volume, and is unmounting and flushing it.", holder).seen(seen...),
+		return f.endsBy(find(apiv1.ReasonStillMounted, "Node %s has the volume, and is unmounting and flushing it.", holder).seen(seen...),
 			since.Add(attaching.FlushPatience))
 	case n.Node != nil && !nodehealth.KubeletReady(n.Node):
 		at := nodehealth.NotReadySince(n.Node)
 		if since.After(at) {
 			at = since
 		}
-		deserted := find("KubeletDown", "Node %s has the volume, and its kubelet does not run. No pod there uses the volume, so "+
+		deserted := find(apiv1.ReasonKubeletDown, "Node %s has the volume, and its kubelet does not run. No pod there uses the volume, so "+
 			"the driver detaches the disk by force.", holder).seen(seen...)
-		deserted.Outcome = Waits
-		return f.until(deserted, at.Add(attaching.DesertedGrace+expectDetach))
+		deserted.Outcome = cause.Waits
+		return f.endsBy(deserted, at.Add(attaching.DesertedGrace+usually(apiv1.ReasonDetaching)))
 	case health == nodehealth.Suspect:
-		return find("NodePluginDown", "Node %s has the volume, and the driver's node plug-in there does not report that it has released it.",
+		return find(apiv1.ReasonNodePluginDown, "Node %s has the volume, and the driver's node plug-in there does not report that it has released it.",
 			holder).then("%s", f.lookAtPlugin(holder)).seen(seen...)
 	case user != "":
-		return f.until(find("StillMounted", "Node %s has the volume until pod %s there has ended.", holder, user).seen(seen...),
-			ends.Add(expectUnstage))
+		return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume until pod %s there has ended.", holder, user).seen(seen...),
+			ends)
 	}
 	if finding, ok := f.driver(""); ok {
 		return finding
 	}
-	end := since.Add(expectUnstage)
-	if last := lastPlaced(v, holder); last.Add(expectUnstage).After(end) {
-		end = last.Add(expectUnstage)
+	if last := lastPlaced(v, holder); last.After(since) {
+		since = last
 	}
-	return f.until(find("StillMounted", "Node %s has the volume and is about to unmount it.", holder).seen(seen...), end)
+	return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume and is about to unmount it.", holder).seen(seen...), since)
 }
 
 // leftBehind is for a node where a process that outlived its pod may use a volume.
@@ -141,7 +136,7 @@ func (f Facts) leftBehind(v *Volume, node string) (Finding, bool) {
 	if !ownership.LeftBehind(f.node(node).DriverNode, v.Name, used) {
 		return Finding{}, false
 	}
-	return find("ProcessLeftBehind", "On node %s a process may still write to the volume, although its pod is gone: the pod was "+
+	return find(apiv1.ReasonProcessLeftBehind, "On node %s a process may still write to the volume, although its pod is gone: the pod was "+
 		"deleted by force, and the container runtime there has not ended it.", node).
 		then("restart node %s, or let its container runtime go on; until then no other pod gets the volume", node), true
 }
@@ -169,11 +164,11 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 		c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 		seen := attachmentEvidence(a, c)
 		if e := a.Status.Error; e != nil {
-			return f.failed(e, "DetachFailed", "detach the disk from node "+a.Spec.NodeName, transition(c, e.Time.Time)).
+			return f.failed(e, apiv1.ReasonDetachFailed, "detach the disk from node "+a.Spec.NodeName, transition(c, e.Time.Time)).
 				seen(seen)
 		}
-		if c != nil && c.Reason == attaching.ReasonWaitingForQuota {
-			return f.waits("WaitingForQuota", []Evidence{seen}, "The driver waits until Azure allows the next update of the VM of node %s.",
+		if c != nil && c.Reason == apiv1.ReasonWaitingForQuota {
+			return f.waits(apiv1.ReasonWaitingForQuota, []Evidence{seen}, "The driver waits until Azure allows the next update of the VM of node %s.",
 				a.Spec.NodeName).quoting(c.Message)
 		}
 		if finding, ok := f.driver(""); ok {
@@ -183,11 +178,11 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 		if op := a.Status.Operation; op != nil {
 			began = op.StartTime.Time
 		}
-		return f.until(find("Detaching", "Azure detaches the disk from node %s, which had it before.", a.Spec.NodeName).
+		return f.until(find(apiv1.ReasonDetaching, "Azure detaches the disk from node %s, which had it before.", a.Spec.NodeName).
 			seen(seen),
-			began.Add(expectDetach))
+			began)
 	}
-	return find("Detaching", "%s.", upper(wait.Message))
+	return find(apiv1.ReasonDetaching, "%s.", upper(wait.Message))
 }
 
 // fencing explains a volume from which its lost holder is being fenced.
@@ -198,13 +193,13 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 		began = p.Since.Time
 	}
 	if a == nil {
-		return f.until(find("Fencing", "Node %s was lost, and the driver takes the volume from it.", holder).seen(seen...),
-			began.Add(expectDetach))
+		return f.until(find(apiv1.ReasonFencing, "Node %s was lost, and the driver takes the volume from it.", holder).seen(seen...),
+			began)
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	seen = append(seen, attachmentEvidence(a, c))
-	if e := f.event(KindNode, "WriteRefused"); e != nil {
-		return find("WriteRefused", "Node %s was lost, and the cluster refuses a write of the driver.", holder).quoting(e.Message).
+	if e := f.event(KindNode, apiv1.ReasonWriteRefused); e != nil {
+		return find(apiv1.ReasonWriteRefused, "Node %s was lost, and the cluster refuses a write of the driver.", holder).quoting(e.Message).
 			seen(f.said(e))
 	}
 	switch {
@@ -215,14 +210,14 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 			Says:   fmt.Sprintf("proof %s that the node cannot write", proof.Kind),
 			Since:  moment(proof.Time),
 		})
-		return f.until(find("FailoverProven", "Node %s was lost and cannot write any more. The volume is being released.", holder).
-			seen(seen...), proof.Time.Add(expectUnstage))
+		return f.until(find(apiv1.ReasonFailoverProven, "Node %s was lost and cannot write any more. The volume is being released.", holder).
+			seen(seen...), proof.Time.Time)
 	case a.Status.Error != nil:
-		v := f.failed(a.Status.Error, "DetachFailed", "detach the disk from the lost node "+holder, transition(c,
+		v := f.failed(a.Status.Error, apiv1.ReasonDetachFailed, "detach the disk from the lost node "+holder, transition(c,
 			a.Status.Error.Time.Time))
 		return v.seen(seen...)
 	case c != nil && c.Reason == apiv1.ReasonGuardsFencedNode:
-		return find("GuardsFencedNode", "The disk stays attached to node %s until Azure has detached it from another lost node.", holder).
+		return find(apiv1.ReasonGuardsFencedNode, "The disk stays attached to node %s until Azure has detached it from another lost node.", holder).
 			quoting(c.Message).seen(seen...)
 	}
 	if finding, ok := f.driver(""); ok {
@@ -231,6 +226,6 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 	if op := a.Status.Operation; op != nil {
 		began = op.StartTime.Time
 	}
-	return f.until(find("Fencing", "Node %s was lost, and Azure detaches the disk from it by force.", holder).seen(seen...),
-		began.Add(expectDetach))
+	return f.until(find(apiv1.ReasonFencing, "Node %s was lost, and Azure detaches the disk from it by force.", holder).seen(seen...),
+		began)
 }

@@ -6,6 +6,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -13,7 +15,7 @@ import (
 // answer is Healthy then.
 
 const (
-	notLeading = "ControllerNotLeading"
+	notLeading = apiv1.ReasonControllerNotLeading
 	// stateUnknown is the state of a node that was healthy when it was last judged.
 	stateUnknown = "Unknown"
 )
@@ -82,14 +84,14 @@ func (o *Overview) outdate(says string) {
 // be.
 func (f Facts) led(findings []Finding) []Finding {
 	first := &findings[0]
-	if first.ID == "NoVolumes" || first.ID == notLeading {
+	if first.ID == apiv1.ReasonNoVolumes || first.ID == notLeading {
 		return findings
 	}
 	leader, ok := f.leader()
 	if !ok {
 		return findings
 	}
-	if first.Outcome == Healthy {
+	if first.Outcome == cause.Healthy {
 		leader.Sentence += " By the records, which may be out of date: " + first.Sentence
 	}
 	return append(findings, leader)

@@ -102,16 +102,16 @@ func volumeReasons(az *apiv1.AzVolume) []string {
 	var reasons []string
 	switch {
 	case az.Leaving():
-		reasons = append(reasons, disk.ReasonDeleting)
+		reasons = append(reasons, apiv1.ReasonDeleting)
 	case az.DeletionTimestamp != nil:
-		reasons = append(reasons, disk.ReasonDeletionHeld)
+		reasons = append(reasons, apiv1.ReasonDeletionHeld)
 	}
 	if meta.IsStatusConditionTrue(az.Status.Conditions, disk.ConditionWritesLost) {
-		reasons = append(reasons, disk.ReasonFlushFailed)
+		reasons = append(reasons, apiv1.ReasonFlushFailed)
 	}
 	for _, kind := range []string{disk.ConditionReady, disk.ConditionUpdated, placement.ConditionReplicasAttached} {
 		c := meta.FindStatusCondition(az.Status.Conditions, kind)
-		if c != nil && c.Status != metav1.ConditionTrue && c.Reason != placement.ReasonReplicasNotWanted &&
+		if c != nil && c.Status != metav1.ConditionTrue && c.Reason != apiv1.ReasonReplicasNotWanted &&
 			!slices.Contains(reasons, c.Reason) {
 			reasons = append(reasons, c.Reason)
 		}

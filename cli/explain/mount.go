@@ -4,15 +4,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 )
 
 // Events of the kubelet and of Kubernetes' controllers.
 const (
-	eventFailedMount  = "FailedMount"
+	eventFailedMount  = apiv1.ReasonFailedMount
 	eventFailedMap    = "FailedMapVolume"
-	eventFailedAttach = "FailedAttachVolume"
-	eventProvisioning = "ProvisioningFailed"
+	eventFailedAttach = apiv1.ReasonFailedAttachVolume
+	eventProvisioning = apiv1.ReasonProvisioningFailed
 )
 
 // EventTime is when an event was last seen.
@@ -46,13 +47,13 @@ func (f Facts) refusedMount() (Finding, bool) {
 	if !ok {
 		return Finding{}, false
 	}
-	sentences := map[refusal.Reason]string{
-		refusal.ReasonFilesystemMismatch: "The disk does not hold the filesystem that the driver expects, so the driver neither mounts nor formats it.",
-		refusal.ReasonReserved:           "Another cluster or another program has reserved the disk.",
-		refusal.ReasonInUse:              "A VM that is no node of this cluster has the disk.",
-		refusal.ReasonWrite:              "The cluster refuses a request of the driver.",
+	sentences := map[string]string{
+		apiv1.ReasonFilesystemMismatch: "The disk does not hold the filesystem that the driver expects, so the driver neither mounts nor formats it.",
+		apiv1.ReasonReservedElsewhere:  "Another cluster or another program has reserved the disk.",
+		apiv1.ReasonUsedOutsideCluster: "A VM that is no node of this cluster has the disk.",
+		apiv1.ReasonWriteRefused:       "The cluster refuses a request of the driver.",
 	}
-	return find(ID(reason), "%s", sentences[reason]).quoting(rest).seen(f.said(e)), true
+	return find(reason, "%s", sentences[reason]).quoting(rest).seen(f.said(e)), true
 }
 
 // failedMount is about any other failure to mount.
@@ -61,5 +62,5 @@ func (f Facts) failedMount() (Finding, bool) {
 	if e == nil {
 		return Finding{}, false
 	}
-	return find("FailedMount", "Node %s cannot mount the volume.", f.Pod.Spec.NodeName).quoting(e.Message).seen(f.said(e)), true
+	return find(apiv1.ReasonFailedMount, "Node %s cannot mount the volume.", f.Pod.Spec.NodeName).quoting(e.Message).seen(f.said(e)), true
 }

@@ -3,7 +3,6 @@ package explain
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,22 +11,20 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/fencing"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
-
-// expectDecision is how long it takes from the loss of a node to the decision about its volumes.
-const expectDecision = time.Minute
 
 // nodeSubject explains a node.
 func (f Facts) nodeSubject(name string) Finding {
 	n := f.node(name)
 	switch {
 	case f.unread(NodesResource) && f.unread(AzDriverNodes):
-		return find("NotReadable", "Nodes are not readable with these rights.")
+		return find(apiv1.ReasonNotReadable, "Nodes are not readable with these rights.")
 	case n.Node == nil && !f.unread(NodesResource):
-		return find("NodeGone", "There is no Node %s.", name)
+		return find(apiv1.ReasonNodeGone, "There is no Node %s.", name)
 	}
 	if finding, ok := f.lost(name, nil, nil); ok {
 		return finding
@@ -36,29 +33,29 @@ func (f Facts) nodeSubject(name string) Finding {
 		return finding
 	}
 	if n.Node != nil && !nodehealth.KubeletReady(n.Node) {
-		return find("NodeNotReady", "Kubernetes does not see node %s as Ready%s.", name,
+		return find(apiv1.ReasonNodeNotReady, "Kubernetes does not see node %s as Ready%s.", name,
 			f.sinceTime(nodehealth.NotReadySince(n.Node))).
 			then("repair the node").seen(f.nodeEvidence(name)...)
 	}
 	if n.DriverNode == nil {
-		return find("NotReadable", "Kubernetes sees node %s as Ready. The driver's record of it is not readable with these rights.", name)
+		return find(apiv1.ReasonNotReadable, "Kubernetes sees node %s as Ready. The driver's record of it is not readable with these rights.", name)
 	}
 	if c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionUndisturbed); c != nil &&
 		c.Status == metav1.ConditionFalse {
-		return find(ID(c.Reason), "Azure has announced maintenance of the VM of node %s.", name).quoting(c.Message).
+		return find(c.Reason, "Azure has announced maintenance of the VM of node %s.", name).quoting(c.Message).
 			seen(f.nodeEvidence(name)...)
 	}
 	for _, a := range n.Attachments {
 		if attaching.WaitsForSlot(a) {
 			c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-			if c != nil && c.Reason == attaching.ReasonWaitingForSlot {
+			if c != nil && c.Reason == apiv1.ReasonWaitingForSlot {
 				continue
 			}
-			return find("NoSlot", "Node %s has no free slot, and volume %s waits for one.", name, a.Spec.VolumeName).
+			return find(apiv1.ReasonNoSlot, "Node %s has no free slot, and volume %s waits for one.", name, a.Spec.VolumeName).
 				seen(attachmentEvidence(a, c))
 		}
 	}
-	return find("Healthy", "Node %s is healthy and can take volumes%s.", name, slotsLeft(n)).seen(f.nodeEvidence(name)...)
+	return find(apiv1.ReasonHealthy, "Node %s is healthy and can take volumes%s.", name, slotsLeft(n)).seen(f.nodeEvidence(name)...)
 }
 
 func slotsLeft(n *Node) string {
@@ -89,27 +86,27 @@ func (f Facts) cannotTake(name string) (Finding, bool) {
 		return Finding{}, false
 	}
 	if n.DriverNode == nil {
-		return find("NodeUnknown", "The driver's node plug-in has not reported from node %s.", name).
+		return find(apiv1.ReasonNodeUnknown, "The driver's node plug-in has not reported from node %s.", name).
 			then("%s", f.lookAtPlugin(name)), true
 	}
 	seen := f.nodeEvidence(name)
 	if c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionVMKnown); c != nil &&
 		c.Status == metav1.ConditionFalse {
-		return find(ID(c.Reason), "The driver does not know which VM node %s is.", name).quoting(c.Message).seen(seen...), true
+		return find(c.Reason, "The driver does not know which VM node %s is.", name).quoting(c.Message).seen(seen...), true
 	}
 	c := meta.FindStatusCondition(n.DriverNode.Status.Conditions, apiv1.NodeConditionReady)
 	if c != nil && c.Status == metav1.ConditionFalse {
-		v := find(ID(c.Reason), "The node plug-in on node %s is not ready: %s.", name, c.Reason).quoting(c.Message).seen(seen...)
+		v := find(c.Reason, "The node plug-in on node %s is not ready: %s.", name, c.Reason).quoting(c.Message).seen(seen...)
 		switch {
-		case v.Outcome == Waits:
-			v = f.until(v, c.LastTransitionTime.Add(expectDecision))
-		case v.ID == "Stopped":
+		case v.Outcome == cause.Waits:
+			v = f.until(v, c.LastTransitionTime.Time)
+		case v.ID == apiv1.ReasonStopped:
 			v = v.then("%s", f.lookAtPlugin(name))
 		}
 		return v, true
 	}
 	if n.CSINode != nil && n.Node != nil && !slices.ContainsFunc(n.CSINode.Spec.Drivers, f.isDriver) {
-		return find("NotInCSINode", "The CSINode of node %s does not list the driver, so no volume is mounted there.", name).seen(seen...), true
+		return find(apiv1.ReasonNotInCSINode, "The CSINode of node %s does not list the driver, so no volume is mounted there.", name).seen(seen...), true
 	}
 	return Finding{}, false
 }
@@ -127,16 +124,16 @@ func (f Facts) lost(name string, v *Volume, pod *corev1.Pod) (Finding, bool) {
 	}
 	switch {
 	case judgement.State == nodehealth.Suspect && judgement.Paused:
-		return find("Maintenance", "Azure pauses the VM of node %s, as it had announced.", name).quoting(judgement.Evidence).
+		return find(apiv1.ReasonMaintenance, "Azure pauses the VM of node %s, as it had announced.", name).quoting(judgement.Evidence).
 			seen(seen...), true
 	case judgement.State == nodehealth.Suspect && n.Node != nil && nodehealth.KubeletReady(n.Node):
 		if v != nil {
 			return Finding{}, false // what it means depends on what the node has to do
 		}
-		return find("NodePluginDown", "Kubernetes sees node %s, and the driver's node plug-in there does not report.", name).
+		return find(apiv1.ReasonNodePluginDown, "Kubernetes sees node %s, and the driver's node plug-in there does not report.", name).
 			then("%s", f.lookAtPlugin(name)).quoting(judgement.Evidence).seen(seen...), true
 	case judgement.State == nodehealth.Suspect:
-		return find("HeartbeatStale", "Node %s does not report, and nothing confirms yet that it is lost.", name).
+		return find(apiv1.ReasonHeartbeatStale, "Node %s does not report, and nothing confirms yet that it is lost.", name).
 			quoting(judgement.Evidence).seen(seen...), true
 	case !judgement.State.LostOrDown():
 		return Finding{}, false
@@ -165,32 +162,32 @@ func (f Facts) failover(name string, judgement nodehealth.Judgement, v *Volume, 
 		return f.heldBack(name, kept, seen)
 	}
 	if judgement.Guarded() {
-		return find("FencingHeldBack", "Node %s seems lost, and so do so many others that the driver takes no volume from any of them.",
+		return find(apiv1.ReasonFencingHeldBack, "Node %s seems lost, and so do so many others that the driver takes no volume from any of them.",
 			name).quoting(judgement.HeldBack).seen(seen...)
 	}
 	if v != nil && v.AzVolume != nil && holderOf(v) == name && beingFenced(v, step) {
 		return f.fencing(v, name)
 	}
 	if off, ok := f.Driver.setting("failover-enabled"); ok && off == "false" {
-		return find("FailoverDisabled", "Node %s is lost, and failover is switched off.", name).quoting(judgement.Evidence).
+		return find(apiv1.ReasonFailoverDisabled, "Node %s is lost, and failover is switched off.", name).quoting(judgement.Evidence).
 			seen(seen...)
 	}
-	id := ID("NodeLost")
+	id := apiv1.ReasonNodeLost
 	sentence := fmt.Sprintf("Node %s does not answer, by two independent signals.", name)
 	if judgement.State == nodehealth.Down {
-		id, sentence = "VMDown", fmt.Sprintf("Azure says that the VM of node %s does not run.", name)
+		id, sentence = apiv1.ReasonVMDown, fmt.Sprintf("Azure says that the VM of node %s does not run.", name)
 	}
 	if judgement.Stopped {
-		id, sentence = "VMStopped", fmt.Sprintf("Azure says that the VM of node %s is stopped. It may continue with its memory.", name)
+		id, sentence = apiv1.ReasonVMStopped, fmt.Sprintf("Azure says that the VM of node %s is stopped. It may continue with its memory.", name)
 	}
 	finding := find(id, "%s", sentence).quoting(judgement.Evidence).seen(seen...)
 	switch {
 	case len(step.Waiting) > 0:
-		return f.until(finding, judgement.Since.Add(expectDecision+expectDetach))
+		return f.until(finding, judgement.Since.Add(usually(apiv1.ReasonFencing)))
 	case len(step.Fence) > 0:
-		return f.until(finding, judgement.Since.Add(expectDecision))
+		return f.until(finding, judgement.Since)
 	case v == nil:
-		finding.Outcome = NeedsAction
+		finding.Outcome = cause.NeedsAction
 		return finding.then("start the node again, or delete the Node if it is gone for ever. No volume waits for it")
 	}
 	return finding
@@ -201,21 +198,13 @@ func beingFenced(v *Volume, step lostnode.Step) bool {
 	return slices.ContainsFunc(step.Waiting, is) || slices.ContainsFunc(step.Proven, is)
 }
 
-// CauseOfHold returns the cause of a pod that the failover leaves alone.
-func CauseOfHold(reason lostnode.HoldReason) ID {
-	if reason == lostnode.HoldMassLoss {
-		return "FencingHeldBack"
-	}
-	return ID(reason)
-}
-
 // heldBack explains a pod that the failover leaves alone.
 func (f Facts) heldBack(node string, kept lostnode.KeptPod, seen []Evidence) Finding {
-	id := CauseOfHold(kept.Reason)
 	pod := Subject{KindPod, kept.Pod.Namespace, kept.Pod.Name}
-	v := find(id, "Node %s is lost, and the driver leaves its volume there because of %s: %s.", node, pod, kept.Message).
-		seen(seen...).seen(Evidence{Object: pod.String(), Says: "left alone: " + string(kept.Reason)})
-	if strings.Contains(v.Next, "delete the pod by force") {
+	v := find(kept.Reason, "Node %s is lost, and the driver leaves its volume there because of %s: %s.", node, pod, kept.Message).
+		seen(seen...).seen(Evidence{Object: pod.String(), Says: "left alone: " + kept.Reason})
+	switch kept.Reason {
+	case apiv1.ReasonOptedOut, apiv1.ReasonNoOwner, apiv1.ReasonForeignVolume, apiv1.ReasonUnknownVolume:
 		v.Next += fmt.Sprintf(": kubectl delete pod %s -n %s --force", kept.Pod.Name, kept.Pod.Namespace)
 	}
 	return v

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -374,7 +373,7 @@ func failovers(events []*corev1.Event) []Failover {
 	for _, e := range sorted {
 		node, at := e.InvolvedObject.Name, e.FirstTimestamp.Time
 		f := latest[node]
-		if f == nil || f.ended(at, quiet) && e.Reason != lostnode.ReasonFalseAlarm {
+		if f == nil || f.ended(at, quiet) && e.Reason != apiv1.ReasonFalseAlarm {
 			f = &Failover{Node: node}
 			latest[node] = f
 			all = append(all, f)
@@ -392,6 +391,6 @@ func failovers(events []*corev1.Event) []Failover {
 
 // ended reports whether a failover had ended at a time.
 func (f *Failover) ended(at time.Time, quiet time.Duration) bool {
-	back := slices.ContainsFunc(f.Steps, func(s FailoverStep) bool { return s.Reason == lostnode.ReasonNodeBack })
+	back := slices.ContainsFunc(f.Steps, func(s FailoverStep) bool { return s.Reason == apiv1.ReasonNodeBack })
 	return back || at.Sub(f.Steps[len(f.Steps)-1].At) > quiet
 }

@@ -14,7 +14,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
@@ -139,13 +138,13 @@ func TestEventsOfFailoversAreGrouped(t *testing.T) {
 		second int
 		reason string
 	}{
-		{"a", 0, lostnode.ReasonFailoverStarted},
-		{"b", 1, lostnode.ReasonFailoverStarted},
-		{"a", 2, lostnode.ReasonFailoverProven},
-		{"a", 30, lostnode.ReasonNodeBack},
-		{"a", 31, lostnode.ReasonFalseAlarm},
-		{"a", 40, lostnode.ReasonFailoverStarted},
-		{"b", 900, lostnode.ReasonFailoverStarted}, // it was never back
+		{"a", 0, apiv1.ReasonFailoverStarted},
+		{"b", 1, apiv1.ReasonFailoverStarted},
+		{"a", 2, apiv1.ReasonFailoverProven},
+		{"a", 30, apiv1.ReasonNodeBack},
+		{"a", 31, apiv1.ReasonFalseAlarm},
+		{"a", 40, apiv1.ReasonFailoverStarted},
+		{"b", 900, apiv1.ReasonFailoverStarted}, // it was never back
 	} {
 		events = append(events, &corev1.Event{
 			InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: e.node}, Reason: e.reason,

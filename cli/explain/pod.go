@@ -7,22 +7,23 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 )
 
 // pod explains a pod: by its volumes, and for a pod without a node by its placement.
 func (f Facts) pod() []Finding {
 	p := f.Pod
 	switch {
-	case p.Status.Reason == publishing.RejectedReason:
-		return []Finding{find("VolumeAttachmentLimitExceeded", "Node %s has no free slot for a disk of the pod.",
+	case p.Status.Reason == apiv1.ReasonVolumeAttachmentLimitExceeded:
+		return []Finding{find(apiv1.ReasonVolumeAttachmentLimitExceeded, "Node %s has no free slot for a disk of the pod.",
 			p.Spec.NodeName).quoting(p.Status.Message)}
 	case p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed:
-		return []Finding{find("PodEnded", "The pod has ended (%s).", p.Status.Phase)}
+		return []Finding{find(apiv1.ReasonPodEnded, "The pod has ended (%s).", p.Status.Phase)}
 	case len(f.Volumes) == 0:
-		return []Finding{find("NoVolumes", "The pod uses no claim and names no disk.")}
+		return []Finding{find(apiv1.ReasonNoVolumes, "The pod uses no claim and names no disk.")}
 	}
 	var findings []Finding
 	for _, v := range f.Volumes {
@@ -30,14 +31,14 @@ func (f Facts) pod() []Finding {
 	}
 	if p.Spec.NodeName == "" {
 		blocked := slices.ContainsFunc(findings, func(v Finding) bool {
-			return v.Outcome != Healthy && v.ID != "WaitForFirstConsumer"
+			return v.Outcome != cause.Healthy && v.ID != apiv1.ReasonWaitForFirstConsumer
 		})
 		if !blocked { // else the scheduler waits for the claims
 			findings = append(findings, f.unplaced())
 		}
 		return findings
 	}
-	ready := slices.IndexFunc(findings, func(v Finding) bool { return v.Outcome != Healthy }) < 0
+	ready := slices.IndexFunc(findings, func(v Finding) bool { return v.Outcome != cause.Healthy }) < 0
 	if ready && !running(p) {
 		findings = []Finding{f.otherReason(findings[0])}
 	}
@@ -64,10 +65,10 @@ func started(p *corev1.Pod) bool {
 
 // otherReason is for a pod whose volumes are ready and that does not run.
 func (f Facts) otherReason(v Finding) Finding {
-	if v.ID == "NoVolumes" || v.ID == "OtherDriver" {
+	if v.ID == apiv1.ReasonNoVolumes || v.ID == apiv1.ReasonOtherDriver {
 		return v
 	}
-	ready := find("VolumesReady", "The volumes of the pod are mounted on node %s.", f.Pod.Spec.NodeName)
+	ready := find(apiv1.ReasonVolumesReady, "The volumes of the pod are mounted on node %s.", f.Pod.Spec.NodeName)
 	for _, c := range slices.Concat(f.Pod.Status.InitContainerStatuses, f.Pod.Status.ContainerStatuses) {
 		if w := c.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
 			return ready.quoting(strings.TrimSuffix(fmt.Sprintf("container %s: %s: %s", c.Name, w.Reason, w.Message), ": ")).
@@ -76,10 +77,6 @@ func (f Facts) otherReason(v Finding) Finding {
 	}
 	return ready
 }
-
-// slotsUsedUp is the text by which kube-scheduler counts the nodes without a free slot, where the
-// driver's extender did not say so before.
-const slotsUsedUp = "node(s) exceed max volume count"
 
 // unplaced is for a pod without a node whose volumes do not prevent it by themselves.
 func (f Facts) unplaced() Finding {
@@ -96,19 +93,19 @@ func (f Facts) unplaced() Finding {
 			continue
 		}
 		if c.Reason == corev1.PodReasonSchedulingGated {
-			return find("SchedulingGated", "The pod has a scheduling gate.").quoting(c.Message)
+			return find(apiv1.ReasonSchedulingGated, "The pod has a scheduling gate.").quoting(c.Message)
 		}
-		unplaced := find("Unschedulable", "The scheduler finds no node for the pod.")
+		unplaced := find(apiv1.ReasonUnschedulable, "The scheduler finds no node for the pod.")
 		switch {
 		case c.Reason == corev1.PodReasonSchedulerError:
-			unplaced = find("SchedulerError", "The scheduler has failed on the pod.")
-		case strings.Contains(c.Message, slotsUsedUp) || strings.Contains(c.Message, attaching.NoRoom):
-			unplaced = find("NoNodeWithSlot", "The scheduler finds no node with free disk slots for the volumes of the pod.")
+			unplaced = find(apiv1.ReasonSchedulerError, "The scheduler has failed on the pod.")
+		case strings.Contains(c.Message, cause.SlotsUsedUp) || strings.Contains(c.Message, attaching.NoRoom):
+			unplaced = find(apiv1.ReasonNoNodeWithSlot, "The scheduler finds no node with free disk slots for the volumes of the pod.")
 		}
 		return unplaced.quoting(c.Message).
 			seen(Evidence{Object: f.Subject.String(), Says: "PodScheduled: " + c.Reason, Since: moment(c.LastTransitionTime)})
 	}
-	return find("Scheduling", "The scheduler has not looked at the pod yet.")
+	return find(apiv1.ReasonScheduling, "The scheduler has not looked at the pod yet.")
 }
 
 // placement reports whether a volume leaves no node for the pod.
@@ -118,12 +115,12 @@ func (f Facts) placement(v *Volume) (Finding, bool) {
 	case r == nil || r.Selected:
 		return Finding{}, false
 	case !r.Nodes:
-		return find("WrongZone", "The volume of %s can be used only on nodes with %s, and the cluster has no such node.",
+		return find(apiv1.ReasonWrongZone, "The volume of %s can be used only on nodes with %s, and the cluster has no such node.",
 				v.claim(), r.Rule).seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name,
 				Says: "requires " + r.Rule}),
 			true
 	default:
-		return find("SelectorExcludesZone",
+		return find(apiv1.ReasonSelectorExcludesZone,
 				"The volume of %s can be used only on nodes with %s, and the pod's node selector or affinity excludes all of them.",
 				v.claim(), r.Rule).seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name,
 				Says: "requires " + r.Rule}),
@@ -141,19 +138,19 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 		if finding, ok := f.wrong(v); ok {
 			return finding
 		}
-		return find("NotUsed", "The volume of %s is ready.", v.claim())
+		return find(apiv1.ReasonNotUsed, "The volume of %s is ready.", v.claim())
 	}
 	n := f.node(node)
 	if f.wide() && !f.unread(NodesResource) {
 		if n.Node == nil {
-			return find("NodeGone", "The pod is bound to node %s, which does not exist.", node)
+			return find(apiv1.ReasonNodeGone, "The pod is bound to node %s, which does not exist.", node)
 		}
 		if finding, ok := f.lost(node, v, f.Pod); ok {
 			return finding
 		}
 	}
 	if started(f.Pod) && f.Pod.DeletionTimestamp == nil {
-		return f.degraded(v, find("Healthy", "The volume of %s is in use on node %s.", v.claim(), node))
+		return f.degraded(v, find(apiv1.ReasonHealthy, "The volume of %s is in use on node %s.", v.claim(), node))
 	}
 	if f.Pod.DeletionTimestamp != nil {
 		return f.ending(n, node)
@@ -162,8 +159,8 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 		return f.narrow(v)
 	}
 	finding := f.toNode(v, node)
-	if finding.Outcome != NeedsAction && n.Node != nil && !nodehealth.KubeletReady(n.Node) && finding.ID == "Mounting" {
-		return find("NodeNotReady", "The pod is on node %s, which is not Ready, so it does not start there.", node).
+	if finding.Outcome != cause.NeedsAction && n.Node != nil && !nodehealth.KubeletReady(n.Node) && finding.ID == apiv1.ReasonMounting {
+		return find(apiv1.ReasonNodeNotReady, "The pod is on node %s, which is not Ready, so it does not start there.", node).
 			seen(f.nodeEvidence(node)...)
 	}
 	return finding
@@ -175,13 +172,13 @@ func (f Facts) ending(n *Node, node string) Finding {
 	end := f.Pod.DeletionTimestamp.Time
 	seen := Evidence{Object: f.Subject.String(), Says: "is being deleted, with a grace period until " + f.clock(end)}
 	if n.Node != nil && !nodehealth.KubeletReady(n.Node) {
-		return find("KubeletDown", "The pod is being deleted, and the kubelet of node %s does not run, so nothing ends it.", node).
+		return find(apiv1.ReasonKubeletDown, "The pod is being deleted, and the kubelet of node %s does not run, so nothing ends it.", node).
 			seen(seen).seen(f.nodeEvidence(node)...)
 	}
-	if f.Now.After(end.Add(expectUnstage)) {
-		return find("PodEndsLate", "The pod is being deleted, and should have ended on node %s at %s.", node, f.clock(end)).seen(seen)
+	if f.Now.After(end.Add(usually(apiv1.ReasonPodEnding))) {
+		return find(apiv1.ReasonPodEndsLate, "The pod is being deleted, and should have ended on node %s at %s.", node, f.clock(end)).seen(seen)
 	}
-	return f.until(find("PodEnding", "The pod is being deleted on node %s.", node).seen(seen), end.Add(expectUnstage))
+	return f.until(find(apiv1.ReasonPodEnding, "The pod is being deleted on node %s.", node).seen(seen), end)
 }
 
 // narrow explains a volume from the pod, its claim and their events alone.
@@ -192,26 +189,26 @@ func (f Facts) narrow(v *Volume) Finding {
 	if finding, ok := f.refusedMount(); ok {
 		return finding
 	}
-	for _, reason := range []ID{"FailoverHeldBack", "FailedAttachVolume", "WaitingForVolume"} {
-		if e := f.event(KindPod, string(reason)); e != nil {
+	for _, reason := range []string{apiv1.ReasonFailoverHeldBack, apiv1.ReasonFailedAttachVolume, apiv1.ReasonWaitingForVolume} {
+		if e := f.event(KindPod, reason); e != nil {
 			return find(reason, "%s", sentenceOf[reason](v.claim(), f.Pod.Spec.NodeName)).quoting(e.Message).seen(f.said(e))
 		}
 	}
 	if finding, ok := f.failedMount(); ok {
 		return finding
 	}
-	return find("NotReadable", "%s is bound, and what happens to its disk is not readable with these rights.",
+	return find(apiv1.ReasonNotReadable, "%s is bound, and what happens to its disk is not readable with these rights.",
 		upper(v.claim())).seen(v.claimEvidence())
 }
 
-var sentenceOf = map[ID]func(claim, node string) string{
-	"FailoverHeldBack": func(claim, _ string) string {
+var sentenceOf = map[string]func(claim, node string) string{
+	apiv1.ReasonFailoverHeldBack: func(claim, _ string) string {
 		return "The node of the pod is lost, and the driver leaves the volume of " + claim + " there."
 	},
-	"FailedAttachVolume": func(claim, node string) string {
+	apiv1.ReasonFailedAttachVolume: func(claim, node string) string {
 		return "The volume of " + claim + " cannot be attached to node " + node + "."
 	},
-	"WaitingForVolume": func(claim, node string) string {
+	apiv1.ReasonWaitingForVolume: func(claim, node string) string {
 		return "The volume of " + claim + " is on its way to node " + node + "."
 	},
 }

@@ -6,6 +6,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
@@ -33,7 +34,7 @@ func (r Report) Text() string {
 	for _, v := range r.Others {
 		fmt.Fprintf(&b, "            %s.\n", strings.TrimSuffix(v.Next, "."))
 	}
-	if len(r.Azure) > 0 && (r.Outcome == NeedsAction || r.Outcome == CannotTell) {
+	if len(r.Azure) > 0 && (r.Outcome == cause.NeedsAction || r.Outcome == cause.CannotTell) {
 		b.WriteString("\nAt Azure:\n")
 		for _, a := range r.Azure {
 			fmt.Fprintf(&b, "  %s\n    %s\n    %s\n", a.What, a.Command, a.Portal)
@@ -85,11 +86,11 @@ func ago(d time.Duration) string {
 	}
 }
 
-var outcomeSays = map[Outcome]string{
-	Healthy:     "nothing is wrong",
-	Waits:       "it ends without you",
-	NeedsAction: "it needs an action",
-	CannotTell:  "it cannot be told",
+var outcomeSays = map[cause.Outcome]string{
+	cause.Healthy:     "nothing is wrong",
+	cause.Waits:       "it ends without you",
+	cause.NeedsAction: "it needs an action",
+	cause.CannotTell:  "it cannot be told",
 }
 
 // source says what the answer was made from.

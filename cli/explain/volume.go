@@ -69,11 +69,11 @@ func (f Facts) narrowClaim(v *Volume) Finding {
 	if finding, ok := f.notInstalled(); ok {
 		return finding
 	}
-	if e := f.event(KindClaim, "FailoverHeldBack"); e != nil {
-		return find("FailoverHeldBack", "The driver leaves the volume of %s on a lost node.", v.claim()).quoting(e.Message).
+	if e := f.event(KindClaim, apiv1.ReasonFailoverHeldBack); e != nil {
+		return find(apiv1.ReasonFailoverHeldBack, "The driver leaves the volume of %s on a lost node.", v.claim()).quoting(e.Message).
 			seen(f.said(e))
 	}
-	return find("NotReadable", "The claim is bound, and what happens to its disk is not readable with these rights.").
+	return find(apiv1.ReasonNotReadable, "The claim is bound, and what happens to its disk is not readable with these rights.").
 		seen(v.claimEvidence())
 }
 
@@ -94,9 +94,9 @@ func (f Facts) volume(v *Volume) Finding {
 	if finding, ok := f.leftBehind(v, holder); ok {
 		return finding.seen(f.azEvidence(v)...)
 	}
-	healthy := find("NotUsed", "The volume of %s is ready, and no node uses it.", v.claim())
+	healthy := find(apiv1.ReasonNotUsed, "The volume of %s is ready, and no node uses it.", v.claim())
 	if holder != "" || ownership.HasPrimary(orEmpty(v.AzVolume), v.Attachments) {
-		healthy = find("Healthy", "The volume of %s is in use%s.", v.claim(), onNode(holder))
+		healthy = find(apiv1.ReasonHealthy, "The volume of %s is in use%s.", v.claim(), onNode(holder))
 	}
 	return f.degraded(v, healthy)
 }
@@ -137,13 +137,13 @@ func (f Facts) deletion(v *Volume) Finding {
 	az := v.AzVolume
 	if az == nil {
 		since := v.PersistentVolume.DeletionTimestamp.Time
-		return f.until(find("Deleting", "PersistentVolume %s is being deleted.", v.PersistentVolume.Name).
+		return f.until(find(apiv1.ReasonDeleting, "PersistentVolume %s is being deleted.", v.PersistentVolume.Name).
 			seen(Evidence{Object: "PersistentVolume " + v.PersistentVolume.Name, Says: "is being deleted", Since: &since}),
-			since.Add(expectDeletion))
+			since)
 	}
 	if e := az.Status.Error; e != nil && az.Status.State == apiv1.VolumeDeletionFailed {
 		c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
-		return f.failed(e, "DeletionFailed", "delete disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
+		return f.failed(e, apiv1.ReasonDeletionFailed, "delete disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
 			seen(f.azEvidence(v)...)
 	}
 	since := f.Now
@@ -153,11 +153,11 @@ func (f Facts) deletion(v *Volume) Finding {
 	case v.PersistentVolume != nil && v.PersistentVolume.DeletionTimestamp != nil:
 		since = v.PersistentVolume.DeletionTimestamp.Time
 	}
-	deleting := find("Deleting", "The volume of %s is being deleted, with its disk.", v.claim())
+	deleting := find(apiv1.ReasonDeleting, "The volume of %s is being deleted, with its disk.", v.claim())
 	if az.DeletionTimestamp != nil && !az.Spec.DeleteDisk && az.Status.DiskURI != "" {
-		deleting = find("Deleting", "AzVolume %s of %s is being deleted; the disk stays at Azure.", az.Name, v.claim())
+		deleting = find(apiv1.ReasonDeleting, "AzVolume %s of %s is being deleted; the disk stays at Azure.", az.Name, v.claim())
 	}
-	return f.until(deleting.seen(f.azEvidence(v)...), since.Add(expectDeletion))
+	return f.until(deleting.seen(f.azEvidence(v)...), since)
 }
 
 // degraded returns the finding about a volume that can be used, but is not as requested; otherwise
@@ -178,26 +178,26 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 		}
 	}
 	c := meta.FindStatusCondition(az.Status.Conditions, placement.ConditionReplicasAttached)
-	if c != nil && c.Reason == placement.ReasonReplicasMissing {
+	if c != nil && c.Reason == apiv1.ReasonReplicasMissing {
 		ready, wanted := int32(0), az.WantedReplicas()
 		if r := az.Status.Replicas; r != nil {
 			ready, wanted = r.Ready, r.Wanted
 		}
 		if c.Message == "" { // places were found
-			return f.until(find("ReplicaAttaching", "%s A replica is being attached%s.", healthy.Sentence, replicaOn(v)).
-				seen(f.azEvidence(v)...), transition(c, f.Now).Add(expectAttach))
+			return f.until(find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached%s.", healthy.Sentence, replicaOn(v)).
+				seen(f.azEvidence(v)...), transition(c, f.Now))
 		}
-		missing := find("ReplicasMissing", "%s It has %d of %d replicas, so its next move is slower.",
+		missing := find(apiv1.ReasonReplicasMissing, "%s It has %d of %d replicas, so its next move is slower.",
 			healthy.Sentence, ready, wanted)
 		return missing.quoting(c.Message).seen(f.azEvidence(v)...)
 	}
 	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady); az.DeletionTimestamp != nil && c != nil &&
-		c.Reason == disk.ReasonDeletionHeld {
-		healthy = find("DeletionHeld", "%s AzVolume %s was deleted; the driver keeps it, and the volume works as before.",
+		c.Reason == apiv1.ReasonDeletionHeld {
+		healthy = find(apiv1.ReasonDeletionHeld, "%s AzVolume %s was deleted; the driver keeps it, and the volume works as before.",
 			healthy.Sentence, az.Name).quoting(c.Message)
 	}
 	if c := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionWritesLost); c != nil {
-		healthy = find("FlushFailed", "%s The last data that a pod wrote to it on a former node may be lost.", healthy.Sentence).
+		healthy = find(apiv1.ReasonFlushFailed, "%s The last data that a pod wrote to it on a former node may be lost.", healthy.Sentence).
 			quoting(c.Message)
 	}
 	return healthy.seen(f.azEvidence(v)...)
@@ -227,24 +227,24 @@ func replicaOn(v *Volume) string {
 func (f Facts) update(v *Volume, c *metav1.Condition) (Finding, bool) {
 	az := v.AzVolume
 	switch c.Reason {
-	case disk.ReasonUpdateRefused:
-		return find("UpdateRefused", "Azure refuses the change of the disk of %s.", v.claim()).quoting(c.Message).
+	case apiv1.ReasonUpdateRefused:
+		return find(apiv1.ReasonUpdateRefused, "Azure refuses the change of the disk of %s.", v.claim()).quoting(c.Message).
 			seen(f.azEvidence(v)...), true
-	case disk.ReasonUpdateFailed:
+	case apiv1.ReasonUpdateFailed:
 		if e := az.Status.Error; e != nil {
-			return f.failed(e, "UpdateFailed", "change disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
+			return f.failed(e, apiv1.ReasonUpdateFailed, "change disk "+az.Spec.Disk.Name, transition(c, e.Time.Time)).
 				seen(f.azEvidence(v)...), true
 		}
-		return find("UpdateFailed", "Azure failed the change of the disk of %s.", v.claim()).quoting(c.Message).
+		return find(apiv1.ReasonUpdateFailed, "Azure failed the change of the disk of %s.", v.claim()).quoting(c.Message).
 			seen(f.azEvidence(v)...), true
-	case disk.ReasonUpdating:
-		updating := find("Updating", "The disk of %s is being changed.", v.claim()).quoting(c.Message).seen(f.azEvidence(v)...)
+	case apiv1.ReasonUpdating:
+		updating := find(apiv1.ReasonUpdating, "The disk of %s is being changed.", v.claim()).quoting(c.Message).seen(f.azEvidence(v)...)
 		if op := az.Status.Operation; op != nil {
-			updating = f.until(updating, op.StartTime.Add(expectUpdate))
+			updating = f.until(updating, op.StartTime.Time)
 		}
 		return updating, true
-	case disk.ReasonConverting:
-		return find("Converting", "Azure converts the disk of %s in the background. It can be used while that lasts.", v.claim()).
+	case apiv1.ReasonConverting:
+		return find(apiv1.ReasonConverting, "Azure converts the disk of %s in the background. It can be used while that lasts.", v.claim()).
 			quoting(c.Message).seen(f.azEvidence(v)...), true
 	}
 	return Finding{}, false

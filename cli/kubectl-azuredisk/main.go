@@ -20,7 +20,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/collect"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/printable"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 )
@@ -39,7 +39,7 @@ func main() {
 	}
 	if err != nil {
 		fmt.Fprintln(printable.Writer(os.Stderr), "kubectl azuredisk:", err)
-		os.Exit(explain.CannotTell.ExitCode())
+		os.Exit(cause.CannotTell.ExitCode())
 	}
 }
 
@@ -79,7 +79,7 @@ func writeJSON(w io.Writer, value any) error {
 }
 
 // answer writes an answer as text or as JSON. The outcome is the exit code.
-func answer(w io.Writer, output string, value interface{ Text() string }, outcome explain.Outcome) error {
+func answer(w io.Writer, output string, value interface{ Text() string }, outcome cause.Outcome) error {
 	w = printable.Writer(w)
 	err := error(nil)
 	if output == "json" {

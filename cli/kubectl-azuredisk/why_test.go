@@ -23,6 +23,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -95,7 +96,7 @@ func (l *lab) node(t *testing.T, name string, staged ...string) {
 	d.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 8, ForeignDisks: 1}
 	d.Status.Conditions = []metav1.Condition{
 		{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue, Reason: "Registered", LastTransitionTime: now},
-		{Type: apiv1.NodeConditionReachable, Status: metav1.ConditionTrue, Reason: apiv1.ReachableHeartbeatFresh,
+		{Type: apiv1.NodeConditionReachable, Status: metav1.ConditionTrue, Reason: apiv1.ReasonHeartbeatFresh,
 			LastTransitionTime: now},
 	}
 	l.put(t, d)
@@ -195,7 +196,7 @@ func (l *lab) run(t *testing.T, args ...string) (text string, code int) {
 		return out.String(), answer.code
 	}
 	if err != nil {
-		return err.Error(), explain.CannotTell.ExitCode()
+		return err.Error(), cause.CannotTell.ExitCode()
 	}
 	return out.String(), 0
 }

@@ -11,7 +11,7 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/scheduler"
@@ -81,7 +81,7 @@ func (w *world) place(old *corev1.Pod) Row {
 	c := w.choose(p)
 	if len(c.best) == 0 {
 		row.Result, row.Cause, row.Why = Stuck, c.cause, c.why
-		row.Next = explain.CauseOf(row.Cause).Next
+		row.Next = cause.Of(row.Cause).Next
 		return row
 	}
 	row.To, row.Or = c.best[0], c.best[1:]
@@ -137,7 +137,7 @@ type choice struct {
 	names   map[string]string
 	// best are the nodes with the best score, by name; none if no node can have the pod.
 	best  []string
-	cause explain.ID
+	cause string
 	why   string
 }
 
@@ -234,7 +234,7 @@ func (w *world) leftBehind(volume string) []string {
 }
 
 // nowhere says why a pod has no node.
-func (w *world) nowhere(pvs []*corev1.PersistentVolume, closed map[string]string, faults map[scheduler.Fault]int) (explain.ID,
+func (w *world) nowhere(pvs []*corev1.PersistentVolume, closed map[string]string, faults map[scheduler.Fault]int) (string,
 	string) {
 	somePod := placement.PodView{Pod: &corev1.Pod{}, PersistentVolumes: pvs}
 	inZone := func(n *corev1.Node) bool { return !slices.Contains(w.Gone, n.Name) && somePod.Belongs(n) }
@@ -247,13 +247,13 @@ func (w *world) nowhere(pvs []*corev1.PersistentVolume, closed map[string]string
 	text := listed(why)
 	switch {
 	case !slices.ContainsFunc(w.Nodes, inZone):
-		return "WrongZone", "no node is left that its volumes can be attached to"
+		return apiv1.ReasonWrongZone, "no node is left that its volumes can be attached to"
 	case faults[scheduler.FaultNoRoom] > 0:
-		return "NoNodeWithSlot", text
+		return apiv1.ReasonNoNodeWithSlot, text
 	case faults[scheduler.FaultLeftBehind] > 0:
-		return "ProcessLeftBehind", text
+		return apiv1.ReasonProcessLeftBehind, text
 	}
-	return "Unschedulable", text
+	return apiv1.ReasonUnschedulable, text
 }
 
 // listed is a text for reasons with their nodes.

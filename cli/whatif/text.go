@@ -5,7 +5,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/printable"
 )
 
@@ -50,7 +50,7 @@ func (r Report) Text() string {
 		return b.String()
 	}
 	count := map[string]int{}
-	next := map[explain.ID]string{}
+	next := map[string]string{}
 	for _, row := range r.Pods {
 		count[row.Result]++
 		if row.Cause != "" {
@@ -71,7 +71,7 @@ func (r Report) Text() string {
 	_ = table.Flush() // into memory
 	if len(next) > 0 {
 		b.WriteString("\nWhat to do:\n")
-		for _, c := range explain.Registry() {
+		for _, c := range cause.Table() {
 			if what := next[c.ID]; what != "" {
 				fmt.Fprintf(&b, "  %s: %s.\n", c.ID, what)
 			}

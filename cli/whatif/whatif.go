@@ -23,6 +23,7 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
@@ -85,9 +86,9 @@ type Row struct {
 	// Seconds until it writes again; 0 if it is stuck.
 	Seconds int `json:"seconds,omitempty"`
 	// Cause is that of explain's registry for a pod that is stuck.
-	Cause explain.ID `json:"cause,omitempty"`
-	Why   string     `json:"why,omitempty"`
-	Next  string     `json:"next,omitempty"`
+	Cause string `json:"cause,omitempty"`
+	Why   string `json:"why,omitempty"`
+	Next  string `json:"next,omitempty"`
 }
 
 // Report is the answer.
@@ -95,8 +96,8 @@ type Report struct {
 	Subject string    `json:"subject"`
 	Time    time.Time `json:"time"`
 	// Assumes says what is assumed of the nodes.
-	Assumes string          `json:"assumes"`
-	Outcome explain.Outcome `json:"outcome"`
+	Assumes string        `json:"assumes"`
+	Outcome cause.Outcome `json:"outcome"`
 	// Note is what else decides about the answer, as a sentence.
 	Note string `json:"note,omitempty"`
 	Pods []Row  `json:"pods"`
@@ -105,7 +106,7 @@ type Report struct {
 // Answer says what would happen to each pod with a volume of the driver on the nodes.
 func Answer(f Facts) Report {
 	w := newWorld(f)
-	report := Report{Subject: f.Subject, Time: f.Now, Assumes: f.assumes(), Outcome: explain.Healthy, Pods: []Row{}}
+	report := Report{Subject: f.Subject, Time: f.Now, Assumes: f.assumes(), Outcome: cause.Healthy, Pods: []Row{}}
 	if f.Unsteered {
 		report.Note = "Neither the webhook nor the extender is deployed, so kube-scheduler does not know of replicas."
 	}
@@ -127,13 +128,13 @@ func Answer(f Facts) Report {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod))
 	})
 	for _, row := range report.Pods {
-		report.Outcome = explain.Worse(report.Outcome, outcomes[row.Result])
+		report.Outcome = cause.Worse(report.Outcome, outcomes[row.Result])
 	}
 	return report
 }
 
-var outcomes = map[string]explain.Outcome{
-	Warm: explain.Healthy, Cold: explain.Waits, Stuck: explain.NeedsAction,
+var outcomes = map[string]cause.Outcome{
+	Warm: cause.Healthy, Cold: cause.Waits, Stuck: cause.NeedsAction,
 }
 
 func priority(p *corev1.Pod) int32 {

@@ -10,6 +10,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/lostnode"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
@@ -132,7 +133,7 @@ func (w *world) leave(node string) (stuck []Row, moving []*corev1.Pod) {
 		}
 		if why, ok := kept[p.UID]; ok {
 			row := Row{Namespace: p.Namespace, Pod: p.Name, From: node, Result: Stuck, Cause: why.cause, Why: why.says}
-			row.Next = explain.CauseOf(row.Cause).Next
+			row.Next = cause.Of(row.Cause).Next
 			stuck = append(stuck, row)
 			continue
 		}
@@ -142,7 +143,7 @@ func (w *world) leave(node string) (stuck []Row, moving []*corev1.Pod) {
 }
 
 type reason struct {
-	cause explain.ID
+	cause string
 	says  string
 }
 
@@ -151,7 +152,7 @@ func (w *world) kept(node string) map[types.UID]reason {
 	all := map[types.UID]reason{}
 	if value, known := explain.Setting(w.Controller, "failover-enabled"); known && value == "false" && !w.Drained {
 		for _, p := range w.on[node] {
-			all[p.UID] = reason{"FailoverDisabled", "failover is switched off"}
+			all[p.UID] = reason{apiv1.ReasonFailoverDisabled, "failover is switched off"}
 		}
 		return all
 	}
@@ -164,7 +165,7 @@ func (w *world) kept(node string) map[types.UID]reason {
 		return all
 	}
 	for _, k := range lostnode.Next(w.failover(node)).LeftAlone {
-		all[k.Pod.UID] = reason{explain.CauseOfHold(k.Reason), k.Message}
+		all[k.Pod.UID] = reason{k.Reason, k.Message}
 	}
 	return all
 }
@@ -173,10 +174,10 @@ func (w *world) kept(node string) map[types.UID]reason {
 func undrained(p *corev1.Pod) (reason, bool) {
 	for _, o := range p.OwnerReferences {
 		if o.Controller != nil && *o.Controller {
-			return reason{"DaemonSet", "a drain leaves the pods of DaemonSets on the node"}, o.Kind == "DaemonSet"
+			return reason{apiv1.ReasonDaemonSet, "a drain leaves the pods of DaemonSets on the node"}, o.Kind == apiv1.ReasonDaemonSet
 		}
 	}
-	return reason{"NoOwner", "no controller would create it again, so kubectl drain refuses it without --force"}, true
+	return reason{apiv1.ReasonNoOwner, "no controller would create it again, so kubectl drain refuses it without --force"}, true
 }
 
 // failover is the input of the driver's decision about a lost node.

@@ -13,17 +13,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	"github.com/azuredisk-csi/azuredisk/internal/version"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure"
 	"github.com/azuredisk-csi/azuredisk/provisioner/azure/credential"
-)
-
-// Reasons of the events about access to Azure.
-const (
-	reasonCredentialsTaken   = "CredentialsTaken"
-	reasonCredentialsRefused = "CredentialsRefused"
-	reasonAttachByList       = "AttachByList"
 )
 
 // setCredentialFile takes the path from AZURE_CREDENTIAL_FILE, unless a flag sets it.
@@ -129,14 +123,14 @@ func followAzure(cloud *azure.Cloud, credentials *credential.Credentials) func(c
 			recorder := mgr.GetEventRecorder("azuredisk-azure")
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 			credentials.OnChange(func(change credential.Change) {
-				kind, reason := corev1.EventTypeNormal, reasonCredentialsTaken
+				kind, reason := corev1.EventTypeNormal, apiv1.ReasonCredentialsTaken
 				if change.Refused {
-					kind, reason = corev1.EventTypeWarning, reasonCredentialsRefused
+					kind, reason = corev1.EventTypeWarning, apiv1.ReasonCredentialsRefused
 				}
 				recorder.Eventf(pod, nil, kind, reason, "SignIn", "%s", change.Message)
 			})
 			cloud.OnAttachByList(func(kind string, refusal error) {
-				recorder.Eventf(pod, nil, corev1.EventTypeWarning, reasonAttachByList, "Attach",
+				recorder.Eventf(pod, nil, corev1.EventTypeWarning, apiv1.ReasonAttachByList, "Attach",
 					"Azure refuses attachDetachDataDisks for %s, so that disks are attached and detached by updates of the VM's list: %v",
 					kind, refusal)
 			})

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	simulator "github.com/azuredisk-csi/azuredisk/azuresim/server"
 	"github.com/azuredisk-csi/azuredisk/azuresim/simtest"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
@@ -111,16 +112,16 @@ func TestAccessToAzureIsFollowedAndReportedAsEvents(t *testing.T) {
 	if err := kube.Update(ctx, secret); err != nil {
 		t.Fatal(err)
 	}
-	waitForEvent(t, kube, namespace, reasonCredentialsTaken, "client secret driver")
+	waitForEvent(t, kube, namespace, apiv1.ReasonCredentialsTaken, "client secret driver")
 	list()
 	secret.Data["cloud-config"] = azureJSON("mistyped")
 	if err := kube.Update(ctx, secret); err != nil {
 		t.Fatal(err)
 	}
-	waitForEvent(t, kube, namespace, reasonCredentialsRefused, "the previous ones stay in use")
+	waitForEvent(t, kube, namespace, apiv1.ReasonCredentialsRefused, "the previous ones stay in use")
 	list()
 	attachDisk(t, cloud, newVM(t, azuresim, credentials))
-	waitForEvent(t, kube, namespace, reasonAttachByList, "not enabled for the region")
+	waitForEvent(t, kube, namespace, apiv1.ReasonAttachByList, "not enabled for the region")
 }
 
 func newVM(t *testing.T, azuresim simtest.Simulator, credentials *credential.Credentials) string {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/config"
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
@@ -263,7 +264,7 @@ func (p *nodePlugin) runParts(ctx context.Context, cfg *rest.Config, nodes *csin
 	if p.settings.Register {
 		p.addRegistrar(mgr, calls, checks)
 	} else {
-		p.report.SetReady(true, "Serving", "the plug-in serves without the kubelet")
+		p.report.SetReady(true, apiv1.ReasonServing, "the plug-in serves without the kubelet")
 	}
 	for name, err := range checks {
 		if err != nil {
@@ -292,7 +293,7 @@ func (p *nodePlugin) addRegistrar(mgr ctrl.Manager, calls *server.Server, checks
 		DriverName: p.settings.DriverName,
 		Registered: registration.Registered,
 		Again:      registration.Again,
-		Missing:    func(message string) { p.report.SetReady(false, "NotInCSINode", message) },
+		Missing:    func(message string) { p.report.SetReady(false, apiv1.ReasonNotInCSINode, message) },
 	}))
 }
 
@@ -336,10 +337,10 @@ func scanned(report *nodereport.Reporter) error {
 func reportRegistration(report *nodereport.Reporter) func(bool, string) {
 	return func(registered bool, message string) {
 		if registered {
-			report.SetReady(true, "Registered", "the kubelet has registered the plug-in")
+			report.SetReady(true, apiv1.ReasonRegistered, "the kubelet has registered the plug-in")
 			return
 		}
-		report.SetReady(false, "RegistrationFailed", message)
+		report.SetReady(false, apiv1.ReasonRegistrationFailed, message)
 	}
 }
 

@@ -13,8 +13,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/azuredisk-csi/azuredisk/cli/checks"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/snapshotparams"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/volumeparams"
@@ -72,11 +70,12 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(os.Args[1], "..", "troubleshooting.md"), []byte(explain.Page()), 0o644); err != nil {
-		log.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(os.Args[1], "checks.md"), []byte(checks.Page()), 0o644); err != nil {
-		log.Fatal(err)
+	for file, text := range map[string]string{
+		"../troubleshooting.md": troubleshooting(), "reasons.md": reasons(), "checks.md": checksPage(),
+	} {
+		if err := os.WriteFile(filepath.Join(os.Args[1], file), []byte(text), 0o644); err != nil {
+			log.Fatal(err)
+		}
 	}
 	if err := writeRole(filepath.Join(bin, "azuredisk"), os.Args[1]); err != nil {
 		log.Fatal(err)

@@ -11,7 +11,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -173,10 +172,10 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 			Reason: reason,
 		}}}}
 	}
-	if got := VolumeReplicasKeys(volume(placement.ReasonReplicasMissing)); !slices.Equal(got, []string{VolumeReplicasMissing}) {
+	if got := VolumeReplicasKeys(volume(apiv1.ReasonReplicasMissing)); !slices.Equal(got, []string{VolumeReplicasMissing}) {
 		t.Errorf("a volume that lacks replicas has the keys %v", got)
 	}
-	for _, v := range []*apiv1.AzVolume{{}, volume(placement.ReasonReplicasAttached), volume(placement.ReasonReplicasNotWanted)} {
+	for _, v := range []*apiv1.AzVolume{{}, volume(apiv1.ReasonReplicasAttached), volume(apiv1.ReasonReplicasNotWanted)} {
 		if got := VolumeReplicasKeys(v); got != nil {
 			t.Errorf("a volume that lacks no replicas has the keys %v: %+v", got, v.Status)
 		}
@@ -187,7 +186,7 @@ func TestWhatLacksReplicasOrWaitsForASlotIsIndexed(t *testing.T) {
 			Conditions: []metav1.Condition{{
 				Type:   apiv1.AttachmentConditionAttached,
 				Status: metav1.ConditionFalse,
-				Reason: attaching.ReasonWaitingForSlot,
+				Reason: apiv1.ReasonWaitingForSlot,
 			}},
 		},
 	}

@@ -157,7 +157,7 @@ func VolumePrimaryKeys(o client.Object) []string {
 func VolumeReplicasKeys(o client.Object) []string {
 	if v, ok := o.(*apiv1.AzVolume); ok {
 		if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil &&
-			c.Reason == placement.ReasonReplicasMissing {
+			c.Reason == apiv1.ReasonReplicasMissing {
 			return []string{VolumeReplicasMissing}
 		}
 	}

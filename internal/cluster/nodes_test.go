@@ -11,7 +11,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
 )
@@ -100,8 +99,8 @@ func TestANodeThatContradictsItsProviderIDGetsNoReplicas(t *testing.T) {
 		t.Errorf("got health %q, %v; want %q", v.Health, err, nodehealth.Suspect)
 	}
 	if facts, err := nodes.Facts(t.Context(), "a"); err != nil || facts.Identity.VMID != "" ||
-		facts.Identity.Reason != identity.ReasonVMContradicted {
-		t.Errorf("got %+v, %v; want no VM, for the reason %s", facts.Identity, err, identity.ReasonVMContradicted)
+		facts.Identity.Reason != apiv1.ReasonVMContradictsProviderID {
+		t.Errorf("got %+v, %v; want no VM, for the reason %s", facts.Identity, err, apiv1.ReasonVMContradictsProviderID)
 	}
 }
 

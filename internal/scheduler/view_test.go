@@ -165,7 +165,7 @@ func reachable(status metav1.ConditionStatus) func(*apiv1.AzDriverNode) {
 		n.Status.Conditions = append(n.Status.Conditions, metav1.Condition{
 			Type:    apiv1.NodeConditionReachable,
 			Status:  status,
-			Reason:  apiv1.ReachableNodeLost,
+			Reason:  apiv1.ReasonNodeLost,
 			Message: "no answer",
 		})
 	}
@@ -260,7 +260,7 @@ func TestAReplicaOnANodeThatAzureIsGoingToServiceCountsLess(t *testing.T) {
 	undisturbed := func(name string, status metav1.ConditionStatus) *apiv1.AzDriverNode {
 		return node(name, func(n *apiv1.AzDriverNode) {
 			meta.SetStatusCondition(&n.Status.Conditions, metav1.Condition{
-				Type: apiv1.NodeConditionUndisturbed, Status: status, Reason: apiv1.UndisturbedMaintenanceAnnounced,
+				Type: apiv1.NodeConditionUndisturbed, Status: status, Reason: apiv1.ReasonMaintenanceAnnounced,
 			})
 		})
 	}

@@ -137,7 +137,7 @@ func lost(node *apiv1.AzDriverNode) *apiv1.AzDriverNode {
 	node.Status.Conditions = append(node.Status.Conditions, metav1.Condition{
 		Type:               apiv1.NodeConditionReachable,
 		Status:             metav1.ConditionFalse,
-		Reason:             apiv1.ReachableNodeLost,
+		Reason:             apiv1.ReasonNodeLost,
 		Message:            "no answer",
 		LastTransitionTime: metav1.Now(),
 	})

@@ -10,7 +10,6 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/attachdetach"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -46,12 +44,12 @@ func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
 	first := bindPod(t, p, handle, "ad-a")
 	p.AwaitStaged(vol, "ad-a")
 	p.AwaitReplica(vol, "ad-b")
-	eventually(t, p, "the pod is told", func() error { return told(t, p, first, attachdetach.ReasonAttached, "ad-a") })
+	eventually(t, p, "the pod is told", func() error { return told(t, p, first, apiv1.ReasonSuccessfulAttachVolume, "ad-a") })
 
 	// A second pod contends for the volume, and waits.
 	second := podOf(t, p, first, "ad-b")
 	eventually(t, p, "the pod that waits is told why",
-		func() error { return told(t, p, second, attachdetach.ReasonFailed, "ad-a") })
+		func() error { return told(t, p, second, apiv1.ReasonFailedAttachVolume, "ad-a") })
 	if c := p.Volume(vol).Status.Primary; c.NodeName != "ad-a" || c.Epoch != 1 {
 		t.Fatalf("the volume was taken from a pod that uses it: %+v", c)
 	}
@@ -167,7 +165,7 @@ func TestADiskOfAnotherNamespaceIsNotTakenByAPodThatNamesIt(t *testing.T) {
 				}
 			}
 			eventually(t, p, "the thief is told",
-				func() error { return told(t, p, thief, attachdetach.ReasonFailed, shop+"/data") })
+				func() error { return told(t, p, thief, apiv1.ReasonFailedAttachVolume, shop+"/data") })
 			must(t, p.Client.Create(t.Context(), controlplane.NewPod(shop, "owner", other, "data")))
 			must(t, publish(other, map[string]string{"cachingMode": "ReadOnly"}))
 			p.AwaitStaged(vol, other)
@@ -205,7 +203,7 @@ func TestDisksThatDoNotExistAreReadOnceEach(t *testing.T) {
 		named = append(named, pod)
 	}
 	for _, pod := range named {
-		eventually(t, p, "the pod is told", func() error { return told(t, p, pod, attachdetach.ReasonFailed, "none-") })
+		eventually(t, p, "the pod is told", func() error { return told(t, p, pod, apiv1.ReasonFailedAttachVolume, "none-") })
 	}
 	eventually(t, p, "each disk is read", func() error {
 		if got := p.Cloud.CallCount(fake.DisksGet); got < pods*volumes {

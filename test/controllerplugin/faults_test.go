@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
@@ -251,7 +250,7 @@ func TestHeldPrimaryOutlivesTheDeletionOfItsObject(t *testing.T) {
 	must(t, p.Client.Delete(t.Context(), p.Attachment("vol", "hp-a")))
 	p.Eventually("the deletion is held", func() string {
 		for _, c := range p.Attachment("vol", "hp-a").Status.Conditions {
-			if c.Reason == attaching.ReasonPrimaryHeld {
+			if c.Reason == apiv1.ReasonPrimaryHeld {
 				return ""
 			}
 		}

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
@@ -55,7 +54,7 @@ func TestLaw7ANodeThatNamesTheVMOfAnotherGetsNothing(t *testing.T) {
 	p.AddNode(victim, "1", size)
 	p.AddNode(liar, "1", size)
 	says(t, p, liar, strings.ToUpper(controlplane.VMID(victim)))
-	refusedAs(t, p, liar, identity.ReasonVMContradicted)
+	refusedAs(t, p, liar, apiv1.ReasonVMContradictsProviderID)
 	handle := p.Create("vol", replicated)
 	p.StageOn(handle, "vol", victim)
 	if err := p.Publish(shortly(t, 5*time.Second), p.Create("own", replicated), liar); err == nil ||
@@ -64,7 +63,7 @@ func TestLaw7ANodeThatNamesTheVMOfAnotherGetsNothing(t *testing.T) {
 	}
 	p.Eventually("no replica finds a place", func() string {
 		c := meta.FindStatusCondition(p.Volume("vol").Status.Conditions, placement.ConditionReplicasAttached)
-		if c == nil || c.Reason != placement.ReasonReplicasMissing || c.Message == "" || len(p.Attachments("vol")) != 1 {
+		if c == nil || c.Reason != apiv1.ReasonReplicasMissing || c.Message == "" || len(p.Attachments("vol")) != 1 {
 			return reasonOf(c)
 		}
 		return ""
@@ -96,7 +95,7 @@ func TestLaw7ANodeThatBeginsToLieLosesItsOwnDisksAlone(t *testing.T) {
 	p.StageOn(handle, "vol", victim)
 	p.AwaitReplica("vol", liar)
 	says(t, p, liar, controlplane.VMID(victim))
-	refusedAs(t, p, liar, identity.ReasonVMContradicted)
+	refusedAs(t, p, liar, apiv1.ReasonVMContradictsProviderID)
 	must(t, p.Client.Delete(t.Context(), p.Attachment("vol", liar)))
 	p.Eventually("the disk is off the liar", attachedTo(p, "vol", victim))
 	says(t, p, liar, controlplane.VMID(liar))

@@ -258,8 +258,8 @@ func TestListVolumesAfterAFence(t *testing.T) {
 			}}
 		})
 	}
-	reachable(metav1.ConditionFalse, apiv1.ReachableNodeLost)
+	reachable(metav1.ConditionFalse, apiv1.ReasonNodeLost)
 	published(t, p, handle, "lf-a")
-	reachable(metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh)
+	reachable(metav1.ConditionTrue, apiv1.ReasonHeartbeatFresh)
 	published(t, p, handle)
 }

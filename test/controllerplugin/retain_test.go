@@ -9,11 +9,11 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
@@ -109,7 +109,7 @@ func TestARecordThatIsKeptWorksAsAnyOther(t *testing.T) {
 	must(t, p.Client.Delete(t.Context(), p.Volume(vol)))
 	p.Eventually("the record is kept", func() string {
 		c := meta.FindStatusCondition(p.Volume(vol).Status.Conditions, disk.ConditionReady)
-		if c.Reason != disk.ReasonDeletionHeld {
+		if c.Reason != apiv1.ReasonDeletionHeld {
 			return c.Reason
 		}
 		return ""

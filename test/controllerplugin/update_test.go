@@ -100,7 +100,7 @@ func TestModify(t *testing.T) {
 	if n := p.Cloud.CallCount(fake.DisksUpdate); n != 1 {
 		t.Fatalf("%d calls to Azure", n)
 	}
-	if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), disk.ReasonUpdated) ||
+	if v := asIs(t, p, "vol"); !strings.HasPrefix(updated(v), apiv1.ReasonUpdated) ||
 		v.Status.Applied.DiskSettings.Tags["team"] != "db" {
 		t.Fatal(updated(v))
 	}
@@ -236,7 +236,7 @@ func TestConversionToPremiumV2(t *testing.T) {
 	p.Eventually("detached", attachedTo(p, "vol"))
 	must(t, modify(t.Context(), p, handle, class))
 	v := p.Volume("vol")
-	if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 || !strings.HasPrefix(updated(v), disk.ReasonConverting) {
+	if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 || !strings.HasPrefix(updated(v), apiv1.ReasonConverting) {
 		t.Fatalf("%+v", v.Status)
 	}
 	// The disk can be used during the change, without host caching, which it had before.

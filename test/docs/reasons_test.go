@@ -1,55 +1,158 @@
 package docs
 
 import (
-	"os"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"path/filepath"
-	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/tree"
 )
 
-var (
-	reasonConstant = regexp.MustCompile(
-		`(?m)^\s*(?:const )?(?:[rR]eason|Reachable|Probeable|Hold)[A-Z][A-Za-z]*\s+(?:[A-Za-z]+ )?= "([A-Z][A-Za-z]+)"`)
-	reasonItem = regexp.MustCompile("(?m)^\\* ((?:`[A-Z][A-Za-z]+`(?:, )?)+):")
-)
+// reasonFile has the constants of all reasons.
+const reasonFile = "api/v1/reason.go"
 
-// TestThePageOnReasonsHasEveryReason compares it with the constants in the code, both ways. The
-// reasons of volume health are in the guide on sharing.
-func TestThePageOnReasonsHasEveryReason(t *testing.T) {
-	const page, health = "docs/reference/reasons.md", "docs/guides/shared-volumes.md"
-	text := read(t, page)
-	var code strings.Builder
-	reasons := map[string]bool{}
+// otherNames are literals that equal a reason and name something else, by file.
+var otherNames = map[string][]string{
+	"internal/plan/cause/error.go":           {"QuotaExceeded", "ScopeLocked"}, // codes of Azure
+	"internal/plan/lostnode/pods.go":         {"DaemonSet"},                    // a kind
+	"internal/plan/maintenance/move.go":      {"DaemonSet"},                    // a kind
+	"internal/plan/nodehealth/nodehealth.go": {"Healthy"},                      // a state
+	"internal/plan/disk/condition.go":        {"Updated", "DiskChanged"},       // types of conditions
+	"internal/plan/placement/condition.go":   {"ReplicasAttached"},             // a type of condition
+	"internal/plan/cause/cause.go":           {"Healthy"},                      // an outcome
+	"cli/checks/parts.go":                    {"DaemonSet"},                    // a kind
+	"cli/checks/preflight.go":                {"OtherDriver"},                  // a check
+	"cli/checks/doctor.go":                   {"Registered"},                   // a check
+	"cli/collect/client.go":                  {"DaemonSet"},                    // a kind
+	"cli/collect/bundle.go":                  {"DaemonSet"},                    // a kind
+}
+
+// TestReasonsAreConstants compares the constants of api/v1 with the table of causes, and finds reasons
+// that are written as literals, and constants that the product does not use.
+func TestReasonsAreConstants(t *testing.T) {
+	constants, used := map[string]string{}, map[string]bool{}
+	visit(t, reasonFile, func(n ast.Node) {
+		if v, ok := n.(*ast.ValueSpec); ok {
+			value, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+			expect.Must(t, err)
+			constants[value] = v.Names[0].Name
+			if v.Names[0].Name != "Reason"+value {
+				t.Errorf("%s: got constant %s of %q, want Reason%s", reasonFile, v.Names[0].Name, value, value)
+			}
+		}
+	})
+	rows := map[string]bool{}
+	for _, c := range cause.Table() {
+		rows[c.ID] = true
+		if constants[c.ID] == "" {
+			t.Errorf("the table of causes has %s, want only constants of %s", c.ID, reasonFile)
+		}
+	}
 	for _, file := range goFiles(t) {
-		of := strings.Split(file, "/")[0]
-		if of != "internal" && of != "api" && of != "cmd" || strings.HasSuffix(file, "_test.go") {
+		of, dir := strings.Split(file, "/")[0], filepath.Dir(file)
+		if of != "internal" && of != "cmd" && of != "cli" || strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		source, err := os.ReadFile(filepath.Join(tree.Root(), file))
-		expect.Must(t, err)
-		code.Write(source)
-		for _, m := range reasonConstant.FindAllStringSubmatch(string(source), -1) {
-			reasons[m[1]] = true
-		}
-	}
-	if len(reasons) < 60 {
-		t.Fatalf("reasons in the code: got %d, want at least 60", len(reasons))
-	}
-	healthText := read(t, health)
-	for reason := range reasons {
-		if !strings.Contains(text, "`"+reason+"`") && !strings.Contains(healthText, "`"+reason+"`") {
-			t.Errorf("%s: got no line about the reason %s, want one", page, reason)
-		}
-	}
-	for _, m := range reasonItem.FindAllStringSubmatch(text, -1) {
-		for _, item := range strings.Split(m[1], ", ") {
-			if reason := strings.Trim(item, "`"); !strings.Contains(code.String(), `"`+reason+`"`) {
-				t.Errorf("%s: got the reason %s, want only reasons that the code has", page, reason)
+		visit(t, file, func(n ast.Node) {
+			switch n := n.(type) {
+			case *ast.Ident:
+				used[n.Name] = used[n.Name] || dir != "internal/plan/cause" || file == "internal/plan/cause/error.go"
+			case *ast.BasicLit:
+				if n.Kind != token.STRING {
+					return
+				}
+				value, err := strconv.Unquote(n.Value)
+				expect.Must(t, err)
+				if constants[value] != "" && !slices.Contains(otherNames[file], value) {
+					t.Errorf("%s: got the literal %q, want apiv1.%s", file, value, constants[value])
+				}
 			}
+		})
+	}
+	for value, name := range constants {
+		switch {
+		case !rows[value]:
+			t.Errorf("%s has %s, and the table of causes no row of it, want one", reasonFile, name)
+		case !used[name]:
+			t.Errorf("no part of the product uses %s, want it used or removed", name)
+		}
+	}
+}
+
+// visit walks a Go file.
+func visit(t *testing.T, file string, see func(ast.Node)) {
+	t.Helper()
+	f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(tree.Root(), file), nil, 0)
+	expect.Must(t, err)
+	ast.Inspect(f, func(n ast.Node) bool {
+		if n != nil {
+			see(n)
+		}
+		return true
+	})
+}
+
+// sentences are fields with texts for readers.
+var sentences = []string{"Message", "Next", "Sentence", "Note", "Evidence", "HeldBack", "Says", "Quote"}
+
+// interpreters are the functions of package strings by which code looks into a text.
+var interpreters = []string{"Contains", "ContainsAny", "HasPrefix", "HasSuffix", "Cut", "CutPrefix", "CutSuffix", "EqualFold",
+	"Fields", "Index", "Split", "SplitN", "SplitAfter"}
+
+// othersWords are the files that read a sentence of another program, which has no reason for it.
+var othersWords = map[string]string{
+	"internal/plan/maintenance/maintenance.go": "a condition that AKS sets on Nodes",
+	"cli/explain/pod.go":                       "kube-scheduler's count of the nodes that it excluded",
+}
+
+// TestNoSentenceIsInterpreted finds code that looks into a message instead of reading its reason.
+func TestNoSentenceIsInterpreted(t *testing.T) {
+	isSentence := func(e ast.Expr) bool {
+		s, ok := e.(*ast.SelectorExpr)
+		return ok && slices.Contains(sentences, s.Sel.Name)
+	}
+	isText := func(e ast.Expr) bool {
+		l, ok := e.(*ast.BasicLit)
+		return ok && l.Kind == token.STRING && l.Value != `""`
+	}
+	found := map[string]bool{}
+	for _, file := range goFiles(t) {
+		of := strings.Split(file, "/")[0]
+		if of != "internal" && of != "cmd" && of != "cli" || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		visit(t, file, func(n ast.Node) {
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				f, ok := n.Fun.(*ast.SelectorExpr)
+				if !ok || len(n.Args) == 0 || !isSentence(n.Args[0]) {
+					return
+				}
+				pkg, ok := f.X.(*ast.Ident)
+				found[file] = found[file] || ok && pkg.Name == "strings" && slices.Contains(interpreters, f.Sel.Name)
+			case *ast.BinaryExpr:
+				compares := n.Op == token.EQL || n.Op == token.NEQ
+				found[file] = found[file] || compares && (isSentence(n.X) && isText(n.Y) || isSentence(n.Y) && isText(n.X))
+			case *ast.SwitchStmt:
+				found[file] = found[file] || n.Tag != nil && isSentence(n.Tag)
+			}
+		})
+	}
+	for file, is := range found {
+		if is && othersWords[file] == "" {
+			t.Errorf("%s: got code that looks into a sentence, want it to read a reason or a field", file)
+		}
+	}
+	for file, of := range othersWords {
+		if !found[file] {
+			t.Errorf("%s: got no code that looks into %s, want it removed from the list", file, of)
 		}
 	}
 }

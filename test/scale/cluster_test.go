@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -314,10 +313,10 @@ func (c *cluster) volume(v, node int) *apiv1.AzVolume {
 			Replicas:           apiv1.NewReplicaCount(replicas, replicas),
 			Fencing:            apiv1.FencingPreemption,
 			Conditions: []metav1.Condition{
-				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: disk.ReasonCreated, LastTransitionTime: now,
+				{Type: disk.ConditionReady, Status: metav1.ConditionTrue, Reason: apiv1.ReasonCreated, LastTransitionTime: now,
 					ObservedGeneration: 1},
 				{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionTrue,
-					Reason: placement.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
+					Reason: apiv1.ReasonReplicasAttached, LastTransitionTime: now, ObservedGeneration: 1},
 			},
 			Primary: &apiv1.Ownership{NodeName: nodeName(node), Epoch: 1, State: apiv1.OwnershipHeld, Since: &now},
 		},
@@ -346,7 +345,7 @@ func (c *cluster) attachment(v, node, distance int) *apiv1.AzVolumeAttachment {
 			Conditions: []metav1.Condition{{
 				Type:               apiv1.AttachmentConditionAttached,
 				Status:             metav1.ConditionTrue,
-				Reason:             attaching.ReasonAttached,
+				Reason:             apiv1.ReasonAttached,
 				LastTransitionTime: metav1.Now(),
 				ObservedGeneration: 1,
 			}},

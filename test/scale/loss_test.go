@@ -170,5 +170,5 @@ func (l *controllerLab) isLost(t testing.TB, node int) bool {
 	d := &apiv1.AzDriverNode{}
 	must(t, l.kube.Get(t.Context(), client.ObjectKey{Namespace: l.namespace, Name: nodeName(node)}, d))
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == apiv1.ReachableNodeLost
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == apiv1.ReasonNodeLost
 }

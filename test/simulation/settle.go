@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 )
 
 // patience is how long the world may take to settle once the faults have stopped.
@@ -208,7 +207,7 @@ func (w *world) waitsForBelief(a *apiv1.AzVolumeAttachment) bool {
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 	_, attached := w.azure.holds(a.Status.VMID, diskOf(a.Spec.VolumeName))
-	return !attached && (a.Status.State == apiv1.AttachmentPending && c != nil && c.Reason == identity.ReasonNodeUnknown ||
+	return !attached && (a.Status.State == apiv1.AttachmentPending && c != nil && c.Reason == apiv1.ReasonNodeUnknown ||
 		a.Status.State == apiv1.AttachmentAttached && w.mislaid)
 }
 

@@ -1,23 +1,31 @@
 package attachdetach
 
 import (
+	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 )
 
-// explain writes events to the pods that wait for the volume, which say why. It returns when to
-// look again, because a pod gets no event at once; 0 for never.
-func (r *Reconciler) explain(o observed) time.Duration {
-	after := time.Duration(0)
+// explain says why pods wait for the volume: in events on the pods, and in the condition Published of
+// the AzVolume, for the pod that waits longest. It returns when to look again, because a wait is not
+// told at once; 0 for never.
+func (r *Reconciler) explain(ctx context.Context, o observed) (after time.Duration, err error) {
+	recorded, waits := publishing.Wait{}, o.Pods
+	slices.SortStableFunc(waits, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, p := range o.Pods {
 		if p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
 			continue
@@ -30,16 +38,38 @@ func (r *Reconciler) explain(o observed) time.Duration {
 			after = operation.Sooner(after, in)
 			continue
 		}
+		if recorded.Key == "" {
+			recorded = wait
+		}
 		if !r.told.first(o.name, p.UID, wait.Key) {
 			continue
 		}
 		if wait.Failing {
-			r.event(p, corev1.EventTypeWarning, ReasonFailed, wait.Message)
+			r.event(p, corev1.EventTypeWarning, apiv1.ReasonFailedAttachVolume, wait.Message)
 		} else {
-			r.event(p, corev1.EventTypeNormal, reasonWaiting, wait.Message)
+			r.event(p, corev1.EventTypeNormal, apiv1.ReasonWaitingForVolume, wait.Message)
 		}
 	}
-	return after
+	if err = r.record(ctx, o, recorded); apierrors.IsConflict(err) { // the cache is behind
+		return operation.Sooner(after, operation.ConflictRetry), nil
+	}
+	return after, err
+}
+
+// record writes the condition Published, if there is something new to say.
+func (r *Reconciler) record(ctx context.Context, o observed, w publishing.Wait) error {
+	if o.Volume == nil {
+		return nil
+	}
+	changed := o.Volume.DeepCopy()
+	if !publishing.Recorded(&changed.Status, w, r.told.sameWait(o.name, w.Key)) {
+		return nil
+	}
+	if err := kube.PatchStatus(ctx, r.Client, changed, o.Volume); err != nil {
+		return client.IgnoreNotFound(fmt.Errorf("write what volume %s waits for: %w", o.name, err))
+	}
+	r.told.record(o.name, w.Key)
+	return nil
 }
 
 // tell writes an event about a call on each pod on the node that uses the volume and is not being
@@ -70,6 +100,8 @@ func (r *Reconciler) event(p *corev1.Pod, kind, reason, note string) {
 type told struct {
 	mu      sync.Mutex
 	volumes map[string]map[types.UID]*toldPod
+	// waits are the keys of the waits in conditions, by the name of the AzVolume.
+	waits map[string]string
 }
 
 type toldPod struct {
@@ -121,6 +153,24 @@ func (t *told) changed(volume string, uid types.UID, note string) bool {
 	return true
 }
 
+// sameWait reports whether the key of a wait is the one of the condition. The key of a condition that
+// another process has written is not known, and counts as the same.
+func (t *told) sameWait(volume, key string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	recorded, known := t.waits[volume]
+	return !known || recorded == key
+}
+
+func (t *told) record(volume, key string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.waits == nil {
+		t.waits = map[string]string{}
+	}
+	t.waits[volume] = key
+}
+
 // keep forgets the events of pods that no longer use the volume or name its disk.
 func (t *told) keep(o observed) {
 	t.mu.Lock()
@@ -133,5 +183,6 @@ func (t *told) keep(o observed) {
 	}
 	if len(t.volumes[o.name]) == 0 {
 		delete(t.volumes, o.name)
+		delete(t.waits, o.name)
 	}
 }

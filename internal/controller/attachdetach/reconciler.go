@@ -40,20 +40,11 @@ import (
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes;azvolumeattachments;azdrivernodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumes/status,verbs=patch
 // +kubebuilder:rbac:groups="",resources=nodes;pods;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods/status,verbs=patch
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=csinodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
-
-// Reasons of events on pods. Kubernetes' attach/detach controller has the first two as well, which
-// users and tools know.
-const (
-	ReasonAttached = "SuccessfulAttachVolume"
-	ReasonFailed   = "FailedAttachVolume"
-	// reasonWaiting: the volume is being moved from another node, or Azure has not accepted to
-	// attach it yet.
-	reasonWaiting = "WaitingForVolume"
-)
 
 // callTimeout limits one call; what is not complete by then is requested again.
 const callTimeout = 15 * time.Second
@@ -111,9 +102,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	r.told.keep(o)
 	r.refuseStrangers(o)
-	after := r.explain(o) // first, because a call may take some time
+	after, explainErr := r.explain(ctx, o) // first, because a call may take some time
 	if r.Publisher == nil {
-		return reconcile.Result{RequeueAfter: after}, nil
+		return reconcile.Result{RequeueAfter: after}, explainErr
 	}
 	var rest time.Duration
 	o.Idle, rest = r.idle.look(o.name, o.Input, r.Clock.Now())
@@ -121,7 +112,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	hasPod := func(node string) bool { return publishing.PublishedFor(o.Pods, node) != nil }
 	publish, pause := r.refused.due(o.name, step.Publish, hasPod, r.Clock.Now())
 	step.Publish = publish
-	return reconcile.Result{RequeueAfter: operation.Sooner(after, operation.Sooner(pause, rest))}, r.act(ctx, o, step)
+	return reconcile.Result{RequeueAfter: operation.Sooner(after, operation.Sooner(pause, rest))},
+		errors.Join(explainErr, r.act(ctx, o, step))
 }
 
 // act makes the calls of a step.
@@ -276,10 +268,10 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 		_, err = r.Publisher.ControllerPublishVolume(ctx, request)
 	}
 	if status.Code(err) == codes.Aborted { // the call ended before the attach was accepted, and nothing has failed
-		r.tell(o, node, corev1.EventTypeNormal, reasonWaiting,
+		r.tell(o, node, corev1.EventTypeNormal, apiv1.ReasonWaitingForVolume,
 			fmt.Sprintf("volume %s is not attached to node %s yet: %s", name, node, describe(err)))
 	} else if err != nil {
-		r.tell(o, node, corev1.EventTypeWarning, ReasonFailed,
+		r.tell(o, node, corev1.EventTypeWarning, apiv1.ReasonFailedAttachVolume,
 			fmt.Sprintf("volume %s cannot be attached to node %s: %s", name, node, describe(err)))
 	}
 	if status.Code(err) == codes.NotFound && o.Volume == nil { // the disk, or else the node
@@ -294,7 +286,7 @@ func (r *Reconciler) publish(ctx context.Context, o observed, node string) error
 		return fmt.Errorf("publish volume to node %s: %w", node, err)
 	}
 	ctrl.LoggerFrom(ctx).Info("the volume was published", "node", node)
-	r.tell(o, node, corev1.EventTypeNormal, ReasonAttached,
+	r.tell(o, node, corev1.EventTypeNormal, apiv1.ReasonSuccessfulAttachVolume,
 		fmt.Sprintf("volume %s is attached to node %s, or about to be", name, node))
 	return nil
 }

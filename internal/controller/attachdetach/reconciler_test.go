@@ -446,9 +446,9 @@ func TestAPodThatWaitsForAFenceIsToldWhatAzureAnswersOnce(t *testing.T) {
 			reconcileOf(t, r, "vol")
 			reconcileOf(t, r, "vol")
 			got := recorded(t, r)
-			if len(got) != 1 || !strings.HasPrefix(got[0], "Warning "+ReasonFailed) ||
+			if len(got) != 1 || !strings.HasPrefix(got[0], "Warning "+apiv1.ReasonFailedAttachVolume) ||
 				!strings.Contains(got[0], "node a (epoch 1)") || !strings.Contains(got[0], "503") {
-				t.Errorf("got events %q, want one Warning %s that names node a, epoch 1 and Azure's answer", got, ReasonFailed)
+				t.Errorf("got events %q, want one Warning %s that names node a, epoch 1 and Azure's answer", got, apiv1.ReasonFailedAttachVolume)
 			}
 			calls.expect(t)
 		})
@@ -461,8 +461,8 @@ func TestASecondPublishWritesNoSecondEvent(t *testing.T) {
 		readyNode("a"), report("a"), pod("apps", "p", "a", claimVolume("data")))
 	reconcileOf(t, r, "vol")
 	reconcileOf(t, r, "vol")
-	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+ReasonAttached) {
-		t.Errorf("got events %q after %d publishes, want one Normal %s", got, len(calls.calls), ReasonAttached)
+	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+apiv1.ReasonSuccessfulAttachVolume) {
+		t.Errorf("got events %q after %d publishes, want one Normal %s", got, len(calls.calls), apiv1.ReasonSuccessfulAttachVolume)
 	}
 }
 

@@ -66,7 +66,7 @@ func (r *Reconciler) fail(ctx context.Context, cached *corev1.Pod, node, message
 		return nil
 	}
 	before := p.DeepCopy()
-	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, publishing.RejectedReason, message
+	p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, apiv1.ReasonVolumeAttachmentLimitExceeded, message
 	err := kube.PatchStatus(ctx, r.Client, p, before)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the change is an event
@@ -76,6 +76,6 @@ func (r *Reconciler) fail(ctx context.Context, cached *corev1.Pod, node, message
 	}
 	ctrl.LoggerFrom(ctx).Info("the pod was failed, because its node has no free slot", "pod",
 		client.ObjectKeyFromObject(p).String(), "node", node)
-	r.event(p, corev1.EventTypeWarning, publishing.RejectedReason, message)
+	r.event(p, corev1.EventTypeWarning, apiv1.ReasonVolumeAttachmentLimitExceeded, message)
 	return nil
 }

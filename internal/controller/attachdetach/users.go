@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/publishing"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
@@ -103,7 +104,7 @@ func (r *Reconciler) refuseStrangers(o observed) {
 		if s.pod.Spec.NodeName == "" || s.pod.DeletionTimestamp != nil || !r.told.first(o.name, s.pod.UID, "stranger") {
 			continue
 		}
-		r.event(s.pod, corev1.EventTypeWarning, ReasonFailed, fmt.Sprintf(
+		r.event(s.pod, corev1.EventTypeWarning, apiv1.ReasonFailedAttachVolume, fmt.Sprintf(
 			"the disk of AzVolume %s is not attached for this pod, which names it as azureDisk: claim %s of another namespace has it",
 			o.name, s.claim))
 	}

@@ -34,17 +34,17 @@ func (r *Reconciler) readTruth(ctx context.Context, in *attaching.Input) error {
 func (r *Reconciler) tellDeserted(ctx context.Context, in attaching.Input, message string) {
 	a := in.Attachment
 	ctrl.LoggerFrom(ctx).Info("deserted volume is fenced", "volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "notReadySince",
-		in.NotReadySince, "reason", lostnode.ReasonFailoverStarted)
+		in.NotReadySince, "reason", apiv1.ReasonFailoverStarted)
 	about := &corev1.ObjectReference{
 		APIVersion: "v1",
 		Kind:       "Node",
 		Name:       a.Spec.NodeName,
 		UID:        types.UID(a.Spec.NodeName),
 	}
-	r.Events.Eventf(about, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted,
+	r.Events.Eventf(about, nil, corev1.EventTypeNormal, apiv1.ReasonFailoverStarted, apiv1.ReasonFailoverStarted,
 		"volume %s: %s", a.Spec.VolumeName, message)
 	if in.Volume != nil {
-		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted,
+		r.Events.Eventf(in.Volume, nil, corev1.EventTypeNormal, apiv1.ReasonFailoverStarted, apiv1.ReasonFailoverStarted,
 			"%s", message)
 	}
 	claim, err := r.claim(ctx, in.Volume)
@@ -57,7 +57,7 @@ func (r *Reconciler) tellDeserted(ctx context.Context, in attaching.Input, messa
 	if lostnode.OptedOut(claim.Annotations) {
 		message += "; " + lostnode.OptOutEnds
 	}
-	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, lostnode.ReasonFailoverStarted, lostnode.ReasonFailoverStarted, "%s",
+	r.Events.Eventf(claim, nil, corev1.EventTypeNormal, apiv1.ReasonFailoverStarted, apiv1.ReasonFailoverStarted, "%s",
 		message)
 }
 

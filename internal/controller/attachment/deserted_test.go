@@ -259,7 +259,7 @@ func TestEventsOfADesertedVolumeSayOnceWhyItIsFenced(t *testing.T) {
 			d.reconcile(t)
 			var started []string
 			for len(d.events.Events) > 0 {
-				if e := <-d.events.Events; strings.Contains(e, lostnode.ReasonFailoverStarted) {
+				if e := <-d.events.Events; strings.Contains(e, apiv1.ReasonFailoverStarted) {
 					started = append(started, e)
 				}
 			}

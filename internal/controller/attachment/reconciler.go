@@ -185,8 +185,8 @@ func (r *Reconciler) giveWay(ctx context.Context, to *apiv1.AzVolumeAttachment, 
 	if err := keeper.Delete(ctx, r.Client, victim); err != nil {
 		return err
 	}
-	ctrl.LoggerFrom(ctx).Info("deleting a replica to free its slot", "replica", name, "reason", attaching.ReasonReplicaGaveWay)
-	r.event(victim, corev1.EventTypeNormal, attaching.ReasonReplicaGaveWay, "its slot is needed by "+to.Name)
+	ctrl.LoggerFrom(ctx).Info("deleting a replica to free its slot", "replica", name, "reason", apiv1.ReasonReplicaGaveWay)
+	r.event(victim, corev1.EventTypeNormal, apiv1.ReasonReplicaGaveWay, "its slot is needed by "+to.Name)
 	return nil
 }
 
@@ -210,7 +210,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, in attaching.Input, step a
 		crashpoint.At("fence-after-proof")
 		r.proofs.WithLabelValues(string(step.Status.Proof.Kind)).Inc()
 	}
-	if a.Status.State != step.Status.State || step.Reason == attaching.ReasonFenced {
+	if a.Status.State != step.Status.State || step.Reason == apiv1.ReasonFenced {
 		r.say(ctx, a, step)
 	}
 	return true, nil

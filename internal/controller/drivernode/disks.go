@@ -273,7 +273,7 @@ func (r *Reconciler) rebuild(ctx context.Context, d *apiv1.AzDriverNode, v *apiv
 		return err
 	}
 	ctrl.LoggerFrom(ctx).Info("attachment was lost", "volume", v.Name, "node", d.Name, "role", role, "reason",
-		attaching.ReasonAttachmentLost)
+		apiv1.ReasonAttachmentLost)
 	return nil
 }
 
@@ -303,7 +303,7 @@ func (r *Reconciler) attachAgain(ctx context.Context, a *apiv1.AzVolumeAttachmen
 		return err
 	}
 	log := ctrl.LoggerFrom(ctx).WithValues("volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "reason",
-		attaching.ReasonDetachedOutside)
+		apiv1.ReasonDetachedOutside)
 	// First, because nothing repeats it once the attachment is changed.
 	if err := cluster.Unconfirm(ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}); err != nil {
 		return err

@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -144,7 +143,7 @@ func (w *world) attachedAt(volume string, lun int32, spec apiv1.AzVolumeAttachme
 			VMID:  w.vm(),
 			LUN:   &lun,
 			Conditions: []metav1.Condition{{
-				Type: apiv1.AttachmentConditionAttached, Status: metav1.ConditionTrue, Reason: attaching.ReasonAttached,
+				Type: apiv1.AttachmentConditionAttached, Status: metav1.ConditionTrue, Reason: apiv1.ReasonAttached,
 				LastTransitionTime: metav1.NewTime(w.clock.Now().Add(-time.Hour)),
 			}},
 		},

@@ -24,7 +24,7 @@ func (r *Reconciler) tellIdentity(ctx context.Context, d *apiv1.AzDriverNode, es
 	c := metav1.Condition{
 		Type:   apiv1.NodeConditionVMKnown,
 		Status: metav1.ConditionTrue,
-		Reason: identity.ReasonVMEstablished,
+		Reason: apiv1.ReasonVMEstablished,
 	}
 	if established.VMID == "" {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, established.Reason, established.Message

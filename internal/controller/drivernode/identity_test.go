@@ -9,7 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -54,8 +53,8 @@ func TestAVMThatTwoNodesNameIsNeithers(t *testing.T) {
 	w.clock.Step(5 * time.Minute)
 	asked := w.cloud.CallCount(fake.AttachmentsList)
 	w.reconcile()
-	if c := w.vmKnown(); c == nil || c.Status != metav1.ConditionFalse || c.Reason != identity.ReasonVMContested {
-		t.Errorf("got condition %+v, want False for the reason %s", c, identity.ReasonVMContested)
+	if c := w.vmKnown(); c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonVMNamedTwice {
+		t.Errorf("got condition %+v, want False for the reason %s", c, apiv1.ReasonVMNamedTwice)
 	}
 	if n := w.cloud.CallCount(fake.AttachmentsList) - asked; n != 0 || w.has("vol") != nil {
 		t.Errorf("got %d looks at Azure and attachment %+v, want none", n, w.has("vol"))

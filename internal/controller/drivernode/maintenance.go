@@ -17,12 +17,12 @@ func (r *Reconciler) tellMaintenance(ctx context.Context, d *apiv1.AzDriverNode,
 	c := metav1.Condition{
 		Type:   apiv1.NodeConditionUndisturbed,
 		Status: metav1.ConditionTrue,
-		Reason: apiv1.UndisturbedNoMaintenance,
+		Reason: apiv1.ReasonNoMaintenance,
 	}
 	if e := r.Policies.Next(maintenance.Announced(d, node)); e != nil {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.UndisturbedMaintenanceAnnounced, maintenance.Describe(e)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonMaintenanceAnnounced, maintenance.Describe(e)
 		if r.Policies.Of(e.Kind) == maintenance.Move {
-			c.Reason = apiv1.UndisturbedPodsMove
+			c.Reason = apiv1.ReasonPodsMove
 		}
 	}
 	if told, err := r.tell(ctx, d, c); err != nil || !told {

@@ -78,7 +78,7 @@ func TestTheConditionFollowsWhatAzureAnnounces(t *testing.T) {
 	w.undisturbed()
 	d := &apiv1.AzDriverNode{}
 	w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
-	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionUndisturbed); c.Reason != apiv1.UndisturbedPodsMove {
-		t.Errorf("another policy for the same event: got reason %s, want %s", c.Reason, apiv1.UndisturbedPodsMove)
+	if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionUndisturbed); c.Reason != apiv1.ReasonPodsMove {
+		t.Errorf("another policy for the same event: got reason %s, want %s", c.Reason, apiv1.ReasonPodsMove)
 	}
 }

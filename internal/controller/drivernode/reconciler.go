@@ -168,7 +168,7 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 		return fmt.Errorf("delete AzDriverNode: %w", err)
 	}
 	r.forget(client.ObjectKeyFromObject(d))
-	ctrl.LoggerFrom(ctx).Info("node does not exist any more", "node", d.Name, "reason", identity.ReasonNodeGone)
+	ctrl.LoggerFrom(ctx).Info("node does not exist any more", "node", d.Name, "reason", apiv1.ReasonNodeGone)
 	return nil
 }
 

@@ -421,7 +421,7 @@ func TestTheFirstConditionsAreWrittenWithTheCapacity(t *testing.T) {
 	reachable := metav1.Condition{
 		Type:               apiv1.NodeConditionReachable,
 		Status:             metav1.ConditionTrue,
-		Reason:             apiv1.ReachableHeartbeatFresh,
+		Reason:             apiv1.ReasonHeartbeatFresh,
 		LastTransitionTime: metav1.Now(),
 	}
 	ready := metav1.Condition{

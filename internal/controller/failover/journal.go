@@ -128,7 +128,7 @@ func (j *journal) look(ctx context.Context, o observed, step lostnode.Step) {
 			j.provenOnce(m, v.Proof().Kind)
 		}
 		if j.once(o, "proven "+v.Volume.Name+v.Proof().Time.String()) {
-			j.say(ctx, o, v, lostnode.ReasonFailoverProven,
+			j.say(ctx, o, v, apiv1.ReasonFailoverProven,
 				fmt.Sprintf("proof %s that node %s can no longer write: %s", v.Proof().Kind, o.NodeName, v.Proof().Message))
 		}
 	}
@@ -161,10 +161,10 @@ func (j *journal) leftAlone(ctx context.Context, o observed, p lostnode.KeptPod)
 		"volumes", p.Volumes,
 		"reason", string(p.Reason), "message", p.Message)
 	message := fmt.Sprintf("left alone on lost node %s: %s", o.NodeName, p.Message)
-	j.event(p.Pod, corev1.EventTypeWarning, lostnode.ReasonFailoverHeldBack, message)
+	j.event(p.Pod, corev1.EventTypeWarning, apiv1.ReasonFailoverHeldBack, message)
 	for _, volume := range p.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeWarning, lostnode.ReasonFailoverHeldBack,
+			j.event(claim, corev1.EventTypeWarning, apiv1.ReasonFailoverHeldBack,
 				fmt.Sprintf("remains with pod %s, which is %s", p.Pod.Name, message))
 		}
 	}
@@ -186,8 +186,8 @@ func (j *journal) falseAlarm(ctx context.Context, o observed) {
 		return
 	}
 	j.metrics.falseAlarms.Inc()
-	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(), "reason", lostnode.ReasonFalseAlarm)
-	j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonFalseAlarm, fmt.Sprintf(
+	ctrl.LoggerFrom(ctx).Info("false alarm", "node", o.NodeName, "after", after.String(), "reason", apiv1.ReasonFalseAlarm)
+	j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonFalseAlarm, fmt.Sprintf(
 		"the node was lost, and is alive %s after a volume was taken from it; controller.failover.patience decides for how long it may be silent",
 		after.Round(time.Second)))
 }
@@ -243,11 +243,11 @@ func (j *journal) decided(ctx context.Context, o observed, v lostnode.Volume) {
 	if claim := o.claims[v.Volume.Name]; claim != nil && lostnode.OptedOut(claim.Annotations) {
 		message += "; " + lostnode.OptOutEnds
 	}
-	j.say(ctx, o, v, lostnode.ReasonFailoverStarted, message)
+	j.say(ctx, o, v, apiv1.ReasonFailoverStarted, message)
 	for _, p := range o.Pods {
 		for _, used := range p.Volumes {
 			if used.Volume == v.Volume.Name {
-				j.event(p.Pod, corev1.EventTypeWarning, lostnode.ReasonFailoverStarted, used.Name+": "+message)
+				j.event(p.Pod, corev1.EventTypeWarning, apiv1.ReasonFailoverStarted, used.Name+": "+message)
 			}
 		}
 	}
@@ -258,31 +258,31 @@ func (j *journal) podDeleted(ctx context.Context, o observed, d lostnode.PodDele
 	j.metrics.podsDeleted.Inc()
 	name := d.Pod.Namespace + "/" + d.Pod.Name
 	ctrl.LoggerFrom(ctx).Info("pod deleted", "pod", name, "node", o.NodeName, "volumes", d.Volumes, "forced", d.Force, "reason",
-		lostnode.ReasonFailoverPodDeleted)
+		apiv1.ReasonFailoverPodDeleted)
 	message := fmt.Sprintf("node %s was lost and is fenced from the pod's volumes (%s)", o.NodeName,
 		strings.Join(d.Volumes, ", "))
-	j.event(d.Pod, corev1.EventTypeWarning, lostnode.ReasonFailoverPodDeleted, message)
+	j.event(d.Pod, corev1.EventTypeWarning, apiv1.ReasonFailoverPodDeleted, message)
 	for _, volume := range d.Volumes {
 		if claim := o.claims[volume]; claim != nil {
-			j.event(claim, corev1.EventTypeNormal, lostnode.ReasonFailoverPodDeleted,
+			j.event(claim, corev1.EventTypeNormal, apiv1.ReasonFailoverPodDeleted,
 				"pod "+d.Pod.Name+" on lost node "+o.NodeName+" was deleted")
 		}
 	}
-	j.onNode(o, corev1.EventTypeNormal, lostnode.ReasonFailoverPodDeleted, "pod "+name+": "+message)
+	j.onNode(o, corev1.EventTypeNormal, apiv1.ReasonFailoverPodDeleted, "pod "+name+": "+message)
 }
 
 // unserved reports that a pod of the driver was deleted.
 func (j *journal) unserved(ctx context.Context, o observed, pod *corev1.Pod) {
 	name := pod.Namespace + "/" + pod.Name
 	ctrl.LoggerFrom(ctx).Info("pod of the driver deleted", "pod", name, "node", o.NodeName, "reason",
-		lostnode.ReasonFailoverPodDeleted)
-	j.onNode(o, corev1.EventTypeNormal, lostnode.ReasonFailoverPodDeleted,
+		apiv1.ReasonFailoverPodDeleted)
+	j.onNode(o, corev1.EventTypeNormal, apiv1.ReasonFailoverPodDeleted,
 		"pod "+name+": the node is lost or unresponsive, and the pod advised kube-scheduler")
 }
 
 // pruned reports that Kubernetes was informed that the node no longer uses a volume.
 func (j *journal) pruned(ctx context.Context, o observed, v lostnode.Volume) {
-	j.say(ctx, o, v, lostnode.ReasonFailoverPruned, "removed from the volumesInUse of lost node "+o.NodeName)
+	j.say(ctx, o, v, apiv1.ReasonFailoverPruned, "removed from the volumesInUse of lost node "+o.NodeName)
 }
 
 // unblocked reports that nothing on the node prevents the unpublish of the volume any more.
@@ -291,7 +291,7 @@ func (j *journal) unblocked(ctx context.Context, o observed, v lostnode.Volume) 
 	defer j.mu.Unlock()
 	if m := j.markOf(o, v); !m.unblocked {
 		j.ended(m, resultUnblocked)
-		j.say(ctx, o, v, lostnode.ReasonFailoverUnblocked,
+		j.say(ctx, o, v, apiv1.ReasonFailoverUnblocked,
 			"no pod on lost node "+o.NodeName+" uses it any more; Kubernetes can publish it elsewhere")
 	}
 }
@@ -301,19 +301,19 @@ func (j *journal) tainted(ctx context.Context, o observed, step lostnode.Step) {
 	ctrl.LoggerFrom(ctx).Info("taints of node changed", "node", o.NodeName, "quarantine", string(step.Quarantine), "unresponsive",
 		string(step.Unresponsive), "outOfService", string(step.OutOfService))
 	if step.Quarantine == lostnode.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonNodeQuarantined,
+		j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonNodeQuarantined,
 			"volumes are taken from the node; no new pods until it is back: "+o.Health.Evidence)
 	}
 	if step.Unresponsive == lostnode.TaintAdd {
 		message := fmt.Sprintf("the node has not answered a request to fence another node within %s; no new pods until it gives a sign of life", fencing.AnswerTimeout)
-		j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonNodeUnresponsive, message)
+		j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonNodeUnresponsive, message)
 	}
 	if step.OutOfService == lostnode.TaintAdd {
-		j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
+		j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonOutOfService, "Azure says that the VM is down: "+o.Health.Evidence)
 	}
 	if step.Quarantine == lostnode.TaintRemove || step.Unresponsive == lostnode.TaintRemove ||
 		step.OutOfService == lostnode.TaintRemove {
-		j.onNode(o, corev1.EventTypeNormal, lostnode.ReasonNodeBack,
+		j.onNode(o, corev1.EventTypeNormal, apiv1.ReasonNodeBack,
 			"the node is Ready and gives signs of life; the driver's taints were removed")
 	}
 }
@@ -326,8 +326,8 @@ func (j *journal) refused(ctx context.Context, o observed, refused []error) {
 		j.metrics.refused.Inc()
 		if j.once(o, "refused "+err.Error()) {
 			ctrl.LoggerFrom(ctx).Error(err, "the cluster refuses a write", "node", o.NodeName, "reason",
-				lostnode.ReasonWriteRefused)
-			j.onNode(o, corev1.EventTypeWarning, lostnode.ReasonWriteRefused,
+				apiv1.ReasonWriteRefused)
+			j.onNode(o, corev1.EventTypeWarning, apiv1.ReasonWriteRefused,
 				"the cluster refuses a write of the driver, which tries again and goes on with what needs no such write: "+
 					err.Error())
 		}

@@ -65,7 +65,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	}
 	// Prometheus sees no increase in a series that begins with 1.
 	for _, reason := range lostnode.HoldReasons() {
-		m.heldBack.WithLabelValues(string(reason))
+		m.heldBack.WithLabelValues(reason)
 	}
 	for _, result := range []string{resultUnblocked, resultReleased} {
 		m.failovers.WithLabelValues(result)

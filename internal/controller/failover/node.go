@@ -42,7 +42,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) 
 	var unrecorded error
 	if step.OutOfService == lostnode.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
-		unrecorded = r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.OutOfServiceVMDown, o.Health.Evidence)
+		unrecorded = r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.ReasonVMDown, o.Health.Evidence)
 		if _, other := refusals(unrecorded); other != nil {
 			return unrecorded
 		}
@@ -66,7 +66,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) 
 		r.journal.tainted(ctx, o, step)
 	}
 	if step.OutOfService == lostnode.TaintRemove {
-		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.OutOfServiceNodeBack, "")
+		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.ReasonNodeBack, "")
 	}
 	return unrecorded
 }

@@ -171,7 +171,7 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 	}
 	kind := corev1.EventTypeNormal
 	if slices.Contains([]string{
-		apiv1.ReachableNodeLost, apiv1.ReachableVMDown, apiv1.ReachableVMStopped, apiv1.ReachableFencingHeldBack,
+		apiv1.ReasonNodeLost, apiv1.ReasonVMDown, apiv1.ReasonVMStopped, apiv1.ReasonFencingHeldBack,
 	}, c.Reason) {
 		kind = corev1.EventTypeWarning
 	}
@@ -192,13 +192,13 @@ func (m *Monitor) probeable(node string) []metav1.Condition {
 	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
 	switch {
 	case m.Prober == nil:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ProbeableDisabled
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonProbesDisabled
 		c.Message = "the controller is configured not to probe nodes"
 	case works:
-		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ProbeableAnswered
+		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReasonAnswersProbes
 		c.Message = "the node has answered a probe of the controller"
 	case contradicted:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ProbeableContradicted, "heartbeats came while probes failed; the kubelet's lease takes their place"
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonProbesContradicted, "heartbeats came while probes failed; the kubelet's lease takes their place"
 	default:
 		return nil
 	}

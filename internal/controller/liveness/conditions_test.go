@@ -295,8 +295,8 @@ func TestTheConditionsOfManyNodesAreWrittenAtOnce(t *testing.T) {
 			d := &apiv1.AzDriverNode{}
 			w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
 			if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c == nil ||
-				c.Reason != apiv1.ReachableVMDown {
-				t.Errorf("%s: got condition %v, want the reason %s", n, c, apiv1.ReachableVMDown)
+				c.Reason != apiv1.ReasonVMDown {
+				t.Errorf("%s: got condition %v, want the reason %s", n, c, apiv1.ReasonVMDown)
 			}
 		}
 		cancel()

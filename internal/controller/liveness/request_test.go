@@ -195,7 +195,7 @@ func TestTheConditionSaysThatTheControllerDoesNotProbe(t *testing.T) {
 	d := &apiv1.AzDriverNode{}
 	w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionProbeable)
-	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ProbeableDisabled {
-		t.Errorf("got %+v, want False, %s", c, apiv1.ProbeableDisabled)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonProbesDisabled {
+		t.Errorf("got %+v, want False, %s", c, apiv1.ReasonProbesDisabled)
 	}
 }

@@ -44,9 +44,6 @@ import (
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes;azvolumes;azvolumeattachments,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
 
-// reasonMoved of the event on a pod that is evicted.
-const reasonMoved = "MovedBeforeMaintenance"
-
 const (
 	// evictionsPerSecond and evictionsAtOnce are the pace for the cluster. All pods of a spot pool
 	// leave within the 30 s of notice if they are fewer than about 300.
@@ -233,8 +230,8 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, event *apiv1.Ma
 	case err == nil:
 		r.evictions.WithLabelValues("evicted").Inc()
 		ctrl.LoggerFrom(ctx).Info("pod evicted", "pod", client.ObjectKeyFromObject(pod), "node", pod.Spec.NodeName, "reason",
-			reasonMoved, "event", event.EventID)
-		r.Events.Eventf(pod, nil, corev1.EventTypeNormal, reasonMoved, "EvictPod", "%s", maintenance.Describe(event))
+			apiv1.ReasonMovedBeforeMaintenance, "event", event.EventID)
+		r.Events.Eventf(pod, nil, corev1.EventTypeNormal, apiv1.ReasonMovedBeforeMaintenance, "EvictPod", "%s", maintenance.Describe(event))
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // it is gone, or another pod has its name

@@ -30,7 +30,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 )
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -39,9 +38,6 @@ import (
 
 // key returns the key of the taint; for the default driver name it is the V1 driver's.
 func key(driverName string) string { return driverName + "/agent-not-ready" }
-
-// reasonRemoved of the event on the Node.
-const reasonRemoved = "StartupTaintRemoved"
 
 // Options of a Reconciler.
 type Options struct {
@@ -96,7 +92,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		// It is refused until a person changes the rules. Nothing else shows it on the Node.
-		r.Events.Eventf(node, nil, corev1.EventTypeWarning, string(refusal.ReasonWrite), "RemoveTaint",
+		r.Events.Eventf(node, nil, corev1.EventTypeWarning, apiv1.ReasonWriteRefused, "RemoveTaint",
 			"driver %s is ready, but the cluster refuses to remove the taint %s, which keeps pods off: %s", r.DriverName,
 			key(r.DriverName), err)
 		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
@@ -104,7 +100,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("removed the start-up taint", "node", node.Name, "taint", key(r.DriverName))
-	r.Events.Eventf(node, nil, corev1.EventTypeNormal, reasonRemoved, "RemoveTaint", "driver %s is ready: removed the taint %s",
+	r.Events.Eventf(node, nil, corev1.EventTypeNormal, apiv1.ReasonStartupTaintRemoved, "RemoveTaint", "driver %s is ready: removed the taint %s",
 		r.DriverName, key(r.DriverName))
 	return reconcile.Result{}, nil
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
 // claims holds what this process has written about volumes on their claims. Only events depend on it.
@@ -101,8 +100,8 @@ func (r *Reconciler) users(ctx context.Context, pv *corev1.PersistentVolume) ([]
 func (r *Reconciler) claimEvents(in claimstatus.Input, record *claimRecord, now, began time.Time) time.Duration {
 	if message := claimstatus.Restored(in.Volume); record.missing && message != "" {
 		record.missing = false
-		r.Events.Eventf(in.Claim, nil, corev1.EventTypeNormal, placement.ReasonReplicasAttached,
-			placement.ReasonReplicasAttached, "%s", message)
+		r.Events.Eventf(in.Claim, nil, corev1.EventTypeNormal, apiv1.ReasonReplicasAttached,
+			apiv1.ReasonReplicasAttached, "%s", message)
 	}
 	w := claimstatus.WaitOf(in)
 	due := w.Since.Add(w.Patience)
@@ -116,7 +115,7 @@ func (r *Reconciler) claimEvents(in claimstatus.Input, record *claimRecord, now,
 		record.told = map[string]time.Time{}
 	}
 	record.told[w.Event] = w.Since
-	record.missing = record.missing || w.Event == placement.ReasonReplicasMissing
+	record.missing = record.missing || w.Event == apiv1.ReasonReplicasMissing
 	r.Events.Eventf(in.Claim, nil, corev1.EventTypeWarning, w.Event, w.Event, "%s", w.Message)
 	return 0
 }

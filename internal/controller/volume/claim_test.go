@@ -88,7 +88,7 @@ func TestAClaimIsToldOfMissingReplicasOnce(t *testing.T) {
 	l := newClaimLab(t)
 	l.tell(0)
 	l.tell(time.Second)
-	l.replicas(metav1.ConditionFalse, placement.ReasonReplicasMissing, 0)
+	l.replicas(metav1.ConditionFalse, apiv1.ReasonReplicasMissing, 0)
 	if again := l.tell(10 * time.Second); len(l.told()) > 0 || again > 50*time.Second {
 		t.Errorf("got an event at once, or another look after %s; want none, and a look within 50s", again)
 	}
@@ -97,7 +97,7 @@ func TestAClaimIsToldOfMissingReplicasOnce(t *testing.T) {
 	if got := l.told(); len(got) != 1 || got[0] != "Warning ReplicasMissing 0 of 1 replicas are attached: b: no free slot" {
 		t.Errorf("got events %q, want one about the missing replica", got)
 	}
-	l.replicas(metav1.ConditionTrue, placement.ReasonReplicasAttached, 1)
+	l.replicas(metav1.ConditionTrue, apiv1.ReasonReplicasAttached, 1)
 	l.tell(time.Second)
 	l.tell(time.Second)
 	if got := l.told(); len(got) != 1 || got[0] != "Normal ReplicasAttached 1 of 1 replicas are attached again" {
@@ -109,7 +109,7 @@ func TestAClaimIsToldOfMissingReplicasOnce(t *testing.T) {
 func TestTheNextLeaderRepeatsNoEventsOnClaims(t *testing.T) {
 	t.Parallel()
 	l := newClaimLab(t)
-	l.replicas(metav1.ConditionFalse, placement.ReasonReplicasMissing, 0)
+	l.replicas(metav1.ConditionFalse, apiv1.ReasonReplicasMissing, 0)
 	l.tell(time.Hour)
 	if got := l.told(); len(got) > 0 {
 		t.Errorf("got events %q, want none: they were due before this process began", got)

@@ -92,7 +92,7 @@ func (m *metrics) forget(volume string) {
 }
 
 func (m *metrics) removed(reason string) {
-	if reason == placement.ReasonReplicasExpired || reason == placement.ReasonVolumeReleased {
+	if reason == apiv1.ReasonReplicasExpired || reason == apiv1.ReasonVolumeReleased {
 		m.cleanUps.WithLabelValues(reason).Inc()
 		return
 	}

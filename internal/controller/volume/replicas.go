@@ -16,7 +16,6 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/keeper"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -85,7 +84,7 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	c := metav1.Condition{
 		Type:               placement.ConditionReplicasAttached,
 		Status:             metav1.ConditionTrue,
-		Reason:             placement.ReasonReplicasAttached,
+		Reason:             apiv1.ReasonReplicasAttached,
 		ObservedGeneration: o.volume.Generation,
 		LastTransitionTime: metav1.NewTime(o.now),
 	}
@@ -93,9 +92,9 @@ func (p replicaPlan) status(o observed, status *apiv1.AzVolumeStatus) {
 	case p.target.Floor == 0 && len(p.Guards) > 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonGuardsFencedNode, p.guardsMessage()
 	case p.target.Floor == 0:
-		c.Status, c.Reason = metav1.ConditionFalse, placement.ReasonReplicasNotWanted
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonReplicasNotWanted
 	case p.attached < p.target.Floor:
-		c.Status, c.Reason = metav1.ConditionFalse, placement.ReasonReplicasMissing
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonReplicasMissing
 		if p.Short {
 			c.Message = p.Why
 		}
@@ -186,7 +185,7 @@ func (r *Reconciler) allSeen(ctx context.Context, o observed) error {
 // ownership that the cache does not know yet could need them. Without them the hand-over would be
 // correct, but slower.
 func (r *Reconciler) stillWanted(ctx context.Context, o observed, reason string) error {
-	if reason != placement.ReasonReplicasExpired && reason != placement.ReasonVolumeReleased {
+	if reason != apiv1.ReasonReplicasExpired && reason != apiv1.ReasonVolumeReleased {
 		return nil
 	}
 	return r.unchanged(ctx, o.volume)
@@ -216,13 +215,13 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		if _, err := keeper.Demote(ctx, r.Client, o.volume, a); err != nil {
 			return err
 		}
-		r.event(o.volume, false, attaching.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
+		r.event(o.volume, false, apiv1.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is a replica now")
 	}
 	for _, a := range repair.Remove {
 		if err := keeper.Delete(ctx, r.Client, a); err != nil {
 			return err
 		}
-		r.event(o.volume, false, attaching.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
+		r.event(o.volume, false, apiv1.ReasonRoleRepaired, "the former primary on node "+a.Spec.NodeName+" is detached")
 	}
 	if a := repair.Promote; a != nil {
 		spec := a.Spec
@@ -232,7 +231,7 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		if _, err := keeper.Promote(ctx, r.Client, a, spec); err != nil {
 			return err
 		}
-		r.event(o.volume, true, attaching.ReasonRoleRepaired,
+		r.event(o.volume, true, apiv1.ReasonRoleRepaired,
 			"node "+a.Spec.NodeName+" is primary and its attachment was edited to be a replica")
 	}
 	if repair.Primary != "" {
@@ -250,7 +249,7 @@ func (r *Reconciler) doRepair(ctx context.Context, o observed, repair ownership.
 		if err := r.create(ctx, o.volume, spec); err != nil {
 			return err
 		}
-		r.event(o.volume, true, attaching.ReasonPrimaryRecreated,
+		r.event(o.volume, true, apiv1.ReasonPrimaryRecreated,
 			"node "+repair.Primary+" is primary and its attachment was missing")
 	}
 	return nil

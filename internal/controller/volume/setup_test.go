@@ -21,7 +21,7 @@ func TestANodeThatComesCompleteLeadsToVolumesThatLackReplicas(t *testing.T) {
 	t.Parallel()
 	object := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "n", Name: name} }
 	lacking := &apiv1.AzVolume{ObjectMeta: object("lacking"), Status: apiv1.AzVolumeStatus{Conditions: []metav1.Condition{
-		{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: placement.ReasonReplicasMissing},
+		{Type: placement.ConditionReplicasAttached, Status: metav1.ConditionFalse, Reason: apiv1.ReasonReplicasMissing},
 	}}}
 	here := &apiv1.AzVolumeAttachment{
 		ObjectMeta: object("here-node"),

@@ -28,7 +28,7 @@ func (r *Reconciler) setFinalizer(ctx context.Context, v *apiv1.AzVolume, step d
 	}
 	if step.RemoveFinalizer {
 		ctrl.LoggerFrom(ctx).Info("volume is deleted", "volume", v.Name, "reason", step.Reason, "message", step.Message)
-		if step.Reason == disk.ReasonDiskKept {
+		if step.Reason == apiv1.ReasonDiskKept {
 			r.event(v, step.Warning, step.Reason, step.Message)
 		}
 	}
@@ -65,14 +65,14 @@ func turned(before, after *apiv1.AzVolumeStatus) bool {
 	}
 	is, was := meta.FindStatusCondition(after.Conditions, disk.ConditionUpdated), meta.FindStatusCondition(before.Conditions,
 		disk.ConditionUpdated)
-	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == disk.ReasonUpdateRefused &&
+	return is != nil && (was == nil || is.Reason != was.Reason || is.Reason == apiv1.ReasonUpdateRefused &&
 		textOf(is.Message) != textOf(was.Message))
 }
 
 // heldBack reports whether the object was deleted and is kept.
 func heldBack(status *apiv1.AzVolumeStatus) bool {
 	c := meta.FindStatusCondition(status.Conditions, disk.ConditionReady)
-	return c != nil && c.Reason == disk.ReasonDeletionHeld
+	return c != nil && c.Reason == apiv1.ReasonDeletionHeld
 }
 
 // textOf is a message without the IDs of Azure's answers, which differ with each repetition.

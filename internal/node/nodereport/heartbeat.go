@@ -22,9 +22,6 @@ const (
 	observationAge = 5 * time.Minute
 )
 
-// reasonStarting of the condition Ready: nothing is known yet.
-const reasonStarting = "Starting"
-
 // observation is an AzVolume, and when it was read.
 type observation struct {
 	volume *apiv1.AzVolume
@@ -92,7 +89,7 @@ func (r *Reporter) Leave(ctx context.Context) error {
 	default:
 		return nil // the plug-in has never reported that it was ready
 	}
-	r.SetReady(false, "Stopped", "the node plug-in has stopped")
+	r.SetReady(false, apiv1.ReasonStopped, "the node plug-in has stopped")
 	_, err := r.beat(ctx)
 	return err
 }
@@ -126,7 +123,7 @@ func (r *Reporter) beat(ctx context.Context) (time.Duration, error) {
 		interval = time.Duration(status.HeartbeatSeconds) * time.Second
 		// A restart of the plug-in does not make the node not ready: the condition remains until
 		// the plug-in has a new one.
-		if ready.Reason != reasonStarting || meta.FindStatusCondition(status.Conditions, ready.Type) == nil {
+		if ready.Reason != apiv1.ReasonStarting || meta.FindStatusCondition(status.Conditions, ready.Type) == nil {
 			meta.SetStatusCondition(&status.Conditions, r.stamped(ready))
 		}
 	})
@@ -159,7 +156,7 @@ func (r *Reporter) interval(status *apiv1.AzDriverNodeStatus) (seconds int32, on
 	}
 	// A controller with another reason requests nothing.
 	probed := meta.FindStatusCondition(status.Conditions, apiv1.NodeConditionProbeable)
-	onRequest = r.watching && probed != nil && probed.Status == metav1.ConditionTrue && probed.Reason == apiv1.ProbeableAnswered
+	onRequest = r.watching && probed != nil && probed.Status == metav1.ConditionTrue && probed.Reason == apiv1.ReasonAnswersProbes
 	if onRequest {
 		interval = r.options.ProbedInterval
 	}

@@ -118,7 +118,7 @@ func New(options Options) *Reporter {
 		lost:          map[string]apiv1.LostWrites{},
 		observed:      map[string]observation{},
 	}
-	r.SetReady(false, reasonStarting, "the node plug-in is starting")
+	r.SetReady(false, apiv1.ReasonStarting, "the node plug-in is starting")
 	return r
 }
 

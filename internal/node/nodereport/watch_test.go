@@ -122,9 +122,9 @@ func TestHeartbeatsAreRareOnlyWhileProbesReachTheNode(t *testing.T) {
 		onRequest bool
 	}{
 		{"nothing is known of probes", func(*apiv1.AzDriverNodeStatus) {}, 30, false},
-		{"probes reach the node", probeable(metav1.ConditionTrue, apiv1.ProbeableAnswered), 300, true},
-		{"they do not", probeable(metav1.ConditionFalse, apiv1.ProbeableContradicted), 30, false},
-		{"they do again", probeable(metav1.ConditionTrue, apiv1.ProbeableAnswered), 300, true},
+		{"probes reach the node", probeable(metav1.ConditionTrue, apiv1.ReasonAnswersProbes), 300, true},
+		{"they do not", probeable(metav1.ConditionFalse, apiv1.ReasonProbesContradicted), 30, false},
+		{"they do again", probeable(metav1.ConditionTrue, apiv1.ReasonAnswersProbes), 300, true},
 		{"a controller that requests nothing says that they do", probeable(metav1.ConditionTrue, "ProbeAnswered"), 30, false},
 	} {
 		edit(t, api, step.change)
@@ -159,7 +159,7 @@ func TestANodeThatCannotWatchPromisesNoAnswer(t *testing.T) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
 			Type:   apiv1.NodeConditionProbeable,
 			Status: metav1.ConditionTrue,
-			Reason: apiv1.ProbeableAnswered,
+			Reason: apiv1.ReasonAnswersProbes,
 		})
 	})
 	first := get(t, api)

@@ -12,7 +12,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -132,7 +131,7 @@ func Next(in Input) Step {
 // restored without a status.
 func (s *Step) discardCopy(in Input) {
 	s.Status = apiv1.AzVolumeAttachmentStatus{}
-	s.pending(in, ReasonStatusRestored, "the status was recorded for another object, and is discarded: the attachment was restored from a backup")
+	s.pending(in, apiv1.ReasonStatusRestored, "the status was recorded for another object, and is discarded: the attachment was restored from a backup")
 }
 
 // fenced reports whether the node was lost and the proof exists, and the release of the ownership
@@ -180,7 +179,7 @@ func (s *Step) attach(in Input) {
 		// The status was edited, or written after it had been lost. Without the VM nothing can
 		// compare the LUN with what Azure lists. Attaching a disk that is attached changes nothing.
 		s.Status.LUN = nil
-		s.pending(in, ReasonVMUnrecorded,
+		s.pending(in, apiv1.ReasonVMUnrecorded,
 			"the status says Attached and names no VM; the disk is attached again to record the VM and the LUN")
 		return
 	}
@@ -216,22 +215,22 @@ func (s *Step) begin(in Input) {
 		// a replica. If the disk were attached before that, a node that was fenced could write to
 		// it again.
 	case in.Volume == nil:
-		s.pending(in, ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
+		s.pending(in, apiv1.ReasonVolumeNotReady, "there is no AzVolume "+in.Attachment.Spec.VolumeName)
 	case in.Volume.Status.DiskURI == "" || !diskUsable(in.Volume):
-		s.pending(in, ReasonVolumeNotReady, fmt.Sprintf("the volume is %s", in.Volume.Status.State))
+		s.pending(in, apiv1.ReasonVolumeNotReady, fmt.Sprintf("the volume is %s", in.Volume.Status.State))
 	case in.VMID == "":
-		s.pending(in, identity.ReasonNodeUnknown, in.VMUnknown)
+		s.pending(in, apiv1.ReasonNodeUnknown, in.VMUnknown)
 		s.RequeueAfter = operation.LastRetry
 	case in.Room.GiveWay != "":
 		s.GiveWay = in.Room.GiveWay
-		s.pending(in, ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" is deleted to free its slot")
+		s.pending(in, apiv1.ReasonWaitingForSlot, "replica "+in.Room.GiveWay+" is deleted to free its slot")
 	case in.Room.Wait:
-		s.pending(in, ReasonWaitingForSlot, in.Room.Message)
+		s.pending(in, apiv1.ReasonWaitingForSlot, in.Room.Message)
 		if in.Room.Guards {
 			s.RequeueAfter = guardRetry
 		}
 	case in.Room.Full:
-		s.failed(in, apiv1.AttachmentFailed, ReasonNoSlot,
+		s.failed(in, apiv1.AttachmentFailed, apiv1.ReasonNoSlot,
 			provisioner.Errorf(provisioner.InsufficientCapacity, "%s", in.Room.Message))
 	default:
 		s.Start = operation.WorkAttach
@@ -239,7 +238,7 @@ func (s *Step) begin(in Input) {
 		s.Status.VMID = in.VMID
 		s.Status.Operation = nil
 		s.Status.LUN = nil
-		s.condition(in, metav1.ConditionFalse, ReasonAttaching, "asking Azure to attach the disk")
+		s.condition(in, metav1.ConditionFalse, apiv1.ReasonAttaching, "asking Azure to attach the disk")
 	}
 }
 
@@ -260,10 +259,10 @@ func (s *Step) attachRunning(in Input) {
 	if op := in.Job.Operation(); op != nil {
 		s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
 		s.Status.Error = nil
-		s.condition(in, metav1.ConditionFalse, ReasonAttaching, "Azure has accepted to attach the disk")
+		s.condition(in, metav1.ConditionFalse, apiv1.ReasonAttaching, "Azure has accepted to attach the disk")
 		return
 	}
-	s.tellWaiting(in, ReasonAttaching)
+	s.tellWaiting(in, apiv1.ReasonAttaching)
 }
 
 func (s *Step) attachEnded(in Input) {
@@ -283,14 +282,14 @@ func (s *Step) attachEnded(in Input) {
 		s.Status.LUN = &truth.LUN
 		reason := apiv1.ReasonAttachFailed
 		if truth.Unasked {
-			reason = ReasonNotAsked
+			reason = apiv1.ReasonCustodyUnknown
 		}
 		s.failed(in, apiv1.AttachmentFailed, reason, err)
 		return
 	}
 	if provisioner.KindOf(err) == provisioner.InsufficientCapacity && (in.Room.GiveWay != "" || in.Room.Wait) {
 		s.GiveWay = in.Room.GiveWay
-		s.pending(in, ReasonWaitingForSlot, "Azure has no free slot; a replica is deleted to free one")
+		s.pending(in, apiv1.ReasonWaitingForSlot, "Azure has no free slot; a replica is deleted to free one")
 		return
 	}
 	s.failed(in, apiv1.AttachmentFailed, apiv1.ReasonAttachFailed, err)
@@ -305,7 +304,7 @@ func (s *Step) attached(in Input, lun *int32) {
 	if p := s.Status.Proof; p != nil && p.Epoch < in.Attachment.Spec.Epoch {
 		s.Status.Proof = nil // from an earlier time as primary; users would read it as a current one
 	}
-	s.condition(in, metav1.ConditionTrue, ReasonAttached, "")
+	s.condition(in, metav1.ConditionTrue, apiv1.ReasonAttached, "")
 }
 
 func (s *Step) pending(in Input, reason, message string) {

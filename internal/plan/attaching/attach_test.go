@@ -9,7 +9,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -61,13 +60,13 @@ func TestAttachment(t *testing.T) {
 			in(volume(releasing, func(v *apiv1.AzVolume) { v.Status.Primary.Cause = apiv1.CauseNodeLost }),
 				objects.Proved(primary(""), apiv1.ProofDetached)), want{}},
 		"it waits for the disk": {in(volume(func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeCreating }), primary("")),
-			want{state: pending, reason: attaching.ReasonVolumeNotReady}},
+			want{state: pending, reason: apiv1.ReasonVolumeNotReady}},
 		"it waits for the node's VM": {in(volume(held), primary(""), noVM),
-			want{state: pending, reason: identity.ReasonNodeUnknown}},
+			want{state: pending, reason: apiv1.ReasonNodeUnknown}},
 		"a replica gives way": {in(volume(held), primary(""), room(attaching.SlotDecision{GiveWay: "r"})),
-			want{state: pending, giveWay: "r", reason: attaching.ReasonWaitingForSlot}},
+			want{state: pending, giveWay: "r", reason: apiv1.ReasonWaitingForSlot}},
 		"no room is a failure": {in(volume(held), primary(""), room(attaching.SlotDecision{Full: true, Message: "full"})),
-			want{state: apiv1.AttachmentFailed, reason: attaching.ReasonNoSlot}},
+			want{state: apiv1.AttachmentFailed, reason: apiv1.ReasonNoSlot}},
 		"an accepted operation is recorded": {
 			in(volume(held), primary(begun),
 				job(operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseAccepted, Tokens: []string{"t"},
@@ -76,23 +75,23 @@ func TestAttachment(t *testing.T) {
 			want{start: operation.WorkAttach, state: begun, resume: "t"}},
 		"an attach that was begun is not resumed while the AzVolume is missing": {
 			in(nil, withOperation(primary(begun), operation.WorkAttach, "t")),
-			want{state: pending, reason: attaching.ReasonVolumeNotReady}},
+			want{state: pending, reason: apiv1.ReasonVolumeNotReady}},
 		"what Azure lists after an attach that succeeded is attached": {
 			in(volume(held), primary(begun), ended(operation.WorkAttach, operation.Truth{Attached: true, LUN: 3}, nil)),
-			want{state: attached, reason: attaching.ReasonAttached}},
+			want{state: attached, reason: apiv1.ReasonAttached}},
 		"what is not is a failure": {
 			in(volume(held), primary(begun),
 				ended(operation.WorkAttach, operation.Truth{}, provisioner.Errorf(provisioner.InvalidArgument, "zone"))),
 			want{state: apiv1.AttachmentFailed, reason: apiv1.ReasonAttachFailed}},
 		"law 3: a held primary is not detached by deleting its object": {in(volume(held), objects.Deleted(primary(attached))),
-			want{state: attached, reason: attaching.ReasonPrimaryHeld}},
+			want{state: attached, reason: apiv1.ReasonPrimaryHeld}},
 		"law 3: nor is one that is being released, without proof": {in(volume(releasing), objects.Deleted(primary(attached))),
-			want{state: attached, reason: attaching.ReasonWaitingForProof}},
+			want{state: attached, reason: apiv1.ReasonWaitingForProof}},
 		"with proof it is detached": {
 			in(volume(releasing), objects.Proved(objects.Deleted(primary(attached)), apiv1.ProofUnstaged)),
 			want{start: operation.WorkDetach, state: detaching}},
 		"a proof of an earlier epoch is none": {in(volume(releasing), oldProof(objects.Deleted(primary(attached)))),
-			want{state: attached, reason: attaching.ReasonWaitingForProof}},
+			want{state: attached, reason: apiv1.ReasonWaitingForProof}},
 		"a replica that never was primary needs no proof": {in(volume(held), objects.Deleted(replica(attached))),
 			want{start: operation.WorkDetach, state: detaching}},
 		"the attach in flight ends before the detach": {
@@ -106,41 +105,41 @@ func TestAttachment(t *testing.T) {
 		"still attached after a detach is a failure": {
 			in(volume(held), objects.Deleted(replica(detaching)), noVM,
 				ended(operation.WorkDetach, operation.Truth{Attached: true}, nil)),
-			want{state: apiv1.AttachmentDetachFail, reason: attaching.ReasonDetachFailed}},
+			want{state: apiv1.AttachmentDetachFail, reason: apiv1.ReasonDetachFailed}},
 		"a lost node that is being released is fenced": {in(volume(releasing), primary(attached), lost),
-			want{start: operation.WorkFence, state: detaching, reason: attaching.ReasonFencing}},
+			want{start: operation.WorkFence, state: detaching, reason: apiv1.ReasonFencing}},
 		"a restart continues the forced detach": {
 			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost),
-			want{start: operation.WorkFence, state: detaching, reason: attaching.ReasonFencing, resume: "t"}},
+			want{start: operation.WorkFence, state: detaching, reason: apiv1.ReasonFencing, resume: "t"}},
 		"a forced detach that failed is not gone on with": {
 			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost,
 				job(operation.Job{Work: operation.WorkFence, Phase: operation.PhaseEnded, Ended: objects.Now,
 					Tokens: []string{"t"}, Err: provisioner.Errorf(provisioner.Conflict, "preempted")})),
-			want{state: attached, reason: attaching.ReasonFencing}},
+			want{state: attached, reason: apiv1.ReasonFencing}},
 		"one that could not be asked about is": {
 			in(volume(releasing), withOperation(primary(attached), operation.WorkFence, "t"), lost,
 				ended(operation.WorkFence, operation.Truth{}, provisioner.Errorf(provisioner.Unavailable, "read VM"))),
-			want{state: attached, reason: attaching.ReasonFencing, resume: "t"}},
+			want{state: attached, reason: apiv1.ReasonFencing, resume: "t"}},
 		"law 3: a lost node that holds its ownership is not": {in(volume(held), primary(attached), lost),
-			want{state: attached, reason: attaching.ReasonAttached}},
+			want{state: attached, reason: apiv1.ReasonAttached}},
 		"a VM that is gone is proof": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{VMGone: true, Epoch: 2}, nil)),
-			want{state: pending, proof: apiv1.ProofVMDown, reason: attaching.ReasonFenced}},
+			want{state: pending, proof: apiv1.ProofVMDown, reason: apiv1.ReasonFenced}},
 		"a VM that is down, and its disk is detached": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{VMDown: true, Epoch: 2}, nil)),
-			want{state: pending, proof: apiv1.ProofVMDown, reason: attaching.ReasonFenced}},
+			want{state: pending, proof: apiv1.ProofVMDown, reason: apiv1.ReasonFenced}},
 		"a disk that is off is proof": {
 			in(volume(releasing), primary(attached), noVM, lost, ended(operation.WorkFence, operation.Truth{Epoch: 2}, nil)),
-			want{state: pending, proof: apiv1.ProofDetached, reason: attaching.ReasonFenced}},
+			want{state: pending, proof: apiv1.ProofDetached, reason: apiv1.ReasonFenced}},
 		"a disk that is still on is none": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{Attached: true, Epoch: 2}, nil)), want{state: attached}},
 		"nor is a question that Azure did not answer": {
 			in(volume(releasing), primary(attached), noVM, lost,
 				ended(operation.WorkFence, operation.Truth{}, errors.New("timeout"))),
-			want{state: attached, reason: attaching.ReasonFencing}},
+			want{state: attached, reason: apiv1.ReasonFencing}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -251,9 +250,9 @@ func TestAnAttachmentThatIsAttachedNamesItsVM(t *testing.T) {
 		}
 		step := attaching.Next(in)
 		if step.Status.State != apiv1.AttachmentPending || step.Status.LUN != nil ||
-			step.Reason != attaching.ReasonVMUnrecorded {
+			step.Reason != apiv1.ReasonVMUnrecorded {
 			t.Errorf("got %s at LUN %v for %q, want Pending without a LUN for %q", step.Status.State, step.Status.LUN,
-				step.Reason, attaching.ReasonVMUnrecorded)
+				step.Reason, apiv1.ReasonVMUnrecorded)
 		}
 		in.Attachment.Status = step.Status
 		if step = attaching.Next(in); step.Start != operation.WorkAttach || step.Status.VMID != "/vm/a" {

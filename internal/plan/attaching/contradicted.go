@@ -13,10 +13,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// ReasonDetachedOutside is the reason of an attachment whose disk was detached from the VM outside
-// the driver.
-const ReasonDetachedOutside = "DetachedOutside"
-
 // believedAfter is how long an attachment must have been attached before a contradiction by Azure
 // counts: Azure's lists may be out of date.
 const believedAfter = 30 * time.Second
@@ -86,6 +82,6 @@ func StatusToAttachAgain(a *apiv1.AzVolumeAttachment, seen *provisioner.Attachme
 	}
 	s := Step{Status: *a.Status.DeepCopy()}
 	s.Status.LUN, s.Status.Exclusive = nil, false
-	s.pending(Input{Now: now, Attachment: a}, ReasonDetachedOutside, message)
+	s.pending(Input{Now: now, Attachment: a}, apiv1.ReasonDetachedOutside, message)
 	return s.Status
 }

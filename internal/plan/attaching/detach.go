@@ -28,7 +28,7 @@ func (s *Step) leave(in Input) {
 		s.detach(in)
 	case !ownership.ProvedReleased(in.Volume, a) && in.ReportProof != nil:
 		s.Status.Proof = in.ReportProof
-		s.condition(in, conditionNow(a), ReasonWaitingForProof, in.ReportProof.Message)
+		s.condition(in, conditionNow(a), apiv1.ReasonWaitingForProof, in.ReportProof.Message)
 	case !ownership.ProvedReleased(in.Volume, a) && (!held(in) || replicaOfAnotherVM(in)) &&
 		(unanswered(in) || ownership.FenceDecided(a)):
 		s.fence(in)
@@ -41,10 +41,10 @@ func (s *Step) leave(in Input) {
 		// The detach waits for the attach: in the other order, the attach would win.
 		s.attachRunning(in)
 	case !ownership.ProvedReleased(in.Volume, a) && held(in):
-		s.condition(in, conditionNow(a), ReasonPrimaryHeld,
+		s.condition(in, conditionNow(a), apiv1.ReasonPrimaryHeld,
 			"the node is primary; the attachment is deleted after the volume is released")
 	case !ownership.ProvedReleased(in.Volume, a):
-		s.condition(in, conditionNow(a), ReasonWaitingForProof, "no proof yet that the node released the volume")
+		s.condition(in, conditionNow(a), apiv1.ReasonWaitingForProof, "no proof yet that the node released the volume")
 	default:
 		s.detach(in)
 	}
@@ -83,20 +83,20 @@ func (s *Step) detach(in Input) {
 		s.Start = operation.WorkDetach
 		s.Status.VMID = in.VMID
 		s.Status.State = apiv1.AttachmentDetaching
-		s.condition(in, metav1.ConditionFalse, ReasonDetaching, "")
+		s.condition(in, metav1.ConditionFalse, apiv1.ReasonDetaching, "")
 	case a.Status.VMID == "":
 		// There is nothing to ask Azure about. If the disk is attached nevertheless, the next look
 		// at the VM finds it.
 		s.RemoveFinalizer = true
-		s.Reason = reasonDetached
+		s.Reason = apiv1.ReasonDetached
 	case in.SharedWith != "" && !in.Job.Running():
 		s.RemoveFinalizer = true
-		s.Reason, s.Message = reasonDetached, sharedWith(in)+"; the disk remains attached there"
+		s.Reason, s.Message = apiv1.ReasonDetached, sharedWith(in)+"; the disk remains attached there"
 	case in.Job.Work == operation.WorkDetach && in.Job.Running():
 		if op := in.Job.Operation(); op != nil {
 			s.Status.Operation = operation.KeepStartTime(s.Status.Operation, op)
 		} else {
-			s.tellWaiting(in, ReasonDetaching)
+			s.tellWaiting(in, apiv1.ReasonDetaching)
 		}
 	case in.Job.Running():
 	case s.attachMayArrive(in):
@@ -111,7 +111,7 @@ func (s *Step) detach(in Input) {
 			s.Status.Operation = nil
 		}
 		s.Status.State = apiv1.AttachmentDetaching
-		s.condition(in, metav1.ConditionFalse, ReasonDetaching, "")
+		s.condition(in, metav1.ConditionFalse, apiv1.ReasonDetaching, "")
 	}
 }
 
@@ -126,7 +126,7 @@ func (s *Step) attachMayArrive(in Input) bool {
 	if c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached); c != nil {
 		switch {
 		case a.Status.State == apiv1.AttachmentDetachFail,
-			a.Status.State == apiv1.AttachmentDetaching && c.Reason == ReasonDetaching:
+			a.Status.State == apiv1.AttachmentDetaching && c.Reason == apiv1.ReasonDetaching:
 			return false
 		case c.Status == metav1.ConditionTrue:
 			left = min(left, operation.Remaining(in.Overlap, c.LastTransitionTime.Time, in.Now))
@@ -140,14 +140,14 @@ func (s *Step) detachEnded(in Input) {
 	truth := in.Job.Truth
 	if in.Job.Err == nil && (truth.VMGone || !truth.Attached) {
 		s.RemoveFinalizer = true
-		s.Reason = reasonDetached
+		s.Reason = apiv1.ReasonDetached
 		return
 	}
 	err := in.Job.Err
 	if err == nil {
 		err = provisioner.Errorf(provisioner.Conflict, "Azure completed the detach, but the disk is still attached to the VM")
 	}
-	s.failed(in, apiv1.AttachmentDetachFail, ReasonDetachFailed, err)
+	s.failed(in, apiv1.AttachmentDetachFail, apiv1.ReasonDetachFailed, err)
 }
 
 // fence establishes the proof that a node that does not answer can no longer write: the job reads
@@ -170,7 +170,7 @@ func (s *Step) fence(in Input) {
 		s.RequeueAfter = fenceAgainIn(in.Attachment, in.Attachment.Status.Error, in.Now)
 	case in.SharedWith != "" && in.Volume == nil:
 		// Without the disk's ID the driver cannot find where else the disk is attached.
-		s.condition(in, conditionNow(in.Attachment), ReasonWaitingForProof,
+		s.condition(in, conditionNow(in.Attachment), apiv1.ReasonWaitingForProof,
 			sharedWith(in)+", and there is no AzVolume; waiting for either to change")
 	case guardsStill(in, operation.WorkFence):
 		s.fenceOfGuard(in)
@@ -182,7 +182,7 @@ func (s *Step) fence(in Input) {
 		s.Deserted = MayBeDeserted(in) && !ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) &&
 			!ownership.FenceDecided(in.Attachment)
 		s.unsure()
-		s.Reason, s.Message = ReasonFencing, fenceReason(in)
+		s.Reason, s.Message = apiv1.ReasonFencing, fenceReason(in)
 	}
 }
 
@@ -248,7 +248,7 @@ func (s *Step) fenceEnded(in Input) {
 
 func (s *Step) fenceFailed(in Input, err error) {
 	s.Status.Error = operation.Failure(err, in.Job.Ended)
-	s.condition(in, conditionNow(in.Attachment), ReasonFencing, s.Status.Error.Message)
+	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonFencing, s.Status.Error.Message)
 	s.RequeueAfter = max(fenceAgainIn(in.Attachment, s.Status.Error, in.Now), operation.MinWait)
 }
 
@@ -350,5 +350,5 @@ func (s *Step) prove(in Input, kind apiv1.ProofKind, message string) {
 	}
 	s.Status.Error = nil
 	s.Status.Operation = nil
-	s.condition(in, conditionNow(in.Attachment), ReasonFenced, message)
+	s.condition(in, conditionNow(in.Attachment), apiv1.ReasonFenced, message)
 }

@@ -19,15 +19,6 @@ import (
 // identity of the other cluster, so the VMs' IDs decide: where the other VM's ID is first, this
 // cluster leaves the disk alone for long enough that the other one can attach it and ask.
 
-const (
-	// ReasonUsedElsewhere: a VM outside of this cluster has the disk.
-	ReasonUsedElsewhere = "UsedElsewhere"
-	// ReasonYields: it got the disk at the same time, and this VM lets it try first.
-	ReasonYields = "YieldsToAnotherCluster"
-	// ReasonNotAsked: the disk is attached, and Azure did not answer which VMs have it.
-	ReasonNotAsked = "CustodyUnknown"
-)
-
 // yieldFor is how long a VM lets another cluster's try first. A detach, the wait before the other
 // one's next try, and an attach take less.
 const yieldFor = 2 * time.Minute
@@ -37,7 +28,7 @@ const yieldFor = 2 * time.Minute
 // driver, or was found in use elsewhere before.
 func AskBeforeAttach(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	switch reasonOf(a) {
-	case ReasonDetachedOutside, ReasonVMUnrecorded, ReasonUsedElsewhere, ReasonYields:
+	case apiv1.ReasonDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonUsedOutsideCluster, apiv1.ReasonYieldsToAnotherCluster:
 		return true
 	default:
 		return !ownership.Confirmed(v)
@@ -46,11 +37,11 @@ func AskBeforeAttach(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 
 // usedElsewhere is the end of an attach to a disk that a VM outside of this cluster has.
 func (s *Step) usedElsewhere(in Input) {
-	truth, reason := in.Job.Truth, ReasonUsedElsewhere
+	truth, reason := in.Job.Truth, apiv1.ReasonUsedOutsideCluster
 	if truth.Attached {
 		s.Status.LUN = &truth.LUN
 		if strings.Compare(strings.ToLower(truth.ForeignVM), strings.ToLower(s.Status.VMID)) < 0 {
-			reason = ReasonYields
+			reason = apiv1.ReasonYieldsToAnotherCluster
 		}
 	}
 	s.failed(in, apiv1.AttachmentFailed, reason, in.Job.Err)
@@ -59,7 +50,7 @@ func (s *Step) usedElsewhere(in Input) {
 // refusedElsewhere reports whether the last attach found a VM outside of this cluster.
 func refusedElsewhere(a *apiv1.AzVolumeAttachment) bool {
 	reason := reasonOf(a)
-	return a.Status.State == apiv1.AttachmentFailed && (reason == ReasonUsedElsewhere || reason == ReasonYields)
+	return a.Status.State == apiv1.AttachmentFailed && (reason == apiv1.ReasonUsedOutsideCluster || reason == apiv1.ReasonYieldsToAnotherCluster)
 }
 
 // justRefused reports whether the last attach found a VM outside of this cluster, and nothing was done
@@ -70,7 +61,7 @@ func justRefused(a *apiv1.AzVolumeAttachment) bool {
 
 // yieldingFor returns how long the attachment still lets another cluster try first.
 func yieldingFor(a *apiv1.AzVolumeAttachment, now time.Time) time.Duration {
-	if a.Status.State != apiv1.AttachmentFailed || a.Status.Error == nil || reasonOf(a) != ReasonYields {
+	if a.Status.State != apiv1.AttachmentFailed || a.Status.Error == nil || reasonOf(a) != apiv1.ReasonYieldsToAnotherCluster {
 		return 0
 	}
 	return operation.Remaining(yieldFor, a.Status.Error.Time.Time, now)

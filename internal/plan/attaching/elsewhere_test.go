@@ -77,7 +77,7 @@ func TestTheAnswerDoesNotOutliveTheAttach(t *testing.T) {
 }
 
 // Two clusters attached the disk at once, and each sees the other's VM.
-func TestADiskThatIsUsedElsewhereIsDetachedAndTheNextTryWaits(t *testing.T) {
+func TestADiskUsedOutsideTheClusterIsDetachedAndTheTryWaits(t *testing.T) {
 	t.Parallel()
 	refused := provisioner.Errorf(provisioner.FailedPrecondition, "a VM outside has it")
 	for name, test := range map[string]struct {
@@ -86,11 +86,11 @@ func TestADiskThatIsUsedElsewhereIsDetachedAndTheNextTryWaits(t *testing.T) {
 		detach bool
 		wait   time.Duration // least time until the next try
 	}{
-		"seen before the attach": {operation.Truth{ForeignVM: "/vm/Z"}, attaching.ReasonUsedElsewhere, false, time.Second},
+		"seen before the attach": {operation.Truth{ForeignVM: "/vm/Z"}, apiv1.ReasonUsedOutsideCluster, false, time.Second},
 		"seen after the attach, and this VM's ID is first": {operation.Truth{Attached: true, LUN: 3, ForeignVM: "/VM/z"},
-			attaching.ReasonUsedElsewhere, true, time.Second},
+			apiv1.ReasonUsedOutsideCluster, true, time.Second},
 		"seen after the attach, and the other VM's ID is first": {operation.Truth{Attached: true, LUN: 3, ForeignVM: "/VM/0"},
-			attaching.ReasonYields, true, 2 * time.Minute},
+			apiv1.ReasonYieldsToAnotherCluster, true, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -153,7 +153,7 @@ func TestOfTwoClustersThatAttachAtOnceOneYields(t *testing.T) {
 	yields := func(own, other string) bool {
 		in := ended(operation.Truth{Attached: true, ForeignVM: other}, provisioner.Errorf(provisioner.FailedPrecondition, ""))
 		in.Attachment.Status.VMID = own
-		return attaching.Next(in).Reason == attaching.ReasonYields
+		return attaching.Next(in).Reason == apiv1.ReasonYieldsToAnotherCluster
 	}
 	for _, pair := range [][2]string{{"/vm/a", "/vm/b"}, {"/VM/B", "/vm/a"}, {"/subscriptions/1/vm/z", "/subscriptions/2/vm/a"}} {
 		if yields(pair[0], pair[1]) == yields(pair[1], pair[0]) {
@@ -181,9 +181,9 @@ func TestADiskStaysAttachedAndUnusedWhileAzureDoesNotAnswer(t *testing.T) {
 func TestWhenAzureIsAskedAlsoBeforeAnAttach(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]bool{
-		"": false, attaching.ReasonWaitingForSlot: false, apiv1.ReasonAttachFailed: false, attaching.ReasonNotAsked: false,
-		attaching.ReasonDetachedOutside: true, attaching.ReasonVMUnrecorded: true, attaching.ReasonUsedElsewhere: true,
-		attaching.ReasonYields: true,
+		"": false, apiv1.ReasonWaitingForSlot: false, apiv1.ReasonAttachFailed: false, apiv1.ReasonCustodyUnknown: false,
+		apiv1.ReasonDetachedOutside: true, apiv1.ReasonVMUnrecorded: true, apiv1.ReasonUsedOutsideCluster: true,
+		apiv1.ReasonYieldsToAnotherCluster: true,
 	} {
 		v := objects.NewVolume(func(v *apiv1.AzVolume) { v.UID, v.Status.ConfirmedUID = "v", "v" })
 		a := objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentPending)

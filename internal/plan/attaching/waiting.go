@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -31,7 +32,7 @@ func (s *Step) tellWaiting(in Input, reason string) {
 		return
 	}
 	if w.For == provisioner.WaitingForQuota {
-		reason = ReasonWaitingForQuota
+		reason = apiv1.ReasonWaitingForQuota
 	}
 	s.condition(in, metav1.ConditionFalse, reason, waitingMessage(w, path.Base(in.Attachment.Status.VMID)))
 }

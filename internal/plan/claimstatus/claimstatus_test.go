@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/cli/explain"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/claimstatus"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
@@ -86,7 +85,7 @@ var one = []func(*apiv1.AzVolume){held}
 
 func missing(message string) []func(*apiv1.AzVolume) {
 	return []func(*apiv1.AzVolume){held, volumeSays(placement.ConditionReplicasAttached, "False",
-		placement.ReasonReplicasMissing, message), func(v *apiv1.AzVolume) { v.Status.Replicas = &apiv1.ReplicaCount{Wanted: 1} }}
+		apiv1.ReasonReplicasMissing, message), func(v *apiv1.AzVolume) { v.Status.Replicas = &apiv1.ReplicaCount{Wanted: 1} }}
 }
 
 var tests = map[string]test{
@@ -100,10 +99,10 @@ var tests = map[string]test{
 		objects.NewAttachment("b", apiv1.RolePrimary, 1, apiv1.AttachmentAttached))},
 	"a raw block volume that is being attached to a second node": {volume: []func(*apiv1.AzVolume){func(v *apiv1.AzVolume) {
 		v.Spec.Access, v.Spec.MaxMountReplicaCount = apiv1.AccessMultiNode, 0
-	}}, attachments: objects.Attachments(attachment(apiv1.AttachmentAttaching, attaching.ReasonAttaching, nil),
+	}}, attachments: objects.Attachments(attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, nil),
 		objects.NewAttachment("b", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
 		want:  "Attaching",
-		event: attaching.ReasonAttaching},
+		event: apiv1.ReasonAttaching},
 
 	"a claim that pods use is deleted": {claim: deleted("kubernetes.io/pvc-protection"), users: []string{"p"},
 		want: "ClaimInUse", event: "ClaimInUse"},
@@ -111,17 +110,17 @@ var tests = map[string]test{
 		want: "FinalizerWaits", event: "FinalizerWaits"},
 	"a claim is deleted": {claim: deleted("kubernetes.io/pvc-protection"), want: "Deleting"},
 	"an AzVolume that was deleted alone is kept, and keeps nothing waiting": {volume: []func(*apiv1.AzVolume){volumeSays(
-		disk.ConditionReady, "True", disk.ReasonDeletionHeld, "")}},
-	"a disk that Azure does not delete": {volume: volumeFailed(disk.ReasonDeletionFailed, provisioner.FailedPrecondition,
-		"ScopeLocked"), want: "ScopeLocked", event: disk.ReasonDeletionFailed},
-	"a disk that is gone": {volume: volumeFailed(disk.ReasonCreationFailed, provisioner.NotFound, ""),
-		want: "DiskGone", event: disk.ReasonCreationFailed},
-	"a disk of another volume": {volume: volumeFailed(disk.ReasonCreationFailed, provisioner.AlreadyExists, ""),
-		want: "ForeignDisk", event: disk.ReasonCreationFailed},
-	"a disk that Azure does not create": {volume: volumeFailed(disk.ReasonCreationFailed, provisioner.InvalidArgument, "X"),
-		want: "ProvisioningFailed", event: disk.ReasonCreationFailed},
+		disk.ConditionReady, "True", apiv1.ReasonDeletionHeld, "")}},
+	"a disk that Azure does not delete": {volume: volumeFailed(apiv1.ReasonDeletionFailed, provisioner.FailedPrecondition,
+		"ScopeLocked"), want: "ScopeLocked", event: apiv1.ReasonDeletionFailed},
+	"a disk that is gone": {volume: volumeFailed(apiv1.ReasonCreationFailed, provisioner.NotFound, ""),
+		want: "DiskGone", event: apiv1.ReasonCreationFailed},
+	"a disk of another volume": {volume: volumeFailed(apiv1.ReasonCreationFailed, provisioner.AlreadyExists, ""),
+		want: "ForeignDisk", event: apiv1.ReasonCreationFailed},
+	"a disk that Azure does not create": {volume: volumeFailed(apiv1.ReasonCreationFailed, provisioner.InvalidArgument, "X"),
+		want: "ProvisioningFailed", event: apiv1.ReasonCreationFailed},
 	"a disk that is being filled": {volume: []func(*apiv1.AzVolume){volumeSays(disk.ConditionReady, "False",
-		disk.ReasonFilling, "50 %")}, want: "Filling"},
+		apiv1.ReasonFilling, "50 %")}, want: "Filling"},
 
 	"a lost node that is being fenced": {volume: []func(*apiv1.AzVolume){lost}, want: "Fencing"},
 	"a lost node that Azure does not detach": {volume: []func(*apiv1.AzVolume){lost}, attachments: objects.Attachments(
@@ -129,44 +128,44 @@ var tests = map[string]test{
 		want: "PermissionMissing"},
 	"a lost node that is fenced": {volume: []func(*apiv1.AzVolume){lost}, attachments: objects.Attachments(
 		objects.Proved(attachment(apiv1.AttachmentDetaching, "", nil), apiv1.ProofDetached)), want: "FailoverProven"},
-	"a lost node that the guard keeps": {volume: one, holder: holder("Unknown", apiv1.ReachableFencingHeldBack),
+	"a lost node that the guard keeps": {volume: one, holder: holder("Unknown", apiv1.ReasonFencingHeldBack),
 		want: "FencingHeldBack"},
-	"a late heartbeat": {volume: one, holder: holder("Unknown", apiv1.ReachableHeartbeatStale)},
-	"a healthy node":   {volume: one, holder: holder("True", apiv1.ReachableHeartbeatFresh)},
+	"a late heartbeat": {volume: one, holder: holder("Unknown", apiv1.ReasonHeartbeatStale)},
+	"a healthy node":   {volume: one, holder: holder("True", apiv1.ReasonHeartbeatFresh)},
 	"a volume that is being released": {volume: []func(*apiv1.AzVolume){objects.Owned("a", 2, apiv1.OwnershipReleasing)},
 		want: "StillMounted"},
 
 	"an attach": {volume: one, attachments: objects.Attachments(attachment(apiv1.AttachmentAttaching,
-		attaching.ReasonAttaching, nil)), want: "Attaching", event: attaching.ReasonAttaching},
+		apiv1.ReasonAttaching, nil)), want: "Attaching", event: apiv1.ReasonAttaching},
 	"an attach that waits for Azure's quota": {volume: one, attachments: objects.Attachments(
-		attachment(apiv1.AttachmentAttaching, attaching.ReasonWaitingForQuota, nil)), want: "WaitingForQuota",
-		event: attaching.ReasonWaitingForQuota},
+		attachment(apiv1.AttachmentAttaching, apiv1.ReasonWaitingForQuota, nil)), want: "WaitingForQuota",
+		event: apiv1.ReasonWaitingForQuota},
 	"an attach after a restored status": {volume: one, attachments: objects.Attachments(
-		attachment(apiv1.AttachmentPending, attaching.ReasonStatusRestored, nil)), want: "Attaching",
-		event: attaching.ReasonAttaching},
+		attachment(apiv1.AttachmentPending, apiv1.ReasonStatusRestored, nil)), want: "Attaching",
+		event: apiv1.ReasonAttaching},
 	"an attach that Azure refuses": {volume: one, attachments: objects.Attachments(attachment(apiv1.AttachmentFailed,
 		apiv1.ReasonAttachFailed, failedBy(provisioner.InvalidArgument, "BadRequest"))), want: "AttachFailed",
 		event: apiv1.ReasonAttachFailed},
 	"a repeated attach, which Azure refused before": {volume: one, attachments: objects.Attachments(
-		attachment(apiv1.AttachmentAttaching, attaching.ReasonAttaching, failedBy(provisioner.RateLimited, ""))),
+		attachment(apiv1.AttachmentAttaching, apiv1.ReasonAttaching, failedBy(provisioner.RateLimited, ""))),
 		want: "Throttled", event: apiv1.ReasonAttachFailed},
 	"a node without a free slot": {volume: one, attachments: objects.Attachments(attachment(apiv1.AttachmentFailed,
-		attaching.ReasonNoSlot, failedBy(provisioner.InsufficientCapacity, ""))), want: "NoSlot",
+		apiv1.ReasonNoSlot, failedBy(provisioner.InsufficientCapacity, ""))), want: "NoSlot",
 		event: apiv1.ReasonAttachFailed},
 	"an attachment that was a primary before": {volume: one, attachments: objects.Attachments(func() *apiv1.AzVolumeAttachment {
-		a := attachment(apiv1.AttachmentDetaching, attaching.ReasonDetaching, nil)
+		a := attachment(apiv1.AttachmentDetaching, apiv1.ReasonDetaching, nil)
 		a.Spec.NodeName = "z"
 		return a
 	}())},
 
 	"a change that Azure refuses": {volume: []func(*apiv1.AzVolume){held, volumeSays(disk.ConditionUpdated, "False",
-		disk.ReasonUpdateRefused, "size")}, want: "UpdateRefused"},
+		apiv1.ReasonUpdateRefused, "size")}, want: "UpdateRefused"},
 	"a replica without a place": {volume: missing("b: no free slot"),
 		want:  "ReplicasMissing",
-		event: placement.ReasonReplicasMissing},
+		event: apiv1.ReasonReplicasMissing},
 	"a replica that is being attached": {volume: missing(""),
 		want:  "ReplicaAttaching",
-		event: placement.ReasonReplicasMissing},
+		event: apiv1.ReasonReplicasMissing},
 }
 
 func TestWhatAClaimWaitsFor(t *testing.T) {
@@ -185,7 +184,7 @@ func TestWhatAClaimWaitsFor(t *testing.T) {
 func TestWhatAClaimWaitsForIsOnThePage(t *testing.T) {
 	t.Parallel()
 	ids, seen := map[string]bool{}, map[string]bool{}
-	for _, cause := range explain.Registry() {
+	for _, cause := range cause.Table() {
 		ids[string(cause.ID)] = true
 		for _, s := range cause.Seen {
 			seen[s] = true

@@ -10,12 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -38,17 +36,6 @@ type Wait struct {
 // usually end sooner.
 const patience = time.Minute
 
-// Causes without a condition of that reason.
-const (
-	causeClaimInUse       = "ClaimInUse"
-	causeFinalizerWaits   = "FinalizerWaits"
-	causeDiskGone         = "DiskGone"
-	causeProvisioning     = "ProvisioningFailed"
-	causeStillMounted     = "StillMounted"
-	causeFailoverProven   = "FailoverProven"
-	causeReplicaAttaching = "ReplicaAttaching"
-)
-
 // WaitOf returns the most urgent of the waits of a claim's volume.
 func WaitOf(in Input) Wait {
 	for _, part := range []func(Input) Wait{ofDeletion, ofDisk, ofHolder, ofAttachment, ofChange, ofReplicas} {
@@ -67,13 +54,13 @@ func ofDeletion(in Input) Wait {
 	if c == nil || c.DeletionTimestamp == nil {
 		return Wait{}
 	}
-	w := Wait{Cause: disk.ReasonDeleting, Since: c.DeletionTimestamp.Time}
+	w := Wait{Cause: apiv1.ReasonDeleting, Since: c.DeletionTimestamp.Time}
 	others := slices.DeleteFunc(slices.Clone(c.Finalizers), func(f string) bool { return f == protection })
 	switch {
 	case len(in.Users) > 0:
-		w.Cause, w.Message = causeClaimInUse, "the claim is deleted as soon as no pod uses it: "+strings.Join(in.Users, ", ")
+		w.Cause, w.Message = apiv1.ReasonClaimInUse, "the claim is deleted as soon as no pod uses it: "+strings.Join(in.Users, ", ")
 	case len(others) > 0:
-		w.Cause, w.Message = causeFinalizerWaits, "finalizers of other programs keep the claim: "+strings.Join(others, ", ")
+		w.Cause, w.Message = apiv1.ReasonFinalizerWaits, "finalizers of other programs keep the claim: "+strings.Join(others, ", ")
 	default:
 		return w
 	}
@@ -90,11 +77,11 @@ func ofDisk(in Input) Wait {
 	}
 	w := Wait{Cause: c.Reason, Since: c.LastTransitionTime.Time, Message: c.Message}
 	switch c.Reason {
-	case disk.ReasonDeletionFailed:
+	case apiv1.ReasonDeletionFailed:
 		w.Cause, w.Event = failure(v.Status.Error, c.Reason), c.Reason
-	case disk.ReasonCreationFailed:
+	case apiv1.ReasonCreationFailed:
 		w.Cause, w.Event = creationFailure(v.Status.Error), c.Reason
-	case disk.ReasonCreating, disk.ReasonFilling, disk.ReasonDeleting:
+	case apiv1.ReasonCreating, apiv1.ReasonFilling, apiv1.ReasonDeleting:
 	default:
 		return Wait{}
 	}
@@ -105,19 +92,19 @@ func failure(e *apiv1.Error, otherwise string) string {
 	if e == nil {
 		return otherwise
 	}
-	return refusal.ByAzure(e, otherwise)
+	return cause.OfError(e, otherwise)
 }
 
 func creationFailure(e *apiv1.Error) string {
 	switch {
 	case e == nil:
-		return causeProvisioning
+		return apiv1.ReasonProvisioningFailed
 	case e.Kind == string(provisioner.NotFound):
-		return causeDiskGone
+		return apiv1.ReasonDiskGone
 	case e.Kind == string(provisioner.AlreadyExists):
-		return disk.ReasonForeignDisk
+		return apiv1.ReasonForeignDisk
 	}
-	return refusal.ByAzure(e, causeProvisioning)
+	return cause.OfError(e, apiv1.ReasonProvisioningFailed)
 }
 
 // ofHolder is about the node that has the volume. Package failover writes the events about a lost
@@ -134,20 +121,20 @@ func ofHolder(in Input) Wait {
 	}
 	switch {
 	case ownership.BeingFenced(in.Volume, p.NodeName) && a != nil && ownership.ProvedReleased(in.Volume, a):
-		return Wait{Cause: causeFailoverProven, Since: since}
+		return Wait{Cause: apiv1.ReasonFailoverProven, Since: since}
 	case ownership.BeingFenced(in.Volume, p.NodeName) && a != nil && a.Status.Error != nil:
-		return Wait{Cause: failure(a.Status.Error, attaching.ReasonDetachFailed), Since: since}
+		return Wait{Cause: failure(a.Status.Error, apiv1.ReasonDetachFailed), Since: since}
 	case ownership.BeingFenced(in.Volume, p.NodeName):
-		return Wait{Cause: attaching.ReasonFencing, Since: since}
+		return Wait{Cause: apiv1.ReasonFencing, Since: since}
 	}
 	if in.Holder != nil {
 		c := meta.FindStatusCondition(in.Holder.Status.Conditions, apiv1.NodeConditionReachable)
-		if c != nil && c.Status != metav1.ConditionTrue && c.Reason != apiv1.ReachableHeartbeatStale {
+		if c != nil && c.Status != metav1.ConditionTrue && c.Reason != apiv1.ReasonHeartbeatStale {
 			return Wait{Cause: c.Reason, Since: c.LastTransitionTime.Time}
 		}
 	}
 	if p.State == apiv1.OwnershipReleasing {
-		return Wait{Cause: causeStillMounted, Since: since}
+		return Wait{Cause: apiv1.ReasonStillMounted, Since: since}
 	}
 	return Wait{}
 }
@@ -159,12 +146,12 @@ func ofAttachment(in Input) Wait {
 		return Wait{}
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-	w := Wait{Cause: attaching.ReasonAttaching, Since: a.CreationTimestamp.Time, Patience: patience}
+	w := Wait{Cause: apiv1.ReasonAttaching, Since: a.CreationTimestamp.Time, Patience: patience}
 	if c != nil {
 		w.Since, w.Message = c.LastTransitionTime.Time, ": "+c.Message
 		switch c.Reason {
-		case attaching.ReasonWaitingForQuota, attaching.ReasonWaitingForSlot, attaching.ReasonNoSlot,
-			attaching.ReasonVolumeNotReady, attaching.ReasonDetaching, identity.ReasonNodeUnknown:
+		case apiv1.ReasonWaitingForQuota, apiv1.ReasonWaitingForSlot, apiv1.ReasonNoSlot,
+			apiv1.ReasonVolumeNotReady, apiv1.ReasonDetaching, apiv1.ReasonNodeUnknown:
 			w.Cause = c.Reason
 		}
 	}
@@ -184,9 +171,9 @@ func ofChange(in Input) Wait {
 	}
 	w := Wait{Since: c.LastTransitionTime.Time}
 	switch c.Reason {
-	case disk.ReasonUpdateRefused, disk.ReasonUpdating:
+	case apiv1.ReasonUpdateRefused, apiv1.ReasonUpdating:
 		w.Cause = c.Reason
-	case disk.ReasonUpdateFailed:
+	case apiv1.ReasonUpdateFailed:
 		w.Cause = failure(in.Volume.Status.Error, c.Reason)
 	}
 	return w
@@ -194,12 +181,12 @@ func ofChange(in Input) Wait {
 
 func ofReplicas(in Input) Wait {
 	c := meta.FindStatusCondition(in.Volume.Status.Conditions, placement.ConditionReplicasAttached)
-	if c == nil || c.Reason != placement.ReasonReplicasMissing {
+	if c == nil || c.Reason != apiv1.ReasonReplicasMissing {
 		return Wait{}
 	}
 	w := Wait{
-		Cause: placement.ReasonReplicasMissing, Since: c.LastTransitionTime.Time,
-		Event: placement.ReasonReplicasMissing, Patience: patience,
+		Cause: apiv1.ReasonReplicasMissing, Since: c.LastTransitionTime.Time,
+		Event: apiv1.ReasonReplicasMissing, Patience: patience,
 	}
 	ready, wanted := int32(0), in.Volume.WantedReplicas()
 	if r := in.Volume.Status.Replicas; r != nil {
@@ -207,7 +194,7 @@ func ofReplicas(in Input) Wait {
 	}
 	w.Message = fmt.Sprintf("%d of %d replicas are attached", ready, wanted)
 	if c.Message == "" { // places were found
-		w.Cause = causeReplicaAttaching
+		w.Cause = apiv1.ReasonReplicaAttaching
 	} else {
 		w.Message += ": " + c.Message
 	}

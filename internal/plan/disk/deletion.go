@@ -26,8 +26,8 @@ func (s *Step) hold(in Input) {
 		return
 	}
 	reason, message := s.Reason, s.Message
-	s.ready(in, metav1.ConditionTrue, ReasonDeletionHeld, holdBack(in))
-	if reason != "" && reason != ReasonCreated {
+	s.ready(in, metav1.ConditionTrue, apiv1.ReasonDeletionHeld, holdBack(in))
+	if reason != "" && reason != apiv1.ReasonCreated {
 		s.Reason, s.Message = reason, message // what happens to the disk is the event
 	}
 }
@@ -72,13 +72,13 @@ func (s *Step) remove(in Input) {
 	switch {
 	case len(in.Attachments) > 0:
 		s.Status.State = apiv1.VolumeDeleting // no node acquires the volume from now on
-		s.DetachAll = ReasonDiskKept
-		s.ready(in, metav1.ConditionTrue, ReasonDiskKept, "the disk is detached, and remains at Azure")
+		s.DetachAll = apiv1.ReasonDiskKept
+		s.ready(in, metav1.ConditionTrue, apiv1.ReasonDiskKept, "the disk is detached, and remains at Azure")
 	case in.Job.Running():
 		// A change in flight completes first.
 	default:
 		s.RemoveFinalizer = true
-		s.Reason, s.Message = ReasonDiskKept, fmt.Sprintf("the disk %s remains at Azure: only CSI's DeleteVolume deletes it",
+		s.Reason, s.Message = apiv1.ReasonDiskKept, fmt.Sprintf("the disk %s remains at Azure: only CSI's DeleteVolume deletes it",
 			in.Volume.Status.DiskURI)
 	}
 }
@@ -87,16 +87,16 @@ func (s *Step) removeDisk(in Input) {
 	switch {
 	case len(in.Attachments) > 0:
 		s.Status.State = apiv1.VolumeDeleting
-		s.DetachAll = ReasonDeleting
-		s.ready(in, metav1.ConditionFalse, ReasonDeleting, "the disk is detached first")
+		s.DetachAll = apiv1.ReasonDeleting
+		s.ready(in, metav1.ConditionFalse, apiv1.ReasonDeleting, "the disk is detached first")
 	case in.Job.EndedAs(operation.WorkDeleteDisk) && in.Job.Err == nil:
 		s.RemoveFinalizer = true
-		s.Reason = ReasonDeleting
+		s.Reason = apiv1.ReasonDeleting
 		if in.Job.Truth.Foreign {
-			s.Reason, s.Message = ReasonForeignDisk, "a disk of this name exists that was not created for this volume; the driver does not change it"
+			s.Reason, s.Message = apiv1.ReasonForeignDisk, "a disk of this name exists that was not created for this volume; the driver does not change it"
 		}
 	case in.Job.EndedAs(operation.WorkDeleteDisk):
-		s.failed(in, apiv1.VolumeDeletionFailed, ReasonDeletionFailed, in.Job.Err)
+		s.failed(in, apiv1.VolumeDeletionFailed, apiv1.ReasonDeletionFailed, in.Job.Err)
 	case in.Job.Running() && in.Job.Work == operation.WorkDeleteDisk:
 		s.running(in, apiv1.VolumeDeleting)
 	case in.Job.Running():
@@ -105,7 +105,7 @@ func (s *Step) removeDisk(in Input) {
 		s.RemoveFinalizer = true
 	case in.Volume.Status.State == apiv1.VolumeDeletionFailed && s.mustWait(in):
 	default:
-		s.begin(in, operation.WorkDeleteDisk, apiv1.VolumeDeleting, ReasonDeleting)
+		s.begin(in, operation.WorkDeleteDisk, apiv1.VolumeDeleting, apiv1.ReasonDeleting)
 	}
 }
 

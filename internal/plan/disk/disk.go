@@ -93,12 +93,12 @@ func (s *Step) create(in Input) {
 	case in.Job.EndedAs(work) && in.Job.Err == nil && in.Job.Truth.Disk != nil:
 		s.created(in, in.Job.Truth.Disk)
 	case in.Job.EndedAs(work):
-		s.failed(in, apiv1.VolumeCreationFailed, ReasonCreationFailed, in.Job.Err)
+		s.failed(in, apiv1.VolumeCreationFailed, apiv1.ReasonCreationFailed, in.Job.Err)
 	case in.Job.Running():
 		s.running(in, apiv1.VolumeCreating)
 	case (state == apiv1.VolumeCreationFailed || fills(in.Volume)) && s.mustWait(in):
 	default:
-		s.begin(in, work, apiv1.VolumeCreating, ReasonCreating)
+		s.begin(in, work, apiv1.VolumeCreating, apiv1.ReasonCreating)
 	}
 }
 
@@ -110,13 +110,13 @@ func (s *Step) filling(in Input, disk *provisioner.Disk) {
 	s.Status.Operation = nil
 	s.Status.Error = operation.Failure(provisioner.Errorf(provisioner.Conflict,
 		"the disk exists, and %.0f %% of the content of its source has been copied", disk.CompletionPercent), in.Job.Ended)
-	s.ready(in, metav1.ConditionFalse, ReasonFilling, s.Status.Error.Message)
+	s.ready(in, metav1.ConditionFalse, apiv1.ReasonFilling, s.Status.Error.Message)
 	s.RequeueAfter = operation.FirstRetry
 }
 
 func fills(v *apiv1.AzVolume) bool {
 	c := meta.FindStatusCondition(v.Status.Conditions, ConditionReady)
-	return v.Status.State == apiv1.VolumeCreating && c != nil && c.Reason == ReasonFilling
+	return v.Status.State == apiv1.VolumeCreating && c != nil && c.Reason == apiv1.ReasonFilling
 }
 
 func (s *Step) created(in Input, disk *provisioner.Disk) {
@@ -131,7 +131,7 @@ func (s *Step) created(in Input, disk *provisioner.Disk) {
 	}
 	s.Status.Operation = nil
 	s.Status.Error = nil
-	s.ready(in, metav1.ConditionTrue, ReasonCreated, "")
+	s.ready(in, metav1.ConditionTrue, apiv1.ReasonCreated, "")
 }
 
 func (s *Step) begin(in Input, work operation.Work, state apiv1.VolumeState, reason string) {

@@ -63,64 +63,64 @@ func TestVolume(t *testing.T) {
 		want want
 	}{
 		"a new one is created": {disk.Input{Volume: objects.NewVolume(state(""))},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
 		"one that is adopted is only read": {disk.Input{Volume: objects.NewVolume(state(""), adopted)},
-			want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+			want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
 		"a restart continues": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating))},
-			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+			want{start: operation.WorkCreateDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
 		"created": {disk.Input{
 			Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 			Job:    ended(operation.WorkCreateDisk, operation.Truth{Disk: current}, nil),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"failed": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
 				Job: ended(operation.WorkCreateDisk, operation.Truth{},
 					provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
-			want{state: apiv1.VolumeCreationFailed, reason: disk.ReasonCreationFailed}},
+			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
 		"a created one rests": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"deletion takes the replicas first": {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas},
-			want{detach: disk.ReasonDeleting, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+			want{detach: apiv1.ReasonDeleting, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
 		"then the disk": {disk.Input{Volume: objects.NewVolume(gone)},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
 		"then the finalizer": {
 			disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)},
-			want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDeleting}},
+			want{removed: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDeleting}},
 		"not while there is a primary": {disk.Input{Volume: objects.NewVolume(gone, objects.Owned("a", 1, apiv1.OwnershipHeld))},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld, reverts: true}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld, reverts: true}},
 		"not while nodes share it": {disk.Input{
 			Volume:      objects.NewVolume(unasked, multi),
 			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld}},
 		"not while its PersistentVolumeClaim is bound": {disk.Input{
 			Volume:           objects.NewVolume(gone),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld, reverts: true}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld, reverts: true}},
 		"not if it is to be retained": {disk.Input{
 			Volume:           objects.NewVolume(gone),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld, reverts: true}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld, reverts: true}},
 		"not while a claim can be bound to it": {disk.Input{
 			Volume:           objects.NewVolume(gone),
 			PersistentVolume: pv(corev1.VolumeAvailable, corev1.PersistentVolumeReclaimDelete),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld, reverts: true}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld, reverts: true}},
 		"one that is kept grows": {disk.Input{
 			Volume:           objects.NewVolume(unasked, grown),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: disk.ReasonUpdating}},
+		}, want{start: operation.WorkUpdateDisk, state: apiv1.VolumeUpdating, reason: apiv1.ReasonUpdating}},
 		"one that is kept and was never read is adopted": {disk.Input{
 			Volume: objects.NewVolume(state(""), adopted,
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) }),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: disk.ReasonCreating}},
+		}, want{start: operation.WorkAdoptDisk, state: apiv1.VolumeCreating, reason: apiv1.ReasonCreating}},
 		"a deletion that has begun does not turn back, and leaves the disk to the claim that was bound since": {disk.Input{
 			Volume:           objects.NewVolume(unasked, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
 			PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete),
-		}, want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept}},
+		}, want{removed: true, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskKept}},
 		"also if it was to take the disk with it": {
 			disk.Input{Volume: objects.NewVolume(gone, func(v *apiv1.AzVolume) { v.Status.State = apiv1.VolumeDeleting }),
 				Attachments: replicas, PersistentVolume: pv(corev1.VolumeBound, corev1.PersistentVolumeReclaimDelete)},
-			want{detach: disk.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept, reverts: true}},
+			want{detach: apiv1.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskKept, reverts: true}},
 		"a volume that was never begun is removed without Azure": {disk.Input{Volume: objects.NewVolume(state(""), gone)},
 			want{removed: true}},
 		"a creation in flight ends first": {disk.Input{
@@ -128,32 +128,32 @@ func TestVolume(t *testing.T) {
 			Job:    operation.Job{Work: operation.WorkCreateDisk, Phase: operation.PhaseBegun},
 		}, want{state: apiv1.VolumeCreating}},
 		"deleting the record deletes no data": {disk.Input{Volume: objects.NewVolume(unasked)},
-			want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+			want{removed: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskKept}},
 		"nor does that of a disk that is retained, once Kubernetes has forgotten it": {
 			disk.Input{Volume: objects.NewVolume(unasked, belonged)},
-			want{removed: true, state: apiv1.VolumeCreated, reason: disk.ReasonDiskKept}},
+			want{removed: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDiskKept}},
 		"its replicas are detached": {disk.Input{Volume: objects.NewVolume(unasked), Attachments: replicas},
-			want{detach: disk.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: disk.ReasonDiskKept}},
+			want{detach: apiv1.ReasonDiskKept, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDiskKept}},
 		"its change ends first": {disk.Input{
 			Volume: objects.NewVolume(unasked),
 			Job:    operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseBegun},
 		}, want{state: apiv1.VolumeCreated}},
 		"it stays while there is a primary": {
 			disk.Input{Volume: objects.NewVolume(unasked, objects.Owned("a", 1, apiv1.OwnershipHeld))},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonDeletionHeld}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonDeletionHeld}},
 		"a creation that was cut short leaves no disk": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating),
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp = objects.Ago(time.Second) })},
-			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: disk.ReasonDeleting}},
+			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
 		"a disk that Kubernetes has given up is forgotten": {disk.Input{Volume: objects.NewVolume(belonged)},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, forgets: true}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated, forgets: true}},
 		"not while a node uses it": {
 			disk.Input{Volume: objects.NewVolume(belonged, objects.Owned("a", 1, apiv1.OwnershipReleasing))},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"nor one of several": {disk.Input{
 			Volume:      objects.NewVolume(belonged, multi),
 			Attachments: objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"not while it is changed": {disk.Input{
 			Volume: objects.NewVolume(belonged),
 			Job:    operation.Job{Work: operation.WorkUpdateDisk, Phase: operation.PhaseAccepted},
@@ -161,26 +161,26 @@ func TestVolume(t *testing.T) {
 		"not while its PersistentVolume exists": {disk.Input{
 			Volume:           objects.NewVolume(belonged),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"not what CSI is about to delete": {disk.Input{Volume: objects.NewVolume(belonged, asked)},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"not one that never had a PersistentVolume": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"an incomplete deletion is cancelled if a node uses the volume": {
 			disk.Input{Volume: objects.NewVolume(belonged, asked, objects.Owned("a", 1, apiv1.OwnershipHeld))},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, reverts: true}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated, reverts: true}},
 		"an incomplete deletion is cancelled if the disk is to be retained": {
 			disk.Input{Volume: objects.NewVolume(belonged, asked),
 				PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimRetain)},
-			want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated, reverts: true}},
+			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated, reverts: true}},
 		"an incomplete deletion continues if nothing prevents it": {disk.Input{
 			Volume:           objects.NewVolume(belonged, asked),
 			PersistentVolume: pv(corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete),
-		}, want{state: apiv1.VolumeCreated, reason: disk.ReasonCreated}},
+		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"a disk that was not created for the volume remains": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone),
 				Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)},
-			want{removed: true, state: apiv1.VolumeDeleting, reason: disk.ReasonForeignDisk}},
+			want{removed: true, state: apiv1.VolumeDeleting, reason: apiv1.ReasonForeignDisk}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -156,12 +156,12 @@ func (s *Step) compare(in Input) {
 		DiskSettings:          provisioner.DiskSettings{SKUName: d.SKUName},
 		ImmutableDiskSettings: provisioner.ImmutableDiskSettings{DiskEncryptionSetID: d.DiskEncryptionSetID},
 	})
-	status, reason := metav1.ConditionTrue, reasonDiskChanged
+	status, reason := metav1.ConditionTrue, apiv1.ReasonDiskChanged
 	if message == "" {
 		if meta.FindStatusCondition(s.Status.Conditions, ConditionDiskChanged) == nil {
 			return
 		}
-		status, reason = metav1.ConditionFalse, reasonDiskAsRecorded
+		status, reason = metav1.ConditionFalse, apiv1.ReasonDiskAsRecorded
 	}
 	s.Reason, s.Message = reason, message
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{

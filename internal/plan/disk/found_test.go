@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/attaching"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
@@ -61,7 +60,7 @@ func TestARefusedAttachLeadsToOneReadOfTheDisk(t *testing.T) {
 		"a quota": {objects.NewVolume(),
 			refusedAttach(provisioner.RateLimited, 0, apiv1.ReasonAttachFailed), operation.WorkNone},
 		"a node that is known to be full, so that Azure was not asked": {
-			objects.NewVolume(), refusedAttach(provisioner.InsufficientCapacity, 0, attaching.ReasonNoSlot), operation.WorkNone},
+			objects.NewVolume(), refusedAttach(provisioner.InsufficientCapacity, 0, apiv1.ReasonNoSlot), operation.WorkNone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

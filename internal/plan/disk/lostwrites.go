@@ -63,7 +63,7 @@ func LostWrites(volume *apiv1.AzVolume, reports []*apiv1.AzDriverNode, now time.
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type:               ConditionWritesLost,
 			Status:             metav1.ConditionTrue,
-			Reason:             ReasonFlushFailed,
+			Reason:             apiv1.ReasonFlushFailed,
 			Message:            found.Message,
 			ObservedGeneration: volume.Generation,
 			LastTransitionTime: metav1.NewTime(at),

@@ -73,7 +73,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		reverted  bool
 	}
 	created := want{state: apiv1.VolumeCreated}
-	waits := want{state: apiv1.VolumeUpdating, condition: disk.ReasonUpdating}
+	waits := want{state: apiv1.VolumeUpdating, condition: apiv1.ReasonUpdating}
 	changes, detaches := waits, waits
 	changes.start, detaches.detach = operation.WorkUpdateDisk, true
 	for name, test := range map[string]struct {
@@ -142,7 +142,7 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 			got := want{
 				start:    step.Start,
 				state:    step.Status.State,
-				detach:   step.DetachAll == disk.ReasonVolumeUpdates,
+				detach:   step.DetachAll == apiv1.ReasonVolumeUpdates,
 				reverted: step.Spec != nil,
 			}
 			if c := meta.FindStatusCondition(step.Status.Conditions, disk.ConditionUpdated); c != nil {
@@ -277,32 +277,32 @@ func TestOutcomeOfAChange(t *testing.T) {
 		"both parts": {
 			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
 				Update: &operation.Updated{Generation: 2, Applied: applied}}}, sizeBytes: 2 << 30, applied: 2,
-			state: apiv1.VolumeCreated, reason: disk.ReasonUpdated},
+			state: apiv1.VolumeCreated, reason: apiv1.ReasonUpdated},
 		"the size alone": {
 			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 100},
 				Update: &operation.Updated{Generation: 2, RefusedSettings: no}}}, sizeBytes: 2 << 30, applied: 1,
-			refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
+			refusedParams: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonUpdateRefused, warning: true},
 		"the parameters alone": {
 			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 1 << 30, CompletionPercent: 100},
 				Update: &operation.Updated{Generation: 2, Applied: applied, RefusedCapacity: no}}}, sizeBytes: 1 << 30,
-			applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused, warning: true},
+			applied: 2, refusedCapacity: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonUpdateRefused, warning: true},
 		"a disk that is gone": {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.NotFound, "no disk"),
 				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}}, sizeBytes: 1 << 30, applied: 1,
-			refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: disk.ReasonUpdateRefused,
+			refusedCapacity: true, refusedParams: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonUpdateRefused,
 			warning: true},
 		"a disk that can no longer be read, although Azure may have changed it": {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.Unauthorized, "no"),
 				Truth: operation.Truth{Update: &operation.Updated{Generation: 2, Uncertain: true}}}, sizeBytes: 1 << 30,
-			applied: 1, state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
+			applied: 1, state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonUpdateFailed, warning: true},
 		"a failure that may pass": {
 			job: operation.Job{Err: provisioner.Errorf(provisioner.Unavailable, "try again"),
 				Truth: operation.Truth{Update: &operation.Updated{Generation: 2}}}, sizeBytes: 1 << 30, applied: 1,
-			state: apiv1.VolumeUpdateFailed, reason: disk.ReasonUpdateFailed, warning: true},
+			state: apiv1.VolumeUpdateFailed, reason: apiv1.ReasonUpdateFailed, warning: true},
 		"a conversion that continues": {
 			job: operation.Job{Truth: operation.Truth{Disk: &provisioner.Disk{SizeBytes: 2 << 30, CompletionPercent: 7},
 				Update: &operation.Updated{Generation: 2, Applied: applied}}}, sizeBytes: 2 << 30, applied: 2,
-			state: apiv1.VolumeCreated, reason: disk.ReasonConverting},
+			state: apiv1.VolumeCreated, reason: apiv1.ReasonConverting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -632,7 +632,7 @@ func TestConversionIsLookedAtNowAndThen(t *testing.T) {
 		}},
 	}
 	step = disk.Next(disk.Input{Now: objects.Now, HasFinalizer: true, Volume: v, Job: done})
-	if step.Status.Conversion != nil || step.Reason != disk.ReasonConverted {
+	if step.Status.Conversion != nil || step.Reason != apiv1.ReasonConverted {
 		t.Fatalf("%+v", step)
 	}
 }

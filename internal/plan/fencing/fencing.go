@@ -10,6 +10,7 @@
 package fencing
 
 import (
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -158,17 +159,17 @@ func explained(holder provisioner.ReservationKey, owner Owner) error {
 	case holder.Cluster() != own.Cluster() && owner.Exclusive:
 		return nil
 	case holder.Cluster() != own.Cluster():
-		return refusal.Errorf(refusal.ReasonReserved,
+		return refusal.Errorf(apiv1.ReasonReservedElsewhere,
 			"refusing to use the disk under epoch %d: a node of another cluster has reserved it (key %s, cluster %#04x; "+
 				"this one is %#04x), and may still write to it; delete the pods that use the disk there, or detach it from the VMs of that cluster. "+
 				"If that cluster is gone, remove the reservation with sg_persist or nvme", own.Epoch(), holder, holder.Cluster(),
 			own.Cluster())
 	case holder.Epoch() == own.Epoch() && holder.IsFenceOnly():
-		return refusal.Errorf(refusal.ReasonReserved,
+		return refusal.Errorf(apiv1.ReasonReservedElsewhere,
 			"refusing to use the disk under epoch %d: another node has fenced this one (key %s)",
 			own.Epoch(), holder)
 	case holder.Epoch() >= own.Epoch():
-		return refusal.Errorf(refusal.ReasonReserved,
+		return refusal.Errorf(apiv1.ReasonReservedElsewhere,
 			"refusing to use the disk under epoch %d: it is reserved under epoch %d (key %s), "+
 				"by a later owner, or under an AzVolume that was deleted; if no node uses the disk, remove the reservation with sg_persist or nvme",
 			own.Epoch(), holder.Epoch(), holder)
@@ -240,7 +241,7 @@ func AtFence(state provisioner.ReservationState, own, victim provisioner.Reserva
 
 // foreign is the refusal of a disk that another program has reserved.
 func foreign(state provisioner.ReservationState) error {
-	return refusal.Errorf(refusal.ReasonReserved,
+	return refusal.Errorf(apiv1.ReasonReservedElsewhere,
 		"refusing to use the disk: another program has reserved it: the disk has %s; "+
 			"end that program, or clear the reservation with sg_persist or nvme", state)
 }

@@ -70,28 +70,28 @@ func Identify(node Node, others []Node) Identity {
 	id := Identity{Name: node.name()}
 	d := node.DriverNode
 	if d == nil {
-		return id.refuse(ReasonNodeUnknown, "there is no AzDriverNode "+id.Name)
+		return id.refuse(apiv1.ReasonNodeUnknown, "there is no AzDriverNode "+id.Name)
 	}
 	id.said, id.Location, id.Zone = d.Spec.VMID, strings.ToLower(d.Spec.Location), d.Spec.Zone
 	if node.Node == nil {
-		return id.refuse(ReasonNodeUnknown, "there is no Node "+id.Name)
+		return id.refuse(apiv1.ReasonNodeUnknown, "there is no Node "+id.Name)
 	}
 	if location, zone := placeOf(node.Node); location != "" {
 		id.Location, id.Zone = location, zone
 	}
 	if !resourceid.IsVM(d.Spec.VMID) {
-		return id.refuse(ReasonVMInvalid,
+		return id.refuse(apiv1.ReasonVMIDInvalid,
 			fmt.Sprintf("AzDriverNode %s names %q, which is not the resource ID of a virtual machine", id.Name, d.Spec.VMID))
 	}
 	provider := ProviderVM(node.Node)
 	if provider != "" && !strings.EqualFold(provider, d.Spec.VMID) {
 		id.said = ""
-		return id.refuse(ReasonVMContradicted,
+		return id.refuse(apiv1.ReasonVMContradictsProviderID,
 			fmt.Sprintf("AzDriverNode %s names the VM %s, and the providerID of Node %s names %s; "+
 				"if the VM was replaced, delete the Node so that it registers again", id.Name, d.Spec.VMID, id.Name, provider))
 	}
 	if rival := rival(node, provider != "", others); rival != "" {
-		return id.refuse(ReasonVMContested,
+		return id.refuse(apiv1.ReasonVMNamedTwice,
 			fmt.Sprintf("the nodes %s both name the VM %s, and no providerID says which of them is the VM",
 				strings.Join(slices.Sorted(slices.Values([]string{id.Name, rival})), " and "), d.Spec.VMID))
 	}

@@ -168,7 +168,7 @@ type decision struct {
 	held            map[string]Volume
 	decided, proven map[string]bool
 	// leave says why each pod must be left alone, in the order of in.Pods; "" for the other pods.
-	leave []HoldReason
+	leave []string
 	// kept are volumes that remain with the node because of a pod that must be left alone.
 	kept map[string]bool
 	// users counts the pods on the node that use a volume.

@@ -238,7 +238,7 @@ func TestFailover(t *testing.T) {
 		"nothing is done to a node that is alive":    {aNode(isAlive, volumes(held("v")), using("p", []string{"v"})), ""},
 		"nothing is done to a node that is silent":   {aNode(isSilent, volumes(held("v")), using("p", []string{"v"})), ""},
 		"no fence begins while the guard holds back": {aNode(isGuarded, volumes(held("v")), using("p", []string{"v"})),
-			"leave p:MassLoss"},
+			"leave p:FencingHeldBack"},
 		"the guard holds back no pod without a held volume": {aNode(isGuarded, volumes(held("v")), using("p", nil),
 			using("q", []string{"elsewhere"})), ""},
 		"the guard holds back no pod whose volume is proven": {aNode(isGuarded, volumes(held("v", isUnpublished, detached)),
@@ -332,7 +332,7 @@ func TestFailover(t *testing.T) {
 		// What was decided is carried out.
 		"a decided fence continues while the guard holds back": {aNode(isGuarded,
 			volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v"}), using("q", []string{"w"})),
-			"leave q:MassLoss; quarantine Add; force p"},
+			"leave q:FencingHeldBack; quarantine Add; force p"},
 		"a decided fence continues although the node is Ready again": {aNode(isAlive,
 			volumes(held("v", isDecided, detached)), using("p", []string{"v"})), "quarantine Add; force p"},
 		"a volume is pruned although the node is Ready again": {aNode(isAlive,

@@ -77,33 +77,10 @@ func inlineReadOnly(s corev1.VolumeSource) bool {
 	}
 }
 
-// HoldReason is why a pod must be left alone.
-type HoldReason string
-
-// The reasons.
-const (
-	// HoldOptOut: the pod or one of its PersistentVolumeClaims opts out.
-	HoldOptOut HoldReason = "OptedOut"
-	// HoldNoOwner: no controller would re-create the pod.
-	HoldNoOwner HoldReason = "NoOwner"
-	// HoldDaemonSet: its owner would re-create it on the same node.
-	HoldDaemonSet HoldReason = "DaemonSet"
-	// HoldForeignVolume: it may be writing to a volume that this driver cannot fence, or cannot
-	// fence yet.
-	HoldForeignVolume HoldReason = "ForeignVolume"
-	// HoldUnknownVolume: it is not known which volume it uses.
-	HoldUnknownVolume HoldReason = "UnknownVolume"
-	// HoldSharedVolume: it uses a volume together with a pod that must be left alone.
-	HoldSharedVolume HoldReason = "SharedVolume"
-	// HoldMassLoss: so many nodes seem lost at once that the driver fences no node.
-	HoldMassLoss HoldReason = "MassLoss"
-)
-
-// HoldReasons returns all reasons.
-func HoldReasons() []HoldReason {
-	return []HoldReason{
-		HoldOptOut, HoldNoOwner, HoldDaemonSet, HoldForeignVolume, HoldUnknownVolume, HoldSharedVolume, HoldMassLoss,
-	}
+// HoldReasons returns the causes for which a pod is left alone.
+func HoldReasons() []string {
+	return []string{apiv1.ReasonOptedOut, apiv1.ReasonNoOwner, apiv1.ReasonDaemonSet, apiv1.ReasonForeignVolume,
+		apiv1.ReasonUnknownVolume, apiv1.ReasonSharedVolume, apiv1.ReasonFencingHeldBack}
 }
 
 // OptOutEnds says, for the user, why a volume is fenced although its PersistentVolumeClaim opts out
@@ -122,7 +99,7 @@ const massLossAdvice = ", so the fault may be in the controller's network and no
 // KeptPod is a pod that is left alone, together with its volumes.
 type KeptPod struct {
 	Pod     *corev1.Pod
-	Reason  HoldReason
+	Reason  string
 	Message string
 	// Volumes of this driver that it uses and that the node keeps.
 	Volumes []string
@@ -140,13 +117,13 @@ func (p Pod) ours() []string {
 }
 
 // hold says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
-func (p Pod) hold(off bool) (HoldReason, string) {
+func (p Pod) hold(off bool) (string, string) {
 	if OptedOut(p.Pod.Annotations) {
-		return HoldOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
+		return apiv1.ReasonOptedOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
 	}
 	for _, v := range p.Volumes {
 		if v.OptedOut {
-			return HoldOptOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
+			return apiv1.ReasonOptedOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
 				optOutAdvice
 		}
 	}
@@ -157,20 +134,20 @@ func (p Pod) hold(off bool) (HoldReason, string) {
 		owner := controllerOf(p.Pod)
 		switch owner {
 		case "", "Node":
-			return HoldNoOwner, "no controller would re-create it"
+			return apiv1.ReasonNoOwner, "no controller would re-create it"
 		case "DaemonSet":
-			return HoldDaemonSet, "its DaemonSet would re-create it on the same node"
+			return apiv1.ReasonDaemonSet, "its DaemonSet would re-create it on the same node"
 		}
 	}
 	for _, v := range p.Volumes {
 		switch {
 		case v.NeverPublished:
-			return HoldForeignVolume, v.Name + " was not published by this driver, which cannot fence a node from it before that"
+			return apiv1.ReasonForeignVolume, v.Name + " was not published by this driver, which cannot fence a node from it before that"
 		case v.Volume != "" || v.ReadOnly:
 		case v.Unknown:
-			return HoldUnknownVolume, v.Name + " was not found"
+			return apiv1.ReasonUnknownVolume, v.Name + " was not found"
 		default:
-			return HoldForeignVolume, v.Name +
+			return apiv1.ReasonForeignVolume, v.Name +
 				" is writable and belongs to another driver, so this driver cannot fence a node from it"
 		}
 	}
@@ -195,14 +172,14 @@ func controllerOf(p *corev1.Pod) string {
 func (f *decision) optedOut() bool {
 	return slices.ContainsFunc(f.in.Pods, func(p Pod) bool {
 		reason, _ := p.hold(true)
-		return reason == HoldOptOut
+		return reason == apiv1.ReasonOptedOut
 	})
 }
 
 // judgePods finds the pods that must be left alone. Their volumes remain with the node. Then other
 // pods that use these volumes must be left alone too, with all of their volumes, and so on.
 func (f *decision) judgePods() {
-	f.leave = make([]HoldReason, len(f.in.Pods))
+	f.leave = make([]string, len(f.in.Pods))
 	messages := make([]string, len(f.in.Pods))
 	for i, p := range f.in.Pods {
 		if len(p.ours()) == 0 {
@@ -219,7 +196,7 @@ func (f *decision) judgePods() {
 			if f.leave[i] != "" || shared < 0 {
 				continue
 			}
-			f.leave[i] = HoldSharedVolume
+			f.leave[i] = apiv1.ReasonSharedVolume
 			messages[i] = fmt.Sprintf("it uses volume %s together with a pod that is left alone", p.ours()[shared])
 			f.keep(p)
 			again = true
@@ -237,7 +214,7 @@ func (f *decision) judgePods() {
 		case f.leave[i] == "" && f.in.Health.Guarded() && len(f.undecided(p)) > 0:
 			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
 				Pod:     p.Pod,
-				Reason:  HoldMassLoss,
+				Reason:  apiv1.ReasonFencingHeldBack,
 				Message: f.in.Health.HeldBack + massLossAdvice,
 				Volumes: f.undecided(p),
 			})

@@ -15,19 +15,19 @@ func Condition(j Judgement) metav1.Condition {
 	c := metav1.Condition{Type: apiv1.NodeConditionReachable, Message: j.Evidence}
 	switch {
 	case j.State == Healthy:
-		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReachableHeartbeatFresh
+		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReasonHeartbeatFresh
 	case j.State == Down && j.Stopped:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMStopped
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonVMStopped
 	case j.State == Down:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMDown
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonVMDown
 	case j.State == Lost && j.MassLoss:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, j.HeldBack+"; "+j.Evidence
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, apiv1.ReasonFencingHeldBack, j.HeldBack+"; "+j.Evidence
 	case j.State == Lost:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableNodeLost
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonNodeLost
 	case j.Paused:
-		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableMaintenance
+		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReasonMaintenance
 	default:
-		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableHeartbeatStale
+		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReasonHeartbeatStale
 	}
 	return c
 }
@@ -42,12 +42,12 @@ func PublishedJudgement(d *apiv1.AzDriverNode) Judgement {
 	}
 	j := Judgement{State: state, Since: c.LastTransitionTime.Time, Evidence: c.Message}
 	switch c.Reason {
-	case apiv1.ReachableFencingHeldBack:
+	case apiv1.ReasonFencingHeldBack:
 		j.State, j.MassLoss = Lost, true
 		j.HeldBack, j.Evidence, _ = strings.Cut(c.Message, "; ")
-	case apiv1.ReachableMaintenance:
+	case apiv1.ReasonMaintenance:
 		j.Paused = true
-	case apiv1.ReachableVMStopped:
+	case apiv1.ReasonVMStopped:
 		j.Stopped = true
 	}
 	return j
@@ -63,7 +63,7 @@ func Published(d *apiv1.AzDriverNode) (State, *metav1.Condition) {
 		return Unknown, nil
 	case c.Status == metav1.ConditionTrue:
 		return Healthy, c
-	case c.Status == metav1.ConditionFalse && (c.Reason == apiv1.ReachableVMDown || c.Reason == apiv1.ReachableVMStopped):
+	case c.Status == metav1.ConditionFalse && (c.Reason == apiv1.ReasonVMDown || c.Reason == apiv1.ReasonVMStopped):
 		return Down, c
 	case c.Status == metav1.ConditionFalse:
 		return Lost, c

@@ -20,22 +20,22 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 		want      nodehealth.State
 	}{
 		"healthy": {nodehealth.Judgement{State: nodehealth.Healthy, Evidence: "fresh"}, metav1.ConditionTrue,
-			apiv1.ReachableHeartbeatFresh, "fresh", nodehealth.Healthy},
+			apiv1.ReasonHeartbeatFresh, "fresh", nodehealth.Healthy},
 		"suspect": {nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "late"}, metav1.ConditionUnknown,
-			apiv1.ReachableHeartbeatStale, "late", nodehealth.Suspect},
+			apiv1.ReasonHeartbeatStale, "late", nodehealth.Suspect},
 		"paused": {nodehealth.Judgement{State: nodehealth.Suspect, Evidence: "announced", Paused: true}, metav1.ConditionUnknown,
-			apiv1.ReachableMaintenance, "announced", nodehealth.Suspect},
-		"lost": {nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes"}, metav1.ConditionFalse, apiv1.ReachableNodeLost,
+			apiv1.ReasonMaintenance, "announced", nodehealth.Suspect},
+		"lost": {nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes"}, metav1.ConditionFalse, apiv1.ReasonNodeLost,
 			"probes", nodehealth.Lost},
-		"down": {nodehealth.Judgement{State: nodehealth.Down, Evidence: "off"}, metav1.ConditionFalse, apiv1.ReachableVMDown,
+		"down": {nodehealth.Judgement{State: nodehealth.Down, Evidence: "off"}, metav1.ConditionFalse, apiv1.ReasonVMDown,
 			"off", nodehealth.Down},
 		"stopped": {nodehealth.Judgement{State: nodehealth.Down, Evidence: "off", Stopped: true}, metav1.ConditionFalse,
-			apiv1.ReachableVMStopped, "off", nodehealth.Down},
+			apiv1.ReasonVMStopped, "off", nodehealth.Down},
 		"lost while failover is switched off": {nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes", HeldBack: "off"},
-			metav1.ConditionFalse, apiv1.ReachableNodeLost, "probes", nodehealth.Lost},
+			metav1.ConditionFalse, apiv1.ReasonNodeLost, "probes", nodehealth.Lost},
 		"one of so many lost nodes that the guard holds back": {
 			nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes", HeldBack: "2 of 4", MassLoss: true},
-			metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, "2 of 4; probes", nodehealth.Suspect},
+			metav1.ConditionUnknown, apiv1.ReasonFencingHeldBack, "2 of 4; probes", nodehealth.Suspect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

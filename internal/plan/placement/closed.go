@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
 // Closed returns the nodes, among those of the input, that are closed to the pods of the volume: by
@@ -39,7 +41,7 @@ func closedTooLong(in Input, node *NodeView) (reason string, wait time.Duration)
 // again.
 func closedTo(in Input, node *NodeView) (reason string, since time.Time, forEver bool) {
 	if !Attachable(in.Volume, node.Location, node.Zone) || !belongs(in.Pods, node.Node) {
-		reason = reasonReplicaMisplaced
+		reason = apiv1.ReasonReplicaMisplaced
 	}
 	since = in.Now
 	if seen, ok := in.ClosedSince[node.Node.Name]; ok {
@@ -52,7 +54,7 @@ func closedTo(in Input, node *NodeView) (reason string, since time.Time, forEver
 	for _, p := range pods {
 		for _, t := range untolerated(p.Pod, node.Node, leavingTaint) {
 			if reason == "" {
-				reason = reasonReplicaDrained
+				reason = apiv1.ReasonReplicaDrained
 			}
 			forEver = forEver || autoscaled(&t)
 			if t.TimeAdded != nil && t.TimeAdded.Time.Before(since) {

@@ -97,7 +97,7 @@ func next(in Input) Step {
 	}
 	if attached(s.useful) >= s.target.Floor {
 		step.Decisions = append(step.Decisions, s.leaving...)
-		step.Decisions = append(step.Decisions, deleteAll(s.failed, reasonReplicaFailed)...)
+		step.Decisions = append(step.Decisions, deleteAll(s.failed, apiv1.ReasonReplicaFailed)...)
 		return step
 	}
 	missing := s.target.Floor - len(s.useful)
@@ -173,7 +173,7 @@ func (s *standing) cut(in Input) []Decision {
 		}
 		return strings.Compare(a.Name, b.Name)
 	})
-	reason := reasonReplicaSurplus
+	reason := apiv1.ReasonReplicaSurplus
 	if s.target.Ceiling == 0 {
 		reason = s.target.Reason
 	}
@@ -264,14 +264,14 @@ func (s *standing) place(in Input, missing int) (decisions []Decision, made int,
 		decisions = append(decisions, Decision{
 			Verb:   Create,
 			Node:   c.Node.Name,
-			Reason: reasonReplicaPlaced,
+			Reason: apiv1.ReasonReplicaPlaced,
 		})
 	}
 	if made > 0 && len(s.failed) >= mostFailed {
 		// The node that was avoided longest is tried again.
 		oldest := slices.MinFunc(s.failed,
 			func(a, b *apiv1.AzVolumeAttachment) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
-		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, reasonReplicaFailed)...)
+		decisions = append(decisions, deleteAll([]*apiv1.AzVolumeAttachment{oldest}, apiv1.ReasonReplicaFailed)...)
 	}
 	without := len(chosen) - made - going
 	if shares <= 0 {

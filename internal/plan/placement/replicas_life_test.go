@@ -222,7 +222,7 @@ func TestAReplicaOnALostNodeGoesOnlyForAnother(t *testing.T) {
 		}
 		deletes := 0
 		for _, d := range placement.Next(in).Decisions {
-			if d.Verb == placement.Delete && d.Reason == placement.ReasonReplicaNodeLost {
+			if d.Verb == placement.Delete && d.Reason == apiv1.ReasonReplicaNodeLost {
 				deletes++
 			}
 		}
@@ -239,7 +239,7 @@ func TestPrimariesWithoutRoomAreKnown(t *testing.T) {
 	waiting.Status.Conditions = []metav1.Condition{{
 		Type:   apiv1.AttachmentConditionAttached,
 		Status: metav1.ConditionFalse,
-		Reason: attaching.ReasonWaitingForSlot,
+		Reason: apiv1.ReasonWaitingForSlot,
 	}}
 	if !attaching.WaitsForSlot(waiting) {
 		t.Fatal("one that waits for room is not known")

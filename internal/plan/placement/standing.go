@@ -61,25 +61,25 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 	}
 	failed := a.Status.State == apiv1.AttachmentFailed
 	if node == nil || node.Health == nodehealth.Lost && failed {
-		s.useless = append(s.useless, because(ReasonReplicaNodeLost))
+		s.useless = append(s.useless, because(apiv1.ReasonReplicaNodeLost))
 		return
 	}
 	closed, wait := closedTooLong(in, node)
 	s.in = operation.Sooner(s.in, wait)
 	switch {
 	case in.mistrusted(node.Node): // root there must not have the disk for the time of a grace
-		s.useless = append(s.useless, because(reasonReplicaMisplaced))
+		s.useless = append(s.useless, because(apiv1.ReasonReplicaMisplaced))
 	case closed != "" && failed:
 		s.useless = append(s.useless, because(closed))
 	case node.Health == nodehealth.Lost:
-		s.leaving = slices.Insert(s.leaving, 0, because(ReasonReplicaNodeLost))
+		s.leaving = slices.Insert(s.leaving, 0, because(apiv1.ReasonReplicaNodeLost))
 	case failed:
 		s.failed = append(s.failed, a)
 	case node.Health == nodehealth.Suspect && a.Status.State == apiv1.AttachmentPending:
 		// Azure is not asked to attach the disk while it is not known which VM the node is. But the
 		// disk may be attached since an earlier try, and take a share.
 		s.in = operation.Sooner(s.in, recheckAfter)
-		s.leaving = append(s.leaving, because(reasonReplicaFailed))
+		s.leaving = append(s.leaving, because(apiv1.ReasonReplicaFailed))
 	default:
 		if node.Health == nodehealth.Suspect {
 			// It may be back in a minute, after a reboot or a partition, and then nothing has to be
@@ -94,7 +94,7 @@ func (s *standing) sort(in Input, a *apiv1.AzVolumeAttachment, node *NodeView) {
 			}
 		case node.Disturbed && primaryDisturbed(in):
 			// The volume is going to move, and must find a replica on a node that stays.
-			s.leaving = append(s.leaving, because(reasonReplicaDisturbed))
+			s.leaving = append(s.leaving, because(apiv1.ReasonReplicaDisturbed))
 		default:
 			s.useful = append(s.useful, a)
 		}

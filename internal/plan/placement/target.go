@@ -6,7 +6,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/disk"
 )
 
 // Input is the input of Next, the decision about a volume's replicas.
@@ -78,29 +77,29 @@ func ReplicaTarget(in Input) Target {
 	primary := in.Volume.Status.Primary
 	switch {
 	case in.Volume.Leaving():
-		return Target{Reason: disk.ReasonDeleting}
+		return Target{Reason: apiv1.ReasonDeleting}
 	case in.Volume.Spec.Access == apiv1.AccessMultiNode, wanted == 0:
-		return Target{Reason: ReasonReplicasNotWanted}
+		return Target{Reason: apiv1.ReasonReplicasNotWanted}
 	case primary != nil && primary.State != apiv1.OwnershipReleased:
 		return Target{
 			Floor:   wanted,
 			Ceiling: wanted,
-			Reason:  ReasonReplicasMissing,
+			Reason:  apiv1.ReasonReplicasMissing,
 		}
 	case in.PersistentVolume != nil && in.PersistentVolume.Status.Phase == corev1.VolumeReleased:
-		return Target{Reason: ReasonVolumeReleased}
+		return Target{Reason: apiv1.ReasonVolumeReleased}
 	case in.Volume.Status.LastReleasedTime == nil:
 		// Never had a primary, so there is nothing to keep replicas for.
-		return Target{Reason: ReasonReplicasNotWanted}
+		return Target{Reason: apiv1.ReasonReplicasNotWanted}
 	}
 	left := in.Volume.Status.LastReleasedTime.Add(in.CleanUpDelay).Sub(in.Now)
 	if left <= 0 {
-		return Target{Reason: ReasonReplicasExpired}
+		return Target{Reason: apiv1.ReasonReplicasExpired}
 	}
 	return Target{
 		Floor:     wanted,
 		Ceiling:   wanted + 1,
 		ChangesIn: left,
-		Reason:    ReasonReplicasMissing,
+		Reason:    apiv1.ReasonReplicasMissing,
 	}
 }

@@ -41,6 +41,3 @@ func MayReject(p *corev1.Pod, node string) bool {
 	return p.Spec.NodeName == node && p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodPending &&
 		metav1.GetControllerOf(p) != nil
 }
-
-// RejectedReason is the reason of a pod that was rejected; the kubelet gives the same one.
-const RejectedReason = "VolumeAttachmentLimitExceeded"

@@ -10,36 +10,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
-)
-
-// WaitReason is which of the waits for a volume it is.
-type WaitReason string
-
-// The waits for a volume that another node holds.
-const (
-	// WaitUnstage: the holder must unstage the volume.
-	WaitUnstage WaitReason = "Unstage"
-	// WaitReport: the release has begun, and the holder has not reported yet that it unstaged the
-	// volume.
-	WaitReport WaitReason = "Report"
-	// WaitFence: the holder is being fenced.
-	WaitFence WaitReason = "Fence"
-	// WaitPods: pods of the holder use the volume and have not been asked to end.
-	WaitPods WaitReason = "Pods"
-	// WaitDetach: the volume is released, and its disk, which only one VM can have, is being
-	// detached.
-	WaitDetach WaitReason = "Detach"
-	// WaitDeletion: the volume is being deleted.
-	WaitDeletion WaitReason = "Deletion"
 )
 
 // Wait is why a node does not have a volume yet. The zero Wait belongs to a volume that no other
 // node holds.
 type Wait struct {
-	// Reason is which of the waits it is.
-	Reason WaitReason
+	// Cause has a row in the table of package cause.
+	Cause string
+	// Fence says that the holder is being fenced.
+	Fence bool
 	// Key is the same as long as the message says nothing new: times and the text of Azure's errors
 	// do not change it.
 	Key string
@@ -58,26 +40,25 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 		return Wait{}
 	}
 	w := Wait{
+		Cause:   apiv1.ReasonStillMounted,
 		Key:     fmt.Sprintf("%s %d %s %s", primary.NodeName, primary.Epoch, primary.State, primary.Cause),
 		Message: fmt.Sprintf("volume %s is held by node %s (epoch %d)", volume.Name, primary.NodeName, primary.Epoch),
 	}
 	const forced = "detached by force"
 	switch {
 	case ownership.BeingFenced(volume, primary.NodeName):
-		w.Reason = WaitFence
+		w.Cause, w.Fence = apiv1.ReasonFencing, true
 		w.Message += ", which was lost"
 		if primary.Since != nil {
 			w.Message += " at " + clockTime(*primary.Since)
 		}
 		return w.detach(attachment, forced)
 	case primary.State == apiv1.OwnershipReleasing && attachment != nil && attachment.Status.State == apiv1.AttachmentDetaching:
-		w.Reason = WaitFence
+		w.Cause, w.Fence = apiv1.ReasonFencing, true
 		return w.detach(attachment, forced)
 	case primary.State == apiv1.OwnershipReleasing:
-		w.Reason = WaitReport
 		w.Message += " and is being released; the node has not reported yet that it unstaged the volume"
 	default:
-		w.Reason = WaitUnstage
 		w.Message += "; the node must unstage it first"
 	}
 	return w
@@ -97,9 +78,10 @@ func (w Wait) detach(a *apiv1.AzVolumeAttachment, how string) Wait {
 	case a == nil:
 		return add("unattached", "its disk will be %s", how)
 	case ownership.HasProof(a) && a.Status.Proof.Kind != apiv1.ProofUnstaged:
+		w.Cause = apiv1.ReasonFailoverProven
 		return add("proven", "the node can no longer write to it (proof %s), and it is being released", a.Status.Proof.Kind)
 	case a.Status.Error != nil:
-		w.Failing = true
+		w.Failing, w.Cause = true, cause.OfError(a.Status.Error, apiv1.ReasonDetachFailed)
 		return add("failed "+a.Status.Error.Kind, "its disk is being %s, and the request is repeated; the last one failed: %s",
 			how, a.Status.Error.Message)
 	case a.Status.Operation != nil:
@@ -130,22 +112,34 @@ func WaitOf(in Input, node string) Wait {
 	case primary.State == apiv1.OwnershipReleasing:
 		return w
 	case PublishedFor(in.Pods, primary.NodeName) != nil:
-		w.Reason, w.Key, w.Failing = WaitPods, w.Key+" used", true
+		w.Cause, w.Key, w.Failing = apiv1.ReasonHeldByPods, w.Key+" used", true
 		w.Message = fmt.Sprintf("volume %s can be used on one node at a time and is held by node %s (epoch %d), because pods there use it and have not been asked to end",
 			in.Volume.Name, primary.NodeName, primary.Epoch)
 	case in.Done(primary.NodeName):
 		return Wait{}
 	}
 	if in.Silent(primary.NodeName) {
-		w.Key, w.Failing = w.Key+" silent", true
-		w.Message += "; that node is not Ready"
-		if d := in.Report(primary.NodeName); d != nil {
-			if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil {
-				w.Key += " " + c.Reason
-				w.Message += strings.TrimSuffix(fmt.Sprintf(" (%s: %s", c.Reason, c.Message), ": ") + ")"
-			}
-		}
+		return w.notReady(in.Report(primary.NodeName))
 	}
+	return w
+}
+
+// notReady adds that the holder's Node is not Ready, and how the driver sees the node.
+func (w Wait) notReady(d *apiv1.AzDriverNode) Wait {
+	w.Cause, w.Key, w.Failing = apiv1.ReasonKubeletDown, w.Key+" silent", true
+	w.Message += "; that node is not Ready"
+	if d == nil {
+		return w
+	}
+	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable)
+	if c == nil {
+		return w
+	}
+	if c.Status != metav1.ConditionTrue {
+		w.Cause = c.Reason
+	}
+	w.Key += " " + c.Reason
+	w.Message += strings.TrimSuffix(fmt.Sprintf(" (%s: %s", c.Reason, c.Message), ": ") + ")"
 	return w
 }
 
@@ -153,12 +147,12 @@ func WaitOf(in Input, node string) Wait {
 func deletion(v *apiv1.AzVolume) Wait {
 	if v.Spec.DeleteDisk {
 		return Wait{
-			Reason: WaitDeletion, Key: "deleted with its disk", Failing: true,
+			Cause: apiv1.ReasonDeleting, Key: "deleted with its disk", Failing: true,
 			Message: fmt.Sprintf("volume %s is being deleted with its disk, and no node gets it any more", v.Name),
 		}
 	}
 	return Wait{
-		Reason: WaitDeletion, Key: "record deleted",
+		Cause: apiv1.ReasonDeleting, Key: "record deleted",
 		Message: fmt.Sprintf("AzVolume %s is being deleted, and its disk stays; the volume is attached again when that is complete",
 			v.Name),
 	}
@@ -170,7 +164,7 @@ func (in Input) leftOver(node string) Wait {
 	for _, a := range in.Attachments {
 		if a.Spec.NodeName != node && a.DeletionTimestamp != nil && in.Volume.Shares() <= 1 {
 			w := Wait{
-				Reason:  WaitDetach,
+				Cause:   apiv1.ReasonDetaching,
 				Key:     a.Spec.NodeName + " released",
 				Message: fmt.Sprintf("volume %s was released by node %s", in.Volume.Name, a.Spec.NodeName),
 			}
@@ -180,11 +174,36 @@ func (in Input) leftOver(node string) Wait {
 	return Wait{}
 }
 
-// waitGrace is how long a pod waits before an event says why: a planned move takes about as long.
+// waitGrace is how long a pod waits before an event and the condition of its volume say why: a planned
+// move takes about as long.
 const waitGrace = 3 * time.Second
 
-// FirstEventIn returns how long it is until an event says why a pod waits for its volume; 0 if the
-// time has come.
+// FirstEventIn returns how long it is until an event and the condition say why a pod waits for its
+// volume; 0 if the time has come.
 func FirstEventIn(pod *corev1.Pod, now time.Time) time.Duration {
 	return operation.Remaining(waitGrace, pod.CreationTimestamp.Time, now)
+}
+
+// Recorded sets the condition Published of an AzVolume to a wait that has lasted longer than its grace; the
+// zero Wait ends what was recorded. changed is false if the condition says so already. A wait for the
+// same cause is recorded again only if its key is not the one that was recorded last.
+func Recorded(status *apiv1.AzVolumeStatus, w Wait, sameKey bool) (changed bool) {
+	c := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionPublished)
+	if w.Key == "" {
+		return Obtained(status)
+	}
+	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == w.Cause && sameKey {
+		return false
+	}
+	return meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionFalse, Reason: w.Cause, Message: w.Message,
+	})
+}
+
+// Obtained ends a wait that the condition Published has recorded, and returns whether it had one.
+func Obtained(status *apiv1.AzVolumeStatus) (changed bool) {
+	c := meta.FindStatusCondition(status.Conditions, apiv1.VolumeConditionPublished)
+	return c != nil && meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionTrue, Reason: apiv1.ReasonPublished,
+	})
 }

@@ -40,7 +40,8 @@ func TestWaiting(t *testing.T) {
 	heldBack := objects.Report("a", "vol")
 	heldBack.Status.Conditions = []metav1.Condition{{
 		Type:    apiv1.NodeConditionReachable,
-		Reason:  apiv1.ReachableFencingHeldBack,
+		Status:  metav1.ConditionUnknown,
+		Reason:  apiv1.ReasonFencingHeldBack,
 		Message: "2 of 4 nodes seem lost",
 	}}
 	multi := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
@@ -62,7 +63,7 @@ func TestWaiting(t *testing.T) {
 		// want are parts of the message; none for no wait.
 		want    []string
 		failing bool
-		reason  publishing.WaitReason
+		cause   string
 	}{
 		"a volume without an AzVolume":        {},
 		"a released volume":                   {volume: objects.NewVolume(objects.Owned("", 4, apiv1.OwnershipReleased))},
@@ -71,49 +72,49 @@ func TestWaiting(t *testing.T) {
 		"a volume that is being deleted with its disk": {
 			volume: objects.NewVolume(released,
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Spec.DeleteDisk = objects.Ago(0), true }),
-			want: []string{"is being deleted with its disk"}, failing: true, reason: publishing.WaitDeletion},
+			want: []string{"is being deleted with its disk"}, failing: true, cause: apiv1.ReasonDeleting},
 		"a volume of several nodes whose record is being removed": {
 			volume: objects.NewVolume(multi,
 				func(v *apiv1.AzVolume) { v.DeletionTimestamp, v.Status.State = objects.Ago(0), apiv1.VolumeDeleting }),
-			want: []string{"its disk stays", "attached again"}, reason: publishing.WaitDeletion},
+			want: []string{"its disk stays", "attached again"}, cause: apiv1.ReasonDeleting},
 		"a volume that another node has to unstage": {volume: objects.NewVolume(held), attachment: attached(),
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, want: []string{"held by node a (epoch 4)", "unstage"},
-			reason: publishing.WaitUnstage},
+			cause: apiv1.ReasonStillMounted},
 		"a volume that another node is to release": {volume: objects.NewVolume(releasing), attachment: attached(),
-			want: []string{"held by node a (epoch 4)", "not reported yet"}, reason: publishing.WaitReport},
+			want: []string{"held by node a (epoch 4)", "not reported yet"}, cause: apiv1.ReasonStillMounted},
 		"an unshared disk that is being detached": {volume: objects.NewVolume(released, single), attachment: attached(unstaged),
-			want: []string{"released by node a", "being detached"}, reason: publishing.WaitDetach},
+			want: []string{"released by node a", "being detached"}, cause: apiv1.ReasonDetaching},
 		"an unshared disk that Azure does not detach": {volume: objects.NewVolume(released, single),
-			attachment: attached(unstaged, refused), want: []string{"503"}, failing: true, reason: publishing.WaitDetach},
+			attachment: attached(unstaged, refused), want: []string{"503"}, failing: true, cause: apiv1.ReasonAzureUnavailable},
 		"a shared disk that is being detached": {volume: objects.NewVolume(released, shared), attachment: attached(unstaged)},
 		"a volume that the other node has just unstaged": {volume: objects.NewVolume(held), attachment: attached(),
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}},
 		"a fence that has not begun": {volume: objects.NewVolume(releasing, lost),
-			want:   []string{"which was lost at " + objects.Now.UTC().Format(time.TimeOnly), "by force"},
-			reason: publishing.WaitFence},
+			want:  []string{"which was lost at " + objects.Now.UTC().Format(time.TimeOnly), "by force"},
+			cause: apiv1.ReasonFencing},
 		"a fence that Azure has not answered": {volume: objects.NewVolume(releasing, lost), attachment: attached(),
-			want: []string{"which was lost", "has not answered"}, reason: publishing.WaitFence},
+			want: []string{"which was lost", "has not answered"}, cause: apiv1.ReasonFencing},
 		"a fence that Azure has accepted": {volume: objects.NewVolume(releasing, lost), attachment: attached(accepted),
-			want: []string{"accepted the request at"}, reason: publishing.WaitFence},
+			want: []string{"accepted the request at"}, cause: apiv1.ReasonFencing},
 		"a fence that Azure has refused": {volume: objects.NewVolume(releasing, lost), attachment: attached(refused),
-			want: []string{"503 Service Unavailable", "repeated"}, failing: true, reason: publishing.WaitFence},
+			want: []string{"503 Service Unavailable", "repeated"}, failing: true, cause: apiv1.ReasonAzureUnavailable},
 		"a fence that is proven": {volume: objects.NewVolume(releasing, lost), attachment: attached(proven),
-			want: []string{"no longer write", "Detached"}, reason: publishing.WaitFence},
+			want: []string{"no longer write", "Detached"}, cause: apiv1.ReasonFailoverProven},
 		"a fence of the node that wants it back": {volume: objects.NewVolume(releasing, lost), attachment: attached(refused),
-			node: "a", want: []string{"503"}, failing: true, reason: publishing.WaitFence},
+			node: "a", want: []string{"503"}, failing: true, cause: apiv1.ReasonAzureUnavailable},
 		"a release that became a forced detach": {volume: objects.NewVolume(releasing), attachment: attached(refused),
-			want: []string{"503"}, failing: true, reason: publishing.WaitFence},
+			want: []string{"503"}, failing: true, cause: apiv1.ReasonAzureUnavailable},
 		"a volume that pods of another node keep": {volume: objects.NewVolume(held), attachment: attached(),
-			others: []*corev1.Pod{user("a", 0)}, want: []string{"pods there use it"}, failing: true, reason: publishing.WaitPods},
+			others: []*corev1.Pod{user("a", 0)}, want: []string{"pods there use it"}, failing: true, cause: apiv1.ReasonHeldByPods},
 		"a volume that an ending pod still uses": {volume: objects.NewVolume(held), attachment: attached(),
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, others: []*corev1.Pod{user("a", 0, ending)},
-			want: []string{"unstage"}, reason: publishing.WaitUnstage},
+			want: []string{"unstage"}, cause: apiv1.ReasonStillMounted},
 		"a holder that is not Ready": {volume: objects.NewVolume(held), attachment: attached(), silent: []string{"a"},
 			others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
-			want: []string{"that node is not Ready"}, failing: true, reason: publishing.WaitUnstage},
+			want: []string{"that node is not Ready"}, failing: true, cause: apiv1.ReasonKubeletDown},
 		"a holder whose fencing the guard holds back": {volume: objects.NewVolume(held), attachment: attached(),
 			silent: []string{"a"}, others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{heldBack},
-			want: []string{"FencingHeldBack: 2 of 4 nodes seem lost"}, failing: true, reason: publishing.WaitUnstage},
+			want: []string{"FencingHeldBack: 2 of 4 nodes seem lost"}, failing: true, cause: apiv1.ReasonFencingHeldBack},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -130,8 +131,8 @@ func TestWaiting(t *testing.T) {
 			if (got.Key != "") != (len(test.want) > 0) || got.Failing != test.failing {
 				t.Errorf("got %+v, want a wait: %t, failing: %t", got, len(test.want) > 0, test.failing)
 			}
-			if got.Reason != test.reason {
-				t.Errorf("got reason %q, want %q", got.Reason, test.reason)
+			if got.Cause != test.cause {
+				t.Errorf("got cause %q, want %q", got.Cause, test.cause)
 			}
 			for _, want := range test.want {
 				if !strings.Contains(got.Message, want) {
@@ -174,5 +175,43 @@ func TestAPodIsToldThatItWaitsAfterSomeSeconds(t *testing.T) {
 		if got := publishing.FirstEventIn(pod, pod.CreationTimestamp.Add(age)); got != want {
 			t.Errorf("a pod that is %s old: got %s, want %s", age, got, want)
 		}
+	}
+}
+
+func TestWhatIsRecordedOfAWait(t *testing.T) {
+	t.Parallel()
+	fence := publishing.Wait{Key: "a 4", Cause: apiv1.ReasonFencing, Message: "node a was lost"}
+	of := func(status metav1.ConditionStatus, reason string) *metav1.Condition {
+		return &metav1.Condition{Type: apiv1.VolumeConditionPublished, Status: status, Reason: reason}
+	}
+	for name, c := range map[string]struct {
+		before  *metav1.Condition
+		wait    publishing.Wait
+		sameKey bool
+		want    string // "" for no change
+	}{
+		"a first wait":              {nil, fence, true, "False Fencing"},
+		"the same wait":             {of("False", "Fencing"), fence, true, ""},
+		"another for the same":      {of("False", "Fencing"), fence, false, "False Fencing"},
+		"another cause":             {of("False", "StillMounted"), fence, true, "False Fencing"},
+		"a wait after one that was": {of("True", "Published"), fence, true, "False Fencing"},
+		"the end of a wait":         {of("False", "Fencing"), publishing.Wait{}, true, "True Published"},
+		"no wait":                   {nil, publishing.Wait{}, true, ""},
+		"no wait any more":          {of("True", "Published"), publishing.Wait{}, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var status apiv1.AzVolumeStatus
+			if c.before != nil {
+				status.Conditions = []metav1.Condition{*c.before}
+			}
+			got := ""
+			if publishing.Recorded(&status, c.wait, c.sameKey) {
+				got = string(status.Conditions[0].Status) + " " + status.Conditions[0].Reason
+			}
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
+	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/parameters/paramtable"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/refusal"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -55,7 +56,7 @@ func From(err error) error {
 	}
 	text := err.Error()
 	if apierrors.IsForbidden(err) {
-		text = refusal.Text(refusal.ReasonWrite, text)
+		text = refusal.Text(apiv1.ReasonWriteRefused, text)
 	}
 	return status.Error(Code(err), text)
 }

@@ -237,8 +237,8 @@ func TestVolumeIsCreatedWhenItsBackgroundCopyIsComplete(t *testing.T) {
 		}
 	}
 	v := p.Volume("restored")
-	if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != disk.ReasonFilling &&
-		conditionReason(v) != disk.ReasonCreating {
+	if v.Status.State != apiv1.VolumeCreating || v.Status.DiskURI != "" || conditionReason(v) != apiv1.ReasonFilling &&
+		conditionReason(v) != apiv1.ReasonCreating {
 		t.Errorf("status is %+v", v.Status)
 	}
 	p.Stop()

@@ -59,7 +59,7 @@ func (s *Publisher) custody(
 	}
 	vm, err := cluster.ForeignVM(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
 	if err == nil && vm != "" {
-		err = refusal.Errorf(refusal.ReasonInUse, "publish volume %s to node %s: %s",
+		err = refusal.Errorf(apiv1.ReasonUsedOutsideCluster, "publish volume %s to node %s: %s",
 			v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))
 	}
 	return known, err

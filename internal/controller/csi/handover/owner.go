@@ -110,6 +110,9 @@ func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o api
 	release *apiv1.ReleaseRecord) error {
 	return s.write(ctx, v, func() {
 		v.Status.Primary = &o
+		if o.State == apiv1.OwnershipHeld {
+			publishing.Obtained(&v.Status)
+		}
 		if release != nil {
 			v.Status.LastReleasedTime, v.Status.LastRelease = o.Since, release
 			if ownership.ProvedByAzure(release.Proof) {

@@ -138,11 +138,11 @@ func (s *Lister) ControllerListVolumeHealth(ctx context.Context,
 func (s *Lister) volumeFaults(ctx context.Context, v *apiv1.AzVolume) ([]*csi.VolumeHealth_VolumeHealthEntry, error) {
 	var found []*csi.VolumeHealth_VolumeHealthEntry
 	if v.Status.State == apiv1.VolumeCreationFailed {
-		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, disk.ReasonCreationFailed,
+		found = append(found, unhealthy(csi.VolumeHealthErrorType_INACCESSIBLE, apiv1.ReasonCreationFailed,
 			messageOf(v.Status.Error)))
 	}
 	if c := meta.FindStatusCondition(v.Status.Conditions, placement.ConditionReplicasAttached); c != nil &&
-		c.Reason == placement.ReasonReplicasMissing {
+		c.Reason == apiv1.ReasonReplicasMissing {
 		found = append(found, unhealthy(csi.VolumeHealthErrorType_DEGRADED, c.Reason, c.Message))
 	}
 	// If one of several nodes has no access, the others still have it.

@@ -54,29 +54,29 @@ func planFormat(in formatInput) (formatAction, error) {
 	recorded := in.volume.Status.Filesystem
 	switch {
 	case recorded != nil && in.blank:
-		return "", refusal.Errorf(refusal.ReasonFilesystemMismatch,
+		return "", refusal.Errorf(apiv1.ReasonFilesystemMismatch,
 			"refusing to format device %s for volume %s: the device is blank, and the volume is recorded with %s with UUID %s; "+
 				"the device is not the volume's disk, or the disk's content is lost", in.device, in.volume.Name, recorded.Type,
 			recorded.UUID)
 	case recorded != nil && (in.found != provisioner.Filesystem{Type: recorded.Type, UUID: recorded.UUID}):
-		return "", refusal.Errorf(refusal.ReasonFilesystemMismatch,
+		return "", refusal.Errorf(apiv1.ReasonFilesystemMismatch,
 			"refusing to mount device %s for volume %s: it holds %s, and the volume is recorded with %s with UUID %s",
 			in.device, in.volume.Name, describeContent(in.found), recorded.Type, recorded.UUID)
 	case recorded == nil && in.interrupted != nil && in.volume.Spec.Source == nil && !in.blank:
 		return makeAgain, nil
 	case in.blank && in.volume.Spec.Source != nil:
-		return "", refusal.Errorf(refusal.ReasonFilesystemMismatch,
+		return "", refusal.Errorf(apiv1.ReasonFilesystemMismatch,
 			"refusing to format device %s for volume %s: the volume was created from %s, and the device is blank, so the source "+
 				"has no filesystem; use the copy as a raw block volume, or create a volume without a source",
 			in.device, in.volume.Name, describeSource(in.volume.Spec.Source))
 	case in.blank:
 		return makeNew, nil
 	case !slices.Contains(volumeparams.FSTypes, in.found.Type):
-		return "", refusal.Errorf(refusal.ReasonFilesystemMismatch,
+		return "", refusal.Errorf(apiv1.ReasonFilesystemMismatch,
 			"refusing to format or mount device %s for volume %s: it is not blank and holds %s; expected a blank device or one of %s",
 			in.device, in.volume.Name, describeContent(in.found), strings.Join(volumeparams.FSTypes, ", "))
 	case in.wanted != "" && in.found.Type != in.wanted:
-		return "", refusal.Errorf(refusal.ReasonFilesystemMismatch,
+		return "", refusal.Errorf(apiv1.ReasonFilesystemMismatch,
 			"refusing to mount device %s for volume %s: it holds %s, and the requested filesystem is %s",
 			in.device, in.volume.Name, describeContent(in.found), in.wanted)
 	case recorded == nil && in.volume.Spec.Source != nil && !in.mounted && in.found.UUID != copyUUID(in.volume):

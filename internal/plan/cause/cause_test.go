@@ -1,0 +1,73 @@
+package cause_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/cause"
+)
+
+func TestTheTableIsComplete(t *testing.T) {
+	t.Parallel()
+	reason := regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+	ids := map[string]bool{}
+	for _, c := range cause.Table() {
+		answers := c.Group != ""
+		switch {
+		case !reason.MatchString(c.ID) || ids[c.ID]:
+			t.Errorf("got ID %q, want a reason that no other row has", c.ID)
+		case !strings.HasSuffix(c.Means, "."):
+			t.Errorf("%s: got %q, want a sentence", c.ID, c.Means)
+		case answers != (c.Outcome != "") || answers != (c.Next != ""):
+			t.Errorf("%s: got outcome %q and next step %q in group %q, want all or none", c.ID, c.Outcome, c.Next, c.Group)
+		case answers && !slices.Contains(cause.Groups(), c.Group):
+			t.Errorf("%s: got group %q, want one of the page", c.ID, c.Group)
+		case !answers && len(c.On) == 0:
+			t.Errorf("%s: got no object, want one for what happened", c.ID)
+		case strings.HasSuffix(c.Next, "."):
+			t.Errorf("%s: got %q, want what to do without a full stop", c.ID, c.Next)
+		case c.Outcome == cause.Waits && !strings.HasPrefix(c.Next, "nothing"):
+			t.Errorf("%s: got %q, want nothing to do for what ends by itself", c.ID, c.Next)
+		case c.Usually != 0 && c.Outcome != cause.Waits:
+			t.Errorf("%s: got a usual time of %s, want none for what does not end by itself", c.ID, c.Usually)
+		}
+		for _, o := range c.On {
+			if !slices.Contains(cause.Objects(), o) {
+				t.Errorf("%s: got object %q, want one of the page", c.ID, o)
+			}
+		}
+		ids[c.ID] = true
+	}
+}
+
+func TestAnUnknownIDCannotTell(t *testing.T) {
+	t.Parallel()
+	if got := cause.Of("Nothing"); got.ID != "Nothing" || got.Outcome != cause.CannotTell {
+		t.Errorf("got %+v, want Nothing with CannotTell", got)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for outcome, want := range map[cause.Outcome]int{
+		cause.Healthy: 0, cause.Waits: 1, cause.NeedsAction: 2, cause.CannotTell: 3, "": 3,
+	} {
+		if got := outcome.ExitCode(); got != want {
+			t.Errorf("%q: got %d, want %d", outcome, got, want)
+		}
+	}
+}
+
+func TestTheWorseOutcome(t *testing.T) {
+	t.Parallel()
+	order := []cause.Outcome{cause.Healthy, cause.Waits, cause.CannotTell, cause.NeedsAction}
+	for i, a := range order {
+		for j, b := range order {
+			if got, want := cause.Worse(a, b), order[max(i, j)]; got != want {
+				t.Errorf("%s, %s: got %s, want %s", a, b, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,4 @@
+package placement
+
+// ConditionReplicasAttached is the condition type of AzVolume about its replicas.
+const ConditionReplicasAttached = "ReplicasAttached"
