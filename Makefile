@@ -151,6 +151,10 @@ simulation: ## Play 10,000 random histories of the whole driver, and the mutants
 	@GODEBUG=adaptivestackstart=1 go test -vet=off -timeout 0 -v ./test/simulation -run 'TestHistories$$|TestTheSimulationFindsBrokenLaws' \
 		-first $(or $(FIRST),1) -histories $(or $(HISTORIES),10000)
 
+.PHONY: mutation
+mutation: ## Change the code of decisions in 400 places, one at a time, and print what no test notices (PACKAGE=./internal/plan/... SAMPLE=100 SEED=2)
+	@unshare --mount --propagation slave go run ./hack/mutation -sample $(or $(SAMPLE),400) -seed $(or $(SEED),1) $(PACKAGE)
+
 .PHONY: sanity
 sanity: ## Run all of csi-sanity on the whole stack over azuresim with real devices: filesystem, then raw block
 	@hack/test.sh sanity

@@ -86,6 +86,8 @@ func TestWaiting(t *testing.T) {
 			want: []string{"released by node a", "being detached"}, cause: apiv1.ReasonDetaching},
 		"an unshared disk that Azure does not detach": {volume: objects.NewVolume(released, single),
 			attachment: attached(unstaged, refused), want: []string{"503"}, failing: true, cause: apiv1.ReasonAzureUnavailable},
+		"an unshared disk that is being detached from the node itself": {volume: objects.NewVolume(released, single),
+			attachment: attached(unstaged), node: "a"},
 		"a shared disk that is being detached": {volume: objects.NewVolume(released, shared), attachment: attached(unstaged)},
 		"a volume that the other node has just unstaged": {volume: objects.NewVolume(held), attachment: attached(),
 			reports: []*apiv1.AzDriverNode{objects.Report("a")}},

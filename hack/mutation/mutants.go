@@ -1,0 +1,179 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strings"
+)
+
+// mutant is one change of one file.
+type mutant struct {
+	// Package is the import path, File relative to the root of the module.
+	Package, File string
+	Line          int
+	// Func is the function or method, as in "Reconciler.fence".
+	Func string
+	// Kind is what is done: see the kinds.
+	Kind kind
+	// Was and Is are the text of the changed code, Was on one line.
+	Was, Is string
+
+	begin, end int // of the changed text in the file
+}
+
+// kind is a kind of change.
+type kind string
+
+// The kinds of changes.
+const (
+	negated  kind = "negated"      // a condition is the opposite
+	oneSide  kind = "one side"     // one side of && or || decides
+	boundary kind = "boundary"     // < is <=, and so on
+	never    kind = "never taken"  // the body of an if or a case is not run
+	dropped  kind = "call dropped" // a call whose results are not used is not made
+)
+
+// name identifies a mutant across changes of other lines: it has no line.
+func (m mutant) name() string {
+	return fmt.Sprintf("%s %s: %s: %s => %s", m.File, m.Func, m.Kind, m.Was, m.Is)
+}
+
+// apply returns the file's text with the change.
+func (m mutant) apply(source []byte) []byte {
+	changed := append([]byte{}, source[:m.begin]...)
+	return append(append(changed, m.Is...), source[m.end:]...)
+}
+
+// enumerate returns the mutants of a file.
+func enumerate(pkg, path, file string) ([]mutant, error) {
+	source, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	set := token.NewFileSet()
+	parsed, err := parser.ParseFile(set, path, source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	e := enumerator{set: set, source: source, base: mutant{Package: pkg, File: file}}
+	for _, d := range parsed.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
+			e.base.Func = funcName(f)
+			ast.Inspect(f.Body, e.visit)
+		}
+	}
+	return e.found, nil
+}
+
+func funcName(f *ast.FuncDecl) string {
+	if f.Recv == nil || len(f.Recv.List) == 0 {
+		return f.Name.Name
+	}
+	of := f.Recv.List[0].Type
+	if star, ok := of.(*ast.StarExpr); ok {
+		of = star.X
+	}
+	if generic, ok := of.(*ast.IndexExpr); ok {
+		of = generic.X
+	}
+	if ident, ok := of.(*ast.Ident); ok {
+		return ident.Name + "." + f.Name.Name
+	}
+	return f.Name.Name
+}
+
+// enumerator collects the mutants of a file.
+type enumerator struct {
+	set    *token.FileSet
+	source []byte
+	base   mutant
+	found  []mutant
+}
+
+func (e *enumerator) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.IfStmt:
+		e.replace(n.Cond, negated, "!("+e.text(n.Cond)+")")
+		e.replace(n.Cond, never, "false && ("+e.text(n.Cond)+")")
+	case *ast.SwitchStmt:
+		if n.Tag == nil {
+			e.cases(n)
+		}
+	case *ast.ReturnStmt:
+		for _, result := range n.Results {
+			if isCondition(result) {
+				e.replace(result, negated, "!("+e.text(result)+")")
+			}
+		}
+	case *ast.BinaryExpr:
+		e.binary(n)
+	case *ast.ExprStmt:
+		if call, ok := n.X.(*ast.CallExpr); ok && !isPanic(call) {
+			e.replace(n, dropped, "")
+		}
+	}
+	return true
+}
+
+// cases are the conditions of a switch without a tag.
+func (e *enumerator) cases(s *ast.SwitchStmt) {
+	for _, clause := range s.Body.List {
+		c, ok := clause.(*ast.CaseClause)
+		if !ok || len(c.List) != 1 {
+			continue
+		}
+		e.replace(c.List[0], negated, "!("+e.text(c.List[0])+")")
+		e.replace(c.List[0], never, "false && ("+e.text(c.List[0])+")")
+	}
+}
+
+// boundaries are the operators with their neighbours.
+var boundaries = map[token.Token]token.Token{token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR}
+
+func (e *enumerator) binary(n *ast.BinaryExpr) {
+	switch n.Op {
+	case token.LAND, token.LOR:
+		e.replace(n, oneSide, "("+e.text(n.X)+")")
+		e.replace(n, oneSide, "("+e.text(n.Y)+")")
+	default:
+		if other, ok := boundaries[n.Op]; ok {
+			e.replace(n, boundary, e.text(n.X)+" "+other.String()+" "+e.text(n.Y))
+		}
+	}
+}
+
+// isCondition reports whether an expression is certainly a bool.
+func isCondition(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.BinaryExpr:
+		switch e.Op {
+		case token.LAND, token.LOR, token.EQL, token.NEQ, token.LSS, token.LEQ, token.GTR, token.GEQ:
+			return true
+		}
+	case *ast.UnaryExpr:
+		return e.Op == token.NOT
+	case *ast.ParenExpr:
+		return isCondition(e.X)
+	}
+	return false
+}
+
+func isPanic(call *ast.CallExpr) bool {
+	f, ok := call.Fun.(*ast.Ident)
+	return ok && f.Name == "panic"
+}
+
+func (e *enumerator) text(n ast.Node) string {
+	return string(e.source[e.set.Position(n.Pos()).Offset:e.set.Position(n.End()).Offset])
+}
+
+func (e *enumerator) replace(n ast.Node, as kind, by string) {
+	m := e.base
+	m.begin, m.end = e.set.Position(n.Pos()).Offset, e.set.Position(n.End()).Offset
+	m.Line, m.Kind, m.Is = e.set.Position(n.Pos()).Line, as, by
+	m.Was = strings.Join(strings.Fields(e.text(n)), " ")
+	e.found = append(e.found, m)
+}
