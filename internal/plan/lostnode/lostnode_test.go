@@ -221,7 +221,7 @@ func TestFailover(t *testing.T) {
 	t.Parallel()
 	detached, vmDown := hasProof(apiv1.ProofDetached), hasProof(apiv1.ProofVMDown)
 	foreign := lostnode.PodVolume{Name: "claim ns/nfs"}
-	neverPublished := lostnode.PodVolume{Name: "claim ns/old", Volume: "old", NeverPublished: true}
+	unrecorded := lostnode.PodVolume{Name: "claim ns/old", Volume: "old", Unrecorded: true}
 	for name, test := range map[string]struct {
 		in   lostnode.Input
 		want string
@@ -271,16 +271,16 @@ func TestFailover(t *testing.T) {
 		"a pod that is being deleted needs no owner": {aNode(isLost, volumes(held("v")),
 			using("p", []string{"v"}, unowned, beingDeleted)), "fence v; quarantine Add"},
 		"a pod with a volume that V1 published is not deleted": {aNode(isLost, nil,
-			using("p", nil, also(neverPublished))), "leave p:ForeignVolume"},
+			using("p", nil, also(unrecorded))), "leave p:ForeignVolume"},
 		"a pod with a volume that V1 published is not deleted while it is being deleted": {aNode(isLost, nil,
-			using("p", nil, also(neverPublished), beingDeleted)), "leave p:ForeignVolume"},
+			using("p", nil, also(unrecorded), beingDeleted)), "leave p:ForeignVolume"},
 		"a pod with a volume that V1 published keeps its other volumes": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, also(neverPublished))), "leave p:ForeignVolume"},
+			using("p", []string{"v"}, also(unrecorded))), "leave p:ForeignVolume"},
 		"a pod with a volume that V1 published is deleted on a VM that is down": {aNode(isDown, volumes(held("v")),
-			using("p", nil, also(neverPublished)), using("q", []string{"v"})),
+			using("p", nil, also(unrecorded)), using("q", []string{"v"})),
 			"fence v; quarantine Add; out-of-service Add; force p"},
 		"a pod with a volume that V1 published remains when the node is Ready again": {aNode(isAlive,
-			volumes(held("v", isDecided, detached)), using("p", []string{"v"}, also(neverPublished))),
+			volumes(held("v", isDecided, detached)), using("p", []string{"v"}, also(unrecorded))),
 			"leave p:ForeignVolume; quarantine Add"},
 		"a pod that is being deleted still must not write a foreign volume": {aNode(isLost, volumes(held("v")),
 			using("p", []string{"v"}, beingDeleted, also(foreign))), "leave p:ForeignVolume"},

@@ -27,12 +27,12 @@ type PodVolume struct {
 	OptedOut bool
 	// Unknown says that its PersistentVolumeClaim or its PersistentVolume was not found.
 	Unknown bool
-	// NeverPublished says that the node may use it without a record of this driver; see
-	// ownership.NeverPublished.
-	NeverPublished bool
+	// Unrecorded says that the node may use it without a record of this driver; see
+	// ownership.Unrecorded.
+	Unrecorded bool
 }
 
-// PodVolumeOf says what a volume of a pod is, except for NeverPublished. claim and pv are nil if they
+// PodVolumeOf says what a volume of a pod is, except for Unrecorded. claim and pv are nil if they
 // were not found; volume is the name of pv's AzVolume, "" if pv is another driver's.
 func PodVolumeOf(
 	pod *corev1.Pod, v corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, volume string,
@@ -164,7 +164,7 @@ func (p Pod) hold(off bool) (HoldReason, string) {
 	}
 	for _, v := range p.Volumes {
 		switch {
-		case v.NeverPublished:
+		case v.Unrecorded:
 			return HoldForeignVolume, v.Name + " was not published by this driver, which cannot fence a node from it before that"
 		case v.Volume != "" || v.ReadOnly:
 		case v.Unknown:

@@ -58,9 +58,9 @@ func randomFailover(t *rapid.T) lostnode.Input {
 			Name:   "claim",
 			Volume: "elsewhere",
 		}), also(lostnode.PodVolume{
-			Name:           "claim",
-			Volume:         "old",
-			NeverPublished: true,
+			Name:       "claim",
+			Volume:     "old",
+			Unrecorded: true,
 		}),
 	}
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
@@ -102,7 +102,7 @@ func TestFailoverLaws(t *testing.T) {
 				if d.Force && unproven[v.Volume] {
 					t.Fatalf("law 3: %s is deleted by force, and %s has no proof: %s", p.Pod.Name, v.Volume, line)
 				}
-				if (v.Volume == "" && !v.ReadOnly || v.NeverPublished) && in.Health.State != nodehealth.Down {
+				if (v.Volume == "" && !v.ReadOnly || v.Unrecorded) && in.Health.State != nodehealth.Down {
 					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
 				}
 				lostOne = lostOne || decided[v.Volume]

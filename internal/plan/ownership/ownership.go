@@ -286,11 +286,11 @@ func moment(t time.Time) *metav1.Time {
 	return &m
 }
 
-// NeverPublished reports whether this driver has never published a volume that the V1 driver may
+// Unrecorded reports whether this driver has never published a volume that the V1 driver may
 // have published, so that a node may use it although this driver has no record of it. volume is nil
 // if there is no AzVolume. An AzVolume alone does not contradict that, because an expansion creates
 // one. The V1 driver never published a volume that this driver has created.
-func NeverPublished(volume *apiv1.AzVolume) bool {
+func Unrecorded(volume *apiv1.AzVolume) bool {
 	if volume == nil {
 		return true
 	}
