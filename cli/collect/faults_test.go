@@ -444,7 +444,8 @@ func attachFaults() map[string]fault {
 		"a disk that a VM outside of the cluster has": {changed(cold(), func(s *stage) {
 			delete(s.attachments, "b")
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
-			err := refusal.Errorf(refusal.ReasonInUse, "publish volume vol to node b: %s", ownership.ForeignUse("/vm/x", "vol"))
+			err := refusal.Errorf(refusal.ReasonInUse, "publish volume vol to node b: %s",
+				ownership.OtherClusterUse("/vm/x", "vol"))
 			s.event(explain.KindPod, "cart-0", "FailedAttachVolume", "volume pv cannot be attached to node b: "+err.Error())
 		}), "UsedOutsideCluster", "VM /vm/x", "detach it there"},
 		"a disk that was deleted at Azure": {changed(cold(), func(s *stage) {

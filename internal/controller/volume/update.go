@@ -76,9 +76,9 @@ func (d diskWork) notForeign(ctx context.Context, v *apiv1.AzVolume, found *prov
 	if err != nil {
 		return err
 	}
-	foreign, err := cluster.ForeignVM(ctx, d.cache, v.Namespace, found.AttachedTo, attachments)
-	if err == nil && foreign != "" {
-		err = provisioner.Errorf(provisioner.Conflict, "change disk: %s", ownership.ForeignUse(foreign, v.Spec.Disk.Name))
+	other, err := cluster.OtherClusterVM(ctx, d.cache, v.Namespace, found.AttachedTo, attachments)
+	if err == nil && other != "" {
+		err = provisioner.Errorf(provisioner.Conflict, "change disk: %s", ownership.OtherClusterUse(other, v.Spec.Disk.Name))
 	}
 	return err
 }

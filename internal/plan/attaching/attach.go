@@ -270,7 +270,7 @@ func (s *Step) attachEnded(in Input) {
 	truth, err := in.Job.Truth, in.Job.Err
 	s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost after the VM was recorded
 	switch {
-	case truth.ForeignVM != "":
+	case truth.OtherClusterVM != "":
 		s.usedElsewhere(in)
 		return
 	case proved(in):

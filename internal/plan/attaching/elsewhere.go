@@ -49,7 +49,7 @@ func (s *Step) usedElsewhere(in Input) {
 	truth, reason := in.Job.Truth, ReasonUsedElsewhere
 	if truth.Attached {
 		s.Status.LUN = &truth.LUN
-		if strings.Compare(strings.ToLower(truth.ForeignVM), strings.ToLower(s.Status.VMID)) < 0 {
+		if strings.Compare(strings.ToLower(truth.OtherClusterVM), strings.ToLower(s.Status.VMID)) < 0 {
 			reason = ReasonYields
 		}
 	}

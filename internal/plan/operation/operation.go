@@ -76,10 +76,10 @@ type Truth struct {
 	// Detaching says that the disk is being detached.
 	Detaching bool
 	LUN       int32
-	// ForeignVM is a VM outside of this cluster that has the disk, as Azure answered after the attach
-	// or instead of it. Exclusive says that it answered after the attach that there is none, and
-	// Unasked that it did not answer. Set by the job of an attach only.
-	ForeignVM          string
+	// OtherClusterVM is a VM outside of this cluster that has the disk, as Azure answered after the
+	// attach or instead of it. Exclusive says that it answered after the attach that there is none,
+	// and Unasked that it did not answer. Set by the job of an attach only.
+	OtherClusterVM     string
 	Exclusive, Unasked bool
 	// VMGone says that the VM does not exist; VMDown that it cannot run code.
 	VMGone, VMDown bool

@@ -76,12 +76,12 @@ func Copied(attachment *apiv1.AzVolumeAttachment) bool {
 	return attachment.Status.VMID != "" && attachment.Status.UID != attachment.UID
 }
 
-// ForeignVM returns a VM that has a disk and that is outside of this cluster, "" if there is none:
-// no node is that VM, and this driver has not attached the disk to it. Of several it is the first by
-// its ID in lower case, so that two clusters name the same one. attachedTo are the VMs that
-// Azure lists for the disk, and attachments are the volume's. A VM whose Node was deleted is not
-// foreign while an attachment names it.
-func ForeignVM(
+// OtherClusterVM returns a VM that has a disk and that is outside of this cluster, "" if there is
+// none: no node is that VM, and this driver has not attached the disk to it. Of several it is the
+// first by its ID in lower case, so that two clusters name the same one. attachedTo are the VMs that
+// Azure lists for the disk, and attachments are the volume's. A VM whose Node was deleted is this
+// cluster's while an attachment names it.
+func OtherClusterVM(
 	attachedTo []string, attachments []*apiv1.AzVolumeAttachment, isNode func(vm string) (bool, error),
 ) (string, error) {
 	for _, vm := range slices.SortedFunc(slices.Values(attachedTo), compareFold) {
@@ -98,8 +98,8 @@ func ForeignVM(
 
 func compareFold(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) }
 
-// ForeignUse says that a VM outside of the cluster may use a disk, and what the reader can do.
-func ForeignUse(vm, disk string) string {
+// OtherClusterUse says that a VM outside of the cluster may use a disk, and what the reader can do.
+func OtherClusterUse(vm, disk string) string {
 	return fmt.Sprintf("Azure says that disk %s is attached to VM %s, which is no node of this cluster and may be using the disk; "+
 		"when nothing on that VM uses it any more, detach it there (az vm disk detach, with --force-detach if the VM does not answer)", disk, vm)
 }

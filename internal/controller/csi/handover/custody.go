@@ -57,10 +57,10 @@ func (s *Publisher) custody(
 	if err != nil {
 		return known, err
 	}
-	vm, err := cluster.ForeignVM(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
+	vm, err := cluster.OtherClusterVM(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
 	if err == nil && vm != "" {
 		err = refusal.Errorf(refusal.ReasonInUse, "publish volume %s to node %s: %s",
-			v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))
+			v.Name, node, ownership.OtherClusterUse(vm, v.Spec.Disk.Name))
 	}
 	return known, err
 }
