@@ -17,13 +17,13 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// alone adds the question who has the disk to the job that attaches it; see
+// withCustody adds the question who has the disk to the job that attaches it; see
 // ownership.AskAfterAttach. It is asked when the disk is attached here, and not from what the objects
 // say: a person may have detached the disk from every VM of this cluster, and started it in another
 // one. If the other cluster is likely to use the disk, it is also asked before the attach, so that
 // the disk stays off this VM. A disk that must not be used here is detached again by the next steps of
 // the attachment; see attaching.Unproved.
-func (r *Reconciler) alone(in attaching.Input, vmID string, attach work.Func) work.Func {
+func (r *Reconciler) withCustody(in attaching.Input, vmID string, attach work.Func) work.Func {
 	if !ownership.AskAfterAttach(in.Volume) {
 		return attach
 	}
@@ -79,7 +79,7 @@ func (r *Reconciler) whoHas(ctx context.Context, in attaching.Input, vmID string
 // refused alone: its primary may be using the disk.
 func (r *Reconciler) refuse(ctx context.Context, in attaching.Input, other string) error {
 	if in.Attachment.Spec.Role == apiv1.RolePrimary {
-		if err := cluster.Unconfirm(ctx, r.Client, client.ObjectKeyFromObject(in.Volume)); err != nil {
+		if err := cluster.UnconfirmCustody(ctx, r.Client, client.ObjectKeyFromObject(in.Volume)); err != nil {
 			return err
 		}
 	}

@@ -80,7 +80,7 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 			attached := func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
 				return operation.Truth{Attached: true, LUN: 3}, nil
 			}
-			truth, err := r.alone(attaching.Input{Attachment: a, Volume: v}, ours, attached)(t.Context(), nil)
+			truth, err := r.withCustody(attaching.Input{Attachment: a, Volume: v}, ours, attached)(t.Context(), nil)
 			if test.refused != errors.Is(err, provisioner.FailedPrecondition) ||
 				(truth.OtherClusterVM == theirs) != test.refused ||
 				truth.Exclusive != (!test.refused && test.asked > 0) {

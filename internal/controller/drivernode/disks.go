@@ -305,7 +305,8 @@ func (r *Reconciler) attachAgain(ctx context.Context, a *apiv1.AzVolumeAttachmen
 	log := ctrl.LoggerFrom(ctx).WithValues("volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "reason",
 		attaching.ReasonDetachedOutside)
 	// First, because nothing repeats it once the attachment is changed.
-	if err := cluster.Unconfirm(ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}); err != nil {
+	volume := client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}
+	if err := cluster.UnconfirmCustody(ctx, r.Client, volume); err != nil {
 		return err
 	}
 	status, why := a.Status, attaching.MayReattach(report, a.Spec.VolumeName)

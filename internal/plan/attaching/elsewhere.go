@@ -40,7 +40,7 @@ func AskBeforeAttach(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	case ReasonDetachedOutside, ReasonVMUnrecorded, ReasonUsedElsewhere, ReasonYields:
 		return true
 	default:
-		return !ownership.Confirmed(v)
+		return !ownership.CustodyConfirmed(v)
 	}
 }
 

@@ -37,7 +37,7 @@ const custodyLasts = 5 * time.Minute
 func CustodyOf(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Custody {
 	released, last, shared := volume.Status.LastReleasedTime, volume.Status.LastRelease, volume.Spec.Disk.MaxShares > 1
 	switch {
-	case !Confirmed(volume), volume.Spec.Access == apiv1.AccessMultiNode && len(attachments) == 0:
+	case !CustodyConfirmed(volume), volume.Spec.Access == apiv1.AccessMultiNode && len(attachments) == 0:
 		return CustodyUnknown // nothing records when the last node of several released the volume
 	case shared && last != nil && ProvedByAzure(last.Proof) && !HasPrimary(volume, attachments):
 		return CustodyUnknown // the release is recorded when Azure was asked, and may have been long before
@@ -49,9 +49,9 @@ func CustodyOf(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, 
 	}
 }
 
-// Confirmed reports whether the AzVolume says that this cluster uses the disk; see
+// CustodyConfirmed reports whether the AzVolume says that this cluster uses the disk; see
 // AzVolumeStatus.ConfirmedUID.
-func Confirmed(volume *apiv1.AzVolume) bool {
+func CustodyConfirmed(volume *apiv1.AzVolume) bool {
 	return volume.Status.ConfirmedUID != "" && volume.Status.ConfirmedUID == volume.UID
 }
 
@@ -66,7 +66,7 @@ func ProvedByAzure(proof apiv1.ReleaseProof) bool {
 // first and asks then, so at least one of them sees the other. Only the attach of a disk with
 // maxShares 1 is the answer by itself.
 func AskAfterAttach(volume *apiv1.AzVolume) bool {
-	return volume.Shares() > 1 || !Confirmed(volume)
+	return volume.Shares() > 1 || !CustodyConfirmed(volume)
 }
 
 // Copied reports whether the status of an attachment was restored from a backup: it names a VM, and

@@ -33,9 +33,9 @@ func (s *Publisher) disk(ctx context.Context, v *apiv1.AzVolume) diskRead {
 	}
 }
 
-// notForeign is the check of a volume that several nodes may use, before a node gets an attachment:
-// the volume has no ownership that could be acquired.
-func (s *Publisher) notForeign(ctx context.Context, v *apiv1.AzVolume, node string) error {
+// checkCustody is the check of a volume that several nodes may use, before a node gets an
+// attachment: the volume has no ownership that could be acquired.
+func (s *Publisher) checkCustody(ctx context.Context, v *apiv1.AzVolume, node string) error {
 	attachments, err := s.Attachments(ctx, s.Client, v.Name)
 	if err == nil {
 		_, err = s.custody(ctx, v, node, attachments, s.disk(ctx, v))
