@@ -92,7 +92,7 @@ func (s *Step) removeDisk(in Input) {
 	case in.Job.EndedAs(operation.WorkDeleteDisk) && in.Job.Err == nil:
 		s.RemoveFinalizer = true
 		s.Reason = ReasonDeleting
-		if in.Job.Truth.Foreign {
+		if in.Job.Truth.Unrelated {
 			s.Reason, s.Message = ReasonForeignDisk, "a disk of this name exists that was not created for this volume; the driver does not change it"
 		}
 	case in.Job.EndedAs(operation.WorkDeleteDisk):

@@ -95,8 +95,8 @@ type Truth struct {
 	Filling bool
 	// Update is set by the jobs that create, adopt or change a disk.
 	Update *Updated
-	// Foreign says that the disk of that name was not created for the volume.
-	Foreign bool
+	// Unrelated says that the disk of that name was not created for the volume.
+	Unrelated bool
 }
 
 // Running reports whether the job has begun and not ended.
