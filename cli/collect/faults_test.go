@@ -467,13 +467,13 @@ func mountFaults() map[string]fault {
 		}
 	}
 	reserved := provisioner.ReservationState{Type: provisioner.WriteExclusive, Holder: 0x42}
-	_, foreign := fencing.AtStage(reserved, fencing.Owner{}, fencing.Call{})
+	_, otherProgram := fencing.AtStage(reserved, fencing.Owner{}, fencing.Call{})
 	return map[string]fault{
 		"a disk that is about to be mounted": {func() *stage { return newStage() }, "Mounting", "about to mount",
 			"expected to end by"},
 		"a disk with another filesystem": {changed(newStage(), mount(refusal.Errorf(refusal.ReasonFilesystemMismatch,
 			"refusing to mount device /dev/sdc: it holds xfs"))), "FilesystemMismatch", "it holds xfs", "what has written"},
-		"a disk that another program has reserved": {changed(newStage(), mount(foreign)),
+		"a disk that another program has reserved": {changed(newStage(), mount(otherProgram)),
 			"ReservedElsewhere", "another program has reserved it", "end what uses"},
 		"a mount that fails for another reason": {changed(newStage(), mount(fmt.Errorf("mount failed: exit status 32"))),
 			"FailedMount", "exit status 32", "do what the event says"},

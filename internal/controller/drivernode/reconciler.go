@@ -120,10 +120,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	// Disks that cannot be counted must not keep the VM's size from the node, which waits for it to
 	// register.
-	foreign, next, err := r.look(ctx, d)
+	outside, next, err := r.look(ctx, d)
 	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
-	if err := errors.Join(err, r.fillCapacity(ctx, d, identity, foreign)); err != nil {
+	if err := errors.Join(err, r.fillCapacity(ctx, d, identity, outside)); err != nil {
 		r.forget(client.ObjectKeyFromObject(d)) // a count that was not written does not count
 		return reconcile.Result{}, err
 	}
@@ -168,9 +168,9 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	return nil
 }
 
-// fillCapacity writes the number of the VM's slots, if it has changed. foreign is nil if the disks
+// fillCapacity writes the number of the VM's slots, if it has changed. outside is nil if the disks
 // were not counted.
-func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity identity.Identity, foreign *int32) error {
+func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity identity.Identity, outside *int32) error {
 	if d.Spec.VMSize == "" {
 		return nil
 	}
@@ -190,8 +190,8 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 	case news:
 		return fmt.Errorf("look up VM size %s: %w", d.Spec.VMSize, err)
 	}
-	if foreign != nil {
-		capacity.ForeignDisks = *foreign
+	if outside != nil {
+		capacity.ForeignDisks = *outside
 	}
 	if d.Status.Capacity != nil && *d.Status.Capacity == capacity {
 		return nil

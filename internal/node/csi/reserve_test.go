@@ -168,7 +168,7 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 	own, before, after := keyOf(t, thisNode, 7), keyOf(t, "node-a", 6), keyOf(t, "node-c", 8)
 	elsewhere, err := provisioner.NewReservationKey(thisCluster+1, 2, "node-a", volumeID)
 	expect.Must(t, err)
-	const foreign = provisioner.ReservationKey(0x6f3a0001)
+	const otherProgram = provisioner.ReservationKey(0x6f3a0001)
 	for name, test := range map[string]struct {
 		holder provisioner.ReservationKey
 		edit   func(*apiv1.AzVolume)
@@ -179,18 +179,18 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		failure codes.Code
 	}{
 		"reserved under the epoch before": {holder: before, want: own},
-		"reserved by another program":     {holder: foreign, want: foreign, failure: codes.FailedPrecondition},
+		"reserved by another program":     {holder: otherProgram, want: otherProgram, failure: codes.FailedPrecondition},
 		"off for the volume, and never reserved": {
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
 		"off for the volume, and reserved under the epoch before": {holder: before,
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
-		"off for the volume, and reserved by another program": {holder: foreign, want: foreign,
+		"off for the volume, and reserved by another program": {holder: otherProgram, want: otherProgram,
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
 		"off for the node, and reserved under the epoch before": {holder: before, off: true},
 		"a disk for one VM": {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
 		"a disk for one VM that was taken for a shared one": {holder: after,
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
-		"a disk for one VM that another program has reserved": {holder: foreign, want: foreign,
+		"a disk for one VM that another program has reserved": {holder: otherProgram, want: otherProgram,
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
 		"the disk of another volume": {holder: before, edit: recordFilesystem, want: before, failure: codes.FailedPrecondition},
 		"another volume's, and a disk for one VM": {holder: before, edit: oneVM(recordFilesystem), want: before,
@@ -300,14 +300,14 @@ func (h withoutReservations) Reservations() provisioner.Reservations {
 
 func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
 	t.Parallel()
-	before, foreign := keyOf(t, "node-a", 6), provisioner.ReservationKey(0x6f3a0001)
+	before, otherProgram := keyOf(t, "node-a", 6), provisioner.ReservationKey(0x6f3a0001)
 	for name, test := range map[string]struct {
 		holder  provisioner.ReservationKey
 		failure codes.Code
 	}{
 		"a disk that was never reserved":                   {},
 		"reserved under the epoch before, by a lost owner": {holder: before},
-		"reserved by another program":                      {holder: foreign, failure: codes.FailedPrecondition},
+		"reserved by another program":                      {holder: otherProgram, failure: codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

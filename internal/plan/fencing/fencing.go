@@ -94,7 +94,7 @@ func AtStage(state provisioner.ReservationState, owner Owner, call Call) (Step, 
 	case state.Type == provisioner.NoReservation:
 		return reserve(call), nil
 	case state.Type != provisioner.WriteExclusive || !holder.IsDrivers():
-		return Step{}, foreign(state)
+		return Step{}, otherProgram(state)
 	case holder == own:
 		return hold(state, own, call), nil
 	case holder == own.FenceOnly() && !call.Registered:
@@ -238,8 +238,8 @@ func AtFence(state provisioner.ReservationState, own, victim provisioner.Reserva
 	}
 }
 
-// foreign is the refusal of a disk that another program has reserved.
-func foreign(state provisioner.ReservationState) error {
+// otherProgram is the refusal of a disk that another program has reserved.
+func otherProgram(state provisioner.ReservationState) error {
 	return refusal.Errorf(refusal.ReasonReserved,
 		"refusing to use the disk: another program has reserved it: the disk has %s; "+
 			"end that program, or clear the reservation with sg_persist or nvme", state)

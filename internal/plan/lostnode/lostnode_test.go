@@ -220,7 +220,7 @@ func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	detached, vmDown := hasProof(apiv1.ProofDetached), hasProof(apiv1.ProofVMDown)
-	foreign := lostnode.PodVolume{Name: "claim ns/nfs"}
+	otherDriver := lostnode.PodVolume{Name: "claim ns/nfs"}
 	unrecorded := lostnode.PodVolume{Name: "claim ns/old", Volume: "old", Unrecorded: true}
 	for name, test := range map[string]struct {
 		in   lostnode.Input
@@ -259,12 +259,12 @@ func TestFailover(t *testing.T) {
 			using("p", []string{"v"}, ownedBy("Node"))), "leave p:NoOwner"},
 		"a pod that its owner would re-create on the same node keeps its volume": {aNode(isLost, volumes(held("v")),
 			using("p", []string{"v"}, ownedBy("DaemonSet"))), "leave p:DaemonSet"},
-		"a pod that may write to a foreign volume keeps its volume": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, also(foreign))), "leave p:ForeignVolume"},
+		"a pod that may write to another driver's volume keeps its volume": {aNode(isLost, volumes(held("v")),
+			using("p", []string{"v"}, also(otherDriver))), "leave p:ForeignVolume"},
 		"a pod with a volume that is not known keeps its volume": {
 			aNode(isLost, volumes(held("v")),
 				using("p", []string{"v"}, also(lostnode.PodVolume{Name: "claim ns/x", Unknown: true}))), "leave p:UnknownVolume"},
-		"a pod that only reads a foreign volume is no exception": {
+		"a pod that only reads another driver's volume is no exception": {
 			aNode(isLost, volumes(held("v")),
 				using("p", []string{"v"}, also(lostnode.PodVolume{Name: "claim ns/nfs", ReadOnly: true}))),
 			"fence v; quarantine Add"},
@@ -282,17 +282,17 @@ func TestFailover(t *testing.T) {
 		"a pod with a volume that V1 published remains when the node is Ready again": {aNode(isAlive,
 			volumes(held("v", isDecided, detached)), using("p", []string{"v"}, also(unrecorded))),
 			"leave p:ForeignVolume; quarantine Add"},
-		"a pod that is being deleted still must not write a foreign volume": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, beingDeleted, also(foreign))), "leave p:ForeignVolume"},
+		"a pod that is being deleted still must not write another driver's volume": {aNode(isLost, volumes(held("v")),
+			using("p", []string{"v"}, beingDeleted, also(otherDriver))), "leave p:ForeignVolume"},
 		"a pod that shares a volume with a pod that is left alone is left alone, and so on": {
 			aNode(isLost, volumes(held("u"), held("v"), held("w"), held("x")), using("r", []string{"w"}),
 				using("q", []string{"v", "w"}), using("p", []string{"u", "v"}, optsOut), using("s", []string{"x"})),
 			"fence x; leave r:SharedVolume; leave q:SharedVolume; leave p:OptedOut; quarantine Add"},
 		"a pod without volumes of this driver is left alone without a reason": {aNode(isLost, nil,
-			using("p", nil, also(foreign))), ""},
+			using("p", nil, also(otherDriver))), ""},
 		"on a VM that is down only opting out helps": {aNode(isDown,
 			volumes(held("u"), held("v"), held("w")), using("p", []string{"u"}, unowned),
-			using("q", []string{"v"}, also(foreign)), using("r", []string{"w"}, ownedBy("DaemonSet"))),
+			using("q", []string{"v"}, also(otherDriver)), using("r", []string{"w"}, ownedBy("DaemonSet"))),
 			"fence u,v,w; quarantine Add; out-of-service Add"},
 		"on a VM that is down a pod that opts out keeps its volume": {aNode(isDown, volumes(held("v")),
 			using("p", []string{"v"}, optsOut)), "leave p:OptedOut"},

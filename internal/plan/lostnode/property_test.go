@@ -103,7 +103,7 @@ func TestFailoverLaws(t *testing.T) {
 					t.Fatalf("law 3: %s is deleted by force, and %s has no proof: %s", p.Pod.Name, v.Volume, line)
 				}
 				if (v.Volume == "" && !v.ReadOnly || v.Unrecorded) && in.Health.State != nodehealth.Down {
-					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
+					t.Fatalf("%s may be writing to another driver's volume: %s", p.Pod.Name, line)
 				}
 				lostOne = lostOne || decided[v.Volume]
 			}
