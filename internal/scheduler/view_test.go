@@ -184,13 +184,13 @@ func TestHealthOfANode(t *testing.T) {
 	ready := &notReady.Status.Conditions[0]
 	ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
 	stub, config := startAPI(t, node("good"), notReady,
-		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
+		node("unreported", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
 		node("lost", reachable(metav1.ConditionFalse)), node("unsure", reachable(metav1.ConditionUnknown)),
 		node("back", reachable(metav1.ConditionTrue)))
 	view := startView(t, config)
 	cases := map[string]Fault{
 		"lost": faultLost, "unsure": faultNone, "back": faultNone,
-		"good": faultNone, "not-ready": faultNotReady, "silent": faultNotReady,
+		"good": faultNone, "not-ready": faultNotReady, "unreported": faultNotReady,
 		"unknown": faultNoPlugin,
 	}
 	for name, want := range cases {
@@ -216,7 +216,7 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	objects := []client.Object{
 		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")), claim("logs", "pv-logs", "ours"),
 		volume("pv-logs", driver, diskURI("logs")),
-		asked("silent"), node("not-asked"),
+		asked("unreported"), node("not-asked"),
 		asked("answered", apiv1.FenceResult{
 			VolumeName: volumeName(diskURI("data")),
 			NodeName:   "lost",
@@ -237,16 +237,16 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 		}),
 		asked("uses-it"), azva("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
 	}
-	for _, name := range []string{"silent", "not-asked", "answered", "refused", "answered-before", "no-plug-in"} {
+	for _, name := range []string{"unreported", "not-asked", "answered", "refused", "answered-before", "no-plug-in"} {
 		objects = append(objects, azva("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
 	}
-	objects = append(objects, azva("logs", "silent", apiv1.RoleReplica, apiv1.AttachmentAttached))
+	objects = append(objects, azva("logs", "unreported", apiv1.RoleReplica, apiv1.AttachmentAttached))
 	_, config := startAPI(t, objects...)
 	volumes := seenVolumes(t, startView(t, config), pod("data", "logs"))
 	want := []map[string]DiskState{
-		{"silent": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica,
+		{"unreported": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica,
 			"answered-before": Attaching, "no-plug-in": Replica, "uses-it": primary},
-		{"silent": Replica}, // it was asked about another volume
+		{"unreported": Replica}, // it was asked about another volume
 	}
 	for i, volume := range volumes {
 		if !reflect.DeepEqual(volume.Nodes, want[i]) {

@@ -452,7 +452,7 @@ func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			host := newMemoryHost()
-			m := newMachine(t, &silent{memoryHost: host, left: test.fails}, t.TempDir(), func(string) {})
+			m := newMachine(t, &unanswering{memoryHost: host, left: test.fails}, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if test.edit != nil {
 				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { test.edit(v) })
@@ -477,22 +477,22 @@ func lastPreempted(v *apiv1.AzVolume) {
 	}
 }
 
-// silent is a host whose disk does not answer the first questions about its reservations.
-type silent struct {
+// unanswering is a host whose disk does not answer the first questions about its reservations.
+type unanswering struct {
 	*memoryHost
 	left int
 }
 
-func (h *silent) Reservations() provisioner.Reservations {
-	return silentReads{h.memoryHost.Reservations(), h}
+func (h *unanswering) Reservations() provisioner.Reservations {
+	return unansweringReads{h.memoryHost.Reservations(), h}
 }
 
-type silentReads struct {
+type unansweringReads struct {
 	provisioner.Reservations
-	h *silent
+	h *unanswering
 }
 
-func (r silentReads) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
+func (r unansweringReads) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
 	if r.h.left > 0 {
 		r.h.left--
 		return provisioner.ReservationState{},

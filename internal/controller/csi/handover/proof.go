@@ -254,7 +254,7 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 // reportedByAny reports whether a node may be using a volume under an ownership that its AzVolume
 // does not have; see ownership.ReportedUse.
 func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
-	if v.Status.Primary == nil && s.Watch.AnySilent() {
+	if v.Status.Primary == nil && s.Watch.AnyUnscanned() {
 		return true, nil
 	}
 	var list apiv1.AzDriverNodeList
