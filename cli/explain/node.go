@@ -202,15 +202,15 @@ func beingFenced(v *Volume, step lostnode.Step) bool {
 }
 
 // CauseOfHold returns the cause of a pod that the failover leaves alone.
-func CauseOfHold(reason lostnode.HoldReason) ID {
-	if reason == lostnode.HoldMassLoss {
+func CauseOfHold(reason lostnode.LeaveReason) ID {
+	if reason == lostnode.LeaveMassLoss {
 		return "FencingHeldBack"
 	}
 	return ID(reason)
 }
 
 // heldBack explains a pod that the failover leaves alone.
-func (f Facts) heldBack(node string, kept lostnode.KeptPod, seen []Evidence) Finding {
+func (f Facts) heldBack(node string, kept lostnode.LeftPod, seen []Evidence) Finding {
 	id := CauseOfHold(kept.Reason)
 	pod := Subject{KindPod, kept.Pod.Namespace, kept.Pod.Name}
 	v := find(id, "Node %s is lost, and the driver leaves its volume there because of %s: %s.", node, pod, kept.Message).

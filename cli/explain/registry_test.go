@@ -33,8 +33,8 @@ func TestTheListOfCausesIsComplete(t *testing.T) {
 			t.Errorf("got no cause for the refusal %s, want one", id)
 		}
 	}
-	for _, id := range []lostnode.HoldReason{lostnode.HoldOptOut, lostnode.HoldNoOwner, lostnode.HoldDaemonSet,
-		lostnode.HoldForeignVolume, lostnode.HoldUnknownVolume, lostnode.HoldSharedVolume} {
+	for _, id := range []lostnode.LeaveReason{lostnode.LeaveOptOut, lostnode.LeaveNoOwner, lostnode.LeaveDaemonSet,
+		lostnode.LeaveForeignVolume, lostnode.LeaveUnknownVolume, lostnode.LeaveSharedVolume} {
 		if !ids[explain.ID(id)] {
 			t.Errorf("got no cause for %s, want one", id)
 		}

@@ -152,7 +152,7 @@ func (j *journal) once(o observed, what string) bool {
 	return true
 }
 
-func (j *journal) leftAlone(ctx context.Context, o observed, p lostnode.KeptPod) {
+func (j *journal) leftAlone(ctx context.Context, o observed, p lostnode.LeftPod) {
 	if !j.once(o, "left alone "+string(p.Pod.UID)+string(p.Reason)) {
 		return
 	}

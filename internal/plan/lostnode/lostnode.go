@@ -108,7 +108,7 @@ type Step struct {
 	// deleted, so that there can be a proof.
 	Repair []Volume
 	// LeftAlone are the pods that keep their volumes, with the reason.
-	LeftAlone []KeptPod
+	LeftAlone []LeftPod
 	// Quarantine and Unresponsive are about the taints that keep new pods away, OutOfService about
 	// Kubernetes' own.
 	Quarantine, Unresponsive, OutOfService TaintChange
@@ -168,7 +168,7 @@ type decision struct {
 	held            map[string]Volume
 	decided, proven map[string]bool
 	// leave says why each pod must be left alone, in the order of in.Pods; "" for the other pods.
-	leave []HoldReason
+	leave []LeaveReason
 	// kept are volumes that remain with the node because of a pod that must be left alone.
 	kept map[string]bool
 	// users counts the pods on the node that use a volume.

@@ -77,32 +77,32 @@ func inlineReadOnly(s corev1.VolumeSource) bool {
 	}
 }
 
-// HoldReason is why a pod must be left alone.
-type HoldReason string
+// LeaveReason is why a pod must be left alone.
+type LeaveReason string
 
 // The reasons.
 const (
-	// HoldOptOut: the pod or one of its PersistentVolumeClaims opts out.
-	HoldOptOut HoldReason = "OptedOut"
-	// HoldNoOwner: no controller would re-create the pod.
-	HoldNoOwner HoldReason = "NoOwner"
-	// HoldDaemonSet: its owner would re-create it on the same node.
-	HoldDaemonSet HoldReason = "DaemonSet"
-	// HoldForeignVolume: it may be writing to a volume that this driver cannot fence, or cannot
+	// LeaveOptOut: the pod or one of its PersistentVolumeClaims opts out.
+	LeaveOptOut LeaveReason = "OptedOut"
+	// LeaveNoOwner: no controller would re-create the pod.
+	LeaveNoOwner LeaveReason = "NoOwner"
+	// LeaveDaemonSet: its owner would re-create it on the same node.
+	LeaveDaemonSet LeaveReason = "DaemonSet"
+	// LeaveForeignVolume: it may be writing to a volume that this driver cannot fence, or cannot
 	// fence yet.
-	HoldForeignVolume HoldReason = "ForeignVolume"
-	// HoldUnknownVolume: it is not known which volume it uses.
-	HoldUnknownVolume HoldReason = "UnknownVolume"
-	// HoldSharedVolume: it uses a volume together with a pod that must be left alone.
-	HoldSharedVolume HoldReason = "SharedVolume"
-	// HoldMassLoss: so many nodes seem lost at once that the driver fences no node.
-	HoldMassLoss HoldReason = "MassLoss"
+	LeaveForeignVolume LeaveReason = "ForeignVolume"
+	// LeaveUnknownVolume: it is not known which volume it uses.
+	LeaveUnknownVolume LeaveReason = "UnknownVolume"
+	// LeaveSharedVolume: it uses a volume together with a pod that must be left alone.
+	LeaveSharedVolume LeaveReason = "SharedVolume"
+	// LeaveMassLoss: so many nodes seem lost at once that the driver fences no node.
+	LeaveMassLoss LeaveReason = "MassLoss"
 )
 
-// HoldReasons returns all reasons.
-func HoldReasons() []HoldReason {
-	return []HoldReason{
-		HoldOptOut, HoldNoOwner, HoldDaemonSet, HoldForeignVolume, HoldUnknownVolume, HoldSharedVolume, HoldMassLoss,
+// LeaveReasons returns all reasons.
+func LeaveReasons() []LeaveReason {
+	return []LeaveReason{
+		LeaveOptOut, LeaveNoOwner, LeaveDaemonSet, LeaveForeignVolume, LeaveUnknownVolume, LeaveSharedVolume, LeaveMassLoss,
 	}
 }
 
@@ -119,10 +119,10 @@ const optOutAdvice = "; to have its volumes moved, delete it by force (kubectl d
 const massLossAdvice = ", so the fault may be in the controller's network and no further volume is fenced; the driver continues when enough nodes answer again, " +
 	"or for each node whose VM is stopped at Azure (az vm stop)"
 
-// KeptPod is a pod that is left alone, together with its volumes.
-type KeptPod struct {
+// LeftPod is a pod that is left alone, together with its volumes.
+type LeftPod struct {
 	Pod     *corev1.Pod
-	Reason  HoldReason
+	Reason  LeaveReason
 	Message string
 	// Volumes of this driver that it uses and that the node keeps.
 	Volumes []string
@@ -139,14 +139,14 @@ func (p Pod) ours() []string {
 	return names
 }
 
-// hold says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
-func (p Pod) hold(off bool) (HoldReason, string) {
+// leave says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
+func (p Pod) leave(off bool) (LeaveReason, string) {
 	if OptedOut(p.Pod.Annotations) {
-		return HoldOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
+		return LeaveOptOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
 	}
 	for _, v := range p.Volumes {
 		if v.OptedOut {
-			return HoldOptOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
+			return LeaveOptOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
 				optOutAdvice
 		}
 	}
@@ -157,20 +157,20 @@ func (p Pod) hold(off bool) (HoldReason, string) {
 		owner := controllerOf(p.Pod)
 		switch owner {
 		case "", "Node":
-			return HoldNoOwner, "no controller would re-create it"
+			return LeaveNoOwner, "no controller would re-create it"
 		case "DaemonSet":
-			return HoldDaemonSet, "its DaemonSet would re-create it on the same node"
+			return LeaveDaemonSet, "its DaemonSet would re-create it on the same node"
 		}
 	}
 	for _, v := range p.Volumes {
 		switch {
 		case v.Unrecorded:
-			return HoldForeignVolume, v.Name + " was not published by this driver, which cannot fence a node from it before that"
+			return LeaveForeignVolume, v.Name + " was not published by this driver, which cannot fence a node from it before that"
 		case v.Volume != "" || v.ReadOnly:
 		case v.Unknown:
-			return HoldUnknownVolume, v.Name + " was not found"
+			return LeaveUnknownVolume, v.Name + " was not found"
 		default:
-			return HoldForeignVolume, v.Name +
+			return LeaveForeignVolume, v.Name +
 				" is writable and belongs to another driver, so this driver cannot fence a node from it"
 		}
 	}
@@ -194,21 +194,21 @@ func controllerOf(p *corev1.Pod) string {
 // optedOut reports whether anything on the node opted out.
 func (f *decision) optedOut() bool {
 	return slices.ContainsFunc(f.in.Pods, func(p Pod) bool {
-		reason, _ := p.hold(true)
-		return reason == HoldOptOut
+		reason, _ := p.leave(true)
+		return reason == LeaveOptOut
 	})
 }
 
 // judgePods finds the pods that must be left alone. Their volumes remain with the node. Then other
 // pods that use these volumes must be left alone too, with all of their volumes, and so on.
 func (f *decision) judgePods() {
-	f.leave = make([]HoldReason, len(f.in.Pods))
+	f.leave = make([]LeaveReason, len(f.in.Pods))
 	messages := make([]string, len(f.in.Pods))
 	for i, p := range f.in.Pods {
 		if len(p.ours()) == 0 {
 			continue
 		}
-		if f.leave[i], messages[i] = p.hold(f.in.Health.Off()); f.leave[i] != "" {
+		if f.leave[i], messages[i] = p.leave(f.in.Health.Off()); f.leave[i] != "" {
 			f.keep(p)
 		}
 	}
@@ -219,7 +219,7 @@ func (f *decision) judgePods() {
 			if f.leave[i] != "" || shared < 0 {
 				continue
 			}
-			f.leave[i] = HoldSharedVolume
+			f.leave[i] = LeaveSharedVolume
 			messages[i] = fmt.Sprintf("it uses volume %s together with a pod that is left alone", p.ours()[shared])
 			f.keep(p)
 			again = true
@@ -228,16 +228,16 @@ func (f *decision) judgePods() {
 	for i, p := range f.in.Pods {
 		switch {
 		case f.leave[i] != "" && f.concerned(p):
-			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
+			f.step.LeftAlone = append(f.step.LeftAlone, LeftPod{
 				Pod:     p.Pod,
 				Reason:  f.leave[i],
 				Message: messages[i],
 				Volumes: f.keptOf(p),
 			})
 		case f.leave[i] == "" && f.in.Health.Guarded() && len(f.undecided(p)) > 0:
-			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
+			f.step.LeftAlone = append(f.step.LeftAlone, LeftPod{
 				Pod:     p.Pod,
-				Reason:  HoldMassLoss,
+				Reason:  LeaveMassLoss,
 				Message: f.in.Health.HeldBack + massLossAdvice,
 				Volumes: f.undecided(p),
 			})
