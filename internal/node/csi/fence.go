@@ -278,7 +278,7 @@ func (s *Server) tryFence(ctx context.Context, limit time.Duration, request apiv
 	if err != nil && changed && finalOfFence(err) {
 		// Else it is left when the request is withdrawn. It may hold the reservation that a fence
 		// of an earlier epoch depends on.
-		err = errors.Join(err, s.leave(ctx, disk, device.Path, held{key: key}))
+		err = errors.Join(err, s.leave(ctx, disk, device.Path, ownReservation{key: key}))
 	}
 	return key, proof, err
 }

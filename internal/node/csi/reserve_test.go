@@ -36,8 +36,8 @@ func keyOf(t *testing.T, name string, epoch int64) provisioner.ReservationKey {
 	return key
 }
 
-// hold lets another node reserve the disk with a key.
-func hold(t *testing.T, h *memoryHost, name string, key provisioner.ReservationKey) {
+// reserveAs lets another node reserve the disk with a key.
+func reserveAs(t *testing.T, h *memoryHost, name string, key provisioner.ReservationKey) {
 	t.Helper()
 	disk := h.OnNode(name)
 	if err := errors.Join(disk.Register(t.Context(), memoryDevice, key),
@@ -224,7 +224,7 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 				}
 			})
 			if test.holder != 0 {
-				hold(t, host, "holder", test.holder)
+				reserveAs(t, host, "holder", test.holder)
 			}
 			s := m.start()
 			err := m.stage(s, mountCapability("ext4"))
@@ -316,7 +316,7 @@ func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if test.holder != 0 {
-				hold(t, host, "node-a", test.holder)
+				reserveAs(t, host, "node-a", test.holder)
 			}
 			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.failure {
 				t.Fatalf("stage: got %v, want %v", err, test.failure)
@@ -339,7 +339,7 @@ func TestADiskThatIsReservedAndRefusesACommandIsNotUsed(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, refusing{host}, t.TempDir(), func(string) {})
 	m.publishShared(7)
-	hold(t, host, "node-a", keyOf(t, "node-a", 6))
+	reserveAs(t, host, "node-a", keyOf(t, "node-a", 6))
 	err := m.stage(m.start(), mountCapability("ext4"))
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), keyOf(t, "node-a", 6).String()) {
 		t.Errorf("stage: got %v, want FailedPrecondition that names the holder", err)
@@ -382,7 +382,7 @@ func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if test.before {
-				hold(t, host, "former path", own)
+				reserveAs(t, host, "former path", own)
 			}
 			s := m.start()
 			expect.Must(t, m.stage(s, mountCapability("ext4")))
@@ -391,7 +391,7 @@ func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
 			}
 			if test.after {
 				expect.Must(t, host.OnNode(thisNode).Clear(t.Context(), memoryDevice, own))
-				hold(t, host, "former path", own)
+				reserveAs(t, host, "former path", own)
 			}
 			expect.Must(t, m.unstage(s))
 			m.assertClean()
@@ -425,7 +425,7 @@ func TestTheReservationOfAnotherDiskIsNotEnded(t *testing.T) {
 				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { recordFilesystem(v) })
 			}
 			host.Content = content{FS: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
-			hold(t, host, "node-x", own)
+			reserveAs(t, host, "node-x", own)
 			expect.Must(t, m.unstage(s))
 			m.assertClean()
 			if !host.Shared.Allows("node-x", true) || host.Shared.Allows(thisNode, true) {
@@ -560,7 +560,9 @@ func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 // node could have the volume.
 func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	t.Parallel()
-	fencedUnder5 := func(m *machine, host *memoryHost) { hold(m.t, host, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
+	fencedUnder5 := func(m *machine, host *memoryHost) {
+		reserveAs(m.t, host, "node-c", keyOf(m.t, "node-c", 5).FenceOnly())
+	}
 	for name, test := range map[string]struct {
 		// before is called before the volume is staged, and after after that.
 		before, after func(*machine, *memoryHost)
@@ -569,11 +571,13 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	}{
 		"the node that fenced holds the reservation": {before: fencedUnder5},
 		"this node fenced": {
-			before: func(m *machine, host *memoryHost) { hold(m.t, host, thisNode, keyOf(m.t, thisNode, 5).FenceOnly()) }},
+			before: func(m *machine, host *memoryHost) {
+				reserveAs(m.t, host, thisNode, keyOf(m.t, thisNode, 5).FenceOnly())
+			}},
 		"its next owner left the reservation behind": {staysHere: true,
-			before: func(m *machine, host *memoryHost) { hold(m.t, host, "node-d", keyOf(m.t, "node-d", 6)) }},
+			before: func(m *machine, host *memoryHost) { reserveAs(m.t, host, "node-d", keyOf(m.t, "node-d", 6)) }},
 		"this node was killed after it had reserved the disk": {
-			before: func(m *machine, host *memoryHost) { hold(m.t, host, thisNode, keyOf(m.t, thisNode, 7)) }},
+			before: func(m *machine, host *memoryHost) { reserveAs(m.t, host, thisNode, keyOf(m.t, thisNode, 7)) }},
 		"the reservation was lost before the staging": {before: func(m *machine, _ *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.LastRelease = &apiv1.ReleaseRecord{
@@ -724,7 +728,7 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 func takeOver(t *testing.T, host *memoryHost, key provisioner.ReservationKey) {
 	t.Helper()
 	reserver := reservation.Reserver{Disk: host.OnNode("node-c")}
-	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.Shared.State(), fencing.Owner{Key: key}); err != nil ||
+	if _, _, err := reserver.Reserve(t.Context(), memoryDevice, host.Shared.State(), fencing.Owner{Key: key}); err != nil ||
 		!host.Shared.Allows("node-c", true) {
 		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.Shared.State())
 	}
@@ -763,7 +767,7 @@ func TestTheReservationOfAnApplicationStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			host := newMemoryHost()
-			hold(t, host, "node-a", 0x1234)
+			reserveAs(t, host, "node-a", 0x1234)
 			before := host.Shared.State()
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)

@@ -96,7 +96,7 @@ func AtStage(state provisioner.ReservationState, owner Owner, call Call) (Step, 
 	case state.Type != provisioner.WriteExclusive || !holder.IsDrivers():
 		return Step{}, otherProgram(state)
 	case holder == own:
-		return hold(state, own, call), nil
+		return asHolder(state, own, call), nil
 	case holder == own.FenceOnly() && !call.Registered:
 		// This node keeps it since it has unstaged the volume under this epoch, or another one with
 		// the same hash has fenced this one: then a registration of this node does not change it.
@@ -129,8 +129,8 @@ func reserve(call Call) Step {
 	}
 }
 
-// hold decides for a node whose key holds the reservation.
-func hold(state provisioner.ReservationState, own provisioner.ReservationKey, call Call) Step {
+// asHolder decides for a node whose key holds the reservation.
+func asHolder(state provisioner.ReservationState, own provisioner.ReservationKey, call Call) Step {
 	switch {
 	case !call.Held && !call.Refused:
 		return Step{Command: Reserve} // a disk that this path holds already accepts it

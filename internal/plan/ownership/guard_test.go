@@ -8,9 +8,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-// TestTheNodeThatHoldsOffAFencedOne has node a, which was fenced under epoch 2 by node x, and node
-// y with a replica.
-func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
+// TestTheNodeThatGuardsAgainstAFencedOne has node a, which was fenced under epoch 2 by node x, and
+// node y with a replica.
+func TestTheNodeThatGuardsAgainstAFencedOne(t *testing.T) {
 	t.Parallel()
 	released := func(epoch int64) *apiv1.AzVolume {
 		return objects.NewVolume(objects.Owned("", epoch, apiv1.OwnershipReleased))
@@ -94,7 +94,7 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 	}
 }
 
-func TestANodeThatHoldsOffAFencedOneIsDemotedAndNotRemoved(t *testing.T) {
+func TestANodeThatGuardsAgainstAFencedOneIsDemotedAndNotRemoved(t *testing.T) {
 	t.Parallel()
 	volume := objects.NewVolume(objects.Owned("", 3, apiv1.OwnershipReleased))
 	next := objects.Proved(objects.NewAttachment("z", apiv1.RolePrimary, 3, apiv1.AttachmentAttached), apiv1.ProofUnstaged)

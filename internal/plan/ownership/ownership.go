@@ -248,7 +248,7 @@ const (
 // Demotion decides what happens to a released attachment. It remains as a replica if the node is
 // known to be healthy, because the node gave the proof itself and was not being fenced at that
 // time, and if the number of replicas, with the next primary, is at most the wanted number plus
-// one. A node that holds off a fenced one remains whatever their number is.
+// one. A node that guards against a fenced one remains whatever their number is.
 func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) AfterRelease {
 	wanted := volume.WantedReplicas()
 	proof := released.Status.Proof
