@@ -250,7 +250,7 @@ func (w *world) reservedAbove(v *volumeModel, m *machine) bool {
 	o := w.volume(v.name)
 	if !w.reservations || !v.edited || o == nil || o.Status.Primary == nil || o.Status.Primary.NodeName != m.name ||
 		len(w.writers(v.name)) > 0 ||
-		ownership.BeingFenced(o, m.name) || slices.ContainsFunc(w.attachments(v.name), ownership.Preempted) {
+		ownership.FenceDecided(o, m.name) || slices.ContainsFunc(w.attachments(v.name), ownership.Preempted) {
 		return false
 	}
 	epoch, holder := o.Status.Primary.Epoch, w.sharedDisk(diskOf(v.name)).State().Holder

@@ -285,7 +285,7 @@ func (k kernel) flush(d *device) error {
 	}
 	v := w.volume(volumeOf(d.disk))
 	a := w.attachment(volumeOf(d.disk), k.m.name)
-	if v == nil || a == nil || w.model(v.Name).edited || !ownership.OwnedBy(v, k.m.name) || ownership.BeingFenced(v, k.m.name) ||
+	if v == nil || a == nil || w.model(v.Name).edited || !ownership.OwnedBy(v, k.m.name) || ownership.FenceDecided(v, k.m.name) ||
 		ownership.HasProof(a) {
 		return failed
 	}

@@ -53,7 +53,7 @@ func concerned(o observed) bool {
 		return true
 	}
 	for _, v := range o.Volumes {
-		if v.Decided(o.NodeName) {
+		if v.FenceDecided(o.NodeName) {
 			return true
 		}
 	}
@@ -107,7 +107,7 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []*apiv1.AzVolum
 		if err != nil {
 			return nil, err
 		}
-		if v == nil && ownership.FenceDecided(a) {
+		if v == nil && ownership.MultiNodeFenceDecided(a) {
 			if v, err = r.lostVolume(ctx, a); err != nil {
 				return nil, err
 			}

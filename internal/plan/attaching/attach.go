@@ -139,7 +139,7 @@ func (s *Step) discardCopy(in Input) {
 // is not recorded yet.
 func fenced(in Input) bool {
 	a := in.Attachment
-	return a.Spec.Role == apiv1.RolePrimary && ownership.BeingFenced(in.Volume, a.Spec.NodeName) &&
+	return a.Spec.Role == apiv1.RolePrimary && ownership.FenceDecided(in.Volume, a.Spec.NodeName) &&
 		ownership.ProvedReleased(in.Volume, a)
 }
 
@@ -159,7 +159,7 @@ func wantsFence(in Input) bool {
 func unanswered(in Input) bool {
 	is, _ := deserted(in)
 	return is || in.NodeLost && flushing(in) == 0 || fenceBegun(in.Attachment) ||
-		ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName)
+		ownership.FenceDecided(in.Volume, in.Attachment.Spec.NodeName)
 }
 
 func (s *Step) attach(in Input) {

@@ -48,7 +48,7 @@ func HelperOf(node *apiv1.AzDriverNode, volume *apiv1.AzVolume, a *apiv1.AzVolum
 // has none. A report that lies about this costs the answer of one node, which finds that the key
 // does not hold the reservation.
 func MayPreempt(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, report *apiv1.AzDriverNode) bool {
-	if a.Spec.Role != apiv1.RolePrimary || !ownership.BeingFenced(volume, a.Spec.NodeName) ||
+	if a.Spec.Role != apiv1.RolePrimary || !ownership.FenceDecided(volume, a.Spec.NodeName) ||
 		volume.Status.Primary.Epoch != a.Spec.Epoch ||
 		ownership.HasProof(a) || report == nil {
 		return false

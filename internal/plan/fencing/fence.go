@@ -29,7 +29,7 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 		return fmt.Sprintf("volume %s is used by several nodes, which do not reserve its disk", volume.Name)
 	case primary == nil || primary.NodeName != request.NodeName || primary.Epoch != request.Epoch:
 		return fmt.Sprintf("node %s does not own volume %s under epoch %d", request.NodeName, volume.Name, request.Epoch)
-	case !ownership.BeingFenced(volume, request.NodeName):
+	case !ownership.FenceDecided(volume, request.NodeName):
 		return fmt.Sprintf("node %s is not being fenced from volume %s: its ownership is %s", request.NodeName, volume.Name,
 			primary.State)
 	case own == nil:

@@ -93,7 +93,7 @@ func TestFailoverLaws(t *testing.T) {
 		unproven, decided := map[string]bool{}, map[string]bool{}
 		for _, v := range in.Volumes {
 			unproven[v.Volume.Name] = v.Proof() == nil
-			decided[v.Volume.Name] = v.Decided("n")
+			decided[v.Volume.Name] = v.FenceDecided("n")
 		}
 		for _, d := range step.Delete {
 			p := find(in, d.Pod)
@@ -172,7 +172,7 @@ func TestFailoverEnds(t *testing.T) {
 		}
 		if in.Health.Fence() {
 			for _, v := range in.Volumes {
-				if !v.Decided("n") && v.Proof() == nil &&
+				if !v.FenceDecided("n") && v.Proof() == nil &&
 					!slices.ContainsFunc(in.Pods, func(p lostnode.Pod) bool { return uses(p, v.Volume.Name) }) {
 					t.Fatalf("volume %s was forgotten", v.Volume.Name)
 				}
@@ -191,7 +191,7 @@ func taken(in lostnode.Input, step lostnode.Step) lostnode.Input {
 			isFencedAttachment(&in.Volumes[i])
 		case fenced:
 			isDecided(&in.Volumes[i])
-		case v.Decided("n") && v.Proof() == nil:
+		case v.FenceDecided("n") && v.Proof() == nil:
 			objects.Proved(v.Attachment, apiv1.ProofDetached)
 		}
 	}

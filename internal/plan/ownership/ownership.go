@@ -160,9 +160,9 @@ func Preempted(attachment *apiv1.AzVolumeAttachment) bool {
 	return HasProof(attachment) && attachment.Status.Proof.Kind == apiv1.ProofPreempted
 }
 
-// FenceDecided reports whether the failover has decided to fence the attachment's node from a
-// multi-node volume and has not yet reported all of it to Kubernetes.
-func FenceDecided(attachment *apiv1.AzVolumeAttachment) bool {
+// MultiNodeFenceDecided reports whether the failover has decided to fence the attachment's node
+// from a multi-node volume and has not yet reported all of it to Kubernetes.
+func MultiNodeFenceDecided(attachment *apiv1.AzVolumeAttachment) bool {
 	return slices.Contains(attachment.Finalizers, apiv1.FinalizerFenced)
 }
 
@@ -275,8 +275,10 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 	return Demote
 }
 
-// BeingFenced reports whether the node is being fenced from the volume because the node was lost.
-func BeingFenced(volume *apiv1.AzVolume, node string) bool {
+// FenceDecided reports whether the failover has decided to fence the node, which was lost, from the
+// volume, and the release is not complete. A multi-node volume has no ownership that could say so;
+// see MultiNodeFenceDecided.
+func FenceDecided(volume *apiv1.AzVolume, node string) bool {
 	return OwnedBy(volume, node) && volume.Status.Primary.State == apiv1.OwnershipReleasing &&
 		volume.Status.Primary.Cause == apiv1.CauseNodeLost
 }

@@ -63,7 +63,7 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 	}
 	const forced = "detached by force"
 	switch {
-	case ownership.BeingFenced(volume, primary.NodeName):
+	case ownership.FenceDecided(volume, primary.NodeName):
 		w.Reason = WaitFence
 		w.Message += ", which was lost"
 		if primary.Since != nil {
@@ -122,7 +122,7 @@ func WaitOf(in Input, node string) Wait {
 	if primary.State == apiv1.OwnershipReleased {
 		return in.leftOver(node)
 	}
-	if primary.NodeName == node && !ownership.BeingFenced(in.Volume, node) {
+	if primary.NodeName == node && !ownership.FenceDecided(in.Volume, node) {
 		return Wait{}
 	}
 	w := Holder(in.Volume, in.attachment(primary.NodeName))
