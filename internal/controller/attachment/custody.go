@@ -22,7 +22,7 @@ import (
 // say: a person may have detached the disk from every VM of this cluster, and started it in another
 // one. If the other cluster is likely to use the disk, it is also asked before the attach, so that
 // the disk stays off this VM. A disk that must not be used here is detached again by the next steps of
-// the attachment; see attaching.Unproved.
+// the attachment; see attaching.AttachUnproved.
 func (r *Reconciler) withCustody(in attaching.Input, vmID string, attach work.Func) work.Func {
 	if !ownership.AskAfterAttach(in.Volume) {
 		return attach

@@ -326,7 +326,7 @@ func (s *Server) leaveFence(ctx context.Context, limit time.Duration, result api
 	if err != nil {
 		return err
 	}
-	if provable && fencing.Unproved(attachments, result.NodeName, result.Epoch) {
+	if provable && fencing.ProofMissing(attachments, result.NodeName, result.Epoch) {
 		return provisioner.Errorf(provisioner.Unavailable,
 			"cannot end the fence of node %s from volume %s: the node was not proved to have released it", result.NodeName, name)
 	}

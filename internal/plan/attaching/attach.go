@@ -48,8 +48,8 @@ type Input struct {
 	// UsedByPod says that a pod on the node uses the volume: also a pod that is being deleted, but
 	// not a pod that has ended. It matters only if MayBeDeserted.
 	UsedByPod bool
-	// ReportProof is the proof in the node's report, for an attachment that is DeletedWithoutProof;
-	// nil if there is none.
+	// ReportProof is the proof in the node's report, if ownership.ReportCounts; nil if there is
+	// none.
 	ReportProof *apiv1.ReleaseProof
 	// Report is the node's report about the VM that the attachment names, read at the API server;
 	// nil if there is none, and unless NeedsReport.
@@ -172,7 +172,7 @@ func (s *Step) attach(in Input) {
 		s.attachRunning(in)
 		return
 	}
-	if Unproved(a) {
+	if AttachUnproved(a) {
 		s.undoAttach(in)
 		return
 	}
@@ -273,7 +273,7 @@ func (s *Step) attachEnded(in Input) {
 	case truth.OtherClusterVM != "":
 		s.usedElsewhere(in)
 		return
-	case proved(in):
+	case attachProved(in):
 		s.attached(in, &truth.LUN)
 		s.Status.Exclusive = truth.Exclusive
 		return

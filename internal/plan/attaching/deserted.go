@@ -25,7 +25,7 @@ const FlushPatience = 5 * time.Minute
 // NeedsReport reports whether the decision about an attachment needs Input.Report.
 func NeedsReport(in Input) bool {
 	_, leaving := leavingSince(in)
-	return attachUnproved(in) || in.Alive && leaving && (in.NodeLost || !in.NotReadySince.IsZero())
+	return unprovedNow(in) || in.Alive && leaving && (in.NodeLost || !in.NotReadySince.IsZero())
 }
 
 // reports reports whether the node reports the volume in a phase.

@@ -102,7 +102,7 @@ const (
 // useOf is the one rule for the slots of a node.
 func useOf(a *apiv1.AzVolumeAttachment) slotUse {
 	replica, leaving, state := a.Spec.Role == apiv1.RoleReplica, a.DeletionTimestamp != nil, a.Status.State
-	if Unproved(a) {
+	if AttachUnproved(a) {
 		state = apiv1.AttachmentAttaching
 	}
 	switch state {

@@ -112,9 +112,10 @@ func (r Reserved) Unfenced() bool {
 	}
 }
 
-// Unproved reports whether a node that was lost under an epoch has not been proved to have released
-// the volume. A fence may become its proof then, also if the request for that fence is gone.
-func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {
+// ProofMissing reports whether a node that was lost under an epoch has not been proved to have
+// released the volume. A fence may become its proof then, also if the request for that fence is
+// gone.
+func ProofMissing(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {
 	for _, a := range attachments {
 		if a.Spec.NodeName == lost && a.Spec.Epoch == epoch && !ownership.HasProof(a) {
 			return true

@@ -111,10 +111,10 @@ func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now t
 	}, ""
 }
 
-// Releasable reports whether the attachment of the node that holds an ownership can get the proof
-// of its release: whether it is the primary with the ownership's epoch. An attachment that is being
-// deleted, or that has a later epoch, is not changed.
-func Releasable(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
+// Intact reports whether the attachment of the node that holds an ownership is the primary with the
+// ownership's epoch, so that the proof of the release can be recorded there. An attachment that is
+// being deleted, or that has a later epoch, counts as intact: it is not changed.
+func Intact(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
 	return a != nil && (a.DeletionTimestamp != nil || a.Spec.Epoch > primary.Epoch || a.Spec.Epoch == primary.Epoch &&
 		a.Spec.Role == apiv1.RolePrimary)
 }
