@@ -1,4 +1,4 @@
-// Package controller is the CSI Controller server. It translates each call into a change of the
+// Package csi is the CSI Controller server. It translates each call into a change of the
 // custom resources, waits until the reconcilers have done it, and translates the result to CSI. Any
 // replica of the Deployment can serve any call.
 //

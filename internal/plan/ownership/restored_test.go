@@ -45,7 +45,7 @@ func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 		// deleted is whether it needs a proof while it is being deleted.
 		deleted bool
 	}{
-		"the claimant's own": {objects.NewVolume(objects.NeverOwned),
+		"the acquiring node's own": {objects.NewVolume(objects.NeverOwned),
 			objects.NewAttachment("b", primary, 2, ""), false, true},
 		"another primary, and no status": {objects.NewVolume(objects.NeverOwned),
 			objects.NewAttachment("a", primary, 2, ""), true, true},
