@@ -6,7 +6,7 @@
 //
 //	handover    publishes and unpublishes
 //	disks       creates, deletes, expands and modifies; capacity
-//	snapshots   snapshots and groups of them
+//	snapshots   creates, deletes and lists snapshots
 //	inventory   lists volumes, and reports their health
 //
 // Below them are adoption (AzVolumes for disks that exist), cluster (the custom resources), call
