@@ -103,7 +103,7 @@ func TestNoPodIsEvictedBeforeTheConditionIsWritten(t *testing.T) {
 		fails   bool
 	}{
 		"it is written":                  {nil, 1, false},
-		"the node has written meanwhile": {apierrors.NewConflict(corev1.Resource("azdrivernodes"), "node-a", nil), 0, false},
+		"the node wrote first":           {apierrors.NewConflict(corev1.Resource("azdrivernodes"), "node-a", nil), 0, false},
 		"the API server does not answer": {errors.New("no answer"), 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
