@@ -55,7 +55,7 @@ func (c *collection) failover(ctx context.Context, name string, volumes []*expla
 				n.Held = append(n.Held, c.held(n, name, found.volume))
 			}
 			if pv.Volume != "" && !held[pv.Volume] {
-				pv.NeverPublished = ownership.NeverPublished(found.volume)
+				pv.Unrecorded = ownership.Unrecorded(found.volume)
 			}
 			of.Volumes = append(of.Volumes, pv)
 		}

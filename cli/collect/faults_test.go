@@ -444,7 +444,8 @@ func attachFaults() map[string]fault {
 		"a disk that a VM outside of the cluster has": {changed(cold(), func(s *stage) {
 			delete(s.attachments, "b")
 			objects.Owned("", 4, apiv1.OwnershipReleased)(s.volume)
-			err := refusal.Errorf(apiv1.ReasonUsedOutsideCluster, "publish volume vol to node b: %s", ownership.ForeignUse("/vm/x", "vol"))
+			err := refusal.Errorf(apiv1.ReasonUsedOutsideCluster, "publish volume vol to node b: %s",
+				ownership.OtherClusterUse("/vm/x", "vol"))
 			s.event(explain.KindPod, "cart-0", "FailedAttachVolume", "volume pv cannot be attached to node b: "+err.Error())
 		}), "UsedOutsideCluster", "VM /vm/x", "detach it there"},
 		"a disk that was deleted at Azure": {changed(cold(), func(s *stage) {
@@ -466,13 +467,13 @@ func mountFaults() map[string]fault {
 		}
 	}
 	reserved := provisioner.ReservationState{Type: provisioner.WriteExclusive, Holder: 0x42}
-	_, foreign := fencing.AtStage(reserved, fencing.Owner{}, fencing.Call{})
+	_, otherProgram := fencing.AtStage(reserved, fencing.Owner{}, fencing.Call{})
 	return map[string]fault{
 		"a disk that is about to be mounted": {func() *stage { return newStage() }, "Mounting", "about to mount",
 			"expected to end by"},
 		"a disk with another filesystem": {changed(newStage(), mount(refusal.Errorf(apiv1.ReasonFilesystemMismatch,
 			"refusing to mount device /dev/sdc: it holds xfs"))), "FilesystemMismatch", "it holds xfs", "what has written"},
-		"a disk that another program has reserved": {changed(newStage(), mount(foreign)),
+		"a disk that another program has reserved": {changed(newStage(), mount(otherProgram)),
 			"ReservedElsewhere", "another program has reserved it", "end what uses"},
 		"a mount that fails for another reason": {changed(newStage(), mount(fmt.Errorf("mount failed: exit status 32"))),
 			"FailedMount", "exit status 32", "do what the event says"},

@@ -199,7 +199,7 @@ func beingFenced(v *Volume, step lostnode.Step) bool {
 }
 
 // heldBack explains a pod that the failover leaves alone.
-func (f Facts) heldBack(node string, kept lostnode.KeptPod, seen []Evidence) Finding {
+func (f Facts) heldBack(node string, kept lostnode.LeftPod, seen []Evidence) Finding {
 	pod := Subject{KindPod, kept.Pod.Namespace, kept.Pod.Name}
 	v := find(kept.Reason, "Node %s is lost, and the driver leaves its volume there because of %s: %s.", node, pod, kept.Message).
 		seen(seen...).seen(Evidence{Object: pod.String(), Says: "left alone: " + kept.Reason})

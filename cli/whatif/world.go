@@ -211,7 +211,7 @@ func (w *world) failover(node string) lostnode.Input {
 				az = nil // another disk's
 			}
 			if v.name != "" && (!held[v.name] || az == nil) {
-				found.NeverPublished = ownership.NeverPublished(az)
+				found.Unrecorded = ownership.Unrecorded(az)
 			}
 			of.Volumes = append(of.Volumes, found)
 		}

@@ -19,12 +19,12 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/scaledown"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -53,14 +53,14 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 	if err != nil {
 		return nil, err
 	}
-	policies, err := maintenance.ParsePolicies(settings.MaintenancePolicies)
+	policies, err := plan.ParsePolicies(settings.MaintenancePolicies)
 	if err != nil {
 		return nil, err
 	}
-	relocations, err := relocation.New(relocation.Options{
+	maintenances, err := maintenance.New(maintenance.Options{
 		Client:     mgr.GetClient(),
 		Nodes:      nodes,
-		Events:     mgr.GetEventRecorder("azuredisk-relocation"),
+		Events:     mgr.GetEventRecorder("azuredisk-maintenance"),
 		Clock:      now,
 		Policies:   policies,
 		DriverName: settings.DriverName,
@@ -75,7 +75,6 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Reader:          mgr.GetAPIReader(),
 		Cloud:           cloud,
 		FirstConditions: monitor.FirstConditions,
-		Policies:        policies,
 		Events:          mgr.GetEventRecorder("azuredisk-drivernode"),
 		Workers:         nodeWorkers,
 	})
@@ -91,7 +90,7 @@ func newDiskReconcilers(ctx context.Context, mgr ctrl.Manager, settings *config.
 		Workers:           nodeWorkers,
 		Metrics:           ctrlmetrics.Registry,
 	})
-	return []reconciler{volumes, attachments, driverNodes, failovers, relocations}, err
+	return []reconciler{volumes, attachments, driverNodes, failovers, maintenances}, err
 }
 
 func newVolumeReconciler(ctx context.Context, mgr ctrl.Manager, settings *config.Controller, cloud provisioner.Cloud,

@@ -108,13 +108,13 @@ func NodesOfVM(ctx context.Context, cache client.Reader, namespace, vm string) (
 	return found, nil
 }
 
-// ForeignVM returns a VM that has the disk of a volume and that is outside of this cluster, "" if
-// there is none; see ownership.ForeignVM. attachedTo are the VMs that Azure lists for the disk.
-// cache has the index NodeVM.
-func ForeignVM(
+// OtherClusterVM returns a VM that has the disk of a volume and that is outside of this cluster, ""
+// if there is none; see ownership.OtherClusterVM. attachedTo are the VMs that Azure lists for the
+// disk. cache has the index NodeVM.
+func OtherClusterVM(
 	ctx context.Context, cache client.Reader, namespace string, attachedTo []string, attachments []*apiv1.AzVolumeAttachment,
 ) (string, error) {
-	return ownership.ForeignVM(attachedTo, attachments, func(vm string) (bool, error) {
+	return ownership.OtherClusterVM(attachedTo, attachments, func(vm string) (bool, error) {
 		nodes, err := NodesOfVM(ctx, cache, namespace, vm)
 		return len(nodes) > 0, err
 	})

@@ -84,10 +84,11 @@ func RetryChanged(what string, try func() error) error {
 	return err
 }
 
-// Unconfirm removes the confirmation that this cluster uses the disk of a volume, after Azure has
-// contradicted it; see AzVolumeStatus.ConfirmedUID. The write is unconditional: whatever has changed
-// since, it is right to ask Azure once more. An AzVolume that does not exist is no error.
-func Unconfirm(ctx context.Context, c client.Client, key client.ObjectKey) error {
+// UnconfirmCustody removes the confirmation that this cluster uses the disk of a volume, after
+// Azure has contradicted it; see AzVolumeStatus.ConfirmedUID. The write is unconditional: whatever
+// has changed since, it is right to ask Azure once more. An AzVolume that does not exist is no
+// error.
+func UnconfirmCustody(ctx context.Context, c client.Client, key client.ObjectKey) error {
 	v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"status":{"confirmedUID":null}}`))
 	if err := c.Status().Patch(ctx, v, patch); client.IgnoreNotFound(err) != nil {

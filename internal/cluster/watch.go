@@ -16,9 +16,9 @@ import (
 
 // Watch wakes calls that wait for an object to change: a call that wakes reads the object.
 type Watch struct {
-	mu      sync.Mutex
-	waiting map[Object]map[chan struct{}]struct{}
-	silent  *silentNodes
+	mu        sync.Mutex
+	waiting   map[Object]map[chan struct{}]struct{}
+	unscanned *unscannedNodes
 }
 
 // Object is an object to wait for.
@@ -41,7 +41,7 @@ func NewWatch() *Watch {
 // Register makes a cache report its changes to the Watch.
 func (w *Watch) Register(ctx context.Context, informers cache.Informers) error {
 	var err error
-	if w.silent, err = newSilentNodes(ctx, informers); err != nil {
+	if w.unscanned, err = newUnscannedNodes(ctx, informers); err != nil {
 		return err
 	}
 	return errors.Join(
@@ -90,9 +90,9 @@ func OnChange[T object](ctx context.Context, informers cache.Informers, kind T,
 	return registration.HasSynced, nil
 }
 
-// AnySilent reports whether there may be a node whose report does not say which volumes it uses,
+// AnyUnscanned reports whether there may be a node whose report does not say which volumes it uses,
 // from the cache.
-func (w *Watch) AnySilent() bool { return w.silent.any() }
+func (w *Watch) AnyUnscanned() bool { return w.unscanned.any() }
 
 func (w *Watch) wake(key Object) {
 	w.mu.Lock()

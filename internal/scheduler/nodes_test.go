@@ -33,7 +33,7 @@ func TestNodesWithoutDisksOfThePodAreJudgedAsInDetail(t *testing.T) {
 		d := node("n", func(n *apiv1.AzDriverNode) {
 			n.Status.Capacity = &apiv1.NodeCapacity{
 				MaxDataDisks: rapid.Int32Range(0, 8).Draw(t, "max"),
-				ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "foreign"),
+				ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "outside"),
 				LacksPremium: rapid.Bool().Draw(t, "lacks premium"),
 				LacksUltra:   rapid.Bool().Draw(t, "lacks ultra"),
 			}

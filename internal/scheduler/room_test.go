@@ -71,7 +71,7 @@ func TestRoomIsThereExactlyWhenAllPrimariesFit(t *testing.T) {
 		name := func(i int) string { return fmt.Sprint("v", i) }
 		capacity := &apiv1.NodeCapacity{
 			MaxDataDisks: rapid.Int32Range(1, 8).Draw(t, "max"),
-			ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "foreign"),
+			ForeignDisks: rapid.Int32Range(0, 3).Draw(t, "outside"),
 		}
 		var taken []string
 		union, missing := map[string]bool{}, false
@@ -145,21 +145,21 @@ func TestAVMThatCannotHaveTheDiskIsLeftOut(t *testing.T) {
 
 func TestRoomOnNodesOfTheCluster(t *testing.T) {
 	t.Parallel()
-	sized := func(most, foreign int32) func(*apiv1.AzDriverNode) {
+	sized := func(most, outside int32) func(*apiv1.AzDriverNode) {
 		return func(n *apiv1.AzDriverNode) {
 			n.Spec.VMSize = "Standard_D2s_v3"
-			n.Status.Capacity = &apiv1.NodeCapacity{VMSize: "Standard_D2s_v3", MaxDataDisks: most, ForeignDisks: foreign}
+			n.Status.Capacity = &apiv1.NodeCapacity{VMSize: "Standard_D2s_v3", MaxDataDisks: most, ForeignDisks: outside}
 		}
 	}
 	attached := apiv1.AttachmentAttached
 	stub, config := startAPI(t,
 		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")),
-		node("replicas", sized(2, 0)), node("primaries", sized(2, 0)), node("foreign", sized(2, 1)), node("unknown"),
+		node("replicas", sized(2, 0)), node("primaries", sized(2, 0)), node("outside", sized(2, 1)), node("unknown"),
 		node("resized", sized(2, 0), func(n *apiv1.AzDriverNode) { n.Spec.VMSize = "Standard_D64s_v5" }),
 		node("holds", sized(1, 0)),
 		azva("a", "replicas", apiv1.RoleReplica, attached), azva("b", "replicas", apiv1.RoleReplica, attached),
 		azva("a", "primaries", apiv1.RolePrimary, attached), azva("b", "primaries", apiv1.RolePrimary, attached),
-		azva("c", "foreign", apiv1.RolePrimary, attached), azva("c", "unknown", apiv1.RolePrimary, attached),
+		azva("c", "outside", apiv1.RolePrimary, attached), azva("c", "unknown", apiv1.RolePrimary, attached),
 		azva("d", "resized", apiv1.RolePrimary, attached), azva("e", "resized", apiv1.RolePrimary, attached),
 		azva("data", "holds", apiv1.RolePrimary, attached),
 	)
@@ -171,16 +171,16 @@ func TestRoomOnNodesOfTheCluster(t *testing.T) {
 		}
 		return h.feasible()
 	}
-	full := []string{"primaries", "foreign"}
-	for _, name := range []string{"replicas", "primaries", "foreign", "unknown", "resized", "holds"} {
+	full := []string{"primaries", "outside"}
+	for _, name := range []string{"replicas", "primaries", "outside", "unknown", "resized", "holds"} {
 		if got, want := fits(name), !slices.Contains(full, name); got != want {
 			t.Errorf("%s has room: %t, want %t", name, got, want)
 		}
 	}
 	stub.put(azva("b", "primaries", apiv1.RoleReplica, attached))
 	expect.Eventually(t, "a primary that was demoted gives way", func() bool { return fits("primaries") })
-	stub.put(node("foreign", sized(2, 0)))
-	expect.Eventually(t, "a disk from outside is gone", func() bool { return fits("foreign") })
+	stub.put(node("outside", sized(2, 0)))
+	expect.Eventually(t, "a disk from outside is gone", func() bool { return fits("outside") })
 	stub.put(azva("a", "replicas", apiv1.RolePrimary, attached))
 	stub.put(azva("b", "replicas", apiv1.RolePrimary, attached))
 	expect.Eventually(t, "replicas that were promoted do not give way", func() bool { return !fits("replicas") })

@@ -64,8 +64,8 @@ func TestVolumesOfAPod(t *testing.T) {
 		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("Data")),
 		claim("twin", "pv-twin", "ours"), volume("pv-twin", driver, twin),
 		claim("logs", "pv-logs", "ours"), volume("pv-logs", driver, diskURI("logs")),
-		claim("foreign", "pv-foreign", "theirs"), volume("pv-foreign", "file.csi.azure.com", "x#y"),
-		claim("waiting", "", "ours"), claim("waiting-foreign", "", "theirs"), claim("lost", "pv-gone", "ours"),
+		claim("other-driver", "pv-other-driver", "theirs"), volume("pv-other-driver", "file.csi.azure.com", "x#y"),
+		claim("waiting", "", "ours"), claim("waiting-other-driver", "", "theirs"), claim("lost", "pv-gone", "ours"),
 		claim("local", "pv-local", ""), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-local"}},
 		claim("old", "pv-old", "ours"), inTree,
 		ephemeral, volume("pv-scratch", driver, diskURI("scratch")),
@@ -121,10 +121,10 @@ func TestVolumesOfAPod(t *testing.T) {
 			[]Volume{{Name: volumeName(diskURI("data")), Nodes: data}, {Name: volumeName(diskURI("logs")), Nodes: logs}}},
 		"a claim that is mounted twice counts once": {pod("logs", "logs"),
 			[]Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
-		"a volume of another driver does not count": {pod("foreign", "logs"),
+		"a volume of another driver does not count": {pod("other-driver", "logs"),
 			[]Volume{{Name: volumeName(diskURI("logs")), Nodes: logs}}},
 		"a claim that waits for its first consumer": {pod("waiting"), []Volume{{}}},
-		"a claim that waits for another driver":     {pod("waiting-foreign"), nil},
+		"a claim that waits for another driver":     {pod("waiting-other-driver"), nil},
 		"a clone of a disk in a zone":               {pod("clone"), []Volume{{Zone: "eastus-2"}}},
 		"a zone-redundant clone of it":              {pod("redundant-clone"), []Volume{{SKU: "Premium_ZRS"}}},
 		"a clone of a zone-redundant disk":          {pod("clone-of-redundant"), []Volume{{}}},
@@ -184,13 +184,13 @@ func TestHealthOfANode(t *testing.T) {
 	ready := &notReady.Status.Conditions[0]
 	ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "MountsNotScanned", "the mounts are being read"
 	stub, config := startAPI(t, node("good"), notReady,
-		node("silent", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
+		node("unreported", func(n *apiv1.AzDriverNode) { n.Status = apiv1.AzDriverNodeStatus{} }),
 		node("lost", reachable(metav1.ConditionFalse)), node("unsure", reachable(metav1.ConditionUnknown)),
 		node("back", reachable(metav1.ConditionTrue)))
 	view := startView(t, config)
 	cases := map[string]Fault{
 		"lost": faultLost, "unsure": faultNone, "back": faultNone,
-		"good": faultNone, "not-ready": faultNotReady, "silent": faultNotReady,
+		"good": faultNone, "not-ready": faultNotReady, "unreported": faultNotReady,
 		"unknown": faultNoPlugin,
 	}
 	for name, want := range cases {
@@ -216,7 +216,7 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 	objects := []client.Object{
 		claim("data", "pv-data", "ours"), volume("pv-data", driver, diskURI("data")), claim("logs", "pv-logs", "ours"),
 		volume("pv-logs", driver, diskURI("logs")),
-		asked("silent"), node("not-asked"),
+		asked("unreported"), node("not-asked"),
 		asked("answered", apiv1.FenceResult{
 			VolumeName: volumeName(diskURI("data")),
 			NodeName:   "lost",
@@ -237,16 +237,16 @@ func TestAReplicaWhoseNodeDoesNotAnswerARequestToFenceCountsLess(t *testing.T) {
 		}),
 		asked("uses-it"), azva("data", "uses-it", apiv1.RolePrimary, apiv1.AttachmentAttached),
 	}
-	for _, name := range []string{"silent", "not-asked", "answered", "refused", "answered-before", "no-plug-in"} {
+	for _, name := range []string{"unreported", "not-asked", "answered", "refused", "answered-before", "no-plug-in"} {
 		objects = append(objects, azva("data", name, apiv1.RoleReplica, apiv1.AttachmentAttached))
 	}
-	objects = append(objects, azva("logs", "silent", apiv1.RoleReplica, apiv1.AttachmentAttached))
+	objects = append(objects, azva("logs", "unreported", apiv1.RoleReplica, apiv1.AttachmentAttached))
 	_, config := startAPI(t, objects...)
 	volumes := seenVolumes(t, startView(t, config), pod("data", "logs"))
 	want := []map[string]DiskState{
-		{"silent": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica,
+		{"unreported": Attaching, "not-asked": Replica, "answered": Replica, "refused": Replica,
 			"answered-before": Attaching, "no-plug-in": Replica, "uses-it": primary},
-		{"silent": Replica}, // it was asked about another volume
+		{"unreported": Replica}, // it was asked about another volume
 	}
 	for i, volume := range volumes {
 		if !reflect.DeepEqual(volume.Nodes, want[i]) {

@@ -132,7 +132,7 @@ func (s Steps) Known() time.Time {
 func (s Steps) Phases(fault time.Time) Phases {
 	decided := s.Decided
 	if decided.IsZero() {
-		decided = s.Known() // a volume without a claim
+		decided = s.Known() // a volume without an ownership
 	}
 	return Phases{
 		Detect:  Between(fault, s.Known()),

@@ -63,7 +63,7 @@ func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
 		t.Errorf("%d calls to Azure on the path of the move", got-attaches-detaches)
 	}
 	if c := p.Volume(vol).Status.Primary; c.NodeName != "ad-b" || c.Epoch != 2 {
-		t.Errorf("claim %+v", c)
+		t.Errorf("ownership %+v", c)
 	}
 
 	// The last pod goes while the controller is away.
@@ -73,7 +73,7 @@ func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
 	p.Start()
 	p.Eventually("unpublished", func() string {
 		if c := p.Volume(vol).Status.Primary; c.State != apiv1.OwnershipReleased {
-			return fmt.Sprintf("claim %+v", *c)
+			return fmt.Sprintf("ownership %+v", *c)
 		}
 		return ""
 	})

@@ -59,7 +59,7 @@ func TestVolumeThatAzureRefusesIsNotLeftOver(t *testing.T) {
 	p.Create("vol", nil)
 }
 
-func TestAForeignDiskIsNeitherAdoptedNorDeleted(t *testing.T) {
+func TestAnUnrelatedDiskIsNeitherAdoptedNorDeleted(t *testing.T) {
 	p := controlplane.New(t, controlplane.Options{Quiet: true})
 	p.Cloud.AddDisk(provisioner.Disk{
 		ID:           controlplane.DiskID("vol"),

@@ -57,11 +57,11 @@ func TestLaw3NoReleaseWithoutProof(t *testing.T) {
 	handle := p.CreateReplicated("np-a", "np-b")
 	expectWaiting(t, p, codes.Aborted, func(ctx context.Context) error { return p.Unpublish(ctx, handle, "np-a") })
 	if c := p.Volume("vol").Status.Primary; c.State != apiv1.OwnershipReleasing || c.NodeName != "np-a" {
-		t.Fatalf("claim %+v", c)
+		t.Fatalf("ownership %+v", c)
 	}
 	expectCode(t, p.Publish(t.Context(), handle, "np-b"), codes.FailedPrecondition)
 	if err := p.Stage("vol", "np-a"); err == nil {
-		t.Fatal("law 2: a node staged under a claim that is being released")
+		t.Fatal("law 2: a node staged under an ownership that is being released")
 	}
 	// The report comes while the call waits.
 	stageAgain := make(chan error, 1)
@@ -140,7 +140,7 @@ func TestLaw8ReplicaGivesItsSlotToAPrimary(t *testing.T) {
 	more := p.Create("more", map[string]string{"skuName": "Premium_LRS"})
 	expectCode(t, p.Publish(t.Context(), more, "gw-b"), codes.ResourceExhausted)
 	if c := p.Volume("more").Status.Primary; c.State != apiv1.OwnershipReleased {
-		t.Fatalf("the refused call left the claim %+v", *c)
+		t.Fatalf("the refused call left the ownership %+v", *c)
 	}
 	p.Unstage("other-0", "gw-b")
 	must(t, p.Unpublish(t.Context(), handles[0], "gw-b"))

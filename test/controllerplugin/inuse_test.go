@@ -24,12 +24,12 @@ func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	vol := fmt.Sprintf("iu-vol-%d", time.Now().UnixNano())
 	handle := p.Create(vol, map[string]string{"skuName": "Premium_LRS"})
 	pod := bindPod(t, p, handle, "iu-a")
-	const foreign = corev1.UniqueVolumeName("kubernetes.io/csi/other.example.com^x")
+	const otherDriver = corev1.UniqueVolumeName("kubernetes.io/csi/other.example.com^x")
 	// A second PersistentVolume of the disk spells its handle in another way, and Kubernetes counts
 	// it as another volume.
 	respelled := strings.ToUpper(handle)
 	second := bindPod(t, p, respelled, "iu-a")
-	setInUse(t, p, "iu-a", controlplane.InUseName(handle), controlplane.InUseName(respelled), foreign)
+	setInUse(t, p, "iu-a", controlplane.InUseName(handle), controlplane.InUseName(respelled), otherDriver)
 	must(t, p.Publish(t.Context(), handle, "iu-a"))
 	p.AwaitStaged(vol, "iu-a")
 	p.Unstage(vol, "iu-a")
@@ -45,7 +45,7 @@ func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	}
 	must(t, p.Client.Delete(t.Context(), second, client.GracePeriodSeconds(0)))
 	p.Eventually("the volume is out of volumesInUse", func() string {
-		if got := inUse(t, p, "iu-a"); !slices.Equal(got, []corev1.UniqueVolumeName{foreign}) {
+		if got := inUse(t, p, "iu-a"); !slices.Equal(got, []corev1.UniqueVolumeName{otherDriver}) {
 			return fmt.Sprint(got)
 		}
 		return ""

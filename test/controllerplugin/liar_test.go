@@ -105,7 +105,7 @@ func TestLaw7ANodeThatBeginsToLieLosesItsOwnDisksAlone(t *testing.T) {
 // An attachment names the VM of another node, as one from before the VM of its node was established
 // may. Neither its end nor a fence takes the disk from there.
 func TestADiskIsNotDetachedForAnAttachmentThatNamesTheVMOfAnother(t *testing.T) {
-	for name, epoch := range map[string]int64{"a replica": 0, "a primary without a claim": 1} {
+	for name, epoch := range map[string]int64{"a replica": 0, "a primary without an ownership": 1} {
 		t.Run(name, func(t *testing.T) {
 			p := controlplane.New(t, controlplane.Options{})
 			victim, other := freshName("vd-victim"), freshName("vd-other")

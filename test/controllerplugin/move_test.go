@@ -84,7 +84,7 @@ func TestVolumeMovesToItsReplicaWithoutAzure(t *testing.T) {
 		t.Fatalf("the old primary is %+v", a)
 	}
 	if c := p.Volume("vol").Status.Primary; c.NodeName != "mv-b" || c.Epoch != 2 {
-		t.Fatalf("claim %+v", c)
+		t.Fatalf("ownership %+v", c)
 	}
 	if got := p.Cloud.CallCount(fake.AttachmentsAttach) + p.Cloud.CallCount(fake.AttachmentsDetach); got != attaches+detaches {
 		t.Fatalf("%d calls to Azure on the path of the move", got-attaches-detaches)

@@ -85,7 +85,7 @@ func TestAVolumeOfARestoredClusterStaysWithTheNodeThatUsesIt(t *testing.T) {
 			eventually(t, p, "published", func() error { return p.Publish(shortly(t, 10*time.Second), handle, b) })
 			eventually(t, p, "staged", func() error { return p.Stage("vol", b) })
 			if got := p.Volume("vol").Status.Primary; got.NodeName != b {
-				t.Errorf("got claim %+v, want one of %s", got, b)
+				t.Errorf("got ownership %+v, want one of %s", got, b)
 			}
 		})
 	}
@@ -104,7 +104,7 @@ func TestALostAzVolumeIsAcquiredPastTheEpochOfItsAttachment(t *testing.T) {
 	restore(t, p, "vol", a)
 	eventually(t, p, "published", func() error { return p.Publish(shortly(t, 10*time.Second), handle, a) })
 	if got := p.Volume("vol").Status.Primary; got.Epoch != 3 || p.Attachment("vol", a).Spec.Epoch != 3 {
-		t.Errorf("got claim %+v and attachment %+v, want both of epoch 3", got, p.Attachment("vol", a).Spec)
+		t.Errorf("got ownership %+v and attachment %+v, want both of epoch 3", got, p.Attachment("vol", a).Spec)
 	}
 	must(t, p.Stage("vol", a))
 	p.Unstage("vol", a)

@@ -82,7 +82,7 @@ func (c *kubernetes) placeCalls(v *volumeModel) string {
 	m, key := c.w.machine(v.want), v.name+" on "+v.want
 	object := c.w.record(v)
 	switch {
-	case c.w.byPods && ownership.BeingFenced(object, v.want):
+	case c.w.byPods && ownership.FenceDecided(object, v.want):
 		return "being fenced on " + v.want // whose taint keeps new pods away
 	case c.w.byPods && !c.w.podThere(m, v):
 		c.w.usePod(m, v)

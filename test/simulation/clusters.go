@@ -20,8 +20,8 @@ import (
 // Until a person detaches the disk there, no node of this cluster gets the disk.
 
 const (
-	// ForeignVMsUnseen: what Azure says of a disk does not name the VMs of another cluster.
-	ForeignVMsUnseen Mutant = "foreign VMs unseen"
+	// OtherClusterVMsUnseen: what Azure says of a disk does not name the VMs of another cluster.
+	OtherClusterVMsUnseen Mutant = "VMs of another cluster unseen"
 	// CopiesBelieved: a status that was restored with its object is taken for the object's own.
 	CopiesBelieved Mutant = "restored statuses believed"
 
@@ -171,7 +171,7 @@ func (w *world) undisturbed() {
 
 // unseen removes what a mutant does not see of a disk.
 func (w *world) unseen(ctx context.Context, disk provisioner.Disk) provisioner.Disk {
-	if w.options.Mutant == ForeignVMsUnseen || w.unasked(ctx) {
+	if w.options.Mutant == OtherClusterVMsUnseen || w.unasked(ctx) {
 		var seen []string
 		for _, vm := range disk.AttachedTo {
 			if !strings.EqualFold(vm, vmOf(production)) {

@@ -198,7 +198,8 @@ func (w *world) allWell() bool {
 // fencedInPause holds: no machine is fenced because of a pause that Azure has announced.
 func (w *world) fencedInPause(before, after *apiv1.AzVolume) {
 	for _, m := range w.machines {
-		if m.frozen != nil && m.frozen.excused && ownership.BeingFenced(after, m.name) && !ownership.BeingFenced(before, m.name) {
+		if m.frozen != nil && m.frozen.excused && ownership.FenceDecided(after, m.name) &&
+			!ownership.FenceDecided(before, m.name) {
 			w.broken("a pause is not a death: %s is fenced from %s %s after Azure has frozen it as announced", m.name, after.Name,
 				w.now().Sub(m.frozen.since))
 		}

@@ -111,7 +111,7 @@ func (w *world) unreportedLoss(_ *volumeModel, m *machine) bool {
 // lostNeverPublished: a machine without power has a pod of a volume that the V1 driver may have
 // published, because a person removed the AzVolume.
 func (w *world) lostNeverPublished(v *volumeModel, m *machine) bool {
-	return w.edits && !m.on && ownership.NeverPublished(w.volume(v.name))
+	return w.edits && !m.on && ownership.Unrecorded(w.volume(v.name))
 }
 
 // kubeletDead: the machine runs, and its kubelet does not.
@@ -205,7 +205,7 @@ func (c *kubernetes) makeWritable(v *volumeModel, m *machine) {
 // AzDriverNode, whose VM the driver cannot know.
 func (w *world) diskAttachedUnrecorded(v *volumeModel, m *machine) bool {
 	o := w.volume(v.name)
-	owned := o != nil && o.Status.Primary != nil && !ownership.NeverPublished(o)
+	owned := o != nil && o.Status.Primary != nil && !ownership.Unrecorded(o)
 	unknown := !m.on && w.report(m) == nil
 	if !v.edited && !(w.edits && (v.several || unknown)) || w.attachment(v.name, m.name) != nil && !unknown ||
 		!(!owned && w.unusedOn(v, m) || w.contested(v) && !m.mounted(v.name) || unknown) {
@@ -250,7 +250,7 @@ func (w *world) reservedAbove(v *volumeModel, m *machine) bool {
 	o := w.volume(v.name)
 	if !w.reservations || !v.edited || o == nil || o.Status.Primary == nil || o.Status.Primary.NodeName != m.name ||
 		len(w.writers(v.name)) > 0 ||
-		ownership.BeingFenced(o, m.name) || slices.ContainsFunc(w.attachments(v.name), ownership.Preempted) {
+		ownership.FenceDecided(o, m.name) || slices.ContainsFunc(w.attachments(v.name), ownership.Preempted) {
 		return false
 	}
 	epoch, holder := o.Status.Primary.Epoch, w.sharedDisk(diskOf(v.name)).State().Holder

@@ -30,8 +30,8 @@ const (
 	// LeavesEarly: a node that unstages ends its reservation although a fenced node still has the
 	// disk attached.
 	LeavesEarly Mutant = "leaves early"
-	// NoHolder: the controller does not see that a node holds off another one, and detaches the
-	// disk from it.
+	// NoHolder: the controller does not see that a node guards against another one, and detaches
+	// the disk from it.
 	NoHolder Mutant = "no holder"
 	// KeyIsPath: a node takes a reservation with its key for its own, whichever path has registered
 	// the key.
@@ -285,7 +285,7 @@ func (k kernel) flush(d *device) error {
 	}
 	v := w.volume(volumeOf(d.disk))
 	a := w.attachment(volumeOf(d.disk), k.m.name)
-	if v == nil || a == nil || w.model(v.Name).edited || !ownership.OwnedBy(v, k.m.name) || ownership.BeingFenced(v, k.m.name) ||
+	if v == nil || a == nil || w.model(v.Name).edited || !ownership.OwnedBy(v, k.m.name) || ownership.FenceDecided(v, k.m.name) ||
 		ownership.HasProof(a) {
 		return failed
 	}
@@ -361,7 +361,7 @@ func (w *world) forgetDetached() {
 	}
 }
 
-// needed returns whether the reservation of a disk holds off a machine.
+// needed returns whether the reservation of a disk guards against a machine.
 func (w *world) needed() func(disk string) bool {
 	volumes := map[string]bool{}
 	for _, a := range w.preempted {
@@ -371,7 +371,7 @@ func (w *world) needed() func(disk string) bool {
 }
 
 // forgetDeallocated makes the disks forget a machine that a person deallocates at Azure. No driver
-// can prevent that, so a machine that holds off another one is not forgotten.
+// can prevent that, so a machine that guards against another one is not forgotten.
 func (w *world) forgetDeallocated(m *machine) {
 	if !w.forgets {
 		return

@@ -212,7 +212,7 @@ func (w *world) reserveLate(v *volumeModel) {
 	waiting := func() bool { return w.waits(late.plugin, readOrReserve) }
 	if w.within(20*time.Second, waiting) {
 		late.setCutOff(true)
-		w.within(time.Minute, func() bool { return ownership.BeingFenced(w.volume(v.name), late.name) })
+		w.within(time.Minute, func() bool { return ownership.FenceDecided(w.volume(v.name), late.name) })
 		w.doNow(func() *call { return w.unpublish(w.alive(), v, late.name, callTimeout) })
 		late.setCutOff(false)
 		w.letOverlap(v, late, next, stage)

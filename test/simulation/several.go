@@ -148,7 +148,7 @@ func (c *kubernetes) give(v *volumeModel, m *machine) string {
 	a := c.w.attachment(v.name, m.name)
 	there := a != nil && a.DeletionTimestamp == nil
 	switch {
-	case c.w.byPods && a != nil && ownership.FenceDecided(a):
+	case c.w.byPods && a != nil && ownership.MultiNodeFenceDecided(a):
 		return "being fenced on " + m.name // whose taint keeps new pods away
 	case c.w.byPods && !c.w.podThere(m, v):
 		c.w.usePod(m, v)

@@ -182,8 +182,9 @@ func TestTheSimulationFindsBrokenLaws(t *testing.T) {
 			"kubelets,paths,reservations,scenes"},
 		"the holder loses the disk": {
 			simulation.NoHolder, "by pre-emption", 3 * 7 * 19, "kubelets,reservations,scenes,forgets"},
-		"an entry that was taken out stays away":                     {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
-		"another cluster's VMs are not seen":                         {simulation.ForeignVMsUnseen, "production", 23, "clusters"},
+		"an entry that was taken out stays away": {simulation.EntriesStayAway, "law 3", 3 * 17, "edits"},
+		"another cluster's VMs are not seen": {simulation.OtherClusterVMsUnseen, "production", 23,
+			"clusters"},
 		"a disk that was taken from the cluster is attached unasked": {simulation.AttachesUnasked, "production", 23, "clusters"},
 		"a disk that was refused stays attached": {simulation.RefusedStaysAttached, "although another cluster uses it", 23,
 			"clusters"},

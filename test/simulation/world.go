@@ -120,7 +120,7 @@ type world struct {
 	// the object, or detached the disk at Azure.
 	mislaid bool
 	// byPerson are the machines, each with a disk, that a person detached from them. No driver can
-	// prevent that, so such a machine is not forgotten while it holds off another one.
+	// prevent that, so such a machine is not forgotten while it guards against another one.
 	byPerson map[string]bool
 	// clusters says that another cluster uses a disk, and elsewhere is its VM; nil while there is
 	// none.

@@ -166,7 +166,7 @@ func (r *Reconciler) onNode(namespace string) func(context.Context, client.Objec
 		for _, a := range here {
 			names = append(names, a.Spec.VolumeName)
 		}
-		// A publish that was cut short leaves a claim without an attachment.
+		// A publish that was cut short leaves an ownership without an attachment.
 		held, err := cluster.Held(ctx, r.Client, namespace, o.GetName())
 		if err != nil {
 			return names, err

@@ -17,38 +17,38 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// alone adds the question who has the disk to the job that attaches it; see
+// withCustody adds the question who has the disk to the job that attaches it; see
 // ownership.AskAfterAttach. It is asked when the disk is attached here, and not from what the objects
 // say: a person may have detached the disk from every VM of this cluster, and started it in another
 // one. If the other cluster is likely to use the disk, it is also asked before the attach, so that
 // the disk stays off this VM. A disk that must not be used here is detached again by the next steps of
-// the attachment; see attaching.Unproved.
-func (r *Reconciler) alone(in attaching.Input, vmID string, attach work.Func) work.Func {
+// the attachment; see attaching.AttachUnproved.
+func (r *Reconciler) withCustody(in attaching.Input, vmID string, attach work.Func) work.Func {
 	if !ownership.AskAfterAttach(in.Volume) {
 		return attach
 	}
 	return func(ctx context.Context, accepted func(provisioner.Operation)) (operation.Truth, error) {
 		if attaching.AskBeforeAttach(in.Volume, in.Attachment) {
-			foreign, here, err := r.whoHas(ctx, in, vmID)
+			other, here, err := r.whoHas(ctx, in, vmID)
 			if err != nil {
 				return operation.Truth{}, err
 			}
-			if foreign != "" && !here {
-				return operation.Truth{ForeignVM: foreign}, r.refuse(ctx, in, foreign)
+			if other != "" && !here {
+				return operation.Truth{OtherClusterVM: other}, r.refuse(ctx, in, other)
 			}
 		}
 		truth, err := attach(ctx, accepted)
 		if err != nil || !truth.Attached {
 			return truth, err
 		}
-		foreign, _, err := r.whoHas(ctx, in, vmID)
+		other, _, err := r.whoHas(ctx, in, vmID)
 		switch {
 		case err != nil:
 			truth.Unasked = true
 			return truth, err
-		case foreign != "":
-			truth.ForeignVM = foreign
-			return truth, r.refuse(ctx, in, foreign)
+		case other != "":
+			truth.OtherClusterVM = other
+			return truth, r.refuse(ctx, in, other)
 		}
 		truth.Exclusive = true
 		return truth, nil
@@ -56,7 +56,7 @@ func (r *Reconciler) alone(in attaching.Input, vmID string, attach work.Func) wo
 }
 
 // whoHas asks Azure for a VM outside of this cluster that has the disk, and whether vmID has it.
-func (r *Reconciler) whoHas(ctx context.Context, in attaching.Input, vmID string) (foreign string, here bool, err error) {
+func (r *Reconciler) whoHas(ctx context.Context, in attaching.Input, vmID string) (other string, here bool, err error) {
 	v := in.Volume
 	if in.Attachment.Spec.Role == apiv1.RoleReplica {
 		ctx = provisioner.Deferrable(ctx)
@@ -70,19 +70,19 @@ func (r *Reconciler) whoHas(ctx context.Context, in attaching.Input, vmID string
 		return "", false, err
 	}
 	here = slices.ContainsFunc(disk.AttachedTo, func(vm string) bool { return strings.EqualFold(vm, vmID) })
-	foreign, err = cluster.ForeignVM(ctx, r.Client, v.Namespace, disk.AttachedTo, attachments)
-	return foreign, here, err
+	other, err = cluster.OtherClusterVM(ctx, r.Client, v.Namespace, disk.AttachedTo, attachments)
+	return other, here, err
 }
 
 // refuse returns the error of an attach to a disk that a VM outside of this cluster has. It removes
 // the confirmation that this cluster uses the disk, so that the next publish asks first. A replica is
 // refused alone: its primary may be using the disk.
-func (r *Reconciler) refuse(ctx context.Context, in attaching.Input, foreign string) error {
+func (r *Reconciler) refuse(ctx context.Context, in attaching.Input, other string) error {
 	if in.Attachment.Spec.Role == apiv1.RolePrimary {
-		if err := cluster.Unconfirm(ctx, r.Client, client.ObjectKeyFromObject(in.Volume)); err != nil {
+		if err := cluster.UnconfirmCustody(ctx, r.Client, client.ObjectKeyFromObject(in.Volume)); err != nil {
 			return err
 		}
 	}
 	return provisioner.Errorf(provisioner.FailedPrecondition, "attach disk: %s",
-		ownership.ForeignUse(foreign, in.Volume.Spec.Disk.Name))
+		ownership.OtherClusterUse(other, in.Volume.Spec.Disk.Name))
 }

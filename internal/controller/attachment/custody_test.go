@@ -80,8 +80,9 @@ func TestADiskThatAnotherClusterAttachesTooIsNotAttached(t *testing.T) {
 			attached := func(context.Context, func(provisioner.Operation)) (operation.Truth, error) {
 				return operation.Truth{Attached: true, LUN: 3}, nil
 			}
-			truth, err := r.alone(attaching.Input{Attachment: a, Volume: v}, ours, attached)(t.Context(), nil)
-			if test.refused != errors.Is(err, provisioner.FailedPrecondition) || (truth.ForeignVM == theirs) != test.refused ||
+			truth, err := r.withCustody(attaching.Input{Attachment: a, Volume: v}, ours, attached)(t.Context(), nil)
+			if test.refused != errors.Is(err, provisioner.FailedPrecondition) ||
+				(truth.OtherClusterVM == theirs) != test.refused ||
 				truth.Exclusive != (!test.refused && test.asked > 0) {
 				t.Errorf("got %+v, %v; want it refused: %t", truth, err, test.refused)
 			}

@@ -72,7 +72,7 @@ func (r *Reconciler) suspects(
 	if len(unknown) > 0 {
 		return nil, provisioner.Errorf(provisioner.FailedPrecondition,
 			"fence node %s: it is not recorded to which VM the disk was attached, and there is no proof while another VM may be the node's: %s",
-			a.Spec.NodeName, ownership.ForeignUse(unknown[0], volume.Spec.Disk.Name))
+			a.Spec.NodeName, ownership.OtherClusterUse(unknown[0], volume.Spec.Disk.Name))
 	}
 	return cut, nil
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
-// TestTheNodeThatHoldsOffAnotherKeepsTheDisk has node c, from which the node of the attachment took
-// the reservation, and an attachment that is deleted after the node released the volume.
-func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
+// TestTheNodeThatGuardsAgainstAnotherKeepsTheDisk has node c, from which the node of the attachment
+// took the reservation, and an attachment that is deleted after the node released the volume.
+func TestTheNodeThatGuardsAgainstAnotherKeepsTheDisk(t *testing.T) {
 	t.Parallel()
 	fenced := func() *apiv1.AzVolumeAttachment {
 		return &apiv1.AzVolumeAttachment{
@@ -54,8 +54,9 @@ func TestTheNodeThatHoldsOffAnotherKeepsTheDisk(t *testing.T) {
 		inCache bool
 		begins  bool
 	}{
-		"no node is held off": {add: func(client.Client) {}, begins: true},
-		"the cache knows it":  {add: func(c client.Client) { expect.Must(t, c.Create(t.Context(), fenced())) }, inCache: true},
+		"no node is guarded against": {add: func(client.Client) {}, begins: true},
+		"the cache knows it": {
+			add: func(c client.Client) { expect.Must(t, c.Create(t.Context(), fenced())) }, inCache: true},
 		"only the API server knows it": {add: func(c client.Client) {
 			expect.Must(t,
 				c.Create(t.Context(), fenced()))

@@ -40,7 +40,7 @@ func (r *Reconciler) observe(ctx context.Context, a *apiv1.AzVolumeAttachment) (
 	if err != nil {
 		return in, err
 	}
-	if ownership.DeletedWithoutProof(volume, a) && !facts.Identity.Another(a) {
+	if ownership.ReportCounts(volume, a) && !facts.Identity.Another(a) {
 		if in.ReportProof, err = r.reportProof(ctx, a, in.Now); err != nil {
 			return in, err
 		}
@@ -89,7 +89,7 @@ func (r *Reconciler) observeNode(ctx context.Context, in *attaching.Input, facts
 // observeOthers sets what the other attachments of the volume forbid.
 func (r *Reconciler) observeOthers(ctx context.Context, in *attaching.Input) error {
 	a := in.Attachment
-	if a.DeletionTimestamp == nil && !ownership.OwnedBy(in.Volume, a.Spec.NodeName) && !attaching.Unproved(a) {
+	if a.DeletionTimestamp == nil && !ownership.OwnedBy(in.Volume, a.Spec.NodeName) && !attaching.AttachUnproved(a) {
 		return nil
 	}
 	all, err := cluster.Attachments(ctx, r.Client, a.Namespace, cluster.AttachmentVolume, a.Spec.VolumeName)

@@ -27,7 +27,7 @@ import (
 // the attachment's node, in the order of their names; nil if the fence has nothing to take.
 func (r *Reconciler) helpers(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) ([]attaching.Helper,
 	error) {
-	if !ownership.BeingFenced(volume, a.Spec.NodeName) {
+	if !ownership.FenceDecided(volume, a.Spec.NodeName) {
 		return nil, nil // as nearly always: then the report need not be read
 	}
 	report, err := r.driverNode(ctx, r.Client, a.Namespace, a.Spec.NodeName)

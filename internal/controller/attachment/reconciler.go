@@ -246,7 +246,7 @@ func (r *Reconciler) start(ctx context.Context, in attaching.Input, step attachi
 	switch step.Start {
 	case operation.WorkAttach:
 		r.Jobs.Start(a, step.Start, step.Status.Operation,
-			r.alone(in, vmID, r.disks.attach(in.Volume, vmID, step.Resume, r.otherLUNs(a))))
+			r.withCustody(in, vmID, r.disks.attach(in.Volume, vmID, step.Resume, r.otherLUNs(a))))
 	case operation.WorkDetach:
 		r.Jobs.Start(a, step.Start, step.Status.Operation, r.disks.detach(a.Spec.VolumeName, diskID, vmID, step.Resume))
 	case operation.WorkFence:

@@ -111,7 +111,7 @@ func TestADiskThatAPersonTookFromTheClusterIsNotAttachedAgain(t *testing.T) {
 	}
 }
 
-// As long as it is attached here, this cluster's VM is the foreign one for the other cluster.
+// As long as the disk is attached here, the other cluster finds this cluster's VM at the disk.
 func TestADiskThatAnotherClusterAttachesAtOnceIsDetachedHere(t *testing.T) {
 	t.Parallel()
 	cloud := fake.New(fake.Options{})

@@ -1,4 +1,4 @@
-// Package controller is the CSI Controller server. It translates each call into a change of the
+// Package csi is the CSI Controller server. It translates each call into a change of the
 // custom resources, waits until the reconcilers have done it, and translates the result to CSI. Any
 // replica of the Deployment can serve any call.
 //
@@ -6,7 +6,7 @@
 //
 //	handover    publishes and unpublishes
 //	disks       creates, deletes, expands and modifies; capacity
-//	snapshots   snapshots and groups of them
+//	snapshots   creates, deletes and lists snapshots
 //	inventory   lists volumes, and reports their health
 //
 // Below them are adoption (AzVolumes for disks that exist), cluster (the custom resources), call

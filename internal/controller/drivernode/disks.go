@@ -40,7 +40,7 @@ const (
 // If the nodes are many, the disks come from lists first. What a list says is enough if it agrees
 // with the objects. If not, the VM is read alone: only an answer that was asked for now may change
 // an attachment.
-func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *int32, next time.Duration, err error) {
+func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (outside *int32, next time.Duration, err error) {
 	here, pressed, err := r.attachments(ctx, d.Namespace, d.Name)
 	if err != nil {
 		return nil, 0, err
@@ -60,7 +60,7 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 		}
 		if len(c.lost) == 0 && len(contradicted(d, here, c.seen, answer.at)) == 0 {
 			r.saw(d, answer.at)
-			return &c.foreign, lookEvery - r.Clock.Since(answer.at), nil
+			return &c.outside, lookEvery - r.Clock.Since(answer.at), nil
 		}
 	case wait > 0:
 		return nil, wait, nil
@@ -72,7 +72,7 @@ func (r *Reconciler) look(ctx context.Context, d *apiv1.AzDriverNode) (foreign *
 
 // lookAlone reads the disks of the VM, and acts on what it finds.
 func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here map[string]*apiv1.AzVolumeAttachment,
-	pressed time.Time) (foreign *int32, next time.Duration, err error) {
+	pressed time.Time) (outside *int32, next time.Duration, err error) {
 	now, asking := r.Clock.Now(), ctx
 	if pressed.IsZero() { // no pod waits for the answer
 		asking = provisioner.Deferrable(ctx)
@@ -93,13 +93,13 @@ func (r *Reconciler) lookAlone(ctx context.Context, d *apiv1.AzDriverNode, here 
 	}
 	if !gone { // without a VM there is nothing to attach to
 		if err := r.correct(ctx, d, here, c.seen, now); apierrors.IsConflict(err) {
-			return &c.foreign, operation.ConflictRetry, nil // what Azure said is too old for what is there now
+			return &c.outside, operation.ConflictRetry, nil // what Azure said is too old for what is there now
 		} else if err != nil {
 			return nil, 0, err
 		}
 	}
 	r.saw(d, now)
-	return &c.foreign, lookEvery, nil
+	return &c.outside, lookEvery, nil
 }
 
 // saw records a look at a node's VM.
@@ -111,8 +111,8 @@ func (r *Reconciler) saw(d *apiv1.AzDriverNode, at time.Time) {
 
 // comparison is the difference between the disks of a VM and the objects.
 type comparison struct {
-	// foreign is the number of disks from outside the driver.
-	foreign int32
+	// outside is the number of disks from outside the driver.
+	outside int32
 	// lost are the volumes that are attached without an attachment.
 	lost []*apiv1.AzVolume
 	// seen are the disks of the attachments, by volume.
@@ -126,7 +126,7 @@ func (r *Reconciler) compare(ctx context.Context, namespace string, here map[str
 	for _, disk := range disks {
 		handle, err := volumehandle.Parse(disk.DiskID)
 		if err != nil { // a disk whose ID is not a disk's is not the driver's
-			c.foreign++
+			c.outside++
 			continue
 		}
 		v, ours, err := r.owner(ctx, namespace, handle)
@@ -134,7 +134,7 @@ func (r *Reconciler) compare(ctx context.Context, namespace string, here map[str
 		case err != nil:
 			return c, err
 		case !ours:
-			c.foreign++
+			c.outside++
 		case v == nil:
 		case here[v.Name] != nil:
 			c.seen[v.Name] = &disk
@@ -305,7 +305,8 @@ func (r *Reconciler) attachAgain(ctx context.Context, a *apiv1.AzVolumeAttachmen
 	log := ctrl.LoggerFrom(ctx).WithValues("volume", a.Spec.VolumeName, "node", a.Spec.NodeName, "reason",
 		apiv1.ReasonDetachedOutside)
 	// First, because nothing repeats it once the attachment is changed.
-	if err := cluster.Unconfirm(ctx, r.Client, client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}); err != nil {
+	volume := client.ObjectKey{Namespace: a.Namespace, Name: a.Spec.VolumeName}
+	if err := cluster.UnconfirmCustody(ctx, r.Client, volume); err != nil {
 		return err
 	}
 	status, why := a.Status, attaching.MayReattach(report, a.Spec.VolumeName)

@@ -87,7 +87,7 @@ func TestLaw3ADiskIsNoReplicaWhereItMayBeInUse(t *testing.T) {
 			w.attach(disk("vol"))
 			test.prepare(w)
 			if got, _ := w.reconcile(); got != room(0) {
-				t.Errorf("capacity %+v: the disk is counted as foreign", got)
+				t.Errorf("capacity %+v: the disk is counted as one from outside", got)
 			}
 			if a := w.has("vol"); (a != nil) != test.made || a != nil && a.Spec.Role != apiv1.RoleReplica {
 				t.Errorf("got attachment %+v, want a replica: %t", a, test.made)

@@ -34,7 +34,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
@@ -60,10 +59,7 @@ type Options struct {
 	// FirstConditions returns the conditions that are missing in the status of a new node. They are
 	// written with its capacity.
 	FirstConditions func(*apiv1.AzDriverNode) []metav1.Condition
-	// Policies say for which announced maintenance the driver prepares.
-	Policies maintenance.Policies
-	// Events records events about Nodes whose VM is not known, or for which Azure has announced
-	// maintenance; nil records none.
+	// Events records events about Nodes whose VM is not known; nil records none.
 	Events events.EventRecorder
 	// Clock paces the looks at Azure; nil for the real one.
 	Clock clock.PassiveClock
@@ -114,7 +110,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := errors.Join(r.tellMaintenance(ctx, d, node), r.tellIdentity(ctx, d, identity)); apierrors.IsConflict(err) {
+	if err := r.tellIdentity(ctx, d, identity); apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: operation.ConflictRetry}, nil // a heartbeat came first
 	} else if err != nil {
 		return reconcile.Result{}, err
@@ -124,10 +120,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	// Disks that cannot be counted must not keep the VM's size from the node, which waits for it to
 	// register.
-	foreign, next, err := r.look(ctx, d)
+	outside, next, err := r.look(ctx, d)
 	ctx, cancel := context.WithTimeout(ctx, cloudTimeout)
 	defer cancel()
-	if err := errors.Join(err, r.fillCapacity(ctx, d, identity, foreign)); err != nil {
+	if err := errors.Join(err, r.fillCapacity(ctx, d, identity, outside)); err != nil {
 		r.forget(client.ObjectKeyFromObject(d)) // a count that was not written does not count
 		return reconcile.Result{}, err
 	}
@@ -172,9 +168,9 @@ func (r *Reconciler) remove(ctx context.Context, d *apiv1.AzDriverNode) error {
 	return nil
 }
 
-// fillCapacity writes the number of the VM's slots, if it has changed. foreign is nil if the disks
+// fillCapacity writes the number of the VM's slots, if it has changed. outside is nil if the disks
 // were not counted.
-func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity identity.Identity, foreign *int32) error {
+func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, identity identity.Identity, outside *int32) error {
 	if d.Spec.VMSize == "" {
 		return nil
 	}
@@ -194,8 +190,8 @@ func (r *Reconciler) fillCapacity(ctx context.Context, d *apiv1.AzDriverNode, id
 	case news:
 		return fmt.Errorf("look up VM size %s: %w", d.Spec.VMSize, err)
 	}
-	if foreign != nil {
-		capacity.ForeignDisks = *foreign
+	if outside != nil {
+		capacity.ForeignDisks = *outside
 	}
 	if d.Status.Capacity != nil && *d.Status.Capacity == capacity {
 		return nil
@@ -251,15 +247,13 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("azdrivernode").
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
-			return []any{d.Spec, d.Status.FenceRequests, d.Status.Maintenance}
+			return []any{d.Spec, d.Status.FenceRequests}
 		}))).
 		Watches(&apiv1.AzDriverNode{}, handler.EnqueueRequestsFromMapFunc(r.rivals),
 			builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any { return d.Spec.VMID }))).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return toNode(o.GetName())
-		}), builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any {
-			return []any{n.Spec.ProviderID, maintenance.FromNode(n)}
-		}))).
+		}), builder.WithPredicates(cluster.Changed(func(n *corev1.Node) any { return n.Spec.ProviderID }))).
 		Watches(&apiv1.AzVolumeAttachment{},
 			handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 				if a, ok := o.(*apiv1.AzVolumeAttachment); ok {

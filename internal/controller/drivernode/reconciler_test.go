@@ -241,18 +241,18 @@ func (w *world) capacity() apiv1.NodeCapacity {
 	return *d.Status.Capacity
 }
 
-func room(foreign int32) apiv1.NodeCapacity {
+func room(outside int32) apiv1.NodeCapacity {
 	return apiv1.NodeCapacity{
 		MaxDataDisks: 8,
 		VMSize:       size,
-		ForeignDisks: foreign,
+		ForeignDisks: outside,
 
 		UncachedIOPS:           6400,
 		UncachedBytesPerSecond: 145_000_000,
 	}
 }
 
-func TestWhatIsForeignAndWhatIsNot(t *testing.T) {
+func TestWhatIsFromOutsideAndWhatIsNot(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		prepare func(*world)

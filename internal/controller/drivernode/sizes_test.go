@@ -31,7 +31,7 @@ func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
 	d.Spec.VMSize = "Standard_Unheard_of"
 	w.must(w.api.Update(t.Context(), d))
 	w.cacheHas(d)
-	// The node takes its fallback less what is foreign; it need not wait for more.
+	// The node takes its fallback less what is from outside; it need not wait for more.
 	want := apiv1.NodeCapacity{VMSize: "Standard_Unheard_of", ForeignDisks: 1}
 	if got, _ := w.reconcile(); got != want {
 		t.Errorf("of a size that Azure does not list: %+v", got)

@@ -131,7 +131,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 		"daemon":      func(p *corev1.Pod) { p.OwnerReferences[0].Kind = "DaemonSet" },
 		"opted":       func(p *corev1.Pod) { p.Annotations = off },
 		"claim-opted": func(*corev1.Pod) {},
-		"foreign": func(p *corev1.Pod) {
+		"other-driver": func(p *corev1.Pod) {
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
 				Name: "nfs",
 				VolumeSource: corev1.VolumeSource{
@@ -157,7 +157,7 @@ func TestWhatMustBeLeftAloneKeepsItsVolumes(t *testing.T) {
 		}
 		return ""
 	})
-	for _, name := range []string{"bare", "daemon", "opted", "claim-opted", "foreign"} {
+	for _, name := range []string{"bare", "daemon", "opted", "claim-opted", "other-driver"} {
 		if c := l.Volume(name).Status.Primary; !l.podThere(name) || c.State != apiv1.OwnershipHeld {
 			t.Errorf("%s: pod there is %v, ownership %+v", name, l.podThere(name), *c)
 		}

@@ -87,7 +87,7 @@ func (r *Reconciler) repair(ctx context.Context, o observed, v lostnode.Volume) 
 	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(v.Volume), current); err != nil {
 		return fmt.Errorf("read volume again: %w", err)
 	}
-	if !ownership.BeingFenced(current, o.NodeName) || current.Status.Primary.Epoch != v.Epoch() {
+	if !ownership.FenceDecided(current, o.NodeName) || current.Status.Primary.Epoch != v.Epoch() {
 		return nil
 	}
 	if _, err := keeper.Restore(ctx, r.Client, current, v.Attachment); !apierrors.IsAlreadyExists(err) {

@@ -33,12 +33,12 @@ type entry struct {
 	// decided is when this process last decided to take a volume from the node because it was
 	// silent.
 	decided time.Time
-	volumes map[hold]*mark
+	volumes map[ownedVolume]*mark
 	said    map[string]bool
 }
 
-// hold is one time that a node held a volume.
-type hold struct {
+// ownedVolume is one time that a node owned a volume.
+type ownedVolume struct {
 	volume string
 	epoch  int64
 	uid    string // of the attachment, where the epoch is always the same
@@ -62,8 +62,8 @@ func newJournal(options Options) (*journal, error) {
 	}, nil
 }
 
-func holdOf(v lostnode.Volume) hold {
-	h := hold{volume: v.Volume.Name, epoch: v.Epoch()}
+func ownedOf(v lostnode.Volume) ownedVolume {
+	h := ownedVolume{volume: v.Volume.Name, epoch: v.Epoch()}
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
 		h.uid = string(v.Attachment.UID)
 	}
@@ -72,7 +72,7 @@ func holdOf(v lostnode.Volume) hold {
 
 func (j *journal) entry(node string) *entry {
 	if j.nodes[node] == nil {
-		j.nodes[node] = &entry{volumes: map[hold]*mark{}, said: map[string]bool{}}
+		j.nodes[node] = &entry{volumes: map[ownedVolume]*mark{}, said: map[string]bool{}}
 	}
 	return j.nodes[node]
 }
@@ -80,7 +80,7 @@ func (j *journal) entry(node string) *entry {
 // markOf returns the mark of a volume. If another process made the decision, the mark is made from
 // the record.
 func (j *journal) markOf(o observed, v lostnode.Volume) *mark {
-	e, h := j.entry(o.NodeName), holdOf(v)
+	e, h := j.entry(o.NodeName), ownedOf(v)
 	if e.volumes[h] == nil {
 		m := &mark{decided: decidedAt(v, j.Clock.Now())}
 		if d := o.DriverNode; d != nil && d.Status.HeartbeatTime != nil && d.Status.HeartbeatTime.Time.Before(m.decided) {
@@ -152,14 +152,14 @@ func (j *journal) once(o observed, what string) bool {
 	return true
 }
 
-func (j *journal) leftAlone(ctx context.Context, o observed, p lostnode.KeptPod) {
-	if !j.once(o, "left alone "+string(p.Pod.UID)+string(p.Reason)) {
+func (j *journal) leftAlone(ctx context.Context, o observed, p lostnode.LeftPod) {
+	if !j.once(o, "left alone "+string(p.Pod.UID)+p.Reason) {
 		return
 	}
-	j.metrics.heldBack.WithLabelValues(string(p.Reason)).Inc()
+	j.metrics.heldBack.WithLabelValues(p.Reason).Inc()
 	ctrl.LoggerFrom(ctx).Info("pod on lost node is left alone", "pod", p.Pod.Namespace+"/"+p.Pod.Name, "node", o.NodeName,
 		"volumes", p.Volumes,
-		"reason", string(p.Reason), "message", p.Message)
+		"reason", p.Reason, "message", p.Message)
 	message := fmt.Sprintf("left alone on lost node %s: %s", o.NodeName, p.Message)
 	j.event(p.Pod, corev1.EventTypeWarning, apiv1.ReasonFailoverHeldBack, message)
 	for _, volume := range p.Volumes {
@@ -197,9 +197,9 @@ func (j *journal) released(ctx context.Context, o observed) {
 	if j.nodes[o.NodeName] == nil {
 		return
 	}
-	held := map[hold]bool{}
+	held := map[ownedVolume]bool{}
 	for _, v := range o.Volumes {
-		held[holdOf(v)] = true
+		held[ownedOf(v)] = true
 	}
 	for h, m := range j.nodes[o.NodeName].volumes {
 		if held[h] {
@@ -234,7 +234,7 @@ func (j *journal) decided(ctx context.Context, o observed, v lostnode.Volume) {
 	defer j.mu.Unlock()
 	m := &mark{decided: j.Clock.Now(), silentFrom: o.Health.SilentFrom}
 	e := j.entry(o.NodeName)
-	e.volumes[holdOf(v)] = m
+	e.volumes[ownedOf(v)] = m
 	if o.Health.State == nodehealth.Lost { // what Azure says of a VM that is down is no alarm
 		e.decided = m.decided
 	}

@@ -64,7 +64,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		}, []string{"phase"}),
 	}
 	// Prometheus sees no increase in a series that begins with 1.
-	for _, reason := range lostnode.HoldReasons() {
+	for _, reason := range lostnode.LeaveReasons() {
 		m.heldBack.WithLabelValues(reason)
 	}
 	for _, result := range []string{resultUnblocked, resultReleased} {

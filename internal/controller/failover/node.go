@@ -39,12 +39,12 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) 
 		return apierrors.NewConflict(corev1.Resource("nodes"), o.NodeName,
 			fmt.Errorf("the Node was replaced while its failover was decided"))
 	}
-	var unrecorded error
+	var notRecorded error
 	if step.OutOfService == lostnode.TaintAdd {
 		// Written down first, for people: the taint itself says whose it is.
-		unrecorded = r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.ReasonVMDown, o.Health.Evidence)
-		if _, other := refusals(unrecorded); other != nil {
-			return unrecorded
+		notRecorded = r.recordOutOfService(ctx, o, metav1.ConditionTrue, apiv1.ReasonVMDown, o.Health.Evidence)
+		if _, other := refusals(notRecorded); other != nil {
+			return notRecorded
 		}
 		crashpoint.At("failover-after-out-of-service-record")
 	}
@@ -60,7 +60,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) 
 	})
 	if !equality.Semantic.DeepEqual(before.Spec.Taints, node.Spec.Taints) {
 		if err := kube.Patch(ctx, r.Client, node, before); err != nil {
-			return errors.Join(unrecorded, fmt.Errorf("write taints of Node: %w", err))
+			return errors.Join(notRecorded, fmt.Errorf("write taints of Node: %w", err))
 		}
 		crashpoint.At("failover-after-taint")
 		r.journal.tainted(ctx, o, step)
@@ -68,7 +68,7 @@ func (r *Reconciler) taint(ctx context.Context, o observed, step lostnode.Step) 
 	if step.OutOfService == lostnode.TaintRemove {
 		return r.recordOutOfService(ctx, o, metav1.ConditionFalse, apiv1.ReasonNodeBack, "")
 	}
-	return unrecorded
+	return notRecorded
 }
 
 // change adds or removes one taint.

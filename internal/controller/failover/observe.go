@@ -53,7 +53,7 @@ func concerned(o observed) bool {
 		return true
 	}
 	for _, v := range o.Volumes {
-		if v.Decided(o.NodeName) {
+		if v.FenceDecided(o.NodeName) {
 			return true
 		}
 	}
@@ -107,7 +107,7 @@ func (r *Reconciler) multiNode(ctx context.Context, attachments []*apiv1.AzVolum
 		if err != nil {
 			return nil, err
 		}
-		if v == nil && ownership.FenceDecided(a) {
+		if v == nil && ownership.MultiNodeFenceDecided(a) {
 			if v, err = r.lostVolume(ctx, a); err != nil {
 				return nil, err
 			}
@@ -209,15 +209,15 @@ func (r *Reconciler) podVolume(ctx context.Context, o *observed, pod *corev1.Pod
 	}
 	found := lostnode.PodVolumeOf(pod, v, claim, pv, cluster.VolumeOf(pv, r.DriverName))
 	if found.Volume != "" {
-		found.NeverPublished, err = r.neverPublished(ctx, o, found.Volume, pv)
+		found.Unrecorded, err = r.unrecorded(ctx, o, found.Volume, pv)
 	}
 	return found, err
 }
 
-// neverPublished reports whether the node may use a volume of the driver's that it does not hold;
-// see ownership.NeverPublished. An AzVolume of that name that is another disk's says nothing of
+// unrecorded reports whether the node may use a volume of the driver's that it does not hold;
+// see ownership.Unrecorded. An AzVolume of that name that is another disk's says nothing of
 // this one.
-func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
+func (r *Reconciler) unrecorded(ctx context.Context, o *observed, name string, pv *corev1.PersistentVolume) (bool, error) {
 	if slices.ContainsFunc(o.Volumes, func(v lostnode.Volume) bool {
 		return v.Volume.Name == name && cluster.IsOf(v.Volume, pv)
 	}) {
@@ -230,5 +230,5 @@ func (r *Reconciler) neverPublished(ctx context.Context, o *observed, name strin
 	if v != nil && !cluster.IsOf(v, pv) {
 		v = nil
 	}
-	return ownership.NeverPublished(v), nil
+	return ownership.Unrecorded(v), nil
 }

@@ -118,7 +118,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 	}
 	multiNode := v.Spec.Access == apiv1.AccessMultiNode
 	if !multiNode && !ownership.OwnedBy(v, p.o.NodeName) {
-		return off || !ownership.NeverPublished(v), nil
+		return off || !ownership.Unrecorded(v), nil
 	}
 	a, err := kube.Find[apiv1.AzVolumeAttachment](ctx, p.r.Reader, client.ObjectKey{
 		Namespace: p.o.namespace,
@@ -128,7 +128,7 @@ func (p *proofs) look(ctx context.Context, volume string) (bool, error) {
 		return false, err
 	}
 	if a == nil {
-		return multiNode && (off || !ownership.NeverPublished(v)), nil
+		return multiNode && (off || !ownership.Unrecorded(v)), nil
 	}
 	return lostnode.Volume{Volume: v, Attachment: a}.Proof() != nil, nil
 }

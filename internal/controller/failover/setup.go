@@ -29,13 +29,13 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	onVolume := func(_ context.Context, o client.Object) []reconcile.Request {
 		if v, ok := o.(*apiv1.AzVolume); ok && v.Status.Primary != nil {
 			node := v.Status.Primary.NodeName
-			return request(node, r.watches(node) || ownership.BeingFenced(v, node))
+			return request(node, r.watches(node) || ownership.FenceDecided(v, node))
 		}
 		return nil
 	}
 	onAttachment := func(_ context.Context, o client.Object) []reconcile.Request {
 		if a, ok := o.(*apiv1.AzVolumeAttachment); ok {
-			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName) || ownership.FenceDecided(a))
+			return request(a.Spec.NodeName, r.watches(a.Spec.NodeName) || ownership.MultiNodeFenceDecided(a))
 		}
 		return nil
 	}

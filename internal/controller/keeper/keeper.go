@@ -111,7 +111,7 @@ func Restore(ctx context.Context, c client.Client, v *apiv1.AzVolume,
 		return Create(ctx, c, v.Namespace, spec)
 	case a.DeletionTimestamp == nil && ownership.Preempted(a):
 		return a, Delete(ctx, c, a)
-	case ownership.Releasable(o, a):
+	case ownership.Intact(o, a):
 		return a, nil
 	}
 	spec.ReadOnly = a.Spec.ReadOnly

@@ -106,7 +106,7 @@ func (d diskWork) remove(v *apiv1.AzVolume, token string) work.Func {
 			case !madeFor(v, &disk):
 				// Also if it has the name of the same PersistentVolume: the AzVolume may have been
 				// restored, and the disk may hold data.
-				return operation.Truth{Foreign: true}, nil
+				return operation.Truth{Unrelated: true}, nil
 			}
 		}
 		op, err := d.resumeOr(ctx, token, func() (provisioner.Operation, error) { return d.cloud.Disks().Delete(ctx, id) })

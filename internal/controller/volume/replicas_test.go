@@ -41,9 +41,9 @@ func TestTheStatusCountsReplicasAndSaysWhyOneIsMissing(t *testing.T) {
 		"one more is there in the middle of a move": {1, replicaPlan{target: placement.Target{Floor: 1}, attached: 2},
 			apiv1.NewReplicaCount(1, 1), apiv1.ReasonReplicasAttached, ""},
 		"a volume that is not in use": {1, replicaPlan{}, apiv1.NewReplicaCount(0, 0), apiv1.ReasonReplicasNotWanted, ""},
-		"not in use, and one holds off a node": {1, replicaPlan{Step: kept}, apiv1.NewReplicaCount(0, 0),
+		"not in use, and one guards against a node": {1, replicaPlan{Step: kept}, apiv1.NewReplicaCount(0, 0),
 			apiv1.ReasonGuardsFencedNode, why},
-		"none are asked for, and one holds off a node": {0, replicaPlan{Step: kept}, nil, apiv1.ReasonGuardsFencedNode, why},
+		"none are asked for, and one guards against a node": {0, replicaPlan{Step: kept}, nil, apiv1.ReasonGuardsFencedNode, why},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -159,9 +159,9 @@ func TestTheConditionOfAKeptReplicaEnds(t *testing.T) {
 	}
 }
 
-// Deletion and changes of the disk detach it everywhere, but not from the node that holds off a
-// fenced one.
-func TestDetachingEverywhereKeepsTheNodeThatHoldsOffAFencedOne(t *testing.T) {
+// Deletion and changes of the disk detach it everywhere, but not from the node that guards against
+// a fenced one.
+func TestDetachingEverywhereKeepsANodeThatGuardsAgainstAnother(t *testing.T) {
 	t.Parallel()
 	v := &apiv1.AzVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "v"},

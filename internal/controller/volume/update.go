@@ -44,7 +44,7 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 		if current.UID != v.UID {
 			return truth, provisioner.Errorf(provisioner.Conflict, "volume %s was deleted and re-created", v.Name)
 		}
-		if err := d.notForeign(ctx, current, &found); err != nil {
+		if err := d.checkCustody(ctx, current, &found); err != nil {
 			return truth, err
 		}
 		change := disk.ChangeOf(current, &found, uncertain)
@@ -65,10 +65,10 @@ func (d diskWork) update(v *apiv1.AzVolume, token string, uncertain bool) work.F
 	}
 }
 
-// notForeign refuses to change a disk that a VM outside of this cluster has: the spec of an AzVolume
-// that was restored from a backup, or whose disk was taken from this cluster, would undo the changes
-// of the other cluster.
-func (d diskWork) notForeign(ctx context.Context, v *apiv1.AzVolume, found *provisioner.Disk) error {
+// checkCustody refuses to change a disk that a VM outside of this cluster has: the spec of an
+// AzVolume that was restored from a backup, or whose disk was taken from this cluster, would undo
+// the changes of the other cluster.
+func (d diskWork) checkCustody(ctx context.Context, v *apiv1.AzVolume, found *provisioner.Disk) error {
 	if len(found.AttachedTo) == 0 {
 		return nil
 	}
@@ -76,9 +76,9 @@ func (d diskWork) notForeign(ctx context.Context, v *apiv1.AzVolume, found *prov
 	if err != nil {
 		return err
 	}
-	foreign, err := cluster.ForeignVM(ctx, d.cache, v.Namespace, found.AttachedTo, attachments)
-	if err == nil && foreign != "" {
-		err = provisioner.Errorf(provisioner.Conflict, "change disk: %s", ownership.ForeignUse(foreign, v.Spec.Disk.Name))
+	other, err := cluster.OtherClusterVM(ctx, d.cache, v.Namespace, found.AttachedTo, attachments)
+	if err == nil && other != "" {
+		err = provisioner.Errorf(provisioner.Conflict, "change disk: %s", ownership.OtherClusterUse(other, v.Spec.Disk.Name))
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-// Package node is the CSI Node server: it stages, publishes, unpublishes and unstages volumes
+// Package csi is the CSI Node server: it stages, publishes, unpublishes and unstages volumes
 // on this node, by the protocol of docs/adr/0001-hand-over-protocol.md.
 //
 // The order of the steps is what keeps two nodes from writing to one volume (laws 2 and 3) and a

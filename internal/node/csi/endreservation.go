@@ -23,7 +23,7 @@ import (
 // epoch then, also after it has released the volume, until the disk is detached from the other node
 // (endGuard). It lists the volume's attachments, for which the API server compares all of the
 // cluster, unless the reservation is unfenced, as nearly always.
-func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device string, own held) error {
+func (s *Server) leave(ctx context.Context, disk volumehandle.Handle, device string, own ownReservation) error {
 	if own.unfenced {
 		return s.reserver.Leave(ctx, device, own.key)
 	}
@@ -62,7 +62,7 @@ func (s *Server) leaveRecorded(ctx context.Context, record nodereport.Record) er
 	}
 	err = s.namesItsDisk(ctx, record)
 	if err == nil {
-		err = s.leave(ctx, disk, record.Device, held{key: own, unfenced: record.Unfenced})
+		err = s.leave(ctx, disk, record.Device, ownReservation{key: own, unfenced: record.Unfenced})
 	}
 	switch {
 	case err == nil:
@@ -147,7 +147,7 @@ func (s *Server) leaveAttached(ctx context.Context, name string,
 	if err := s.filesystems.Identify(ctx, volume, device.Path); err != nil {
 		return err
 	}
-	if err := s.leave(ctx, disk, device.Path, held{key: key}); !errors.Is(err, provisioner.Unsupported) {
+	if err := s.leave(ctx, disk, device.Path, ownReservation{key: key}); !errors.Is(err, provisioner.Unsupported) {
 		return err
 	}
 	return nil

@@ -278,7 +278,7 @@ func (s *Server) tryFence(ctx context.Context, limit time.Duration, request apiv
 	if err != nil && changed && finalOfFence(err) {
 		// Else it is left when the request is withdrawn. It may hold the reservation that a fence
 		// of an earlier epoch depends on.
-		err = errors.Join(err, s.leave(ctx, disk, device.Path, held{key: key}))
+		err = errors.Join(err, s.leave(ctx, disk, device.Path, ownReservation{key: key}))
 	}
 	return key, proof, err
 }
@@ -326,7 +326,7 @@ func (s *Server) leaveFence(ctx context.Context, limit time.Duration, result api
 	if err != nil {
 		return err
 	}
-	if provable && fencing.Unproved(attachments, result.NodeName, result.Epoch) {
+	if provable && fencing.ProofMissing(attachments, result.NodeName, result.Epoch) {
 		return provisioner.Errorf(provisioner.Unavailable,
 			"cannot end the fence of node %s from volume %s: the node was not proved to have released it", result.NodeName, name)
 	}

@@ -49,7 +49,7 @@ func lost(t *testing.T) (*machine, *memoryHost, *apiv1.AzVolumeAttachment) {
 		lostNode,
 		func(a *apiv1.AzVolumeAttachment) { a.Spec.Role, a.Spec.Epoch = apiv1.RolePrimary, lostEpoch },
 	)
-	hold(t, host, lostNode, keyOf(t, lostNode, lostEpoch))
+	reserveAs(t, host, lostNode, keyOf(t, lostNode, lostEpoch))
 	if err := m.direct.Create(t.Context(), &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace,
 		Name:      thisNode,
@@ -305,8 +305,8 @@ func TestAFenceThatIsRefused(t *testing.T) {
 	}
 }
 
-// The reservation of the lost node held off a node that was fenced before, and now the one of this
-// node does.
+// The reservation of the lost node guarded against a node that was fenced before, and now the one
+// of this node does.
 func TestAFailedFenceKeepsTheReservationOfAnEarlierOne(t *testing.T) {
 	t.Parallel()
 	m, host, other := lost(t)
@@ -400,7 +400,7 @@ func TestAFenceIsNoProofIfTheDiskTakesBothNodesForOne(t *testing.T) {
 	t.Parallel()
 	m, host, _ := lost(t)
 	expect.Must(t, host.OnNode(lostNode).Unregister(t.Context(), memoryDevice, keyOf(t, lostNode, lostEpoch)))
-	hold(t, host, thisNode, keyOf(t, lostNode, lostEpoch)) // under the same name for the disk
+	reserveAs(t, host, thisNode, keyOf(t, lostNode, lostEpoch)) // under the same name for the disk
 	m.request(lostRequest)
 	m.run()
 	result := m.results("an answer", one)[0]

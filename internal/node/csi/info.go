@@ -63,9 +63,9 @@ func (s *Server) volumeLimit(ctx context.Context) (int64, error) {
 			if most <= 0 { // Azure does not list the size
 				most = s.options.Limit.Fallback
 			}
-			foreign := max(int64(capacity.ForeignDisks), s.options.Limit.Reserved)
+			outside := max(int64(capacity.ForeignDisks), s.options.Limit.Reserved)
 			// At least 1, because 0 means no limit.
-			return max(1, most-foreign), nil
+			return max(1, most-outside), nil
 		}
 		select {
 		case <-ctx.Done():

@@ -100,7 +100,7 @@ func TestLaw2ThePodAfterAFenceDoesNotGetTheDeviceOfBefore(t *testing.T) {
 // conditionOf returns the message of the volume condition in an answer.
 func conditionOf(stats *csi.NodeGetVolumeStatsResponse) string { return fmt.Sprint(stats) }
 
-func TestThePodAfterAFenceWaitsForTheClaim(t *testing.T) {
+func TestThePodAfterAFenceWaitsForTheOwnership(t *testing.T) {
 	for kind, capability := range kindsOfVolume() {
 		t.Run(kind, func(t *testing.T) {
 			host := newMemoryHost()

@@ -34,7 +34,7 @@ func TestAVolumeThatLostItsDeviceToAnotherDiskIsReportedAsStaging(t *testing.T) 
 		},
 		reserved: func(m *machine, host *memoryHost, _ *csinode.Options) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Spec.Disk.MaxShares = 3 })
-			hold(t, host, "node-c", keyOf(t, "node-c", 9))
+			reserveAs(t, host, "node-c", keyOf(t, "node-c", 9))
 		},
 	}
 	calls := map[string]func(*machine, *csinode.Server, *csi.VolumeCapability) error{

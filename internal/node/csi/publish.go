@@ -81,7 +81,7 @@ func (s *Server) publish(ctx context.Context, use usage.Usage, readOnly bool, st
 	if err != nil {
 		return err
 	}
-	if use.Exclusive {
+	if use.OneTarget {
 		if err := s.checkUnpublished(ctx, use.Disk, device, staging, target); err != nil {
 			return err
 		}

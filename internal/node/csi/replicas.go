@@ -32,7 +32,7 @@ func (s *Server) ProtectReplicas(ctx context.Context) {
 	writable := s.options.Host.Devices().Writable(ctx)
 	for _, lun := range slices.Sorted(maps.Keys(writable)) {
 		device := writable[lun]
-		if s.foreign[device.Sequence] || s.recorded(ctx, records, device) {
+		if s.outside[device.Sequence] || s.recorded(ctx, records, device) {
 			continue
 		}
 		if err := s.protectReplica(ctx, lun, device); err != nil {
@@ -99,7 +99,7 @@ func (s *Server) protectable(ctx context.Context, disk volumehandle.Handle, lun 
 		return nil, err
 	case volume == nil || !volumehandle.Of(volume.Spec.Disk).Same(disk):
 		if device.Sequence != 0 {
-			s.foreign[device.Sequence] = true // a replica of it would be a new device
+			s.outside[device.Sequence] = true // a replica of it would be a new device
 		}
 		return nil, nil
 	case own == nil || own.Spec.Role != apiv1.RoleReplica || own.Status.State != apiv1.AttachmentAttached ||

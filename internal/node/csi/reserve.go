@@ -16,8 +16,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// held is a reservation, or a registration, of this node.
-type held struct {
+// ownReservation is a reservation, or a registration, of this node.
+type ownReservation struct {
 	// key is 0 for none.
 	key provisioner.ReservationKey
 	// unfenced is as in nodereport.Record.
@@ -29,51 +29,51 @@ type held struct {
 // reserve makes this node hold the persistent reservation of a volume's disk, before anything but
 // reads is done to the device (law 3d). It returns none if the disk is not to be reserved or cannot
 // be. The caller must call unreserve with the result if the staging fails, also if reserve fails.
-func (s *Server) reserve(ctx context.Context, at staging, device string) (held, error) {
+func (s *Server) reserve(ctx context.Context, at staging, device string) (ownReservation, error) {
 	use, volume, grant := at.use, at.volume, at.grant
 	if volume.Spec.Access == apiv1.AccessMultiNode || use.Partition != 0 {
-		return held{}, nil
+		return ownReservation{}, nil
 	}
 	key, err := s.key(use.Disk, grant.Epoch)
 	if err != nil {
-		return held{}, err
+		return ownReservation{}, err
 	}
 	shared := volume.Shares() > 1
 	wanted := shared && s.options.Reservations && volume.Spec.Disk.PersistentReservations != apiv1.ReservationsOff
 	if at.earlier, _, err = s.options.Records.Of(use.Disk); err != nil {
-		return held{}, err
+		return ownReservation{}, err
 	}
 	state, why, err := s.readReservation(ctx, device, shared && everReserved(volume, at.earlier))
 	switch {
 	case err != nil:
-		return held{}, fmt.Errorf("read the reservation of volume %s: %w", use.Volume, err)
+		return ownReservation{}, fmt.Errorf("read the reservation of volume %s: %w", use.Volume, err)
 	case !wanted && !state.Holder.IsDrivers():
-		return held{}, nil
+		return ownReservation{}, nil
 	case use.Block && ofApplication(state):
 		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved: the application of the raw block volume has reserved it",
 			"volumeName", use.Volume, "device", device, "reservation", state.String())
-		return held{}, nil
+		return ownReservation{}, nil
 	case why != nil:
 		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason",
 			why.Error())
 		if errors.Is(why, provisioner.Unsupported) {
-			return held{}, nil
+			return ownReservation{}, nil
 		}
-		return held{unreserved: why.Error()}, nil
+		return ownReservation{unreserved: why.Error()}, nil
 	}
 	// The LUN may have another volume's disk. Its reservation must neither end nor be taken, so
 	// this comes before every command.
 	if err := s.filesystems.Identify(ctx, volume, device); err != nil {
-		return held{}, err
+		return ownReservation{}, err
 	}
 	owner := fencing.Owner{Key: key, Exclusive: grant.Exclusive}
 	switch {
 	case !shared:
-		return held{}, s.clearReservation(ctx, use, device, state, owner)
+		return ownReservation{}, s.clearReservation(ctx, use, device, state, owner)
 	case !wanted:
-		return held{}, s.endReservation(ctx, use.Disk, device, state, owner)
+		return ownReservation{}, s.endReservation(ctx, use.Disk, device, state, owner)
 	default:
-		return s.hold(ctx, at, device, state, owner)
+		return s.reserveShared(ctx, at, device, state, owner)
 	}
 }
 
@@ -123,18 +123,18 @@ func (s *Server) readReservation(ctx context.Context, device string, everReserve
 	}
 }
 
-// hold makes this node hold the reservation of a shared disk.
-func (s *Server) hold(ctx context.Context, at staging, device string, state provisioner.ReservationState,
-	owner fencing.Owner) (held, error) {
+// reserveShared makes this node the holder of the reservation of a shared disk.
+func (s *Server) reserveShared(ctx context.Context, at staging, device string, state provisioner.ReservationState,
+	owner fencing.Owner) (ownReservation, error) {
 	use, volume, grant := at.use, at.volume, at.grant
-	own := held{key: owner.Key}
-	found, why, err := s.reserver.Hold(ctx, device, state, owner)
+	own := ownReservation{key: owner.Key}
+	found, why, err := s.reserver.Reserve(ctx, device, state, owner)
 	if err != nil {
 		return own, fmt.Errorf("reserve the disk of volume %s: %w", use.Volume, err)
 	}
 	if why != "" {
 		logr.FromContextOrDiscard(ctx).Info("the disk is not reserved", "volumeName", use.Volume, "device", device, "reason", why)
-		return held{}, nil
+		return ownReservation{}, nil
 	}
 	own.unfenced = fencing.Reserved{
 		Found:            found,
@@ -161,9 +161,9 @@ func (s *Server) hold(ctx context.Context, at staging, device string, state prov
 	return own, nil
 }
 
-// holdRecorded returns a function that makes this node's present path hold the reservation of a
+// reserveRecorded returns a function that makes this node's present path hold the reservation of a
 // record.
-func (s *Server) holdRecorded(record nodereport.Record) func(ctx context.Context, device string) error {
+func (s *Server) reserveRecorded(record nodereport.Record) func(ctx context.Context, device string) error {
 	return func(ctx context.Context, device string) error {
 		if record.ReservationKey == "" {
 			return nil
@@ -174,7 +174,7 @@ func (s *Server) holdRecorded(record nodereport.Record) func(ctx context.Context
 		}
 		state, why, err := s.readReservation(ctx, device, true)
 		if why == nil && err == nil {
-			_, _, err = s.reserver.Hold(ctx, device, state, fencing.Owner{Key: key})
+			_, _, err = s.reserver.Reserve(ctx, device, state, fencing.Owner{Key: key})
 		}
 		return err
 	}
@@ -192,10 +192,10 @@ func (s *Server) endReservation(ctx context.Context, disk volumehandle.Handle, d
 	if !state.Holder.IsDrivers() {
 		return nil
 	}
-	if _, _, err := s.reserver.Hold(ctx, device, state, owner); err != nil {
+	if _, _, err := s.reserver.Reserve(ctx, device, state, owner); err != nil {
 		return fmt.Errorf("end the reservation of volume %s: %w", disk.VolumeName(), err)
 	}
-	return s.leave(ctx, disk, device, held{key: owner.Key})
+	return s.leave(ctx, disk, device, ownReservation{key: owner.Key})
 }
 
 // clearReservation ends a reservation of the driver on a disk that only this node has. The disk
@@ -217,7 +217,7 @@ func (s *Server) clearReservation(ctx context.Context, use usage.Usage, device s
 
 // unreserve ends the reservation after a failed staging that has left no record of it. With a
 // record, forget ends it, after the flush.
-func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device string, own held) {
+func (s *Server) unreserve(ctx context.Context, disk volumehandle.Handle, device string, own ownReservation) {
 	if own.key == 0 {
 		return
 	}

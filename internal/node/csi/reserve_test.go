@@ -36,8 +36,8 @@ func keyOf(t *testing.T, name string, epoch int64) provisioner.ReservationKey {
 	return key
 }
 
-// hold lets another node reserve the disk with a key.
-func hold(t *testing.T, h *memoryHost, name string, key provisioner.ReservationKey) {
+// reserveAs lets another node reserve the disk with a key.
+func reserveAs(t *testing.T, h *memoryHost, name string, key provisioner.ReservationKey) {
 	t.Helper()
 	disk := h.OnNode(name)
 	if err := errors.Join(disk.Register(t.Context(), memoryDevice, key),
@@ -168,7 +168,7 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 	own, before, after := keyOf(t, thisNode, 7), keyOf(t, "node-a", 6), keyOf(t, "node-c", 8)
 	elsewhere, err := provisioner.NewReservationKey(thisCluster+1, 2, "node-a", volumeID)
 	expect.Must(t, err)
-	const foreign = provisioner.ReservationKey(0x6f3a0001)
+	const otherProgram = provisioner.ReservationKey(0x6f3a0001)
 	for name, test := range map[string]struct {
 		holder provisioner.ReservationKey
 		edit   func(*apiv1.AzVolume)
@@ -179,18 +179,18 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 		failure codes.Code
 	}{
 		"reserved under the epoch before": {holder: before, want: own},
-		"reserved by another program":     {holder: foreign, want: foreign, failure: codes.FailedPrecondition},
+		"reserved by another program":     {holder: otherProgram, want: otherProgram, failure: codes.FailedPrecondition},
 		"off for the volume, and never reserved": {
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
 		"off for the volume, and reserved under the epoch before": {holder: before,
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
-		"off for the volume, and reserved by another program": {holder: foreign, want: foreign,
+		"off for the volume, and reserved by another program": {holder: otherProgram, want: otherProgram,
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.PersistentReservations = apiv1.ReservationsOff }},
 		"off for the node, and reserved under the epoch before": {holder: before, off: true},
 		"a disk for one VM": {edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
 		"a disk for one VM that was taken for a shared one": {holder: after,
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
-		"a disk for one VM that another program has reserved": {holder: foreign, want: foreign,
+		"a disk for one VM that another program has reserved": {holder: otherProgram, want: otherProgram,
 			edit: func(v *apiv1.AzVolume) { v.Spec.Disk.MaxShares = 1 }},
 		"the disk of another volume": {holder: before, edit: recordFilesystem, want: before, failure: codes.FailedPrecondition},
 		"another volume's, and a disk for one VM": {holder: before, edit: oneVM(recordFilesystem), want: before,
@@ -224,7 +224,7 @@ func TestStagingOverWhatTheDiskHas(t *testing.T) {
 				}
 			})
 			if test.holder != 0 {
-				hold(t, host, "holder", test.holder)
+				reserveAs(t, host, "holder", test.holder)
 			}
 			s := m.start()
 			err := m.stage(s, mountCapability("ext4"))
@@ -300,14 +300,14 @@ func (h withoutReservations) Reservations() provisioner.Reservations {
 
 func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
 	t.Parallel()
-	before, foreign := keyOf(t, "node-a", 6), provisioner.ReservationKey(0x6f3a0001)
+	before, otherProgram := keyOf(t, "node-a", 6), provisioner.ReservationKey(0x6f3a0001)
 	for name, test := range map[string]struct {
 		holder  provisioner.ReservationKey
 		failure codes.Code
 	}{
 		"a disk that was never reserved":                   {},
 		"reserved under the epoch before, by a lost owner": {holder: before},
-		"reserved by another program":                      {holder: foreign, failure: codes.FailedPrecondition},
+		"reserved by another program":                      {holder: otherProgram, failure: codes.FailedPrecondition},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -316,7 +316,7 @@ func TestADiskWithoutPreemptAndAbortIsNotReserved(t *testing.T) {
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if test.holder != 0 {
-				hold(t, host, "node-a", test.holder)
+				reserveAs(t, host, "node-a", test.holder)
 			}
 			if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != test.failure {
 				t.Fatalf("stage: got %v, want %v", err, test.failure)
@@ -339,7 +339,7 @@ func TestADiskThatIsReservedAndRefusesACommandIsNotUsed(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, refusing{host}, t.TempDir(), func(string) {})
 	m.publishShared(7)
-	hold(t, host, "node-a", keyOf(t, "node-a", 6))
+	reserveAs(t, host, "node-a", keyOf(t, "node-a", 6))
 	err := m.stage(m.start(), mountCapability("ext4"))
 	if status.Code(err) != codes.FailedPrecondition || !strings.Contains(err.Error(), keyOf(t, "node-a", 6).String()) {
 		t.Errorf("stage: got %v, want FailedPrecondition that names the holder", err)
@@ -382,7 +382,7 @@ func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if test.before {
-				hold(t, host, "former path", own)
+				reserveAs(t, host, "former path", own)
 			}
 			s := m.start()
 			expect.Must(t, m.stage(s, mountCapability("ext4")))
@@ -391,7 +391,7 @@ func TestTheKeyOfAFormerPathIsNotTheReservationOfThisNode(t *testing.T) {
 			}
 			if test.after {
 				expect.Must(t, host.OnNode(thisNode).Clear(t.Context(), memoryDevice, own))
-				hold(t, host, "former path", own)
+				reserveAs(t, host, "former path", own)
 			}
 			expect.Must(t, m.unstage(s))
 			m.assertClean()
@@ -425,7 +425,7 @@ func TestTheReservationOfAnotherDiskIsNotEnded(t *testing.T) {
 				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { recordFilesystem(v) })
 			}
 			host.Content = content{FS: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
-			hold(t, host, "node-x", own)
+			reserveAs(t, host, "node-x", own)
 			expect.Must(t, m.unstage(s))
 			m.assertClean()
 			if !host.Shared.Allows("node-x", true) || host.Shared.Allows(thisNode, true) {
@@ -452,7 +452,7 @@ func TestADiskThatDoesNotTellItsReservations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			host := newMemoryHost()
-			m := newMachine(t, &silent{memoryHost: host, left: test.fails}, t.TempDir(), func(string) {})
+			m := newMachine(t, &unanswering{memoryHost: host, left: test.fails}, t.TempDir(), func(string) {})
 			m.publishShared(7)
 			if test.edit != nil {
 				m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { test.edit(v) })
@@ -477,22 +477,22 @@ func lastPreempted(v *apiv1.AzVolume) {
 	}
 }
 
-// silent is a host whose disk does not answer the first questions about its reservations.
-type silent struct {
+// unanswering is a host whose disk does not answer the first questions about its reservations.
+type unanswering struct {
 	*memoryHost
 	left int
 }
 
-func (h *silent) Reservations() provisioner.Reservations {
-	return silentReads{h.memoryHost.Reservations(), h}
+func (h *unanswering) Reservations() provisioner.Reservations {
+	return unansweringReads{h.memoryHost.Reservations(), h}
 }
 
-type silentReads struct {
+type unansweringReads struct {
 	provisioner.Reservations
-	h *silent
+	h *unanswering
 }
 
-func (r silentReads) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
+func (r unansweringReads) Read(ctx context.Context, device string) (provisioner.ReservationState, error) {
 	if r.h.left > 0 {
 		r.h.left--
 		return provisioner.ReservationState{},
@@ -560,7 +560,9 @@ func TestAStagingThatFailsAfterTheReservationLeavesNone(t *testing.T) {
 // node could have the volume.
 func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	t.Parallel()
-	fencedUnder5 := func(m *machine, host *memoryHost) { hold(m.t, host, "node-c", keyOf(m.t, "node-c", 5).FenceOnly()) }
+	fencedUnder5 := func(m *machine, host *memoryHost) {
+		reserveAs(m.t, host, "node-c", keyOf(m.t, "node-c", 5).FenceOnly())
+	}
 	for name, test := range map[string]struct {
 		// before is called before the volume is staged, and after after that.
 		before, after func(*machine, *memoryHost)
@@ -569,11 +571,13 @@ func TestAReservationIsKeptWhileAFencedNodeHasTheDisk(t *testing.T) {
 	}{
 		"the node that fenced holds the reservation": {before: fencedUnder5},
 		"this node fenced": {
-			before: func(m *machine, host *memoryHost) { hold(m.t, host, thisNode, keyOf(m.t, thisNode, 5).FenceOnly()) }},
+			before: func(m *machine, host *memoryHost) {
+				reserveAs(m.t, host, thisNode, keyOf(m.t, thisNode, 5).FenceOnly())
+			}},
 		"its next owner left the reservation behind": {staysHere: true,
-			before: func(m *machine, host *memoryHost) { hold(m.t, host, "node-d", keyOf(m.t, "node-d", 6)) }},
+			before: func(m *machine, host *memoryHost) { reserveAs(m.t, host, "node-d", keyOf(m.t, "node-d", 6)) }},
 		"this node was killed after it had reserved the disk": {
-			before: func(m *machine, host *memoryHost) { hold(m.t, host, thisNode, keyOf(m.t, thisNode, 7)) }},
+			before: func(m *machine, host *memoryHost) { reserveAs(m.t, host, thisNode, keyOf(m.t, thisNode, 7)) }},
 		"the reservation was lost before the staging": {before: func(m *machine, _ *memoryHost) {
 			m.change(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) {
 				v.Status.LastRelease = &apiv1.ReleaseRecord{
@@ -724,7 +728,7 @@ func TestLaw5AKillAtAnyStepWithAReservationLosesNothing(t *testing.T) {
 func takeOver(t *testing.T, host *memoryHost, key provisioner.ReservationKey) {
 	t.Helper()
 	reserver := reservation.Reserver{Disk: host.OnNode("node-c")}
-	if _, _, err := reserver.Hold(t.Context(), memoryDevice, host.Shared.State(), fencing.Owner{Key: key}); err != nil ||
+	if _, _, err := reserver.Reserve(t.Context(), memoryDevice, host.Shared.State(), fencing.Owner{Key: key}); err != nil ||
 		!host.Shared.Allows("node-c", true) {
 		t.Errorf("the next owner cannot reserve the disk: %v; it has %s", err, host.Shared.State())
 	}
@@ -763,7 +767,7 @@ func TestTheReservationOfAnApplicationStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			host := newMemoryHost()
-			hold(t, host, "node-a", 0x1234)
+			reserveAs(t, host, "node-a", 0x1234)
 			before := host.Shared.State()
 			m := newMachine(t, host, t.TempDir(), func(string) {})
 			m.publishShared(7)

@@ -87,9 +87,9 @@ type Server struct {
 	filesystems *filesystem.Stager
 	reserver    reservation.Reserver
 	busy        keylock.Locks
-	// foreign are the disks that are not this driver's, by the kernel's number. Only ProtectReplicas
-	// uses it, which is not called twice at once.
-	foreign map[uint64]bool
+	// outside are the disks that are not this driver's, by the kernel's number. Only
+	// ProtectReplicas uses it, which is not called twice at once.
+	outside map[uint64]bool
 
 	mu sync.Mutex
 	// undelivered are the failures of calls, by volume, whose callers had stopped waiting.
@@ -131,7 +131,7 @@ func New(options Options) *Server {
 		filesystems: filesystems,
 		reserver:    reservation.Reserver{Disk: options.Host.Reservations()},
 		undelivered: map[string]error{},
-		foreign:     map[uint64]bool{},
+		outside:     map[uint64]bool{},
 	}
 }
 

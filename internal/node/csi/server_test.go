@@ -134,7 +134,7 @@ func TestADeadlineWhileWaitingTakesTheAnnouncementBack(t *testing.T) {
 	}
 }
 
-func TestTheClaimIsReadAfterTheReportIsWritten(t *testing.T) {
+func TestTheOwnershipIsReadAfterTheReportIsWritten(t *testing.T) {
 	var m *machine
 	taken := false
 	m = newMachine(t, newMemoryHost(), t.TempDir(), func(write string) {

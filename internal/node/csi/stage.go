@@ -171,7 +171,7 @@ func (s *Server) useDevice(ctx context.Context, at staging) error {
 }
 
 // useReserved prepares and mounts a device that this node has reserved.
-func (s *Server) useReserved(ctx context.Context, at staging, device provisioner.Device, reserved held) error {
+func (s *Server) useReserved(ctx context.Context, at staging, device provisioner.Device, reserved ownReservation) error {
 	use := at.use
 	if err := s.devices.Tune(ctx, use, at.volume, device.Path); err != nil {
 		return err

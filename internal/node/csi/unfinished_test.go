@@ -65,7 +65,7 @@ func TestAFormatIsClearedAlthoughAFormerPathHoldsTheReservation(t *testing.T) {
 	own := keyOf(t, thisNode, record.Epoch)
 	record.ReservationKey = own.String()
 	m.must(m.records.Put(record))
-	hold(t, host, "former path", own)
+	reserveAs(t, host, "former path", own)
 	m.bootID = "boot-2"
 	m.start().EndUnfinished(t.Context())
 	m.assertClean()
@@ -334,7 +334,7 @@ func TestTheDiskOfAnotherVolumeIsNotReservedToClearAFormat(t *testing.T) {
 	other := content{FS: provisioner.Filesystem{Type: "ext4", UUID: "another"}}
 	host.Content = other
 	holder := keyOf(t, "node-x", 6)
-	hold(t, host, "node-x", holder)
+	reserveAs(t, host, "node-x", holder)
 	m.start().EndUnfinished(t.Context())
 	if state := host.Shared.State(); state.Holder != holder || host.Content != other {
 		t.Errorf("the other disk has %s and carries %+v, want the reservation of key %s, and %+v", state, host.Content, holder,

@@ -16,7 +16,7 @@ func TestSwitchingReservationsOffEndsThoseOfStagedVolumes(t *testing.T) {
 	host := newMemoryHost()
 	m := newMachine(t, host, t.TempDir(), func(string) {})
 	m.publishShared(7)
-	hold(t, host, "node-c", keyOf(t, "node-c", 6).FenceOnly())
+	reserveAs(t, host, "node-c", keyOf(t, "node-c", 6).FenceOnly())
 	s := m.start()
 	expect.Must(t, m.stage(s, mountCapability("ext4")))
 	s.EndReservations(t.Context())
@@ -71,7 +71,7 @@ func TestTheReservationOfAVolumeWithoutARecord(t *testing.T) {
 			m := newMachine(t, host, t.TempDir(), quiet)
 			m.publishShared(7)
 			m.change(func(_ *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) { test.edit(a) })
-			hold(t, host, thisNode, own)
+			reserveAs(t, host, thisNode, own)
 			expect.Must(t, m.unstage(m.start()))
 			if ended := len(host.Shared.State().Keys) == 0; ended != test.ends {
 				t.Errorf("the disk has %s; got the reservation ended: %t, want %t", host.Shared.State(), ended, test.ends)

@@ -114,7 +114,7 @@ func (s *Server) forget(ctx context.Context, volume string, record nodereport.Re
 		}
 	}
 	if recorded {
-		if err := s.filesystems.UndoFormat(ctx, volume, record, s.holdRecorded(record)); err != nil {
+		if err := s.filesystems.UndoFormat(ctx, volume, record, s.reserveRecorded(record)); err != nil {
 			return err
 		}
 		if err := s.protect(ctx, record); err != nil {

@@ -62,13 +62,13 @@ func TestFind(t *testing.T) {
 	fallback := apiv1.AzDriverNodeSpec{VMID: scaleSet, VMSize: "Standard_D2s_v3", Location: "eastus", Zone: "1"}
 	both := []imds.Source{imds.SourceIMDS, imds.SourceLabels}
 	tests := map[string]struct {
-		sources []imds.Source
-		status  int
-		body    string
-		silent  bool
-		nodeErr error
-		want    apiv1.AzDriverNodeSpec
-		err     bool
+		sources     []imds.Source
+		status      int
+		body        string
+		unanswering bool
+		nodeErr     error
+		want        apiv1.AzDriverNodeSpec
+		err         bool
 	}{
 		"instance metadata first": {sources: both, status: 200, body: good, want: want},
 		"labels first": {
@@ -80,7 +80,7 @@ func TestFind(t *testing.T) {
 			body:    `{"resourceId":"/subscriptions/s"}`,
 			want:    fallback,
 		},
-		"labels where instance metadata does not answer": {sources: both, silent: true, want: fallback},
+		"labels where instance metadata does not answer": {sources: both, unanswering: true, want: fallback},
 		"nothing answers": {sources: both, status: 404, nodeErr: errors.New("forbidden"), err: true},
 	}
 	for name, test := range tests {
@@ -88,7 +88,7 @@ func TestFind(t *testing.T) {
 			t.Parallel()
 			release := make(chan struct{})
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if test.silent {
+				if test.unanswering {
 					<-release
 					return
 				}

@@ -47,8 +47,8 @@ type Input struct {
 	// UsedByPod says that a pod on the node uses the volume: also a pod that is being deleted, but
 	// not a pod that has ended. It matters only if MayBeDeserted.
 	UsedByPod bool
-	// ReportProof is the proof in the node's report, for an attachment that is DeletedWithoutProof;
-	// nil if there is none.
+	// ReportProof is the proof in the node's report, if ownership.ReportCounts; nil if there is
+	// none.
 	ReportProof *apiv1.ReleaseProof
 	// Report is the node's report about the VM that the attachment names, read at the API server;
 	// nil if there is none, and unless NeedsReport.
@@ -138,7 +138,7 @@ func (s *Step) discardCopy(in Input) {
 // is not recorded yet.
 func fenced(in Input) bool {
 	a := in.Attachment
-	return a.Spec.Role == apiv1.RolePrimary && ownership.BeingFenced(in.Volume, a.Spec.NodeName) &&
+	return a.Spec.Role == apiv1.RolePrimary && ownership.FenceDecided(in.Volume, a.Spec.NodeName) &&
 		ownership.ProvedReleased(in.Volume, a)
 }
 
@@ -158,7 +158,7 @@ func wantsFence(in Input) bool {
 func unanswered(in Input) bool {
 	is, _ := deserted(in)
 	return is || in.NodeLost && flushing(in) == 0 || fenceBegun(in.Attachment) ||
-		ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName)
+		ownership.FenceDecided(in.Volume, in.Attachment.Spec.NodeName)
 }
 
 func (s *Step) attach(in Input) {
@@ -171,7 +171,7 @@ func (s *Step) attach(in Input) {
 		s.attachRunning(in)
 		return
 	}
-	if Unproved(a) {
+	if AttachUnproved(a) {
 		s.undoAttach(in)
 		return
 	}
@@ -269,10 +269,10 @@ func (s *Step) attachEnded(in Input) {
 	truth, err := in.Job.Truth, in.Job.Err
 	s.Status.VMID = cmp.Or(s.Status.VMID, truth.VMID) // the status may have been lost after the VM was recorded
 	switch {
-	case truth.ForeignVM != "":
+	case truth.OtherClusterVM != "":
 		s.usedElsewhere(in)
 		return
-	case proved(in):
+	case attachProved(in):
 		s.attached(in, &truth.LUN)
 		s.Status.Exclusive = truth.Exclusive
 		return

@@ -25,7 +25,7 @@ const FlushPatience = 5 * time.Minute
 // NeedsReport reports whether the decision about an attachment needs Input.Report.
 func NeedsReport(in Input) bool {
 	_, leaving := leavingSince(in)
-	return attachUnproved(in) || in.Alive && leaving && (in.NodeLost || !in.NotReadySince.IsZero())
+	return unprovedNow(in) || in.Alive && leaving && (in.NodeLost || !in.NotReadySince.IsZero())
 }
 
 // reports reports whether the node reports the volume in a phase.
@@ -102,7 +102,7 @@ func fenceBegun(a *apiv1.AzVolumeAttachment) bool {
 
 // fenceReason says why a fence begins, for the user.
 func fenceReason(in Input) string {
-	if is, _ := deserted(in); !is || in.NodeLost || ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) {
+	if is, _ := deserted(in); !is || in.NodeLost || ownership.FenceDecided(in.Volume, in.Attachment.Spec.NodeName) {
 		return "the node does not answer; asking Azure for a proof that the node cannot write any more"
 	}
 	return fmt.Sprintf("node %s is not Ready since %s, and no pod there uses the volume; asking Azure for a proof that the node cannot write any more",

@@ -16,7 +16,7 @@ import (
 func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 	t.Parallel()
 	grace := attaching.DesertedGrace
-	claim := func(state apiv1.OwnershipState, since time.Duration) func(*apiv1.AzVolume) {
+	owned := func(state apiv1.OwnershipState, since time.Duration) func(*apiv1.AzVolume) {
 		return func(v *apiv1.AzVolume) {
 			v.Status.Primary = &apiv1.Ownership{
 				NodeName: "a",
@@ -48,25 +48,25 @@ func TestAVolumeThatIsDesertedIsFenced(t *testing.T) {
 		again      time.Duration
 	}{
 		"the grace is over": {primary(),
-			objects.NewVolume(claim(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
+			objects.NewVolume(owned(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
 		"the release has lasted for too short a time": {primary(),
-			objects.NewVolume(claim(apiv1.OwnershipReleasing, 5*time.Second)), time.Hour, false, operation.WorkNone,
+			objects.NewVolume(owned(apiv1.OwnershipReleasing, 5*time.Second)), time.Hour, false, operation.WorkNone,
 			grace - 5*time.Second},
 		"the Node has not been Ready for too short a time": {primary(),
-			objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), 2 * time.Second, false, operation.WorkNone,
+			objects.NewVolume(owned(apiv1.OwnershipReleasing, time.Hour)), 2 * time.Second, false, operation.WorkNone,
 			grace - 2*time.Second},
 		"the Node is Ready": {primary(),
-			objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), 0, false, operation.WorkNone, 0},
+			objects.NewVolume(owned(apiv1.OwnershipReleasing, time.Hour)), 0, false, operation.WorkNone, 0},
 		"a pod there uses it": {primary(),
-			objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), time.Hour, true, operation.WorkNone, 0},
+			objects.NewVolume(owned(apiv1.OwnershipReleasing, time.Hour)), time.Hour, true, operation.WorkNone, 0},
 		"law 3: the node holds its ownership": {primary(),
-			objects.NewVolume(claim(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+			objects.NewVolume(owned(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
 		"the node has reported": {primary(hasReported),
-			objects.NewVolume(claim(apiv1.OwnershipReleasing, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+			objects.NewVolume(owned(apiv1.OwnershipReleasing, time.Hour)), time.Hour, false, operation.WorkNone, 0},
 		"an attachment that is deleted while the ownership is being released": {primary(deletedFor(time.Hour)),
-			objects.NewVolume(claim(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
+			objects.NewVolume(owned(apiv1.OwnershipReleasing, grace)), grace, false, operation.WorkFence, 0},
 		"an attachment that is deleted while the ownership is held": {primary(deletedFor(time.Hour)),
-			objects.NewVolume(claim(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
+			objects.NewVolume(owned(apiv1.OwnershipHeld, time.Hour)), time.Hour, false, operation.WorkNone, 0},
 		"a node of a multi-node volume": {primary(deletedFor(grace)),
 			objects.NewVolume(multiNode), grace, false, operation.WorkFence, 0},
 		"a node of a multi-node volume, within the grace": {primary(deletedFor(5 * time.Second)),

@@ -30,7 +30,7 @@ func (s *Step) leave(in Input) {
 		s.Status.Proof = in.ReportProof
 		s.condition(in, conditionNow(a), apiv1.ReasonWaitingForProof, in.ReportProof.Message)
 	case !ownership.ProvedReleased(in.Volume, a) && (!held(in) || replicaOfAnotherVM(in)) &&
-		(unanswered(in) || ownership.FenceDecided(a)):
+		(unanswered(in) || ownership.MultiNodeFenceDecided(a)):
 		s.fence(in)
 		s.preempt(in)
 	case ownership.Preempted(a):
@@ -179,8 +179,8 @@ func (s *Step) fence(in Input) {
 		if op := s.Status.Operation; op != nil && op.Kind == string(operation.WorkFence) {
 			s.Resume = op.ResumeToken
 		}
-		s.Deserted = MayBeDeserted(in) && !ownership.BeingFenced(in.Volume, in.Attachment.Spec.NodeName) &&
-			!ownership.FenceDecided(in.Attachment)
+		s.Deserted = MayBeDeserted(in) && !ownership.FenceDecided(in.Volume, in.Attachment.Spec.NodeName) &&
+			!ownership.MultiNodeFenceDecided(in.Attachment)
 		s.unsure()
 		s.Reason, s.Message = apiv1.ReasonFencing, fenceReason(in)
 	}

@@ -57,7 +57,7 @@ func TestAnUnconfirmedReplicaNeedsItsNodesReport(t *testing.T) {
 		if test.start != operation.WorkNone {
 			continue
 		}
-		if !ownership.DeletedWithoutProof(test.volume, in.Attachment) {
+		if !ownership.ReportCounts(test.volume, in.Attachment) {
 			t.Errorf("%s: got that the report is not read, want it read", name)
 		}
 		in.ReportProof, _ = ownership.UnstagedProof(objects.Report("a"), "vol", 0, objects.Now)

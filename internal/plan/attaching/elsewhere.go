@@ -31,7 +31,7 @@ func AskBeforeAttach(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	case apiv1.ReasonDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonUsedOutsideCluster, apiv1.ReasonYieldsToAnotherCluster:
 		return true
 	default:
-		return !ownership.Confirmed(v)
+		return !ownership.CustodyConfirmed(v)
 	}
 }
 
@@ -40,7 +40,7 @@ func (s *Step) usedElsewhere(in Input) {
 	truth, reason := in.Job.Truth, apiv1.ReasonUsedOutsideCluster
 	if truth.Attached {
 		s.Status.LUN = &truth.LUN
-		if strings.Compare(strings.ToLower(truth.ForeignVM), strings.ToLower(s.Status.VMID)) < 0 {
+		if strings.Compare(strings.ToLower(truth.OtherClusterVM), strings.ToLower(s.Status.VMID)) < 0 {
 			reason = apiv1.ReasonYieldsToAnotherCluster
 		}
 	}

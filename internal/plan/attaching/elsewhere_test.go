@@ -86,11 +86,11 @@ func TestADiskUsedOutsideTheClusterIsDetachedAndTheTryWaits(t *testing.T) {
 		detach bool
 		wait   time.Duration // least time until the next try
 	}{
-		"seen before the attach": {operation.Truth{ForeignVM: "/vm/Z"}, apiv1.ReasonUsedOutsideCluster, false, time.Second},
-		"seen after the attach, and this VM's ID is first": {operation.Truth{Attached: true, LUN: 3, ForeignVM: "/VM/z"},
+		"seen before the attach": {operation.Truth{OtherClusterVM: "/vm/Z"}, apiv1.ReasonUsedOutsideCluster, false, time.Second},
+		"seen after the attach, and this VM's ID is first": {operation.Truth{Attached: true, LUN: 3, OtherClusterVM: "/VM/z"},
 			apiv1.ReasonUsedOutsideCluster, true, time.Second},
-		"seen after the attach, and the other VM's ID is first": {operation.Truth{Attached: true, LUN: 3, ForeignVM: "/VM/0"},
-			apiv1.ReasonYieldsToAnotherCluster, true, 2 * time.Minute},
+		"seen after the attach, and the other VM's ID is first": {
+			operation.Truth{Attached: true, LUN: 3, OtherClusterVM: "/VM/0"}, apiv1.ReasonYieldsToAnotherCluster, true, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +151,8 @@ func TestADiskUsedOutsideTheClusterIsDetachedAndTheTryWaits(t *testing.T) {
 func TestOfTwoClustersThatAttachAtOnceOneYields(t *testing.T) {
 	t.Parallel()
 	yields := func(own, other string) bool {
-		in := ended(operation.Truth{Attached: true, ForeignVM: other}, provisioner.Errorf(provisioner.FailedPrecondition, ""))
+		in := ended(operation.Truth{Attached: true, OtherClusterVM: other},
+			provisioner.Errorf(provisioner.FailedPrecondition, ""))
 		in.Attachment.Status.VMID = own
 		return attaching.Next(in).Reason == apiv1.ReasonYieldsToAnotherCluster
 	}

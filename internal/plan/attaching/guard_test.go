@@ -31,11 +31,11 @@ func lostOwner() attaching.Input {
 	return in
 }
 
-func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
+func TestTheDiskIsNotDetachedFromANodeThatGuardsAgainstAnother(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		in        attaching.Input
-		wantStart operation.Work // while it holds off another node; "" if the same work is begun later
+		wantStart operation.Work // while it guards against another node; "" if the same work is begun later
 	}{
 		"a replica that is deleted":         {leavingReplica(apiv1.AttachmentAttached), operation.WorkNone},
 		"a replica whose detach has failed": {leavingReplica(apiv1.AttachmentDetachFail), operation.WorkNone},
@@ -52,7 +52,7 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 			in := test.in
 			free := attaching.Next(in)
 			if free.Start == operation.WorkNone || free.ReadOnly {
-				t.Fatalf("got work %q, only a read %t, want a detach while no node is held off", free.Start, free.ReadOnly)
+				t.Fatalf("got work %q, only a read %t, want a detach while no node is guarded against", free.Start, free.ReadOnly)
 			}
 			in.GuardsAgainst = "c"
 			step := attaching.Next(in)
@@ -73,7 +73,7 @@ func TestTheDiskIsNotDetachedFromANodeThatHoldsOffAnother(t *testing.T) {
 	}
 }
 
-func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
+func TestWhatEndsTheFenceOfANodeThatGuardsAgainstAnother(t *testing.T) {
 	t.Parallel()
 	ended := func(truth operation.Truth) operation.Job {
 		truth.Epoch = 2
@@ -118,7 +118,7 @@ func TestWhatEndsTheFenceOfANodeThatHoldsOffAnother(t *testing.T) {
 	}
 	free := read(operation.Truth{OnlyRead: true, Attached: true})
 	if step := attaching.Next(free); step.Status.Proof != nil || step.RequeueAfter != operation.MinWait {
-		t.Errorf("got proof %+v, again after %s, when no node is held off any more; want the forced detach at once",
+		t.Errorf("got proof %+v, again after %s, when no node is guarded against any more; want the forced detach at once",
 			step.Status.Proof, step.RequeueAfter)
 	}
 }
@@ -168,7 +168,7 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 	}
 }
 
-func TestAReplicaThatHoldsOffANodeDoesNotGiveWay(t *testing.T) {
+func TestAReplicaThatGuardsAgainstANodeDoesNotGiveWay(t *testing.T) {
 	t.Parallel()
 	attached := apiv1.AttachmentAttached
 	me := of("vol", "n", apiv1.RolePrimary, apiv1.AttachmentPending)

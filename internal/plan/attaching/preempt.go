@@ -48,7 +48,7 @@ func HelperOf(node *apiv1.AzDriverNode, volume *apiv1.AzVolume, a *apiv1.AzVolum
 // has none. A report that lies about this costs the answer of one node, which finds that the key
 // does not hold the reservation.
 func MayPreempt(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, report *apiv1.AzDriverNode) bool {
-	if a.Spec.Role != apiv1.RolePrimary || !ownership.BeingFenced(volume, a.Spec.NodeName) ||
+	if a.Spec.Role != apiv1.RolePrimary || !ownership.FenceDecided(volume, a.Spec.NodeName) ||
 		volume.Status.Primary.Epoch != a.Spec.Epoch ||
 		ownership.HasProof(a) || report == nil {
 		return false
@@ -60,7 +60,7 @@ func MayPreempt(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, report *api
 
 // FenceRequestOver reports whether a request to fence has served its purpose: the lost node's
 // attachment is gone, so the disk is not attached to the lost node any more, and the reservation
-// need not hold off its writes. attachment is the one of the lost node, read at the API server; nil
+// need not be guarded against. attachment is the one of the lost node, read at the API server; nil
 // if there is none.
 func FenceRequestOver(request apiv1.FenceRequest, attachment *apiv1.AzVolumeAttachment) bool {
 	return attachment == nil || attachment.Spec.Epoch != request.Epoch

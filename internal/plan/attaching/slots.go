@@ -30,8 +30,8 @@ type SlotInput struct {
 	AzureFull bool
 	// HasPrimary says of a volume whether it has a primary now.
 	HasPrimary func(volume string) bool
-	// Guards says of a replica that it must not give way, because its node holds off another one
-	// (ownership.GuardsAgainst); nil if there are none.
+	// Guards says of a replica that it must not give way, because its node guards against another
+	// one (ownership.GuardsAgainst); nil if there are none.
 	Guards func(replica *apiv1.AzVolumeAttachment) bool
 }
 
@@ -102,7 +102,7 @@ const (
 // useOf is the one rule for the slots of a node.
 func useOf(a *apiv1.AzVolumeAttachment) slotUse {
 	replica, leaving, state := a.Spec.Role == apiv1.RoleReplica, a.DeletionTimestamp != nil, a.Status.State
-	if Unproved(a) {
+	if AttachUnproved(a) {
 		state = apiv1.AttachmentAttaching
 	}
 	switch state {

@@ -5,23 +5,24 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 )
 
-// Unproved reports whether the last attach has failed, and the VM lists the disk nevertheless: at
-// the LUN that the status records. The VM may not have the disk.
-func Unproved(a *apiv1.AzVolumeAttachment) bool {
+// AttachUnproved reports whether the last attach has failed, and the VM lists the disk
+// nevertheless: at the LUN that the status records. The VM may not have the disk.
+func AttachUnproved(a *apiv1.AzVolumeAttachment) bool {
 	return a.Status.State == apiv1.AttachmentFailed && a.Status.LUN != nil
 }
 
-// attachUnproved reports whether an attachment is Unproved, or becomes so unless the node has found
-// the device.
-func attachUnproved(in Input) bool {
-	return Unproved(in.Attachment) || in.Job.EndedAs(operation.WorkAttach) && in.Job.Err != nil && in.Job.Truth.Attached
+// unprovedNow reports whether the attach is unproved, or becomes so unless the node has found the
+// device.
+func unprovedNow(in Input) bool {
+	return AttachUnproved(in.Attachment) || in.Job.EndedAs(operation.WorkAttach) && in.Job.Err != nil && in.Job.Truth.Attached
 }
 
-// proved reports whether the VM has the disk that it lists after an attach. The list alone proves
-// nothing: it shows the disk from the acceptance of the attach on, also if the operation fails. The
-// proof is the success of the operation, or a node that has found the device: it reports the volume
-// as Staged under the epoch of the attachment. An entry of an earlier epoch is about an attach before.
-func proved(in Input) bool {
+// attachProved reports whether the VM has the disk that it lists after an attach. The list alone
+// proves nothing: it shows the disk from the acceptance of the attach on, also if the operation
+// fails. The proof is the success of the operation, or a node that has found the device: it reports
+// the volume as Staged under the epoch of the attachment. An entry of an earlier epoch is about an
+// attach before.
+func attachProved(in Input) bool {
 	truth := in.Job.Truth
 	return truth.Attached && !truth.Detaching && (in.Job.Err == nil || foundBy(in))
 }
@@ -32,11 +33,11 @@ func foundBy(in Input) bool {
 	})
 }
 
-// undoAttach detaches the disk of an attachment that is Unproved, so that the next attach begins with
-// a VM that does not list it. The disk is not detached while its device may be in use, while another
-// attachment names the VM, or while the node keeps another node from writing: then the attach is
-// repeated as it is, and only its success is a proof. A disk that a VM outside of this cluster has as
-// well is detached at once.
+// undoAttach detaches the disk of an attachment that is unproved, so that the next attach begins
+// with a VM that does not list it. The disk is not detached while its device may be in use, while
+// another attachment names the VM, or while the node keeps another node from writing: then the
+// attach is repeated as it is, and only its success is a proof. A disk that a VM outside of this
+// cluster has as well is detached at once.
 func (s *Step) undoAttach(in Input) {
 	a := in.Attachment
 	if in.Job.EndedAs(operation.WorkDetach) {

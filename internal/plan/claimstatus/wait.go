@@ -120,11 +120,11 @@ func ofHolder(in Input) Wait {
 		since = p.Since.Time
 	}
 	switch {
-	case ownership.BeingFenced(in.Volume, p.NodeName) && a != nil && ownership.ProvedReleased(in.Volume, a):
+	case ownership.FenceDecided(in.Volume, p.NodeName) && a != nil && ownership.ProvedReleased(in.Volume, a):
 		return Wait{Cause: apiv1.ReasonFailoverProven, Since: since}
-	case ownership.BeingFenced(in.Volume, p.NodeName) && a != nil && a.Status.Error != nil:
+	case ownership.FenceDecided(in.Volume, p.NodeName) && a != nil && a.Status.Error != nil:
 		return Wait{Cause: failure(a.Status.Error, apiv1.ReasonDetachFailed), Since: since}
-	case ownership.BeingFenced(in.Volume, p.NodeName):
+	case ownership.FenceDecided(in.Volume, p.NodeName):
 		return Wait{Cause: apiv1.ReasonFencing, Since: since}
 	}
 	if in.Holder != nil {

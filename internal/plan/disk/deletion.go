@@ -16,7 +16,7 @@ import (
 // disk that is still needed is adopted when the object is gone.
 func carriedOut(in Input) bool {
 	state := in.Volume.Status.State
-	return state == apiv1.VolumeDeleting || state == apiv1.VolumeDeletionFailed || holdBack(in) == ""
+	return state == apiv1.VolumeDeleting || state == apiv1.VolumeDeletionFailed || keptBecause(in) == ""
 }
 
 // hold says of an object that was deleted why it remains. Everything else about it is as if it had
@@ -26,7 +26,7 @@ func (s *Step) hold(in Input) {
 		return
 	}
 	reason, message := s.Reason, s.Message
-	s.ready(in, metav1.ConditionTrue, apiv1.ReasonDeletionHeld, holdBack(in))
+	s.ready(in, metav1.ConditionTrue, apiv1.ReasonDeletionHeld, keptBecause(in))
 	if reason != "" && reason != apiv1.ReasonCreated {
 		s.Reason, s.Message = reason, message // what happens to the disk is the event
 	}
@@ -47,7 +47,7 @@ func (s *Step) belong(in Input) {
 		s.Message = fmt.Sprintf("PersistentVolume %s is deleted, and DeleteVolume was not called for the disk",
 			v.Status.PersistentVolume)
 	}
-	if v.Spec.DeleteDisk && s.Spec == nil && holdBack(in) != "" {
+	if v.Spec.DeleteDisk && s.Spec == nil && keptBecause(in) != "" {
 		s.Spec = v.Spec.DeepCopy()
 		s.Spec.DeleteDisk = false
 	}
@@ -60,7 +60,7 @@ func (s *Step) remove(in Input) {
 	if !in.HasFinalizer {
 		return
 	}
-	wanted := holdBack(in) != ""
+	wanted := keptBecause(in) != ""
 	if in.Volume.Spec.DeleteDisk && wanted {
 		s.Spec = in.Volume.Spec.DeepCopy()
 		s.Spec.DeleteDisk = false
@@ -92,7 +92,7 @@ func (s *Step) removeDisk(in Input) {
 	case in.Job.EndedAs(operation.WorkDeleteDisk) && in.Job.Err == nil:
 		s.RemoveFinalizer = true
 		s.Reason = apiv1.ReasonDeleting
-		if in.Job.Truth.Foreign {
+		if in.Job.Truth.Unrelated {
 			s.Reason, s.Message = apiv1.ReasonForeignDisk, "a disk of this name exists that was not created for this volume; the driver does not change it"
 		}
 	case in.Job.EndedAs(operation.WorkDeleteDisk):
@@ -115,9 +115,9 @@ func neverBegun(v *apiv1.AzVolume) bool {
 	return v.Status.DiskURI == "" && (v.Status.State == "" || v.Status.State == apiv1.VolumePending)
 }
 
-// holdBack says why a volume must remain although its object is being deleted: a node uses it, or a
-// user deleted the object and not the volume.
-func holdBack(in Input) string {
+// keptBecause says why a volume must remain although its object is being deleted: a node uses it,
+// or a user deleted the object and not the volume.
+func keptBecause(in Input) string {
 	if pv := in.PersistentVolume; pv != nil {
 		if why := NeededBy(pv); why != "" {
 			return why

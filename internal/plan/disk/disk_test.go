@@ -179,7 +179,7 @@ func TestVolume(t *testing.T) {
 		}, want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"a disk that was not created for the volume remains": {
 			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeDeleting), gone),
-				Job: ended(operation.WorkDeleteDisk, operation.Truth{Foreign: true}, nil)},
+				Job: ended(operation.WorkDeleteDisk, operation.Truth{Unrelated: true}, nil)},
 			want{removed: true, state: apiv1.VolumeDeleting, reason: apiv1.ReasonForeignDisk}},
 	} {
 		t.Run(name, func(t *testing.T) {

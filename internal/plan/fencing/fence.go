@@ -29,7 +29,7 @@ func MayFence(node, vmID string, request apiv1.FenceRequest, volume *apiv1.AzVol
 		return fmt.Sprintf("volume %s is used by several nodes, which do not reserve its disk", volume.Name)
 	case primary == nil || primary.NodeName != request.NodeName || primary.Epoch != request.Epoch:
 		return fmt.Sprintf("node %s does not own volume %s under epoch %d", request.NodeName, volume.Name, request.Epoch)
-	case !ownership.BeingFenced(volume, request.NodeName):
+	case !ownership.FenceDecided(volume, request.NodeName):
 		return fmt.Sprintf("node %s is not being fenced from volume %s: its ownership is %s", request.NodeName, volume.Name,
 			primary.State)
 	case own == nil:
@@ -112,9 +112,10 @@ func (r Reserved) Unfenced() bool {
 	}
 }
 
-// Unproved reports whether a node that was lost under an epoch has not been proved to have released
-// the volume. A fence may become its proof then, also if the request for that fence is gone.
-func Unproved(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {
+// ProofMissing reports whether a node that was lost under an epoch has not been proved to have
+// released the volume. A fence may become its proof then, also if the request for that fence is
+// gone.
+func ProofMissing(attachments []*apiv1.AzVolumeAttachment, lost string, epoch int64) bool {
 	for _, a := range attachments {
 		if a.Spec.NodeName == lost && a.Spec.Epoch == epoch && !ownership.HasProof(a) {
 			return true

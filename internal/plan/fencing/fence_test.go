@@ -115,8 +115,8 @@ func TestWhatMayEndAReservation(t *testing.T) {
 			if got := fencing.GuardsAgainst(all, "node-2"); got != test.guards {
 				t.Errorf("GuardsAgainst: got %q, want %q", got, test.guards)
 			}
-			if got := fencing.Unproved(all, "node-1", 6); got != test.unproved {
-				t.Errorf("Unproved: got %t, want %t", got, test.unproved)
+			if got := fencing.ProofMissing(all, "node-1", 6); got != test.unproved {
+				t.Errorf("proof missing: got %t, want %t", got, test.unproved)
 			}
 		})
 	}

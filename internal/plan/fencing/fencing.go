@@ -95,9 +95,9 @@ func AtStage(state provisioner.ReservationState, owner Owner, call Call) (Step, 
 	case state.Type == provisioner.NoReservation:
 		return reserve(call), nil
 	case state.Type != provisioner.WriteExclusive || !holder.IsDrivers():
-		return Step{}, foreign(state)
+		return Step{}, otherProgram(state)
 	case holder == own:
-		return hold(state, own, call), nil
+		return asHolder(state, own, call), nil
 	case holder == own.FenceOnly() && !call.Registered:
 		// This node keeps it since it has unstaged the volume under this epoch, or another one with
 		// the same hash has fenced this one: then a registration of this node does not change it.
@@ -130,8 +130,8 @@ func reserve(call Call) Step {
 	}
 }
 
-// hold decides for a node whose key holds the reservation.
-func hold(state provisioner.ReservationState, own provisioner.ReservationKey, call Call) Step {
+// asHolder decides for a node whose key holds the reservation.
+func asHolder(state provisioner.ReservationState, own provisioner.ReservationKey, call Call) Step {
 	switch {
 	case !call.Held && !call.Refused:
 		return Step{Command: Reserve} // a disk that this path holds already accepts it
@@ -239,8 +239,8 @@ func AtFence(state provisioner.ReservationState, own, victim provisioner.Reserva
 	}
 }
 
-// foreign is the refusal of a disk that another program has reserved.
-func foreign(state provisioner.ReservationState) error {
+// otherProgram is the refusal of a disk that another program has reserved.
+func otherProgram(state provisioner.ReservationState) error {
 	return refusal.Errorf(apiv1.ReasonReservedElsewhere,
 		"refusing to use the disk: another program has reserved it: the disk has %s; "+
 			"end that program, or clear the reservation with sg_persist or nvme", state)

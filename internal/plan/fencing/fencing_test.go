@@ -24,7 +24,7 @@ func TestAtStage(t *testing.T) {
 	t.Parallel()
 	own, before, after := key(t, 7, "node-1"), key(t, 6, "node-2"), key(t, 8, "node-2")
 	fencedBy := key(t, 7, "node-3").FenceOnly()
-	const foreign = provisioner.ReservationKey(0x6f3a0001)
+	const otherProgram = provisioner.ReservationKey(0x6f3a0001)
 	asked := fencing.Call{Registered: true, Asked: true, Aborts: true}
 	noAbort := fencing.Call{Registered: true, Asked: true}
 	refused := fencing.Call{Refused: true}
@@ -40,7 +40,7 @@ func TestAtStage(t *testing.T) {
 		want      fencing.Command
 	}{
 		"a disk that was never reserved":                {want: fencing.Register},
-		"keys of others, no reservation":                {state: free(before, foreign), want: fencing.Register},
+		"keys of others, no reservation":                {state: free(before, otherProgram), want: fencing.Register},
 		"registered, and what it supports is not known": {state: free(own), want: fencing.Ask},
 		"registered":                      {state: free(own), call: asked, want: fencing.Reserve},
 		"registered, and it has no abort": {state: free(own), call: noAbort, want: fencing.GiveUp},
@@ -71,7 +71,7 @@ func TestAtStage(t *testing.T) {
 		"the same, and no VM outside of this one has it": {state: held(elsewhere, elsewhere, own), call: asked, exclusive: true,
 			want: fencing.PreemptAndAbort},
 		"a later epoch, and no VM outside of this one": {state: held(after, after), exclusive: true},
-		"reserved by another program":                  {state: held(foreign, foreign), exclusive: true},
+		"reserved by another program":                  {state: held(otherProgram, otherProgram), exclusive: true},
 		"reserved for all registrants": {
 			state: provisioner.ReservationState{Type: provisioner.WriteExclusiveAllRegistrants,
 				Keys: []provisioner.ReservationKey{own}}},

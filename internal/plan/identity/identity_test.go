@@ -36,8 +36,8 @@ func TestIdentify(t *testing.T) {
 	t.Parallel()
 	const vmA, vmB, instance = vms + "virtualMachines/a", vms + "virtualMachines/b", vms +
 		"virtualMachineScaleSets/set/virtualMachines/7"
-	foreign := candidate("a", "", vmA)
-	foreign.Node.Spec.ProviderID = "kind://docker/kind/a"
+	otherPlatform := candidate("a", "", vmA)
+	otherPlatform.Node.Spec.ProviderID = "kind://docker/kind/a"
 	for name, test := range map[string]struct {
 		node       identity.Node
 		others     []identity.Node
@@ -53,7 +53,7 @@ func TestIdentify(t *testing.T) {
 			[]identity.Node{candidate("b", vmB, vmB)}, "", apiv1.ReasonVMContradictsProviderID},
 		"no providerID, and no other node names the VM": {candidate("a", "", vmA),
 			[]identity.Node{candidate("a", "", vmA)}, vmA, ""},
-		"a providerID of another platform does not count": {foreign, nil, vmA, ""},
+		"a providerID of another platform does not count": {otherPlatform, nil, vmA, ""},
 		"no providerID, and another node says the same": {candidate("a", "", vmA),
 			[]identity.Node{candidate("b", "", vmA)}, "", apiv1.ReasonVMNamedTwice},
 		"no providerID, and another node's names the VM": {candidate("a", "", vmA),

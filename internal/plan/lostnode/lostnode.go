@@ -57,14 +57,14 @@ func (v Volume) Epoch() int64 {
 	return v.Volume.Status.Primary.Epoch
 }
 
-// Decided reports whether the decision to fence the node from the volume, because the node was
+// FenceDecided reports whether the decision to fence the node from the volume, because the node was
 // lost, is written down. For a multi-node volume the finalizer says so: the deletion that follows
 // is part of what is carried out.
-func (v Volume) Decided(node string) bool {
+func (v Volume) FenceDecided(node string) bool {
 	if v.Volume.Spec.Access == apiv1.AccessMultiNode {
-		return v.Attachment != nil && ownership.FenceDecided(v.Attachment)
+		return v.Attachment != nil && ownership.MultiNodeFenceDecided(v.Attachment)
 	}
-	return ownership.BeingFenced(v.Volume, node)
+	return ownership.FenceDecided(v.Volume, node)
 }
 
 // Proof is the proof that the node can no longer write to the volume, or nil.
@@ -108,7 +108,7 @@ type Step struct {
 	// deleted, so that there can be a proof.
 	Repair []Volume
 	// LeftAlone are the pods that keep their volumes, with the reason.
-	LeftAlone []KeptPod
+	LeftAlone []LeftPod
 	// Quarantine and Unresponsive are about the taints that keep new pods away, OutOfService about
 	// Kubernetes' own.
 	Quarantine, Unresponsive, OutOfService TaintChange
@@ -189,7 +189,7 @@ func newFailover(in Input) *decision {
 	for _, v := range in.Volumes {
 		name := v.Volume.Name
 		f.held[name] = v
-		if v.Decided(in.NodeName) {
+		if v.FenceDecided(in.NodeName) {
 			f.decided[name] = true
 		}
 		if v.Proof() != nil {

@@ -220,8 +220,8 @@ func TestAPodThatIsLeftAloneIsToldWhatToDo(t *testing.T) {
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	detached, vmDown := hasProof(apiv1.ProofDetached), hasProof(apiv1.ProofVMDown)
-	foreign := lostnode.PodVolume{Name: "claim ns/nfs"}
-	neverPublished := lostnode.PodVolume{Name: "claim ns/old", Volume: "old", NeverPublished: true}
+	otherDriver := lostnode.PodVolume{Name: "claim ns/nfs"}
+	unrecorded := lostnode.PodVolume{Name: "claim ns/old", Volume: "old", Unrecorded: true}
 	for name, test := range map[string]struct {
 		in   lostnode.Input
 		want string
@@ -259,40 +259,40 @@ func TestFailover(t *testing.T) {
 			using("p", []string{"v"}, ownedBy("Node"))), "leave p:NoOwner"},
 		"a pod that its owner would re-create on the same node keeps its volume": {aNode(isLost, volumes(held("v")),
 			using("p", []string{"v"}, ownedBy("DaemonSet"))), "leave p:DaemonSet"},
-		"a pod that may write to a foreign volume keeps its volume": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, also(foreign))), "leave p:ForeignVolume"},
+		"a pod that may write to another driver's volume keeps its volume": {aNode(isLost, volumes(held("v")),
+			using("p", []string{"v"}, also(otherDriver))), "leave p:ForeignVolume"},
 		"a pod with a volume that is not known keeps its volume": {
 			aNode(isLost, volumes(held("v")),
 				using("p", []string{"v"}, also(lostnode.PodVolume{Name: "claim ns/x", Unknown: true}))), "leave p:UnknownVolume"},
-		"a pod that only reads a foreign volume is no exception": {
+		"a pod that only reads another driver's volume is no exception": {
 			aNode(isLost, volumes(held("v")),
 				using("p", []string{"v"}, also(lostnode.PodVolume{Name: "claim ns/nfs", ReadOnly: true}))),
 			"fence v; quarantine Add"},
 		"a pod that is being deleted needs no owner": {aNode(isLost, volumes(held("v")),
 			using("p", []string{"v"}, unowned, beingDeleted)), "fence v; quarantine Add"},
 		"a pod with a volume that V1 published is not deleted": {aNode(isLost, nil,
-			using("p", nil, also(neverPublished))), "leave p:ForeignVolume"},
+			using("p", nil, also(unrecorded))), "leave p:ForeignVolume"},
 		"a pod with a volume that V1 published is not deleted while it is being deleted": {aNode(isLost, nil,
-			using("p", nil, also(neverPublished), beingDeleted)), "leave p:ForeignVolume"},
+			using("p", nil, also(unrecorded), beingDeleted)), "leave p:ForeignVolume"},
 		"a pod with a volume that V1 published keeps its other volumes": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, also(neverPublished))), "leave p:ForeignVolume"},
+			using("p", []string{"v"}, also(unrecorded))), "leave p:ForeignVolume"},
 		"a pod with a volume that V1 published is deleted on a VM that is down": {aNode(isDown, volumes(held("v")),
-			using("p", nil, also(neverPublished)), using("q", []string{"v"})),
+			using("p", nil, also(unrecorded)), using("q", []string{"v"})),
 			"fence v; quarantine Add; out-of-service Add; force p"},
 		"a pod with a volume that V1 published remains when the node is Ready again": {aNode(isAlive,
-			volumes(held("v", isDecided, detached)), using("p", []string{"v"}, also(neverPublished))),
+			volumes(held("v", isDecided, detached)), using("p", []string{"v"}, also(unrecorded))),
 			"leave p:ForeignVolume; quarantine Add"},
-		"a pod that is being deleted still must not write a foreign volume": {aNode(isLost, volumes(held("v")),
-			using("p", []string{"v"}, beingDeleted, also(foreign))), "leave p:ForeignVolume"},
+		"a pod that is being deleted still must not write another driver's volume": {aNode(isLost, volumes(held("v")),
+			using("p", []string{"v"}, beingDeleted, also(otherDriver))), "leave p:ForeignVolume"},
 		"a pod that shares a volume with a pod that is left alone is left alone, and so on": {
 			aNode(isLost, volumes(held("u"), held("v"), held("w"), held("x")), using("r", []string{"w"}),
 				using("q", []string{"v", "w"}), using("p", []string{"u", "v"}, optsOut), using("s", []string{"x"})),
 			"fence x; leave r:SharedVolume; leave q:SharedVolume; leave p:OptedOut; quarantine Add"},
 		"a pod without volumes of this driver is left alone without a reason": {aNode(isLost, nil,
-			using("p", nil, also(foreign))), ""},
+			using("p", nil, also(otherDriver))), ""},
 		"on a VM that is down only opting out helps": {aNode(isDown,
 			volumes(held("u"), held("v"), held("w")), using("p", []string{"u"}, unowned),
-			using("q", []string{"v"}, also(foreign)), using("r", []string{"w"}, ownedBy("DaemonSet"))),
+			using("q", []string{"v"}, also(otherDriver)), using("r", []string{"w"}, ownedBy("DaemonSet"))),
 			"fence u,v,w; quarantine Add; out-of-service Add"},
 		"on a VM that is down a pod that opts out keeps its volume": {aNode(isDown, volumes(held("v")),
 			using("p", []string{"v"}, optsOut)), "leave p:OptedOut"},

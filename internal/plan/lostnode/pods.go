@@ -27,12 +27,12 @@ type PodVolume struct {
 	OptedOut bool
 	// Unknown says that its PersistentVolumeClaim or its PersistentVolume was not found.
 	Unknown bool
-	// NeverPublished says that the node may use it without a record of this driver; see
-	// ownership.NeverPublished.
-	NeverPublished bool
+	// Unrecorded says that the node may use it without a record of this driver; see
+	// ownership.Unrecorded.
+	Unrecorded bool
 }
 
-// PodVolumeOf says what a volume of a pod is, except for NeverPublished. claim and pv are nil if they
+// PodVolumeOf says what a volume of a pod is, except for Unrecorded. claim and pv are nil if they
 // were not found; volume is the name of pv's AzVolume, "" if pv is another driver's.
 func PodVolumeOf(
 	pod *corev1.Pod, v corev1.Volume, claim *corev1.PersistentVolumeClaim, pv *corev1.PersistentVolume, volume string,
@@ -77,8 +77,8 @@ func inlineReadOnly(s corev1.VolumeSource) bool {
 	}
 }
 
-// HoldReasons returns the causes for which a pod is left alone.
-func HoldReasons() []string {
+// LeaveReasons returns the causes for which a pod is left alone.
+func LeaveReasons() []string {
 	return []string{apiv1.ReasonOptedOut, apiv1.ReasonNoOwner, apiv1.ReasonDaemonSet, apiv1.ReasonForeignVolume,
 		apiv1.ReasonUnknownVolume, apiv1.ReasonSharedVolume, apiv1.ReasonFencingHeldBack}
 }
@@ -96,8 +96,8 @@ const optOutAdvice = "; to have its volumes moved, delete it by force (kubectl d
 const massLossAdvice = ", so the fault may be in the controller's network and no further volume is fenced; the driver continues when enough nodes answer again, " +
 	"or for each node whose VM is stopped at Azure (az vm stop)"
 
-// KeptPod is a pod that is left alone, together with its volumes.
-type KeptPod struct {
+// LeftPod is a pod that is left alone, together with its volumes.
+type LeftPod struct {
 	Pod     *corev1.Pod
 	Reason  string
 	Message string
@@ -116,8 +116,8 @@ func (p Pod) ours() []string {
 	return names
 }
 
-// hold says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
-func (p Pod) hold(off bool) (string, string) {
+// leave says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
+func (p Pod) leave(off bool) (string, string) {
 	if OptedOut(p.Pod.Annotations) {
 		return apiv1.ReasonOptedOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
 	}
@@ -141,7 +141,7 @@ func (p Pod) hold(off bool) (string, string) {
 	}
 	for _, v := range p.Volumes {
 		switch {
-		case v.NeverPublished:
+		case v.Unrecorded:
 			return apiv1.ReasonForeignVolume, v.Name + " was not published by this driver, which cannot fence a node from it before that"
 		case v.Volume != "" || v.ReadOnly:
 		case v.Unknown:
@@ -171,7 +171,7 @@ func controllerOf(p *corev1.Pod) string {
 // optedOut reports whether anything on the node opted out.
 func (f *decision) optedOut() bool {
 	return slices.ContainsFunc(f.in.Pods, func(p Pod) bool {
-		reason, _ := p.hold(true)
+		reason, _ := p.leave(true)
 		return reason == apiv1.ReasonOptedOut
 	})
 }
@@ -185,7 +185,7 @@ func (f *decision) judgePods() {
 		if len(p.ours()) == 0 {
 			continue
 		}
-		if f.leave[i], messages[i] = p.hold(f.in.Health.Off()); f.leave[i] != "" {
+		if f.leave[i], messages[i] = p.leave(f.in.Health.Off()); f.leave[i] != "" {
 			f.keep(p)
 		}
 	}
@@ -205,14 +205,14 @@ func (f *decision) judgePods() {
 	for i, p := range f.in.Pods {
 		switch {
 		case f.leave[i] != "" && f.concerned(p):
-			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
+			f.step.LeftAlone = append(f.step.LeftAlone, LeftPod{
 				Pod:     p.Pod,
 				Reason:  f.leave[i],
 				Message: messages[i],
 				Volumes: f.keptOf(p),
 			})
 		case f.leave[i] == "" && f.in.Health.Guarded() && len(f.undecided(p)) > 0:
-			f.step.LeftAlone = append(f.step.LeftAlone, KeptPod{
+			f.step.LeftAlone = append(f.step.LeftAlone, LeftPod{
 				Pod:     p.Pod,
 				Reason:  apiv1.ReasonFencingHeldBack,
 				Message: f.in.Health.HeldBack + massLossAdvice,

@@ -58,9 +58,9 @@ func randomFailover(t *rapid.T) lostnode.Input {
 			Name:   "claim",
 			Volume: "elsewhere",
 		}), also(lostnode.PodVolume{
-			Name:           "claim",
-			Volume:         "old",
-			NeverPublished: true,
+			Name:       "claim",
+			Volume:     "old",
+			Unrecorded: true,
 		}),
 	}
 	for i := range rapid.IntRange(0, 6).Draw(t, "pods") {
@@ -93,7 +93,7 @@ func TestFailoverLaws(t *testing.T) {
 		unproven, decided := map[string]bool{}, map[string]bool{}
 		for _, v := range in.Volumes {
 			unproven[v.Volume.Name] = v.Proof() == nil
-			decided[v.Volume.Name] = v.Decided("n")
+			decided[v.Volume.Name] = v.FenceDecided("n")
 		}
 		for _, d := range step.Delete {
 			p := find(in, d.Pod)
@@ -102,8 +102,8 @@ func TestFailoverLaws(t *testing.T) {
 				if d.Force && unproven[v.Volume] {
 					t.Fatalf("law 3: %s is deleted by force, and %s has no proof: %s", p.Pod.Name, v.Volume, line)
 				}
-				if (v.Volume == "" && !v.ReadOnly || v.NeverPublished) && in.Health.State != nodehealth.Down {
-					t.Fatalf("%s may be writing to a foreign volume: %s", p.Pod.Name, line)
+				if (v.Volume == "" && !v.ReadOnly || v.Unrecorded) && in.Health.State != nodehealth.Down {
+					t.Fatalf("%s may be writing to another driver's volume: %s", p.Pod.Name, line)
 				}
 				lostOne = lostOne || decided[v.Volume]
 			}
@@ -172,7 +172,7 @@ func TestFailoverEnds(t *testing.T) {
 		}
 		if in.Health.Fence() {
 			for _, v := range in.Volumes {
-				if !v.Decided("n") && v.Proof() == nil &&
+				if !v.FenceDecided("n") && v.Proof() == nil &&
 					!slices.ContainsFunc(in.Pods, func(p lostnode.Pod) bool { return uses(p, v.Volume.Name) }) {
 					t.Fatalf("volume %s was forgotten", v.Volume.Name)
 				}
@@ -191,7 +191,7 @@ func taken(in lostnode.Input, step lostnode.Step) lostnode.Input {
 			isFencedAttachment(&in.Volumes[i])
 		case fenced:
 			isDecided(&in.Volumes[i])
-		case v.Decided("n") && v.Proof() == nil:
+		case v.FenceDecided("n") && v.Proof() == nil:
 			objects.Proved(v.Attachment, apiv1.ProofDetached)
 		}
 	}

@@ -76,10 +76,10 @@ type Truth struct {
 	// Detaching says that the disk is being detached.
 	Detaching bool
 	LUN       int32
-	// ForeignVM is a VM outside of this cluster that has the disk, as Azure answered after the attach
-	// or instead of it. Exclusive says that it answered after the attach that there is none, and
-	// Unasked that it did not answer. Set by the job of an attach only.
-	ForeignVM          string
+	// OtherClusterVM is a VM outside of this cluster that has the disk, as Azure answered after the
+	// attach or instead of it. Exclusive says that it answered after the attach that there is none,
+	// and Unasked that it did not answer. Set by the job of an attach only.
+	OtherClusterVM     string
 	Exclusive, Unasked bool
 	// VMGone says that the VM does not exist; VMDown that it cannot run code.
 	VMGone, VMDown bool
@@ -95,8 +95,8 @@ type Truth struct {
 	Filling bool
 	// Update is set by the jobs that create, adopt or change a disk.
 	Update *Updated
-	// Foreign says that the disk of that name was not created for the volume.
-	Foreign bool
+	// Unrelated says that the disk of that name was not created for the volume.
+	Unrelated bool
 }
 
 // Running reports whether the job has begun and not ended.

@@ -37,7 +37,7 @@ const custodyLasts = 5 * time.Minute
 func CustodyOf(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, now time.Time) Custody {
 	released, last, shared := volume.Status.LastReleasedTime, volume.Status.LastRelease, volume.Spec.Disk.MaxShares > 1
 	switch {
-	case !Confirmed(volume), volume.Spec.Access == apiv1.AccessMultiNode && len(attachments) == 0:
+	case !CustodyConfirmed(volume), volume.Spec.Access == apiv1.AccessMultiNode && len(attachments) == 0:
 		return CustodyUnknown // nothing records when the last node of several released the volume
 	case shared && last != nil && ProvedByAzure(last.Proof) && !HasPrimary(volume, attachments):
 		return CustodyUnknown // the release is recorded when Azure was asked, and may have been long before
@@ -49,9 +49,9 @@ func CustodyOf(volume *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, 
 	}
 }
 
-// Confirmed reports whether the AzVolume says that this cluster uses the disk; see
+// CustodyConfirmed reports whether the AzVolume says that this cluster uses the disk; see
 // AzVolumeStatus.ConfirmedUID.
-func Confirmed(volume *apiv1.AzVolume) bool {
+func CustodyConfirmed(volume *apiv1.AzVolume) bool {
 	return volume.Status.ConfirmedUID != "" && volume.Status.ConfirmedUID == volume.UID
 }
 
@@ -66,7 +66,7 @@ func ProvedByAzure(proof apiv1.ReleaseProof) bool {
 // first and asks then, so at least one of them sees the other. Only the attach of a disk with
 // maxShares 1 is the answer by itself.
 func AskAfterAttach(volume *apiv1.AzVolume) bool {
-	return volume.Shares() > 1 || !Confirmed(volume)
+	return volume.Shares() > 1 || !CustodyConfirmed(volume)
 }
 
 // Copied reports whether the status of an attachment was restored from a backup: it names a VM, and
@@ -76,12 +76,12 @@ func Copied(attachment *apiv1.AzVolumeAttachment) bool {
 	return attachment.Status.VMID != "" && attachment.Status.UID != attachment.UID
 }
 
-// ForeignVM returns a VM that has a disk and that is outside of this cluster, "" if there is none:
-// no node is that VM, and this driver has not attached the disk to it. Of several it is the first by
-// its ID in lower case, so that two clusters name the same one. attachedTo are the VMs that
-// Azure lists for the disk, and attachments are the volume's. A VM whose Node was deleted is not
-// foreign while an attachment names it.
-func ForeignVM(
+// OtherClusterVM returns a VM that has a disk and that is outside of this cluster, "" if there is
+// none: no node is that VM, and this driver has not attached the disk to it. Of several it is the
+// first by its ID in lower case, so that two clusters name the same one. attachedTo are the VMs that
+// Azure lists for the disk, and attachments are the volume's. A VM whose Node was deleted is this
+// cluster's while an attachment names it.
+func OtherClusterVM(
 	attachedTo []string, attachments []*apiv1.AzVolumeAttachment, isNode func(vm string) (bool, error),
 ) (string, error) {
 	for _, vm := range slices.SortedFunc(slices.Values(attachedTo), compareFold) {
@@ -98,8 +98,8 @@ func ForeignVM(
 
 func compareFold(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) }
 
-// ForeignUse says that a VM outside of the cluster may use a disk, and what the reader can do.
-func ForeignUse(vm, disk string) string {
+// OtherClusterUse says that a VM outside of the cluster may use a disk, and what the reader can do.
+func OtherClusterUse(vm, disk string) string {
 	return fmt.Sprintf("Azure says that disk %s is attached to VM %s, which is no node of this cluster and may be using the disk; "+
 		"when nothing on that VM uses it any more, detach it there (az vm disk detach, with --force-detach if the VM does not answer)", disk, vm)
 }

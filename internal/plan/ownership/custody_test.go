@@ -99,7 +99,7 @@ func TestOnlyTheAttachOfADiskForOneVMIsTheAnswerByItself(t *testing.T) {
 	}
 }
 
-func TestForeignVM(t *testing.T) {
+func TestOtherClusterVM(t *testing.T) {
 	t.Parallel()
 	recorded := objects.NewAttachment("deleted", apiv1.RolePrimary, 1, apiv1.AttachmentAttached)
 	recorded.UID, recorded.Status.VMID, recorded.Status.UID = "present", "/vm/former", "present"
@@ -126,7 +126,7 @@ func TestForeignVM(t *testing.T) {
 		"a VM that a restored status names":           {[]string{"/vm/former"}, objects.Attachments(copied), "/vm/former", nil},
 		"a VM for which the cache gives an error":     {[]string{"/vm/fails"}, nil, "/vm/fails", failed},
 	} {
-		if got, err := ownership.ForeignVM(test.attachedTo, test.attachments, isNode); got != test.want ||
+		if got, err := ownership.OtherClusterVM(test.attachedTo, test.attachments, isNode); got != test.want ||
 			!errors.Is(err, test.err) {
 			t.Errorf("%s: got %q, %v; want %q, %v", name, got, err, test.want, test.err)
 		}

@@ -44,6 +44,6 @@ func mayGuard(volume *apiv1.AzVolume, a, fenced *apiv1.AzVolumeAttachment) bool 
 	primary, last := volume.Status.Primary, volume.Status.LastRelease
 	return primary.Epoch > fenced.Spec.Epoch+1 ||
 		last != nil && last.NodeName == a.Spec.NodeName && last.Proof.Epoch > fenced.Spec.Epoch ||
-		primary.Epoch > fenced.Spec.Epoch && BeingFenced(volume, primary.NodeName) ||
+		primary.Epoch > fenced.Spec.Epoch && FenceDecided(volume, primary.NodeName) ||
 		last != nil && last.Cause == apiv1.CauseNodeLost && last.Proof.Epoch > fenced.Spec.Epoch
 }

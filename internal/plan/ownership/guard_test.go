@@ -8,9 +8,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-// TestTheNodeThatHoldsOffAFencedOne has node a, which was fenced under epoch 2 by node x, and node
-// y with a replica.
-func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
+// TestTheNodeThatGuardsAgainstAFencedOne has node a, which was fenced under epoch 2 by node x, and
+// node y with a replica.
+func TestTheNodeThatGuardsAgainstAFencedOne(t *testing.T) {
 	t.Parallel()
 	released := func(epoch int64) *apiv1.AzVolume {
 		return objects.NewVolume(objects.Owned("", epoch, apiv1.OwnershipReleased))
@@ -42,8 +42,8 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 		Cause:    apiv1.CauseUnpublished,
 		Proof:    *objects.Proved(primary("z", 3), apiv1.ProofUnstaged).Status.Proof,
 	}
-	zBeingFenced := objects.NewVolume(objects.Owned("z", 3, apiv1.OwnershipReleasing))
-	zBeingFenced.Status.Primary.Cause = apiv1.CauseNodeLost
+	zIsFenced := objects.NewVolume(objects.Owned("z", 3, apiv1.OwnershipReleasing))
+	zIsFenced.Status.Primary.Cause = apiv1.CauseNodeLost
 	aLost := released(2)
 	aLost.Status.LastRelease = &apiv1.ReleaseRecord{NodeName: "a", Cause: apiv1.CauseNodeLost, Proof: *a.Status.Proof}
 	for name, test := range map[string]struct {
@@ -67,7 +67,7 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 			"a"},
 		"a replica that may have taken it from the next owner, whose attachment is gone": {zLost, objects.Attachments(a),
 			replica("y"), "a"},
-		"a replica that may be taking it from the next owner": {zBeingFenced,
+		"a replica that may be taking it from the next owner": {zIsFenced,
 			objects.Attachments(a, primary("z", 3)), replica("y"), "a"},
 		"the next owner, after its attachment became a replica":   {zUnstaged, objects.Attachments(a), replica("z"), "a"},
 		"another replica, after one next owner that was not lost": {zUnstaged, objects.Attachments(a), replica("w"), ""},
@@ -94,7 +94,7 @@ func TestTheNodeThatHoldsOffAFencedOne(t *testing.T) {
 	}
 }
 
-func TestANodeThatHoldsOffAFencedOneIsDemotedAndNotRemoved(t *testing.T) {
+func TestANodeThatGuardsAgainstAFencedOneIsDemotedAndNotRemoved(t *testing.T) {
 	t.Parallel()
 	volume := objects.NewVolume(objects.Owned("", 3, apiv1.OwnershipReleased))
 	next := objects.Proved(objects.NewAttachment("z", apiv1.RolePrimary, 3, apiv1.AttachmentAttached), apiv1.ProofUnstaged)

@@ -111,10 +111,10 @@ func UnstagedProof(report *apiv1.AzDriverNode, volume string, epoch int64, now t
 	}, ""
 }
 
-// Releasable reports whether the attachment of the node that holds an ownership can get the proof
-// of its release: whether it is the primary with the ownership's epoch. An attachment that is being
-// deleted, or that has a later epoch, is not changed.
-func Releasable(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
+// Intact reports whether the attachment of the node that holds an ownership is the primary with the
+// ownership's epoch, so that the proof of the release can be recorded there. An attachment that is
+// being deleted, or that has a later epoch, counts as intact: it is not changed.
+func Intact(primary *apiv1.Ownership, a *apiv1.AzVolumeAttachment) bool {
 	return a != nil && (a.DeletionTimestamp != nil || a.Spec.Epoch > primary.Epoch || a.Spec.Epoch == primary.Epoch &&
 		a.Spec.Role == apiv1.RolePrimary)
 }
@@ -160,9 +160,9 @@ func Preempted(attachment *apiv1.AzVolumeAttachment) bool {
 	return HasProof(attachment) && attachment.Status.Proof.Kind == apiv1.ProofPreempted
 }
 
-// FenceDecided reports whether the failover has decided to fence the attachment's node from a
-// multi-node volume and has not yet reported all of it to Kubernetes.
-func FenceDecided(attachment *apiv1.AzVolumeAttachment) bool {
+// MultiNodeFenceDecided reports whether the failover has decided to fence the attachment's node
+// from a multi-node volume and has not yet reported all of it to Kubernetes.
+func MultiNodeFenceDecided(attachment *apiv1.AzVolumeAttachment) bool {
 	return slices.Contains(attachment.Finalizers, apiv1.FinalizerFenced)
 }
 
@@ -248,7 +248,7 @@ const (
 // Demotion decides what happens to a released attachment. It remains as a replica if the node is
 // known to be healthy, because the node gave the proof itself and was not being fenced at that
 // time, and if the number of replicas, with the next primary, is at most the wanted number plus
-// one. A node that holds off a fenced one remains whatever their number is.
+// one. A node that guards against a fenced one remains whatever their number is.
 func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []*apiv1.AzVolumeAttachment) AfterRelease {
 	wanted := volume.WantedReplicas()
 	proof := released.Status.Proof
@@ -275,8 +275,10 @@ func Demotion(volume *apiv1.AzVolume, released *apiv1.AzVolumeAttachment, all []
 	return Demote
 }
 
-// BeingFenced reports whether the node is being fenced from the volume because the node was lost.
-func BeingFenced(volume *apiv1.AzVolume, node string) bool {
+// FenceDecided reports whether the failover has decided to fence the node, which was lost, from the
+// volume, and the release is not complete. A multi-node volume has no ownership that could say so;
+// see MultiNodeFenceDecided.
+func FenceDecided(volume *apiv1.AzVolume, node string) bool {
 	return OwnedBy(volume, node) && volume.Status.Primary.State == apiv1.OwnershipReleasing &&
 		volume.Status.Primary.Cause == apiv1.CauseNodeLost
 }
@@ -286,11 +288,11 @@ func moment(t time.Time) *metav1.Time {
 	return &m
 }
 
-// NeverPublished reports whether this driver has never published a volume that the V1 driver may
+// Unrecorded reports whether this driver has never published a volume that the V1 driver may
 // have published, so that a node may use it although this driver has no record of it. volume is nil
 // if there is no AzVolume. An AzVolume alone does not contradict that, because an expansion creates
 // one. The V1 driver never published a volume that this driver has created.
-func NeverPublished(volume *apiv1.AzVolume) bool {
+func Unrecorded(volume *apiv1.AzVolume) bool {
 	if volume == nil {
 		return true
 	}

@@ -392,7 +392,7 @@ func TestNeverPublished(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := ownership.NeverPublished(test.volume); got != test.want {
+			if got := ownership.Unrecorded(test.volume); got != test.want {
 				t.Error(got)
 			}
 		})

@@ -60,7 +60,7 @@ func publishedMultiNode(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, bac
 	switch {
 	case a.Spec.Role != apiv1.RolePrimary:
 		return false
-	case FenceDecided(a):
+	case MultiNodeFenceDecided(a):
 		return !back(a.Spec.NodeName)
 	case ProvedReleased(volume, a):
 		return false

@@ -36,11 +36,11 @@ func RecreateAs(volume *apiv1.AzVolume, node string, report *apiv1.AzDriverNode,
 	switch {
 	case !multiNode && OwnedBy(volume, node):
 		return apiv1.RolePrimary, volume.Status.Primary.Epoch, ""
-	case !multiNode && volume.Status.Primary != nil && ReportedUse(volume, report) == "", proof != nil && !NeverPublished(volume):
+	case !multiNode && volume.Status.Primary != nil && ReportedUse(volume, report) == "", proof != nil && !Unrecorded(volume):
 		return apiv1.RoleReplica, 0, ""
 	case multiNode && Reports(report, volume.Name):
 		return apiv1.RolePrimary, MultiNodeEpoch, ""
-	case NeverPublished(volume):
+	case Unrecorded(volume):
 		return "", 0, "the volume was adopted and not published since, so the node to which the disk is attached may be using it"
 	default:
 		return "", 0, why

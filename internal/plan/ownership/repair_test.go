@@ -16,7 +16,7 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 	scanned := metav1.NewMicroTime(objects.Now)
 	adopted := func(v *apiv1.AzVolume) { v.Spec.Origin = apiv1.OriginAdopted }
 	multiNode := func(v *apiv1.AzVolume) { v.Spec.Access = apiv1.AccessMultiNode }
-	done, inUse, silent := objects.Staged(&scanned, "other"), objects.Staged(&scanned, "vol"), objects.Staged(nil, "other")
+	done, inUse, unscanned := objects.Staged(&scanned, "other"), objects.Staged(&scanned, "vol"), objects.Staged(nil, "other")
 	for name, test := range map[string]struct {
 		volume *apiv1.AzVolume
 		report *apiv1.AzDriverNode
@@ -39,14 +39,14 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 		"also if that ownership was the last one": {objects.NewVolume(
 			objects.Owned("", 1, apiv1.OwnershipReleased)), inUse, apiv1.RoleReplica, 0},
 		"also if the node has not scanned its mounts": {objects.NewVolume(
-			objects.Owned("b", 3, apiv1.OwnershipHeld)), silent, apiv1.RoleReplica, 0},
+			objects.Owned("b", 3, apiv1.OwnershipHeld)), unscanned, apiv1.RoleReplica, 0},
 		"also if it was lost before its first report": {objects.NewVolume(
 			objects.Owned("", 3, apiv1.OwnershipReleased)), nil, apiv1.RoleReplica, 0},
 		"law 3: nothing is re-created if it reports a later ownership": {objects.NewVolume(
 			objects.Owned("", 0, apiv1.OwnershipReleased)), inUse, "", 0},
 		"law 3: nor if no ownership is known and it reports that it uses it": {objects.NewVolume(objects.NeverOwned), inUse, "",
 			0},
-		"law 3: nor if it has not scanned its mounts": {objects.NewVolume(objects.NeverOwned), silent, "",
+		"law 3: nor if it has not scanned its mounts": {objects.NewVolume(objects.NeverOwned), unscanned, "",
 			0},
 		"law 3: nor if there is no report":                                  {objects.NewVolume(objects.NeverOwned), nil, "", 0},
 		"law 3: nor of a volume that V1 published and an expansion adopted": {objects.NewVolume(adopted), done, "", 0},
@@ -58,7 +58,7 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 			objects.Staged(nil, "vol"), apiv1.RolePrimary, ownership.MultiNodeEpoch},
 		"also where the V1 driver may have published the volume": {objects.NewVolume(multiNode, adopted), inUse,
 			apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"law 3: nothing is made of a multi-node volume before a scan":    {objects.NewVolume(multiNode), silent, "", 0},
+		"law 3: nothing is made of a multi-node volume before a scan":    {objects.NewVolume(multiNode), unscanned, "", 0},
 		"law 3: nor where there is no report, which an unpublish leaves": {objects.NewVolume(multiNode), nil, "", 0},
 		"law 3: nor of one that V1 may have published, without a report": {objects.NewVolume(multiNode, adopted), nil, "", 0},
 		"law 3: nor with one, because its pod may come later": {objects.NewVolume(multiNode, adopted), done, "",

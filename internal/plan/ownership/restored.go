@@ -30,20 +30,21 @@ func OlderThan(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 		(volume.Status.Primary == nil || volume.Status.Primary.Epoch < a.Spec.Epoch) && a.Spec.Epoch > 0
 }
 
-// UnprovenElsewhere returns the attachments of other nodes under which a volume may be in use,
+// UnreleasedElsewhere returns the attachments of other nodes under which a volume may be in use,
 // although the AzVolume would let a node acquire it: the AzVolume does not know of their release.
 // Each needs a proof before the ownership is written.
-func UnprovenElsewhere(volume *apiv1.AzVolume, node string, attachments []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
+func UnreleasedElsewhere(volume *apiv1.AzVolume, node string,
+	attachments []*apiv1.AzVolumeAttachment) []*apiv1.AzVolumeAttachment {
 	return slices.DeleteFunc(slices.Clone(attachments), func(a *apiv1.AzVolumeAttachment) bool {
 		return a.Spec.NodeName == node || ProvedReleased(volume, a)
 	})
 }
 
-// DeletedWithoutProof says of an attachment that is being deleted that there is no proof that its
-// node released the volume, and that the node does not own the volume under this attachment. The
-// node has not been allowed to stage the volume since the deletion, so that its report, read after
-// it, counts (law 3a).
-func DeletedWithoutProof(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
+// ReportCounts reports whether the report of an attachment's node, read now, can prove that the
+// node released the volume (law 3a): the attachment is being deleted, the release is not proved,
+// and the node does not own the volume under this attachment. The node has not been allowed to
+// stage the volume since the deletion.
+func ReportCounts(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	return a.DeletionTimestamp != nil && !ProvedReleased(volume, a) && (a.Spec.Epoch == 0 || !OwnedBy(volume, a.Spec.NodeName)) &&
 		(volume == nil || volume.Spec.Access != apiv1.AccessMultiNode)
 }

@@ -45,7 +45,7 @@ func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 		// deleted is whether it needs a proof while it is being deleted.
 		deleted bool
 	}{
-		"the claimant's own": {objects.NewVolume(objects.NeverOwned),
+		"the acquiring node's own": {objects.NewVolume(objects.NeverOwned),
 			objects.NewAttachment("b", primary, 2, ""), false, true},
 		"another primary, and no status": {objects.NewVolume(objects.NeverOwned),
 			objects.NewAttachment("a", primary, 2, ""), true, true},
@@ -62,17 +62,17 @@ func TestWhichAttachmentsNeedAProofBeforeTheVolumeIsAcquired(t *testing.T) {
 		"a former primary of a volume that another holds": {objects.NewVolume(objects.Owned("b", 3, apiv1.OwnershipHeld)),
 			objects.NewAttachment("a", primary, 2, ""), false, false},
 	} {
-		if got := len(ownership.UnprovenElsewhere(test.volume, "b", objects.Attachments(test.a))) > 0; got != test.want {
-			t.Errorf("%s: got unproven = %t, want %t", name, got, test.want)
+		if got := len(ownership.UnreleasedElsewhere(test.volume, "b", objects.Attachments(test.a))) > 0; got != test.want {
+			t.Errorf("%s: got unreleased = %t, want %t", name, got, test.want)
 		}
 		gone := objects.Deleted(test.a)
-		if got := ownership.DeletedWithoutProof(test.volume, gone); got != test.deleted {
-			t.Errorf("%s: got unclaimed = %t while it is deleted, want %t", name, got, test.deleted)
+		if got := ownership.ReportCounts(test.volume, gone); got != test.deleted {
+			t.Errorf("%s: got that the report counts = %t while it is deleted, want %t", name, got, test.deleted)
 		}
 	}
-	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.DeletedWithoutProof(objects.NewVolume(multi),
+	if a := objects.Deleted(objects.NewAttachment("a", primary, 1, "")); ownership.ReportCounts(objects.NewVolume(multi),
 		a) {
-		t.Error("got an attachment of a multi-node volume as deleted without proof, want not: its proof comes from the unpublish")
+		t.Error("got that the report counts for a multi-node volume, want not: its proof comes from the unpublish")
 	}
 }
 

@@ -9,9 +9,9 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/objects"
 )
 
-// TestTheReplicaThatHoldsOffAFencedNodeIsKept has node a, whose reservation node x has taken, and
-// which has the disk attached.
-func TestTheReplicaThatHoldsOffAFencedNodeIsKept(t *testing.T) {
+// TestTheReplicaThatGuardsAgainstAFencedNodeIsKept has node a, whose reservation node x has taken,
+// and which has the disk attached.
+func TestTheReplicaThatGuardsAgainstAFencedNodeIsKept(t *testing.T) {
 	t.Parallel()
 	next := objects.NewAttachment("z", apiv1.RolePrimary, 3, apiv1.AttachmentAttached)
 	others := objects.Attachments(next, objects.NewAttachment("y", apiv1.RoleReplica, 0, apiv1.AttachmentAttached))
@@ -58,7 +58,7 @@ func TestTheReplicaThatHoldsOffAFencedNodeIsKept(t *testing.T) {
 				return false, step.Guards
 			}
 			if is, kept := removed(); !is || len(kept) != 0 {
-				t.Fatalf("got removed %t, kept %v while no node is held off; want it removed", is, kept)
+				t.Fatalf("got removed %t, kept %v while no node is guarded against; want it removed", is, kept)
 			}
 			fenced := objects.Proved(objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentDetaching)),
 				apiv1.ProofPreempted)

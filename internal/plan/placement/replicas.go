@@ -37,8 +37,8 @@ type Step struct {
 	// was found. Why says why each node gets none.
 	Short bool
 	Why   string
-	// Guards are the replicas that would be deleted, and are not, because their nodes hold off others
-	// (ownership.GuardsAgainst).
+	// Guards are the replicas that would be deleted, and are not, because their nodes guard against
+	// others (ownership.GuardsAgainst).
 	Guards []Guard
 	// Closed are the nodes of attached replicas from which the pods have been kept for longer than
 	// the grace. These replicas are of no use, and stay until others are attached.
@@ -63,9 +63,9 @@ type Guard struct {
 
 // Next decides which replicas of a volume to delete and to create. It never changes a primary, the
 // node that holds the ownership, or an attachment that is being deleted. It deletes no replica
-// whose node holds off a fenced node, whatever the reason: the data's safety (law 3) comes before a
-// drain, the clean-up and law 8. The replica is deleted after the fenced node's attachment, whose
-// end is an event of the volume.
+// whose node guards against a fenced node, whatever the reason: the data's safety (law 3) comes
+// before a drain, the clean-up and law 8. The replica is deleted after the fenced node's
+// attachment, whose end is an event of the volume.
 func Next(in Input) Step {
 	step := next(in)
 	step.Decisions = slices.DeleteFunc(step.Decisions, func(d Decision) bool {

@@ -98,7 +98,7 @@ func (in Input) oneNode(wanted []string, step *Step) {
 		step.Publish = in.firstThatSpeaks(wanted)
 	case !slices.Contains(wanted, primary.NodeName):
 		// Its node still uses it.
-	case !ownership.BeingFenced(in.Volume, primary.NodeName) && !in.published(primary.NodeName) && !in.Silent(primary.NodeName):
+	case !ownership.FenceDecided(in.Volume, primary.NodeName) && !in.published(primary.NodeName) && !in.Silent(primary.NodeName):
 		step.Publish = []string{primary.NodeName}
 	}
 }
@@ -119,7 +119,7 @@ func (in Input) Done(node string) bool {
 	if a != nil && ownership.HasProof(a) {
 		return true
 	}
-	if ownership.BeingFenced(in.Volume, node) || in.cutOff(node) {
+	if ownership.FenceDecided(in.Volume, node) || in.cutOff(node) {
 		return false // the proof is being established
 	}
 	if in.refused(node) && !in.Used(node) {
@@ -158,7 +158,7 @@ func (in Input) leaving(node string) bool {
 // was lost, and Kubernetes does not know it yet.
 func (in Input) cutOff(node string) bool {
 	a := in.attachment(node)
-	return a != nil && ownership.FenceDecided(a)
+	return a != nil && ownership.MultiNodeFenceDecided(a)
 }
 
 // anotherVM reports whether the volume was published to the VM that the node was before: the VM

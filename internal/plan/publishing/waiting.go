@@ -46,7 +46,7 @@ func Holder(volume *apiv1.AzVolume, attachment *apiv1.AzVolumeAttachment) Wait {
 	}
 	const forced = "detached by force"
 	switch {
-	case ownership.BeingFenced(volume, primary.NodeName):
+	case ownership.FenceDecided(volume, primary.NodeName):
 		w.Cause, w.Fence = apiv1.ReasonFencing, true
 		w.Message += ", which was lost"
 		if primary.Since != nil {
@@ -104,7 +104,7 @@ func WaitOf(in Input, node string) Wait {
 	if primary.State == apiv1.OwnershipReleased {
 		return in.leftOver(node)
 	}
-	if primary.NodeName == node && !ownership.BeingFenced(in.Volume, node) {
+	if primary.NodeName == node && !ownership.FenceDecided(in.Volume, node) {
 		return Wait{}
 	}
 	w := Holder(in.Volume, in.attachment(primary.NodeName))

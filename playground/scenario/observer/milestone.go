@@ -15,7 +15,7 @@ const (
 	NodeUnreachable milestoneKind = "unreachable"
 	// nodeReachable: the driver says that the node is there.
 	nodeReachable milestoneKind = "reachable"
-	// FenceDecided: the claim of the volume is taken back because its node is lost.
+	// FenceDecided: the release of the volume is started because its node is lost.
 	FenceDecided milestoneKind = "fence decided"
 	// ReleaseProven: it is recorded that the node cannot write any more; Detail is the kind of
 	// proof.

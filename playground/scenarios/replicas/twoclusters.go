@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// foreignVM is the VM of the other cluster.
-	foreignVM = "production"
+	// otherClusterVM is the VM of the other cluster.
+	otherClusterVM = "production"
 	// refusalTimeout covers the start of the pod and several tries to publish its volume.
 	refusalTimeout = 2 * time.Minute
 	// refusalLasts is for how long the other cluster's VM keeps the disk after the first refusal.
@@ -59,10 +59,10 @@ func twoClusters(ctx context.Context, e *scenario.Environment) error {
 	if err := forget(ctx, e, v); err != nil {
 		return err
 	}
-	e.Progress("attaching the disk to the VM %s, which is no node", foreignVM)
-	has, detach, err := e.Cluster.AttachElsewhere(ctx, foreignVM, node, v.Handle)
+	e.Progress("attaching the disk to the VM %s, which is no node", otherClusterVM)
+	has, detach, err := e.Cluster.AttachElsewhere(ctx, otherClusterVM, node, v.Handle)
 	if detach != nil {
-		e.RepairLater("delete the VM "+foreignVM, detach)
+		e.RepairLater("delete the VM "+otherClusterVM, detach)
 	}
 	if err != nil {
 		return err
@@ -87,13 +87,13 @@ func twoClusters(ctx context.Context, e *scenario.Environment) error {
 	if err != nil {
 		return err
 	}
-	e.Check("the other cluster keeps the disk", there, "attached to %s: %t", foreignVM, there)
-	e.Progress("detaching the disk from %s, as az vm disk detach does", foreignVM)
+	e.Check("the other cluster keeps the disk", there, "attached to %s: %t", otherClusterVM, there)
+	e.Progress("detaching the disk from %s, as az vm disk detach does", otherClusterVM)
 	detached := e.Clock.Now()
 	if err := detach(ctx); err != nil {
 		return err
 	}
-	e.Repaired("delete the VM " + foreignVM)
+	e.Repaired("delete the VM " + otherClusterVM)
 	if _, err := e.AwaitReady(ctx, w); err != nil {
 		return err
 	}
@@ -135,13 +135,13 @@ func forget(ctx context.Context, e *scenario.Environment, v observer.Volume) err
 // awaitRefusal blocks until an event says that the disk is at the other cluster's VM, and returns
 // its message.
 func awaitRefusal(ctx context.Context, e *scenario.Environment, since time.Time) (message string, err error) {
-	err = e.Poll(ctx, refusalTimeout, time.Second, "an event names the VM "+foreignVM, func(ctx context.Context) error {
+	err = e.Poll(ctx, refusalTimeout, time.Second, "an event names the VM "+otherClusterVM, func(ctx context.Context) error {
 		events, err := e.Kube.CoreV1().Events(e.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
 		for i := range events.Items {
-			if strings.Contains(events.Items[i].Message, "/"+foreignVM+", which is no node of this cluster") {
+			if strings.Contains(events.Items[i].Message, "/"+otherClusterVM+", which is no node of this cluster") {
 				message = events.Items[i].Message
 				return nil
 			}

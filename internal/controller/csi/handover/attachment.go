@@ -49,7 +49,7 @@ func (s *Publisher) promote(ctx context.Context, v *apiv1.AzVolume, node identit
 			}
 			return cluster.ErrChanged
 		}
-		if v.Spec.Access == apiv1.AccessMultiNode && ownership.FenceDecided(a) {
+		if v.Spec.Access == apiv1.AccessMultiNode && ownership.MultiNodeFenceDecided(a) {
 			// The failover has fenced the attachment, and has not deleted it yet. The detach would
 			// follow a success of this call.
 			return grpcstatus.Errorf(codes.Aborted,

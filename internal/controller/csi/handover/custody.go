@@ -33,9 +33,9 @@ func (s *Publisher) disk(ctx context.Context, v *apiv1.AzVolume) diskRead {
 	}
 }
 
-// notForeign is the check of a volume that several nodes may use, before a node gets an attachment:
-// the volume has no ownership that could be acquired.
-func (s *Publisher) notForeign(ctx context.Context, v *apiv1.AzVolume, node string) error {
+// checkCustody is the check of a volume that several nodes may use, before a node gets an
+// attachment: the volume has no ownership that could be acquired.
+func (s *Publisher) checkCustody(ctx context.Context, v *apiv1.AzVolume, node string) error {
 	attachments, err := s.Attachments(ctx, s.Client, v.Name)
 	if err == nil {
 		_, err = s.custody(ctx, v, node, attachments, s.disk(ctx, v))
@@ -57,10 +57,10 @@ func (s *Publisher) custody(
 	if err != nil {
 		return known, err
 	}
-	vm, err := cluster.ForeignVM(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
+	vm, err := cluster.OtherClusterVM(ctx, s.Client, s.Namespace, disk.AttachedTo, attachments)
 	if err == nil && vm != "" {
 		err = refusal.Errorf(apiv1.ReasonUsedOutsideCluster, "publish volume %s to node %s: %s",
-			v.Name, node, ownership.ForeignUse(vm, v.Spec.Disk.Name))
+			v.Name, node, ownership.OtherClusterUse(vm, v.Spec.Disk.Name))
 	}
 	return known, err
 }

@@ -85,7 +85,7 @@ func (s *Publisher) report(ctx context.Context, node string) (*apiv1.AzDriverNod
 func (s *Publisher) restoreAttachment(ctx context.Context, v *apiv1.AzVolume,
 	a *apiv1.AzVolumeAttachment) (*apiv1.AzVolumeAttachment, error) {
 	o := v.Status.Primary
-	if ownership.Releasable(o, a) {
+	if ownership.Intact(o, a) {
 		return a, nil
 	}
 	d, err := s.report(ctx, o.NodeName)
@@ -168,15 +168,15 @@ func (s *Publisher) history(ctx context.Context, v *apiv1.AzVolume, node string,
 			return 0, "", err
 		}
 	}
-	unproven := ownership.UnprovenElsewhere(v, node, attachments)
-	if len(unproven) > 0 {
+	unreleased := ownership.UnreleasedElsewhere(v, node, attachments)
+	if len(unreleased) > 0 {
 		// A publish writes the ownership before the attachment, and may have written it after v was
 		// read.
 		if err := s.ownershipUnchanged(ctx, v); err != nil {
 			return 0, "", err
 		}
 	}
-	for _, a := range unproven {
+	for _, a := range unreleased {
 		proven, why, err := s.proveUnrecorded(ctx, v, a)
 		if err != nil {
 			return 0, "", err
@@ -254,7 +254,7 @@ func (s *Publisher) unreported(ctx context.Context, v *apiv1.AzVolume, node stri
 // reportedByAny reports whether a node may be using a volume under an ownership that its AzVolume
 // does not have; see ownership.ReportedUse.
 func (s *Publisher) reportedByAny(ctx context.Context, v *apiv1.AzVolume) (bool, error) {
-	if v.Status.Primary == nil && s.Watch.AnySilent() {
+	if v.Status.Primary == nil && s.Watch.AnyUnscanned() {
 		return true, nil
 	}
 	var list apiv1.AzDriverNodeList

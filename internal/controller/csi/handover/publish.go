@@ -108,7 +108,7 @@ func (s *Publisher) mayPublish(ctx context.Context, v *apiv1.AzVolume, node stri
 		return 0, false, err
 	}
 	if asked := attached != nil && attached.Status.VMID != "" && !ownership.Copied(attached); !asked {
-		err = s.notForeign(ctx, v, node)
+		err = s.checkCustody(ctx, v, node)
 	}
 	return ownership.MultiNodeEpoch, false, err
 }

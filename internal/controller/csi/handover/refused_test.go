@@ -148,7 +148,7 @@ func (c *countedReads) Get(context.Context, string) (provisioner.Disk, error) {
 
 // The first publish of a volume asks Azure who has the disk only if there is a node whose report
 // does not say whether it uses the volume.
-func TestTheFirstPublishOfAVolumeReadsTheDiskOnlyIfANodeIsSilent(t *testing.T) {
+func TestTheFirstPublishReadsTheDiskOnlyIfANodeIsUnscanned(t *testing.T) {
 	t.Parallel()
 	scheme := fakeapi.Scheme()
 	for name, test := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 // again.
 func (s *Publisher) completeRelease(ctx context.Context, v *apiv1.AzVolume, node string) error {
 	o := v.Status.Primary
-	if o == nil || o.State != apiv1.OwnershipReleasing || o.NodeName == node || ownership.BeingFenced(v, o.NodeName) {
+	if o == nil || o.State != apiv1.OwnershipReleasing || o.NodeName == node || ownership.FenceDecided(v, o.NodeName) {
 		return nil
 	}
 	proof, _, _, err := s.findProof(ctx, v, o.NodeName, o.Epoch)

@@ -90,12 +90,12 @@ func (s *Publisher) unpublish(ctx context.Context, handle volumehandle.Handle, n
 	if err != nil {
 		return err
 	}
-	others, err := s.foreign(ctx, v, node)
+	others, err := s.unrecorded(ctx, v, node)
 	if err != nil {
 		return err
 	}
 	if others {
-		recorded, err := s.recordForeign(ctx, handle, node)
+		recorded, err := s.recordPublished(ctx, handle, node)
 		if err != nil {
 			return err
 		}

@@ -27,8 +27,8 @@ import (
 // ListSnapshots lists the snapshots that Azure has, of every origin: the snapshot of an ID, the
 // snapshots of a volume, or all snapshots in the resource groups that this cluster uses: its own,
 // the groups of the driver's volumes and the groups that VolumeSnapshotContents name. The list does
-// not contain a snapshot whose content is not fixed yet, a local snapshot that will be copied to
-// another region, and the seal of a group.
+// not contain a snapshot whose content is not fixed yet, and a local snapshot that will be copied to
+// another region.
 func (s *Snapshotter) ListSnapshots(ctx context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
 	ctx, cancel := s.Bound(ctx)
 	defer cancel()

@@ -1,6 +1,5 @@
-// Package snapshots answers the calls of the CSI controller server about snapshots and groups of
-// them. They have no custom resource: the server reads from Azure which exist, and how much of them
-// is complete.
+// Package snapshots answers the calls of the CSI controller server about snapshots. They have no
+// custom resource: the server reads from Azure which exist, and how much of them is complete.
 package snapshots
 
 import (

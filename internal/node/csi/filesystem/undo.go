@@ -18,10 +18,10 @@ import (
 // that another node finds it blank. It does so only while the node still has the ownership with the
 // same epoch; otherwise other nodes may have used the device since.
 //
-// Before it writes, it calls hold with the whole disk: a former path of this node may hold the
+// Before it writes, it calls reserve with the whole disk: a former path of this node may hold the
 // reservation under which the filesystem was being made, and the disk would refuse the writes.
 func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.Record,
-	hold func(ctx context.Context, device string) error) error {
+	reserve func(ctx context.Context, device string) error) error {
 	if record.Formatting == nil {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (s *Stager) UndoFormat(ctx context.Context, name string, record nodereport.
 		err = s.checkFormatting(ctx, device.Path, record)
 	}
 	if err == nil {
-		err = hold(ctx, device.Path)
+		err = reserve(ctx, device.Path)
 	}
 	if err == nil {
 		device, err = s.Part(ctx, device, record.Partition)

@@ -23,12 +23,12 @@ type Reserver struct {
 	Disk provisioner.Reservations
 }
 
-// Hold makes this node hold the reservation of a disk with the owner's key. state was just read
+// Reserve makes this node hold the reservation of a disk with the owner's key. state was just read
 // from the disk. reserved is false if a fence by this disk's reservation would prove nothing; then
-// no node holds one, and why says what the disk lacks. If Hold fails, the key may be registered.
+// no node holds one, and why says what the disk lacks. If Reserve fails, the key may be registered.
 // Errors: FailedPrecondition if the node must not use the disk (fencing.AtStage), and if the disk is
 // reserved and refuses a command that is needed.
-func (r Reserver) Hold(ctx context.Context, device string, state provisioner.ReservationState,
+func (r Reserver) Reserve(ctx context.Context, device string, state provisioner.ReservationState,
 	owner fencing.Owner) (found fencing.Found, why string, err error) {
 	c := &conversation{
 		disk:   r.Disk,

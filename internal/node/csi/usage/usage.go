@@ -38,8 +38,8 @@ type Usage struct {
 	// Sealed says that the volume was published to the node read-only: nothing on the node may
 	// write to it.
 	Sealed bool
-	// Exclusive says that the volume may have only one target path.
-	Exclusive bool
+	// OneTarget says that the volume may have only one target path.
+	OneTarget bool
 	// Partition of the disk that is the volume; 0 for the whole disk.
 	Partition int
 	Tuning    volumeparams.Tuning
@@ -107,7 +107,7 @@ func (u *Usage) readMode(mode csi.VolumeCapability_AccessMode_Mode) error {
 	switch mode {
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER, csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER:
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER:
-		u.Exclusive = true
+		u.OneTarget = true
 	case csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY:
 		u.ReadOnly = true
 	case csi.VolumeCapability_AccessMode_MULTI_NODE_READER_ONLY:

@@ -1,123 +1,42 @@
-// Package relocation moves pods before Azure services their node's VM, if the policy of the kind of
-// maintenance is move: it evicts the pods with replicated volumes through the Eviction API, which
-// respects PodDisruptionBudgets. It cordons and drains nothing.
-//
-// maintenance.Evict decides. The pods of a node are looked at until the maintenance has ended. When an
-// event was seen first is kept in memory. A process that starts takes the time of the condition
-// Undisturbed instead, so that it evicts no pod again that came after that.
-package relocation
+package maintenance
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
-	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 )
 
-// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create
-// +kubebuilder:rbac:groups="",resources=pods;nodes;persistentvolumes;persistentvolumeclaims,verbs=get;list;watch
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes;azvolumes;azvolumeattachments,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=events,verbs=create;patch
-
 const (
-	// evictionsPerSecond and evictionsAtOnce are the pace for the cluster. All pods of a spot pool
-	// leave within the 30 s of notice if they are fewer than about 300.
-	evictionsPerSecond, evictionsAtOnce = 10, 20
 	// paceRetry is when an eviction is tried again that the pace did not allow.
 	paceRetry = 500 * time.Millisecond
 )
 
-// Options of a Reconciler.
-type Options struct {
-	// Client reads from the cache.
-	Client client.Client
-	Events events.EventRecorder
-	Clock  clock.PassiveClock
-	// Nodes are where pods can go.
-	Nodes interface {
-		Views(ctx context.Context) ([]placement.NodeView, error)
-	}
-	// Policies of the kinds of maintenance.
-	Policies   maintenance.Policies
-	DriverName string
-	// Workers is how many nodes are reconciled at once.
-	Workers int
-	// Metrics registers the metrics; nil for none.
-	Metrics prometheus.Registerer
-}
-
-// Reconciler evicts pods.
-type Reconciler struct {
-	Options
-	evictions *prometheus.CounterVec
-	pace      flowcontrol.PassiveRateLimiter
-
-	mu sync.Mutex
-	// seen is when each event of a node was seen first, by the node and the event's ID.
-	seen map[string]map[string]time.Time
-}
-
-// New makes a Reconciler.
-func New(options Options) (*Reconciler, error) {
-	r := &Reconciler{Options: options, seen: map[string]map[string]time.Time{}}
-	r.evictions = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "azuredisk_maintenance_evictions_total",
-		Help: "Evictions of pods before maintenance of their nodes, by result: evicted, refused (by a PodDisruptionBudget) or failed.",
-	}, []string{"result"})
-	r.pace = flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(evictionsPerSecond, evictionsAtOnce, options.Clock)
-	return r, drivermetrics.Register(options.Metrics, "relocation", r.evictions)
-}
-
-// Reconcile evicts the pods of one node that have to move now.
-func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	d, err := kube.Find[apiv1.AzDriverNode](ctx, r.Client, request.NamespacedName, client.UnsafeDisableDeepCopy)
-	if err == nil && (d == nil || !cluster.Disturbed(d)) { // the pods would be steered back
-		r.forget(request.Name)
-	}
-	if err != nil || d == nil || !cluster.Disturbed(d) {
-		return reconcile.Result{}, err
-	}
-	node, err := kube.Find[corev1.Node](ctx, r.Client, client.ObjectKey{Name: d.Name}, client.UnsafeDisableDeepCopy)
-	if err != nil || node == nil {
-		return reconcile.Result{}, err
-	}
-	announced := r.announced(d, maintenance.Announced(d, node))
-	moves := func(a maintenance.Announcement) bool { return r.Policies.Of(a.Kind) == maintenance.Move }
-	if !slices.ContainsFunc(announced, moves) {
-		return reconcile.Result{}, nil
-	}
+// move evicts the pods of a node that have to move now, and returns when to look again.
+func (r *Reconciler) move(ctx context.Context, d *apiv1.AzDriverNode, announced []maintenance.Announcement) (time.Duration, error) {
 	pods, err := cluster.PodsOn(ctx, r.Client, d.Name)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	nodes, err := r.Nodes.Views(ctx)
 	if err != nil {
-		return reconcile.Result{}, fmt.Errorf("read the nodes that pods can go to: %w", err)
+		return 0, fmt.Errorf("read the nodes that pods can go to: %w", err)
 	}
 	// Pods that come, and replicas that are attached, are seen at the next look.
 	after, faults := maintenance.MoveAgain, []error{}
@@ -136,7 +55,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 			after = operation.Sooner(after, paceRetry)
 		}
 	}
-	return reconcile.Result{RequeueAfter: after}, errors.Join(faults...)
+	return after, errors.Join(faults...)
 }
 
 // announced returns the events of a node with the time at which each was seen first. Those that this
@@ -241,20 +160,4 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, event *apiv1.Ma
 	}
 	r.evictions.WithLabelValues("failed").Inc()
 	return fmt.Errorf("evict pod %s/%s: %w", pod.Namespace, pod.Name, err)
-}
-
-// SetUp adds the reconciler to a manager. A namespace is not needed: the requests name the
-// AzDriverNodes.
-func (r *Reconciler) SetUp(mgr ctrl.Manager, _ string) error {
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named("relocation").
-		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
-			return []any{d.Status.Maintenance, meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionUndisturbed)}
-		}))).
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).
-		Complete(r)
-	if err != nil {
-		return fmt.Errorf("set up the reconciler of relocations: %w", err)
-	}
-	return nil
 }

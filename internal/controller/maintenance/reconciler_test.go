@@ -1,10 +1,11 @@
-package relocation_test
+package maintenance_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,8 +23,8 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/relocation"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/maintenance"
+	plan "github.com/azuredisk-csi/azuredisk/internal/plan/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/placement"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
@@ -44,11 +45,11 @@ type world struct {
 	t       *testing.T
 	api     client.WithWatch
 	evicted []string
-	// answer is that of the API server to an eviction.
-	answer error
-	clock  *clocktesting.FakeClock
-	r      *relocation.Reconciler
-	events *events.FakeRecorder
+	// answer is that of the API server to an eviction, and written to a write of the condition.
+	answer, written error
+	clock           *clocktesting.FakeClock
+	r               *maintenance.Reconciler
+	events          *events.FakeRecorder
 }
 
 func driverNode(name string, undisturbed metav1.ConditionStatus, kind apiv1.MaintenanceKind) *apiv1.AzDriverNode {
@@ -108,6 +109,13 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 			}
 			return w.answer
 		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, kind string, o client.Object, patch client.Patch,
+			options ...client.SubResourcePatchOption) error {
+			if w.written != nil {
+				return w.written
+			}
+			return c.SubResource(kind).Patch(ctx, o, patch, options...)
+		},
 	})
 	w.start()
 	return w
@@ -117,12 +125,12 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 func (w *world) start() {
 	w.t.Helper()
 	var err error
-	w.r, err = relocation.New(relocation.Options{
+	w.r, err = maintenance.New(maintenance.Options{
 		Client:     w.api,
 		Nodes:      w,
 		Events:     w.events,
 		Clock:      w.clock,
-		Policies:   maintenance.Policies{apiv1.MaintenancePreempt: maintenance.Move},
+		Policies:   plan.Policies{apiv1.MaintenancePreempt: plan.Move},
 		DriverName: driverName,
 		Metrics:    prometheus.NewRegistry(),
 	})
@@ -157,16 +165,23 @@ func (w *world) recreate() {
 // announce replaces the events of node-a.
 func (w *world) announce(events ...apiv1.MaintenanceEvent) {
 	w.t.Helper()
-	d := &apiv1.AzDriverNode{}
-	expect.Must(w.t, w.api.Get(w.t.Context(), client.ObjectKey{Namespace: namespace, Name: "node-a"}, d))
-	d.Status.Maintenance = &apiv1.NodeMaintenance{Events: events}
-	expect.Must(w.t, w.api.Status().Update(w.t.Context(), d))
+	w.report(&apiv1.NodeMaintenance{Events: events})
 }
 
 // after returns an event that may begin after some time.
 func (w *world) after(id string, kind apiv1.MaintenanceKind, d time.Duration) apiv1.MaintenanceEvent {
 	at := metav1.NewTime(w.clock.Now().Add(d))
 	return apiv1.MaintenanceEvent{EventID: id, Kind: kind, NotBefore: &at}
+}
+
+// recorded returns the events with a reason.
+func (w *world) recorded(reason string) (found []string) {
+	for len(w.events.Events) > 0 {
+		if e := <-w.events.Events; strings.Contains(e, " "+reason+" ") {
+			found = append(found, e)
+		}
+	}
+	return found
 }
 
 func (w *world) reconcile() (reconcile.Result, error) {
@@ -186,8 +201,8 @@ func TestPodsWithReplicatedVolumesAreEvicted(t *testing.T) {
 			driverNode("node-b", metav1.ConditionFalse, apiv1.MaintenancePreempt)}, nil},
 		"another kind of maintenance": {[]client.Object{driverNode("node-a", metav1.ConditionFalse, apiv1.MaintenanceReboot),
 			stays}, nil},
-		"the scheduler does not know of it yet": {
-			[]client.Object{driverNode("node-a", metav1.ConditionTrue, apiv1.MaintenancePreempt), stays}, nil},
+		"the condition is not written yet": {
+			[]client.Object{driverNode("node-a", metav1.ConditionTrue, apiv1.MaintenancePreempt), stays}, []string{"database"}},
 		"no AzDriverNode": {nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +224,7 @@ func TestAColdPodWaitsForItsReplica(t *testing.T) {
 			w := newWorld(t, announced.DeepCopy(), driverNode("node-b", c.other, apiv1.MaintenancePreempt))
 			w.announce(w.after("e", apiv1.MaintenancePreempt, 90*time.Second))
 			result, err := w.reconcile()
-			if err != nil || (len(w.evicted) > 0) != c.evicts || result.RequeueAfter != maintenance.MoveAgain {
+			if err != nil || (len(w.evicted) > 0) != c.evicts || result.RequeueAfter != plan.MoveAgain {
 				t.Errorf("got %v, %+v, %v; want an eviction: %t", w.evicted, result, err, c.evicts)
 			}
 		})
@@ -234,10 +249,9 @@ func TestTheAnswerToAnEviction(t *testing.T) {
 				driverNode("node-b", metav1.ConditionTrue, apiv1.MaintenanceFreeze))
 			w.answer = c.answer
 			result, err := w.reconcile()
-			if (err != nil) != c.fails || !c.fails && result.RequeueAfter != maintenance.MoveAgain ||
-				len(w.events.Events) != c.events {
-				t.Errorf("got %+v, %v and %d events; want a failure: %t, and %d events", result, err, len(w.events.Events), c.fails,
-					c.events)
+			told := len(w.recorded("MovedBeforeMaintenance"))
+			if (err != nil) != c.fails || !c.fails && result.RequeueAfter != plan.MoveAgain || told != c.events {
+				t.Errorf("got %+v, %v and %d events; want a failure: %t, and %d events", result, err, told, c.fails, c.events)
 			}
 		})
 	}
@@ -260,7 +274,7 @@ func TestAPodIsNotEvictedAgainForTheSameEvent(t *testing.T) {
 			for range 8 {
 				_, err := w.reconcile()
 				expect.Must(t, err)
-				w.clock.Step(maintenance.MoveAgain)
+				w.clock.Step(plan.MoveAgain)
 				w.recreate()
 				again(w)
 			}

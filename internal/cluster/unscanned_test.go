@@ -16,15 +16,15 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
 
-func TestANodeIsSilentUntilItsPluginHasScannedItsMounts(t *testing.T) {
+func TestANodeIsUnscannedUntilItsPluginHasScannedItsMounts(t *testing.T) {
 	t.Parallel()
 	clock := clocktesting.NewFakePassiveClock(metav1.Now().Time)
 	store := memapi.New(fakeapi.Scheme(), clock)
 	objects := memapi.NewCache(store, cache.Options{})
 	api := memapi.NewClient(store, func(_ context.Context, _ memapi.Call, do func() error) error { return do() }, nil)
 	watch := cluster.NewWatch()
-	if !watch.AnySilent() {
-		t.Error("without a cache no node is silent")
+	if !watch.AnyUnscanned() {
+		t.Error("without a cache no node is unscanned")
 	}
 	if err := watch.Register(t.Context(), objects); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestANodeIsSilentUntilItsPluginHasScannedItsMounts(t *testing.T) {
 	}
 	expect := func(when string, want bool) {
 		t.Helper()
-		if got := watch.AnySilent(); got != want {
+		if got := watch.AnyUnscanned(); got != want {
 			t.Errorf("%s: got %t, want %t", when, got, want)
 		}
 	}

@@ -22,10 +22,11 @@ import (
 // The V1 driver attaches a volume without custom resources, so that only Azure has a record of it.
 // An unpublish by this driver has to detach it.
 
-// foreign reports whether another driver may have published the volume to the node. Then the volume
-// has no AzVolume; or the AzVolume was adopted, another node does not own it, and Azure was not
-// asked about an attachment to the node. The last also holds after an interrupted recordForeign.
-func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
+// unrecorded reports whether another driver may have published the volume to the node. Then the
+// volume has no AzVolume; or the AzVolume was adopted, another node does not own it, and Azure was
+// not asked about an attachment to the node. The last also holds after an interrupted
+// recordPublished.
+func (s *Publisher) unrecorded(ctx context.Context, v *apiv1.AzVolume, node string) (bool, error) {
 	if v == nil {
 		return true, nil
 	}
@@ -39,10 +40,10 @@ func (s *Publisher) foreign(ctx context.Context, v *apiv1.AzVolume, node string)
 	return err == nil && (a == nil || a.DeletionTimestamp == nil && a.Status.VMID == ""), err
 }
 
-// recordForeign writes the records of a volume that another driver published to the node, as a
+// recordPublished writes the records of a volume that another driver published to the node, as a
 // publish would, so that it can be unpublished like a volume of this driver. It returns nil if the
 // disk is not attached to the node's VM.
-func (s *Publisher) recordForeign(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
+func (s *Publisher) recordPublished(ctx context.Context, handle volumehandle.Handle, node string) (*apiv1.AzVolume, error) {
 	d, err := s.attachedByOthers(ctx, handle, node)
 	if err != nil || d == nil {
 		return nil, err
