@@ -29,6 +29,7 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/inuse"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
+	"github.com/azuredisk-csi/azuredisk/internal/controller/maintenance"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/volume"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/work"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
@@ -171,10 +172,21 @@ func (p *process) start() error {
 	if err != nil {
 		return err
 	}
+	maintenances, err := maintenance.New(maintenance.Options{
+		Client:     p.client,
+		Events:     silence{},
+		Clock:      bubbleClock,
+		Nodes:      nodes,
+		DriverName: driverName,
+		Workers:    workers,
+	})
+	if err != nil {
+		return err
+	}
 	p.setUps = []interface {
 		SetUp(ctrl.Manager, string) error
 	}{
-		volumes, attachments, failovers,
+		volumes, attachments, failovers, maintenances,
 		drivernode.New(drivernode.Options{
 			Client:          p.client,
 			Reader:          reader,
