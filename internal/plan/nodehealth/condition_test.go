@@ -49,9 +49,9 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			}
 			j := nodehealth.PublishedJudgement(d)
 			if j.State != c.judgement.State || j.MassLoss != c.judgement.MassLoss || j.Paused != c.judgement.Paused ||
-				j.Stopped != c.judgement.Stopped ||
-				j.Evidence != c.judgement.Evidence || j.MassLoss && j.HeldBack != c.judgement.HeldBack {
-				t.Errorf("got judgement %+v, want %+v", j, c.judgement)
+				j.Stopped != c.judgement.Stopped || j.Guarded() != c.judgement.Guarded() || j.Evidence != c.message ||
+				j.MassLoss && j.HeldBack != c.message {
+				t.Errorf("got judgement %+v, want %+v with the whole message as the evidence", j, c.judgement)
 			}
 		})
 	}
