@@ -2,6 +2,8 @@ package nodehealth_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,7 +51,7 @@ func explore(t *testing.T, first *searched, seen map[string]bool, reached map[st
 	t.Helper()
 	const most = 2
 	for queue := []*searched{first}; len(queue) > 0; queue = queue[1:] {
-		for name := range changes {
+		for _, name := range slices.Sorted(maps.Keys(changes)) {
 			if name != "" && queue[0].changes == most {
 				continue
 			}
