@@ -88,9 +88,9 @@ func TestACacheThatWasCutOffMakesNoNodeLost(t *testing.T) {
 
 func TestWhatAzureSaysAboutTheVMOfASilentNode(t *testing.T) {
 	for name, test := range map[string]struct {
-		change      func(w *world, node string)
-		want        nodehealth.State
-		asked, gone bool
+		change func(w *world, node string)
+		want   nodehealth.State
+		asked  bool
 	}{
 		"its VM runs":    {change: func(*world, string) {}, want: nodehealth.Lost, asked: true},
 		"its VM is gone": {change: func(w *world, n string) { w.machines[n].gone = true }, want: nodehealth.Down, asked: true},
@@ -98,13 +98,16 @@ func TestWhatAzureSaysAboutTheVMOfASilentNode(t *testing.T) {
 			want: nodehealth.Down, asked: true},
 		"Azure does not say": {change: func(w *world, n string) { w.machines[n].power = provisioner.PowerUnknown },
 			want: nodehealth.Lost, asked: true},
-		"Azure does not answer": {change: func(w *world, n string) { w.machines[n].power = "" }, want: nodehealth.Lost, asked: true},
+		"Azure does not answer": {change: func(w *world, n string) { w.machines[n].power = "" },
+			want: nodehealth.Lost, asked: true},
 		"it holds no volume": {change: func(w *world, n string) {
 			w.must(w.client.Delete(w.Context(), &apiv1.AzVolumeAttachment{ObjectMeta: metaName("vol-" + n)}))
 		}, want: nodehealth.Lost},
 		"its Node is another VM": {change: func(w *world, n string) {
 			w.machines[n].gone = true
-			w.changeNode(n, func(k *corev1.Node) { k.Spec.ProviderID = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/another" })
+			w.changeNode(n, func(k *corev1.Node) {
+				k.Spec.ProviderID = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachines/another"
+			})
 		}, want: nodehealth.Lost},
 	} {
 		t.Run(name, func(t *testing.T) {

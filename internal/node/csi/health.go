@@ -116,12 +116,12 @@ func abnormal(entries []*csi.VolumeHealth_VolumeHealthEntry) string {
 // its volume.
 func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorageHealthRequest) (*csi.NodeGetStorageHealthResponse,
 	error) {
-	silent, total, err := s.silentDisks(ctx)
+	unanswered, total, err := s.unansweredDisks(ctx)
 	if err != nil {
 		return nil, status.From(err)
 	}
 	response := &csi.NodeGetStorageHealthResponse{}
-	if total > 1 && silent == total {
+	if total > 1 && unanswered == total {
 		response.BackendHealth = []*csi.NodeGetStorageHealthResponse_StorageBackendHealth{{
 			Status: csi.StorageHealthErrorType_STORAGE_UNREACHABLE, Reason: reasonNoDiskAnswers,
 			Message: fmt.Sprintf("none of the %d disks that are in use on node %s answers", total, s.options.NodeName),
@@ -130,9 +130,9 @@ func (s *Server) NodeGetStorageHealth(ctx context.Context, _ *csi.NodeGetStorage
 	return response, nil
 }
 
-// silentDisks counts the disks that are in use on this node, and those among them that do not
+// unansweredDisks counts the disks that are in use on this node, and those among them that do not
 // answer. It reads all of them at the same time.
-func (s *Server) silentDisks(ctx context.Context) (silent, total int, err error) {
+func (s *Server) unansweredDisks(ctx context.Context) (unanswered, total int, err error) {
 	records, err := s.options.Records.List()
 	if err != nil {
 		return 0, 0, err
@@ -148,10 +148,10 @@ func (s *Server) silentDisks(ctx context.Context) (silent, total int, err error)
 			if s.devices.Answers(ctx, record.Device) != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				silent++
+				unanswered++
 			}
 		})
 	}
 	wait.Wait()
-	return silent, total, nil
+	return unanswered, total, nil
 }

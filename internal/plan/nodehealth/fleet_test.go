@@ -37,6 +37,9 @@ type fleet struct {
 	// last are the judgements of the last Step, changed the nodes that changed.
 	last    nodehealth.Judgements
 	changed []string
+	// hold are the kinds of looks that are under way for long, held such looks.
+	hold map[nodehealth.LookKind]bool
+	held []nodehealth.Look
 }
 
 // machine is a node as it truly is.
@@ -72,6 +75,7 @@ func newFleet(t *testing.T, change ...func(*nodehealth.Config)) *fleet {
 		requests:  map[string]int{},
 		questions: map[string]int{},
 		pauses:    map[nodehealth.PauseResult]int{},
+		hold:      map[nodehealth.LookKind]bool{},
 		config: nodehealth.Config{
 			StaleAfter:        6 * time.Second,
 			MassLossThreshold: 45,
@@ -236,6 +240,10 @@ func (w *fleet) tick() {
 	judgements, looks := w.detector.Step(w.now, seen...)
 	for w.take(judgements); len(looks) > 0; w.take(judgements) {
 		for _, look := range looks {
+			if w.hold[look.Kind] {
+				w.held = append(w.held, look)
+				continue
+			}
 			w.see(w.answer(look))
 		}
 		judgements, looks = w.detector.Step(w.now)

@@ -3,9 +3,10 @@
 // The Detector is the failure detector of one process, as one state machine without a clock, a lock
 // or a client:
 //
-//	Observation ──See──▶ state of each node ──Step──▶ Judgement of each node, and the Looks that are due
-//	     ▲                                                                         │
-//	     └──────────────── the caller probes, reads, asks and requests ◀──────────┘
+//	Observation ──See──▶ state of each node ──Step──▶ Judgement of each node
+//	     ▲                                       └──▶ the Looks that are due
+//	     │                                                    │
+//	     └──────── the caller probes, reads and asks ◀────────┘
 //
 // Judge decides from the Signs of one node that the state sums up; the guard against mass loss holds
 // back what follows if too many nodes seem lost at once. Condition publishes a judgement.

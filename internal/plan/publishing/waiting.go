@@ -136,8 +136,8 @@ func WaitOf(in Input, node string) Wait {
 	case in.Done(primary.NodeName):
 		return Wait{}
 	}
-	if in.Silent(primary.NodeName) {
-		w.Key, w.Failing = w.Key+" silent", true
+	if in.KubernetesLost(primary.NodeName) {
+		w.Key, w.Failing = w.Key+" not Ready", true
 		w.Message += "; that node is not Ready"
 		if d := in.Report(primary.NodeName); d != nil {
 			if c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionReachable); c != nil {
