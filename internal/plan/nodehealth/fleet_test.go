@@ -37,8 +37,8 @@ type fleet struct {
 	// last are the judgements of the last Step, changed the nodes that changed.
 	last    nodehealth.Judgements
 	changed []string
-	// hold are the kinds of looks that are under way for long, held such looks.
-	hold map[nodehealth.LookKind]bool
+	// hold says which looks are under way for long; held are those looks.
+	hold func(nodehealth.Look) bool
 	held []nodehealth.Look
 }
 
@@ -53,10 +53,14 @@ type machine struct {
 	onRequest bool
 	interval  time.Duration
 	next      time.Time
-	// connected says that the last probe left a connection open.
-	connected bool
-	power     provisioner.PowerState
-	gone      bool
+	// connected says that the last probe left a connection open. It ends some
+	// time after the machine has ceased to answer. refuses says that no connection is left open.
+	connected, refuses bool
+	ends               time.Duration
+	// ceased is when the machine ceased to answer.
+	ceased time.Time
+	power  provisioner.PowerState
+	gone   bool
 	// primary says that a volume may have to be released from it, failedOver that none has.
 	primary, failedOver bool
 	// renewed is the kubelet's lease; zero for none.
@@ -75,7 +79,7 @@ func newFleet(t *testing.T, change ...func(*nodehealth.Config)) *fleet {
 		requests:  map[string]int{},
 		questions: map[string]int{},
 		pauses:    map[nodehealth.PauseResult]int{},
-		hold:      map[nodehealth.LookKind]bool{},
+		hold:      func(nodehealth.Look) bool { return false },
 		config: nodehealth.Config{
 			StaleAfter:        6 * time.Second,
 			MassLossThreshold: 45,
@@ -129,8 +133,8 @@ func (w *fleet) answer(look nodehealth.Look) nodehealth.Observation {
 		return nodehealth.Pinged{Look: look, Answered: !w.outage}
 	case nodehealth.LookProbe:
 		w.probes[look.Node]++
-		m.connected = m.answers
-		return nodehealth.Probed{Look: look, Answered: m.answers, Connected: m.answers}
+		m.connected = m.answers && !m.refuses
+		return nodehealth.Probed{Look: look, Answered: m.answers, Connected: m.connected}
 	case nodehealth.LookRequest:
 		return nodehealth.HeartbeatRequested{Look: look, Written: w.request(look.Node)}
 	case nodehealth.LookQuestion, nodehealth.LookReview:
@@ -232,7 +236,11 @@ func (w *fleet) write(name string) {
 func (w *fleet) tick() {
 	var seen []nodehealth.Observation
 	for _, name := range w.names {
-		if m := w.machines[name]; m.connected && !m.answers {
+		m := w.machines[name]
+		if m.answers {
+			m.ceased = w.now
+		}
+		if m.connected && !m.answers && w.now.Sub(m.ceased) >= m.ends {
 			m.connected = false
 			seen = append(seen, nodehealth.ConnectionEnded{Node: name, Unanswered: true})
 		}
@@ -240,7 +248,7 @@ func (w *fleet) tick() {
 	judgements, looks := w.detector.Step(w.now, seen...)
 	for w.take(judgements); len(looks) > 0; w.take(judgements) {
 		for _, look := range looks {
-			if w.hold[look.Kind] {
+			if w.hold(look) {
 				w.held = append(w.held, look)
 				continue
 			}

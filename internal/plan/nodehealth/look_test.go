@@ -13,7 +13,7 @@ import (
 // returns the look at the node that is still under way.
 func (w *fleet) late(node string, kind nodehealth.LookKind, silent time.Duration) nodehealth.Look {
 	w.Helper()
-	w.hold[kind] = true
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == kind }
 	w.cut(node)
 	w.sleep(silent)
 	w.restore(node)
@@ -32,7 +32,7 @@ func TestAnAnswerFromBeforeAHeartbeatIsIgnored(t *testing.T) {
 		w := newFleet(t)
 		n := w.addProbed(3)[0]
 		look := w.late(n, nodehealth.LookProbe, 250*time.Millisecond)
-		w.hold = map[nodehealth.LookKind]bool{nodehealth.LookRequest: true}
+		w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookRequest }
 		w.see(nodehealth.Probed{Look: look})
 		w.held = nil
 		if w.tick(); len(w.held) > 0 {
@@ -88,7 +88,7 @@ func TestAnAnswerFromBeforeAHeartbeatIsIgnored(t *testing.T) {
 func TestAnAnswerAboutAnEarlierNodeOfTheNameIsIgnored(t *testing.T) {
 	w := newFleet(t)
 	n := w.addProbed(3)[0]
-	w.hold[nodehealth.LookQuestion] = true
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookQuestion }
 	w.cut(n)
 	w.sleep(time.Second)
 	if len(w.held) != 1 || w.held[0].Node != n {
@@ -109,10 +109,9 @@ func TestLooksAtOnceAreBounded(t *testing.T) {
 		w.machines[n].answers = false
 	}
 	w.sleep(5 * time.Second)
-	for kind := nodehealth.LookPing; kind <= nodehealth.LookStake; kind++ {
-		w.hold[kind] = true
+	w.hold = func(look nodehealth.Look) bool {
+		return look.Kind != nodehealth.LookPing && look.Kind != nodehealth.LookRequest
 	}
-	w.hold[nodehealth.LookPing], w.hold[nodehealth.LookRequest] = false, false
 	w.cut(nodes...)
 	w.cut(leases...)
 	w.sleep(20 * time.Second)

@@ -155,7 +155,7 @@ func newSearched(t *testing.T) *searched {
 		s.sendHeartbeat(i)
 	}
 	for range 4 {
-		s.second()
+		s = s.with("")
 	}
 	if s.fault != "" {
 		t.Fatal(s.fault)
@@ -176,7 +176,7 @@ func (s *searched) start() {
 	s.contact, s.calm = time.Time{}, s.now
 }
 
-// with returns the state a second after a change; "" is none.
+// with returns the state after a second, at the end of which a change is; "" is none.
 func (s *searched) with(change string) *searched {
 	n := *s
 	n.detector = s.detector.Clone()
@@ -184,8 +184,9 @@ func (s *searched) with(change string) *searched {
 	if change != "" {
 		n.history, n.quiet, n.changes = fmt.Sprintf("%s%d s, %s, ", s.history, s.quiet, change), 1, s.changes+1
 	}
+	n.now = n.now.Add(time.Second)
 	changes[change](&n)
-	n.second()
+	n.look()
 	return &n
 }
 
@@ -292,9 +293,8 @@ func (s *searched) standStill(d time.Duration) {
 	s.contact, s.calm, s.stoodStill = time.Time{}, s.now, true
 }
 
-// second is what the nodes and the process do in a second.
-func (s *searched) second() {
-	s.now = s.now.Add(time.Second)
+// look is what the nodes and the process do at a time.
+func (s *searched) look() {
 	var seen []nodehealth.Observation
 	for i := range s.nodes {
 		n := &s.nodes[i]

@@ -12,26 +12,45 @@ func (s *searched) check() {
 	if s.outage && s.now.Sub(s.calm) > 3*time.Second {
 		s.contact = time.Time{}
 	}
-	fences, gone, all := 0, 0, len(s.nodes)
 	for i, name := range searchedNames {
 		j, _ := s.detector.Health(name, s.now)
-		n := s.nodes[i]
-		if why := s.unjust(n, j); why != "" {
+		if why := s.unjust(s.nodes[i], j); why != "" {
 			s.fault = fmt.Sprintf("node %s: got %+v, and %s", name, j, why)
 		}
 		if why := s.overdue(i, j); why != "" {
 			s.fault = fmt.Sprintf("node %s: got %+v, and %s", name, j, why)
 		}
+	}
+	s.checkMass()
+}
+
+// checkMass checks that no more nodes may be fenced than the guard against mass loss allows: it counts
+// the other nodes that died no later than the first of them, or whose connection must have ended. A
+// node that probes do not reach keeps up an alarm, and then only the latter.
+func (s *searched) checkMass() {
+	fences, gone, all, first, hidden := 0, 0, len(s.nodes), s.now, false
+	fenced := func(i int) bool {
+		j, _ := s.detector.Health(searchedNames[i], s.now)
+		return j.Fence() && j.State == nodehealth.Lost
+	}
+	for i, n := range s.nodes {
+		hidden = hidden || n.everHidden
+		if fenced(i) && n.since.Before(first) {
+			first = n.since
+		}
+	}
+	for i, n := range s.nodes {
 		switch {
 		case n.wasDown || n.announced && n.truth != well:
 			all--
-		case j.Fence():
+		case fenced(i):
 			fences++
-		case n.truth == dead && !n.everHidden && s.now.Sub(n.since) >= nodehealth.ConnectionTimeout:
+		case n.truth == dead && !n.everHidden &&
+			(!hidden && !n.since.After(first) || s.now.Sub(n.since) > nodehealth.ConnectionTimeout):
 			gone++
 		}
 	}
-	if held, why := nodehealth.MassGuard(fences+gone, all, 45); held && fences > 0 && s.now.Sub(s.calm) > bound {
+	if held, why := nodehealth.MassGuard(fences+gone, all, 45); held && fences > 0 {
 		s.fault = fmt.Sprintf("%d nodes may be fenced, although %s", fences, why)
 	}
 }

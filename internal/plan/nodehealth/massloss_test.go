@@ -1,0 +1,78 @@
+package nodehealth_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+// A node whose connection ends first is not fenced before the others' connections would have ended.
+func TestConnectionsThatEndLaterAreWaitedFor(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Patience = time.Second })
+	nodes := w.addProbed(4)
+	for _, n := range nodes[1:] {
+		w.machines[n].ends = nodehealth.ConnectionTimeout
+	}
+	w.cut(nodes...)
+	w.never(20*time.Second, fenced)
+}
+
+// Nodes without a connection are probed first, however long their probes take.
+func TestProbesThatAreUnderWayAreWaitedFor(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Patience = 250 * time.Millisecond })
+	nodes := w.addProbed(4)
+	for _, n := range nodes {
+		w.machines[n].refuses = true
+		w.machines[n].answers = false
+	}
+	w.sleep(250 * time.Millisecond) // the connections have ended
+	for _, n := range nodes {
+		w.machines[n].answers = true
+	}
+	w.sleep(time.Minute)
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookProbe && look.Node != nodes[0] }
+	w.cut(nodes...)
+	w.never(3*time.Second, fenced)
+	for _, look := range w.held {
+		w.see(nodehealth.Probed{Look: look})
+	}
+	w.hold = func(nodehealth.Look) bool { return false }
+	w.never(20*time.Second, fenced)
+}
+
+// A node that has answered without a heartbeat for long is probed rarely. An alarm has it probed, so
+// that the fence of another node does not wait for its turn.
+func TestAnAlarmHasEveryNodeProbed(t *testing.T) {
+	for phase := range 5 {
+		w := newFleet(t)
+		nodes := w.addProbed(4)
+		mute := w.machines[nodes[1]]
+		mute.beats, mute.refuses, mute.answers = false, true, false
+		w.sleep(250 * time.Millisecond)
+		mute.answers = true
+		w.sleep(3*time.Minute + time.Duration(phase)*time.Second)
+		w.cut(nodes[0])
+		if took, ended := w.pass(20*time.Second, w.fence(nodes[0])); !ended || took > 3*time.Second {
+			t.Errorf("phase %d: got %+v after %s, want that its fence may begin within 3 s", phase, w.health(nodes[0]), took)
+		}
+	}
+}
+
+// The others need a moment to follow the first node that has recovered.
+func TestTheGuardLingersAfterASuspectNodeHasRecovered(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.addProbed(4)
+	w.cut(nodes[0])
+	w.sleep(1500 * time.Millisecond)
+	w.cut(nodes[1])
+	w.sleep(time.Second)
+	if v := w.health(nodes[0]); !v.Guarded() || w.state(nodes[1]) != nodehealth.Healthy {
+		t.Fatalf("got %+v, and the other node %s, want it held back because of the other one", v, w.state(nodes[1]))
+	}
+	w.restore(nodes[1])
+	w.never(9*time.Second, fenced)
+	if took, ended := w.pass(5*time.Second, w.fence(nodes[0])); !ended {
+		t.Errorf("got %+v after another %s, want that its fence may begin", w.health(nodes[0]), took)
+	}
+}
