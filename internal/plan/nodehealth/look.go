@@ -172,9 +172,8 @@ func (d *Detector) due(kind LookKind, n *node, now time.Time) bool {
 	switch kind {
 	case LookProbe:
 		return d.config.Probes && !n.connected && (d.unseen(n, now) || age >= d.probeEvery(n, now))
-	case LookRequest: // a probe has failed, or a heartbeat is wanted
-		return d.contact.alive(now) && n.request.possible && (n.failing() || n.request.wanted) && n.request.seen.IsZero() &&
-			age >= retryEvery
+	case LookRequest:
+		return d.contact.alive(now) && n.request.due(n.failing()) && age >= retryEvery
 	case LookQuestion:
 		return d.asks(n) && !n.mayWait() && d.late(n) && age >= d.askEvery(n)
 	case LookReview:
@@ -189,6 +188,10 @@ func (d *Detector) due(kind LookKind, n *node, now time.Time) bool {
 		return false
 	}
 }
+
+// due reports whether a heartbeat has to be requested: the node's probe has failed, or a heartbeat is
+// wanted, and the API server shows no request yet.
+func (r request) due(failing bool) bool { return r.possible && (failing || r.wanted) && r.seen.IsZero() }
 
 // undecided reports whether the answer to a request for a heartbeat is overdue, but was not yet at
 // the last answer of the API server. The next one decides.

@@ -76,3 +76,30 @@ func TestTheGuardLingersAfterASuspectNodeHasRecovered(t *testing.T) {
 		t.Errorf("got %+v after another %s, want that its fence may begin", w.health(nodes[0]), took)
 	}
 }
+
+func TestMassGuard(t *testing.T) {
+	for name, c := range map[string]struct {
+		lost, total, threshold int
+		held                   bool
+	}{
+		"one of one is no mass":                     {1, 1, 45, false},
+		"one of two is no mass":                     {1, 2, 45, false},
+		"two of two is one":                         {2, 2, 45, true},
+		"two of three is one":                       {2, 3, 45, true},
+		"two of four is one":                        {2, 4, 45, true},
+		"two of five is below":                      {2, 5, 45, false},
+		"a zone of three is below":                  {33, 99, 45, false},
+		"exactly the threshold is below":            {45, 100, 45, false},
+		"one more is above":                         {46, 100, 45, true},
+		"at 100 percent the guard is off":           {7, 7, 100, false},
+		"at 1 percent two of many are enough":       {2, 150, 1, true},
+		"at 1 percent one is still only one":        {1, 3, 1, false},
+		"nothing is above the threshold of nothing": {0, 0, 45, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if held, why := nodehealth.MassGuard(c.lost, c.total, c.threshold); held != c.held || held == (why == "") {
+				t.Errorf("got %v: %q; want %v and a reason only then", held, why, c.held)
+			}
+		})
+	}
+}

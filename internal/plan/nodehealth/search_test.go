@@ -298,8 +298,8 @@ func (s *searched) look() {
 	var seen []nodehealth.Observation
 	for i := range s.nodes {
 		n := &s.nodes[i]
-		beats := n.truth == well || n.truth == hidden
-		if every := time.Duration(n.driver.Status.HeartbeatSeconds) * time.Second; beats && !s.outage && s.now.Sub(n.beat) >= every {
+		every := time.Duration(n.driver.Status.HeartbeatSeconds) * time.Second
+		if beats := n.truth == well || n.truth == hidden; beats && !s.outage && s.now.Sub(n.beat) >= every {
 			s.sendHeartbeat(i)
 		}
 		if delay := time.Duration(i) * nodehealth.ConnectionTimeout; n.connected && !n.answers() && s.now.Sub(n.since) >= delay {

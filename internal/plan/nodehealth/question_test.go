@@ -7,27 +7,6 @@ import (
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-func TestLastWord(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		word  nodehealth.LastWord
-		state nodehealth.State
-		want  bool
-	}{
-		"Azure says that the VM is down":                   {nodehealth.LastWord{}, nodehealth.Down, true},
-		"a lost node":                                      {nodehealth.LastWord{}, nodehealth.Lost, false},
-		"a lost node whose VM was off":                     {nodehealth.LastWord{Off: true}, nodehealth.Lost, true},
-		"a suspect node whose VM was off":                  {nodehealth.LastWord{Off: true}, nodehealth.Suspect, true},
-		"a lost node from which everything was taken":      {nodehealth.LastWord{FailedOver: true}, nodehealth.Lost, true},
-		"a healthy node from which everything was taken":   {nodehealth.LastWord{FailedOver: true}, nodehealth.Healthy, false},
-		"a node about which this process knows too little": {nodehealth.LastWord{}, nodehealth.Unknown, false},
-	} {
-		if got := c.word.Said(c.state); got != c.want {
-			t.Errorf("%s: got %t, want %t", name, got, c.want)
-		}
-	}
-}
-
 func TestQuestionToAzure(t *testing.T) {
 	t.Parallel()
 	const never = -1
