@@ -10,10 +10,12 @@ import (
 func (d *Detector) Clone() *Detector {
 	c := *d
 	c.nodes = make(map[string]*node, len(d.nodes))
+	nodes := make([]node, 0, len(d.nodes))
 	for name, n := range d.nodes {
-		copied := *n
+		nodes = append(nodes, *n)
+		copied := &nodes[len(nodes)-1]
 		copied.pauses.excused = slices.Clone(n.pauses.excused)
-		c.nodes[name] = &copied
+		c.nodes[name] = copied
 	}
 	return &c
 }

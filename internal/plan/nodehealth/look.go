@@ -191,7 +191,9 @@ func (d *Detector) due(kind LookKind, n *node, now time.Time) bool {
 
 // due reports whether a heartbeat has to be requested: the node's probe has failed, or a heartbeat is
 // wanted, and the API server shows no request yet.
-func (r request) due(failing bool) bool { return r.possible && (failing || r.wanted) && r.seen.IsZero() }
+func (r request) due(failing bool) bool {
+	return r.possible && (failing || r.wanted) && r.seen.IsZero()
+}
 
 // undecided reports whether the answer to a request for a heartbeat is overdue, but was not yet at
 // the last answer of the API server. The next one decides.

@@ -77,6 +77,25 @@ func TestTheGuardLingersAfterASuspectNodeHasRecovered(t *testing.T) {
 	}
 }
 
+// Until the other nodes are known to answer, the next loss may be one of many.
+func TestANewAlarmHoldsBackANodeThatIsLost(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.addProbed(5)
+	w.cut(nodes[0])
+	w.sleep(time.Minute)
+	if !w.health(nodes[0]).Fence() {
+		t.Fatalf("got %+v, want that its fence may begin", w.health(nodes[0]))
+	}
+	w.cut(nodes[1])
+	if took, ended := w.pass(time.Second, func() bool { return w.health(nodes[0]).Guarded() }); !ended {
+		t.Errorf("got %+v %s after another node was lost, want it held back", w.health(nodes[0]), took)
+	}
+	both := func() bool { return w.health(nodes[0]).Fence() && w.health(nodes[1]).Fence() }
+	if took, ended := w.pass(10*time.Second, both); !ended {
+		t.Errorf("got %+v and %+v after another %s, want that both fences may begin", w.health(nodes[0]), w.health(nodes[1]), took)
+	}
+}
+
 func TestMassGuard(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, total, threshold int
