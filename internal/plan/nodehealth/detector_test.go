@@ -314,6 +314,20 @@ func TestACacheThatWasCutOffMakesNoNodeLost(t *testing.T) {
 	}
 }
 
+// The heartbeats between two silences may have been missed by the cache.
+func TestASecondSilenceIsConfirmedAgain(t *testing.T) {
+	w := newFleet(t)
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.cut(n)
+	w.pass(20*time.Second, w.is(n, nodehealth.Lost))
+	w.machines[n].answers = true
+	w.pass(20*time.Second, w.is(n, nodehealth.Suspect))
+	w.write(n)
+	w.machines[n].answers = false
+	w.never(5*time.Second, func(v nodehealth.Judgement) bool { return v.State == nodehealth.Lost })
+}
+
 func TestAzureIsAskedOnlyForLateNodesThatHoldAPrimary(t *testing.T) {
 	w := newFleet(t)
 	nodes := w.add(6, fast)

@@ -260,7 +260,7 @@ func (d *Detector) lostIfConfirmed(n *node, now time.Time) bool {
 func (d *Detector) question(n *node, now time.Time) Question {
 	q := Question{
 		State:    n.health.State,
-		Unseen:   now.Sub(n.lastSign(now)),
+		NoSign:   now.Sub(n.lastSign(now)),
 		Recalled: n.azure.recalled,
 		Doubted:  !d.mass.closed.IsZero() && n.health.State == Lost && !n.decided(n.health),
 		Answered: -1,

@@ -131,6 +131,11 @@ func TestAProcessThatStartsDoesNotTakeTheLostForAlive(t *testing.T) {
 	if _, alive := w.pass(5*time.Second, w.is(back, nodehealth.Healthy)); !alive {
 		t.Errorf("a node that sends heartbeats again is %+v, want it Healthy", w.health(back))
 	}
+	for _, n := range append(off, back) {
+		if got := w.detector.Conditions(n, w.now); len(got) == 0 || got[0].Message != w.health(n).Evidence {
+			t.Errorf("%s: got the conditions %+v, want those of its own judgement", n, got)
+		}
+	}
 }
 
 func TestAzureIsAskedRarelyAboutNodesWithoutVolumes(t *testing.T) {

@@ -14,7 +14,7 @@ const askIdle = 5 * time.Minute
 type Question struct {
 	// State of the node, and for how long this process has seen no sign of life of it.
 	State  State
-	Unseen time.Duration
+	NoSign time.Duration
 	// Primary says that a volume may have to be released from the node.
 	Primary bool
 	// Recalled says that an earlier process has published the node as lost or down, and that Azure
@@ -33,7 +33,7 @@ func (q Question) Due() bool {
 	switch {
 	case q.Primary, q.Recalled, q.Doubted:
 		return true
-	case !q.State.LostOrDown() || q.Unseen < AskAfter:
+	case !q.State.LostOrDown() || q.NoSign < AskAfter:
 		return false
 	default:
 		return q.Answered < 0 || q.Answered >= askIdle
