@@ -1,8 +1,8 @@
 // Package liveness makes the observations from which nodehealth.Detector judges each node, and
-// publishes its judgements. It decides nothing about a node's health itself.
+// publishes its judgements. It does not decide about a node's health itself.
 //
 // A Monitor runs in every replica of the controller, so that a new leader has its judgements
-// already. It writes nothing but requests for heartbeats. It passes to the Detector
+// already. It writes only requests for heartbeats. It passes to the Detector
 //
 //   - the heartbeats and announcements on the AzDriverNodes, when this process sees them;
 //   - the ends of the connections to nodes that probes have left open;

@@ -63,7 +63,7 @@ type Options struct {
 	Prober Prober
 	// StaleAfter is the least age at which a heartbeat is stale.
 	StaleAfter time.Duration
-	// Patience, PauseLimits, MassLossThreshold and Enabled are those of nodehealth.Config.
+	// Patience, PauseLimits, MassLossThreshold and Enabled are explained at nodehealth.Config.
 	Patience          time.Duration
 	PauseLimits       nodehealth.PauseLimits
 	MassLossThreshold int

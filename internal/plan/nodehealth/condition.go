@@ -87,8 +87,8 @@ func (d *Detector) Conditions(name string, now time.Time) []metav1.Condition {
 	return conditions
 }
 
-// probeable is what is known about probes, for the next leader and for the node, which reports more
-// often if no probe reaches it. It has no status if nothing is known.
+// probeable returns the condition Probeable, for the next leader and for the node, which reports more
+// often if no probe reaches it. It has no status before a probe was answered.
 func (d *Detector) probeable(n *node) metav1.Condition {
 	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
 	switch {

@@ -36,9 +36,9 @@ type Config struct {
 	Enabled bool
 }
 
-// Detector is the failure detector of one process: it takes what the process observes of the nodes,
-// and judges them. What it does depends on its state and its arguments alone. Times are by the
-// process's own clock. It is not safe for concurrent use.
+// Detector is the failure detector of one process: it takes the observations of the nodes, and judges
+// them. Its results depend on its state and its arguments alone. Times are by the process's own
+// clock. It is not safe for concurrent use.
 type Detector struct {
 	config  Config
 	nodes   map[string]*node
@@ -50,11 +50,11 @@ type Detector struct {
 	looking [lookKinds]int
 	// born is the number of the last node that was added.
 	born uint64
-	// found is what the caller has not been told yet.
+	// found collects the changes that the caller has not been told yet.
 	found Judgements
 }
 
-// Judgements are what a caller tells others after it has passed observations.
+// Judgements summarize the changes that observations and a Step have led to.
 type Judgements struct {
 	// Changed are the nodes whose judgement has changed, that were forgotten, or that have now been
 	// lost for as long as replicas are kept. A node may be in it twice.
@@ -80,8 +80,8 @@ func NewDetector(config Config) *Detector {
 	return &Detector{config: config, nodes: map[string]*node{}}
 }
 
-// See takes observations between two Steps. Of the judgements it changes only that of a node whose
-// heartbeat it sees, at once.
+// See takes observations between two Steps. A node whose heartbeat it sees is Healthy at once. No
+// other judgement changes.
 func (d *Detector) See(now time.Time, seen ...Observation) Judgements {
 	for _, o := range seen {
 		o.apply(d, now)

@@ -293,10 +293,26 @@ func TestWhereProbesNeverWorkedTheLeaseDecides(t *testing.T) {
 	}
 }
 
+// What the lease said before a heartbeat says nothing about the silence after it.
+func TestAHeartbeatEndsWhatTheLeaseSaid(t *testing.T) {
+	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
+	n := w.add(5, fast)[0]
+	w.sleep(40 * time.Second)
+	w.machines[n].renewed = w.now
+	w.machines[n].beats = false
+	w.sleep(20 * time.Second)
+	w.restore(n)
+	w.sleep(2 * time.Minute)
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookLease }
+	w.machines[n].beats = false
+	w.never(30*time.Second, fenced)
+}
+
 func TestProbesThatHeartbeatsContradictDoNotCount(t *testing.T) {
 	w := newFleet(t)
 	n := w.add(5, fast)[0]
 	w.sleep(40 * time.Second)
+	w.publish()                   // that probes reach the node
 	w.machines[n].answers = false // a firewall
 	w.sleep(3 * time.Minute)
 	w.machines[n].beats = false

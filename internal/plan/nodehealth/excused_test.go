@@ -183,6 +183,21 @@ func TestLaw7AnAnsweredProbeDoesNotProlongAnExcuse(t *testing.T) {
 	}
 }
 
+// Azure may remove the event before the node is back.
+func TestAnEventThatIsRemovedDoesNotEndThePause(t *testing.T) {
+	w := newFleet(t)
+	victim := w.addProbed(5)[0]
+	w.announce(victim, freezes("e", w.now))
+	w.cut(victim)
+	w.sleep(5 * time.Second)
+	w.change(victim, func(d *apiv1.AzDriverNode) { d.Status.Maintenance = &apiv1.NodeMaintenance{} })
+	w.report(victim)
+	w.never(9*time.Second, fenced)
+	if v := w.health(victim); !v.Paused {
+		t.Errorf("got %+v, want it Paused", v)
+	}
+}
+
 func TestAnAnnouncedPauseDoesNotHoldBackTheFenceOfAnotherNode(t *testing.T) {
 	w := newFleet(t)
 	nodes := w.addProbed(3)

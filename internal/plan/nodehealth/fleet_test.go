@@ -158,10 +158,10 @@ func (w *fleet) answer(look nodehealth.Look) nodehealth.Observation {
 
 // request has a heartbeat requested, if the API server answers.
 func (w *fleet) request(name string) bool {
+	w.requests[name]++
 	if w.outage {
 		return false
 	}
-	w.requests[name]++
 	w.change(name, func(d *apiv1.AzDriverNode) { d.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.now} })
 	w.report(name)
 	if w.machines[name].beats {

@@ -71,7 +71,7 @@ var looksAtOnce = [lookKinds]int{
 	LookStake:    4,
 }
 
-// Look is what a process is to look at.
+// Look is one measurement that the Detector asks for.
 type Look struct {
 	Kind LookKind
 	// Node is the node; "" for a LookPing.

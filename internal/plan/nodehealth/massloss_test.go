@@ -96,6 +96,35 @@ func TestANewAlarmHoldsBackANodeThatIsLost(t *testing.T) {
 	}
 }
 
+// Nothing is done about Suspect nodes. Readers of the judgement learn that the fault may be elsewhere.
+func TestManySuspectNodesAtOnceAreAMassLoss(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(4, fast)
+	w.sleep(40 * time.Second)
+	for i, n := range nodes[:2] {
+		w.machines[n].beats = false
+		w.sleep(10 * time.Second)
+		if v := w.health(n); v.State != nodehealth.Suspect || v.MassLoss != (i == 1) {
+			t.Errorf("%d nodes are Suspect: got %+v, want it Suspect, and a mass loss: %t", i+1, v, i == 1)
+		}
+	}
+}
+
+// A node that was failed over, sends heartbeats again and is lost again is counted again.
+func TestAHeartbeatEndsWhatWasSaidAboutAFailover(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(4, fast)
+	w.sleep(40 * time.Second)
+	w.cut(nodes[0])
+	w.machines[nodes[0]].failedOver = true
+	w.sleep(time.Minute)
+	w.restore(nodes[0])
+	w.sleep(20 * time.Second)
+	w.hold = func(look nodehealth.Look) bool { return look.Kind == nodehealth.LookStake }
+	w.cut(nodes[0], nodes[1])
+	w.never(20*time.Second, fenced)
+}
+
 func TestMassGuard(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, total, threshold int

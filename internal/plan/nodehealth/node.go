@@ -10,7 +10,7 @@ import (
 // which probes are taken not to reach the node.
 const distrust = 3
 
-// node is the state of one node: what the observations of it sum up to.
+// node is the state of one node, the sum of the observations of it.
 type node struct {
 	name, vmID string
 	// born distinguishes the node from an earlier one of the same name.

@@ -10,8 +10,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// Observation is one thing that a process has observed of a node, or of the API server: what came by
-// itself, or the answer to a Look. Every Look gets exactly one answer.
+// Observation is one thing that a process has observed of a node, or of the API server: an event, or
+// the answer to a Look. Every Look gets exactly one answer.
 type Observation interface {
 	apply(d *Detector, now time.Time)
 }

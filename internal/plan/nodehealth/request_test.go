@@ -124,6 +124,9 @@ func TestNoRequestIsLostOverAnOutageOfTheAPIServer(t *testing.T) {
 	w.sleep(10 * time.Second)
 	w.cut(victim)
 	w.never(20*time.Second, fenced)
+	if got := w.requests[victim]; got != 0 {
+		t.Errorf("got %d requests while the API server does not answer, want 0", got)
+	}
 	w.outage = false
 	took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
 	if !lost || took > 5*time.Second {
