@@ -22,7 +22,7 @@ func Condition(j Judgement) metav1.Condition {
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableVMDown
 	case j.State == Lost && j.MassLoss:
 		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack
-		c.Message = j.HeldBack + "; " + j.Evidence
+		c.Message = j.Evidence + "; " + j.HeldBack
 	case j.State == Lost:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReachableNodeLost
 	case j.Paused:

@@ -35,7 +35,7 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			metav1.ConditionFalse, apiv1.ReachableNodeLost, "probes", nodehealth.Lost},
 		"one of so many lost nodes that the guard holds back": {
 			nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes", HeldBack: "2 of 4", MassLoss: true},
-			metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, "2 of 4; probes", nodehealth.Suspect},
+			metav1.ConditionUnknown, apiv1.ReachableFencingHeldBack, "probes; 2 of 4", nodehealth.Suspect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
