@@ -78,7 +78,7 @@ func TestTheGuardLingersAfterASuspectNodeHasRecovered(t *testing.T) {
 }
 
 // Until the other nodes are known to answer, the next loss may be one of many.
-func TestANewAlarmHoldsBackANodeThatIsLost(t *testing.T) {
+func TestTheNextAlarmHoldsBackANodeThatIsLost(t *testing.T) {
 	w := newFleet(t)
 	nodes := w.addProbed(5)
 	w.cut(nodes[0])

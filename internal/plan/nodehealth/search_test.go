@@ -179,7 +179,7 @@ func (s *searched) start() {
 	s.contact, s.calm = time.Time{}, s.now
 }
 
-// with returns the state after a second, at the end of which a change is; "" is none.
+// with returns the state a second later, when a change has just happened; "" is none.
 func (s *searched) with(change string) *searched {
 	n := *s
 	n.detector = s.detector.Clone()
