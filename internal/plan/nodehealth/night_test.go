@@ -103,6 +103,21 @@ func TestVMsThatAreDownDoNotLowerTheShareOfTheLostNodes(t *testing.T) {
 	}
 }
 
+// Nodes without volumes are asked about at once when they keep the guard closed.
+func TestAGuardThatClosesHasAzureAsked(t *testing.T) {
+	w := newFleet(t)
+	nodes := w.add(10, fast)
+	w.sleep(40 * time.Second)
+	w.drain(nodes...)
+	w.switchOff(provisioner.PowerDeallocated, nodes[4:]...)
+	took, down := w.pass(time.Minute, func() bool {
+		return !slices.ContainsFunc(nodes[4:], func(n string) bool { return w.state(n) != nodehealth.Down })
+	})
+	if !down || took > 9*time.Second {
+		t.Errorf("all nodes that are switched off are Down: got %t after %s, want it within 9 s", down, took)
+	}
+}
+
 func TestAProcessThatStartsDoesNotTakeTheLostForAlive(t *testing.T) {
 	w := newFleet(t)
 	nodes := w.add(10, fast)
