@@ -21,15 +21,12 @@ import (
 // publishing is the input of the driver's decision where a volume is published.
 func (f Facts) publishing(v *Volume) publishing.Input {
 	return publishing.Input{
-		Volume:      v.AzVolume,
-		Attachments: v.Attachments,
-		Pods:        v.Pods,
-		Report:      func(node string) *apiv1.AzDriverNode { return f.node(node).DriverNode },
-		Identity:    f.identity,
-		Silent: func(node string) bool {
-			n := f.node(node).Node
-			return n == nil || !nodehealth.KubeletReady(n)
-		},
+		Volume:         v.AzVolume,
+		Attachments:    v.Attachments,
+		Pods:           v.Pods,
+		Report:         func(node string) *apiv1.AzDriverNode { return f.node(node).DriverNode },
+		Identity:       f.identity,
+		KubernetesLost: func(node string) bool { return nodehealth.KubernetesLost(f.node(node).Node) },
 	}
 }
 

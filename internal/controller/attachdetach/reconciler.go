@@ -180,7 +180,7 @@ func (r *Reconciler) observe(ctx context.Context, request reconcile.Request) (ob
 // nodes reads the facts of the nodes that matter, so that the decision does no I/O. The objects
 // share memory with the cache and must not be changed.
 func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) error {
-	reports, silent, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
+	reports, lost, identities := map[string]*apiv1.AzDriverNode{}, map[string]bool{}, map[string]identity.Identity{}
 	for _, name := range nodesOf(o.Input) {
 		var err error
 		if reports[name], err = kube.Find[apiv1.AzDriverNode](ctx, r.Client, client.ObjectKey{
@@ -193,14 +193,14 @@ func (r *Reconciler) nodes(ctx context.Context, namespace string, o *observed) e
 		if err != nil {
 			return err
 		}
-		silent[name] = n == nil || !nodehealth.KubeletReady(n)
+		lost[name] = nodehealth.KubernetesLost(n)
 		if identities[name], err = cluster.IdentityOf(ctx, r.Client, n, reports[name]); err != nil {
 			return err
 		}
 	}
 	o.Report = func(node string) *apiv1.AzDriverNode { return reports[node] }
 	o.Identity = func(node string) identity.Identity { return identities[node] }
-	o.Silent = func(node string) bool { return silent[node] }
+	o.KubernetesLost = func(node string) bool { return lost[node] }
 	return nil
 }
 

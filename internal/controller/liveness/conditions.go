@@ -19,7 +19,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 // +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes/status,verbs=patch
@@ -96,14 +95,15 @@ func (w *ConditionWriter) Tick(ctx context.Context) error {
 }
 
 // conditions returns the node with the conditions as they are to be, nil if they are so already,
-// and the conditions that need an event. They stay as they are while this process has no judgement of
-// its own. It does not change d, which is the cache's.
+// and the conditions that need an event. It does not change d, which is the cache's.
 func (m *Monitor) conditions(d *apiv1.AzDriverNode) (changed *apiv1.AzDriverNode, told []metav1.Condition) {
-	judgement, heard := m.heard(d.Name)
-	if !heard || d.DeletionTimestamp != nil || m.inherited(d.Name) {
+	if d.DeletionTimestamp != nil {
 		return nil, nil
 	}
-	for _, wanted := range append([]metav1.Condition{nodehealth.Condition(judgement)}, m.probeable(d.Name)...) {
+	m.mu.Lock()
+	all := m.detector.Conditions(d.Name, m.Clock.Now())
+	m.mu.Unlock()
+	for _, wanted := range all {
 		before := meta.FindStatusCondition(d.Status.Conditions, wanted.Type)
 		// The message of the moment of the change stays: a newer message is not worth a write.
 		if before != nil && before.Status == wanted.Status && before.Reason == wanted.Reason {
@@ -136,8 +136,7 @@ func (m *Monitor) FirstConditions(d *apiv1.AzDriverNode) []metav1.Condition {
 // leavesFirst reports whether the first conditions of a node are left to the writer of its
 // capacity. They wait at most firstWriteWithin, because the capacity may stay unknown.
 func (m *Monitor) leavesFirst(d *apiv1.AzDriverNode) bool {
-	judgement, _ := m.heard(d.Name)
-	return d.Status.Capacity == nil && d.Spec.VMSize != "" && m.Clock.Since(judgement.Since) < firstWriteWithin &&
+	return d.Status.Capacity == nil && d.Spec.VMSize != "" && m.Clock.Since(m.Health(d.Name).Since) < firstWriteWithin &&
 		len(m.FirstConditions(d)) > 0
 }
 
@@ -183,24 +182,4 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 		UID:        types.UID(node),
 	}
 	w.Events.Eventf(about, nil, kind, c.Reason, "JudgeNode", "%s", c.Message)
-}
-
-// probeable is what this process knows about probes, for the next leader and for the node, which
-// reports more often if no probe reaches it.
-func (m *Monitor) probeable(node string) []metav1.Condition {
-	works, contradicted := m.probed(node)
-	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
-	switch {
-	case m.Prober == nil:
-		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonProbesDisabled
-		c.Message = "the controller is configured not to probe nodes"
-	case works:
-		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReasonAnswersProbes
-		c.Message = "the node has answered a probe of the controller"
-	case contradicted:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, apiv1.ReasonProbesContradicted, "heartbeats came while probes failed; the kubelet's lease takes their place"
-	default:
-		return nil
-	}
-	return []metav1.Condition{c}
 }

@@ -1,18 +1,14 @@
-// Package liveness collects the signals of each node and judges its health.
+// Package liveness makes the observations from which nodehealth.Detector judges each node, and
+// publishes its judgements. It does not decide about a node's health itself.
 //
 // A Monitor runs in every replica of the controller, so that a new leader has its judgements
-// already. It writes nothing, and it judges by its own clock:
+// already. It writes only requests for heartbeats. It passes to the Detector
 //
-//   - the heartbeat on the AzDriverNode, from when this process saw it change;
-//   - a probe of the node from here. While the node is healthy it is probed now and then, which
-//     shows that probes reach it;
-//   - if probes never reached the node, the kubelet's lease;
-//   - Azure's answer about the VM; see nodehealth.Question.
-//
-// nodehealth.Judge and nodehealth.MassGuard decide what follows from the signals. Silence counts
-// only while the API server answers this process: after a loss of contact the silence of each node
-// is counted from its end, and no node is lost before the API server itself has shown its old
-// heartbeat.
+//   - the heartbeats and announcements on the AzDriverNodes, when this process sees them;
+//   - the ends of the connections to nodes that probes have left open;
+//   - the answers to the looks that the Detector asks for: whether the API server answers this
+//     process, probes, requests for heartbeats, what Azure says about a VM, the kubelet's lease, the
+//     AzDriverNode as the API server itself has it, and the volumes that a lost node has left.
 //
 // The ConditionWriter, which runs only in the leader, writes the judgements into the condition
 // Reachable of the AzDriverNodes. It writes into the condition Probeable which nodes probes reach,

@@ -3,8 +3,8 @@ package liveness
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	drivermetrics "github.com/azuredisk-csi/azuredisk/internal/metrics"
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -79,15 +79,12 @@ func (m *metrics) question(err error) {
 	m.questions.WithLabelValues(result).Inc()
 }
 
-func (m *metrics) announced(events []apiv1.MaintenanceEvent) {
-	for _, e := range events {
+// count counts what was announced, and the silences that have ended.
+func (m *metrics) count(j nodehealth.Judgements) {
+	for _, e := range j.Announced {
 		m.events.WithLabelValues(string(e.Kind)).Inc()
 	}
-}
-
-// pause counts the end of a silence; "" is none.
-func (m *metrics) pause(result string) {
-	if result != "" {
-		m.pauses.WithLabelValues(result).Inc()
+	for _, result := range j.Pauses {
+		m.pauses.WithLabelValues(string(result)).Inc()
 	}
 }

@@ -7,8 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -65,52 +63,48 @@ type Options struct {
 	Prober Prober
 	// StaleAfter is the least age at which a heartbeat is stale.
 	StaleAfter time.Duration
-	// Patience is how long a node that probes reach may take to answer a request for a heartbeat
-	// before it is lost; 0 for nodehealth.DefaultPatience.
-	Patience time.Duration
-	// PauseLimits bound the silence that announcements of pauses excuse; zero for
-	// nodehealth.DefaultPauseLimits.
-	PauseLimits nodehealth.PauseLimits
-	// MassLossThreshold is the percentage of nodes above which the guard holds fencing back.
+	// Patience, PauseLimits, MassLossThreshold and Enabled are explained at nodehealth.Config.
+	Patience          time.Duration
+	PauseLimits       nodehealth.PauseLimits
 	MassLossThreshold int
-	// Enabled allows nodes to be fenced. Without it they are judged, and Azure is not asked.
-	Enabled bool
+	Enabled           bool
 	// Metrics registers the metrics; nil for none.
 	Metrics prometheus.Registerer
 }
 
-// Monitor judges nodes. It is safe for concurrent use.
+// roundEvery is the time between two rounds.
+const roundEvery = 250 * time.Millisecond
+
+// Monitor makes observations and has the nodes judged. It is safe for concurrent use.
 type Monitor struct {
 	Options
 	metrics *metrics
-	work    pools
-	// wake says that work of a round has ended, changed that a judgement has changed, for the
-	// ConditionWriter.
+	// wake says that a look has ended, changed that a judgement has changed, for the ConditionWriter.
 	wake, changed chan struct{}
 
-	mu      sync.Mutex
-	nodes   map[string]*node
-	contact contact
-	// lastRound is when the last round began; zero before the first.
-	lastRound   time.Time
-	guard       guard
+	mu       sync.Mutex
+	detector *nodehealth.Detector
+	// connections are those that probes left open, by node.
+	connections map[string]Connection
 	subscribers []*subscription
 }
 
 // New makes a Monitor that has seen nothing yet.
 func New(options Options) (*Monitor, error) {
-	if options.Patience == 0 {
-		options.Patience = nodehealth.DefaultPatience
-	}
-	if options.PauseLimits == (nodehealth.PauseLimits{}) {
-		options.PauseLimits = nodehealth.DefaultPauseLimits
-	}
 	m := &Monitor{
-		Options: options,
-		work:    newPools(),
-		wake:    make(chan struct{}, 1),
-		changed: make(chan struct{}, 1),
-		nodes:   map[string]*node{},
+		Options:     options,
+		wake:        make(chan struct{}, 1),
+		changed:     make(chan struct{}, 1),
+		connections: map[string]Connection{},
+		detector: nodehealth.NewDetector(nodehealth.Config{
+			StaleAfter:        options.StaleAfter,
+			Patience:          options.Patience,
+			PauseLimits:       options.PauseLimits,
+			MassLossThreshold: options.MassLossThreshold,
+			Probes:            options.Prober != nil,
+			Questions:         options.Instances != nil,
+			Enabled:           options.Enabled,
+		}),
 	}
 	var err error
 	m.metrics, err = newMetrics(options.Metrics)
@@ -137,123 +131,107 @@ func (m *Monitor) Handler() cache.ResourceEventHandler {
 }
 
 func (m *Monitor) note(object any) {
-	d, ok := object.(*apiv1.AzDriverNode)
-	if !ok {
-		return
+	if d, ok := object.(*apiv1.AzDriverNode); ok {
+		m.see(nodehealth.Report{AzDriverNode: d})
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.observe(d)
-}
-
-// observe records the state of an AzDriverNode. A heartbeat that differs from the last one is a
-// sign of life, even if it is earlier by the node's clock: after a reboot that clock may show any
-// time.
-func (m *Monitor) observe(d *apiv1.AzDriverNode) {
-	now := m.Clock.Now()
-	n, known := m.nodes[d.Name]
-	if !known {
-		n = &node{
-			name:    d.Name,
-			changed: now,
-			health: nodehealth.Judgement{
-				State:      nodehealth.Healthy,
-				Since:      now,
-				SilentFrom: now,
-				Evidence:   "this process has just begun to look",
-			},
-		}
-		n.recall(nodehealth.PublishedJudgement(d))
-		m.nodes[d.Name] = n
-	}
-	if !n.probe.contradicted {
-		n.probe.works = n.probe.works || meta.IsStatusConditionTrue(d.Status.Conditions, apiv1.NodeConditionProbeable)
-	}
-	n.vmID, n.promise, n.request.possible = d.Spec.VMID, d.Status.HeartbeatSeconds, d.Status.HeartbeatOnRequest
-	if n.pauses.followed = d.Status.Maintenance != nil; n.pauses.followed {
-		m.metrics.announced(n.pauses.announce(d.Status.Maintenance.Events, now))
-	}
-	value, beats := timeOf(d.Status.HeartbeatTime), n.beats
-	if known && !value.Equal(n.heartbeat) {
-		n.beat(now)
-		if n.health.State != nodehealth.Healthy {
-			m.judge(now)
-		}
-	}
-	n.heartbeat = value
-	// The request of another process counts as well. One from before this process saw the node may
-	// have been answered.
-	if asked := timeOf(d.Status.HeartbeatRequestedTime); !asked.Equal(n.request.value) {
-		n.request.value = asked
-		if known && beats == n.beats {
-			n.requested(now, beats)
-		}
-	}
-}
-
-func timeOf(t *metav1.MicroTime) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.Time
 }
 
 func (m *Monitor) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := m.nodes[name]; n != nil {
-		n.keep(nil)
-	}
-	delete(m.nodes, name)
-	m.notify(name)
+	m.keep(name, nil)
+	m.tell(m.detector.See(m.Clock.Now(), nodehealth.Removed(name)))
+}
+
+// see passes an observation to the Detector.
+func (m *Monitor) see(seen nodehealth.Observation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tell(m.detector.See(m.Clock.Now(), seen))
 }
 
 // Health returns the health of a node. A node that this process has not observed yet is Healthy,
 // which is its grace period.
 func (m *Monitor) Health(name string) nodehealth.Judgement {
-	v, heard := m.heard(name)
-	if !heard {
-		return nodehealth.Judgement{State: nodehealth.Healthy, Evidence: "this process has not heard of the node yet"}
-	}
-	return v
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	judgement, _ := m.detector.Health(name, m.Clock.Now())
+	return judgement
 }
 
 // RequestHeartbeat has a heartbeat requested from a node, if the node answers requests. It returns
 // at once.
-func (m *Monitor) RequestHeartbeat(name string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := m.nodes[name]; n != nil {
-		n.request.wanted = true
+func (m *Monitor) RequestHeartbeat(name string) { m.see(nodehealth.HeartbeatWanted(name)) }
+
+// Tick does rounds at the clock's present time until no look is due: it makes the looks one after
+// the other. Silence counts only while the API server answers, so that Tick must be called at least
+// every two seconds of the clock.
+func (m *Monitor) Tick(ctx context.Context) {
+	for looks := m.round(); len(looks) > 0; looks = m.round() {
+		for _, look := range looks {
+			m.look(ctx, look)
+		}
 	}
 }
 
-// inherited reports whether this process has no judgement of a node of its own yet.
-func (m *Monitor) inherited(name string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, heard := m.nodes[name]
-	return heard && n.inherited
+// Start does rounds until ctx ends. The looks are made in goroutines beside them.
+func (m *Monitor) Start(ctx context.Context) error {
+	ticker := m.Clock.NewTicker(roundEvery)
+	defer ticker.Stop()
+	var looking sync.WaitGroup
+	defer func() {
+		looking.Wait()
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for name := range m.connections {
+			m.keep(name, nil)
+		}
+	}()
+	for {
+		for _, look := range m.round() {
+			looking.Go(func() {
+				m.look(ctx, look)
+				signal(m.wake)
+			})
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C():
+		case <-m.wake:
+		}
+	}
 }
 
-// probed reports whether probes are known to reach a node, and whether it is known that they do
-// not.
-func (m *Monitor) probed(name string) (works, contradicted bool) {
+// round has the nodes judged, and returns the looks that are due.
+func (m *Monitor) round() []nodehealth.Look {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n, heard := m.nodes[name]
-	return heard && n.probe.works, heard && n.probe.contradicted
+	judgements, looks := m.detector.Step(m.Clock.Now(), m.ended()...)
+	m.tell(judgements)
+	m.metrics.show(judgements.Lost, judgements.Guarded)
+	return looks
 }
 
-func (m *Monitor) heard(name string) (v nodehealth.Judgement, heard bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n, heard := m.nodes[name]
-	if heard {
-		v = n.health
+// ended returns the connections that have ended, and keeps them no longer. The caller holds the lock.
+func (m *Monitor) ended() []nodehealth.Observation {
+	var seen []nodehealth.Observation
+	for name, c := range m.connections {
+		if ended, unanswered := c.Ended(); ended {
+			m.keep(name, nil)
+			seen = append(seen, nodehealth.ConnectionEnded{Node: name, Unanswered: unanswered})
+		}
 	}
-	if v.Fence() && v.State == nodehealth.Lost && m.stoodStill(m.Clock.Now()) {
-		v.HeldBack = heldStoodStill
+	return seen
+}
+
+// keep replaces the connection to a node that is kept; nil keeps none. The caller holds the lock.
+func (m *Monitor) keep(node string, c Connection) {
+	if before := m.connections[node]; before != nil {
+		before.Close()
 	}
-	return v, heard
+	delete(m.connections, node)
+	if c != nil {
+		m.connections[node] = c
+	}
 }

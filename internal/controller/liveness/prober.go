@@ -7,25 +7,23 @@ import (
 	"strconv"
 	"sync/atomic"
 	"syscall"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
 const (
-	probeTimeout       = 600 * time.Millisecond
 	defaultKubeletPort = 10250
 	// keepAlive is after how long without an answer the kernel probes a connection that is kept,
 	// and how long that probe may take.
-	keepAlive = time.Second
-	// connectionTimeout is the time in which a connection ends if the node does not answer.
-	connectionTimeout = 2 * keepAlive
+	keepAlive = nodehealth.ConnectionTimeout / 2
 )
 
 // KubeletProber opens a TCP connection to the kubelet's port and keeps it. It sends nothing and
 // does not check which program answers, because an answer of the machine is enough. The kernels of
 // both sides probe the connection every second (TCP keepalive), so that it ends within
-// connectionTimeout if the node does not answer.
+// nodehealth.ConnectionTimeout if the node does not answer.
 type KubeletProber struct {
 	// Dial opens the connection; nil for one that the kernel probes.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -46,7 +44,7 @@ func (p KubeletProber) Probe(ctx context.Context, node *corev1.Node) ProbeResult
 			Count:    1,
 		}}).DialContext
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, nodehealth.ProbeTimeout)
 	defer cancel()
 	conn, err := dial(ctx, "tcp", address)
 	if err == nil {

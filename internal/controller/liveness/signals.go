@@ -30,103 +30,93 @@ const (
 	askTimeout  = 10 * time.Second
 )
 
-// ping reads something small from the API server itself.
-func (m *Monitor) ping(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
-	defer cancel()
-	var list apiv1.AzDriverNodeList
-	err := m.APIReader.List(ctx, &list, client.InNamespace(m.Namespace), client.Limit(1))
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.contact.busy = false
-	if err == nil {
-		m.contact = m.contact.answered(m.Clock.Now())
+// look makes a look, and passes its answer to the Detector.
+func (m *Monitor) look(ctx context.Context, look nodehealth.Look) {
+	switch look.Kind {
+	case nodehealth.LookPing:
+		m.see(m.ping(ctx, look))
+	case nodehealth.LookProbe:
+		m.probe(ctx, look)
+	case nodehealth.LookRequest:
+		m.see(m.requestHeartbeat(ctx, look))
+	case nodehealth.LookQuestion:
+		m.see(m.askAzure(ctx, look))
+	case nodehealth.LookReview: // the fences of the others need the quota
+		m.see(m.askAzure(provisioner.Deferrable(ctx), look))
+	case nodehealth.LookLease:
+		m.see(m.readLease(ctx, look))
+	case nodehealth.LookSilence:
+		m.see(m.readSilence(ctx, look))
+	case nodehealth.LookStake:
+		m.see(m.readStake(ctx, look))
 	}
 }
 
-func (m *Monitor) doProbe(ctx context.Context, n *node, beats uint64) {
+// ping reads something small from the API server itself.
+func (m *Monitor) ping(ctx context.Context, look nodehealth.Look) nodehealth.Pinged {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var list apiv1.AzDriverNodeList
+	err := m.APIReader.List(ctx, &list, client.InNamespace(m.Namespace), client.Limit(1))
+	return nodehealth.Pinged{Look: look, Answered: err == nil}
+}
+
+// probe probes a node, and keeps the connection that the probe leaves open.
+func (m *Monitor) probe(ctx context.Context, look nodehealth.Look) {
 	result := ProbeResult{Unknown: true} // the Node is not known
-	k8sNode := &corev1.Node{}
-	if err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode); err == nil {
-		result = m.Prober.Probe(ctx, k8sNode)
+	node := &corev1.Node{}
+	if err := m.Reader.Get(ctx, client.ObjectKey{Name: look.Node}, node); err == nil {
+		result = m.Prober.Probe(ctx, node)
 	}
 	m.metrics.probe(result)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n.probe.busy = false
-	if ctx.Err() != nil || m.nodes[n.name] != n {
-		if result.Connection != nil {
-			result.Connection.Close()
-		}
-		return
+	now := m.Clock.Now()
+	if _, known := m.detector.Health(look.Node, now); known {
+		m.keep(look.Node, result.Connection)
+	} else if result.Connection != nil {
+		result.Connection.Close()
 	}
-	n.keep(result.Connection)
-	n.probed(result, beats, m.Clock.Now())
+	m.tell(m.detector.See(now, nodehealth.Probed{
+		Look:      look,
+		Answered:  result.Answered,
+		Unknown:   result.Unknown || ctx.Err() != nil,
+		Connected: result.Connection != nil,
+	}))
 }
 
 // requestHeartbeat writes the request into the AzDriverNode. The node reports at once when it sees
 // the change.
-func (m *Monitor) requestHeartbeat(ctx context.Context, n *node, beats uint64) {
+func (m *Monitor) requestHeartbeat(ctx context.Context, look nodehealth.Look) nodehealth.HeartbeatRequested {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	before := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: n.name}}
+	before := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: look.Node}}
 	after := before.DeepCopy()
 	after.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: m.Clock.Now()}
 	err := m.Writer.Status().Patch(ctx, after, client.MergeFrom(before))
 	m.metrics.requests.Inc()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n.request.busy = false
-	if err == nil {
-		n.requested(m.Clock.Now(), beats)
-	}
+	return nodehealth.HeartbeatRequested{Look: look, Written: err == nil}
 }
 
-// askAzure reads the power state of the VM of a node, if nodehealth.Question allows it. If it gets no
-// answer, it changes nothing.
-func (m *Monitor) askAzure(ctx context.Context, n *node, beats uint64) {
+// askAzure reads the power state of the VM of a node, if nodehealth.Question allows it.
+func (m *Monitor) askAzure(ctx context.Context, look nodehealth.Look) nodehealth.PowerRead {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	m.mu.Lock()
-	vmID, question := n.vmID, m.question(n)
-	if n.mayWait() { // the fences of the others need the quota
-		ctx = provisioner.Deferrable(ctx)
-	}
-	m.mu.Unlock()
-	var instance provisioner.Instance
+	question := look.Question
 	var err error
-	question.Primary, err = m.holdsPrimary(ctx, n.name)
-	asked := err == nil && question.Due() && m.believes(ctx, n.name, vmID)
-	if asked {
-		instance, err = m.Instances.Get(ctx, vmID)
-		m.metrics.question(err)
+	question.Primary, err = m.holdsPrimary(ctx, look.Node)
+	if err != nil || !question.Due() || !m.believes(ctx, look.Node, look.VMID) {
+		return nodehealth.PowerRead{Look: look}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n.azure.busy = false
+	instance, err := m.Instances.Get(ctx, look.VMID)
+	m.metrics.question(err)
 	switch {
-	case !asked || beats != n.beats:
 	case errors.Is(err, provisioner.NotFound):
-		n.azure.answer("", true, m.Clock.Now())
-	case err == nil && instance.Power != provisioner.PowerUnknown:
-		n.azure.answer(instance.Power, false, m.Clock.Now())
+		return nodehealth.PowerRead{Look: look, Gone: true}
+	case err != nil:
+		return nodehealth.PowerRead{Look: look}
 	}
-}
-
-// question returns the question about a node's VM, without Primary. The caller holds the lock.
-func (m *Monitor) question(n *node) nodehealth.Question {
-	now := m.Clock.Now()
-	q := nodehealth.Question{
-		State:    n.health.State,
-		Silent:   now.Sub(n.lastSign(now)),
-		Recalled: n.azure.recalled,
-		Doubted:  !m.guard.closed.IsZero() && n.health.State == nodehealth.Lost && !n.decided(n.health),
-		Answered: -1,
-	}
-	if !n.azure.answered.IsZero() {
-		q.Answered = now.Sub(n.azure.answered)
-	}
-	return q
+	return nodehealth.PowerRead{Look: look, Power: instance.Power}
 }
 
 // believes reports whether the Node does not contradict that the node is this VM: the power state
@@ -149,69 +139,41 @@ func (m *Monitor) holdsPrimary(ctx context.Context, name string) (bool, error) {
 }
 
 // readStake finds out whether a suspect or lost node has volumes left that a failover would fence.
-// If it cannot, it changes nothing.
-func (m *Monitor) readStake(ctx context.Context, n *node, beats uint64) {
-	k8sNode := &corev1.Node{}
-	err := m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode)
-	var here []*apiv1.AzVolumeAttachment
-	if err == nil {
-		here, err = cluster.AttachmentsOfNode(ctx, m.Reader, m.Namespace, n.name)
+func (m *Monitor) readStake(ctx context.Context, look nodehealth.Look) nodehealth.StakeRead {
+	node := &corev1.Node{}
+	if err := m.Reader.Get(ctx, client.ObjectKey{Name: look.Node}, node); err != nil {
+		return nodehealth.StakeRead{Look: look}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n.stake.busy = false
-	if err == nil && beats == n.beats {
-		n.stake.none = nodehealth.FailedOver(k8sNode, here)
-	}
+	here, err := cluster.AttachmentsOfNode(ctx, m.Reader, m.Namespace, look.Node)
+	return nodehealth.StakeRead{Look: look, Read: err == nil, FailedOver: nodehealth.FailedOver(node, here)}
 }
 
-// readLease reads the kubelet's lease. Whether it is renewed is judged by this process's clock.
-func (m *Monitor) readLease(ctx context.Context, n *node, beats uint64) {
+// readLease reads the kubelet's lease.
+func (m *Monitor) readLease(ctx context.Context, look nodehealth.Look) nodehealth.LeaseRead {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	found := &coordinationv1.Lease{}
-	err := m.APIReader.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: n.name}, found)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n.lease.busy = false
-	if beats != n.beats {
-		return
+	err := m.APIReader.Get(ctx, client.ObjectKey{Namespace: corev1.NamespaceNodeLease, Name: look.Node}, found)
+	read := nodehealth.LeaseRead{Look: look, Missing: apierrors.IsNotFound(err)}
+	if err == nil && found.Spec.RenewTime != nil && found.Spec.LeaseDurationSeconds != nil {
+		read.Renewed = found.Spec.RenewTime.Time
+		read.Duration = time.Duration(*found.Spec.LeaseDurationSeconds) * time.Second
 	}
-	if apierrors.IsNotFound(err) {
-		n.lease.duration = 0
-	}
-	if err != nil || found.Spec.RenewTime == nil || found.Spec.LeaseDurationSeconds == nil {
-		return
-	}
-	if renewed := found.Spec.RenewTime.Time; n.lease.duration == 0 || !renewed.Equal(n.lease.renewed) {
-		n.lease.renewed, n.lease.changed = renewed, m.Clock.Now()
-	}
-	n.lease.duration = time.Duration(*found.Spec.LeaseDurationSeconds) * time.Second
+	return read
 }
 
-// confirmSilence reads the AzDriverNode from the API server itself, because the cache may be cut
-// off. Of a node whose plug-in does not follow Azure's announcements it reads what the node problem
-// detector has written into the Node: no node is lost before it was confirmed.
-func (m *Monitor) confirmSilence(ctx context.Context, n *node, beats uint64) {
+// readSilence reads the AzDriverNode from the API server itself. It also reads what the node problem
+// detector has written into the Node, because no node is lost before its silence was read.
+func (m *Monitor) readSilence(ctx context.Context, look nodehealth.Look) nodehealth.SilenceRead {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	read := nodehealth.SilenceRead{Look: look}
 	d := &apiv1.AzDriverNode{}
-	err := m.APIReader.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: n.name}, d)
-	var announced []apiv1.MaintenanceEvent
-	if k8sNode := (&corev1.Node{}); m.Reader.Get(ctx, client.ObjectKey{Name: n.name}, k8sNode) == nil {
-		announced = maintenance.FromNode(k8sNode)
+	if err := m.APIReader.Get(ctx, client.ObjectKey{Namespace: m.Namespace, Name: look.Node}, d); err == nil {
+		read.Report = d
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	n.confirm.busy = false
-	if err != nil || m.nodes[n.name] != n {
-		return
+	if node := (&corev1.Node{}); m.Reader.Get(ctx, client.ObjectKey{Name: look.Node}, node) == nil {
+		read.Announced = maintenance.FromNode(node)
 	}
-	m.observe(d)
-	if !n.pauses.followed {
-		m.metrics.announced(n.pauses.announce(announced, m.Clock.Now()))
-	}
-	if n.beats == beats {
-		n.confirmed = true
-	}
+	return read
 }

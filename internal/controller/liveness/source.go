@@ -24,10 +24,8 @@ func (m *Monitor) Subscribe() source.Source {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		m.subscribers = append(m.subscribers, s)
-		for name, n := range m.nodes {
-			if n.health.State != nodehealth.Healthy {
-				queue.Add(m.request(name))
-			}
+		for _, name := range m.detector.Doubted() {
+			queue.Add(m.request(name))
 		}
 		return nil
 	})
@@ -37,12 +35,15 @@ func (m *Monitor) request(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: client.ObjectKey{Namespace: m.Namespace, Name: node}}
 }
 
-// notify queues a node for the subscribers, and wakes the ConditionWriter. A queue that was shut
-// down ignores it.
-func (m *Monitor) notify(name string) {
-	signal(m.changed)
-	for _, s := range m.subscribers {
-		s.queue.Add(m.request(name))
+// tell queues the nodes that changed for the subscribers, wakes the ConditionWriter, and counts. A
+// queue that was shut down ignores what is added. The caller holds the lock.
+func (m *Monitor) tell(judgements nodehealth.Judgements) {
+	m.metrics.count(judgements)
+	for _, name := range judgements.Changed {
+		signal(m.changed)
+		for _, s := range m.subscribers {
+			s.queue.Add(m.request(name))
+		}
 	}
 }
 

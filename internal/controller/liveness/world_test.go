@@ -40,29 +40,19 @@ type world struct {
 	drivers map[string]*apiv1.AzDriverNode
 	// outage cuts all nodes and the controller off the API server.
 	outage bool
-	// probes, requests and questions count what was asked.
-	probes, requests, questions map[string]int
-	registry                    *prometheus.Registry
-}
-
-// unavailable is an Azure that does not answer.
-type unavailable struct{}
-
-// Get implements provisioner.Instances.
-func (unavailable) Get(context.Context, string) (provisioner.Instance, error) {
-	return provisioner.Instance{}, provisioner.Errorf(provisioner.Unavailable, "Azure is unwell")
+	// requests and questions count what was asked, and deferred which questions could wait.
+	requests, questions, deferred map[string]int
+	registry                      *prometheus.Registry
 }
 
 type machine struct {
 	// beats and answers say that heartbeats are sent and probes answered.
 	beats, answers bool
-	// onRequest says that the node promises to answer requests for heartbeats, which it does while
-	// beats.
-	onRequest bool
-	interval  time.Duration
-	power     provisioner.PowerState
-	gone      bool
-	next      time.Time
+	power          provisioner.PowerState
+	gone           bool
+	next           time.Time
+	// closed counts the connections to it that were closed.
+	closed int
 }
 
 func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
@@ -72,9 +62,9 @@ func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 		clock:     clocktesting.NewFakeClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)),
 		machines:  map[string]*machine{},
 		drivers:   map[string]*apiv1.AzDriverNode{},
-		probes:    map[string]int{},
 		requests:  map[string]int{},
 		questions: map[string]int{},
+		deferred:  map[string]int{},
 		registry:  prometheus.NewRegistry(),
 		client: fake.NewClientBuilder().WithScheme(fakeapi.Scheme()).
 			WithIndex(&apiv1.AzVolumeAttachment{}, cluster.AttachmentNode, cluster.AttachmentNodeKeys).Build(),
@@ -135,7 +125,6 @@ func (w *world) must(err error) { w.Helper(); expect.Must(w.T, err) }
 
 // Probe is the network.
 func (w *world) Probe(_ context.Context, node *corev1.Node) liveness.ProbeResult {
-	w.probes[node.Name]++
 	m := w.machines[node.Name]
 	if !m.answers {
 		return liveness.ProbeResult{}
@@ -150,7 +139,7 @@ type connection struct{ *machine }
 func (c connection) Ended() (ended, unanswered bool) { return !c.answers, !c.answers }
 
 // Close implements liveness.Connection.
-func (connection) Close() {}
+func (c connection) Close() { c.closed++ }
 
 // request is the API server, when a heartbeat is requested.
 func (w *world) request(_ context.Context, _ client.Client, _ string, o client.Object, _ client.Patch,
@@ -172,8 +161,11 @@ func (w *world) request(_ context.Context, _ client.Client, _ string, o client.O
 }
 
 // Get is Azure.
-func (w *world) Get(_ context.Context, vmID string) (provisioner.Instance, error) {
+func (w *world) Get(ctx context.Context, vmID string) (provisioner.Instance, error) {
 	w.questions[vmID]++
+	if provisioner.IsDeferrable(ctx) {
+		w.deferred[vmID]++
+	}
 	m := w.machines[vmID]
 	if m.gone {
 		return provisioner.Instance{}, provisioner.Errorf(provisioner.NotFound, "no such VM")
@@ -184,19 +176,21 @@ func (w *world) Get(_ context.Context, vmID string) (provisioner.Instance, error
 	return provisioner.Instance{Power: m.power}, nil
 }
 
-// add adds n nodes that are well, hold a primary each and send heartbeats at the interval.
-func (w *world) add(n int, interval time.Duration) []string {
+// interval of the heartbeats of all nodes.
+const interval = 2 * time.Second
+
+// add adds n nodes that are well and hold a primary each.
+func (w *world) add(n int) []string {
 	w.Helper()
 	var added []string
 	for range n {
 		name := fmt.Sprintf("node-%02d", len(w.names))
 		added, w.names = append(added, name), append(w.names, name)
 		w.machines[name] = &machine{
-			beats:    true,
-			answers:  true,
-			interval: interval,
-			power:    provisioner.PowerRunning,
-			next:     w.clock.Now(),
+			beats:   true,
+			answers: true,
+			power:   provisioner.PowerRunning,
+			next:    w.clock.Now(),
 		}
 		w.must(w.client.Create(w.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 		d := &apiv1.AzDriverNode{
@@ -224,15 +218,14 @@ func (w *world) beat(name string) {
 	before := w.drivers[name]
 	w.write(name)
 	w.monitor.Handler().OnUpdate(before, w.drivers[name])
-	m.next = w.clock.Now().Add(m.interval)
+	m.next = w.clock.Now().Add(interval)
 }
 
 // write writes a heartbeat without an event about it.
 func (w *world) write(name string) {
 	d := w.drivers[name].DeepCopy()
-	d.Status.HeartbeatTime, d.Status.HeartbeatSeconds = &metav1.MicroTime{Time: w.clock.Now()}, int32(
-		w.machines[name].interval/time.Second)
-	d.Status.HeartbeatOnRequest = w.machines[name].onRequest
+	d.Status.HeartbeatTime = &metav1.MicroTime{Time: w.clock.Now()}
+	d.Status.HeartbeatSeconds, d.Status.HeartbeatOnRequest = int32(interval/time.Second), true
 	w.drivers[name] = d
 }
 
@@ -266,15 +259,26 @@ func (w *world) cut(names ...string) {
 	}
 }
 
+// changeNode changes the Node of a node.
+func (w *world) changeNode(name string, change func(*corev1.Node)) {
+	w.Helper()
+	n := &corev1.Node{}
+	w.must(w.client.Get(w.Context(), client.ObjectKey{Name: name}, n))
+	change(n)
+	status := n.Status
+	w.must(w.client.Update(w.Context(), n))
+	n.Status = status
+	w.must(w.client.Status().Update(w.Context(), n))
+}
+
 // failOver does to a node's only volume what the failover does: it puts the taint on the Node, and
 // the proof on the attachment.
 func (w *world) failOver(name string, taint, proof bool) {
 	w.Helper()
 	if taint {
-		n := &corev1.Node{}
-		w.must(w.client.Get(w.Context(), client.ObjectKey{Name: name}, n))
-		n.Spec.Taints = []corev1.Taint{{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule}}
-		w.must(w.client.Update(w.Context(), n))
+		w.changeNode(name, func(n *corev1.Node) {
+			n.Spec.Taints = []corev1.Taint{{Key: apiv1.TaintNodeLost, Effect: corev1.TaintEffectNoSchedule}}
+		})
 	}
 	if proof {
 		a := &apiv1.AzVolumeAttachment{}

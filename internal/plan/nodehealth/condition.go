@@ -1,7 +1,7 @@
 package nodehealth
 
 import (
-	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,7 +21,8 @@ func Condition(j Judgement) metav1.Condition {
 	case j.State == Down:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonVMDown
 	case j.State == Lost && j.MassLoss:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, apiv1.ReasonFencingHeldBack, j.HeldBack+"; "+j.Evidence
+		c.Status, c.Reason = metav1.ConditionUnknown, apiv1.ReasonFencingHeldBack
+		c.Message = j.Evidence + "; " + j.HeldBack
 	case j.State == Lost:
 		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonNodeLost
 	case j.Paused:
@@ -33,8 +34,8 @@ func Condition(j Judgement) metav1.Condition {
 }
 
 // PublishedJudgement is the judgement that Condition published in an AzDriverNode, as far as the
-// condition holds it: State, Since, Evidence, MassLoss, HeldBack, Stopped
-// and Paused.
+// condition holds it: State, Since, Evidence, MassLoss, HeldBack, Stopped and Paused. The reason
+// says what is so. The message is a text for people, and is both Evidence and HeldBack.
 func PublishedJudgement(d *apiv1.AzDriverNode) Judgement {
 	state, c := Published(d)
 	if c == nil {
@@ -43,8 +44,7 @@ func PublishedJudgement(d *apiv1.AzDriverNode) Judgement {
 	j := Judgement{State: state, Since: c.LastTransitionTime.Time, Evidence: c.Message}
 	switch c.Reason {
 	case apiv1.ReasonFencingHeldBack:
-		j.State, j.MassLoss = Lost, true
-		j.HeldBack, j.Evidence, _ = strings.Cut(c.Message, "; ")
+		j.State, j.MassLoss, j.HeldBack = Lost, true, c.Message
 	case apiv1.ReasonMaintenance:
 		j.Paused = true
 	case apiv1.ReasonVMStopped:
@@ -70,4 +70,37 @@ func Published(d *apiv1.AzDriverNode) (State, *metav1.Condition) {
 	default:
 		return Suspect, c
 	}
+}
+
+// Conditions returns the conditions Reachable and, once something is known about probes, Probeable by
+// which a process publishes what it knows of a node. There are none while it has no judgement of its
+// own. They have no transition times.
+func (d *Detector) Conditions(name string, now time.Time) []metav1.Condition {
+	judgement, known := d.Health(name, now)
+	if !known || d.nodes[name].inherited {
+		return nil
+	}
+	conditions := []metav1.Condition{Condition(judgement)}
+	if c := d.probeable(d.nodes[name]); c.Status != "" {
+		conditions = append(conditions, c)
+	}
+	return conditions
+}
+
+// probeable returns the condition Probeable, for the next leader and for the node, which reports more
+// often if no probe reaches it. It has no status before a probe was answered.
+func (d *Detector) probeable(n *node) metav1.Condition {
+	c := metav1.Condition{Type: apiv1.NodeConditionProbeable}
+	switch {
+	case !d.config.Probes:
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonProbesDisabled
+		c.Message = "the controller is configured not to probe nodes"
+	case n.probe.works:
+		c.Status, c.Reason = metav1.ConditionTrue, apiv1.ReasonAnswersProbes
+		c.Message = "the node has answered a probe of the controller"
+	case n.probe.contradicted:
+		c.Status, c.Reason = metav1.ConditionFalse, apiv1.ReasonProbesContradicted
+		c.Message = "heartbeats came while probes failed; the kubelet's lease takes their place"
+	}
+	return c
 }

@@ -35,7 +35,7 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			metav1.ConditionFalse, apiv1.ReasonNodeLost, "probes", nodehealth.Lost},
 		"one of so many lost nodes that the guard holds back": {
 			nodehealth.Judgement{State: nodehealth.Lost, Evidence: "probes", HeldBack: "2 of 4", MassLoss: true},
-			metav1.ConditionUnknown, apiv1.ReasonFencingHeldBack, "2 of 4; probes", nodehealth.Suspect},
+			metav1.ConditionUnknown, apiv1.ReasonFencingHeldBack, "probes; 2 of 4", nodehealth.Suspect},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -49,9 +49,9 @@ func TestAPublishedJudgementIsReadOnTheSameScale(t *testing.T) {
 			}
 			j := nodehealth.PublishedJudgement(d)
 			if j.State != c.judgement.State || j.MassLoss != c.judgement.MassLoss || j.Paused != c.judgement.Paused ||
-				j.Stopped != c.judgement.Stopped ||
-				j.Evidence != c.judgement.Evidence || j.MassLoss && j.HeldBack != c.judgement.HeldBack {
-				t.Errorf("got judgement %+v, want %+v", j, c.judgement)
+				j.Stopped != c.judgement.Stopped || j.Guarded() != c.judgement.Guarded() || j.Evidence != c.message ||
+				j.MassLoss && j.HeldBack != c.message {
+				t.Errorf("got judgement %+v, want %+v with the whole message as the evidence", j, c.judgement)
 			}
 		})
 	}

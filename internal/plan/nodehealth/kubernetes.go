@@ -19,6 +19,11 @@ func KubeletReady(n *corev1.Node) bool {
 	})
 }
 
+// KubernetesLost reports whether Kubernetes has lost a node: there is no Node (nil), or it is not
+// Ready. That is Kubernetes' judgement by the kubelet alone, and no sign for the Detector: it comes
+// later, and does not say that the driver may fence.
+func KubernetesLost(n *corev1.Node) bool { return n == nil || !KubeletReady(n) }
+
 // NotReadySince returns since when a Node is not Ready; the zero time if it is Ready, or if there
 // is no Node.
 func NotReadySince(n *corev1.Node) time.Time {

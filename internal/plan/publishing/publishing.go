@@ -27,8 +27,8 @@ type Input struct {
 	Report func(node string) *apiv1.AzDriverNode
 	// Identity returns which VM a node is.
 	Identity func(node string) identity.Identity
-	// Silent reports whether Kubernetes has lost a node: the Node is not Ready, or does not exist.
-	Silent func(node string) bool
+	// KubernetesLost is nodehealth.KubernetesLost of a node.
+	KubernetesLost func(node string) bool
 	// Idle reports whether no pod on a node has used the volume for so long that its kubelet may not
 	// be going to unstage it. Nil means that this is not known of any node.
 	Idle func(node string) bool
@@ -76,11 +76,12 @@ func Next(in Input) Step {
 		return step
 	case in.Volume == nil:
 		// The first publish adopts it; whether others can follow is known then.
-		step.Publish = in.firstThatSpeaks(wanted)
+		step.Publish = in.firstReady(wanted)
 		return step
 	case in.Volume.Spec.Access == apiv1.AccessMultiNode:
 		for _, node := range wanted {
-			if !in.published(node) && !in.Silent(node) && !in.leaving(node) && !in.cutOff(node) && !in.anotherVM(node) {
+			if !in.published(node) && !in.KubernetesLost(node) && !in.leaving(node) && !in.cutOff(node) &&
+				!in.anotherVM(node) {
 				step.Publish = append(step.Publish, node)
 			}
 		}
@@ -95,16 +96,17 @@ func (in Input) oneNode(wanted []string, step *Step) {
 	primary := in.Volume.Status.Primary
 	switch {
 	case primary == nil || primary.State == apiv1.OwnershipReleased || slices.Contains(step.Unpublish, primary.NodeName):
-		step.Publish = in.firstThatSpeaks(wanted)
+		step.Publish = in.firstReady(wanted)
 	case !slices.Contains(wanted, primary.NodeName):
 		// Its node still uses it.
-	case !ownership.FenceDecided(in.Volume, primary.NodeName) && !in.published(primary.NodeName) && !in.Silent(primary.NodeName):
+	case !ownership.FenceDecided(in.Volume, primary.NodeName) && !in.published(primary.NodeName) &&
+		!in.KubernetesLost(primary.NodeName):
 		step.Publish = []string{primary.NodeName}
 	}
 }
 
-func (in Input) firstThatSpeaks(nodes []string) []string {
-	if i := slices.IndexFunc(nodes, func(node string) bool { return !in.Silent(node) }); i >= 0 {
+func (in Input) firstReady(nodes []string) []string {
+	if i := slices.IndexFunc(nodes, func(node string) bool { return !in.KubernetesLost(node) }); i >= 0 {
 		return nodes[i : i+1]
 	}
 	return nil
@@ -127,12 +129,12 @@ func (in Input) Done(node string) bool {
 	}
 	report := in.Report(node)
 	if report != nil {
-		// A node that is silent now may have reported before that it released the volume.
+		// A node that Kubernetes has lost may have reported before that it released the volume.
 		if proof, _ := ownership.UnstagedProof(report, in.Volume.Name, 0, report.CreationTimestamp.Time); proof != nil {
 			return true
 		}
 	}
-	return (report == nil || in.Silent(node) || in.Idle != nil && in.Idle(node)) && !in.Used(node)
+	return (report == nil || in.KubernetesLost(node) || in.Idle != nil && in.Idle(node)) && !in.Used(node)
 }
 
 // refused reports whether Azure has refused to attach the disk of a single-node volume to the node.

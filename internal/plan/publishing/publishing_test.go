@@ -62,7 +62,7 @@ func TestAttachDetach(t *testing.T) {
 		attachments all
 		pods        pods
 		reports     []*apiv1.AzDriverNode
-		silent      []string
+		notReady    []string
 		want        publishing.Step
 	}{
 		"no pod wants a volume that no node holds": {volume: objects.NewVolume()},
@@ -76,7 +76,7 @@ func TestAttachDetach(t *testing.T) {
 		"a volume whose AzVolume a person deleted, and the driver keeps, is published": {
 			volume: objects.NewVolume(kept), pods: pods{user("a", 0)}, want: publishing.Step{Publish: []string{"a"}}},
 		"nothing is published to a node that Kubernetes has lost": {
-			volume: objects.NewVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, silent: []string{"a"},
+			volume: objects.NewVolume(), pods: pods{user("a", time.Minute), user("b", 0)}, notReady: []string{"a"},
 			want: publishing.Step{Publish: []string{"b"}}},
 		"a volume that is where it is wanted stays": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{attached("a", primary, 1), attached("b", replica, 0)}, pods: pods{user("a", 0)},
@@ -133,20 +133,20 @@ func TestAttachDetach(t *testing.T) {
 			pods: pods{user("b", 0)}, want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"so it is of one that Kubernetes has lost": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, notReady: []string{"a"},
 			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is being deleted on a lost node keeps the volume there: its kubelet may not know, and the pod continues to write": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods:    pods{user("a", time.Hour, ending), user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, notReady: []string{"a"}},
 		"so does one that opted out of the failover, which will never act": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{attached("a", primary, 1), attached("b", replica, 0)},
 			pods:        pods{user("a", time.Hour, ending, optedOut), user("b", 0, optedOut)},
-			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
+			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")}, notReady: []string{"a"}},
 		"once such a pod has ended the volume is unpublished": {volume: objects.NewVolume(objects.Owned("a", 1, held)),
 			attachments: all{attached("a", primary, 1), attached("b", replica, 0)}, pods: pods{user("b", 0, optedOut)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, notReady: []string{"a"},
 			want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is to end on a node that does not report keeps the volume there": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
@@ -154,20 +154,20 @@ func TestAttachDetach(t *testing.T) {
 		"a lost node that had released the volume before is not waited for": {
 			volume: objects.NewVolume(objects.Owned("a", 1, held)), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("a", time.Hour, ending), user("b", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a")},
-			silent: []string{"a"}, want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			notReady: []string{"a"}, want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a node that was fenced is not waited for, whatever its pods are": {
 			volume:      objects.NewVolume(objects.Owned("a", 1, releasing), lost),
 			attachments: all{proven(attached("a", primary, 1)), attached("b", replica, 0)},
 			pods:        pods{user("a", time.Hour, ending), user("b", 0)},
 			reports:     []*apiv1.AzDriverNode{objects.Report("a", "vol")},
-			silent:      []string{"a"}, want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
+			notReady:    []string{"a"}, want: publishing.Step{Unpublish: []string{"a"}, Publish: []string{"b"}}},
 		"a pod that is to end on a lost node keeps a shared volume there": {volume: objects.NewVolume(multi),
 			attachments: all{attached("a", primary, 1)}, pods: pods{user("a", time.Hour, ending), user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, notReady: []string{"a"},
 			want: publishing.Step{Publish: []string{"b"}}},
 		"a fence is waited for": {volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost),
 			attachments: all{attached("a", primary, 1)}, pods: pods{user("b", 0)},
-			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, silent: []string{"a"}},
+			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, notReady: []string{"a"}},
 		"a pod that is still on a node that is being fenced does not bring the volume back": {
 			volume: objects.NewVolume(objects.Owned("a", 1, releasing), lost), attachments: all{attached("a", primary, 1)},
 			pods: pods{user("a", 0)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}},
@@ -216,7 +216,7 @@ func TestAttachDetach(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := publishing.Next(input(test.volume, test.attachments, test.pods, test.reports, test.silent))
+			got := publishing.Next(input(test.volume, test.attachments, test.pods, test.reports, test.notReady))
 			if !slices.Equal(got.Publish, test.want.Publish) || !slices.Equal(got.Unpublish, test.want.Unpublish) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
@@ -225,7 +225,7 @@ func TestAttachDetach(t *testing.T) {
 }
 
 func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*corev1.Pod, reports []*apiv1.AzDriverNode,
-	silent []string) publishing.Input {
+	notReady []string) publishing.Input {
 	report := func(node string) *apiv1.AzDriverNode {
 		if i := slices.IndexFunc(reports, func(d *apiv1.AzDriverNode) bool { return d.Name == node }); i >= 0 {
 			return reports[i]
@@ -240,7 +240,7 @@ func input(v *apiv1.AzVolume, attachments []*apiv1.AzVolumeAttachment, pods []*c
 		Identity: func(node string) identity.Identity {
 			return identity.Identify(identity.Node{DriverNode: report(node)}, nil)
 		},
-		Silent: func(node string) bool { return slices.Contains(silent, node) },
+		KubernetesLost: func(node string) bool { return slices.Contains(notReady, node) },
 	}
 }
 
@@ -290,7 +290,7 @@ func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 		var attachments []*apiv1.AzVolumeAttachment
 		var pods []*corev1.Pod
 		var reports []*apiv1.AzDriverNode
-		var silent []string
+		var notReady []string
 		wanted := map[string]bool{}
 		for _, node := range nodes {
 			if some() {
@@ -322,10 +322,10 @@ func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 				reports = append(reports, objects.Report(node))
 			}
 			if random.IntN(4) == 0 {
-				silent = append(silent, node)
+				notReady = append(notReady, node)
 			}
 		}
-		in := input(v, attachments, pods, reports, silent)
+		in := input(v, attachments, pods, reports, notReady)
 		got := publishing.Next(in)
 		leaving, proven := map[string]bool{}, map[string]bool{}
 		for _, a := range attachments {
@@ -343,7 +343,7 @@ func TestAttachDetachNeverPublishesWithoutAPod(t *testing.T) {
 			}
 		}
 		for _, node := range got.Publish {
-			if !wanted[node] || slices.Contains(silent, node) || leaving[node] {
+			if !wanted[node] || slices.Contains(notReady, node) || leaving[node] {
 				t.Fatalf("round %d: given to node %s: %+v", round, node, got)
 			}
 		}

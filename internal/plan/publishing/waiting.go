@@ -118,7 +118,7 @@ func WaitOf(in Input, node string) Wait {
 	case in.Done(primary.NodeName):
 		return Wait{}
 	}
-	if in.Silent(primary.NodeName) {
+	if in.KubernetesLost(primary.NodeName) {
 		return w.notReady(in.Report(primary.NodeName))
 	}
 	return w
@@ -126,7 +126,7 @@ func WaitOf(in Input, node string) Wait {
 
 // notReady adds that the holder's Node is not Ready, and how the driver sees the node.
 func (w Wait) notReady(d *apiv1.AzDriverNode) Wait {
-	w.Cause, w.Key, w.Failing = apiv1.ReasonKubeletDown, w.Key+" silent", true
+	w.Cause, w.Key, w.Failing = apiv1.ReasonKubeletDown, w.Key+" not Ready", true
 	w.Message += "; that node is not Ready"
 	if d == nil {
 		return w

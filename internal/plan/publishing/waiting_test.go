@@ -58,7 +58,7 @@ func TestWaiting(t *testing.T) {
 		attachment *apiv1.AzVolumeAttachment
 		others     []*corev1.Pod
 		reports    []*apiv1.AzDriverNode
-		silent     []string
+		notReady   []string
 		node       string
 		// want are parts of the message; none for no wait.
 		want    []string
@@ -111,11 +111,11 @@ func TestWaiting(t *testing.T) {
 		"a volume that an ending pod still uses": {volume: objects.NewVolume(held), attachment: attached(),
 			reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")}, others: []*corev1.Pod{user("a", 0, ending)},
 			want: []string{"unstage"}, cause: apiv1.ReasonStillMounted},
-		"a holder that is not Ready": {volume: objects.NewVolume(held), attachment: attached(), silent: []string{"a"},
+		"a holder that is not Ready": {volume: objects.NewVolume(held), attachment: attached(), notReady: []string{"a"},
 			others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{objects.Report("a", "vol")},
 			want: []string{"that node is not Ready"}, failing: true, cause: apiv1.ReasonKubeletDown},
 		"a holder whose fencing the guard holds back": {volume: objects.NewVolume(held), attachment: attached(),
-			silent: []string{"a"}, others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{heldBack},
+			notReady: []string{"a"}, others: []*corev1.Pod{user("a", 0, ending)}, reports: []*apiv1.AzDriverNode{heldBack},
 			want: []string{"FencingHeldBack: 2 of 4 nodes seem lost"}, failing: true, cause: apiv1.ReasonFencingHeldBack},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,7 +129,7 @@ func TestWaiting(t *testing.T) {
 				node = "b"
 			}
 			got := publishing.WaitOf(input(test.volume, attachments, append(test.others, user(node, 0)), test.reports,
-				test.silent), node)
+				test.notReady), node)
 			if (got.Key != "") != (len(test.want) > 0) || got.Failing != test.failing {
 				t.Errorf("got %+v, want a wait: %t, failing: %t", got, len(test.want) > 0, test.failing)
 			}

@@ -1,13 +1,12 @@
-package liveness
+package nodehealth
 
 import "time"
 
 const (
-	// pingEvery is how often the API server is pinged, pingSoon how often if the judgement of a
-	// node waits for it, and pingTimeout how long one ping may take.
-	pingEvery   = time.Second
-	pingSoon    = 100 * time.Millisecond
-	pingTimeout = 2 * time.Second
+	// pingEvery is how often the API server is pinged, and pingSoon how often if the judgement of a
+	// node waits for its answer.
+	pingEvery = time.Second
+	pingSoon  = 100 * time.Millisecond
 	// contactLoss is how long the API server may not answer this process before the silence of
 	// nodes does not count.
 	contactLoss = 3 * time.Second
@@ -15,20 +14,19 @@ const (
 
 // contact records when the API server answered this process.
 type contact struct {
-	// asked is when the last ping was begun; busy says that it has not ended.
+	// asked is when the last ping began.
 	asked time.Time
-	busy  bool
 	// last is the last answer; since is when contact began, at the start or after a loss.
 	last, since time.Time
 }
 
-// due reports whether to ping. awaited says that the judgement of a node waits for it.
+// due reports whether to ping. awaited says that the judgement of a node waits for the answer.
 func (c contact) due(now time.Time, awaited bool) bool {
 	every := pingEvery
 	if awaited {
 		every = pingSoon
 	}
-	return !c.busy && now.Sub(c.asked) >= every
+	return now.Sub(c.asked) >= every
 }
 
 // answered returns the contact after an answer that came at the time now.

@@ -1,4 +1,4 @@
-package liveness_test
+package nodehealth_test
 
 import (
 	"strings"
@@ -7,35 +7,18 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/controller/liveness"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 )
 
-// rare is the interval of nodes that are probed.
-const rare = 5 * time.Minute
-
-// addProbed adds n nodes that send heartbeats rarely and on request, in the middle of their
-// intervals.
-func (w *world) addProbed(n int) []string {
-	w.Helper()
-	nodes := w.add(n, rare)
-	for _, name := range nodes {
-		w.machines[name].onRequest = true
-	}
-	w.sleep(rare / 2)
-	return nodes
-}
-
 func TestAPowerCutBetweenTwoHeartbeatsIsDetectedWithinFourSeconds(t *testing.T) {
-	w := newWorld(t)
+	w := newFleet(t)
 	nodes := w.addProbed(5)
-	victim, start := nodes[0], w.clock.Now()
+	victim, start := nodes[0], w.now
 	w.cut(victim)
 	took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
-	v := w.monitor.Health(victim)
+	v := w.health(victim)
 	if !lost || took > 3*time.Second || !v.Fence() || v.SilentFrom.Before(start) ||
 		!strings.Contains(v.Evidence, "of a request for one") {
 		t.Errorf("got %+v after %s; want it lost within 3 s of the end of the connection, by a request, and silent from then on",
@@ -46,7 +29,7 @@ func TestAPowerCutBetweenTwoHeartbeatsIsDetectedWithinFourSeconds(t *testing.T) 
 	}
 	for _, n := range nodes[1:] {
 		if w.state(n) != nodehealth.Healthy || w.requests[n] != 0 {
-			t.Errorf("%s, which is well: got %+v after %d requests, want it Healthy after none", n, w.monitor.Health(n),
+			t.Errorf("%s, which is well: got %+v after %d requests, want it Healthy after none", n, w.health(n),
 				w.requests[n])
 		}
 	}
@@ -55,24 +38,23 @@ func TestAPowerCutBetweenTwoHeartbeatsIsDetectedWithinFourSeconds(t *testing.T) 
 		t.Errorf("got %d requests for a heartbeat of a node that is lost for long, want 1", w.requests[victim])
 	}
 	// The node has power again.
-	w.machines[victim].beats, w.machines[victim].answers = true, true
-	w.beat(victim)
+	w.restore(victim)
 	if w.sleep(time.Second); w.state(victim) != nodehealth.Healthy {
-		t.Errorf("with power again: got %+v, want it Healthy", w.monitor.Health(victim))
+		t.Errorf("with power again: got %+v, want it Healthy", w.health(victim))
 	}
 }
 
 // The API server is pinged once a second. The judgement does not wait for that.
 func TestTheTimeUntilALossIsKnownDoesNotDependOnThePings(t *testing.T) {
 	for phase := range 4 {
-		w := newWorld(t)
+		w := newFleet(t)
 		victim := w.addProbed(5)[0]
 		w.sleep(time.Duration(phase) * time.Second / 4)
 		w.cut(victim)
 		if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > nodehealth.DefaultPatience+
 			500*time.Millisecond {
 			t.Errorf("cut %d quarters of a second after a ping: got %+v after %s, want it lost within 2.5 s", phase,
-				w.monitor.Health(victim), took)
+				w.health(victim), took)
 		}
 	}
 }
@@ -81,18 +63,17 @@ func TestTheTimeUntilALossIsKnownDoesNotDependOnThePings(t *testing.T) {
 // is.
 func TestAPauseThatIsShorterThanThePatienceIsNoLoss(t *testing.T) {
 	for _, patience := range []time.Duration{2 * time.Second, 8 * time.Second} {
-		w := newWorld(t, func(o *liveness.Options) { o.Patience = patience })
+		w := newFleet(t, func(c *nodehealth.Config) { c.Patience = patience })
 		victim := w.addProbed(5)[0]
 		w.cut(victim)
 		if took, lost := w.pass(patience, w.is(victim, nodehealth.Lost)); lost {
 			t.Errorf("patience %s: lost after %s", patience, took)
 		}
-		w.machines[victim].beats, w.machines[victim].answers = true, true
-		w.beat(victim)
-		w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Healthy })
+		w.restore(victim)
+		w.never(time.Minute, notHealthy)
 		w.cut(victim)
 		if took, lost := w.pass(time.Minute, w.is(victim, nodehealth.Lost)); !lost || took > patience+500*time.Millisecond {
-			t.Errorf("patience %s: got %+v after %s, want it lost soon after the patience", patience, w.monitor.Health(victim),
+			t.Errorf("patience %s: got %+v after %s, want it lost soon after the patience", patience, w.health(victim),
 				took)
 		}
 	}
@@ -100,17 +81,17 @@ func TestAPauseThatIsShorterThanThePatienceIsNoLoss(t *testing.T) {
 
 // A firewall between the controller and the node is no loss of the node: it answers the requests.
 func TestANodeThatAnswersRequestsWhileProbesFailIsNeverLost(t *testing.T) {
-	w := newWorld(t)
+	w := newFleet(t)
 	nodes := w.addProbed(5)
 	w.machines[nodes[0]].answers = false
-	w.never(time.Minute, func(v nodehealth.Judgement) bool { return v.State != nodehealth.Healthy })
+	w.never(time.Minute, notHealthy)
 	if n := w.requests[nodes[0]]; n != 3 {
 		t.Errorf("got %d requests, want 3: after three contradictions probes are taken not to reach the node", n)
 	}
 }
 
 func TestANodeWhoseKubeletEndsAConnectionIsProbedAndNotAsked(t *testing.T) {
-	w := newWorld(t)
+	w := newFleet(t)
 	nodes := w.addProbed(3)
 	before := w.probes[nodes[0]]
 	w.sleep(time.Minute)
@@ -123,38 +104,38 @@ func TestANodeWhoseKubeletEndsAConnectionIsProbedAndNotAsked(t *testing.T) {
 }
 
 func TestARequestThatAnotherProcessWroteCounts(t *testing.T) {
-	w := newWorld(t)
+	w := newFleet(t)
 	victim := w.addProbed(3)[0]
 	w.cut(victim)
-	before := w.drivers[victim]
-	after := before.DeepCopy()
-	after.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.clock.Now()}
-	w.drivers[victim] = after
-	w.monitor.Handler().OnUpdate(before, after)
+	w.change(victim, func(d *apiv1.AzDriverNode) { d.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.now} })
+	w.report(victim)
 	if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > 3*time.Second ||
 		w.requests[victim] != 0 {
 		t.Errorf("after %s and %d requests of its own: got %+v; want it lost within 3 s after none", took, w.requests[victim],
-			w.monitor.Health(victim))
+			w.health(victim))
 	}
 }
 
 func TestNoRequestIsLostOverAnOutageOfTheAPIServer(t *testing.T) {
-	w := newWorld(t)
+	w := newFleet(t)
 	nodes := w.addProbed(5)
 	victim := nodes[0]
 	w.outage = true
 	w.sleep(10 * time.Second)
 	w.cut(victim)
 	w.never(20*time.Second, fenced)
+	if got := w.requests[victim]; got != 0 {
+		t.Errorf("got %d requests while the API server does not answer, want 0", got)
+	}
 	w.outage = false
 	took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost))
 	if !lost || took > 5*time.Second {
-		t.Errorf("after %s: got %+v, want it lost within 5 s of the API server's return", took, w.monitor.Health(victim))
+		t.Errorf("after %s: got %+v, want it lost within 5 s of the API server's return", took, w.health(victim))
 	}
 }
 
 func TestAPartitionOfTheControllerDoesNotFloodTheAPIServer(t *testing.T) {
-	w := newWorld(t)
+	w := newFleet(t)
 	nodes := w.addProbed(300)
 	for _, n := range nodes {
 		w.machines[n].answers, w.machines[n].beats = false, false
@@ -172,11 +153,11 @@ func TestAPartitionOfTheControllerDoesNotFloodTheAPIServer(t *testing.T) {
 func TestAHeartbeatIsRequestedFromANodeThatPromisesToAnswer(t *testing.T) {
 	for name, onRequest := range map[string]bool{"it promises": true, "it does not, as an earlier version": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFleet(t)
 			node := w.addProbed(2)[0]
 			w.machines[node].onRequest = onRequest
 			w.beat(node)
-			w.monitor.RequestHeartbeat(node)
+			w.see(nodehealth.HeartbeatWanted(node))
 			w.sleep(5 * time.Second)
 			if got := w.requests[node]; got == 1 != onRequest || got > 1 {
 				t.Errorf("got %d requests, want one only of a node that promises to answer", got)
@@ -188,13 +169,10 @@ func TestAHeartbeatIsRequestedFromANodeThatPromisesToAnswer(t *testing.T) {
 // A node must not rely on requests if an earlier controller said that it is probed, and this one is
 // configured not to probe.
 func TestTheConditionSaysThatTheControllerDoesNotProbe(t *testing.T) {
-	w := newWorld(t, func(o *liveness.Options) { o.Prober = nil })
+	w := newFleet(t, func(c *nodehealth.Config) { c.Probes = false })
 	n := w.add(1, fast)[0]
-	p := w.publisher()
-	p.reachable(n)
-	d := &apiv1.AzDriverNode{}
-	w.must(p.Client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: n}, d))
-	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionProbeable)
+	w.sleep(time.Second)
+	c := meta.FindStatusCondition(w.detector.Conditions(n, w.now), apiv1.NodeConditionProbeable)
 	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonProbesDisabled {
 		t.Errorf("got %+v, want False, %s", c, apiv1.ReasonProbesDisabled)
 	}

@@ -1,9 +1,8 @@
-package liveness
+package nodehealth
 
 import (
 	"time"
 
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -11,16 +10,17 @@ import (
 // which probes are taken not to reach the node.
 const distrust = 3
 
-// node is what this process has observed of one node.
+// node is the state of one node, the sum of the observations of it.
 type node struct {
 	name, vmID string
+	// born distinguishes the node from an earlier one of the same name.
+	born uint64
 	// promise is the promised interval in seconds.
 	promise int32
 	// heartbeat is the node's own time in its last heartbeat; changed is when this process saw it
 	// change.
 	heartbeat, changed time.Time
-	// beats counts heartbeats, so that an answer to a question from before the last heartbeat is
-	// ignored.
+	// beats counts heartbeats, so that an answer to a look from before the last heartbeat is ignored.
 	beats uint64
 	// doubted says that the node was not Healthy, and that no heartbeat came since.
 	doubted bool
@@ -31,8 +31,8 @@ type node struct {
 	confirmed bool
 	// answered is when the node last answered a probe, or when the connection that was kept ended.
 	answered time.Time
-	// connection is the connection that the last probe left open; nil if there is none.
-	connection Connection
+	// connected says that the last probe left a connection open, which has not ended.
+	connected bool
 
 	request request
 	probe   probe
@@ -43,12 +43,12 @@ type node struct {
 	pauses  pauses
 
 	// health is the judgement. next replaces it when all nodes have been judged.
-	health, next nodehealth.Judgement
-	// graceTold says that the subscribers know that the grace period for its replicas is over.
+	health, next Judgement
+	// graceTold says that the caller knows that the grace period for its replicas is over.
 	graceTold bool
 }
 
-// attempt is when something was last tried; busy says that it has not ended.
+// attempt is when a look was last begun; busy says that it has not ended.
 type attempt struct {
 	at   time.Time
 	busy bool
@@ -112,16 +112,16 @@ type lease struct {
 
 // recall takes over what an earlier process has published about a node that this process has just
 // begun to observe. The node is not taken for alive before its next heartbeat, which is requested.
-func (n *node) recall(published nodehealth.Judgement) {
-	if published.State == nodehealth.Unknown || published.State == nodehealth.Healthy {
+func (n *node) recall(published Judgement) {
+	if published.State == Unknown || published.State == Healthy {
 		return
 	}
 	n.doubted, n.inherited, n.request.wanted = true, true, true
-	n.health.State, n.health.Evidence = nodehealth.Suspect, "an earlier process has not seen it alive"
+	n.health.State, n.health.Evidence = Suspect, "an earlier process has not seen it alive"
 	n.azure.recalled = published.State.LostOrDown()
 }
 
-// beat records a sign of life.
+// beat records a heartbeat.
 func (n *node) beat(now time.Time) {
 	n.changed, n.doubted, n.confirmed, n.stake.none = now, false, false, false
 	n.beats++
@@ -137,43 +137,17 @@ func (n *node) beat(now time.Time) {
 	n.probe.failures = 0
 }
 
-// requested records a request for a heartbeat that the API server has stored, when the node had
-// sent that many beats.
-func (n *node) requested(now time.Time, beats uint64) {
-	if beats == n.beats && n.request.seen.IsZero() {
+// requested records that the API server shows a request for a heartbeat.
+func (n *node) requested(now time.Time) {
+	if n.request.seen.IsZero() {
 		n.request.seen = now
-	}
-}
-
-// keep replaces the connection that is kept; nil keeps none.
-func (n *node) keep(c Connection) {
-	if n.connection != nil {
-		n.connection.Close()
-	}
-	n.connection = c
-}
-
-// checkConnection notices that the connection has ended. A probe is due then. If the node did not
-// answer on it, that probe failed.
-func (n *node) checkConnection(now time.Time) {
-	if n.connection == nil {
-		return
-	}
-	ended, unanswered := n.connection.Ended()
-	if !ended {
-		return
-	}
-	n.keep(nil)
-	n.answered, n.probe.at = now, time.Time{}
-	if unanswered {
-		n.probed(ProbeResult{}, n.beats, now)
 	}
 }
 
 // lastSign is when the node last gave any sign of life.
 func (n *node) lastSign(now time.Time) time.Time {
 	switch {
-	case n.connection != nil:
+	case n.connected:
 		return now
 	case n.answered.After(n.changed):
 		return n.answered
@@ -185,78 +159,11 @@ func (n *node) lastSign(now time.Time) time.Time {
 // failing reports whether probes reach the node in general and the last one failed.
 func (n *node) failing() bool { return n.probe.works && n.probe.failures > 0 }
 
-// probed records the result of a probe that began when the node had sent that many beats.
-func (n *node) probed(result ProbeResult, beats uint64, now time.Time) {
-	switch {
-	case result.Unknown:
-	case result.Answered:
-		n.answered = now
-		n.probe.works, n.probe.contradicted, n.probe.failures, n.probe.contradictions = true, false, 0, 0
-	case beats == n.beats:
-		n.probe.failures++
-	}
-}
-
-// signs are the node's signs of life at a time.
-func (n *node) signs(c contact, now time.Time, o *Options) nodehealth.Signs {
-	from, silence := c.silence(n.changed)
-	s := nodehealth.Signs{
-		SilentFrom:    from,
-		Silence:       silence,
-		StaleAge:      nodehealth.SuspectAge(o.StaleAfter, n.promise),
-		Patience:      o.Patience,
-		Unanswered:    n.unanswered(c),
-		WasSuspect:    n.doubted,
-		Contact:       c.alive(now),
-		Confirmed:     n.confirmed,
-		ProbeWorks:    o.Prober != nil && n.probe.works,
-		ProbeFailures: n.probe.failures,
-		Power:         n.azure.power,
-		VMGone:        n.azure.gone,
-	}
-	if n.pauses.excuse.Holds(now) {
-		s.Pause = n.pauses.excuse.String()
-	}
-	if n.lease.duration > 0 {
-		_, s.LeaseAge = c.silence(n.lease.changed)
-		s.LeaseDuration = n.lease.duration
-	}
-	return s
-}
-
-// unanswered is for how long a request for a heartbeat has not been answered.
-func (n *node) unanswered(c contact) time.Duration {
-	if n.request.seen.IsZero() {
-		return 0
-	}
-	_, d := c.silence(n.request.seen)
-	return d
-}
-
-// late reports whether other signs of life are looked for.
-func (n *node) late(c contact, staleAfter time.Duration) bool {
-	_, silence := c.silence(n.changed)
-	return n.failing() || silence > nodehealth.Lateness(staleAfter, n.promise)
-}
-
-// overdue is for how long the heartbeat has been stale, or a request for one has gone without an
-// answer; 0 or less if neither is so.
-func (n *node) overdue(c contact, o *Options) time.Duration {
-	_, silence := c.silence(n.changed)
-	return max(silence-nodehealth.SuspectAge(o.StaleAfter, n.promise), n.unanswered(c)-o.Patience)
-}
-
 // decided reports whether Azure or a failover has said the last word about a node with this health.
-func (n *node) decided(v nodehealth.Judgement) bool {
-	return nodehealth.LastWord{Off: n.azure.off, FailedOver: n.stake.none}.Said(v.State)
+func (n *node) decided(j Judgement) bool {
+	return LastWord{Off: n.azure.off, FailedOver: n.stake.none}.Said(j.State)
 }
 
 // mayWait reports whether an answer of Azure about the node can wait for the quota: what follows from
 // it does not make the node's own fence begin sooner.
 func (n *node) mayWait() bool { return n.health.State.LostOrDown() || n.azure.recalled }
-
-// suspect reports whether the node may turn out to be lost: a probe failed, or if probes do not
-// reach it, its heartbeat is late.
-func (n *node) suspect(c contact, staleAfter time.Duration) bool {
-	return n.failing() || !n.probe.works && n.late(c, staleAfter)
-}

@@ -1,11 +1,23 @@
-package liveness
+package nodehealth
 
 import (
 	"slices"
 	"time"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
+)
+
+// PauseResult is how a silence ended that an announcement excused, or could have.
+type PauseResult string
+
+// The results.
+const (
+	// PauseSurvived: the node sent a heartbeat in time.
+	PauseSurvived PauseResult = "survived"
+	// PauseExceeded: the node was still silent at the end.
+	PauseExceeded PauseResult = "exceeded"
+	// PauseRefused: the limits were exhausted, and the node is lost.
+	PauseRefused PauseResult = "refused"
 )
 
 // pauses are what is announced for the VM of a node, and how that excused silences.
@@ -18,10 +30,13 @@ type pauses struct {
 	started map[string]time.Time
 	// excuse is what the announcements mean for the present silence. paused says that only it keeps
 	// the node from being lost.
-	excuse nodehealth.Excuse
+	excuse Excuse
 	paused bool
+	// since is when the silence began that was excused and that no heartbeat has ended; zero if
+	// there is none.
+	since time.Time
 	// excused are the silences that have ended.
-	excused []nodehealth.ExcusedSilence
+	excused []ExcusedSilence
 }
 
 // announce replaces the announcements, and returns those that are new.
@@ -43,54 +58,52 @@ func (p *pauses) announce(events []apiv1.MaintenanceEvent, now time.Time) (added
 }
 
 // excuse decides what the announcements mean for the silence of the node. A silence that is excused
-// begins only once, whatever probes the node answers, because only a heartbeat ends it.
-func (n *node) excuse(now time.Time, limits nodehealth.PauseLimits) {
+// begins only once, whatever probes the node answers, because only a heartbeat ends it: otherwise
+// each answered probe would begin another excuse.
+func (d *Detector) excuse(n *node, now time.Time) {
 	p := &n.pauses
 	if len(p.events) == 0 && !p.paused {
-		p.excuse = nodehealth.Excuse{}
+		p.excuse = Excuse{}
 		return
 	}
 	silentFrom := n.lastSign(now)
 	if !n.probe.works { // no sign is expected before the next heartbeat
-		silentFrom = silentFrom.Add(nodehealth.Promise(n.promise))
+		silentFrom = silentFrom.Add(Promise(n.promise))
 	}
-	if p.paused {
-		silentFrom = p.excuse.SilentFrom
+	if !p.since.IsZero() {
+		silentFrom = p.since
 	}
-	announced := nodehealth.AnnouncedPauses(p.events, func(event string) time.Time { return p.started[event] })
-	excuse := limits.Excuse(announced, p.excused, silentFrom)
+	announced := AnnouncedPauses(p.events, func(event string) time.Time { return p.started[event] })
+	excuse := d.config.PauseLimits.Excuse(announced, p.excused, silentFrom)
 	if p.paused && excuse.Until.IsZero() { // the event was removed, and the node has still not sent a heartbeat
 		excuse = p.excuse
 	}
 	p.excuse = excuse
 }
 
-// uncounted reports whether the guard against mass loss does not count the node: the last word about
-// it is said, or Azure has announced its silence.
-func (n *node) uncounted(v nodehealth.Judgement, now time.Time) bool {
-	return n.decided(v) || !v.State.LostOrDown() && n.failing() && n.pauses.excuse.Holds(now)
-}
-
-// endPause records the end of an excused silence when the node gets another health. It returns the
+// endPause records the end of an excused silence when the node gets another judgement. It returns the
 // result; "" if no silence ends.
-func (n *node) endPause(v nodehealth.Judgement, now time.Time) (result string) {
+func (n *node) endPause(j Judgement, now time.Time) PauseResult {
 	p := &n.pauses
+	if j.State == Healthy {
+		p.since = time.Time{}
+	}
 	switch {
-	case v.Paused:
-		p.paused = true
+	case j.Paused:
+		p.paused, p.since = true, p.excuse.SilentFrom
 		return ""
-	case p.paused && v.State == nodehealth.Suspect && p.excuse.Holds(now):
+	case p.paused && j.State == Suspect && p.excuse.Holds(now):
 		return "" // the API server does not answer just now
-	case !p.paused && v.State == nodehealth.Lost && n.health.State != nodehealth.Lost && p.excuse.Refused:
-		return "refused"
+	case !p.paused && j.State == Lost && n.health.State != Lost && p.excuse.Refused:
+		return PauseRefused
 	case !p.paused:
 		return ""
 	}
 	p.paused = false
-	p.excused = append(slices.DeleteFunc(p.excused, func(s nodehealth.ExcusedSilence) bool { return !s.Recent(now) }),
+	p.excused = append(slices.DeleteFunc(p.excused, func(s ExcusedSilence) bool { return !s.Recent(now) }),
 		p.excuse.Ended(now))
-	if v.State == nodehealth.Healthy {
-		return "survived"
+	if j.State == Healthy {
+		return PauseSurvived
 	}
-	return "exceeded"
+	return PauseExceeded
 }
