@@ -9,7 +9,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
-	eventsv1 "k8s.io/api/events/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -89,11 +89,11 @@ func TestARefusedAttachShowsTheIDOfAzuresAnswer(t *testing.T) {
 				return nil
 			})
 			eventually(t, p, "the event has the ID", func() error {
-				var list eventsv1.EventList
+				var list corev1.EventList
 				must(t, p.Client.List(t.Context(), &list, client.InNamespace(p.Namespace)))
 				for _, e := range list.Items {
-					if e.Reason == apiv1.ReasonAttachFailed && e.Regarding.UID == p.Attachment(vol, node).UID &&
-						id.MatchString(e.Note) {
+					if e.Reason == apiv1.ReasonAttachFailed && e.InvolvedObject.UID == p.Attachment(vol, node).UID &&
+						id.MatchString(e.Message) {
 						return nil
 					}
 				}

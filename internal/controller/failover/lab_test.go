@@ -134,7 +134,7 @@ func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab
 	for _, f := range change {
 		f(&options)
 	}
-	l.ControlPlane = controlplane.New(t, options)
+	l.ControlPlane = controlplane.NewInMemory(t, options)
 	l.monitor.namespace = l.Namespace
 	return l
 }

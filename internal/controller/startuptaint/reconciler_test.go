@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -50,7 +51,7 @@ func newWorld(t *testing.T) *world { return newWorldWith(t, func(*startuptaint.O
 
 func newWorldWith(t *testing.T, edit func(*startuptaint.Options)) *world {
 	t.Helper()
-	w := &world{t: t, ControlPlane: controlplane.New(t, controlplane.Options{Quiet: true,
+	w := &world{t: t, ControlPlane: controlplane.NewInMemory(t, controlplane.Options{Quiet: true,
 		With: func(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
 			options := startuptaint.Options{
 				Client:     mgr.GetClient(),
@@ -161,12 +162,14 @@ func TestTheTaintGoesWhenTheDriverIsReady(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			arrive(w)
-			w.awaitRemoval()
-			if got := w.taints(); !slices.Equal(got, []string{otherTaint}) {
-				t.Errorf("taints %v are left, want only the one that is not ours", got)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				arrive(w)
+				w.awaitRemoval()
+				if got := w.taints(); !slices.Equal(got, []string{otherTaint}) {
+					t.Errorf("taints %v are left, want only the one that is not ours", got)
+				}
+			})
 		})
 	}
 }
@@ -227,18 +230,20 @@ func TestTheTaintStaysUntilTheDriverIsReady(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			complete := test.arrive(w)
-			// A second node that is complete shows that the reconciler has had its turn.
-			sentinel := w.with("sentinel")
-			sentinel.register(nil)
-			sentinel.report(true)
-			sentinel.awaitRemoval()
-			if got := w.taints(); len(got) != 3 {
-				t.Fatalf("taints %v are left, want all three", got)
-			}
-			complete()
-			w.awaitRemoval()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				complete := test.arrive(w)
+				// A second node that is complete shows that the reconciler has had its turn.
+				sentinel := w.with("sentinel")
+				sentinel.register(nil)
+				sentinel.report(true)
+				sentinel.awaitRemoval()
+				if got := w.taints(); len(got) != 3 {
+					t.Fatalf("taints %v are left, want all three", got)
+				}
+				complete()
+				w.awaitRemoval()
+			})
 		})
 	}
 }

@@ -73,6 +73,7 @@ type Store struct {
 	uids     int64
 	kinds    map[reflect.Type]*kind
 	watchers []*watcher
+	live     []*Live
 }
 
 type kind struct {
@@ -303,6 +304,9 @@ func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.O
 	for _, w := range s.watchers {
 		w.offer(change)
 	}
+	for _, l := range s.live {
+		l.wake()
+	}
 	if s.OnChange != nil {
 		s.OnChange(change)
 	}
@@ -360,7 +364,10 @@ func (w *watcher) offer(c Change) {
 func (w *watcher) Stop() {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
-	w.store.watchers = slices.DeleteFunc(w.store.watchers, func(other *watcher) bool { return other == w })
+	if i := slices.Index(w.store.watchers, w); i >= 0 {
+		w.store.watchers = slices.Delete(w.store.watchers, i, i+1)
+		close(w.result)
+	}
 }
 
 // ResultChan implements watch.Interface.
