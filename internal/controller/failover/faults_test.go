@@ -32,7 +32,9 @@ func TestLaw5KilledBeforeAnyWriteTheFailoverGoesOn(t *testing.T) {
 			t.Fatalf("a failover needs more than %d writes", most)
 		}
 		survived := false
-		t.Run(fmt.Sprintf("write %d", n), func(t *testing.T) { survived = dieAtWrite(t, n) })
+		t.Run(fmt.Sprintf("write %d", n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { survived = dieAtWrite(t, n) })
+		})
 		if survived {
 			if n < 5 {
 				t.Fatalf("a failover of %d writes was expected to need more", n-1)

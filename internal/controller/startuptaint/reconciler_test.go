@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +22,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -34,11 +31,6 @@ const (
 	v1Taint    = "disk.csi.azure.com/agent-not-ready" // a name that users' node pools have
 	otherTaint = "example.com/other"
 )
-
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(apiserver.Run(m))
-}
 
 // world is a cluster with the reconciler at work, and one new node.
 type world struct {
@@ -182,17 +174,19 @@ func (policed) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...cl
 }
 
 func TestARefusedRemovalIsAnEventOfTheNode(t *testing.T) {
-	recorder := events.NewFakeRecorder(100)
-	w := newWorldWith(t, func(o *startuptaint.Options) { o.Client, o.Events = policed{o.Client}, recorder })
-	w.register(nil)
-	w.report(true)
-	expect.Eventually(t, "there is an event", func() bool { return len(recorder.Events) > 0 })
-	got := <-recorder.Events
-	for _, want := range []string{"Warning WriteRefused", v1Taint, "a policy of the cluster"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("event: got %q, want %q in it", got, want)
+	synctest.Test(t, func(t *testing.T) {
+		recorder := events.NewFakeRecorder(100)
+		w := newWorldWith(t, func(o *startuptaint.Options) { o.Client, o.Events = policed{o.Client}, recorder })
+		w.register(nil)
+		w.report(true)
+		expect.Eventually(t, "there is an event", func() bool { return len(recorder.Events) > 0 })
+		got := <-recorder.Events
+		for _, want := range []string{"Warning WriteRefused", v1Taint, "a policy of the cluster"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("event: got %q, want %q in it", got, want)
+			}
 		}
-	}
+	})
 }
 
 func TestTheTaintStaysUntilTheDriverIsReady(t *testing.T) {

@@ -43,6 +43,9 @@ var scheme = sync.OnceValue(fakeapi.Scheme)
 // it in a bubble of testing/synctest: then no wait takes time.
 func NewInMemory(t testing.TB, options Options) *ControlPlane {
 	t.Helper()
+	if time.Now().Year() > 2000 {
+		t.Fatal("NewInMemory is called outside of a bubble, whose clock begins in 2000")
+	}
 	// Goroutines that wait for a timer end by it, and a bubble's time stands still after the test.
 	t.Cleanup(func() { time.Sleep(time.Hour) })
 	m := &memory{store: memapi.New(scheme(), clock.RealClock{})}
