@@ -30,7 +30,6 @@ func (w *world) scan(staged ...string) {
 		})
 	}
 	w.must(w.api.Status().Update(w.t.Context(), d))
-	w.cacheHas(d)
 }
 
 // phase sets the phase of what the node plug-in has reported.
@@ -42,7 +41,6 @@ func (w *world) phase(phase apiv1.StagePhase) {
 		d.Status.StagedVolumes[i].Phase = phase
 	}
 	w.must(w.api.Status().Update(w.t.Context(), d))
-	w.cacheHas(d)
 }
 
 // has returns the attachment of a volume to the node; nil if there is none.
@@ -219,7 +217,6 @@ func TestAContradictionByAzureEndsWhatWasConfirmed(t *testing.T) {
 			before := a.DeepCopy()
 			a.Status.Exclusive = true
 			w.must(w.api.Status().Patch(t.Context(), a, client.MergeFrom(before)))
-			w.cacheHas(w.has("vol"))
 			if test.attached {
 				w.attach(disk("vol"))
 			}
@@ -279,7 +276,6 @@ func TestWhatChangedWhileAzureWasAskedIsLookedAtAgain(t *testing.T) {
 	if got := w.has("vol"); got.Status.State != apiv1.AttachmentAttached {
 		t.Errorf("what was promoted meanwhile was set back: %+v", got.Status)
 	}
-	w.cacheHas(w.has("vol"))
 	w.reconcile()
 	if got := w.has("vol"); got.Status.State != apiv1.AttachmentPending {
 		t.Errorf("the next time: %+v", got.Status)

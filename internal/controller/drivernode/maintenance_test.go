@@ -20,7 +20,6 @@ func (w *world) announce(m *apiv1.NodeMaintenance) {
 	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
 	d.Status.Maintenance = m
 	w.must(w.api.Status().Update(w.t.Context(), d))
-	w.cacheHas(d)
 }
 
 // undisturbed reconciles the node and returns its condition, as "" or as its status and message.
@@ -29,7 +28,6 @@ func (w *world) undisturbed() string {
 	w.reconcile()
 	d := &apiv1.AzDriverNode{}
 	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
-	w.cacheHas(d)
 	c := meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionUndisturbed)
 	if c == nil {
 		return ""
@@ -70,7 +68,6 @@ func TestTheConditionFollowsWhatAzureAnnounces(t *testing.T) {
 		Message: "Preempt Scheduled: Mon, 07 Jan 2030 12:00:00 GMT. EventId: E",
 	}}
 	w.must(w.api.Status().Update(t.Context(), n))
-	w.cacheHas(n)
 	if got := w.undisturbed(); !strings.HasPrefix(got, "False Azure has announced a Preempt of the VM not before 2030-01-07") {
 		t.Errorf("the condition of the node problem detector: got %q, want False", got)
 	}
