@@ -1,10 +1,9 @@
-// Package controllerplugin runs the whole controller plug-in over a real API server and a platform
-// in memory, and checks the hand-over protocol and the laws from the outside.
+// Package controllerplugin runs the whole controller plug-in in virtual time, over an API server and a
+// platform in memory, and checks the hand-over protocol and the laws from the outside.
 package controllerplugin
 
 import (
 	"fmt"
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,13 +13,10 @@ import (
 	"github.com/container-storage-interface/spec/lib/go/csi"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
-
-func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 
 const size = "Standard_D4s_v5"
 
