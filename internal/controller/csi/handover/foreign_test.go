@@ -30,7 +30,8 @@ func TestUnpublishOfAVolumeOfV1(t *testing.T) {
 			unpublish("a"), "no AzVolume").tolerating("get Node"), // a Node that cannot be read may exist
 		no("the node's VM is not known, and others have the disk", on(noVolume, has("b", "x"), noReport("a")),
 			unpublish("a"), codes.Aborted, "virtualMachines/x", "no AzVolume"),
-		ok("the node was deleted", on(noVolume, has("x"), noReport("a"), noNode("a")), unpublish("a"), "no AzVolume"),
+		ok("the node was deleted", on(noVolume, has("x"), noReport("a"), noNode("a")),
+			unpublish("a"), "no AzVolume").tolerating("get Node"),
 		no("an attachment says which VM the node was", on(noVolume, has("a"), noReport("a"), at("a", replica, 0)),
 			unpublish("a"), codes.Aborted, "no AzDriverNode", "Releasing 1 a; a P1"),
 		no("a restored attachment says which VM the node was", on(noVolume, has("a"), noReport("a"), at("a", replica, 0, copied)),

@@ -257,8 +257,8 @@ func reported(node string) given {
 	}
 }
 
-// claimed adds the PersistentVolume of the disk, which is bound to the claim data of namespace shop.
-func claimed(w *world) {
+// boundToClaim adds the PersistentVolume of the disk, which is bound to the claim data of namespace shop.
+func boundToClaim(w *world) {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: diskID}
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data"}
