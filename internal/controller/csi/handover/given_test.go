@@ -257,8 +257,8 @@ func reported(node string) given {
 	}
 }
 
-// boundToClaim adds the PersistentVolume of the disk, which is bound to the claim data of namespace shop.
-func boundToClaim(w *world) {
+// withClaim adds the PersistentVolume of the disk, which is bound to the claim data of namespace shop.
+func withClaim(w *world) {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}}
 	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: driverName, VolumeHandle: diskID}
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data"}

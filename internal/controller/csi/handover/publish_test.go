@@ -87,7 +87,7 @@ func TestPublish(t *testing.T) {
 			publish("a"), "Held 1 a; a P1"),
 		no("to a node that names the VM of another", on(report("a", func(d *apiv1.AzDriverNode) { d.Spec.VMID = vms + "b" })),
 			publish("a"), codes.Unavailable, "providerID", "unowned"),
-		no("of a disk that other pods name", on(boundToClaim, pod("thief", "apps", "a")),
+		no("of a disk that other pods name", on(withClaim, pod("thief", "apps", "a")),
 			publish("a"), codes.FailedPrecondition, "claim shop/data", "unowned"),
 	})
 }

@@ -40,6 +40,9 @@ const (
 	diskID     = group + "/disks/vol"
 )
 
+// tooMany accesses are those of a call that repeats itself without end: time stands still for it.
+const tooMany = 10_000
+
 var (
 	scheme     = fakeapi.Scheme()
 	volumeName = apiv1.VolumeName("s", "rg", "vol")
@@ -61,8 +64,9 @@ type world struct {
 	// before and after are called at each access of the Publisher to the API server, to the cache and
 	// to Azure. An error of theirs is the answer.
 	before, after func(access string) error
-	// server are the accesses to the API server.
+	// server are the accesses to the API server, and passed is the number of all.
 	server []string
+	passed atomic.Int32
 	// behind keeps the cache as it is, and idle the attachment reconciler from its work.
 	behind, idle atomic.Bool
 	// refuse is Azure's answer to each attach.
@@ -154,6 +158,9 @@ func (w *world) gate(_ context.Context, access memapi.Call, do func() error) err
 }
 
 func (w *world) pass(access string, do func() error) error {
+	if w.passed.Add(1) > tooMany {
+		panic("the call does not end")
+	}
 	if w.before != nil {
 		if err := w.before(access); err != nil {
 			return err
