@@ -234,7 +234,8 @@ func TestAnExpansionThatComesFirstAdoptsTheDisk(t *testing.T) {
 					t.Errorf("adopted as %+v", v)
 				}
 				must(t, p.PublishWith(t.Context(), disk.ID, "xf-a", test.capability, nil))
-				if request, ok := p.Cloud.AttachedAs(controlplane.VMID("xf-a"), disk.ID); !ok || request.CachingMode != test.caching {
+				if request, ok := p.Cloud.AttachedAs(controlplane.VMID("xf-a"), disk.ID); !ok ||
+					request.CachingMode != test.caching {
 					t.Errorf("attached as %+v", request)
 				}
 			})

@@ -63,7 +63,8 @@ func TestAVolumeFollowsItsPodsWithoutVolumeAttachments(t *testing.T) {
 		must(t, p.Client.Delete(t.Context(), first, client.GracePeriodSeconds(0)))
 		p.Unstage(vol, "ad-a")
 		p.AwaitStaged(vol, "ad-b")
-		if got := p.Cloud.CallCount(fake.AttachmentsAttach) + p.Cloud.CallCount(fake.AttachmentsDetach); got != attaches+detaches {
+		got := p.Cloud.CallCount(fake.AttachmentsAttach) + p.Cloud.CallCount(fake.AttachmentsDetach)
+		if got != attaches+detaches {
 			t.Errorf("%d calls to Azure on the path of the move", got-attaches-detaches)
 		}
 		if c := p.Volume(vol).Status.Primary; c.NodeName != "ad-b" || c.Epoch != 2 {
@@ -209,7 +210,8 @@ func TestDisksThatDoNotExistAreReadOnceEach(t *testing.T) {
 			for j := range volumes {
 				disk := fmt.Sprintf("none-%d-%d", i, j)
 				pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: disk, VolumeSource: corev1.VolumeSource{
-					AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: disk, DataDiskURI: controlplane.DiskID(disk), Kind: &managed},
+					AzureDisk: &corev1.AzureDiskVolumeSource{DiskName: disk, DataDiskURI: controlplane.DiskID(disk),
+						Kind: &managed},
 				}})
 			}
 			must(t, p.Client.Create(t.Context(), pod))

@@ -94,7 +94,8 @@ func TestCapacityIsWhatAPlaceCanTake(t *testing.T) {
 					return
 				}
 				if got.GetAvailableCapacity() != test.available || got.GetMaximumVolumeSize().GetValue() != test.largest ||
-					got.GetMinimumVolumeSize().GetValue() != test.low || got.GetMaximumVolumeSize() == nil && test.available == 0 {
+					got.GetMinimumVolumeSize().GetValue() != test.low || got.GetMaximumVolumeSize() == nil &&
+					test.available == 0 {
 					t.Errorf("%v; want %d available, from %d to %d", got, test.available, test.low, test.largest)
 				}
 			})
@@ -145,7 +146,8 @@ func TestCapacityWithoutAzuresWord(t *testing.T) {
 		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
 		request := &csi.GetCapacityRequest{AccessibleTopology: in(region + "-1")}
 		// A role of V1's time may not read quotas; nothing must hang on that.
-		remove := p.Cloud.Inject(fake.Fault{Method: fake.SKUsQuota, Err: provisioner.Errorf(provisioner.Unauthorized, "not allowed")})
+		remove := p.Cloud.Inject(fake.Fault{Method: fake.SKUsQuota,
+			Err: provisioner.Errorf(provisioner.Unauthorized, "not allowed")})
 		got, err := p.CSI.GetCapacity(t.Context(), request)
 		if err != nil || got.GetAvailableCapacity() != eib {
 			t.Errorf("quotas that may not be read: %v, %v", got, err)

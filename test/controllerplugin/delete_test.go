@@ -16,7 +16,8 @@ import (
 // (kubernetes/kubernetes#82714).
 func TestDeleteVolumeWaitsForTheAttachThatIsInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := controlplane.NewInMemory(t, controlplane.Options{Latency: fake.Latency{Attach: time.Second, Detach: 50 * time.Millisecond}})
+		p := controlplane.NewInMemory(t,
+			controlplane.Options{Latency: fake.Latency{Attach: time.Second, Detach: 50 * time.Millisecond}})
 		p.AddNode("dl-a", "1", size)
 		p.AddNode("dl-b", "1", size)
 		handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS", "maxShares": "2"})

@@ -207,7 +207,8 @@ func TestLaw5RestartWritesNothing(t *testing.T) {
 		p.Eventually("settled", func() string {
 			v := p.Volume("vol")
 			for _, c := range v.Status.Conditions {
-				if c.Type == placement.ConditionReplicasAttached && c.Status == metav1.ConditionTrue && v.Status.Filesystem != nil {
+				if c.Type == placement.ConditionReplicasAttached && c.Status == metav1.ConditionTrue &&
+					v.Status.Filesystem != nil {
 					return ""
 				}
 			}

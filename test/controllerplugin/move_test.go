@@ -61,7 +61,8 @@ func TestVolumeMovesToItsReplicaWithoutAzure(t *testing.T) {
 		if c := p.Volume("vol").Status.Primary; c.NodeName != "mv-b" || c.Epoch != 2 {
 			t.Fatalf("claim %+v", c)
 		}
-		if got := p.Cloud.CallCount(fake.AttachmentsAttach) + p.Cloud.CallCount(fake.AttachmentsDetach); got != attaches+detaches {
+		got := p.Cloud.CallCount(fake.AttachmentsAttach) + p.Cloud.CallCount(fake.AttachmentsDetach)
+		if got != attaches+detaches {
 			t.Fatalf("%d calls to Azure on the path of the move", got-attaches-detaches)
 		}
 		_, err := p.CSI.DeleteVolume(t.Context(), &csi.DeleteVolumeRequest{VolumeId: handle})

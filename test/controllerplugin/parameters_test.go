@@ -60,7 +60,8 @@ func TestARefusedClassDoesNotChangeTheCaching(t *testing.T) {
 		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
 		handle := p.Create("vol", single)
 		p.Cloud.FailNext(fake.DisksUpdate, 2, provisioner.Errorf(provisioner.InvalidArgument, "no"))
-		expectCode(t, modify(t.Context(), p, handle, map[string]string{"cachingMode": "None", "tags": "a=b"}), codes.InvalidArgument)
+		expectCode(t, modify(t.Context(), p, handle, map[string]string{"cachingMode": "None", "tags": "a=b"}),
+			codes.InvalidArgument)
 		if mode := p.Volume("vol").Spec.Disk.ModifiedCachingMode; mode != "" {
 			t.Errorf("got the caching mode %q, want none", mode)
 		}

@@ -87,12 +87,13 @@ func TestReplicaIsPlacedWhereThePodCouldRun(t *testing.T) {
 		must(t, p.Client.Create(t.Context(), neighbours))
 		apart := func(app string, selector *metav1.LabelSelector) *corev1.Affinity {
 			return &corev1.Affinity{
-				PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-					LabelSelector: &metav1.LabelSelector{
-						MatchLabels: map[string]string{"app": app},
-					}, TopologyKey: corev1.LabelHostname,
-					NamespaceSelector: selector,
-				}}},
+				PodAntiAffinity: &corev1.PodAntiAffinity{
+					RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+						LabelSelector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+						TopologyKey:       corev1.LabelHostname,
+						NamespaceSelector: selector,
+					}},
+				},
 			}
 		}
 		// The one on b keeps the database off; the one on c is kept off by it, across namespaces; so d

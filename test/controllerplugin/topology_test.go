@@ -126,7 +126,8 @@ func TestCreateVolumePutsTheDiskWhereItMayBe(t *testing.T) {
 				request := controlplane.CreateRequest(name, test.parameters)
 				request.AccessibilityRequirements = nil
 				if test.preferred != nil || test.requisite != nil {
-					request.AccessibilityRequirements = &csi.TopologyRequirement{Preferred: test.preferred, Requisite: test.requisite}
+					request.AccessibilityRequirements = &csi.TopologyRequirement{Preferred: test.preferred,
+						Requisite: test.requisite}
 				}
 				response, err := p.CSI.CreateVolume(t.Context(), request)
 				expectCode(t, err, test.code)
@@ -140,7 +141,8 @@ func TestCreateVolumePutsTheDiskWhereItMayBe(t *testing.T) {
 				}
 				if v := p.Volume(name); v.Spec.Disk.Zone != test.zone ||
 					!slices.Equal(accessibleFrom(response.GetVolume()), test.accessible) {
-					t.Errorf("zone %q, accessible from %q; want zone %q, %q", v.Spec.Disk.Zone, accessibleFrom(response.GetVolume()),
+					t.Errorf("zone %q, accessible from %q; want zone %q, %q", v.Spec.Disk.Zone,
+						accessibleFrom(response.GetVolume()),
 						test.zone, test.accessible)
 				}
 				again, err := p.CSI.CreateVolume(t.Context(), request)

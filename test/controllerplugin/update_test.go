@@ -248,7 +248,8 @@ func TestConversionToPremiumV2(t *testing.T) {
 		p.Eventually("detached", attachedTo(p, "vol"))
 		must(t, modify(t.Context(), p, handle, class))
 		v := p.Volume("vol")
-		if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 || !strings.HasPrefix(updated(v), disk.ReasonConverting) {
+		if v.Status.Conversion == nil || v.Status.Conversion.Percent != 0 ||
+			!strings.HasPrefix(updated(v), disk.ReasonConverting) {
 			t.Fatalf("%+v", v.Status)
 		}
 		// The disk can be used during the change, without host caching, which it had before.

@@ -135,7 +135,8 @@ func TestV1BugTheGuardsAreInTheMemoryOfOneProcess(t *testing.T) {
 		})
 		expectCode(t, err, codes.FailedPrecondition)
 		release()
-		_, err = other.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "gm-a"})
+		_, err = other.ControllerUnpublishVolume(t.Context(),
+			&csi.ControllerUnpublishVolumeRequest{VolumeId: handle, NodeId: "gm-a"})
 		must(t, err)
 		must(t, p.Publish(t.Context(), handle, "gm-b"))
 		if at := p.AttachedTo("vol"); len(at) != 1 || at[0] != "gm-b" {

@@ -159,7 +159,8 @@ func TestVolumeOfALostNodeMovesToItsReplica(t *testing.T) {
 		l.back(a, l.Eventually)
 		l.expectEvents("FailoverStarted AzVolume", "FailoverStarted PersistentVolumeClaim", "FailoverStarted Pod",
 			"NodeQuarantined Node",
-			"FailoverProven AzVolume", "FailoverPodDeleted Pod", "FailoverPodDeleted Node", "FailoverPruned Node", "NodeBack Node",
+			"FailoverProven AzVolume", "FailoverPodDeleted Pod", "FailoverPodDeleted Node", "FailoverPruned Node",
+			"NodeBack Node",
 			"FalseAlarm Node")
 		l.expectMetrics(map[string]float64{
 			"azuredisk_failovers_total unblocked": 1, "azuredisk_fences_total Detached": 1,

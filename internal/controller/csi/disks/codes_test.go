@@ -157,8 +157,10 @@ func TestARefusedCreationHasNoFinalCodeWhileTheAzVolumeExists(t *testing.T) {
 		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
 		p.Create("vol", nil)
 		for name, edit := range map[string]func(*csi.CreateVolumeRequest){
-			"a SKU that does not exist": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"skuName": "Premium"} },
-			"a size that no disk has":   func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 },
+			"a SKU that does not exist": func(r *csi.CreateVolumeRequest) {
+				r.Parameters = map[string]string{"skuName": "Premium"}
+			},
+			"a size that no disk has": func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 },
 			"a source that does not exist": func(r *csi.CreateVolumeRequest) {
 				r.VolumeContentSource = fromVolume(controlplane.DiskID("none"))
 			},

@@ -28,7 +28,9 @@ func TestAccessModes(t *testing.T) {
 						capability := &csi.VolumeCapability{
 							AccessMode: &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_Mode(number)},
 						}
-						capability.AccessType = &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}}
+						capability.AccessType = &csi.VolumeCapability_Mount{
+							Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"},
+						}
 						if block {
 							capability.AccessType = &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}
 						}
@@ -115,12 +117,16 @@ func TestTheOptionsOfTheFilesystemAreCheckedAndRecorded(t *testing.T) {
 		}{
 			"ext4": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{}}},
 				apiv1.FilesystemOptions{BlockSize: 1024, InodeSize: 512, BytesPerInode: 4096}, codes.OK},
-			"xfs": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"}}}, apiv1.FilesystemOptions{}, codes.InvalidArgument},
+			"xfs": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Mount{
+				Mount: &csi.VolumeCapability_MountVolume{FsType: "xfs"},
+			}}, apiv1.FilesystemOptions{}, codes.InvalidArgument},
 			"block": {&csi.VolumeCapability{AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}},
 				apiv1.FilesystemOptions{}, codes.OK},
 		} {
 			request := controlplane.CreateRequest(name, options)
-			test.capability.AccessMode = &csi.VolumeCapability_AccessMode{Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER}
+			test.capability.AccessMode = &csi.VolumeCapability_AccessMode{
+				Mode: csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
+			}
 			request.VolumeCapabilities = []*csi.VolumeCapability{test.capability}
 			_, err := p.CSI.CreateVolume(t.Context(), request)
 			if status.Code(err) != test.code {
@@ -167,9 +173,10 @@ func TestTheVolumeContextIsV1s(t *testing.T) {
 		request := controlplane.CreateRequest("back", map[string]string{
 			"SkuName": "Premium_LRS", "kind": "dedicated", "CACHINGMODE": "ReadOnly", "attachDiskInitialDelay": "500",
 			"maxshares": "1", "perfProfile": "basic",
-			"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "back",
-			"tags":                    "a=b",
-			"writeAcceleratorEnabled": "true",
+			"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns",
+			"csi.storage.k8s.io/pv/name": "back",
+			"tags":                       "a=b",
+			"writeAcceleratorEnabled":    "true",
 		})
 		request.MutableParameters = map[string]string{"tier": "P20"}
 		request.Secrets = map[string]string{"password": "unused"}
@@ -178,9 +185,10 @@ func TestTheVolumeContextIsV1s(t *testing.T) {
 		want := map[string]string{
 			"SkuName": "Premium_LRS", "kind": "Managed", "CACHINGMODE": "ReadOnly", "attachDiskInitialDelay": "500",
 			"maxshares": "1", "perfProfile": "basic",
-			"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns", "csi.storage.k8s.io/pv/name": "back",
-			"tags":                    "a=b",
-			"writeAcceleratorEnabled": "true", "tier": "P20", "requestedsizegib": "10", "fsType": "ext4",
+			"csi.storage.k8s.io/pvc/name": "claim", "csi.storage.k8s.io/pvc/namespace": "ns",
+			"csi.storage.k8s.io/pv/name": "back",
+			"tags":                       "a=b",
+			"writeAcceleratorEnabled":    "true", "tier": "P20", "requestedsizegib": "10", "fsType": "ext4",
 		}
 		if diff := cmp.Diff(want, response.GetVolume().GetVolumeContext()); diff != "" {
 			t.Errorf("volume context (-want +got):\n%s", diff)
@@ -215,7 +223,8 @@ func TestEveryParameterArrivesAtAzure(t *testing.T) {
 		})
 		p.Create("default-ultra", map[string]string{"skuName": "UltraSSD_LRS"})
 		p.Create("premium", map[string]string{
-			"skuName": "Premium_LRS", "tier": "P30", "optimizedForFrequentAttach": "true", "actionOnDiskDelay": "AutomaticReattach",
+			"skuName": "Premium_LRS", "tier": "P30", "optimizedForFrequentAttach": "true",
+			"actionOnDiskDelay":     "AutomaticReattach",
 			"enablePerformancePlus": "true", "enableBursting": "true",
 			"diskEncryptionSetID": set, "networkAccessPolicy": "AllowPrivate", "diskAccessID": access,
 			"publicNetworkAccess": "Enabled",
@@ -236,8 +245,10 @@ func TestEveryParameterArrivesAtAzure(t *testing.T) {
 				d.NetworkAccessPolicy, d.DiskAccessID == access, d.PublicNetworkAccess)
 		}
 		want := map[string]string{
-			"ultra":         fmt.Sprint(900, 90, 200, 20, true, "", false, "", false, false, false, "", "DenyAll", false, "Disabled"),
-			"default-ultra": fmt.Sprint(500, 100, 0, 0, false, "", false, "", false, false, false, "", "DenyAll", false, "Disabled"),
+			"ultra": fmt.Sprint(900, 90, 200, 20, true, "", false, "", false, false, false, "", "DenyAll", false,
+				"Disabled"),
+			"default-ultra": fmt.Sprint(500, 100, 0, 0, false, "", false, "", false, false, false, "", "DenyAll", false,
+				"Disabled"),
 			"premium": fmt.Sprint(0, 0, 0, 0, false, "P30", true, "AutomaticReattach", true, true, true,
 				"EncryptionAtRestWithCustomerKey", "AllowPrivate", true, "Enabled"),
 		}
@@ -253,7 +264,8 @@ func TestEachDiskHasTheExtraTags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
 		request := controlplane.CreateRequest("tagged", map[string]string{"skuName": "Premium_LRS", "tags": "Team=mine"})
-		p.CSI.Provisioner.ExtraTags = map[string]string{"team": "platform", "costCenter": "47,11", "kubernetes.io-cluster-id": "blue"}
+		p.CSI.Provisioner.ExtraTags = map[string]string{"team": "platform", "costCenter": "47,11",
+			"kubernetes.io-cluster-id": "blue"}
 		_, err := p.CSI.CreateVolume(t.Context(), request)
 		must(t, err)
 		tags := p.Cloud.State().Disks[0].Tags

@@ -85,8 +85,10 @@ func TestRestoreMakesADiskFromTheSnapshot(t *testing.T) {
 		"larger":                          {asked: &csi.CapacityRange{RequiredBytes: 25 * gib}, want: 25 * gib},
 		"of no size":                      {want: 10 * gib},
 		"with a limit":                    {asked: &csi.CapacityRange{LimitBytes: 12 * gib}, want: 10 * gib},
-		"smaller":                         {asked: &csi.CapacityRange{RequiredBytes: 9 * gib}, code: codes.OutOfRange, says: "snap"},
-		"with a limit below":              {asked: &csi.CapacityRange{LimitBytes: 9 * gib}, code: codes.OutOfRange, says: "limit"},
+		"smaller": {asked: &csi.CapacityRange{RequiredBytes: 9 * gib}, code: codes.OutOfRange,
+			says: "snap"},
+		"with a limit below": {asked: &csi.CapacityRange{LimitBytes: 9 * gib}, code: codes.OutOfRange,
+			says: "limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,7 +104,8 @@ func TestRestoreMakesADiskFromTheSnapshot(t *testing.T) {
 				}
 				must(t, err)
 				v := response.GetVolume()
-				if v.GetCapacityBytes() != test.want || v.GetContentSource().GetSnapshot().GetSnapshotId() != taken.GetSnapshotId() {
+				if v.GetCapacityBytes() != test.want ||
+					v.GetContentSource().GetSnapshot().GetSnapshotId() != taken.GetSnapshotId() {
 					t.Errorf("volume is %s", v)
 				}
 				if d := diskAtAzure(p, t, v.GetVolumeId()); d.SourceID != taken.GetSnapshotId() || d.SizeBytes != test.want ||
@@ -129,12 +132,14 @@ func TestSourcesThatCannotBe(t *testing.T) {
 		"neither":                    {source: &csi.VolumeContentSource{}, code: codes.InvalidArgument},
 		"a snapshot that is not complete": {source: fromSnapshot(controlplane.SnapshotID("filling")), code: codes.Unavailable,
 			says: "not ready"},
-		"a disk of another region than the topology": {source: fromVolume(controlplane.DiskID("westerner")), zones: []string{"eastus-1"},
-			code: codes.ResourceExhausted, says: "westus2"},
+		"a disk of another region than the topology": {source: fromVolume(controlplane.DiskID("westerner")),
+			zones: []string{"eastus-1"},
+			code:  codes.ResourceExhausted, says: "westus2"},
 		"a disk of another region than the StorageClass": {source: fromVolume(controlplane.DiskID("westerner")),
 			parameters: map[string]string{"location": "eastus"}, code: codes.InvalidArgument, says: "westus2"},
-		"a disk of another zone than the topology": {source: fromVolume(controlplane.DiskID("disk")), zones: []string{"eastus-2", "eastus-3"},
-			code: codes.ResourceExhausted, says: "eastus-1"},
+		"a disk of another zone than the topology": {source: fromVolume(controlplane.DiskID("disk")),
+			zones: []string{"eastus-2", "eastus-3"},
+			code:  codes.ResourceExhausted, says: "eastus-1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -180,11 +185,14 @@ func TestCloneIsInTheZoneOfItsSource(t *testing.T) {
 		zones       []string
 		want        string
 	}{
-		"where the topology prefers another": {source: controlplane.DiskID("zonal"), sku: "Premium_LRS", zones: []string{"eastus-1", "eastus-2"},
-			want: "2"},
-		"where the request names no zone":     {source: controlplane.DiskID("zonal"), sku: "Premium_LRS", want: "2"},
-		"unless the clone is zone-redundant":  {source: controlplane.DiskID("zonal"), sku: "Premium_ZRS", zones: []string{"eastus-1"}, want: ""},
-		"unless the source is zone-redundant": {source: controlplane.DiskID("redundant"), sku: "Premium_LRS", zones: []string{"eastus-3"}, want: "3"},
+		"where the topology prefers another": {source: controlplane.DiskID("zonal"), sku: "Premium_LRS",
+			zones: []string{"eastus-1", "eastus-2"},
+			want:  "2"},
+		"where the request names no zone": {source: controlplane.DiskID("zonal"), sku: "Premium_LRS", want: "2"},
+		"unless the clone is zone-redundant": {source: controlplane.DiskID("zonal"), sku: "Premium_ZRS",
+			zones: []string{"eastus-1"}, want: ""},
+		"unless the source is zone-redundant": {source: controlplane.DiskID("redundant"), sku: "Premium_LRS",
+			zones: []string{"eastus-3"}, want: "3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

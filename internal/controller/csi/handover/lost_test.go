@@ -1,6 +1,8 @@
 package handover_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,4 +67,30 @@ func TestLaw1APublishDoesNotProveAgainstAnotherThatIsAtWork(t *testing.T) {
 		}
 		row{want: codes.FailedPrecondition, says: "held by node a", then: "Held 1 a; a P1"}.check(w, publish("b")(w))
 	})
+}
+
+// A call that waits for a proof is repeated. It deletes the attachment once, and then only reads.
+func TestARepetitionThatWaitsForAProofWritesNothing(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		given []given
+		do    act
+		want  codes.Code
+	}{
+		"unpublish of a multi-node volume": {on(multiNode, at("a", primary, multi, deleted)), unpublish("a"), codes.Aborted},
+		"publish of a lost ownership": {on(notReady("a"), at("a", primary, 5, deleted)), publish("b"),
+			codes.FailedPrecondition},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in(t, func(w *world) {
+				w.ended(test.do(w), test.want, "proof")
+				for _, access := range w.server {
+					if verb, _, _ := strings.Cut(access, " "); slices.Contains(writes, verb) {
+						t.Errorf("got access %q, want reads alone", access)
+					}
+				}
+			}, append(test.given, stages("a", 5))...)
+		})
+	}
 }

@@ -58,7 +58,6 @@ func TestMultiNodeVolume(t *testing.T) {
 	})
 }
 
-// Of two publishes that are made at once one creates the attachment, and both succeed.
 func TestTheReleasesOfAMultiNodeVolumeAreCounted(t *testing.T) {
 	t.Parallel()
 	in(t, func(w *world) {

@@ -41,6 +41,9 @@ func TestUnpublish(t *testing.T) {
 			unpublish("a"), codes.Aborted, ": the node reports the volume as Staged", "Releasing 2 a; a P2"),
 		ok("the node unstages it", published(stages("a", 2), later(5*time.Second, unstages("a"))),
 			unpublish("a"), "Released 2; a R2 Unstaged 2"),
+		ok("its attachment is lost while the node unstages it",
+			published(stages("a", 2), later(2*time.Second, gone("a")), later(5*time.Second, unstages("a"))),
+			unpublish("a"), "Released 2").leaving("Released 2; a R2 Unstaged 2"),
 		no("the node has not scanned its mounts", published(unscanned("a")),
 			unpublish("a"), codes.Aborted, "not yet compared", "Releasing 2 a; a P2"),
 		no("the node has no report", published(noReport("a")),
@@ -116,6 +119,30 @@ func TestLaw3TheReportIsReadAfterTheReleaseWasStarted(t *testing.T) {
 			t.Errorf("got release %+v, want one of node a under epoch 2", r)
 		}
 	}, held("a", 2), at("a", primary, 2))
+}
+
+// The proof is of the ownership that was to be released. It releases no other one.
+func TestLaw1AReleaseIsOfTheOwnershipThatWasRead(t *testing.T) {
+	t.Parallel()
+	for then, other := range map[string]given{
+		"unowned; a P2 Unstaged 2":       volume(func(v *apiv1.AzVolume) { v.Status.Primary = nil }),
+		"Releasing 2 b; a P2 Unstaged 2": releasing("b", 2),
+		"Releasing 3 a; a P2 Unstaged 2": releasing("a", 3),
+		"Held 2 a; a P2 Unstaged 2":      held("a", 2),
+	} {
+		t.Run(then, func(t *testing.T) {
+			t.Parallel()
+			in(t, func(w *world) {
+				w.before = func(access string) error {
+					if access == "patch/status AzVolumeAttachment" {
+						other(w)
+					}
+					return nil
+				}
+				row{want: codes.Aborted, says: "changed its ownership", then: then}.check(w, unpublish("a")(w))
+			}, held("a", 2), at("a", primary, 2))
+		})
+	}
 }
 
 // Two AzVolumes never share a disk: one that a user made for the disk is refused.

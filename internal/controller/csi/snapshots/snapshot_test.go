@@ -138,7 +138,8 @@ func TestSnapshotIsReadyWhenItIsCompleteOrHasInstantAccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := controlplane.WithPendingCopies(t)
 		fast := p.AddDisk("fast", ultra)
-		if taken := mustTake(p, t, "instant", fast, map[string]string{"instantAccessDurationMinutes": "60"}); !taken.GetReadyToUse() {
+		if taken := mustTake(p, t, "instant", fast,
+			map[string]string{"instantAccessDurationMinutes": "60"}); !taken.GetReadyToUse() {
 			t.Errorf("with instant access: %s", taken)
 		}
 		before := time.Now()
