@@ -19,8 +19,6 @@ func TestKubernetesIsToldAtOnceThatANodeIsDoneWithAVolume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := controlplane.NewInMemory(t, controlplane.Options{})
 		p.AddNode("iu-a", "1", size)
-		// PersistentVolumes belong to the whole API server, which other tests use as well, and one of a
-		// former run may still be there.
 		vol := freshName("iu-vol")
 		handle := p.Create(vol, map[string]string{"skuName": "Premium_LRS"})
 		pod := bindPod(t, p, handle, "iu-a")

@@ -106,7 +106,7 @@ func TestIOPSGrowWithTheDisk(t *testing.T) {
 
 func TestTagsOfLabelsAreThoseOfTheCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true, OwnGroup: true})
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
 		claim := &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{
 				Namespace: p.Namespace,

@@ -126,7 +126,7 @@ func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab
 		dieAt:   dieAt,
 		dead:    make(chan struct{}),
 	}
-	options := controlplane.Options{Quiet: dieAt > 0, With: l.with, OwnGroup: true}
+	options := controlplane.Options{Quiet: dieAt > 0, With: l.with}
 	for _, f := range change {
 		f(&options)
 	}

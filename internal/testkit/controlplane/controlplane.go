@@ -1,6 +1,7 @@
-// Package controlplane runs the controller plug-in over a real API server and a platform in memory,
-// with a model of the node plug-in that keeps its half of the hand-over protocol. Tests drive it as
-// Kubernetes does, through CSI calls, and look at the objects and at the platform.
+// Package controlplane runs the controller plug-in over a platform in memory, and an API server that is
+// in memory as well or a real one, with a model of the node plug-in that keeps its half of the
+// hand-over protocol. Tests drive it as Kubernetes does, through CSI calls, and look at the objects
+// and at the platform.
 package controlplane
 
 import (
@@ -63,10 +64,6 @@ type Options struct {
 	PublishedByPods bool
 	// Quiet leaves the log out, for long simulations.
 	Quiet bool
-	// OwnGroup puts the disks into a resource group of their own. PersistentVolumes belong to the
-	// whole API server, and one that names a disk says that the disk was made: tests that run at
-	// once and make PersistentVolumes need disks that differ.
-	OwnGroup bool
 	// LeaderElection has the reconcilers wait for the leader's lease, so that HandOver can be
 	// called.
 	LeaderElection bool
@@ -120,9 +117,6 @@ func begin(t testing.TB, options Options, p *ControlPlane) *ControlPlane {
 	}
 	p.t, p.options, p.Group = t, options, Group
 	p.Cloud = fake.New(fake.Options{Latency: options.Latency})
-	if options.OwnGroup {
-		p.Group = p.Namespace
-	}
 	p.Start()
 	t.Cleanup(func() {
 		p.Stop()

@@ -61,6 +61,8 @@ func TestPublish(t *testing.T) {
 		ok("while the cache has an attachment that is gone",
 			on(held("a", 2), at("a", primary, 2), behind, gone("a"), later(2*time.Second, caughtUp)),
 			publish("a"), "Held 2 a; a P2"),
+		no("while the cache only has an attachment that is gone", on(held("a", 2), at("a", primary, 2), behind, gone("a")),
+			publish("a"), codes.Aborted, "not yet reconciled", "Held 2 a; a P2"),
 		ok("while the cache lacks the node",
 			on(behind, func(w *world) { w.addNode("new") }, at("new", replica, 0), later(2*time.Second, caughtUp)),
 			publish("new"), "Held 1 new; new P1"),

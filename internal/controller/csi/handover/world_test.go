@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -65,6 +66,7 @@ type world struct {
 	// to Azure. An error of theirs is the answer.
 	before, after func(access string) error
 	// server are the accesses to the API server, and passed is the number of all.
+	mu     sync.Mutex
 	server []string
 	passed atomic.Int32
 	// behind keeps the cache as it is, and idle the attachment reconciler from its work.
@@ -153,7 +155,9 @@ func (w *world) addNode(name string) {
 // gate passes the accesses to the API server.
 func (w *world) gate(_ context.Context, access memapi.Call, do func() error) error {
 	name := access.Verb + " " + access.Kind
+	w.mu.Lock()
 	w.server = append(w.server, name)
+	w.mu.Unlock()
 	return w.pass(name, do)
 }
 
