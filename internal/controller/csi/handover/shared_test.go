@@ -23,6 +23,8 @@ func TestMultiNodeVolume(t *testing.T) {
 		ok("a publish to a node that has it", both(), publish("a", shared), "unowned; a P1; b P1"),
 		ok("a publish to a node that released it", both(edit("a", proof(unstaged, multi))),
 			publish("a", shared), "unowned; a P1; b P1"),
+		ok("a publish to a node that released it, which the cache does not show",
+			both(behind, edit("a", proof(unstaged, multi))), publish("a", shared), "unowned; a P1; b P1"),
 		no("a publish to a node that is to be fenced", both(edit("a", taken)),
 			publish("a", shared), codes.Aborted, "still being fenced", "unowned; a P1; b P1"),
 		ok("a publish to another node than the one that is to be fenced", both(edit("a", taken)),
