@@ -219,14 +219,22 @@ func (w *world) reconcile() {
 		case w.idle.Load():
 		case a.DeletionTimestamp != nil && (a.Spec.Role == apiv1.RoleReplica || ownership.HasProof(&a)):
 			a.Finalizers = nil
-			w.must(w.api.Update(w.Context(), &a))
+			w.written(w.api.Update(w.Context(), &a))
 		case a.DeletionTimestamp == nil && a.Status.State == "":
 			a.Status.State, a.Status.VMID, a.Status.UID = apiv1.AttachmentAttached, vms+a.Spec.NodeName, a.UID
 			if refuse := w.refuse.Load(); refuse != nil {
 				a.Status.State, a.Status.Error, a.Status.ObservedGeneration = apiv1.AttachmentFailed, refuse, a.Generation
 			}
-			w.must(w.api.Status().Update(w.Context(), &a))
+			w.written(w.api.Status().Update(w.Context(), &a))
 		}
+	}
+}
+
+// written checks a write of the attachment reconciler, which it makes again later if the attachment has
+// changed.
+func (w *world) written(err error) {
+	if !cluster.IsChanged(err) {
+		w.must(err)
 	}
 }
 
