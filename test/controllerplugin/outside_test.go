@@ -171,7 +171,7 @@ func TestADanglingDiskIsMovedByOneDetachAndOneAttach(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := controlplane.NewInMemory(t, controlplane.Options{
-					Latency:  fake.Latency{Attach: 300 * time.Millisecond, Detach: 300 * time.Millisecond},
+					Latency: fake.Latency{Attach: 300 * time.Millisecond, Detach: 300 * time.Millisecond},
 				})
 				p.Cloud.AddVM(provisioner.Instance{
 					ID:       controlplane.VMID("other"),
