@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -36,8 +37,6 @@ func v1Disk(name string) provisioner.Disk {
 }
 
 func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("as-a", "1", "Standard_D16s_v5")
 	set := strings.Replace(controlplane.DiskID("set"), "/disks/", "/diskEncryptionSets/", 1)
 	for name, test := range map[string]struct {
 		disk       func(*provisioner.Disk)
@@ -73,82 +72,90 @@ func TestADiskIsAdoptedAsItIsAndAttachedAsItsPersistentVolumeSays(t *testing.T) 
 		"a partition": {attributes: map[string]string{"partition": "1"}, caching: "ReadOnly"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			disk := v1Disk(strings.ReplaceAll(strings.ReplaceAll(name, " ", "-"), ",", ""))
-			if test.disk != nil {
-				test.disk(&disk)
-			}
-			p.Cloud.AddDisk(disk)
-			handle := disk.ID
-			must(t, p.PublishWith(t.Context(), handle, "as-a", controlplane.Mounted(), test.attributes))
-			request, attached := p.Cloud.AttachedAs(controlplane.VMID("as-a"), handle)
-			if !attached || request.CachingMode != test.caching || request.WriteAccelerator != test.accelerate ||
-				request.DiskEncryptionSetID != test.set {
-				t.Errorf("attached as %+v", request)
-			}
-			v := p.Volume(handle[strings.LastIndex(handle, "/")+1:])
-			if v == nil || v.Spec.Origin != apiv1.OriginAdopted || v.Spec.MaxMountReplicaCount != test.replicas ||
-				v.Spec.Disk.MaxShares != disk.MaxShares {
-				t.Errorf("adopted as %+v", v)
-			}
-			must(t, p.Unpublish(t.Context(), handle, "as-a"))
+			synctest.Test(t, func(t *testing.T) {
+				p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+				p.AddNode("as-a", "1", "Standard_D16s_v5")
+				disk := v1Disk(strings.ReplaceAll(strings.ReplaceAll(name, " ", "-"), ",", ""))
+				if test.disk != nil {
+					test.disk(&disk)
+				}
+				p.Cloud.AddDisk(disk)
+				handle := disk.ID
+				must(t, p.PublishWith(t.Context(), handle, "as-a", controlplane.Mounted(), test.attributes))
+				request, attached := p.Cloud.AttachedAs(controlplane.VMID("as-a"), handle)
+				if !attached || request.CachingMode != test.caching || request.WriteAccelerator != test.accelerate ||
+					request.DiskEncryptionSetID != test.set {
+					t.Errorf("attached as %+v", request)
+				}
+				v := p.Volume(handle[strings.LastIndex(handle, "/")+1:])
+				if v == nil || v.Spec.Origin != apiv1.OriginAdopted || v.Spec.MaxMountReplicaCount != test.replicas ||
+					v.Spec.Disk.MaxShares != disk.MaxShares {
+					t.Errorf("adopted as %+v", v)
+				}
+				must(t, p.Unpublish(t.Context(), handle, "as-a"))
+				if n := len(p.Cloud.State().Disks); n == 0 {
+					t.Fatal("the disk is gone")
+				}
+				for _, call := range p.Cloud.Calls() {
+					if strings.HasPrefix(string(call.Method), "Disks.") && call.Method != "Disks.Get" {
+						t.Errorf("an adoption called %s of %s", call.Method, call.ID)
+					}
+				}
+			})
 		})
-	}
-	if n := len(p.Cloud.State().Disks); n == 0 {
-		t.Fatal("the disks are gone")
-	}
-	for _, call := range p.Cloud.Calls() {
-		if strings.HasPrefix(string(call.Method), "Disks.") && call.Method != "Disks.Get" {
-			t.Errorf("an adoption called %s of %s", call.Method, call.ID)
-		}
 	}
 }
 
 func TestAnAdoptedVolumeNamesItsClaim(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("bound-a", "1", size)
-	for name, claim := range map[string]*corev1.ObjectReference{
-		"with-claim":    {Namespace: "shop", Name: "data"},
-		"without-claim": nil,
-	} {
-		disk := v1Disk(name)
-		p.Cloud.AddDisk(disk)
-		volumeFor(t, p, name, func(pv *corev1.PersistentVolume) {
-			pv.Spec.ClaimRef = claim
-			pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: disk.ID}
-		})
-		must(t, p.PublishWith(t.Context(), disk.ID, "bound-a", controlplane.Mounted(), nil))
-		want := ""
-		if claim != nil {
-			want = claim.Namespace + "/" + claim.Name
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+		p.AddNode("bound-a", "1", size)
+		for name, claim := range map[string]*corev1.ObjectReference{
+			"with-claim":    {Namespace: "shop", Name: "data"},
+			"without-claim": nil,
+		} {
+			disk := v1Disk(name)
+			p.Cloud.AddDisk(disk)
+			volumeFor(t, p, name, func(pv *corev1.PersistentVolume) {
+				pv.Spec.ClaimRef = claim
+				pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: disk.ID}
+			})
+			must(t, p.PublishWith(t.Context(), disk.ID, "bound-a", controlplane.Mounted(), nil))
+			want := ""
+			if claim != nil {
+				want = claim.Namespace + "/" + claim.Name
+			}
+			if got := p.Volume(name).Spec.PersistentVolumeClaim; got != want {
+				t.Errorf("%s: got the claim %q, want %q", name, got, want)
+			}
 		}
-		if got := p.Volume(name).Spec.PersistentVolumeClaim; got != want {
-			t.Errorf("%s: got the claim %q, want %q", name, got, want)
-		}
-	}
+	})
 }
 
 func TestTwoDisksOfOneNameAreTwoVolumes(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	for _, node := range []string{"tn-a", "tn-b"} {
-		p.AddNode(node, "1", size)
-	}
-	one, other := v1Disk("twin"), v1Disk("twin")
-	other.ID = strings.Replace(other.ID, "/resourceGroups/", "/resourceGroups/another-", 1)
-	p.Cloud.AddDisk(one)
-	p.Cloud.AddDisk(other)
-	// The second disk is used on another node, and on the node that has the first.
-	for _, use := range []struct{ id, node string }{{one.ID, "tn-a"}, {other.ID, "tn-b"}, {other.ID, "tn-a"}} {
-		must(t, p.PublishWith(t.Context(), use.id, use.node, controlplane.Mounted(), nil))
-		if _, attached := p.Cloud.AttachedAs(controlplane.VMID(use.node), use.id); !attached {
-			t.Errorf("disk %s is not attached to node %s", use.id, use.node)
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+		for _, node := range []string{"tn-a", "tn-b"} {
+			p.AddNode(node, "1", size)
 		}
-		if use.id == other.ID {
-			must(t, p.Unpublish(t.Context(), use.id, use.node))
+		one, other := v1Disk("twin"), v1Disk("twin")
+		other.ID = strings.Replace(other.ID, "/resourceGroups/", "/resourceGroups/another-", 1)
+		p.Cloud.AddDisk(one)
+		p.Cloud.AddDisk(other)
+		// The second disk is used on another node, and on the node that has the first.
+		for _, use := range []struct{ id, node string }{{one.ID, "tn-a"}, {other.ID, "tn-b"}, {other.ID, "tn-a"}} {
+			must(t, p.PublishWith(t.Context(), use.id, use.node, controlplane.Mounted(), nil))
+			if _, attached := p.Cloud.AttachedAs(controlplane.VMID(use.node), use.id); !attached {
+				t.Errorf("disk %s is not attached to node %s", use.id, use.node)
+			}
+			if use.id == other.ID {
+				must(t, p.Unpublish(t.Context(), use.id, use.node))
+			}
 		}
-	}
-	if _, attached := p.Cloud.AttachedAs(controlplane.VMID("tn-a"), one.ID); !attached {
-		t.Errorf("disk %s was detached with the other disk of its name", one.ID)
-	}
+		if _, attached := p.Cloud.AttachedAs(controlplane.VMID("tn-a"), one.ID); !attached {
+			t.Errorf("disk %s was detached with the other disk of its name", one.ID)
+		}
+	})
 }
 
 // volumeFor creates a PersistentVolume for a disk and waits until the driver's cache has it.
@@ -169,8 +176,6 @@ func volumeFor(t *testing.T, p *controlplane.ControlPlane, name string, edit fun
 }
 
 func TestAnExpansionThatComesFirstAdoptsTheDisk(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("xf-a", "1", size)
 	block := corev1.PersistentVolumeBlock
 	readWrite := corev1.AzureDataDiskCachingReadWrite
 	for name, test := range map[string]struct {
@@ -210,57 +215,63 @@ func TestAnExpansionThatComesFirstAdoptsTheDisk(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			disk := v1Disk(fmt.Sprintf("first-%s-%s", name, p.Namespace[len(p.Namespace)-4:]))
-			if test.disk != nil {
-				test.disk(&disk)
-			}
-			p.Cloud.AddDisk(disk)
-			volume := disk.ID[strings.LastIndex(disk.ID, "/")+1:]
-			volumeFor(t, p, volume, func(pv *corev1.PersistentVolume) { test.pv(pv, disk.ID) })
-			_, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
-				VolumeId: disk.ID, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30},
+			synctest.Test(t, func(t *testing.T) {
+				p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+				p.AddNode("xf-a", "1", size)
+				disk := v1Disk(fmt.Sprintf("first-%s-%s", name, p.Namespace[len(p.Namespace)-4:]))
+				if test.disk != nil {
+					test.disk(&disk)
+				}
+				p.Cloud.AddDisk(disk)
+				volume := disk.ID[strings.LastIndex(disk.ID, "/")+1:]
+				volumeFor(t, p, volume, func(pv *corev1.PersistentVolume) { test.pv(pv, disk.ID) })
+				_, err := p.CSI.ControllerExpandVolume(t.Context(), &csi.ControllerExpandVolumeRequest{
+					VolumeId: disk.ID, CapacityRange: &csi.CapacityRange{RequiredBytes: 20 << 30},
+				})
+				must(t, err)
+				if v := p.Volume(volume); v.Spec.Access != test.access || v.Spec.Disk.CachingMode != test.caching ||
+					v.Status.SizeBytes != 20<<30 {
+					t.Errorf("adopted as %+v", v)
+				}
+				must(t, p.PublishWith(t.Context(), disk.ID, "xf-a", test.capability, nil))
+				if request, ok := p.Cloud.AttachedAs(controlplane.VMID("xf-a"), disk.ID); !ok ||
+					request.CachingMode != test.caching {
+					t.Errorf("attached as %+v", request)
+				}
 			})
-			must(t, err)
-			if v := p.Volume(volume); v.Spec.Access != test.access || v.Spec.Disk.CachingMode != test.caching ||
-				v.Status.SizeBytes != 20<<30 {
-				t.Errorf("adopted as %+v", v)
-			}
-			must(t, p.PublishWith(t.Context(), disk.ID, "xf-a", test.capability, nil))
-			if request, ok := p.Cloud.AttachedAs(controlplane.VMID("xf-a"), disk.ID); !ok || request.CachingMode != test.caching {
-				t.Errorf("attached as %+v", request)
-			}
 		})
 	}
 }
 
 func TestADiskIsAttachedWithTheCachingModeOfTheRequest(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("cm-a", "1", size)
-	disk := v1Disk("again")
-	p.Cloud.AddDisk(disk)
-	for _, mode := range []string{"ReadOnly", "None", "ReadWrite"} {
-		must(t, p.PublishWith(t.Context(), disk.ID, "cm-a", controlplane.Mounted(), map[string]string{"cachingMode": mode}))
-		p.Eventually("attached", func() string {
-			if request, ok := p.Cloud.AttachedAs(controlplane.VMID("cm-a"), disk.ID); !ok || request.CachingMode != mode {
-				return fmt.Sprintf("attached as %+v, want %s", request, mode)
-			}
-			return ""
-		})
-		must(t, p.Unpublish(t.Context(), disk.ID, "cm-a"))
-		p.Eventually("detached", func() string {
-			if _, ok := p.Cloud.AttachedAs(controlplane.VMID("cm-a"), disk.ID); ok {
-				return "got the disk attached, want it detached"
-			}
-			return ""
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+		p.AddNode("cm-a", "1", size)
+		disk := v1Disk("again")
+		p.Cloud.AddDisk(disk)
+		for _, mode := range []string{"ReadOnly", "None", "ReadWrite"} {
+			must(t, p.PublishWith(t.Context(), disk.ID, "cm-a", controlplane.Mounted(), map[string]string{"cachingMode": mode}))
+			p.Eventually("attached", func() string {
+				if request, ok := p.Cloud.AttachedAs(controlplane.VMID("cm-a"), disk.ID); !ok || request.CachingMode != mode {
+					return fmt.Sprintf("attached as %+v, want %s", request, mode)
+				}
+				return ""
+			})
+			must(t, p.Unpublish(t.Context(), disk.ID, "cm-a"))
+			p.Eventually("detached", func() string {
+				if _, ok := p.Cloud.AttachedAs(controlplane.VMID("cm-a"), disk.ID); ok {
+					return "got the disk attached, want it detached"
+				}
+				return ""
+			})
+		}
+	})
 }
 
 // TestOnlyAPublishNeedsTheAttributes makes each call the first one for a volume of V1 whose
 // PersistentVolume has an attribute that the driver cannot obey.
 func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true, OwnGroup: true})
-	p.AddNode("bad-a", "1", "Standard_D32s_v5")
+	var p *controlplane.ControlPlane
 	calls := map[string]struct {
 		attached bool
 		do       func(ctx context.Context, id string, attributes map[string]string) error
@@ -349,29 +360,33 @@ func TestOnlyAPublishNeedsTheAttributes(t *testing.T) {
 	} {
 		for name, call := range calls {
 			t.Run(key+"/"+name, func(t *testing.T) {
-				n++
-				disk := v1Disk("bad")
-				disk.ID = p.DiskID(fmt.Sprintf("bad-%d", n))
-				if p.Cloud.AddDisk(disk); call.attached {
-					attachAsV1(t, p, disk, "bad-a")
-				}
-				attributes := map[string]string{key: value}
-				volumeFor(t, p, fmt.Sprintf("bad-%d", n), func(pv *corev1.PersistentVolume) {
-					pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
-					pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
-						Driver:           controlplane.DriverName,
-						VolumeHandle:     disk.ID,
-						VolumeAttributes: attributes,
+				synctest.Test(t, func(t *testing.T) {
+					p = controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+					p.AddNode("bad-a", "1", "Standard_D32s_v5")
+					n++
+					disk := v1Disk("bad")
+					disk.ID = p.DiskID(fmt.Sprintf("bad-%d", n))
+					if p.Cloud.AddDisk(disk); call.attached {
+						attachAsV1(t, p, disk, "bad-a")
+					}
+					attributes := map[string]string{key: value}
+					volumeFor(t, p, fmt.Sprintf("bad-%d", n), func(pv *corev1.PersistentVolume) {
+						pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+						pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+							Driver:           controlplane.DriverName,
+							VolumeHandle:     disk.ID,
+							VolumeAttributes: attributes,
+						}
+					})
+					if !call.attached {
+						pv := &corev1.PersistentVolume{}
+						must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: fmt.Sprintf("bad-%d", n)}, pv))
+						setPhase(t, p, pv, corev1.VolumeReleased)
+					}
+					if err := call.do(t.Context(), disk.ID, attributes); err != nil {
+						t.Errorf("%s of a volume with %s %s: %v", name, key, value, err)
 					}
 				})
-				if !call.attached {
-					pv := &corev1.PersistentVolume{}
-					must(t, p.Client.Get(t.Context(), client.ObjectKey{Name: fmt.Sprintf("bad-%d", n)}, pv))
-					setPhase(t, p, pv, corev1.VolumeReleased)
-				}
-				if err := call.do(t.Context(), disk.ID, attributes); err != nil {
-					t.Errorf("%s of a volume with %s %s: %v", name, key, value, err)
-				}
 			})
 		}
 	}

@@ -5,11 +5,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/resourcemanager/compute/armcompute/v7"
-	eventsv1 "k8s.io/api/events/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,10 +24,11 @@ import (
 // overAzuresim is a controller plug-in over the simulator of Azure, with a node.
 func overAzuresim(t *testing.T, node string) (*controlplane.ControlPlane, simtest.Simulator) {
 	t.Helper()
-	sim := simtest.Start(t, func(o *server.Options) {
+	sim := simtest.StartInMemory(t, func(o *server.Options) {
 		o.Subscriptions, o.ResourceGroups = []string{controlplane.Subscription}, []string{controlplane.Group}
 	})
 	options := sim.ClientOptions()
+	options.Transport = sim.HTTP
 	factory, err := armcompute.NewClientFactory(controlplane.Subscription, sim.Credential(), options)
 	must(t, err)
 	poller, err := factory.NewVirtualMachinesClient().BeginCreateOrUpdate(t.Context(), controlplane.Group, node,
@@ -48,9 +50,10 @@ func overAzuresim(t *testing.T, node string) (*controlplane.ControlPlane, simtes
 		Credential:     sim.Credential(),
 		Cloud:          options.Cloud,
 		SubscriptionID: controlplane.Subscription,
+		Transport:      sim.HTTP,
 	})
 	must(t, err)
-	p := controlplane.New(t, controlplane.Options{Platform: cloud})
+	p := controlplane.NewInMemory(t, controlplane.Options{Platform: cloud})
 	p.AddNode(node, "1", size)
 	return p, sim
 }
@@ -67,37 +70,39 @@ func TestARefusedAttachShowsTheIDOfAzuresAnswer(t *testing.T) {
 			"operation ID"},
 	} {
 		t.Run(test.want, func(t *testing.T) {
-			p, sim := overAzuresim(t, node)
-			if status := sim.Admin(t, "POST", "/admin/faults", test.fault, nil); status >= 300 {
-				t.Fatalf("the fault: %d", status)
-			}
-			vol := freshName("vol")
-			handle := p.Create(vol, nil)
-			if err := p.Publish(t.Context(), handle, node); err != nil && !strings.Contains(err.Error(), test.want) {
-				t.Errorf("got the error %q of the publish, want one with the %s", err, test.want)
-			}
-			id := regexp.MustCompile(`\(` + test.want + ` ([0-9a-f]{8}-[0-9a-f-]{27})\)$`)
-			eventually(t, p, "the condition has the ID", func() error {
-				a := p.Attachment(vol, node)
-				if a == nil {
-					return fmt.Errorf("no attachment")
+			synctest.Test(t, func(t *testing.T) {
+				p, sim := overAzuresim(t, node)
+				if status := sim.Admin(t, "POST", "/admin/faults", test.fault, nil); status >= 300 {
+					t.Fatalf("the fault: %d", status)
 				}
-				c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
-				if c == nil || c.Reason != apiv1.ReasonAttachFailed || !id.MatchString(c.Message) {
-					return fmt.Errorf("condition %+v, want AttachFailed with the %s", c, test.want)
+				vol := freshName("vol")
+				handle := p.Create(vol, nil)
+				if err := p.Publish(t.Context(), handle, node); err != nil && !strings.Contains(err.Error(), test.want) {
+					t.Errorf("got the error %q of the publish, want one with the %s", err, test.want)
 				}
-				return nil
-			})
-			eventually(t, p, "the event has the ID", func() error {
-				var list eventsv1.EventList
-				must(t, p.Client.List(t.Context(), &list, client.InNamespace(p.Namespace)))
-				for _, e := range list.Items {
-					if e.Reason == apiv1.ReasonAttachFailed && e.Regarding.UID == p.Attachment(vol, node).UID &&
-						id.MatchString(e.Note) {
-						return nil
+				id := regexp.MustCompile(`\(` + test.want + ` ([0-9a-f]{8}-[0-9a-f-]{27})\)$`)
+				eventually(t, p, "the condition has the ID", func() error {
+					a := p.Attachment(vol, node)
+					if a == nil {
+						return fmt.Errorf("no attachment")
 					}
-				}
-				return fmt.Errorf("no event %s with the %s among %d", apiv1.ReasonAttachFailed, test.want, len(list.Items))
+					c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
+					if c == nil || c.Reason != apiv1.ReasonAttachFailed || !id.MatchString(c.Message) {
+						return fmt.Errorf("condition %+v, want AttachFailed with the %s", c, test.want)
+					}
+					return nil
+				})
+				eventually(t, p, "the event has the ID", func() error {
+					var list corev1.EventList
+					must(t, p.Client.List(t.Context(), &list, client.InNamespace(p.Namespace)))
+					for _, e := range list.Items {
+						if e.Reason == apiv1.ReasonAttachFailed && e.InvolvedObject.UID == p.Attachment(vol, node).UID &&
+							id.MatchString(e.Message) {
+							return nil
+						}
+					}
+					return fmt.Errorf("no event %s with the %s among %d", apiv1.ReasonAttachFailed, test.want, len(list.Items))
+				})
 			})
 		})
 	}

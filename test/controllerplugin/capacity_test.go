@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -27,13 +28,6 @@ func noOffers(p *controlplane.ControlPlane) {
 }
 
 func TestCapacityIsWhatAPlaceCanTake(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.Cloud.Withdraw("PremiumV2_LRS", "3")
-	p.Cloud.SetQuota("Premium_LRS", provisioner.DiskQuota{Disks: 2, SizeBytes: provisioner.Unlimited})
-	p.Cloud.SetQuota("StandardSSD_ZRS", provisioner.DiskQuota{Disks: 1000, SizeBytes: 100 << 40})
-	p.Cloud.SetQuota("Standard_LRS", provisioner.DiskQuota{Disks: 0, SizeBytes: provisioner.Unlimited})
-	p.Cloud.SetQuota("UltraSSD_LRS", provisioner.DiskQuota{Disks: 10, SizeBytes: 100 * gib})
-	p.Cloud.SetQuota("PremiumV2_LRS", provisioner.DiskQuota{Disks: 10, SizeBytes: 0})
 	sku := func(name string) map[string]string { return map[string]string{"skuName": name} }
 	for name, test := range map[string]struct {
 		parameters              map[string]string
@@ -79,82 +73,97 @@ func TestCapacityIsWhatAPlaceCanTake(t *testing.T) {
 		"a topology that is none": {topology: in("somewhere"), code: codes.InvalidArgument, says: ownKey},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := p.CSI.GetCapacity(t.Context(), &csi.GetCapacityRequest{
-				Parameters:         test.parameters,
-				AccessibleTopology: test.topology,
-				VolumeCapabilities: test.capabilities,
-			})
-			expectCode(t, err, test.code)
-			if err != nil {
-				if !strings.Contains(err.Error(), test.says) {
-					t.Errorf("%q does not name %q", err, test.says)
+			synctest.Test(t, func(t *testing.T) {
+				p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+				p.Cloud.Withdraw("PremiumV2_LRS", "3")
+				p.Cloud.SetQuota("Premium_LRS", provisioner.DiskQuota{Disks: 2, SizeBytes: provisioner.Unlimited})
+				p.Cloud.SetQuota("StandardSSD_ZRS", provisioner.DiskQuota{Disks: 1000, SizeBytes: 100 << 40})
+				p.Cloud.SetQuota("Standard_LRS", provisioner.DiskQuota{Disks: 0, SizeBytes: provisioner.Unlimited})
+				p.Cloud.SetQuota("UltraSSD_LRS", provisioner.DiskQuota{Disks: 10, SizeBytes: 100 * gib})
+				p.Cloud.SetQuota("PremiumV2_LRS", provisioner.DiskQuota{Disks: 10, SizeBytes: 0})
+				got, err := p.CSI.GetCapacity(t.Context(), &csi.GetCapacityRequest{
+					Parameters:         test.parameters,
+					AccessibleTopology: test.topology,
+					VolumeCapabilities: test.capabilities,
+				})
+				expectCode(t, err, test.code)
+				if err != nil {
+					if !strings.Contains(err.Error(), test.says) {
+						t.Errorf("%q does not name %q", err, test.says)
+					}
+					return
 				}
-				return
-			}
-			if got.GetAvailableCapacity() != test.available || got.GetMaximumVolumeSize().GetValue() != test.largest ||
-				got.GetMinimumVolumeSize().GetValue() != test.low || got.GetMaximumVolumeSize() == nil && test.available == 0 {
-				t.Errorf("%v; want %d available, from %d to %d", got, test.available, test.low, test.largest)
-			}
+				if got.GetAvailableCapacity() != test.available || got.GetMaximumVolumeSize().GetValue() != test.largest ||
+					got.GetMinimumVolumeSize().GetValue() != test.low || got.GetMaximumVolumeSize() == nil &&
+					test.available == 0 {
+					t.Errorf("%v; want %d available, from %d to %d", got, test.available, test.low, test.largest)
+				}
+			})
 		})
 	}
 }
 
 func TestAZoneWhoseVMsCannotHaveTheDiskHasNoCapacity(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	available := func(sku, zone string) int64 {
-		t.Helper()
-		got, err := p.CSI.GetCapacity(t.Context(), &csi.GetCapacityRequest{
-			Parameters:         map[string]string{"skuName": sku},
-			AccessibleTopology: in(zone),
-		})
-		must(t, err)
-		return got.GetAvailableCapacity()
-	}
-	awaited := func(sku, zone string, want int64) {
-		t.Helper()
-		p.Eventually(sku+" in "+zone, func() string {
-			if got := available(sku, zone); got != want {
-				return fmt.Sprintf("%d available, want %d", got, want)
-			}
-			return ""
-		})
-	}
-	if available("Premium_LRS", region+"-1") == 0 {
-		t.Error("got no capacity for a zone without nodes, about which nothing is known")
-	}
-	p.AddNode("ca-plain", "1", "Standard_A2_v2")
-	p.AddNode("ca-regional", "", size)
-	awaited("Premium_LRS", region+"-1", 0)
-	awaited("PremiumV2_LRS", region+"-1", 0)
-	awaited("UltraSSD_LRS", region+"-1", 0)
-	awaited("StandardSSD_LRS", region+"-1", eib)
-	awaited("Premium_LRS", region+"-2", eib)
-	awaited("Premium_LRS", "", eib)
-	p.AddNode("ca-premium", "1", size)
-	awaited("Premium_LRS", region+"-1", eib)
-	awaited("UltraSSD_LRS", region+"-1", eib)
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+		available := func(sku, zone string) int64 {
+			t.Helper()
+			got, err := p.CSI.GetCapacity(t.Context(), &csi.GetCapacityRequest{
+				Parameters:         map[string]string{"skuName": sku},
+				AccessibleTopology: in(zone),
+			})
+			must(t, err)
+			return got.GetAvailableCapacity()
+		}
+		awaited := func(sku, zone string, want int64) {
+			t.Helper()
+			p.Eventually(sku+" in "+zone, func() string {
+				if got := available(sku, zone); got != want {
+					return fmt.Sprintf("%d available, want %d", got, want)
+				}
+				return ""
+			})
+		}
+		if available("Premium_LRS", region+"-1") == 0 {
+			t.Error("got no capacity for a zone without nodes, about which nothing is known")
+		}
+		p.AddNode("ca-plain", "1", "Standard_A2_v2")
+		p.AddNode("ca-regional", "", size)
+		awaited("Premium_LRS", region+"-1", 0)
+		awaited("PremiumV2_LRS", region+"-1", 0)
+		awaited("UltraSSD_LRS", region+"-1", 0)
+		awaited("StandardSSD_LRS", region+"-1", eib)
+		awaited("Premium_LRS", region+"-2", eib)
+		awaited("Premium_LRS", "", eib)
+		p.AddNode("ca-premium", "1", size)
+		awaited("Premium_LRS", region+"-1", eib)
+		awaited("UltraSSD_LRS", region+"-1", eib)
+	})
 }
 
 func TestCapacityWithoutAzuresWord(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	request := &csi.GetCapacityRequest{AccessibleTopology: in(region + "-1")}
-	// A role of V1's time may not read quotas; nothing must hang on that.
-	remove := p.Cloud.Inject(fake.Fault{Method: fake.SKUsQuota, Err: provisioner.Errorf(provisioner.Unauthorized, "not allowed")})
-	got, err := p.CSI.GetCapacity(t.Context(), request)
-	if err != nil || got.GetAvailableCapacity() != eib {
-		t.Errorf("quotas that may not be read: %v, %v", got, err)
-	}
-	remove()
-	// What is known only for a moment not makes the caller keep what it has.
-	for _, method := range []fake.Method{fake.SKUsQuota, fake.SKUsDisk} {
-		remove = p.Cloud.Inject(fake.Fault{Method: method, Err: provisioner.Errorf(provisioner.RateLimited, "slow down")})
-		_, err = p.CSI.GetCapacity(t.Context(), request)
-		expectCode(t, err, codes.Unavailable)
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+		request := &csi.GetCapacityRequest{AccessibleTopology: in(region + "-1")}
+		// A role of V1's time may not read quotas; nothing must hang on that.
+		remove := p.Cloud.Inject(fake.Fault{Method: fake.SKUsQuota,
+			Err: provisioner.Errorf(provisioner.Unauthorized, "not allowed")})
+		got, err := p.CSI.GetCapacity(t.Context(), request)
+		if err != nil || got.GetAvailableCapacity() != eib {
+			t.Errorf("quotas that may not be read: %v, %v", got, err)
+		}
 		remove()
-	}
-	noOffers(p)
-	got, err = p.CSI.GetCapacity(t.Context(), request)
-	if err != nil || got.GetAvailableCapacity() != eib || got.GetMaximumVolumeSize().GetValue() == 0 {
-		t.Errorf("offers that may not be read: %v, %v", got, err)
-	}
+		// What is known only for a moment not makes the caller keep what it has.
+		for _, method := range []fake.Method{fake.SKUsQuota, fake.SKUsDisk} {
+			remove = p.Cloud.Inject(fake.Fault{Method: method, Err: provisioner.Errorf(provisioner.RateLimited, "slow down")})
+			_, err = p.CSI.GetCapacity(t.Context(), request)
+			expectCode(t, err, codes.Unavailable)
+			remove()
+		}
+		noOffers(p)
+		got, err = p.CSI.GetCapacity(t.Context(), request)
+		if err != nil || got.GetAvailableCapacity() != eib || got.GetMaximumVolumeSize().GetValue() == 0 {
+			t.Errorf("offers that may not be read: %v, %v", got, err)
+		}
+	})
 }

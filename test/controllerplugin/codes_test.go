@@ -23,7 +23,11 @@ type (
 // TestCodes has the rows of docs/reference/errors.md that no other test shows. test/docs/errors.yaml
 // names its cases. Each case has a disk of its own.
 func TestCodes(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	controlplane.TestCodes(t, coding)
+}
+
+func coding(t *testing.T) (*controlplane.ControlPlane, map[string]coded) {
+	p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
 	p.AddNode("codes-a", "1", size)
 	const none = "nonsense"
 	publish := func(id, node string, edit func(*csi.ControllerPublishVolumeRequest)) call {
@@ -64,7 +68,7 @@ func TestCodes(t *testing.T) {
 			return []call{publish(id, "codes-a", nil)}
 		}
 	}
-	p.TestCodes(t, map[string]coded{
+	return p, map[string]coded{
 		"the AzVolume of the name is of another disk": {Want: codes.FailedPrecondition, Calls: func(disk string) []call {
 			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.VolumeName(disk)}}
 			v.Spec = apiv1.AzVolumeSpec{Origin: apiv1.OriginAdopted, Access: apiv1.AccessSingleNode, CapacityBytes: 10 * gib}
@@ -149,5 +153,5 @@ func TestCodes(t *testing.T) {
 		"capabilities": {Want: codes.OK, Calls: func(string) []call {
 			return []call{controlplane.Ask(p.CSI.ControllerGetCapabilities, &csi.ControllerGetCapabilitiesRequest{})}
 		}},
-	})
+	}
 }

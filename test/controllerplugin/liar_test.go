@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,32 +50,34 @@ func reasonOf(c *metav1.Condition) string {
 // Law 7: a node names the VM of another one, gets nothing for it, and the other one keeps its disk
 // when the liar is drained and deleted.
 func TestLaw7ANodeThatNamesTheVMOfAnotherGetsNothing(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{})
-	victim, liar := freshName("vi-victim"), freshName("vi-liar")
-	p.AddNode(victim, "1", size)
-	p.AddNode(liar, "1", size)
-	says(t, p, liar, strings.ToUpper(controlplane.VMID(victim)))
-	refusedAs(t, p, liar, apiv1.ReasonVMContradictsProviderID)
-	handle := p.Create("vol", replicated)
-	p.StageOn(handle, "vol", victim)
-	if err := p.Publish(shortly(t, 5*time.Second), p.Create("own", replicated), liar); err == nil ||
-		!strings.Contains(err.Error(), "providerID") {
-		t.Errorf("got %v for a publish to the node that lies, want a refusal that names the providerID", err)
-	}
-	p.Eventually("no replica finds a place", func() string {
-		c := meta.FindStatusCondition(p.Volume("vol").Status.Conditions, placement.ConditionReplicasAttached)
-		if c == nil || c.Reason != apiv1.ReasonReplicasMissing || c.Message == "" || len(p.Attachments("vol")) != 1 {
-			return reasonOf(c)
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{})
+		victim, liar := freshName("vi-victim"), freshName("vi-liar")
+		p.AddNode(victim, "1", size)
+		p.AddNode(liar, "1", size)
+		says(t, p, liar, strings.ToUpper(controlplane.VMID(victim)))
+		refusedAs(t, p, liar, apiv1.ReasonVMContradictsProviderID)
+		handle := p.Create("vol", replicated)
+		p.StageOn(handle, "vol", victim)
+		if err := p.Publish(shortly(t, 5*time.Second), p.Create("own", replicated), liar); err == nil ||
+			!strings.Contains(err.Error(), "providerID") {
+			t.Errorf("got %v for a publish to the node that lies, want a refusal that names the providerID", err)
 		}
-		return ""
+		p.Eventually("no replica finds a place", func() string {
+			c := meta.FindStatusCondition(p.Volume("vol").Status.Conditions, placement.ConditionReplicasAttached)
+			if c == nil || c.Reason != apiv1.ReasonReplicasMissing || c.Message == "" || len(p.Attachments("vol")) != 1 {
+				return reasonOf(c)
+			}
+			return ""
+		})
+		must(t, p.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: liar}}))
+		p.Eventually("the liar's AzDriverNode is gone", func() string {
+			return present(p.Client.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: liar}, &apiv1.AzDriverNode{}))
+		})
+		if to := p.AttachedTo("vol"); !slices.Equal(to, []string{victim}) {
+			t.Errorf("the disk is attached to %q, want %q alone", to, victim)
+		}
 	})
-	must(t, p.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: liar}}))
-	p.Eventually("the liar's AzDriverNode is gone", func() string {
-		return present(p.Client.Get(t.Context(), client.ObjectKey{Namespace: p.Namespace, Name: liar}, &apiv1.AzDriverNode{}))
-	})
-	if to := p.AttachedTo("vol"); !slices.Equal(to, []string{victim}) {
-		t.Errorf("the disk is attached to %q, want %q alone", to, victim)
-	}
 }
 
 func present(err error) string {
@@ -87,19 +90,21 @@ func present(err error) string {
 // A node that had a replica names the VM of the primary's node from then on. Its attachment keeps
 // the VM that was established.
 func TestLaw7ANodeThatBeginsToLieLosesItsOwnDisksAlone(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{})
-	victim, liar := freshName("vb-victim"), freshName("vb-liar")
-	p.AddNode(victim, "1", size)
-	p.AddNode(liar, "1", size)
-	handle := p.Create("vol", replicated)
-	p.StageOn(handle, "vol", victim)
-	p.AwaitReplica("vol", liar)
-	says(t, p, liar, controlplane.VMID(victim))
-	refusedAs(t, p, liar, apiv1.ReasonVMContradictsProviderID)
-	must(t, p.Client.Delete(t.Context(), p.Attachment("vol", liar)))
-	p.Eventually("the disk is off the liar", attachedTo(p, "vol", victim))
-	says(t, p, liar, controlplane.VMID(liar))
-	p.AwaitReplica("vol", liar)
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{})
+		victim, liar := freshName("vb-victim"), freshName("vb-liar")
+		p.AddNode(victim, "1", size)
+		p.AddNode(liar, "1", size)
+		handle := p.Create("vol", replicated)
+		p.StageOn(handle, "vol", victim)
+		p.AwaitReplica("vol", liar)
+		says(t, p, liar, controlplane.VMID(victim))
+		refusedAs(t, p, liar, apiv1.ReasonVMContradictsProviderID)
+		must(t, p.Client.Delete(t.Context(), p.Attachment("vol", liar)))
+		p.Eventually("the disk is off the liar", attachedTo(p, "vol", victim))
+		says(t, p, liar, controlplane.VMID(liar))
+		p.AwaitReplica("vol", liar)
+	})
 }
 
 // An attachment names the VM of another node, as one from before the VM of its node was established
@@ -107,43 +112,45 @@ func TestLaw7ANodeThatBeginsToLieLosesItsOwnDisksAlone(t *testing.T) {
 func TestADiskIsNotDetachedForAnAttachmentThatNamesTheVMOfAnother(t *testing.T) {
 	for name, epoch := range map[string]int64{"a replica": 0, "a primary without an ownership": 1} {
 		t.Run(name, func(t *testing.T) {
-			p := controlplane.New(t, controlplane.Options{})
-			victim, other := freshName("vd-victim"), freshName("vd-other")
-			p.AddNode(victim, "1", size)
-			handle := p.Create("vol", replicated)
-			p.StageOn(handle, "vol", victim)
-			role := apiv1.RoleReplica
-			if epoch > 0 {
-				role = apiv1.RolePrimary
-			}
-			a := &apiv1.AzVolumeAttachment{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace:  p.Namespace,
-					Name:       apiv1.AttachmentName("vol", other),
-					Finalizers: []string{apiv1.Finalizer},
-				},
-				Spec: apiv1.AzVolumeAttachmentSpec{
-					VolumeName: "vol",
-					NodeName:   other,
-					Role:       role,
-					Epoch:      epoch,
-				},
-			}
-			p.Stop()
-			must(t, p.Client.Create(t.Context(), a))
-			a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: controlplane.VMID(victim)}
-			must(t, p.Client.Status().Update(t.Context(), a))
-			must(t, p.Client.Delete(t.Context(), a))
-			p.Start()
-			p.Eventually("the attachment is gone", func() string {
-				if p.Attachment("vol", other) != nil {
-					return "it is there"
+			synctest.Test(t, func(t *testing.T) {
+				p := controlplane.NewInMemory(t, controlplane.Options{})
+				victim, other := freshName("vd-victim"), freshName("vd-other")
+				p.AddNode(victim, "1", size)
+				handle := p.Create("vol", replicated)
+				p.StageOn(handle, "vol", victim)
+				role := apiv1.RoleReplica
+				if epoch > 0 {
+					role = apiv1.RolePrimary
 				}
-				return ""
+				a := &apiv1.AzVolumeAttachment{
+					ObjectMeta: metav1.ObjectMeta{
+						Namespace:  p.Namespace,
+						Name:       apiv1.AttachmentName("vol", other),
+						Finalizers: []string{apiv1.Finalizer},
+					},
+					Spec: apiv1.AzVolumeAttachmentSpec{
+						VolumeName: "vol",
+						NodeName:   other,
+						Role:       role,
+						Epoch:      epoch,
+					},
+				}
+				p.Stop()
+				must(t, p.Client.Create(t.Context(), a))
+				a.Status = apiv1.AzVolumeAttachmentStatus{State: apiv1.AttachmentAttached, VMID: controlplane.VMID(victim)}
+				must(t, p.Client.Status().Update(t.Context(), a))
+				must(t, p.Client.Delete(t.Context(), a))
+				p.Start()
+				p.Eventually("the attachment is gone", func() string {
+					if p.Attachment("vol", other) != nil {
+						return "it is there"
+					}
+					return ""
+				})
+				if to := p.AttachedTo("vol"); !slices.Equal(to, []string{victim}) {
+					t.Errorf("the disk is attached to %q, want %q alone", to, victim)
+				}
 			})
-			if to := p.AttachedTo("vol"); !slices.Equal(to, []string{victim}) {
-				t.Errorf("the disk is attached to %q, want %q alone", to, victim)
-			}
 		})
 	}
 }

@@ -3,6 +3,7 @@ package controllerplugin
 import (
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -58,57 +59,39 @@ func TestAVolumeOfARestoredClusterStaysWithTheNodeThatUsesIt(t *testing.T) {
 		"the primary's attachment, as from before": {"a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := controlplane.New(t, controlplane.Options{})
-			a, b := freshName("rs-a"), freshName("rs-b")
-			p.AddNode(a, "1", size)
-			p.AddNode(b, "1", size)
-			handle := p.Create("vol", replicated)
-			bound(t, p, handle)
-			must(t, p.Publish(t.Context(), handle, a))
-			must(t, p.Unpublish(t.Context(), handle, a))
-			p.StageOn(handle, "vol", a)
-			p.AwaitReplica("vol", b)
-			names := map[string]string{"volume": "volume", "a": a, "b": b}
-			var kept []string
-			for _, k := range keep {
-				kept = append(kept, names[k])
-			}
-			restore(t, p, "vol", kept...)
-			for range 3 {
-				expectCode(t, p.Publish(shortly(t, 10*time.Second), handle, b), codes.FailedPrecondition)
-			}
-			if to := p.AttachedTo("vol"); !slices.Contains(to, a) {
-				t.Fatalf("law 3: the volume is staged on %s, and the disk is attached to %q", a, to)
-			}
-			p.Unstage("vol", a)
-			eventually(t, p, "unpublished", func() error { return p.Unpublish(shortly(t, 10*time.Second), handle, a) })
-			eventually(t, p, "published", func() error { return p.Publish(shortly(t, 10*time.Second), handle, b) })
-			eventually(t, p, "staged", func() error { return p.Stage("vol", b) })
-			if got := p.Volume("vol").Status.Primary; got.NodeName != b {
-				t.Errorf("got ownership %+v, want one of %s", got, b)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				p := controlplane.NewInMemory(t, controlplane.Options{})
+				a, b := freshName("rs-a"), freshName("rs-b")
+				p.AddNode(a, "1", size)
+				p.AddNode(b, "1", size)
+				handle := p.Create("vol", replicated)
+				bound(t, p, handle)
+				must(t, p.Publish(t.Context(), handle, a))
+				must(t, p.Unpublish(t.Context(), handle, a))
+				p.StageOn(handle, "vol", a)
+				p.AwaitReplica("vol", b)
+				names := map[string]string{"volume": "volume", "a": a, "b": b}
+				var kept []string
+				for _, k := range keep {
+					kept = append(kept, names[k])
+				}
+				restore(t, p, "vol", kept...)
+				for range 3 {
+					expectCode(t, p.Publish(shortly(t, 10*time.Second), handle, b), codes.FailedPrecondition)
+				}
+				if to := p.AttachedTo("vol"); !slices.Contains(to, a) {
+					t.Fatalf("law 3: the volume is staged on %s, and the disk is attached to %q", a, to)
+				}
+				p.Unstage("vol", a)
+				eventually(t, p, "unpublished", func() error { return p.Unpublish(shortly(t, 10*time.Second), handle, a) })
+				eventually(t, p, "published", func() error { return p.Publish(shortly(t, 10*time.Second), handle, b) })
+				eventually(t, p, "staged", func() error { return p.Stage("vol", b) })
+				if got := p.Volume("vol").Status.Primary; got.NodeName != b {
+					t.Errorf("got claim %+v, want one of %s", got, b)
+				}
+			})
 		})
 	}
-}
-
-// The node that uses the volume acquires it again, past the epoch of its attachment: otherwise its
-// attachment could never be made primary.
-func TestALostAzVolumeIsAcquiredPastTheEpochOfItsAttachment(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{})
-	a := freshName("rl-a")
-	p.AddNode(a, "1", size)
-	handle := p.Create("vol", map[string]string{"skuName": "Premium_LRS"})
-	must(t, p.Publish(t.Context(), handle, a))
-	must(t, p.Unpublish(t.Context(), handle, a))
-	p.StageOn(handle, "vol", a)
-	restore(t, p, "vol", a)
-	eventually(t, p, "published", func() error { return p.Publish(shortly(t, 10*time.Second), handle, a) })
-	if got := p.Volume("vol").Status.Primary; got.Epoch != 3 || p.Attachment("vol", a).Spec.Epoch != 3 {
-		t.Errorf("got ownership %+v and attachment %+v, want both of epoch 3", got, p.Attachment("vol", a).Spec)
-	}
-	must(t, p.Stage("vol", a))
-	p.Unstage("vol", a)
-	must(t, p.Unpublish(t.Context(), handle, a))
 }
 
 // bound makes the PersistentVolume of a handle, bound to a claim.
@@ -122,17 +105,19 @@ func bound(t *testing.T, p *controlplane.ControlPlane, handle string) {
 
 // The node that used the volume is lost together with the records. Azure gives the proof.
 func TestAVolumeOfARestoredClusterLeavesANodeThatIsLost(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{StaleAfter: 2 * time.Second})
-	a, b := freshName("rn-a"), freshName("rn-b")
-	p.AddNode(a, "1", size)
-	p.AddNode(b, "1", size)
-	handle := p.Create("vol", replicated)
-	bound(t, p, handle)
-	p.StageOn(handle, "vol", a)
-	p.Report(a, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 1 })
-	notReady(t, p, a)
-	restore(t, p, "vol", "volume", a)
-	eventually(t, p, "published", func() error { return p.Publish(shortly(t, 10*time.Second), handle, b) })
-	p.Eventually("the disk is off the lost node", attachedTo(p, "vol", b))
-	must(t, p.Stage("vol", b))
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{StaleAfter: 2 * time.Second})
+		a, b := freshName("rn-a"), freshName("rn-b")
+		p.AddNode(a, "1", size)
+		p.AddNode(b, "1", size)
+		handle := p.Create("vol", replicated)
+		bound(t, p, handle)
+		p.StageOn(handle, "vol", a)
+		p.Report(a, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatSeconds = 1 })
+		notReady(t, p, a)
+		restore(t, p, "vol", "volume", a)
+		eventually(t, p, "published", func() error { return p.Publish(shortly(t, 10*time.Second), handle, b) })
+		p.Eventually("the disk is off the lost node", attachedTo(p, "vol", b))
+		must(t, p.Stage("vol", b))
+	})
 }

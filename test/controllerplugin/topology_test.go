@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
@@ -50,10 +51,6 @@ func accessibleFrom(v *csi.Volume) []string {
 }
 
 func TestCreateVolumePutsTheDiskWhereItMayBe(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.AddNode("to-2", "2", size)
-	p.Cloud.Withdraw("PremiumV2_LRS", "1")
-	p.Cloud.Withdraw("UltraSSD_LRS", "1", "2", "3")
 	type topologies = []*csi.Topology
 	everywhere := []string{region + "-1", region + "-2", region + "-3", region + "-4", ""}
 	for i, test := range []struct {
@@ -120,76 +117,88 @@ func TestCreateVolumePutsTheDiskWhereItMayBe(t *testing.T) {
 			says: []string{corev1.LabelTopologyZone}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			name := fmt.Sprintf("to-%d", i)
-			request := controlplane.CreateRequest(name, test.parameters)
-			request.AccessibilityRequirements = nil
-			if test.preferred != nil || test.requisite != nil {
-				request.AccessibilityRequirements = &csi.TopologyRequirement{Preferred: test.preferred, Requisite: test.requisite}
-			}
-			response, err := p.CSI.CreateVolume(t.Context(), request)
-			expectCode(t, err, test.code)
-			if err != nil {
-				for _, words := range test.says {
-					if !strings.Contains(err.Error(), words) {
-						t.Errorf("%q does not name %q", err, words)
-					}
+			synctest.Test(t, func(t *testing.T) {
+				p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+				p.AddNode("to-2", "2", size)
+				p.Cloud.Withdraw("PremiumV2_LRS", "1")
+				p.Cloud.Withdraw("UltraSSD_LRS", "1", "2", "3")
+				name := fmt.Sprintf("to-%d", i)
+				request := controlplane.CreateRequest(name, test.parameters)
+				request.AccessibilityRequirements = nil
+				if test.preferred != nil || test.requisite != nil {
+					request.AccessibilityRequirements = &csi.TopologyRequirement{Preferred: test.preferred,
+						Requisite: test.requisite}
 				}
-				return
-			}
-			if v := p.Volume(name); v.Spec.Disk.Zone != test.zone ||
-				!slices.Equal(accessibleFrom(response.GetVolume()), test.accessible) {
-				t.Errorf("zone %q, accessible from %q; want zone %q, %q", v.Spec.Disk.Zone, accessibleFrom(response.GetVolume()),
-					test.zone, test.accessible)
-			}
-			again, err := p.CSI.CreateVolume(t.Context(), request)
-			must(t, err)
-			if again.String() != response.String() {
-				t.Errorf("the same call again: %s, before: %s", again, response)
-			}
+				response, err := p.CSI.CreateVolume(t.Context(), request)
+				expectCode(t, err, test.code)
+				if err != nil {
+					for _, words := range test.says {
+						if !strings.Contains(err.Error(), words) {
+							t.Errorf("%q does not name %q", err, words)
+						}
+					}
+					return
+				}
+				if v := p.Volume(name); v.Spec.Disk.Zone != test.zone ||
+					!slices.Equal(accessibleFrom(response.GetVolume()), test.accessible) {
+					t.Errorf("zone %q, accessible from %q; want zone %q, %q", v.Spec.Disk.Zone,
+						accessibleFrom(response.GetVolume()),
+						test.zone, test.accessible)
+				}
+				again, err := p.CSI.CreateVolume(t.Context(), request)
+				must(t, err)
+				if again.String() != response.String() {
+					t.Errorf("the same call again: %s, before: %s", again, response)
+				}
+			})
 		})
 	}
 }
 
 func TestAnotherNameOfTheDriverHasATopologyKeyOfItsOwn(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.Create("vol", nil)
-	other, err := csicontroller.New(csicontroller.Options{
-		Client:         p.Client,
-		Reader:         p.Client,
-		Watch:          cluster.NewWatch(),
-		Disks:          p.Cloud.Disks(),
-		SKUs:           p.Cloud.SKUs(),
-		Clock:          clock.RealClock{},
-		Namespace:      p.Namespace,
-		DriverName:     "disk.example.com",
-		SubscriptionID: controlplane.Subscription,
-		ResourceGroup:  controlplane.Group,
-		Location:       region,
-		WaitTimeout:    time.Minute,
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+		p.Create("vol", nil)
+		other, err := csicontroller.New(csicontroller.Options{
+			Client:         p.Client,
+			Reader:         p.Client,
+			Watch:          cluster.NewWatch(),
+			Disks:          p.Cloud.Disks(),
+			SKUs:           p.Cloud.SKUs(),
+			Clock:          clock.RealClock{},
+			Namespace:      p.Namespace,
+			DriverName:     "disk.example.com",
+			SubscriptionID: controlplane.Subscription,
+			ResourceGroup:  controlplane.Group,
+			Location:       region,
+			WaitTimeout:    time.Minute,
+		})
+		must(t, err)
+		request := controlplane.CreateRequest("vol", nil)
+		request.AccessibilityRequirements.Requisite = []*csi.Topology{
+			{Segments: map[string]string{"topology.disk.example.com/zone": region + "-1"}},
+		}
+		response, err := other.CreateVolume(t.Context(), request)
+		must(t, err)
+		if got := response.GetVolume().GetAccessibleTopology()[0].GetSegments()["topology.disk.example.com/zone"]; got != region+
+			"-1" {
+			t.Errorf("%s", response)
+		}
+		request.AccessibilityRequirements.Requisite[0].Segments["topology.disk.example.com/zone"] = region + "-2"
+		_, err = other.CreateVolume(t.Context(), request)
+		expectCode(t, err, codes.AlreadyExists)
 	})
-	must(t, err)
-	request := controlplane.CreateRequest("vol", nil)
-	request.AccessibilityRequirements.Requisite = []*csi.Topology{
-		{Segments: map[string]string{"topology.disk.example.com/zone": region + "-1"}},
-	}
-	response, err := other.CreateVolume(t.Context(), request)
-	must(t, err)
-	if got := response.GetVolume().GetAccessibleTopology()[0].GetSegments()["topology.disk.example.com/zone"]; got != region+
-		"-1" {
-		t.Errorf("%s", response)
-	}
-	request.AccessibilityRequirements.Requisite[0].Segments["topology.disk.example.com/zone"] = region + "-2"
-	_, err = other.CreateVolume(t.Context(), request)
-	expectCode(t, err, codes.AlreadyExists)
 }
 
 func TestWithoutAWordOfTheOffersAzureDecides(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	noOffers(p)
-	request := controlplane.CreateRequest("vol", nil)
-	response, err := p.CSI.CreateVolume(t.Context(), request)
-	must(t, err)
-	if got := accessibleFrom(response.GetVolume()); !slices.Equal(got, []string{region + "-1"}) {
-		t.Errorf("accessible from %v", got)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+		noOffers(p)
+		request := controlplane.CreateRequest("vol", nil)
+		response, err := p.CSI.CreateVolume(t.Context(), request)
+		must(t, err)
+		if got := accessibleFrom(response.GetVolume()); !slices.Equal(got, []string{region + "-1"}) {
+			t.Errorf("accessible from %v", got)
+		}
+	})
 }

@@ -29,7 +29,6 @@ func (w *world) scan(staged ...string) {
 		})
 	}
 	w.must(w.api.Status().Update(w.t.Context(), d))
-	w.cacheHas(d)
 }
 
 // phase sets the phase of what the node plug-in has reported.
@@ -41,7 +40,6 @@ func (w *world) phase(phase apiv1.StagePhase) {
 		d.Status.StagedVolumes[i].Phase = phase
 	}
 	w.must(w.api.Status().Update(w.t.Context(), d))
-	w.cacheHas(d)
 }
 
 // has returns the attachment of a volume to the node; nil if there is none.
@@ -218,7 +216,6 @@ func TestAContradictionByAzureEndsWhatWasConfirmed(t *testing.T) {
 			before := a.DeepCopy()
 			a.Status.Exclusive = true
 			w.must(w.api.Status().Patch(t.Context(), a, client.MergeFrom(before)))
-			w.cacheHas(w.has("vol"))
 			if test.attached {
 				w.attach(disk("vol"))
 			}
@@ -278,7 +275,6 @@ func TestWhatChangedWhileAzureWasAskedIsLookedAtAgain(t *testing.T) {
 	if got := w.has("vol"); got.Status.State != apiv1.AttachmentAttached {
 		t.Errorf("what was promoted meanwhile was set back: %+v", got.Status)
 	}
-	w.cacheHas(w.has("vol"))
 	w.reconcile()
 	if got := w.has("vol"); got.Status.State != apiv1.AttachmentPending {
 		t.Errorf("the next time: %+v", got.Status)

@@ -21,14 +21,12 @@ func (w *world) says(vmID string) {
 	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
 	d.Spec.VMID = vmID
 	w.must(w.api.Update(w.t.Context(), d))
-	w.cacheHas(d)
 }
 
 func (w *world) vmKnown() *metav1.Condition {
 	w.t.Helper()
 	d := &apiv1.AzDriverNode{}
 	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
-	w.cacheHas(d)
 	return meta.FindStatusCondition(d.Status.Conditions, apiv1.NodeConditionVMKnown)
 }
 

@@ -3,25 +3,21 @@ package drivernode_test
 import (
 	"context"
 	"errors"
-	"os"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/drivernode"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -32,10 +28,7 @@ const (
 	size       = "Standard_D4s_v5" // 8 data disks
 )
 
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(apiserver.Run(m))
-}
+var scheme = fakeapi.Scheme()
 
 // world is one node with its VM, and a reconciler whose clock the test sets.
 type world struct {
@@ -53,10 +46,9 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
 		t:         t,
-		api:       apiserver.Client(t),
 		cloud:     fake.New(fake.Options{}),
 		clock:     testingclock.NewFakeClock(time.Now()),
-		namespace: apiserver.Namespace(t),
+		namespace: "driver",
 	}
 	w.node = w.namespace + "-node"
 	w.startCache()
@@ -70,26 +62,20 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
+// startCache makes the API server and a cache of it, which learns of each write at once.
 func (w *world) startCache() {
-	w.t.Helper()
-	options := cluster.CacheOptions(w.namespace)
-	options.Scheme = apiserver.Scheme(w.t)
-	objects, err := cache.New(apiserver.Config(w.t), options)
-	w.must(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	w.must(cluster.AddIndexes(ctx, objects, driverName))
-	ended := make(chan error, 1)
-	go func() { ended <- objects.Start(ctx) }()
-	w.t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.t.Error(err)
+	store := memapi.New(scheme, w.clock)
+	cache := memapi.NewCache(store, cluster.CacheOptions(w.namespace))
+	w.must(cluster.AddIndexes(w.t.Context(), cache, driverName))
+	delivered := func(_ context.Context, _ memapi.Call, do func() error) error {
+		err := do()
+		for _, kind := range cache.Pending() {
+			for cache.Deliver(kind) {
+			}
 		}
-	})
-	w.cached, err = client.New(apiserver.Config(w.t), client.Options{
-		Scheme: apiserver.Scheme(w.t), Cache: &client.CacheOptions{Reader: objects},
-	})
-	w.must(err)
+		return err
+	}
+	w.api, w.cached = memapi.NewClient(store, delivered, nil), memapi.NewClient(store, delivered, cache)
 }
 
 // restart makes a reconciler that knows nothing yet.
@@ -110,7 +96,7 @@ func (w *world) must(err error) {
 	}
 }
 
-// make creates an object with its status, and waits for the cache to see it.
+// make creates an object with its status.
 func (w *world) make(o client.Object) {
 	w.t.Helper()
 	withStatus := o.DeepCopyObject().(client.Object)
@@ -120,19 +106,6 @@ func (w *world) make(o client.Object) {
 	if _, has := o.(*corev1.PersistentVolume); !has {
 		w.must(w.api.Status().Update(w.t.Context(), withStatus))
 	}
-	w.cacheHas(withStatus)
-}
-
-// cacheHas waits until the cache has the object as the API server has it.
-func (w *world) cacheHas(o client.Object) {
-	w.t.Helper()
-	fresh := o.DeepCopyObject().(client.Object)
-	w.must(w.api.Get(w.t.Context(), client.ObjectKeyFromObject(o), fresh))
-	expect.Eventually(w.t, "the cache has the object", func() bool {
-		seen := o.DeepCopyObject().(client.Object)
-		err := w.cached.Get(w.t.Context(), client.ObjectKeyFromObject(o), seen)
-		return err == nil && seen.GetResourceVersion() == fresh.GetResourceVersion()
-	})
 }
 
 func (w *world) vm() string { return provider + "virtualMachines/" + w.node }
@@ -215,7 +188,6 @@ func (w *world) turnAway(a *apiv1.AzVolumeAttachment) {
 		Time:    metav1.NewTime(w.clock.Now()),
 	}}
 	w.must(w.api.Status().Update(w.t.Context(), a))
-	w.cacheHas(a)
 }
 
 // reconcile returns the capacity that was written, after the cache has it.
@@ -234,7 +206,6 @@ func (w *world) capacity() apiv1.NodeCapacity {
 	w.t.Helper()
 	d := &apiv1.AzDriverNode{}
 	w.must(w.api.Get(w.t.Context(), w.request().NamespacedName, d))
-	w.cacheHas(d)
 	if d.Status.Capacity == nil {
 		return apiv1.NodeCapacity{}
 	}

@@ -15,7 +15,6 @@ func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
 	w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
 	d.Spec.VMSize = "Standard_D8s_v5"
 	w.must(w.api.Update(t.Context(), d))
-	w.cacheHas(d)
 	if got, _ := w.reconcile(); got != (apiv1.NodeCapacity{
 		MaxDataDisks: 16,
 		VMSize:       "Standard_D8s_v5",
@@ -30,8 +29,7 @@ func TestAResizedVMGetsTheRoomOfItsNewSize(t *testing.T) {
 	w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
 	d.Spec.VMSize = "Standard_Unheard_of"
 	w.must(w.api.Update(t.Context(), d))
-	w.cacheHas(d)
-	// The node takes its fallback less what is from outside; it need not wait for more.
+	// The node takes its fallback less what is foreign; it need not wait for more.
 	want := apiv1.NodeCapacity{VMSize: "Standard_Unheard_of", ForeignDisks: 1}
 	if got, _ := w.reconcile(); got != want {
 		t.Errorf("of a size that Azure does not list: %+v", got)
@@ -61,7 +59,6 @@ func TestWhichDisksTheVMCannotHave(t *testing.T) {
 			w.must(w.api.Get(t.Context(), w.request().NamespacedName, d))
 			d.Spec.VMSize, d.Spec.Zone = test.size, test.zone
 			w.must(w.api.Update(t.Context(), d))
-			w.cacheHas(d)
 			if got, _ := w.reconcile(); got.LacksPremium != test.premium || got.LacksUltra != test.ultra ||
 				got.VMSize != test.size {
 				t.Errorf("got %+v", got)

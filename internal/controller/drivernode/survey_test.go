@@ -49,7 +49,6 @@ func (w *world) round(names []string) (lists, reads int) {
 		w.must(err)
 		d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
 		w.must(w.api.Get(w.t.Context(), client.ObjectKeyFromObject(d), d))
-		w.cacheHas(d)
 	}
 	return w.cloud.CallCount(fake.AttachmentsListMany) - lists, w.cloud.CallCount(fake.AttachmentsList) - reads
 }

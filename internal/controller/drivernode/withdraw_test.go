@@ -35,11 +35,9 @@ func TestARequestToFenceIsWithdrawnWhenTheAttachmentIsGone(t *testing.T) {
 		})
 	}
 	expect.Must(t, w.api.Status().Update(t.Context(), helper))
-	w.cacheHas(helper)
 	left := func() (volumes []string) {
 		w.reconcile()
 		expect.Must(t, w.api.Get(t.Context(), w.request().NamespacedName, helper))
-		w.cacheHas(helper)
 		for _, request := range helper.Status.FenceRequests {
 			volumes = append(volumes, request.VolumeName)
 		}

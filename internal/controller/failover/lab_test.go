@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -26,13 +25,10 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/failover"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/nodehealth"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
-
-func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 
 const size = "Standard_D4s_v5"
 
@@ -130,11 +126,11 @@ func newLab(t *testing.T, dieAt int, change ...func(*controlplane.Options)) *lab
 		dieAt:   dieAt,
 		dead:    make(chan struct{}),
 	}
-	options := controlplane.Options{Quiet: dieAt > 0, With: l.with, OwnGroup: true}
+	options := controlplane.Options{Quiet: dieAt > 0, With: l.with}
 	for _, f := range change {
 		f(&options)
 	}
-	l.ControlPlane = controlplane.New(t, options)
+	l.ControlPlane = controlplane.NewInMemory(t, options)
 	l.monitor.namespace = l.Namespace
 	return l
 }

@@ -3,6 +3,7 @@ package failover_test
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -70,32 +71,34 @@ func (l *lab) v1Volume(name, node string, adopted bool) {
 // Their pods were deleted by force at once, without a fence, while they ran and wrote.
 func TestPodsWithVolumesThatV1PublishedStayOnALostNode(t *testing.T) {
 	t.Parallel()
-	l := newLab(t, 0)
-	const a = "v1-a"
-	l.AddNode(a, "1", size)
-	l.v1Volume("plain", a, false)
-	l.v1Volume("expanded", a, true)
-	handle := l.Create("fresh", replicated)
-	l.claim("fresh", handle)
-	for _, name := range []string{"plain", "expanded", "fresh"} {
-		l.pod(name, a, []string{name})
-	}
-	there := func() string { return fmt.Sprint(l.podThere("plain"), l.podThere("expanded"), l.podThere("fresh")) }
-	await := func(what, want string) {
-		l.Eventually(what, func() string {
-			if got := there(); got != want {
-				return got
-			}
-			return ""
-		})
-	}
-	l.monitor.set(a, nodehealth.Lost)
-	await("only a pod whose volume was never used is gone", "true true false")
-	l.expectMetrics(map[string]float64{"azuredisk_failover_held_back_total ForeignVolume": 2})
-	if got := there(); got != "true true false" {
-		t.Fatal(got)
-	}
-	l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerDeallocated)
-	l.monitor.set(a, nodehealth.Down)
-	await("nothing runs on a VM that is down", "false false false")
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t, 0)
+		const a = "v1-a"
+		l.AddNode(a, "1", size)
+		l.v1Volume("plain", a, false)
+		l.v1Volume("expanded", a, true)
+		handle := l.Create("fresh", replicated)
+		l.claim("fresh", handle)
+		for _, name := range []string{"plain", "expanded", "fresh"} {
+			l.pod(name, a, []string{name})
+		}
+		there := func() string { return fmt.Sprint(l.podThere("plain"), l.podThere("expanded"), l.podThere("fresh")) }
+		await := func(what, want string) {
+			l.Eventually(what, func() string {
+				if got := there(); got != want {
+					return got
+				}
+				return ""
+			})
+		}
+		l.monitor.set(a, nodehealth.Lost)
+		await("only a pod whose volume was never used is gone", "true true false")
+		l.expectMetrics(map[string]float64{"azuredisk_failover_held_back_total ForeignVolume": 2})
+		if got := there(); got != "true true false" {
+			t.Fatal(got)
+		}
+		l.Cloud.SetPower(controlplane.VMID(a), provisioner.PowerDeallocated)
+		l.monitor.set(a, nodehealth.Down)
+		await("nothing runs on a VM that is down", "false false false")
+	})
 }

@@ -4,12 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,7 +22,6 @@ import (
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/controller/startuptaint"
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -33,11 +31,6 @@ const (
 	v1Taint    = "disk.csi.azure.com/agent-not-ready" // a name that users' node pools have
 	otherTaint = "example.com/other"
 )
-
-func TestMain(m *testing.M) {
-	ctrl.SetLogger(logr.Discard())
-	os.Exit(apiserver.Run(m))
-}
 
 // world is a cluster with the reconciler at work, and one new node.
 type world struct {
@@ -50,7 +43,7 @@ func newWorld(t *testing.T) *world { return newWorldWith(t, func(*startuptaint.O
 
 func newWorldWith(t *testing.T, edit func(*startuptaint.Options)) *world {
 	t.Helper()
-	w := &world{t: t, ControlPlane: controlplane.New(t, controlplane.Options{Quiet: true,
+	w := &world{t: t, ControlPlane: controlplane.NewInMemory(t, controlplane.Options{Quiet: true,
 		With: func(_ context.Context, mgr ctrl.Manager, _ provisioner.Cloud, namespace string) error {
 			options := startuptaint.Options{
 				Client:     mgr.GetClient(),
@@ -161,12 +154,14 @@ func TestTheTaintGoesWhenTheDriverIsReady(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			arrive(w)
-			w.awaitRemoval()
-			if got := w.taints(); !slices.Equal(got, []string{otherTaint}) {
-				t.Errorf("taints %v are left, want only the one that is not ours", got)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				arrive(w)
+				w.awaitRemoval()
+				if got := w.taints(); !slices.Equal(got, []string{otherTaint}) {
+					t.Errorf("taints %v are left, want only the one that is not ours", got)
+				}
+			})
 		})
 	}
 }
@@ -179,17 +174,19 @@ func (policed) Patch(_ context.Context, o client.Object, _ client.Patch, _ ...cl
 }
 
 func TestARefusedRemovalIsAnEventOfTheNode(t *testing.T) {
-	recorder := events.NewFakeRecorder(100)
-	w := newWorldWith(t, func(o *startuptaint.Options) { o.Client, o.Events = policed{o.Client}, recorder })
-	w.register(nil)
-	w.report(true)
-	expect.Eventually(t, "there is an event", func() bool { return len(recorder.Events) > 0 })
-	got := <-recorder.Events
-	for _, want := range []string{"Warning WriteRefused", v1Taint, "a policy of the cluster"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("event: got %q, want %q in it", got, want)
+	synctest.Test(t, func(t *testing.T) {
+		recorder := events.NewFakeRecorder(100)
+		w := newWorldWith(t, func(o *startuptaint.Options) { o.Client, o.Events = policed{o.Client}, recorder })
+		w.register(nil)
+		w.report(true)
+		expect.Eventually(t, "there is an event", func() bool { return len(recorder.Events) > 0 })
+		got := <-recorder.Events
+		for _, want := range []string{"Warning WriteRefused", v1Taint, "a policy of the cluster"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("event: got %q, want %q in it", got, want)
+			}
 		}
-	}
+	})
 }
 
 func TestTheTaintStaysUntilTheDriverIsReady(t *testing.T) {
@@ -227,18 +224,20 @@ func TestTheTaintStaysUntilTheDriverIsReady(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
-			complete := test.arrive(w)
-			// A second node that is complete shows that the reconciler has had its turn.
-			sentinel := w.with("sentinel")
-			sentinel.register(nil)
-			sentinel.report(true)
-			sentinel.awaitRemoval()
-			if got := w.taints(); len(got) != 3 {
-				t.Fatalf("taints %v are left, want all three", got)
-			}
-			complete()
-			w.awaitRemoval()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				complete := test.arrive(w)
+				// A second node that is complete shows that the reconciler has had its turn.
+				sentinel := w.with("sentinel")
+				sentinel.register(nil)
+				sentinel.report(true)
+				sentinel.awaitRemoval()
+				if got := w.taints(); len(got) != 3 {
+					t.Fatalf("taints %v are left, want all three", got)
+				}
+				complete()
+				w.awaitRemoval()
+			})
 		})
 	}
 }

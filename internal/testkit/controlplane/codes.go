@@ -3,8 +3,11 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -31,26 +34,39 @@ type Coded struct {
 	Calls func(name string) []Call
 }
 
-// TestCodes makes the calls of each case.
-func (p *ControlPlane) TestCodes(t *testing.T, cases map[string]Coded) {
-	for name, test := range cases {
+// Each runs a test for each case in a bubble of its own. prepare makes a control plane in memory, and
+// the cases for it.
+func Each[T any](t *testing.T, prepare func(t *testing.T) (*ControlPlane, map[string]T),
+	test func(t *testing.T, p *ControlPlane, name string, c T)) {
+	var names []string
+	synctest.Test(t, func(t *testing.T) {
+		_, cases := prepare(t)
+		names = slices.Sorted(maps.Keys(cases))
+	})
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			for _, call := range test.Calls(strings.ReplaceAll(name, " ", "-")) {
-				if !test.Waits {
-					if wrong := test.wrong(call(t.Context())); wrong != "" {
-						t.Error(wrong)
-					}
-					continue
-				}
-				// On a busy machine the time can be up before the call waits.
-				p.Eventually("the code", func() string {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
-					return test.wrong(call(ctx))
-				})
-			}
+			synctest.Test(t, func(t *testing.T) {
+				p, cases := prepare(t)
+				test(t, p, name, cases[name])
+			})
 		})
 	}
+}
+
+// TestCodes makes the calls of each case.
+func TestCodes(t *testing.T, prepare func(t *testing.T) (*ControlPlane, map[string]Coded)) {
+	Each(t, prepare, func(t *testing.T, _ *ControlPlane, name string, c Coded) {
+		for _, call := range c.Calls(strings.ReplaceAll(name, " ", "-")) {
+			ctx, cancel := t.Context(), func() {}
+			if c.Waits {
+				ctx, cancel = context.WithTimeout(ctx, time.Second)
+			}
+			if wrong := c.wrong(call(ctx)); wrong != "" {
+				t.Error(wrong)
+			}
+			cancel()
+		}
+	})
 }
 
 func (c Coded) wrong(err error) string {

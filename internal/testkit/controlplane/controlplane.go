@@ -1,6 +1,7 @@
-// Package controlplane runs the controller plug-in over a real API server and a platform in memory,
-// with a model of the node plug-in that keeps its half of the hand-over protocol. Tests drive it as
-// Kubernetes does, through CSI calls, and look at the objects and at the platform.
+// Package controlplane runs the controller plug-in over a platform in memory, and an API server that is
+// in memory as well or a real one, with a model of the node plug-in that keeps its half of the
+// hand-over protocol. Tests drive it as Kubernetes does, through CSI calls, and look at the objects
+// and at the platform.
 package controlplane
 
 import (
@@ -63,10 +64,6 @@ type Options struct {
 	PublishedByPods bool
 	// Quiet leaves the log out, for long simulations.
 	Quiet bool
-	// OwnGroup puts the disks into a resource group of their own. PersistentVolumes belong to the
-	// whole API server, and one that names a disk says that the disk was made: tests that run at
-	// once and make PersistentVolumes need disks that differ.
-	OwnGroup bool
 	// LeaderElection has the reconcilers wait for the leader's lease, so that HandOver can be
 	// called.
 	LeaderElection bool
@@ -86,6 +83,8 @@ type ControlPlane struct {
 	Cloud *fake.Cloud
 	// Client reads from the API server.
 	Client client.WithWatch
+	// memory is the API server, unless it is a real one.
+	memory *memory
 	// CSI is the Controller server of the process that was started last.
 	CSI *csicontroller.Server
 
@@ -100,8 +99,15 @@ type process struct {
 	leads   <-chan struct{}
 }
 
-// New starts a controller plug-in in a namespace of its own, and stops it when the test ends.
+// New starts a controller plug-in over the real API server, in a namespace of its own, and stops it
+// when the test ends.
 func New(t testing.TB, options Options) *ControlPlane {
+	t.Helper()
+	return begin(t, options, &ControlPlane{Namespace: apiserver.Namespace(t), Client: apiserver.Client(t)})
+}
+
+// begin fills p in and starts it.
+func begin(t testing.TB, options Options, p *ControlPlane) *ControlPlane {
 	t.Helper()
 	if options.CleanUpDelay == 0 {
 		options.CleanUpDelay = 5 * time.Minute
@@ -109,17 +115,8 @@ func New(t testing.TB, options Options) *ControlPlane {
 	if options.StaleAfter == 0 {
 		options.StaleAfter = time.Hour
 	}
-	p := &ControlPlane{
-		t:         t,
-		options:   options,
-		Namespace: apiserver.Namespace(t),
-		Client:    apiserver.Client(t),
-		Cloud:     fake.New(fake.Options{Latency: options.Latency}),
-		Group:     Group,
-	}
-	if options.OwnGroup {
-		p.Group = p.Namespace
-	}
+	p.t, p.options, p.Group = t, options, Group
+	p.Cloud = fake.New(fake.Options{Latency: options.Latency})
 	p.Start()
 	t.Cleanup(func() {
 		p.Stop()
@@ -174,8 +171,8 @@ func (p *ControlPlane) start() *process {
 	}
 	controllers := leadership.ControllerOptions()
 	controllers.SkipNameValidation = ptr(true) // every test has controllers of the same names
-	mgr, err := ctrl.NewManager(apiserver.Config(p.t), ctrl.Options{
-		Scheme:                        apiserver.Scheme(p.t),
+	mgr, err := p.manager(ctrl.Options{
+		Scheme:                        scheme(),
 		Cache:                         cluster.CacheOptions(p.Namespace),
 		NewCache:                      p.newCache,
 		Controller:                    controllers,
@@ -202,6 +199,14 @@ func (p *ControlPlane) start() *process {
 		p.t.Fatal("the cache was not filled")
 	}
 	return running
+}
+
+// manager makes a manager for the API server.
+func (p *ControlPlane) manager(options ctrl.Options) (ctrl.Manager, error) {
+	if p.memory != nil {
+		return p.memory.manager(options)
+	}
+	return ctrl.NewManager(apiserver.Config(p.t), options)
 }
 
 func (p *ControlPlane) newCache(config *rest.Config, options cache.Options) (cache.Cache, error) {
@@ -374,12 +379,24 @@ func (p *ControlPlane) must(err error) {
 
 func ptr[T any](v T) *T { return &v }
 
+// step is the virtual time between two checks.
+const step = 10 * time.Millisecond
+
 // Eventually waits until check returns "", by watching the driver's objects, and fails with what it
-// returned last.
+// returned last. With an API server in memory it checks again after a step of time, because a check
+// may change objects.
 func (p *ControlPlane) Eventually(what string, check func() string) {
 	p.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	if p.memory != nil {
+		for complaint := check(); complaint != ""; complaint = check() {
+			if time.Sleep(step); ctx.Err() != nil {
+				p.t.Fatalf("%s: %s", what, complaint)
+			}
+		}
+		return
+	}
 	changes, stop := p.changes(ctx)
 	defer stop()
 	for {

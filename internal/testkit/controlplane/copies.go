@@ -15,7 +15,7 @@ import (
 // test says so.
 func WithPendingCopies(t *testing.T) *ControlPlane {
 	t.Helper()
-	return New(t, Options{Quiet: true, Latency: fake.Latency{BackgroundCopy: time.Hour}})
+	return NewInMemory(t, Options{Quiet: true, Latency: fake.Latency{BackgroundCopy: time.Hour}})
 }
 
 // AddDisk adds a disk of 10 GiB that no volume was made of, and returns its ID. change may be nil.

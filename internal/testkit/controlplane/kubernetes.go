@@ -12,8 +12,7 @@ import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 )
 
-// What Kubernetes and its users would make around a volume. All tests of a package share one API
-// server, and PersistentVolumes have no namespace: their names must be the test's own.
+// What Kubernetes and its users would make around a volume.
 
 // NewPersistentVolume returns one of 10 GiB for a disk, to be retained, for one node at a time
 // unless it is changed.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -23,6 +24,8 @@ type Cache struct {
 
 	store      *Store
 	transforms map[reflect.Type]toolscache.TransformFunc
+	// pods selects the pods that the cache has; nil for all.
+	pods fields.Selector
 
 	mu      sync.Mutex
 	kinds   map[reflect.Type]*view
@@ -72,7 +75,9 @@ func (c *Cache) kind(of reflect.Type) *view {
 		keys:    map[string]map[client.Object][]string{},
 	}
 	for key, o := range stored.objects.byName {
-		v.objects.set(key, c.transformed(o))
+		if c.selects(o) {
+			v.objects.set(key, c.transformed(o))
+		}
 	}
 	c.kinds[of] = v
 	c.views = append(c.views, v)
@@ -125,7 +130,7 @@ func (c *Cache) Deliver(kind string) bool {
 	c.mu.Unlock()
 	for _, h := range handlers {
 		switch {
-		case !ok:
+		case !ok, change.Before == nil && change.After == nil:
 		case change.After == nil:
 			h.OnDelete(change.Before)
 		case change.Before == nil:
@@ -147,11 +152,15 @@ func (c *Cache) next(v *view) (Change, bool) {
 	change := log[v.seen]
 	c.store.mu.Unlock()
 	v.seen++
-	if change.After == nil {
-		key := client.ObjectKeyFromObject(change.Before)
-		change.Before = c.unchanged(v.objects.byName[key], change.Before)
+	if change.After == nil || !c.selects(change.After) {
+		of := change.Before
+		if of == nil {
+			return Change{}, true
+		}
+		key := client.ObjectKeyFromObject(of)
+		change.After, change.Before = nil, c.unchanged(v.objects.byName[key], of)
 		v.put(key, nil)
-		return change, change.Before != nil
+		return change, true
 	}
 	key := client.ObjectKeyFromObject(change.After)
 	change.After, change.Before = c.transformed(change.After), c.unchanged(v.objects.byName[key], change.Before)

@@ -1,5 +1,5 @@
-// Package memapi is a small API server in memory, for simulations: fast, deterministic, and strict
-// in what the driver's protocol rests on. It keeps resource versions and refuses stale writes,
+// Package memapi is a small API server in memory, for tests and simulations: fast, deterministic, and
+// strict in what the driver's protocol rests on. It keeps resource versions and refuses stale writes,
 // separates status from the rest, raises generations, holds back deletions for finalizers, and
 // honours preconditions. Random walks on it and on a real server show that both answer the same for
 // the driver's kinds; the rules of their definitions, and defaults and admission of Kubernetes'
@@ -7,7 +7,7 @@
 //
 // Every access goes through a Gate, so that a simulation decides when it happens, whether its
 // answer arrives, and whether the caller survives it. A Cache is a view of the store that learns of
-// changes only when it is told to.
+// changes only when it is told to, and a Live one learns of them by itself.
 //
 // Objects are stored in the form in which a server returns them: times in whole seconds, and empty
 // fields left out. Stored objects are never changed; readers get copies.
@@ -73,6 +73,7 @@ type Store struct {
 	uids     int64
 	kinds    map[reflect.Type]*kind
 	watchers []*watcher
+	live     []*Live
 }
 
 type kind struct {
@@ -303,6 +304,9 @@ func (s *Store) commit(k *kind, key types.NamespacedName, before, after client.O
 	for _, w := range s.watchers {
 		w.offer(change)
 	}
+	for _, l := range s.live {
+		l.wake()
+	}
 	if s.OnChange != nil {
 		s.OnChange(change)
 	}
@@ -360,7 +364,10 @@ func (w *watcher) offer(c Change) {
 func (w *watcher) Stop() {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
-	w.store.watchers = slices.DeleteFunc(w.store.watchers, func(other *watcher) bool { return other == w })
+	if i := slices.Index(w.store.watchers, w); i >= 0 {
+		w.store.watchers = slices.Delete(w.store.watchers, i, i+1)
+		close(w.result)
+	}
 }
 
 // ResultChan implements watch.Interface.

@@ -2,6 +2,7 @@ package disks_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -20,7 +21,11 @@ type (
 // TestCodes has the rows of docs/reference/errors.md that no other test shows. test/docs/errors.yaml
 // names its cases. Each case has a disk of its own.
 func TestCodes(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
+	controlplane.TestCodes(t, coding)
+}
+
+func coding(t *testing.T) (*controlplane.ControlPlane, map[string]coded) {
+	p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
 	p.AddNode("codes-a", "1", "Standard_D4s_v5")
 	create := func(name string, parameters map[string]string, edit func(*csi.CreateVolumeRequest)) call {
 		request := controlplane.CreateRequest(name, parameters)
@@ -69,7 +74,7 @@ func TestCodes(t *testing.T) {
 	held := fake.Fault{Hold: make(chan struct{})}
 	grown := func(id string) call { return expand(id, 20*gib) }
 	tagged := func(id string) call { return modify(id, "tags", "a=b") }
-	p.TestCodes(t, map[string]coded{
+	return p, map[string]coded{
 		"create without name or capabilities": {Want: codes.InvalidArgument, Calls: func(disk string) []call {
 			return []call{
 				create("", nil, nil),
@@ -143,24 +148,28 @@ func TestCodes(t *testing.T) {
 			Want: codes.Unavailable, Waits: true, Calls: of(fake.DisksUpdate, refusal(provisioner.Unavailable), tagged),
 		},
 		"modify while Azure is changing": {Want: codes.Aborted, Waits: true, Calls: of(fake.DisksUpdate, held, tagged)},
-	})
+	}
 }
 
 // After a final code csi-provisioner forgets the volume, and does not call for its deletion.
 func TestARefusedCreationHasNoFinalCodeWhileTheAzVolumeExists(t *testing.T) {
-	p := controlplane.New(t, controlplane.Options{Quiet: true})
-	p.Create("vol", nil)
-	for name, edit := range map[string]func(*csi.CreateVolumeRequest){
-		"a SKU that does not exist": func(r *csi.CreateVolumeRequest) { r.Parameters = map[string]string{"skuName": "Premium"} },
-		"a size that no disk has":   func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 },
-		"a source that does not exist": func(r *csi.CreateVolumeRequest) {
-			r.VolumeContentSource = fromVolume(controlplane.DiskID("none"))
-		},
-	} {
-		request := controlplane.CreateRequest("vol", nil)
-		edit(request)
-		if _, err := p.CSI.CreateVolume(t.Context(), request); status.Code(err) != codes.Unavailable {
-			t.Errorf("%s: got %v, want Unavailable", name, err)
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
+		p.Create("vol", nil)
+		for name, edit := range map[string]func(*csi.CreateVolumeRequest){
+			"a SKU that does not exist": func(r *csi.CreateVolumeRequest) {
+				r.Parameters = map[string]string{"skuName": "Premium"}
+			},
+			"a size that no disk has": func(r *csi.CreateVolumeRequest) { r.CapacityRange.RequiredBytes = 100 << 40 },
+			"a source that does not exist": func(r *csi.CreateVolumeRequest) {
+				r.VolumeContentSource = fromVolume(controlplane.DiskID("none"))
+			},
+		} {
+			request := controlplane.CreateRequest("vol", nil)
+			edit(request)
+			if _, err := p.CSI.CreateVolume(t.Context(), request); status.Code(err) != codes.Unavailable {
+				t.Errorf("%s: got %v, want Unavailable", name, err)
+			}
 		}
-	}
+	})
 }

@@ -1,7 +1,6 @@
 package handover
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"time"
@@ -9,12 +8,9 @@ import (
 	"google.golang.org/grpc/codes"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/cluster"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/identity"
-	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 	"github.com/azuredisk-csi/azuredisk/internal/rpc/status"
 	cloudfake "github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
@@ -55,31 +51,6 @@ func TestAPublishRecordsNoProofAgainstALaterOwnership(t *testing.T) {
 	}
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(a), a); err != nil || a.Status.Proof != nil {
 		t.Errorf("got proof %+v against the ownership that node a holds, error %v; want no proof", a.Status.Proof, err)
-	}
-}
-
-// The node was proved to have released the multi-node volume since the attachment came into the
-// cache. All of its attachments have one epoch, so that the old one looks like the one that is
-// wanted.
-func TestAPublishThatWritesNothingHasReadTheAPIServer(t *testing.T) {
-	t.Parallel()
-	v, _ := volumeOf(t, nil)
-	v.Spec.Access = apiv1.AccessMultiNode
-	old := attachmentOf(v, "a", ownership.MultiNodeEpoch)
-	released := old.DeepCopy()
-	released.Status.Proof = &apiv1.ReleaseProof{Kind: apiv1.ProofUnstaged, Epoch: ownership.MultiNodeEpoch}
-	api := storeOf(t, v, released)
-	s := publisherOf(t, api, nil)
-	s.Client = interceptor.NewClient(api,
-		interceptor.Funcs{Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object,
-			_ ...client.GetOption) error {
-			old.DeepCopyInto(o.(*apiv1.AzVolumeAttachment))
-			return nil
-		}})
-	a, changed, err := s.promote(t.Context(), v, identity.Identity{Name: "a"}, old.Spec)
-	if err != nil || !changed || a.Status.Proof != nil {
-		t.Errorf("got changed %t with proof %+v, error %v; want the proof of the last release removed", changed, a.Status.Proof,
-			err)
 	}
 }
 

@@ -138,7 +138,7 @@ func (s *Publisher) startRelease(ctx context.Context, v *apiv1.AzVolume, node st
 	err = s.onCurrent(ctx, v, func() error {
 		o, has, changed := ownership.StartRelease(v.Status.Primary, node, apiv1.CauseUnpublished, s.clock.Now())
 		holder = has
-		if !has || !changed {
+		if !changed {
 			return nil
 		}
 		return s.writeOwnership(ctx, v, o, nil)

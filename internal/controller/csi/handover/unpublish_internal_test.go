@@ -383,45 +383,47 @@ func TestAnUnpublishKeepsTheProofOfAPreemptedNode(t *testing.T) {
 // and Kubernetes did not publish it again.
 func TestAVolumeStaysWithItsNodeForAnotherSpellingOfItsHandle(t *testing.T) {
 	t.Parallel()
-	v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld})
-	id, other := handle.String(), strings.ToLower(handle.String())
-	needs := &storagev1.VolumeAttachment{
-		// sha256 of handle, driver and node, as Kubernetes names it.
-		ObjectMeta: metav1.ObjectMeta{
-			Name:       "csi-73554204ec6b212e8ea348be7cbb243a58b9d81aeda1554a476d13d6bc25edb3",
-			Finalizers: []string{"external-attacher/disk-csi-azure-com"},
-		},
-	}
-	report := &apiv1.AzDriverNode{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
-		Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: time.Unix(1, 0)}},
-	}
-	there := []client.Object{v, attachmentOf(v, "a", 1), report, needs}
-	for name, spelled := range map[string]string{"one": id, "two": other} {
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: spelled}
-		there = append(there, pv)
-	}
-	api := storeOf(t, there...)
-	s := publisherOf(t, api, cloudfake.New(cloudfake.Options{}).Disks())
-	s.ByVolumeAttachments, s.Calls = true, call.New(s.clock, time.Minute)
-	unpublish := func() {
-		t.Helper()
-		_, err := s.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: "a"})
-		if err == nil {
-			err = api.Get(t.Context(), client.ObjectKeyFromObject(v), v)
+	synctest.Test(t, func(t *testing.T) { // a call that waits in vain ends at once
+		v, handle := volumeOf(t, &apiv1.Ownership{NodeName: "a", Epoch: 1, State: apiv1.OwnershipHeld})
+		id, other := handle.String(), strings.ToLower(handle.String())
+		needs := &storagev1.VolumeAttachment{
+			// sha256 of handle, driver and node, as Kubernetes names it.
+			ObjectMeta: metav1.ObjectMeta{
+				Name:       "csi-73554204ec6b212e8ea348be7cbb243a58b9d81aeda1554a476d13d6bc25edb3",
+				Finalizers: []string{"external-attacher/disk-csi-azure-com"},
+			},
 		}
-		if err != nil {
+		report := &apiv1.AzDriverNode{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"},
+			Status:     apiv1.AzDriverNodeStatus{MountsScannedTime: &metav1.MicroTime{Time: time.Unix(1, 0)}},
+		}
+		there := []client.Object{v, attachmentOf(v, "a", 1), report, needs}
+		for name, spelled := range map[string]string{"one": id, "two": other} {
+			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: spelled}
+			there = append(there, pv)
+		}
+		api := storeOf(t, there...)
+		s := publisherOf(t, api, cloudfake.New(cloudfake.Options{}).Disks())
+		s.ByVolumeAttachments, s.Calls = true, call.New(s.clock, time.Minute)
+		unpublish := func() {
+			t.Helper()
+			_, err := s.ControllerUnpublishVolume(t.Context(), &csi.ControllerUnpublishVolumeRequest{VolumeId: id, NodeId: "a"})
+			if err == nil {
+				err = api.Get(t.Context(), client.ObjectKeyFromObject(v), v)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if unpublish(); v.Status.Primary.State != apiv1.OwnershipHeld {
+			t.Errorf("a VolumeAttachment of another spelling is there: got ownership %s, want Held", v.Status.Primary.State)
+		}
+		if err := api.Delete(t.Context(), needs); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if unpublish(); v.Status.Primary.State != apiv1.OwnershipHeld {
-		t.Errorf("a VolumeAttachment of another spelling is there: got ownership %s, want Held", v.Status.Primary.State)
-	}
-	if err := api.Delete(t.Context(), needs); err != nil {
-		t.Fatal(err)
-	}
-	if unpublish(); v.Status.Primary.State != apiv1.OwnershipReleased {
-		t.Errorf("the VolumeAttachment is being deleted: got ownership %s, want Released", v.Status.Primary.State)
-	}
+		if unpublish(); v.Status.Primary.State != apiv1.OwnershipReleased {
+			t.Errorf("the VolumeAttachment is being deleted: got ownership %s, want Released", v.Status.Primary.State)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package snapshots_test
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -19,6 +20,10 @@ type (
 // TestCodes has the rows of docs/reference/errors.md that no other test shows. test/docs/errors.yaml
 // names its cases. Each case has a snapshot of its own.
 func TestCodes(t *testing.T) {
+	controlplane.TestCodes(t, coding)
+}
+
+func coding(t *testing.T) (*controlplane.ControlPlane, map[string]coded) {
 	p := controlplane.WithPendingCopies(t)
 	disk := p.AddDisk("disk", nil)
 	take := func(name, source string, parameters map[string]string, requisite ...*csi.Topology) call {
@@ -55,7 +60,7 @@ func TestCodes(t *testing.T) {
 		return fake.Fault{Err: provisioner.Errorf(kind, "Azure says no")}
 	}
 	held := fake.Fault{Hold: make(chan struct{})}
-	p.TestCodes(t, map[string]coded{
+	return p, map[string]coded{
 		"take with what is not allowed": {Want: codes.InvalidArgument, Calls: func(name string) []call {
 			return []call{
 				take("", disk, nil),
@@ -88,14 +93,16 @@ func TestCodes(t *testing.T) {
 		"get while Azure asks to wait": {
 			Want: codes.Unavailable, Calls: of(fake.SnapshotsGet, refusal(provisioner.RateLimited), get),
 		},
-	})
+	}
 }
 
 // After a final code csi-snapshotter forgets the snapshot, and does not call for its deletion.
 func TestARefusedSnapshotHasNoFinalCodeWhileOneExists(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk := p.AddDisk("disk", nil)
-	mustTake(p, t, "snap", disk, nil)
-	_, err := p.TakeSnapshot("snap", disk, map[string]string{"incremental": "maybe"})
-	expectCode(t, err, codes.Unavailable)
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.WithPendingCopies(t)
+		disk := p.AddDisk("disk", nil)
+		mustTake(p, t, "snap", disk, nil)
+		_, err := p.TakeSnapshot("snap", disk, map[string]string{"incremental": "maybe"})
+		expectCode(t, err, codes.Unavailable)
+	})
 }

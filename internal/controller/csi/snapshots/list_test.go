@@ -5,16 +5,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
@@ -31,11 +28,6 @@ func list(p *controlplane.ControlPlane, t *testing.T, request *csi.ListSnapshots
 }
 
 func TestListSnapshotsByID(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk, fast := p.AddDisk("disk", nil), p.AddDisk("fast", ultra)
-	mustTake(p, t, "done", disk, nil)
-	mustTake(p, t, "filling", fast, nil)
-	mustTake(p, t, "copied", disk, otherRegion)
 	for name, test := range map[string]struct {
 		id, source string
 		want       bool
@@ -47,176 +39,148 @@ func TestListSnapshotsByID(t *testing.T) {
 		"a bare name, as V1 takes it": {id: "done", want: true, ready: true},
 		"one that is missing":         {id: controlplane.SnapshotID("none")},
 		"no ID at all":                {id: "no/such/thing"},
-		"one of that volume":          {id: controlplane.SnapshotID("done"), source: disk, want: true, ready: true},
-		"one of another volume":       {id: controlplane.SnapshotID("done"), source: fast},
-		"one in another region":       {id: controlplane.SnapshotID("copied"), source: disk, want: true},
+		"one of that volume": {id: controlplane.SnapshotID("done"), source: controlplane.DiskID("disk"), want: true,
+			ready: true},
+		"one of another volume":       {id: controlplane.SnapshotID("done"), source: controlplane.DiskID("fast")},
+		"one in another region":       {id: controlplane.SnapshotID("copied"), source: controlplane.DiskID("disk"), want: true},
 		"the one that is copied from": {id: controlplane.SnapshotID("local_copied")},
 	} {
 		t.Run(name, func(t *testing.T) {
-			response, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{
-				SnapshotId:     test.id,
-				SourceVolumeId: test.source,
+			synctest.Test(t, func(t *testing.T) {
+				p := controlplane.WithPendingCopies(t)
+				disk, fast := p.AddDisk("disk", nil), p.AddDisk("fast", ultra)
+				mustTake(p, t, "done", disk, nil)
+				mustTake(p, t, "filling", fast, nil)
+				mustTake(p, t, "copied", disk, otherRegion)
+				response, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{
+					SnapshotId:     test.id,
+					SourceVolumeId: test.source,
+				})
+				must(t, err)
+				if (len(response.GetEntries()) == 1) != test.want || len(response.GetEntries()) > 1 {
+					t.Fatalf("found %s", response)
+				}
+				if !test.want {
+					return
+				}
+				if s := response.GetEntries()[0].GetSnapshot(); s.GetSnapshotId() != test.id || s.GetReadyToUse() != test.ready ||
+					s.GetSizeBytes() == 0 || s.GetSourceVolumeId() == "" {
+					t.Errorf("found %s", s)
+				}
 			})
-			must(t, err)
-			if (len(response.GetEntries()) == 1) != test.want || len(response.GetEntries()) > 1 {
-				t.Fatalf("found %s", response)
-			}
-			if !test.want {
-				return
-			}
-			if s := response.GetEntries()[0].GetSnapshot(); s.GetSnapshotId() != test.id || s.GetReadyToUse() != test.ready ||
-				s.GetSizeBytes() == 0 || s.GetSourceVolumeId() == "" {
-				t.Errorf("found %s", s)
-			}
 		})
 	}
 }
 
 func TestListSnapshotsOfAVolume(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk, other := p.AddDisk("disk", nil), p.AddDisk("other", nil)
-	elsewhere := strings.Replace(p.AddDisk("x", func(d *provisioner.Disk) {
-		d.ID = strings.Replace(d.ID, "/rg/", "/elsewhere/", 1)
-	}), "/rg/", "/elsewhere/", 1)
-	mustTake(p, t, "s1", disk, nil)
-	mustTake(p, t, "s2", other, nil)
-	mustTake(p, t, "s3", disk, otherRegion)
-	mustTake(p, t, "s4", elsewhere, nil)
-	for source, want := range map[string][]string{
-		strings.ToUpper(disk):       {controlplane.SnapshotID("s1"), controlplane.SnapshotID("s3")},
-		elsewhere:                   {strings.Replace(controlplane.SnapshotID("s4"), "/rg/", "/elsewhere/", 1)},
-		"none":                      nil,
-		controlplane.DiskID("none"): nil,
-	} {
-		if got, _ := list(p, t, &csi.ListSnapshotsRequest{SourceVolumeId: source}); !slices.Equal(got, want) {
-			t.Errorf("of %s: %q, want %q", source, got, want)
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.WithPendingCopies(t)
+		disk, other := p.AddDisk("disk", nil), p.AddDisk("other", nil)
+		elsewhere := strings.Replace(p.AddDisk("x", func(d *provisioner.Disk) {
+			d.ID = strings.Replace(d.ID, "/rg/", "/elsewhere/", 1)
+		}), "/rg/", "/elsewhere/", 1)
+		mustTake(p, t, "s1", disk, nil)
+		mustTake(p, t, "s2", other, nil)
+		mustTake(p, t, "s3", disk, otherRegion)
+		mustTake(p, t, "s4", elsewhere, nil)
+		for source, want := range map[string][]string{
+			strings.ToUpper(disk):       {controlplane.SnapshotID("s1"), controlplane.SnapshotID("s3")},
+			elsewhere:                   {strings.Replace(controlplane.SnapshotID("s4"), "/rg/", "/elsewhere/", 1)},
+			"none":                      nil,
+			controlplane.DiskID("none"): nil,
+		} {
+			if got, _ := list(p, t, &csi.ListSnapshotsRequest{SourceVolumeId: source}); !slices.Equal(got, want) {
+				t.Errorf("of %s: %q, want %q", source, got, want)
+			}
 		}
-	}
+	})
 }
 
 func TestListSnapshotsLeavesOutWhatIsNotCutYet(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk := p.AddDisk("disk", nil)
-	release := p.Cloud.HoldAll(fake.SnapshotsCreate)
-	defer release()
-	_, err := p.Cloud.Snapshots().Create(t.Context(), provisioner.SnapshotSpec{
-		ID:          controlplane.SnapshotID("s"),
-		SourceID:    disk,
-		Location:    controlplane.Location,
-		Incremental: true,
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.WithPendingCopies(t)
+		disk := p.AddDisk("disk", nil)
+		release := p.Cloud.HoldAll(fake.SnapshotsCreate)
+		defer release()
+		_, err := p.Cloud.Snapshots().Create(t.Context(), provisioner.SnapshotSpec{
+			ID:          controlplane.SnapshotID("s"),
+			SourceID:    disk,
+			Location:    controlplane.Location,
+			Incremental: true,
+		})
+		must(t, err)
+		if got, _ := list(p, t, &csi.ListSnapshotsRequest{}); len(got) != 0 {
+			t.Errorf("found %q", got)
+		}
+		if got, _ := list(p, t, &csi.ListSnapshotsRequest{SnapshotId: controlplane.SnapshotID("s")}); len(got) != 0 {
+			t.Errorf("found %q", got)
+		}
 	})
-	must(t, err)
-	if got, _ := list(p, t, &csi.ListSnapshotsRequest{}); len(got) != 0 {
-		t.Errorf("found %q", got)
-	}
-	if got, _ := list(p, t, &csi.ListSnapshotsRequest{SnapshotId: controlplane.SnapshotID("s")}); len(got) != 0 {
-		t.Errorf("found %q", got)
-	}
 }
 
 // A VolumeSnapshotClass may send snapshots to a resource group that nothing else of the cluster is
 // in.
 func TestListSnapshotsLooksWhereVolumeSnapshotContentsPoint(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk := p.AddDisk("disk", nil)
-	taken := mustTake(p, t, "s", disk, map[string]string{"resourceGroup": "backups"})
-	if got, _ := list(p, t, &csi.ListSnapshotsRequest{}); len(got) != 0 {
-		t.Fatalf("found %q before anything names the resource group", got)
-	}
-	installSnapshotContents(t, p)
-	content := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
-		"metadata": map[string]any{"name": "content"},
-		"spec":     map[string]any{"driver": controlplane.DriverName, "source": map[string]any{"volumeHandle": disk}},
-		"status":   map[string]any{"snapshotHandle": taken.GetSnapshotId()},
-	}}
-	must(t, p.Client.Create(t.Context(), content))
-	if got, _ := list(p, t, &csi.ListSnapshotsRequest{}); !slices.Equal(got, []string{taken.GetSnapshotId()}) {
-		t.Errorf("found %q", got)
-	}
-}
-
-// installSnapshotContents installs the kind VolumeSnapshotContent as far as the driver reads it.
-func installSnapshotContents(t *testing.T, p *controlplane.ControlPlane) {
-	t.Helper()
-	open := true
-	crd := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: "volumesnapshotcontents.snapshot.storage.k8s.io", Annotations: map[string]string{
-			"api-approved.kubernetes.io": "https://github.com/kubernetes-csi/external-snapshotter/pull/814",
-		}},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: "snapshot.storage.k8s.io",
-			Scope: apiextensionsv1.ClusterScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{
-				Plural:   "volumesnapshotcontents",
-				Singular: "volumesnapshotcontent",
-				Kind:     "VolumeSnapshotContent",
-				ListKind: "VolumeSnapshotContentList",
-			},
-			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
-				Name: "v1", Served: true, Storage: true,
-				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-					Type:                   "object",
-					XPreserveUnknownFields: &open,
-				}},
-			}},
-		},
-	}
-	scheme := runtime.NewScheme()
-	must(t, apiextensionsv1.AddToScheme(scheme))
-	c, err := client.New(apiserver.Config(t), client.Options{Scheme: scheme})
-	must(t, err)
-	must(t, c.Create(t.Context(), crd))
-	p.Eventually("the kind", func() string {
-		must(t, c.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
-		for _, condition := range crd.Status.Conditions {
-			if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
-				return ""
-			}
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.WithPendingCopies(t)
+		disk := p.AddDisk("disk", nil)
+		taken := mustTake(p, t, "s", disk, map[string]string{"resourceGroup": "backups"})
+		if got, _ := list(p, t, &csi.ListSnapshotsRequest{}); len(got) != 0 {
+			t.Fatalf("found %q before anything names the resource group", got)
 		}
-		return "not established"
+		content := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshotContent",
+			"metadata": map[string]any{"name": "content"},
+			"spec":     map[string]any{"driver": controlplane.DriverName, "source": map[string]any{"volumeHandle": disk}},
+			"status":   map[string]any{"snapshotHandle": taken.GetSnapshotId()},
+		}}
+		must(t, p.Client.Create(t.Context(), content))
+		if got, _ := list(p, t, &csi.ListSnapshotsRequest{}); !slices.Equal(got, []string{taken.GetSnapshotId()}) {
+			t.Errorf("found %q", got)
+		}
 	})
 }
 
 // V1's tokens were numbers, which a snapshot that comes or goes between two pages sets wrong.
 func TestListSnapshotsPagesSurviveWhatComesAndGoes(t *testing.T) {
-	p := controlplane.WithPendingCopies(t)
-	disk := p.AddDisk("disk", nil)
-	for i := range 6 {
-		mustTake(p, t, fmt.Sprintf("s%d", i), disk, map[string]string{"resourceGroup": []string{"rg", "rg-a"}[i%2]})
-	}
-	p.Create("volume-in-a", map[string]string{"resourceGroup": "rg-a"}) // by which that group is known
-	all, _ := list(p, t, &csi.ListSnapshotsRequest{})
-	if len(all) != 6 {
-		t.Fatalf("found %q", all)
-	}
-	var seen []string
-	token := ""
-	for n := 0; n == 0 || token != ""; n++ {
-		var page []string
-		page, token = list(p, t, &csi.ListSnapshotsRequest{MaxEntries: 2, StartingToken: token})
-		seen = append(seen, page...)
-		if n == 0 {
-			must(t, drop(p, t, page[0]))
-			mustTake(p, t, "a-newcomer", disk, map[string]string{"resourceGroup": "rg-a"}) // before all others
-			p.Stop()
-			p.Start()
+	synctest.Test(t, func(t *testing.T) {
+		p := controlplane.WithPendingCopies(t)
+		disk := p.AddDisk("disk", nil)
+		for i := range 6 {
+			mustTake(p, t, fmt.Sprintf("s%d", i), disk, map[string]string{"resourceGroup": []string{"rg", "rg-a"}[i%2]})
 		}
-	}
-	if !slices.Equal(seen, all) {
-		t.Errorf("found %q in pages, want %q", seen, all)
-	}
-	for name, request := range map[string]*csi.ListSnapshotsRequest{
-		"a number":                {StartingToken: "2"},
-		"a token of another list": {StartingToken: tokenOf(t, p), SourceVolumeId: disk},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := p.CSI.ListSnapshots(t.Context(), request)
-			expectCode(t, err, codes.Aborted)
-		})
-	}
-	_, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{MaxEntries: -1})
-	expectCode(t, err, codes.InvalidArgument)
+		p.Create("volume-in-a", map[string]string{"resourceGroup": "rg-a"}) // by which that group is known
+		all, _ := list(p, t, &csi.ListSnapshotsRequest{})
+		if len(all) != 6 {
+			t.Fatalf("found %q", all)
+		}
+		var seen []string
+		token := ""
+		for n := 0; n == 0 || token != ""; n++ {
+			var page []string
+			page, token = list(p, t, &csi.ListSnapshotsRequest{MaxEntries: 2, StartingToken: token})
+			seen = append(seen, page...)
+			if n == 0 {
+				must(t, drop(p, t, page[0]))
+				mustTake(p, t, "a-newcomer", disk, map[string]string{"resourceGroup": "rg-a"}) // before all others
+				p.Stop()
+				p.Start()
+			}
+		}
+		if !slices.Equal(seen, all) {
+			t.Errorf("found %q in pages, want %q", seen, all)
+		}
+		for name, request := range map[string]*csi.ListSnapshotsRequest{
+			"a number":                {StartingToken: "2"},
+			"a token of another list": {StartingToken: tokenOf(t, p), SourceVolumeId: disk},
+		} {
+			if _, err := p.CSI.ListSnapshots(t.Context(), request); status.Code(err) != codes.Aborted {
+				t.Errorf("%s: got %v, want Aborted", name, err)
+			}
+		}
+		_, err := p.CSI.ListSnapshots(t.Context(), &csi.ListSnapshotsRequest{MaxEntries: -1})
+		expectCode(t, err, codes.InvalidArgument)
+	})
 }
 
 func tokenOf(t *testing.T, p *controlplane.ControlPlane) string {

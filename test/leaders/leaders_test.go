@@ -1,8 +1,10 @@
-package controllerplugin
+// Package leaders runs the controller plug-in over a real API server, while its leaders change.
+package leaders
 
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,9 +16,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 )
+
+func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
+
+const size = "Standard_D4s_v5"
+
+var single = map[string]string{"skuName": "Premium_LRS"}
 
 // Volumes are created without a pause while controllers start, stop, and hand the lead over.
 // Besides, before each handler is added to a cache, CSI is called for an object of the handler's
@@ -110,7 +119,7 @@ func createVolumes(t *testing.T, p *controlplane.ControlPlane) (stop func() int)
 	const prefix = "unpaused-"
 	spec := p.Volume("published-1").Spec
 	changes, err := p.Client.Watch(t.Context(), &apiv1.AzVolumeList{}, client.InNamespace(p.Namespace))
-	must(t, err)
+	expect.Must(t, err)
 	unreconciled, ended, count := make(chan struct{}, 20), make(chan struct{}), make(chan int)
 	go func() {
 		reconciled := map[string]bool{}
