@@ -151,15 +151,15 @@ func (l *lab) greenWithout(ctx context.Context, mutants []mutant) error {
 			continue
 		}
 		checked[m.Package] = true
-		result, err := l.test(ctx, dir, "", m.Package, ownTime)
-		if result == late {
+		ended, err := l.test(ctx, dir, "", m.Package, ownTime)
+		if ended == late {
 			l.slow[m.Package] = true
-			result, err = l.test(ctx, dir, "", m.Package, importersTime)
+			ended, err = l.test(ctx, dir, "", m.Package, importersTime)
 		}
 		switch {
 		case err != nil:
 			return err
-		case result != passed:
+		case ended != passed:
 			failures = append(failures, fmt.Errorf("the tests of %s fail, or take more than %s", m.Package, importersTime))
 		}
 	}
@@ -200,7 +200,7 @@ type report struct {
 
 type tried struct {
 	mutant
-	verdict verdict
+	result result
 }
 
 // try tries mutants until the sample of viable ones is complete.
@@ -242,8 +242,8 @@ func (r *report) add(t tried, progress io.Writer) {
 		return // it was begun before the sample was complete
 	}
 	r.tried = append(r.tried, t)
-	if t.verdict != notViable {
-		fmt.Fprintf(progress, "%d\t%s\t%s:%d\n", len(r.tried), t.verdict, t.File, t.Line)
+	if t.result != notViable {
+		fmt.Fprintf(progress, "%d\t%s\t%s:%d\n", len(r.tried), t.result, t.File, t.Line)
 	}
 }
 
@@ -256,7 +256,7 @@ func (r *report) viable() int {
 func (r *report) viableNow() int {
 	n := 0
 	for _, t := range r.tried {
-		if t.verdict != notViable {
+		if t.result != notViable {
 			n++
 		}
 	}
@@ -267,7 +267,7 @@ func (r *report) viableNow() int {
 func (r *report) survivors() []tried {
 	var found []tried
 	for _, t := range r.tried {
-		if t.verdict == survived && r.equivalent[t.name()] == "" {
+		if t.result == survived && r.equivalent[t.name()] == "" {
 			found = append(found, t)
 		}
 	}
@@ -297,13 +297,13 @@ func (r *report) print(w io.Writer) {
 		}
 		for _, s := range []*score{scores[t.Package], sum} {
 			switch {
-			case t.verdict == killedByOwn:
+			case t.result == killedByOwn:
 				s.own++
-			case t.verdict == killedByImporter:
+			case t.result == killedByImporter:
 				s.importers++
-			case t.verdict == survived && r.equivalent[t.name()] != "":
+			case t.result == survived && r.equivalent[t.name()] != "":
 				s.equivalent++
-			case t.verdict == survived:
+			case t.result == survived:
 				s.survived++
 			}
 		}

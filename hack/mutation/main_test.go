@@ -60,7 +60,7 @@ func TestName(t *testing.T) {
 	"equivalent.txt": "internal/a/a.go Limit: boundary: n < 10 => n <= 10 # 10 is returned in both cases\n",
 }
 
-func TestTheVerdictsOfAModule(t *testing.T) {
+func TestTheResultsOfAModule(t *testing.T) {
 	t.Setenv("GOFLAGS", "-buildvcs=false")
 	root := t.TempDir()
 	for name, text := range module {
@@ -80,7 +80,7 @@ func TestTheVerdictsOfAModule(t *testing.T) {
 	var got []string
 	for _, m := range r.tried {
 		_, name, _ := strings.Cut(m.name(), ": ")
-		got = append(got, string(m.verdict)+": "+name)
+		got = append(got, string(m.result)+": "+name)
 	}
 	slices.Sort(got)
 	want := []string{

@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// verdict is what the tests say of a mutant.
-type verdict string
+// result is what the tests say of a mutant.
+type result string
 
-// The verdicts.
+// The results.
 const (
 	// killedByOwn: a test of the mutant's own package fails, or does not end, within ownTime.
-	killedByOwn verdict = "own tests"
+	killedByOwn result = "own tests"
 	// killedByImporter: a test of a package that imports it does, or of its own if they take longer.
-	killedByImporter verdict = "importers' tests"
-	survived         verdict = "survived"
+	killedByImporter result = "importers' tests"
+	survived         result = "survived"
 	// notViable: it does not compile, or the compiled code is the same.
-	notViable verdict = "not viable"
+	notViable result = "not viable"
 )
 
 // ownTime is how long the tests of a mutant's own package may take, without compilation.
@@ -53,7 +53,7 @@ const (
 )
 
 // try runs the tests that may notice a mutant.
-func (l *lab) try(ctx context.Context, m mutant) (verdict, error) {
+func (l *lab) try(ctx context.Context, m mutant) (result, error) {
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {
 		return "", err
@@ -67,21 +67,21 @@ func (l *lab) try(ctx context.Context, m mutant) (verdict, error) {
 	if l.slow[m.Package] {
 		within, own = importersTime, killedByImporter
 	}
-	result, err := l.test(ctx, dir, overlay, m.Package, within)
+	ended, err := l.test(ctx, dir, overlay, m.Package, within)
 	switch {
 	case err != nil:
 		return "", err
-	case result == broken:
+	case ended == broken:
 		return notViable, nil
-	case result == failed || result == late:
+	case ended == failed || ended == late:
 		return own, nil
 	}
 	for _, importer := range l.importers[m.Package] {
-		result, err = l.test(ctx, dir, overlay, importer, importersTime)
+		ended, err = l.test(ctx, dir, overlay, importer, importersTime)
 		if err != nil {
 			return "", err
 		}
-		if result == failed || result == late {
+		if ended == failed || ended == late {
 			return killedByImporter, nil
 		}
 	}

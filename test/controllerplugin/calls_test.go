@@ -60,7 +60,7 @@ func TestVolumeThatAzureRefusesIsNotLeftOver(t *testing.T) {
 	})
 }
 
-func TestAForeignDiskIsNeitherAdoptedNorDeleted(t *testing.T) {
+func TestAnUnrelatedDiskIsNeitherAdoptedNorDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := controlplane.NewInMemory(t, controlplane.Options{Quiet: true})
 		p.Cloud.AddDisk(provisioner.Disk{
