@@ -25,19 +25,26 @@ import (
 //   - a dead node is fenced within its bound, and a node that sends heartbeats is Healthy.
 //
 // It begins with nodes that are well, and with one change from each of the states after all nodes,
-// one or two were dead for long.
+// one or two were dead for long. It finds a guard that is off.
 func TestDetectorSearch(t *testing.T) {
 	t.Parallel()
 	seen, reached := map[string]bool{}, map[string]int{}
-	begin := newSearched(t)
-	explore(t, begin, seen, reached)
+	begin := newSearched(t, 45)
+	if fault := explore(begin, seen, reached); fault != "" {
+		t.Fatal(fault)
+	}
 	for _, name := range []string{"all die", "a dies", "a and b die"} {
 		long := begin.with(name)
 		for range 40 {
 			long = long.with("")
 		}
 		long.changes = 1
-		explore(t, long, seen, reached)
+		if fault := explore(long, seen, reached); fault != "" {
+			t.Fatal(fault)
+		}
+	}
+	if fault := explore(newSearched(t, 100), map[string]bool{}, map[string]int{}); fault == "" {
+		t.Error("got no fault without the guard against mass loss, want that to be found")
 	}
 	t.Logf("%d states: %v", len(seen), reached)
 	for _, want := range []string{"Lost", "Down", "Suspect", "fenced", "held back", "paused", "after a standstill"} {
@@ -47,8 +54,8 @@ func TestDetectorSearch(t *testing.T) {
 	}
 }
 
-func explore(t *testing.T, first *searched, seen map[string]bool, reached map[string]int) {
-	t.Helper()
+// explore visits the states that changes of a first one lead to, and returns how a law is broken.
+func explore(first *searched, seen map[string]bool, reached map[string]int) (fault string) {
 	const most = 2
 	names := slices.Sorted(maps.Keys(changes))
 	for queue := []*searched{first}; len(queue) > 0; {
@@ -60,7 +67,7 @@ func explore(t *testing.T, first *searched, seen map[string]bool, reached map[st
 			}
 			next := s.with(name)
 			if next.fault != "" {
-				t.Fatalf("after %s%d s: %s", next.history, next.quiet, next.fault)
+				return fmt.Sprintf("after %s%d s: %s", next.history, next.quiet, next.fault)
 			}
 			if key := next.key(); !seen[key] {
 				seen[key] = true
@@ -69,6 +76,7 @@ func explore(t *testing.T, first *searched, seen map[string]bool, reached map[st
 			}
 		}
 	}
+	return ""
 }
 
 // truth is how a node truly is.
@@ -104,6 +112,8 @@ type searched struct {
 	outage   bool
 	nodes    [3]searchedNode
 	changes  int
+	// threshold is that of the guard against mass loss.
+	threshold int
 	// contact is since when the API server answers without a gap; zero if it does not. calm is when
 	// the outage or the process's own trouble ended.
 	contact, calm time.Time
@@ -139,8 +149,9 @@ var searchedNames = [3]string{"a", "b", "c"}
 
 // newSearched returns three nodes that are well. a and b answer requests and keep connections; b's
 // connection takes its time to end. c sends a heartbeat every second, and keeps no connection.
-func newSearched(t *testing.T) *searched {
-	s := &searched{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+func newSearched(t *testing.T, threshold int) *searched {
+	t.Helper()
+	s := &searched{now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), threshold: threshold}
 	s.start()
 	for i, name := range searchedNames {
 		s.nodes[i].driver = &apiv1.AzDriverNode{
@@ -171,7 +182,7 @@ func (s *searched) start() {
 	s.detector = nodehealth.NewDetector(nodehealth.Config{
 		StaleAfter:        searchStale,
 		Patience:          searchPatience,
-		MassLossThreshold: 45,
+		MassLossThreshold: s.threshold,
 		Probes:            true,
 		Questions:         true,
 		Enabled:           true,
