@@ -80,7 +80,8 @@ var doctor = []Check{
 		Next: "assign the role that azuredisk azure-role prints, at the scope that Azure names; remove the lock or the policy; " +
 			"turn node resource group lockdown off, which AKS Automatic always has: no driver but AKS's own can attach disks there",
 		needs: []string{explain.AzVolumes, explain.AzAttachments},
-		find:  azure(Failed, apiv1.ReasonPermissionMissing, apiv1.ReasonDenyAssignment, apiv1.ReasonScopeLocked, apiv1.ReasonPolicyRefused)},
+		find: azure(Failed, apiv1.ReasonPermissionMissing, apiv1.ReasonDenyAssignment, apiv1.ReasonScopeLocked,
+			apiv1.ReasonPolicyRefused)},
 	{ID: "Quota", Asks: "The subscription has quota, and Azure has capacity, as far as the recorded requests say.",
 		Next:  "ask Azure for a larger quota, or use another SKU or zone",
 		needs: []string{explain.AzVolumes, explain.AzAttachments},

@@ -227,7 +227,8 @@ func (b *bundle) events(ctx context.Context) {
 	for _, namespace := range b.namespaces() {
 		queries = append(queries, []client.ListOption{client.InNamespace(namespace)})
 	}
-	for _, reason := range []string{apiv1.ReasonWaitingForVolume, apiv1.ReasonFailedAttachVolume, apiv1.ReasonFailedMount, apiv1.ReasonFailoverHeldBack} {
+	for _, reason := range []string{apiv1.ReasonWaitingForVolume, apiv1.ReasonFailedAttachVolume, apiv1.ReasonFailedMount,
+		apiv1.ReasonFailoverHeldBack} {
 		queries = append(queries, []client.ListOption{client.MatchingFields{"reason": reason}})
 	}
 	seen := map[string]bool{}

@@ -83,7 +83,8 @@ func (f Facts) misplaced(v *Volume, node string) (Finding, bool) {
 	}
 	id, az := f.identity(node), v.AzVolume
 	if !placement.Attachable(az, id.Location, id.Zone) {
-		return find(apiv1.ReasonWrongZone, "The disk is in %s, and node %s is in %s.", place(az.Spec.Disk.Location, az.Spec.Disk.Zone),
+		return find(apiv1.ReasonWrongZone, "The disk is in %s, and node %s is in %s.", place(az.Spec.Disk.Location,
+			az.Spec.Disk.Zone),
 			node,
 			place(id.Location, id.Zone)).seen(f.azEvidence(v)...).seen(f.nodeEvidence(node)...), true
 	}
@@ -126,11 +127,13 @@ func (f Facts) attachment(a *apiv1.AzVolumeAttachment) (Finding, bool) {
 		return f.waits(apiv1.ReasonWaitingForSlot, seen, "Node %s or the disk has no free slot, and a replica is removed for it.", node).
 			quoting(c.Message), true
 	case apiv1.ReasonNoSlot:
-		return find(apiv1.ReasonNoSlot, "There is no free slot for the disk on node %s.", node).quoting(c.Message).seen(seen...), true
+		return find(apiv1.ReasonNoSlot, "There is no free slot for the disk on node %s.", node).quoting(c.Message).
+			seen(seen...), true
 	case apiv1.ReasonVolumeNotReady:
 		return f.waits(apiv1.ReasonVolumeNotReady, seen, "The disk cannot be attached yet.").quoting(c.Message), true
 	case apiv1.ReasonNodeUnknown:
-		return find(apiv1.ReasonNodeUnknown, "The driver does not know the VM of node %s.", node).quoting(c.Message).seen(seen...), true
+		return find(apiv1.ReasonNodeUnknown, "The driver does not know the VM of node %s.", node).quoting(c.Message).
+			seen(seen...), true
 	case apiv1.ReasonAttachFailed:
 		if a.Status.Error != nil {
 			return f.failed(a.Status.Error, apiv1.ReasonAttachFailed, "attach the disk to node "+node, transition(c,
@@ -192,7 +195,8 @@ func (f Facts) unpublished(v *Volume, node string) Finding {
 		return finding
 	}
 	if e := f.event(KindPod, eventFailedAttach); e != nil {
-		return find(apiv1.ReasonAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).quoting(e.Message).
+		return find(apiv1.ReasonAttachFailed, "The volume of %s cannot be attached to node %s.", v.claim(), node).
+			quoting(e.Message).
 			seen(f.said(e))
 	}
 	if finding, ok := f.failedMount(); ok {

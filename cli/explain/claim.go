@@ -88,7 +88,8 @@ func (f Facts) terminating(v *Volume) Finding {
 		return find(apiv1.ReasonClaimInUse, "The claim is deleted as soon as no pod uses it. Pods that use it: %s.", strings.Join(users, ", ")).
 			seen(since)
 	case len(finalizers) > 0:
-		return find(apiv1.ReasonFinalizerWaits, "The claim is being deleted, and finalizers keep it: %s.", strings.Join(finalizers, ", ")).
+		return find(apiv1.ReasonFinalizerWaits, "The claim is being deleted, and finalizers keep it: %s.",
+			strings.Join(finalizers, ", ")).
 			seen(since)
 	}
 	return f.until(find(apiv1.ReasonDeleting, "The claim is being deleted.").seen(since), v.Claim.DeletionTimestamp.Time)
@@ -151,7 +152,8 @@ func (f Facts) pendingByEvents(v *Volume) Finding {
 		if reason, rest, ok := refusal.In(e.Message); ok {
 			return find(reason, "The driver refused to create the volume.").quoting(rest).seen(f.said(e))
 		}
-		return find(apiv1.ReasonProvisioningFailed, "The driver refused to create the volume of %s.", v.claim()).quoting(e.Message).
+		return find(apiv1.ReasonProvisioningFailed, "The driver refused to create the volume of %s.", v.claim()).
+			quoting(e.Message).
 			seen(f.said(e))
 	}
 	if e := f.event(KindClaim, apiv1.ReasonWaitForFirstConsumer); e != nil && f.unread(Classes) {
@@ -170,13 +172,15 @@ func (f Facts) creation(v *Volume) Finding {
 	ready := meta.FindStatusCondition(az.Status.Conditions, disk.ConditionReady)
 	switch {
 	case ready != nil && ready.Reason == apiv1.ReasonFilling:
-		return find(apiv1.ReasonFilling, "Azure copies the content of the source into the disk of %s.", v.claim()).quoting(ready.Message).
+		return find(apiv1.ReasonFilling, "Azure copies the content of the source into the disk of %s.", v.claim()).
+			quoting(ready.Message).
 			seen(f.azEvidence(v)...)
 	case az.Status.Error != nil && az.Status.Error.Kind == string(provisioner.AlreadyExists):
 		return find(apiv1.ReasonForeignDisk, "Azure has a disk %s that was not created for %s.", az.Spec.Disk.Name, v.claim()).
 			quoting(az.Status.Error.Message).seen(f.azEvidence(v)...)
 	case gone(az):
-		return find(apiv1.ReasonDiskGone, "Disk %s does not exist at Azure any more.", az.Spec.Disk.Name).quoting(az.Status.Error.Message).
+		return find(apiv1.ReasonDiskGone, "Disk %s does not exist at Azure any more.", az.Spec.Disk.Name).
+			quoting(az.Status.Error.Message).
 			seen(f.azEvidence(v)...)
 	case az.Status.Error != nil:
 		return f.failed(az.Status.Error, apiv1.ReasonProvisioningFailed, "create disk "+az.Spec.Disk.Name, transition(ready,

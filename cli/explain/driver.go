@@ -135,7 +135,8 @@ func (f Facts) leader() (Finding, bool) {
 			return find(apiv1.ReasonAttachRequiredDiffers, "The controller is set to attachRequired %s, and the CSIDriver says %t.", set,
 				f.attachRequired()).seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true
 		}
-		return find(apiv1.ReasonControllerNotLeading, "No controller of the driver leads: the lease %s %s.", LeaseController, says).
+		return find(apiv1.ReasonControllerNotLeading, "No controller of the driver leads: the lease %s %s.", LeaseController,
+			says).
 			then("run kubectl azuredisk doctor, which tries to write a lease; look at the pods of the controller: "+
 				"kubectl get pods -n %s, and %s", f.DriverNamespace, f.logCommand()).
 			seen(Evidence{Object: "Lease " + LeaseController, Says: says}), true

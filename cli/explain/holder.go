@@ -100,7 +100,8 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 			seen(seen...)
 	case n.Node != nil && !nodehealth.KubeletReady(n.Node) && health == nodehealth.Healthy &&
 		flushes(n.DriverNode, v.AzVolume.Name):
-		return f.endsBy(find(apiv1.ReasonStillMounted, "Node %s has the volume, and is unmounting and flushing it.", holder).seen(seen...),
+		return f.endsBy(find(apiv1.ReasonStillMounted, "Node %s has the volume, and is unmounting and flushing it.", holder).
+			seen(seen...),
 			since.Add(attaching.FlushPatience))
 	case n.Node != nil && !nodehealth.KubeletReady(n.Node):
 		at := nodehealth.NotReadySince(n.Node)
@@ -115,7 +116,8 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 		return find(apiv1.ReasonNodePluginDown, "Node %s has the volume, and the driver's node plug-in there does not report that it has released it.",
 			holder).then("%s", f.lookAtPlugin(holder)).seen(seen...)
 	case user != "":
-		return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume until pod %s there has ended.", holder, user).seen(seen...),
+		return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume until pod %s there has ended.", holder, user).
+			seen(seen...),
 			ends)
 	}
 	if finding, ok := f.driver(""); ok {
@@ -124,7 +126,8 @@ func (f Facts) unstaging(v *Volume, holder string) Finding {
 	if last := lastPlaced(v, holder); last.After(since) {
 		since = last
 	}
-	return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume and is about to unmount it.", holder).seen(seen...), since)
+	return f.until(find(apiv1.ReasonStillMounted, "Node %s has the volume and is about to unmount it.", holder).seen(seen...),
+		since)
 }
 
 // leftBehind is for a node where a process that outlived its pod may use a volume.
@@ -164,7 +167,8 @@ func (f Facts) leftOver(v *Volume, node string, wait publishing.Wait) Finding {
 		c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)
 		seen := attachmentEvidence(a, c)
 		if e := a.Status.Error; e != nil {
-			return f.failed(e, apiv1.ReasonDetachFailed, "detach the disk from node "+a.Spec.NodeName, transition(c, e.Time.Time)).
+			return f.failed(e, apiv1.ReasonDetachFailed, "detach the disk from node "+a.Spec.NodeName, transition(c,
+				e.Time.Time)).
 				seen(seen)
 		}
 		if c != nil && c.Reason == apiv1.ReasonWaitingForQuota {
@@ -193,7 +197,8 @@ func (f Facts) fencing(v *Volume, holder string) Finding {
 		began = p.Since.Time
 	}
 	if a == nil {
-		return f.until(find(apiv1.ReasonFencing, "Node %s was lost, and the driver takes the volume from it.", holder).seen(seen...),
+		return f.until(find(apiv1.ReasonFencing, "Node %s was lost, and the driver takes the volume from it.", holder).
+			seen(seen...),
 			began)
 	}
 	c := meta.FindStatusCondition(a.Status.Conditions, apiv1.AttachmentConditionAttached)

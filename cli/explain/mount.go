@@ -62,5 +62,6 @@ func (f Facts) failedMount() (Finding, bool) {
 	if e == nil {
 		return Finding{}, false
 	}
-	return find(apiv1.ReasonFailedMount, "Node %s cannot mount the volume.", f.Pod.Spec.NodeName).quoting(e.Message).seen(f.said(e)), true
+	return find(apiv1.ReasonFailedMount, "Node %s cannot mount the volume.", f.Pod.Spec.NodeName).quoting(e.Message).
+		seen(f.said(e)), true
 }

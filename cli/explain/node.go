@@ -55,7 +55,8 @@ func (f Facts) nodeSubject(name string) Finding {
 				seen(attachmentEvidence(a, c))
 		}
 	}
-	return find(apiv1.ReasonHealthy, "Node %s is healthy and can take volumes%s.", name, slotsLeft(n)).seen(f.nodeEvidence(name)...)
+	return find(apiv1.ReasonHealthy, "Node %s is healthy and can take volumes%s.", name, slotsLeft(n)).
+		seen(f.nodeEvidence(name)...)
 }
 
 func slotsLeft(n *Node) string {
@@ -124,7 +125,8 @@ func (f Facts) lost(name string, v *Volume, pod *corev1.Pod) (Finding, bool) {
 	}
 	switch {
 	case judgement.State == nodehealth.Suspect && judgement.Paused:
-		return find(apiv1.ReasonMaintenance, "Azure pauses the VM of node %s, as it had announced.", name).quoting(judgement.Evidence).
+		return find(apiv1.ReasonMaintenance, "Azure pauses the VM of node %s, as it had announced.", name).
+			quoting(judgement.Evidence).
 			seen(seen...), true
 	case judgement.State == nodehealth.Suspect && n.Node != nil && nodehealth.KubeletReady(n.Node):
 		if v != nil {
@@ -169,7 +171,8 @@ func (f Facts) failover(name string, judgement nodehealth.Judgement, v *Volume, 
 		return f.fencing(v, name)
 	}
 	if off, ok := f.Driver.setting("failover-enabled"); ok && off == "false" {
-		return find(apiv1.ReasonFailoverDisabled, "Node %s is lost, and failover is switched off.", name).quoting(judgement.Evidence).
+		return find(apiv1.ReasonFailoverDisabled, "Node %s is lost, and failover is switched off.", name).
+			quoting(judgement.Evidence).
 			seen(seen...)
 	}
 	id := apiv1.ReasonNodeLost

@@ -159,7 +159,8 @@ func (f Facts) volumeOfPod(v *Volume) Finding {
 		return f.narrow(v)
 	}
 	finding := f.toNode(v, node)
-	if finding.Outcome != cause.NeedsAction && n.Node != nil && !nodehealth.KubeletReady(n.Node) && finding.ID == apiv1.ReasonMounting {
+	if finding.Outcome != cause.NeedsAction && n.Node != nil && !nodehealth.KubeletReady(n.Node) &&
+		finding.ID == apiv1.ReasonMounting {
 		return find(apiv1.ReasonNodeNotReady, "The pod is on node %s, which is not Ready, so it does not start there.", node).
 			seen(f.nodeEvidence(node)...)
 	}

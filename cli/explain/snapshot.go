@@ -16,7 +16,8 @@ func (f Facts) snapshot() Finding {
 	case s.Ready:
 		return find(apiv1.ReasonHealthy, "The snapshot is complete.").seen(Evidence{Object: f.Subject.String(), Says: "readyToUse: true"})
 	case s.ClassMissing:
-		return find(apiv1.ReasonSnapshotClassMissing, "There is no VolumeSnapshotClass %s.", cmp.Or(s.Class, "for the snapshot")).seen(seen)
+		return find(apiv1.ReasonSnapshotClassMissing, "There is no VolumeSnapshotClass %s.", cmp.Or(s.Class,
+			"for the snapshot")).seen(seen)
 	case s.Driver != "" && s.Driver != f.DriverName:
 		return find(apiv1.ReasonOtherDriver, "VolumeSnapshotClass %s belongs to driver %s.", s.Class, s.Driver)
 	case s.SourceMissing:

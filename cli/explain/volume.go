@@ -70,7 +70,8 @@ func (f Facts) narrowClaim(v *Volume) Finding {
 		return finding
 	}
 	if e := f.event(KindClaim, apiv1.ReasonFailoverHeldBack); e != nil {
-		return find(apiv1.ReasonFailoverHeldBack, "The driver leaves the volume of %s on a lost node.", v.claim()).quoting(e.Message).
+		return find(apiv1.ReasonFailoverHeldBack, "The driver leaves the volume of %s on a lost node.", v.claim()).
+			quoting(e.Message).
 			seen(f.said(e))
 	}
 	return find(apiv1.ReasonNotReadable, "The claim is bound, and what happens to its disk is not readable with these rights.").
@@ -184,7 +185,8 @@ func (f Facts) degraded(v *Volume, healthy Finding) Finding {
 			ready, wanted = r.Ready, r.Wanted
 		}
 		if c.Message == "" { // places were found
-			return f.until(find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached%s.", healthy.Sentence, replicaOn(v)).
+			return f.until(find(apiv1.ReasonReplicaAttaching, "%s A replica is being attached%s.", healthy.Sentence,
+				replicaOn(v)).
 				seen(f.azEvidence(v)...), transition(c, f.Now))
 		}
 		missing := find(apiv1.ReasonReplicasMissing, "%s It has %d of %d replicas, so its next move is slower.",
@@ -238,7 +240,8 @@ func (f Facts) update(v *Volume, c *metav1.Condition) (Finding, bool) {
 		return find(apiv1.ReasonUpdateFailed, "Azure failed the change of the disk of %s.", v.claim()).quoting(c.Message).
 			seen(f.azEvidence(v)...), true
 	case apiv1.ReasonUpdating:
-		updating := find(apiv1.ReasonUpdating, "The disk of %s is being changed.", v.claim()).quoting(c.Message).seen(f.azEvidence(v)...)
+		updating := find(apiv1.ReasonUpdating, "The disk of %s is being changed.", v.claim()).quoting(c.Message).
+			seen(f.azEvidence(v)...)
 		if op := az.Status.Operation; op != nil {
 			updating = f.until(updating, op.StartTime.Time)
 		}

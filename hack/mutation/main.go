@@ -286,7 +286,8 @@ func (s score) row(name string) string {
 		}
 		return fmt.Sprintf("%.1f %%", 100*float64(n)/float64(tried))
 	}
-	return fmt.Sprintf("| %s | %d | %s | %s | %d | %d |", name, tried, percent(s.own), percent(s.own+s.importers), s.survived, s.equivalent)
+	return fmt.Sprintf("| %s | %d | %s | %s | %d | %d |", name, tried, percent(s.own), percent(s.own+s.importers), s.survived,
+		s.equivalent)
 }
 
 func (r *report) print(w io.Writer) {

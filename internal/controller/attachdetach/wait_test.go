@@ -39,7 +39,8 @@ func TestTheVolumeSaysWhatALongWaitIsFor(t *testing.T) {
 	clock.SetTime(time.Unix(1004, 0))
 	reconcileOf(t, r, "vol")
 	first, c := published(t, r)
-	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonFencing || !strings.Contains(c.Message, "node a (epoch 1)") {
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != apiv1.ReasonFencing || !strings.Contains(c.Message,
+		"node a (epoch 1)") {
 		t.Fatalf("got %+v, want False, %s, with node a and its epoch", c, apiv1.ReasonFencing)
 	}
 	reconcileOf(t, r, "vol")
@@ -50,7 +51,8 @@ func TestTheVolumeSaysWhatALongWaitIsFor(t *testing.T) {
 	a.Status.Error = &apiv1.Error{Kind: "Unauthorized", Code: "AuthorizationFailed", Message: "may not detach"}
 	expect.Must(t, r.Client.Status().Update(t.Context(), a))
 	reconcileOf(t, r, "vol")
-	if _, c := published(t, r); c == nil || c.Reason != apiv1.ReasonPermissionMissing || !strings.Contains(c.Message, "may not detach") {
+	if _, c := published(t, r); c == nil || c.Reason != apiv1.ReasonPermissionMissing || !strings.Contains(c.Message,
+		"may not detach") {
 		t.Errorf("got %+v after Azure's refusal, want %s with Azure's answer", c, apiv1.ReasonPermissionMissing)
 	}
 	expect.Must(t, r.Client.Delete(t.Context(), waiting))

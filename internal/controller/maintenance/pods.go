@@ -150,7 +150,8 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, event *apiv1.Ma
 		r.evictions.WithLabelValues("evicted").Inc()
 		ctrl.LoggerFrom(ctx).Info("pod evicted", "pod", client.ObjectKeyFromObject(pod), "node", pod.Spec.NodeName, "reason",
 			apiv1.ReasonMovedBeforeMaintenance, "event", event.EventID)
-		r.Events.Eventf(pod, nil, corev1.EventTypeNormal, apiv1.ReasonMovedBeforeMaintenance, "EvictPod", "%s", maintenance.Describe(event))
+		r.Events.Eventf(pod, nil, corev1.EventTypeNormal, apiv1.ReasonMovedBeforeMaintenance, "EvictPod", "%s",
+			maintenance.Describe(event))
 		return nil
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil // it is gone, or another pod has its name

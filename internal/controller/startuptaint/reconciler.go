@@ -100,7 +100,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, fmt.Errorf("remove start-up taint: %w", err)
 	}
 	ctrl.LoggerFrom(ctx).Info("removed the start-up taint", "node", node.Name, "taint", key(r.DriverName))
-	r.Events.Eventf(node, nil, corev1.EventTypeNormal, apiv1.ReasonStartupTaintRemoved, "RemoveTaint", "driver %s is ready: removed the taint %s",
+	r.Events.Eventf(node, nil, corev1.EventTypeNormal, apiv1.ReasonStartupTaintRemoved, "RemoveTaint",
+		"driver %s is ready: removed the taint %s",
 		r.DriverName, key(r.DriverName))
 	return reconcile.Result{}, nil
 }

@@ -28,7 +28,8 @@ const yieldFor = 2 * time.Minute
 // driver, or was found in use elsewhere before.
 func AskBeforeAttach(v *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) bool {
 	switch reasonOf(a) {
-	case apiv1.ReasonDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonUsedOutsideCluster, apiv1.ReasonYieldsToAnotherCluster:
+	case apiv1.ReasonDetachedOutside, apiv1.ReasonVMUnrecorded, apiv1.ReasonUsedOutsideCluster,
+		apiv1.ReasonYieldsToAnotherCluster:
 		return true
 	default:
 		return !ownership.CustodyConfirmed(v)
@@ -50,7 +51,8 @@ func (s *Step) usedElsewhere(in Input) {
 // refusedElsewhere reports whether the last attach found a VM outside of this cluster.
 func refusedElsewhere(a *apiv1.AzVolumeAttachment) bool {
 	reason := reasonOf(a)
-	return a.Status.State == apiv1.AttachmentFailed && (reason == apiv1.ReasonUsedOutsideCluster || reason == apiv1.ReasonYieldsToAnotherCluster)
+	return a.Status.State == apiv1.AttachmentFailed && (reason == apiv1.ReasonUsedOutsideCluster ||
+		reason == apiv1.ReasonYieldsToAnotherCluster)
 }
 
 // justRefused reports whether the last attach found a VM outside of this cluster, and nothing was done

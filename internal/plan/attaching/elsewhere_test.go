@@ -90,7 +90,8 @@ func TestADiskUsedOutsideTheClusterIsDetachedAndTheTryWaits(t *testing.T) {
 		"seen after the attach, and this VM's ID is first": {operation.Truth{Attached: true, LUN: 3, OtherClusterVM: "/VM/z"},
 			apiv1.ReasonUsedOutsideCluster, true, time.Second},
 		"seen after the attach, and the other VM's ID is first": {
-			operation.Truth{Attached: true, LUN: 3, OtherClusterVM: "/VM/0"}, apiv1.ReasonYieldsToAnotherCluster, true, 2 * time.Minute},
+			operation.Truth{Attached: true, LUN: 3, OtherClusterVM: "/VM/0"}, apiv1.ReasonYieldsToAnotherCluster, true,
+			2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -119,7 +119,8 @@ func (p Pod) ours() []string {
 // leave says why a pod must be left alone because of itself. off is as in nodehealth.Judgement.Off.
 func (p Pod) leave(off bool) (string, string) {
 	if OptedOut(p.Pod.Annotations) {
-		return apiv1.ReasonOptedOut, "it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
+		return apiv1.ReasonOptedOut,
+			"it has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled + optOutAdvice
 	}
 	for _, v := range p.Volumes {
 		if v.OptedOut {
