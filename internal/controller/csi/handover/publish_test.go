@@ -7,8 +7,11 @@ import (
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/expect"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
@@ -213,4 +216,22 @@ func TestAPublishCompletesAReleaseThatWasStarted(t *testing.T) {
 			on(held("a", 1), at("a", primary, 1), stages("a", 1), inBackground(unpublish("a")), behind, unstages("a")),
 			publish("b"), codes.Aborted, "another call", "Releasing 1 a; a P1"),
 	})
+}
+
+// The write of the ownership ends what the volume was recorded to wait for.
+func TestAPublishEndsTheRecordedWait(t *testing.T) {
+	t.Parallel()
+	waiting := volume(func(v *apiv1.AzVolume) {
+		v.Status.Conditions = append(v.Status.Conditions, metav1.Condition{
+			Type: apiv1.VolumeConditionPublished, Status: metav1.ConditionFalse, Reason: apiv1.ReasonStillMounted,
+			Message: "volume vol is held by node b", LastTransitionTime: metav1.Now(),
+		})
+	})
+	in(t, func(w *world) {
+		expect.Must(t, publish("a")(w))
+		c := meta.FindStatusCondition(w.volume().Status.Conditions, apiv1.VolumeConditionPublished)
+		if c == nil || c.Status != metav1.ConditionTrue || c.Reason != apiv1.ReasonPublished {
+			t.Errorf("got %+v, want True, %s", c, apiv1.ReasonPublished)
+		}
+	}, waiting)
 }

@@ -117,7 +117,7 @@ func (s *Publisher) attachedByOthers(ctx context.Context, handle volumehandle.Ha
 			return nil, err
 		}
 		if a != nil && !ownership.Copied(a) {
-			this.VMID = a.Status.VMID
+			this.Name, this.VMID = node, a.Status.VMID // the Node and its record may be gone
 		}
 	}
 	for _, vm := range disk.AttachedTo {
