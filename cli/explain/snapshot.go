@@ -14,14 +14,16 @@ func (f Facts) snapshot() Finding {
 	case s == nil:
 		return find(apiv1.ReasonNotReadable, "Snapshots are not readable with these rights.")
 	case s.Ready:
-		return find(apiv1.ReasonHealthy, "The snapshot is complete.").seen(Evidence{Object: f.Subject.String(), Says: "readyToUse: true"})
+		return find(apiv1.ReasonHealthy, "The snapshot is complete.").seen(Evidence{Object: f.Subject.String(),
+			Says: "readyToUse: true"})
 	case s.ClassMissing:
 		return find(apiv1.ReasonSnapshotClassMissing, "There is no VolumeSnapshotClass %s.", cmp.Or(s.Class,
 			"for the snapshot")).seen(seen)
 	case s.Driver != "" && s.Driver != f.DriverName:
 		return find(apiv1.ReasonOtherDriver, "VolumeSnapshotClass %s belongs to driver %s.", s.Class, s.Driver)
 	case s.SourceMissing:
-		return find(apiv1.ReasonSnapshotSourceMissing, "There is no claim %s that the snapshot could be taken from.", s.SourceClaim).
+		return find(apiv1.ReasonSnapshotSourceMissing, "There is no claim %s that the snapshot could be taken from.",
+			s.SourceClaim).
 			seen(seen)
 	case s.Error != "":
 		return find(apiv1.ReasonSnapshotFailed, "The snapshot could not be taken. The driver tries again.").quoting(s.Error).

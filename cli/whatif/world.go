@@ -174,7 +174,8 @@ func (w *world) kept(node string) map[types.UID]reason {
 func undrained(p *corev1.Pod) (reason, bool) {
 	for _, o := range p.OwnerReferences {
 		if o.Controller != nil && *o.Controller {
-			return reason{apiv1.ReasonDaemonSet, "a drain leaves the pods of DaemonSets on the node"}, o.Kind == apiv1.ReasonDaemonSet
+			return reason{apiv1.ReasonDaemonSet, "a drain leaves the pods of DaemonSets on the node"},
+				o.Kind == apiv1.ReasonDaemonSet
 		}
 	}
 	return reason{apiv1.ReasonNoOwner, "no controller would create it again, so kubectl drain refuses it without --force"}, true

@@ -57,7 +57,8 @@ func TestTheVolumeSaysWhatALongWaitIsFor(t *testing.T) {
 	}
 	expect.Must(t, r.Client.Delete(t.Context(), waiting))
 	reconcileOf(t, r, "vol")
-	if _, c := published(t, r); c == nil || c.Status != metav1.ConditionTrue || c.Reason != apiv1.ReasonPublished || c.Message != "" {
+	if _, c := published(t, r); c == nil || c.Status != metav1.ConditionTrue || c.Reason != apiv1.ReasonPublished ||
+		c.Message != "" {
 		t.Errorf("got %+v without a pod that waits, want True, %s", c, apiv1.ReasonPublished)
 	}
 }

@@ -29,7 +29,8 @@ const (
 )
 
 // move evicts the pods of a node that have to move now, and returns when to look again.
-func (r *Reconciler) move(ctx context.Context, d *apiv1.AzDriverNode, announced []maintenance.Announcement) (time.Duration, error) {
+func (r *Reconciler) move(ctx context.Context, d *apiv1.AzDriverNode, announced []maintenance.Announcement) (time.Duration,
+	error) {
 	pods, err := cluster.PodsOn(ctx, r.Client, d.Name)
 	if err != nil {
 		return 0, err

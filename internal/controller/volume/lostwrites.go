@@ -36,7 +36,8 @@ func (r *Reconciler) lostWrites(ctx context.Context, o observed, status *apiv1.A
 // tellLoss writes the events about a loss of writes: on the volume, on its PersistentVolumeClaim, and on
 // the pods that use it on the node: one of them has most likely written the data.
 func (r *Reconciler) tellLoss(ctx context.Context, o observed, loss disk.Loss) {
-	ctrl.LoggerFrom(ctx).Info("writes are lost", "volume", o.volume.Name, "node", loss.NodeName, "reason", apiv1.ReasonFlushFailed,
+	ctrl.LoggerFrom(ctx).Info("writes are lost", "volume", o.volume.Name, "node", loss.NodeName, "reason",
+		apiv1.ReasonFlushFailed,
 		"message", loss.Message)
 	about := []runtime.Object{o.volume}
 	if claim, err := cluster.ClaimBoundTo(ctx, r.Client, o.pv); err != nil {

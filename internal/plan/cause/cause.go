@@ -108,7 +108,8 @@ func Groups() []string {
 		groupDisk, groupSnapshot, groupDriver, groupUnknown, groupFine}
 }
 
-var table = slices.Concat(ofClaims, ofPlaces, ofHolders, ofFailovers, ofNodes, ofAttaches, ofAzure, ofMounts, ofDisks, ofSnapshots,
+var table = slices.Concat(ofClaims, ofPlaces, ofHolders, ofFailovers, ofNodes, ofAttaches, ofAzure, ofMounts, ofDisks,
+	ofSnapshots,
 	ofDriver, ofUnknown, ofFine, reported)
 
 // Table returns all rows. They are only read.

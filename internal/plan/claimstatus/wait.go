@@ -58,9 +58,11 @@ func ofDeletion(in Input) Wait {
 	others := slices.DeleteFunc(slices.Clone(c.Finalizers), func(f string) bool { return f == protection })
 	switch {
 	case len(in.Users) > 0:
-		w.Cause, w.Message = apiv1.ReasonClaimInUse, "the claim is deleted as soon as no pod uses it: "+strings.Join(in.Users, ", ")
+		w.Cause, w.Message = apiv1.ReasonClaimInUse, "the claim is deleted as soon as no pod uses it: "+strings.Join(in.Users,
+			", ")
 	case len(others) > 0:
-		w.Cause, w.Message = apiv1.ReasonFinalizerWaits, "finalizers of other programs keep the claim: "+strings.Join(others, ", ")
+		w.Cause, w.Message = apiv1.ReasonFinalizerWaits, "finalizers of other programs keep the claim: "+strings.Join(others,
+			", ")
 	default:
 		return w
 	}

@@ -124,8 +124,9 @@ func (p Pod) leave(off bool) (string, string) {
 	}
 	for _, v := range p.Volumes {
 		if v.OptedOut {
-			return apiv1.ReasonOptedOut, v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
-				optOutAdvice
+			return apiv1.ReasonOptedOut,
+				v.Name + " has the annotation " + apiv1.AnnotationFailover + ": " + apiv1.FailoverDisabled +
+					optOutAdvice
 		}
 	}
 	if off {

@@ -50,7 +50,10 @@ func (s *Publisher) acquireFrom(ctx context.Context, v *apiv1.AzVolume, node str
 		if known != ownership.CustodyOurs {
 			confirmed = "" // until the node has staged the volume
 		}
-		return s.write(ctx, v, func() { v.Status.Primary, v.Status.ConfirmedUID = &o, confirmed })
+		return s.write(ctx, v, func() {
+			v.Status.Primary, v.Status.ConfirmedUID = &o, confirmed
+			publishing.Obtained(&v.Status)
+		})
 	})
 	return o, err
 }
@@ -110,9 +113,6 @@ func (s *Publisher) writeOwnership(ctx context.Context, v *apiv1.AzVolume, o api
 	release *apiv1.ReleaseRecord) error {
 	return s.write(ctx, v, func() {
 		v.Status.Primary = &o
-		if o.State == apiv1.OwnershipHeld {
-			publishing.Obtained(&v.Status)
-		}
 		if release != nil {
 			v.Status.LastReleasedTime, v.Status.LastRelease = o.Since, release
 			if ownership.ProvedByAzure(release.Proof) {
