@@ -131,7 +131,8 @@ func (e *enumerator) cases(s *ast.SwitchStmt) {
 }
 
 // boundaries are the operators with their neighbours.
-var boundaries = map[token.Token]token.Token{token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ, token.GEQ: token.GTR}
+var boundaries = map[token.Token]token.Token{token.LSS: token.LEQ, token.LEQ: token.LSS, token.GTR: token.GEQ,
+	token.GEQ: token.GTR}
 
 func (e *enumerator) binary(n *ast.BinaryExpr) {
 	switch n.Op {

@@ -462,7 +462,8 @@ func TestASecondPublishWritesNoSecondEvent(t *testing.T) {
 	reconcileOf(t, r, "vol")
 	reconcileOf(t, r, "vol")
 	if got := recorded(t, r); len(got) != 1 || !strings.HasPrefix(got[0], "Normal "+apiv1.ReasonSuccessfulAttachVolume) {
-		t.Errorf("got events %q after %d publishes, want one Normal %s", got, len(calls.calls), apiv1.ReasonSuccessfulAttachVolume)
+		t.Errorf("got events %q after %d publishes, want one Normal %s", got, len(calls.calls),
+			apiv1.ReasonSuccessfulAttachVolume)
 	}
 }
 
