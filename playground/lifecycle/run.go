@@ -26,8 +26,10 @@ type Options struct {
 }
 
 const (
-	// testTimeout covers two minutes of waiting for what the driver asks Azure once a minute.
-	testTimeout = 150 * time.Second
+	// testTimeout covers two minutes of waiting for what the driver asks Azure once a minute, and the
+	// growth of a filesystem: the kubelet looks for it when it synchronizes the pod, each 60 to 90 s,
+	// which comes after a minute for the pod on a busy machine.
+	testTimeout = 4 * time.Minute
 	// cleanUpTimeout covers the deletion of what all tests have made.
 	cleanUpTimeout = 2 * time.Minute
 )
