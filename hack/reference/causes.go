@@ -99,8 +99,8 @@ health](../guides/shared-volumes.md#volume-health) has its own reasons.
 
 A failure that Azure answered ends with the ID by which Microsoft's support finds the request, in conditions, events,
 logs and traces: ` + "`(correlation ID …)`" + ` of a refusal, and
-` + "`(operation ID …)`" + ` of an operation that failed after Azure had accepted it. A condition has the ID of the last answer. An event has that of the first one within ten minutes, so that
-repetitions are counted in one event.
+` + "`(operation ID …)`" + ` of an operation that failed after Azure had accepted it. A condition has the ID of the last
+answer. An event has that of the first one within ten minutes, so that repetitions are counted in one event.
 `
 
 // objectNotes follow the titles of the page on reasons.
