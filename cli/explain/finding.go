@@ -63,7 +63,7 @@ type Resource struct {
 	Command string `json:"command"`
 }
 
-// find returns the registry's finding with a sentence.
+// find returns the finding of a cause with a sentence.
 func find(id string, format string, args ...any) Finding {
 	kind := cause.Of(id)
 	return Finding{ID: id, Outcome: kind.Outcome, Sentence: fmt.Sprintf(format, args...), Next: kind.Next}

@@ -24,8 +24,8 @@ import (
 // the AzVolume, for the pod that waits longest. It returns when to look again, because a wait is not
 // told at once; 0 for never.
 func (r *Reconciler) explain(ctx context.Context, o observed) (after time.Duration, err error) {
-	recorded, waits := publishing.Wait{}, o.Pods
-	slices.SortStableFunc(waits, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	recorded := publishing.Wait{}
+	slices.SortStableFunc(o.Pods, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, p := range o.Pods {
 		if p.Spec.NodeName == "" || p.DeletionTimestamp != nil {
 			continue
@@ -61,10 +61,12 @@ func (r *Reconciler) record(ctx context.Context, o observed, w publishing.Wait) 
 	if o.Volume == nil {
 		return nil
 	}
-	changed := o.Volume.DeepCopy()
-	if !publishing.Recorded(&changed.Status, w, r.told.sameWait(o.name, w.Key)) {
+	status := apiv1.AzVolumeStatus{Conditions: slices.Clone(o.Volume.Status.Conditions)}
+	if !publishing.Recorded(&status, w, r.told.sameWait(o.name, w.Key)) {
 		return nil
 	}
+	changed := o.Volume.DeepCopy()
+	changed.Status.Conditions = status.Conditions
 	if err := kube.PatchStatus(ctx, r.Client, changed, o.Volume); err != nil {
 		return client.IgnoreNotFound(fmt.Errorf("write what volume %s waits for: %w", o.name, err))
 	}

@@ -11,13 +11,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/cluster"
 	"github.com/azuredisk-csi/azuredisk/internal/kube"
 )
 
@@ -174,12 +174,5 @@ func (w *ConditionWriter) tell(node string, c metav1.Condition) {
 	}, c.Reason) {
 		kind = corev1.EventTypeWarning
 	}
-	// Events on Nodes carry the name as UID, as the kubelet's do.
-	about := &corev1.ObjectReference{
-		APIVersion: "v1",
-		Kind:       "Node",
-		Name:       node,
-		UID:        types.UID(node),
-	}
-	w.Events.Eventf(about, nil, kind, c.Reason, "JudgeNode", "%s", c.Message)
+	w.Events.Eventf(cluster.AboutNode(node), nil, kind, c.Reason, "JudgeNode", "%s", c.Message)
 }
