@@ -2,36 +2,16 @@ package controllerplugin
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/controlplane"
 )
-
-// removeByForce removes an attachment as a user does who removes the finalizer, before a reconciler
-// can put it back.
-func removeByForce(t *testing.T, p *controlplane.ControlPlane, volume, node string) {
-	t.Helper()
-	p.Eventually("removed by force", func() string {
-		a := p.Attachment(volume, node)
-		a.Finalizers = nil
-		if err := p.Client.Update(t.Context(), a); err != nil {
-			return err.Error()
-		}
-		if err := p.Client.Delete(t.Context(), a, client.Preconditions{
-			UID:             &a.UID,
-			ResourceVersion: &a.ResourceVersion,
-		}); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-}
 
 func TestObjectThatIsRemovedByForceIsRecreatedWhileTheProcessRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -44,7 +24,7 @@ func TestObjectThatIsRemovedByForceIsRecreatedWhileTheProcessRuns(t *testing.T) 
 		p.AwaitReplica("vol", "fo-b")
 		p.AddNode("fo-c", "1", "Standard_D16s_v5") // a better place, so that what is right must come from Azure
 		for _, node := range []string{"fo-a", "fo-b"} {
-			removeByForce(t, p, "vol", node)
+			p.RemoveByForce("vol", node)
 		}
 		p.Eventually("the objects say again what is attached", func() string {
 			attached := 0
@@ -57,7 +37,8 @@ func TestObjectThatIsRemovedByForceIsRecreatedWhileTheProcessRuns(t *testing.T) 
 			if a := p.Attachment("vol", "fo-a"); a == nil || a.Spec.Role != apiv1.RolePrimary || a.Spec.Epoch != 1 {
 				return fmt.Sprintf("the primary is %+v", a)
 			}
-			if to := p.AttachedTo("vol"); attached != 2 || len(to) != 2 {
+			to := slices.Sorted(slices.Values(p.AttachedTo("vol")))
+			if attached != 2 || !slices.Equal(to, []string{"fo-a", "fo-b"}) {
 				return fmt.Sprintf("%d objects; attached to %v", attached, to)
 			}
 			return ""

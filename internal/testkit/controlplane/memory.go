@@ -49,18 +49,30 @@ func NewInMemory(t testing.TB, options Options) *ControlPlane {
 	// Goroutines that wait for a timer end by it, and a bubble's time stands still after the test.
 	t.Cleanup(func() { time.Sleep(time.Hour) })
 	m := &memory{store: memapi.New(scheme(), clock.RealClock{})}
-	return begin(t, options, &ControlPlane{Namespace: "driver", Client: m.client(nil), memory: m})
+	return begin(t, options, &ControlPlane{Namespace: "driver", Client: memapi.NewClient(m.store, settle, nil), memory: m})
 }
 
 // client reads from a cache, or from the server if the cache is nil.
 func (m *memory) client(from *memapi.Cache) *memapi.Client {
-	open := func(ctx context.Context, _ memapi.Call, do func() error) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		return do()
-	}
 	return memapi.NewClient(m.store, open, from)
+}
+
+// open is the gate of the driver's clients.
+func open(ctx context.Context, _ memapi.Call, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return do()
+}
+
+// settle is the gate of the test's client: a write returns when the driver's caches have it, and the
+// driver has done what it does at once. The clock of a bubble goes on only when every goroutine waits.
+func settle(ctx context.Context, call memapi.Call, do func() error) error {
+	err := open(ctx, call, do)
+	if call.Writes() {
+		time.Sleep(time.Nanosecond)
+	}
+	return err
 }
 
 // reading is a manager whose API reader reads from the server in memory.

@@ -122,6 +122,27 @@ func found[T any](t testing.TB, object *T, err error) *T {
 	return object
 }
 
+// RemoveByForce removes an attachment from an API server in memory as a user does who removes the
+// finalizer, before a reconciler can put it back.
+func (p *ControlPlane) RemoveByForce(disk, node string) {
+	p.t.Helper()
+	at := p.memory.client(nil) // whose writes wait for no reconciler
+	p.Eventually("removed by force", func() string {
+		a := p.Attachment(disk, node)
+		a.Finalizers = nil
+		if err := at.Update(p.t.Context(), a); err != nil {
+			return err.Error()
+		}
+		if err := at.Delete(p.t.Context(), a, client.Preconditions{
+			UID:             &a.UID,
+			ResourceVersion: &a.ResourceVersion,
+		}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
 // Attachments reads all attachments of a disk.
 func (p *ControlPlane) Attachments(disk string) []apiv1.AzVolumeAttachment {
 	p.t.Helper()
