@@ -42,6 +42,8 @@ type Options struct {
 	AnyLUN bool
 	// Without are the behaviours that are left out; see Behaviours.
 	Without []string
+	// States takes the states that the history reaches; nil for none.
+	States *States
 }
 
 // The behaviours. Some of the histories have each of them.
@@ -137,6 +139,9 @@ func Run(seed uint64, options Options) Result {
 	if w.violation == "" {
 		w.settle()
 	}
+	if w.violation == "" {
+		w.dataIsKept()
+	}
 	for _, p := range w.processes {
 		if !p.dead {
 			p.stop()
@@ -148,6 +153,9 @@ func Run(seed uint64, options Options) Result {
 	// The calls that remain wait for the end of their contexts, which is soon.
 	w.pass(time.Minute)
 	w.must(os.RemoveAll(w.directory()))
+	if options.States != nil {
+		options.States.add(w.reached)
+	}
 	return Result{
 		Violation: w.violation,
 		Steps:     w.steps,
@@ -168,6 +176,8 @@ func newWorld(seed uint64, options Options) *world {
 		byPerson:  map[string]bool{},
 		spared:    map[string]bool{},
 		largest:   map[string]int64{},
+		reached:   map[uint64]struct{}{},
+		data:      newData(seed),
 	}
 	// These do not use the random numbers, so that the other histories do not change.
 	w.byPods, w.people = seed%4 == 0, seed%3 == 0

@@ -329,6 +329,9 @@ func (k mounts) Mount(ctx context.Context, path, target, fsType string, _ []stri
 		k.m.w.maysMount(k.m, volumeOf(d.disk))
 		k.isReserved(d)
 	}
+	if !k.m.holds(path) {
+		k.m.w.data.read(d)
+	}
 	k.add(provisioner.MountPoint{
 		Source: path,
 		Target: target,
@@ -400,7 +403,11 @@ func (k mounts) Unmount(ctx context.Context, target string) error {
 	}
 	k.dropAdopted(target)
 	k.releaseEarly(target)
+	source := k.m.mounts[target].Source
 	delete(k.m.mounts, target)
+	if d := k.m.devices[source]; d != nil && !k.m.holds(source) {
+		k.m.w.data.writeBack(k.m, d, true)
+	}
 	return nil
 }
 

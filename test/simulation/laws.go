@@ -168,6 +168,9 @@ func (w *world) released(v *apiv1.AzVolume, before *apiv1.Ownership) {
 	if last == nil || last.NodeName != before.NodeName || last.Proof.Epoch < before.Epoch {
 		w.broken("law 3: %s is released by %s and no proof is recorded", v.Name, before.NodeName)
 	}
+	if last != nil {
+		w.data.end(v.Name, before.NodeName, last.Proof.Kind)
+	}
 	for _, m := range w.machines {
 		m.look()
 		if m.name == before.NodeName && m.writes(v.Name) {

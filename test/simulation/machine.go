@@ -93,6 +93,8 @@ type device struct {
 	used bool
 	// reads counts how often its reservation was read since it was found at its LUN.
 	reads int
+	// page is a write that waits in the page cache, or nil.
+	page *transfer
 	// cut says that it takes no writes any more: the disk was detached or the power failed.
 	cut bool
 	// late is until when writes in flight may reach the disk although another machine has reserved
@@ -105,6 +107,9 @@ func (m *machine) boot() {
 	m.boots++
 	m.asleep, m.frozen = nil, nil
 	m.on, m.cutOff, m.silentSince = true, false, time.Time{}
+	for _, d := range m.devices {
+		d.lose()
+	}
 	m.mounts = map[string]mount{}
 	m.devices = map[string]*device{}
 	m.leaks = nil
@@ -129,6 +134,9 @@ func (m *machine) die() {
 	m.stopPlugin()
 	if m.kubelet != nil {
 		m.kubelet.halt()
+	}
+	for _, d := range m.devices {
+		d.lose()
 	}
 	m.mounts, m.devices, m.leaks, m.open = map[string]mount{}, map[string]*device{}, nil, nil
 }
@@ -282,6 +290,7 @@ func (m *machine) look() {
 	for _, d := range m.devices {
 		if lun, attached := m.w.azure.holds(vmOf(m.name), d.disk); !attached || lun != d.lun {
 			d.cut = true
+			d.lose()
 		}
 	}
 }

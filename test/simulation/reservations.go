@@ -277,6 +277,7 @@ func (k kernel) isReserved(d *device) {
 // volume without having lost it.
 func (k kernel) flush(d *device) error {
 	if k.m.allowed(d) {
+		k.m.w.data.writeBack(k.m, d, true)
 		return nil
 	}
 	w, failed := k.m.w, failedDevice(d.path)

@@ -65,6 +65,7 @@ func TestHistories(t *testing.T) {
 		Mutant:    simulation.Mutant(*mutant),
 		Restores:  *restores,
 		Without:   strings.Split(*without, ","),
+		States:    &simulation.States{},
 	}
 	if *seed != 0 {
 		onOneProcessor(t)
@@ -100,6 +101,9 @@ func TestHistories(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("%d histories, %d steps in %s: %.0f steps per second", *histories, steps.Load(), took.Round(time.Millisecond),
 		float64(steps.Load())/took.Seconds())
+	last := int(*histories / 10) //nolint:gosec // a number of histories
+	known, added := options.States.Count(last)
+	t.Logf("%d states of a volume, %.2f %% of them reached first by the last %d histories", known, 100*float64(added)/float64(max(known, 1)), last)
 }
 
 // report prints the end of a failed history, and the command that prints all of it.

@@ -167,6 +167,10 @@ type world struct {
 	spared map[string]bool
 	// largest size that each disk has had, by its unique ID.
 	largest map[string]int64
+	// data is what pods have written.
+	data *data
+	// reached are the states of the volumes so far, if options.States asks for them.
+	reached map[uint64]struct{}
 
 	trace     []string
 	steps     int
@@ -314,6 +318,10 @@ func (w *world) step() {
 		choices[w.random.IntN(len(choices))]()
 	}
 	w.check()
+	w.use()
+	if w.options.States != nil {
+		w.reach()
+	}
 }
 
 // pause lets time pass.
