@@ -87,6 +87,15 @@ func (d *data) writeBack(m *machine, dev *device, acknowledge bool) {
 	}
 }
 
+// unmount writes the page cache back, or drops it if the disk does not take it.
+func (d *data) unmount(m *machine, dev *device) {
+	d.writeBack(m, dev, true)
+	if dev.page != nil && !m.works(dev.path) {
+		dev.lose()
+		dev.page = nil
+	}
+}
+
 // lose says that what waits for the disk will not reach it.
 func (dev *device) lose() {
 	if dev.page != nil {

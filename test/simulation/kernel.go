@@ -406,7 +406,7 @@ func (k mounts) Unmount(ctx context.Context, target string) error {
 	source := k.m.mounts[target].Source
 	delete(k.m.mounts, target)
 	if d := k.m.devices[source]; d != nil && !k.m.holds(source) {
-		k.m.w.data.writeBack(k.m, d, true)
+		k.m.w.data.unmount(k.m, d)
 	}
 	return nil
 }

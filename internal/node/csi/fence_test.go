@@ -134,7 +134,7 @@ func (m *machine) results(what string, wanted func([]apiv1.FenceResult) bool) []
 func one(results []apiv1.FenceResult) bool  { return len(results) == 1 }
 func none(results []apiv1.FenceResult) bool { return len(results) == 0 }
 
-var lostRequest = apiv1.FenceRequest{VolumeName: volume, NodeName: lostNode, Epoch: lostEpoch}
+var lostRequest = apiv1.FenceRequest{VolumeName: volume, VolumeUID: volumeUID, NodeName: lostNode, Epoch: lostEpoch}
 
 // provePreempted records the proof as the controller does.
 func (m *machine) provePreempted(a *apiv1.AzVolumeAttachment) {

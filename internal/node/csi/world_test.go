@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,15 +13,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	csinode "github.com/azuredisk-csi/azuredisk/internal/node/csi"
 	"github.com/azuredisk-csi/azuredisk/internal/node/nodereport"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/fakeapi"
+	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memhost"
 	"github.com/azuredisk-csi/azuredisk/internal/volumehandle"
 	"github.com/azuredisk-csi/azuredisk/provisioner"
@@ -32,6 +34,7 @@ const (
 	driverName = "disk.csi.azure.com"
 	volumeID   = "/subscriptions/s/resourceGroups/rg/providers/Microsoft.Compute/disks/pvc-1"
 	lun        = int32(3)
+	volumeUID  = "uid-of-pvc-1"
 )
 
 // memoryHost is a node's kernel in memory. Its steps can be interrupted by a panic, which stands for
@@ -76,16 +79,21 @@ type machine struct {
 	metrics *prometheus.Registry
 }
 
+// scheme is made once, because that takes long.
+var scheme = sync.OnceValue(fakeapi.Scheme)
+
 func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write string)) *machine {
 	t.Helper()
-	scheme := fakeapi.Scheme()
-	base := fake.NewClientBuilder().WithScheme(scheme).
-		WithIndex(&apiv1.AzVolumeAttachment{}, "spec.volumeName",
-			func(o client.Object) []string { return []string{o.(*apiv1.AzVolumeAttachment).Spec.VolumeName} }).
-		WithStatusSubresource(&apiv1.AzDriverNode{}, &apiv1.AzVolume{}, &apiv1.AzVolumeAttachment{}).Build()
+	store := memapi.New(scheme(), clock.RealClock{})
+	base := memapi.NewClient(store, func(ctx context.Context, _ memapi.Call, do func() error) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return do()
+	}, nil)
 	m := &machine{
 		t:       t,
-		direct:  base,
+		direct:  interceptor.NewClient(base, interceptor.Funcs{Create: withStatus(store)}),
 		host:    host,
 		bootID:  "boot-1",
 		dir:     dir,
@@ -106,6 +114,17 @@ func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write
 		},
 	})
 	return m
+}
+
+// withStatus creates an object with its status in one step.
+func withStatus(store *memapi.Store) func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+	return func(ctx context.Context, c client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+		if o.GetUID() == "" {
+			o.SetUID(uuid.NewUUID())
+		}
+		store.Restore(o)
+		return c.Get(ctx, client.ObjectKeyFromObject(o), o)
+	}
 }
 
 // start starts a node plug-in, as after a kill.
@@ -152,7 +171,7 @@ func (m *machine) start() *csinode.Server {
 func (m *machine) publish(edit func(*apiv1.AzVolume, *apiv1.AzVolumeAttachment)) {
 	m.t.Helper()
 	v := &apiv1.AzVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: volume, UID: volumeUID},
 		Spec:       apiv1.AzVolumeSpec{Origin: apiv1.OriginProvisioned, Access: apiv1.AccessSingleNode, Disk: diskOf(volumeID)},
 		Status:     apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{NodeName: thisNode, Epoch: 1, State: apiv1.OwnershipHeld}},
 	}

@@ -185,6 +185,11 @@ func (s status) Create(context.Context, client.Object, client.Object, ...client.
 	return fmt.Errorf("memapi: a status is not created")
 }
 
+// Get implements client.SubResourceReader.
+func (s status) Get(context.Context, client.Object, client.Object, ...client.SubResourceGetOption) error {
+	panic("memapi: there is no read of a status")
+}
+
 // Update implements client.SubResourceWriter.
 func (s status) Update(ctx context.Context, o client.Object, _ ...client.SubResourceUpdateOption) error {
 	return s.c.call(ctx, "update/status", o, func() error { return s.c.store.Update(o, true) })
@@ -212,7 +217,10 @@ func (c *Client) DeleteAllOf(context.Context, client.Object, ...client.DeleteAll
 
 // SubResource implements client.SubResourceClientConstructor; the driver uses none but status.
 func (c *Client) SubResource(name string) client.SubResourceClient {
-	panic("memapi: subresource " + name + " is not there")
+	if name != "status" {
+		panic("memapi: subresource " + name + " is not there")
+	}
+	return status{c}
 }
 
 // Scheme implements client.Client.
