@@ -243,7 +243,7 @@ func (r *report) add(t tried, progress io.Writer) {
 	}
 	r.tried = append(r.tried, t)
 	if t.result != notViable {
-		fmt.Fprintf(progress, "%d\t%s\t%s:%d\n", len(r.tried), t.result, t.File, t.Line)
+		fmt.Fprintf(progress, "%d\t%s\t%s:%d\t%s => %s\n", len(r.tried), t.result, t.File, t.Line, t.Was, t.Is)
 	}
 }
 

@@ -63,21 +63,24 @@ func (l *lab) try(ctx context.Context, m mutant) (result, error) {
 	if err != nil {
 		return "", err
 	}
-	within, own := ownTime, killedByOwn
-	if l.slow[m.Package] {
-		within, own = importersTime, killedByImporter
-	}
-	ended, err := l.test(ctx, dir, overlay, m.Package, within)
+	ended, err := l.test(ctx, dir, overlay, m.Package, ownTime)
 	switch {
 	case err != nil:
 		return "", err
 	case ended == broken:
 		return notViable, nil
-	case ended == failed || ended == late:
-		return own, nil
+	case ended == failed || ended == late && !l.slow[m.Package]:
+		return killedByOwn, nil
+	}
+	if ended == late {
+		if ended, err = l.test(ctx, dir, overlay, m.Package, importersTime); err != nil {
+			return "", err
+		} else if ended != passed {
+			return killedByImporter, nil
+		}
 	}
 	for _, importer := range l.importers[m.Package] {
-		ended, err = l.test(ctx, dir, overlay, importer, importersTime)
+		ended, err := l.test(ctx, dir, overlay, importer, importersTime)
 		if err != nil {
 			return "", err
 		}

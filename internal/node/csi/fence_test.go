@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -207,27 +208,28 @@ func TestARequestIsAnsweredWhileThePluginRuns(t *testing.T) {
 
 // Every read takes longer than the first try may.
 func TestANodeThatIsMerelySlowFencesInTheEnd(t *testing.T) {
-	t.Parallel()
-	m, host, _ := lost(t)
-	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
-			opts ...client.GetOption) error {
-			if _, is := obj.(*apiv1.AzVolume); is {
-				select {
-				case <-time.After(2 * time.Second):
-				case <-ctx.Done():
-					return ctx.Err()
+	synctest.Test(t, func(t *testing.T) {
+		m, host, _ := lost(t)
+		m.api = interceptor.NewClient(m.api, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object,
+				opts ...client.GetOption) error {
+				if _, is := obj.(*apiv1.AzVolume); is {
+					select {
+					case <-time.After(2 * time.Second):
+					case <-ctx.Done():
+						return ctx.Err()
+					}
 				}
-			}
-			return c.Get(ctx, key, obj, opts...)
-		},
+				return c.Get(ctx, key, obj, opts...)
+			},
+		})
+		m.request(lostRequest)
+		m.run()
+		result := m.results("the second or third try has the time", one)[0]
+		if result.Key == "" || host.Shared.Allows(lostNode, true) {
+			t.Errorf("got result %+v, want a key", result)
+		}
 	})
-	m.request(lostRequest)
-	m.run()
-	result := m.results("the second or third try has the time", one)[0]
-	if result.Key == "" || host.Shared.Allows(lostNode, true) {
-		t.Errorf("got result %+v, want a key", result)
-	}
 }
 
 func TestTriesToFenceAreCounted(t *testing.T) {

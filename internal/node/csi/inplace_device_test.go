@@ -30,6 +30,19 @@ func shutDown(t *testing.T, path string) {
 	}
 }
 
+// syncfs writes a filesystem back, and no other one.
+func syncfs(t *testing.T, path string) {
+	t.Helper()
+	dir, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dir.Close()
+	if err := unix.Syncfs(int(dir.Fd())); err != nil {
+		t.Fatalf("sync the filesystem at %s: %v", path, err)
+	}
+}
+
 // The disk was cut off the node, which is primary again. The disk has a new device, with the
 // filesystem of the same UUID, and a pod of before still holds the dead one.
 func TestLaw2ARealVolumeIsStagedInPlaceBesideItsDeadMount(t *testing.T) {
@@ -44,7 +57,7 @@ func TestLaw2ARealVolumeIsStagedInPlaceBesideItsDeadMount(t *testing.T) {
 			m.must(m.stage(s, capability))
 			m.must(m.publishVolume(s, capability, false))
 			m.must(os.WriteFile(filepath.Join(m.target(), "file"), []byte("kept"), 0o600))
-			unix.Sync()
+			syncfs(t, m.target())
 			after.WriteAt(t, before.Content(t), 0)
 			shutDown(t, m.stagingPath())
 			m.must(os.RemoveAll(filepath.Join(links, "data")))
