@@ -50,6 +50,9 @@ type Error struct {
 	Message string
 	// Code is the platform's error code, as in "OperationNotAllowed"; for logs and metrics.
 	Code string
+	// StillDetaching says of an attach that the disk is on its way off the VM: it is being detached, or
+	// its last detach has failed, and then only another detach helps.
+	StillDetaching bool
 	// RetryAfter is how long the platform asked to wait; 0 where it did not say.
 	RetryAfter time.Duration
 	// Err is the cause, if there is one.
@@ -95,6 +98,12 @@ func CodeOf(err error) string {
 		return e.Code
 	}
 	return ""
+}
+
+// StillDetaching reports whether an attach has failed because the disk is on its way off the VM.
+func StillDetaching(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.StillDetaching
 }
 
 // RetryAfter returns how long the platform asked to wait before the next call, or 0.

@@ -142,6 +142,7 @@ const (
 	ReasonStarting                      = "Starting"
 	ReasonStartupTaintRemoved           = "StartupTaintRemoved"
 	ReasonStatusRestored                = "StatusRestored"
+	ReasonStillDetaching                = "StillDetaching"
 	ReasonStillMounted                  = "StillMounted"
 	ReasonStopped                       = "Stopped"
 	ReasonSuccessfulAttachVolume        = "SuccessfulAttachVolume"

@@ -150,12 +150,11 @@ func (p *platform) attach(ctx context.Context, request provisioner.AttachRequest
 	if s := v.slot(d.ID); s != nil {
 		switch {
 		case s.detaching != nil:
-			return nil, provisioner.Errorf(provisioner.Conflict, "disk %s is being detached from %s", d.ID, v.ID)
+			return nil, stillDetaching("disk %s is being detached from %s", d.ID, v.ID)
 		case s.attaching != nil:
 			return s.attaching, nil
 		case s.unlisted:
-			return nil, provisioner.Errorf(provisioner.Conflict,
-				"the last detach of disk %s from %s has failed: detach it again", d.ID, v.ID)
+			return nil, stillDetaching("the last detach of disk %s from %s has failed: detach it again", d.ID, v.ID)
 		case !s.absent:
 			return p.ended(), nil
 		}
@@ -177,6 +176,12 @@ func (p *platform) attach(ctx context.Context, request provisioner.AttachRequest
 	}
 	v.slots = append(v.slots, taken)
 	return p.beginAttach(v, d, taken, plan), nil
+}
+
+func stillDetaching(format string, args ...any) error {
+	err := provisioner.Errorf(provisioner.Conflict, format, args...)
+	err.StillDetaching = true
+	return err
 }
 
 // beginAttach begins the operation that attaches the disk of a slot.

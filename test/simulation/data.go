@@ -11,7 +11,7 @@ import (
 
 // Data: what pods write to a filesystem and read from it. A volume is a register: a pod writes a
 // number into the page cache of its machine, and the kernel writes it to the disk at some time, at a
-// sync, at an unmount or at a flush. At the end porcupine says whether the reads and the writes of a
+// sync, at an unmount or at a flush. At the end porcupine tells whether the reads and the writes of a
 // volume can have happened in one order. So no write that was acknowledged is lost, and none reaches
 // the disk after the proof that its machine cannot write.
 
@@ -103,7 +103,7 @@ func (dev *device) lose() {
 	}
 }
 
-// read is what a filesystem that is mounted anew has.
+// read is what a filesystem that is mounted again has.
 func (d *data) read(dev *device) {
 	volume := volumeOf(dev.disk)
 	d.transfers[volume] = append(d.transfers[volume],

@@ -25,7 +25,8 @@
 //     driver staged while a mount namespace holds it, a machine that was fenced is reachable again without a reboot, a pod is deleted while its volume
 //     is being staged and requests fail, a call to stage a volume comes after the proof, a machine that was fenced by a pre-emption has the disk attached while
 //     others use the volume, a machine reserves a disk long after it was granted the volume, a volume is staged in place when a person has
-//     detached its disk and it is attached again by another path, a machine shuts down in good order and flushes for long;
+//     detached its disk and it is attached again by another path, a machine shuts down in good order and flushes for long, a detach by a person
+//     has failed where a pod comes to;
 //   - goalstate: VMs list what they are to have: also a disk whose attach has failed, and not one whose detach has;
 //   - pauses: Azure freezes machines, with and without an announcement, processes get no time, and nodes announce what is not so (pauses.go);
 //   - nights: all machines but two are switched off at Azure, and one of the two dies (nights.go);
@@ -51,6 +52,7 @@
 //   - no hand-over without proof: an ownership becomes Released after Releasing, with a proof, and then its node cannot write (world.ownershipChanged);
 //   - no use of a shared disk without its reservation (kernel.isReserved), and a node that was fenced by a pre-emption cannot write while the proof
 //     stands (world.stayFenced), and whose attachment is deleted and never changed (world.preemptedKept);
+//   - a volume is a register: no write that a pod has synced, or that its machine has flushed, is lost, and none comes after the proof (data.go);
 //   - a disk takes the last flush of the node that owns its volume (kernel.flush);
 //   - for volumes of several nodes the attachment has the part of the ownership: no node uses the device without one (world.mayUse), and when a proof is
 //     recorded in it, its node cannot write (world.proved);

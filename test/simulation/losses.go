@@ -3,8 +3,10 @@ package simulation
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/azuredisk-csi/azuredisk/provisioner"
+	"github.com/azuredisk-csi/azuredisk/provisioner/fake"
 )
 
 // loseKubelet ends the kubelet of a machine that runs a pod of a volume, and wants the volume on
@@ -51,6 +53,37 @@ func (w *world) takeLUN(v *volumeModel, m *machine) {
 	w.pauseControllers(false)
 	if w.takesPods(m) {
 		w.addPod(v, m)
+	}
+}
+
+// failDetach makes a person attach a disk and detach it, and the detach fails: Azure attaches the disk
+// to that machine only after another detach. Then a pod of the volume comes there.
+func (w *world) failDetach(v *volumeModel, m *machine) {
+	vm, disk := vmOf(m.name), diskOf(v.name)
+	if _, attached := w.azure.holds(vm, disk); attached || !w.attachManually(m, v) {
+		return
+	}
+	w.within(patience, func() bool { _, has := w.azure.holds(vm, disk); return has })
+	succeed := w.cloud.Inject(fake.Fault{
+		Method:       fake.AttachmentsDetach,
+		ID:           disk,
+		OperationErr: provisioner.Errorf(provisioner.Unavailable, "the detach failed"),
+	})
+	w.note("a person detaches %s from %s, and the detach fails", v.name, m.name)
+	w.detachManually(m, v)
+	w.within(w.latency.Detach+time.Second, func() bool { return false })
+	succeed()
+	w.addPod(v, m)
+	w.until("a pod has the volume whose detach had failed", patience, func() string {
+		if !m.mounted(v.name) {
+			return v.name + " is not mounted on " + m.name
+		}
+		return ""
+	})
+	for _, p := range w.podsOf(v) {
+		if !p.deleting {
+			w.endPodModel(p)
+		}
 	}
 }
 

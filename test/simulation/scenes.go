@@ -113,6 +113,12 @@ func (w *world) playUnused(cluster *kubernetes) {
 			w.until("a volume that a kubelet has forgotten is released", patience, cluster.place)
 		}
 	}
+	for _, v := range w.volumes {
+		if m := w.machines[0]; !v.several && m.well() && w.takesPods(m) && m != w.liar {
+			w.failDetach(v, m)
+			w.until("a volume whose detach had failed is released", patience, cluster.place)
+		}
+	}
 }
 
 // playDirect plays a scene whose calls a model of a kubelet does not make.

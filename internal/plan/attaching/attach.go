@@ -292,7 +292,11 @@ func (s *Step) attachEnded(in Input) {
 		s.pending(in, apiv1.ReasonWaitingForSlot, "Azure has no free slot; a replica is deleted to free one")
 		return
 	}
-	s.failed(in, apiv1.AttachmentFailed, apiv1.ReasonAttachFailed, err)
+	reason := apiv1.ReasonAttachFailed
+	if stillDetaching(in.Job) {
+		reason = apiv1.ReasonStillDetaching
+	}
+	s.failed(in, apiv1.AttachmentFailed, reason, err)
 }
 
 func (s *Step) attached(in Input, lun *int32) {

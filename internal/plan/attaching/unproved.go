@@ -3,18 +3,27 @@ package attaching
 import (
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/operation"
+	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// AttachUnproved reports whether the last attach has failed, and the VM lists the disk
-// nevertheless: at the LUN that the status records. The VM may not have the disk.
+// AttachUnproved reports whether the last attach has failed, and the VM nevertheless lists the disk,
+// at the LUN that the status records, or is still to lose it. The VM may not have the disk.
 func AttachUnproved(a *apiv1.AzVolumeAttachment) bool {
-	return a.Status.State == apiv1.AttachmentFailed && a.Status.LUN != nil
+	return a.Status.State == apiv1.AttachmentFailed && (a.Status.LUN != nil || reasonOf(a) == apiv1.ReasonStillDetaching)
+}
+
+// stillDetaching reports whether an attach has failed because the disk is on its way off the VM. Azure
+// gives one answer to two states: a detach is in flight, or the last one has failed, and then nothing
+// attaches the disk there before another detach has succeeded.
+func stillDetaching(job operation.Job) bool {
+	return job.Truth.Detaching || provisioner.StillDetaching(job.Err)
 }
 
 // unprovedNow reports whether the attach is unproved, or becomes so unless the node has found the
 // device.
 func unprovedNow(in Input) bool {
-	return AttachUnproved(in.Attachment) || in.Job.EndedAs(operation.WorkAttach) && in.Job.Err != nil && in.Job.Truth.Attached
+	return AttachUnproved(in.Attachment) || in.Job.EndedAs(operation.WorkAttach) && in.Job.Err != nil &&
+		(in.Job.Truth.Attached || stillDetaching(in.Job))
 }
 
 // attachProved reports whether the VM has the disk that it lists after an attach. The list alone
@@ -66,8 +75,8 @@ func (s *Step) attachUndone(in Input) {
 	elsewhere, reason := refusedElsewhere(in.Attachment), apiv1.ReasonAttachFailed
 	switch {
 	case in.Job.Err != nil:
-		if elsewhere {
-			reason = reasonOf(in.Attachment)
+		if was := reasonOf(in.Attachment); elsewhere || was == apiv1.ReasonStillDetaching {
+			reason = was
 		}
 		s.failed(in, apiv1.AttachmentFailed, reason, in.Job.Err)
 	case elsewhere:

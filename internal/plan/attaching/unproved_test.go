@@ -118,6 +118,58 @@ func TestADiskWhoseAttachFailedIsDetachedAndAttachedAgain(t *testing.T) {
 	next("the disk is off", operation.WorkAttach)
 }
 
+// A disk whose last detach had failed was never attached to that VM again: Azure refuses each attach
+// until another detach succeeds, and a driver that had not sent the first one sent none.
+func TestADiskThatIsStillBeingDetachedIsDetachedFirst(t *testing.T) {
+	t.Parallel()
+	refused := provisioner.Errorf(provisioner.Conflict, "the last detach has failed")
+	refused.StillDetaching = true
+	for name, test := range map[string]struct {
+		truth  operation.Truth
+		err    error
+		report *apiv1.AzDriverNode
+		want   operation.Work
+	}{
+		"the VM does not list it":      {operation.Truth{}, refused, reported(""), operation.WorkDetach},
+		"the VM lists it as detaching": {operation.Truth{Attached: true, Detaching: true}, nil, reported(""), operation.WorkDetach},
+		"the attach failed afterwards": {operation.Truth{Attached: true, Detaching: true}, errAttach, reported(""), operation.WorkDetach},
+		"the node has it staged":       {operation.Truth{}, refused, reported(apiv1.PhaseStaged), operation.WorkAttach},
+		"another conflict": {operation.Truth{}, provisioner.Errorf(provisioner.Conflict, "another operation"), reported(""),
+			operation.WorkAttach},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching)
+			in := attachingInput(a)
+			in.Job = endedJob(operation.WorkAttach, test.truth, test.err)
+			step := attaching.Next(in)
+			if step.Start != operation.WorkNone || step.Status.State != apiv1.AttachmentFailed {
+				t.Fatalf("after the attach: got %s and work %q, want AttachmentFailed and none", step.Status.State, step.Start)
+			}
+			a.Status, in.Job, in.Now = step.Status, operation.Job{}, objects.Now.Add(time.Minute)
+			if attaching.NeedsReport(in) {
+				in.Report = test.report
+			}
+			if got := attaching.Next(in).Start; got != test.want {
+				t.Fatalf("after the pause: got work %q, want %q", got, test.want)
+			}
+			if test.want != operation.WorkDetach {
+				return
+			}
+			in.Job = endedJob(operation.WorkDetach, operation.Truth{}, errAttach)
+			a.Status, in.Job, in.Now = attaching.Next(in).Status, operation.Job{}, in.Now.Add(time.Hour)
+			if got := attaching.Next(in).Start; got != operation.WorkDetach {
+				t.Errorf("after a detach that failed: got work %q, want another one", got)
+			}
+			in.Job = endedJob(operation.WorkDetach, operation.Truth{}, nil)
+			a.Status, in.Job = attaching.Next(in).Status, operation.Job{}
+			if got := attaching.Next(in).Start; got != operation.WorkAttach {
+				t.Errorf("after the detach: got work %q, want an attach", got)
+			}
+		})
+	}
+}
+
 func TestADiskWhoseAttachFailedIsNotDetachedWhileItMayBeUsed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -13,6 +13,9 @@ var reported = []Cause{
 			"detached here, and the next try is two minutes later."},
 	{ID: apiv1.ReasonCustodyUnknown, On: []Object{OnAttachment},
 		Means: "The disk is attached, and Azure has not answered which VMs have it. It is not used until then."},
+	{ID: apiv1.ReasonStillDetaching, On: []Object{OnAttachment},
+		Means: "Azure attaches the disk only after a detach from this VM has succeeded: one is in flight, or the last one " +
+			"failed. The driver detaches it again, unless the node may use it, and then attaches it."},
 	{ID: apiv1.ReasonVMUnrecorded, On: []Object{OnAttachment},
 		Means: "The status names no VM. The disk is attached again to record VM and LUN."},
 	{ID: apiv1.ReasonStatusRestored, On: []Object{OnAttachment},

@@ -63,6 +63,10 @@ func kindOf(v refusal) provisioner.Kind {
 	return provisioner.Unavailable
 }
 
+// beingDetached is the code of an attach of a disk that is being detached, or whose last detach has
+// failed.
+const beingDetached = "AttachDiskWhileBeingDetached"
+
 // denied is the code of a call that a deny assignment forbids
 // (https://learn.microsoft.com/azure/role-based-access-control/deny-assignments).
 const denied = "DenyAssignmentAuthorizationFailed"
@@ -81,7 +85,7 @@ func kindOfCode(code, target string) (provisioner.Kind, bool) {
 	case "QuotaExceeded", "ResourceQuotaExceeded", "SkuNotAvailable", "AllocationFailed", "ZonalAllocationFailed",
 		"OverconstrainedAllocationRequest":
 		return provisioner.InsufficientCapacity, true
-	case "AttachDiskWhileBeingDetached", "Conflict", operation.CodeOperationPreempted, operation.CodeDataDisksForceDetached,
+	case beingDetached, "Conflict", operation.CodeOperationPreempted, operation.CodeDataDisksForceDetached,
 		"AnotherOperationInProgress",
 		"OperationPreemptedByAnotherOperation", "RetryableError":
 		return provisioner.Conflict, true
@@ -136,7 +140,9 @@ func fromResponse(refused *azcore.ResponseError, now time.Time, what string) *pr
 	e := &provisioner.Error{
 		Kind: kindOf(v),
 		Code: v.code,
-		Err:  refused,
+		// https://github.com/kubernetes/kubernetes/issues/78657 has Azure's words.
+		StillDetaching: v.code == beingDetached,
+		Err:            refused,
 	}
 	if refused.RawResponse != nil {
 		e.RetryAfter = retryAfter(refused.RawResponse.Header, now)

@@ -105,6 +105,9 @@ func TestAnswersOfAzureBecomeKinds(t *testing.T) {
 			if got := provisioner.KindOf(err); got != test.want {
 				t.Errorf("got %s, want %s (%v)", got, test.want, err)
 			}
+			if is := strings.Contains(test.body, "BeingDetached"); provisioner.StillDetaching(err) != is {
+				t.Errorf("got StillDetaching %t, want %t", !is, is)
+			}
 			var e *provisioner.Error
 			if test.body != "" && test.body[0] == '{' &&
 				(!errors.As(err, &e) || e.Code == "" || !strings.Contains(e.Message, "m")) {
