@@ -153,30 +153,39 @@ func killDuringStage(t *testing.T, capability *csi.VolumeCapability, n int) (rea
 }
 
 func TestLaw5AKillAtAnyStepOfUnstagingLosesNothing(t *testing.T) {
-	for n := 1; ; n++ {
-		m, host, k := bench(t)
-		m.publish(nil)
-		if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
-			t.Fatal(err)
-		}
-		made := host.Content
-		s := m.start()
-		at, err := k.during(n, func() error { return m.unstage(s) })
-		if err != nil {
-			t.Fatalf("killed at step %d (%s): %v", n, at, err)
-		}
-		if err := m.unstage(m.start()); err != nil {
-			t.Errorf("after a kill at %q: %v", at, err)
-		}
-		m.assertClean()
-		if host.Content != made || host.Formats != 1 {
-			t.Errorf("after a kill at %q the disk carries %+v (formatted %d times), want %+v", at, host.Content, host.Formats,
-				made)
-		}
-		if at == "" {
-			return
-		}
+	for name, boot := range map[string]string{"the record is of this boot": "boot-1", "of an earlier one": "boot-2"} {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; killDuringUnstage(t, n, boot) != ""; n++ {
+			}
+		})
 	}
+}
+
+// killDuringUnstage kills the n-th step of an unstage on a machine that has that boot ID since the
+// volume was staged, repeats the call, and returns where it was killed.
+func killDuringUnstage(t *testing.T, n int, boot string) string {
+	t.Helper()
+	m, host, k := bench(t)
+	m.publish(nil)
+	if err := m.stage(m.start(), mountCapability("ext4")); err != nil {
+		t.Fatal(err)
+	}
+	made := host.Content
+	m.bootID = boot
+	s := m.start()
+	at, err := k.during(n, func() error { return m.unstage(s) })
+	if err != nil {
+		t.Fatalf("killed at step %d (%s): %v", n, at, err)
+	}
+	if err := m.unstage(m.start()); err != nil {
+		t.Errorf("after a kill at %q: %v", at, err)
+	}
+	m.assertClean()
+	if host.Content != made || host.Formats != 1 || host.Unflushed {
+		t.Errorf("after a kill at %q the disk carries %+v (formatted %d times, to be flushed: %t), want %+v", at, host.Content,
+			host.Formats, host.Unflushed, made)
+	}
+	return at
 }
 
 // A filesystem that pods have used is never made again, whatever is killed.

@@ -53,6 +53,7 @@ func TestVolume(t *testing.T) {
 		start          operation.Work
 		state          apiv1.VolumeState
 		detach, reason string
+		operation      string // the token
 		removed        bool
 		// forgets and reverts say that the AzVolume is to be deleted without its disk, and that the
 		// disk is not to be deleted after all.
@@ -83,6 +84,10 @@ func TestVolume(t *testing.T) {
 			want{detach: apiv1.ReasonDeleting, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
 		"then the disk": {disk.Input{Volume: objects.NewVolume(gone)},
 			want{start: operation.WorkDeleteDisk, state: apiv1.VolumeDeleting, reason: apiv1.ReasonDeleting}},
+		"what deletes it is recorded": {disk.Input{
+			Volume: objects.NewVolume(gone),
+			Job:    operation.Job{Work: operation.WorkDeleteDisk, Phase: operation.PhaseAccepted, Tokens: []string{"t"}},
+		}, want{state: apiv1.VolumeDeleting, operation: "t"}},
 		"then the finalizer": {
 			disk.Input{Volume: objects.NewVolume(gone), Job: ended(operation.WorkDeleteDisk, operation.Truth{}, nil)},
 			want{removed: true, state: apiv1.VolumeCreated, reason: apiv1.ReasonDeleting}},
@@ -193,6 +198,9 @@ func TestVolume(t *testing.T) {
 				reason:  step.Reason,
 				removed: step.RemoveFinalizer,
 				forgets: step.Forget,
+			}
+			if op := step.Status.Operation; op != nil {
+				got.operation = op.ResumeToken
 			}
 			got.reverts = step.Spec != nil && test.in.Volume.Spec.DeleteDisk && !step.Spec.DeleteDisk
 			if got != test.want {

@@ -247,7 +247,7 @@ func (f *decision) taints() {
 	back := f.alive && nodehealth.KubeletReady(n)
 	quarantined := nodehealth.HasTaint(n, apiv1.TaintNodeLost)
 	switch {
-	case !quarantined && (concerns && !f.alive || len(f.decided) > 0):
+	case !quarantined && concerns:
 		// Also on a node that is Ready again: a new pod would be deleted, and while there are new
 		// pods Kubernetes does not unpublish the volume.
 		f.step.Quarantine = TaintAdd

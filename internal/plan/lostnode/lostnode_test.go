@@ -329,6 +329,10 @@ func TestFailover(t *testing.T) {
 		"a replica whose node holds the ownership is promoted": {aNode(isLost,
 			volumes(held("v", isDecided, func(f *lostnode.Volume) { f.Attachment.Spec.Role = apiv1.RoleReplica }))),
 			"repair v; quarantine Add"},
+		"a replica that is being deleted is not promoted": {aNode(isLost, volumes(held("v", isDecided, func(f *lostnode.Volume) {
+			f.Attachment.Spec.Role = apiv1.RoleReplica
+			objects.Deleted(f.Attachment)
+		}))), "quarantine Add"},
 		// What was decided is carried out.
 		"a decided fence continues while the guard holds back": {aNode(isGuarded,
 			volumes(held("v", isDecided, detached), held("w")), using("p", []string{"v"}), using("q", []string{"w"})),
