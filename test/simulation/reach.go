@@ -59,10 +59,10 @@ func (w *world) state(v *volumeModel) uint64 {
 	}
 	slices.Sort(codes)
 	var b bits
-	b.is(record != nil, record != nil && record.DeletionTimestamp != nil, w.apiDown, v.several, w.elsewhere != nil && w.elsewhere.volume == v.name)
-	if record != nil && record.Status.Primary != nil {
-		b.one(string(record.Status.Primary.State), string(apiv1.OwnershipHeld), string(apiv1.OwnershipReleasing), string(apiv1.OwnershipReleased))
-	}
+	b.is(record != nil, record != nil && record.DeletionTimestamp != nil, w.apiDown, v.several,
+		w.elsewhere != nil && w.elsewhere.volume == v.name)
+	b.one(string(ownershipOf(record).State), string(apiv1.OwnershipHeld), string(apiv1.OwnershipReleasing),
+		string(apiv1.OwnershipReleased))
 	leaders := 0
 	for _, p := range w.processes {
 		if p.leads && !p.dead {
@@ -83,13 +83,10 @@ func (w *world) state(v *volumeModel) uint64 {
 func (w *world) stateAt(v *volumeModel, record *apiv1.AzVolume, m *machine) uint64 {
 	var b bits
 	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))
-	b.is(m.on, m.cutOff, m.frozen != nil, m.asleep != nil, m.plugin == nil || m.plugin.dead, attached, m.mounted(v.name), m.writes(v.name),
-		v.want == m.name || slices.Contains(v.wants, m.name))
+	b.is(m.on, m.cutOff, m.frozen != nil, m.asleep != nil, m.plugin == nil || m.plugin.dead, attached, m.mounted(v.name),
+		m.writes(v.name), v.want == m.name || slices.Contains(v.wants, m.name))
 	b.one(string(m.told), "True", "False", "Unknown")
-	var owner apiv1.Ownership
-	if record != nil && record.Status.Primary != nil {
-		owner = *record.Status.Primary
-	}
+	owner := ownershipOf(record)
 	b.is(owner.NodeName == m.name)
 	var own apiv1.AzVolumeAttachment
 	for _, a := range w.attachments(v.name) {
@@ -98,17 +95,27 @@ func (w *world) stateAt(v *volumeModel, record *apiv1.AzVolume, m *machine) uint
 		}
 	}
 	b.is(own.Name != "", own.Spec.Role == apiv1.RolePrimary, own.DeletionTimestamp != nil, own.Spec.Epoch == owner.Epoch)
-	b.one(string(own.Status.State), string(apiv1.AttachmentPending), string(apiv1.AttachmentAttaching), string(apiv1.AttachmentAttached),
-		string(apiv1.AttachmentFailed), string(apiv1.AttachmentDetaching), string(apiv1.AttachmentDetachFail))
+	b.one(string(own.Status.State), string(apiv1.AttachmentPending), string(apiv1.AttachmentAttaching),
+		string(apiv1.AttachmentAttached), string(apiv1.AttachmentFailed), string(apiv1.AttachmentDetaching),
+		string(apiv1.AttachmentDetachFail))
 	var entry apiv1.StagedVolume
 	if d := w.report(m); d != nil {
-		if i := slices.IndexFunc(d.Status.StagedVolumes, func(e apiv1.StagedVolume) bool { return e.VolumeName == v.name }); i >= 0 {
+		is := func(e apiv1.StagedVolume) bool { return e.VolumeName == v.name }
+		if i := slices.IndexFunc(d.Status.StagedVolumes, is); i >= 0 {
 			entry = d.Status.StagedVolumes[i]
 		}
 	}
 	b.is(entry.VolumeName != "", entry.Epoch == owner.Epoch)
 	b.one(string(entry.Phase), string(apiv1.PhaseStaging), string(apiv1.PhaseStaged), string(apiv1.PhaseUnstaging))
 	return b.code
+}
+
+// ownershipOf is the ownership of a volume, empty if there is none.
+func ownershipOf(record *apiv1.AzVolume) apiv1.Ownership {
+	if record == nil || record.Status.Primary == nil {
+		return apiv1.Ownership{}
+	}
+	return *record.Status.Primary
 }
 
 // bits is a code that is composed of facts.
@@ -125,5 +132,5 @@ func (b *bits) is(facts ...bool) {
 
 // one adds which of the values it is; 0 if it is another one.
 func (b *bits) one(value string, of ...string) {
-	b.code = b.code<<3 | uint64(slices.Index(of, value)+1) //nolint:gosec // at least 0
+	b.code = b.code<<3 | uint64(slices.Index(of, value)+1)
 }

@@ -101,7 +101,7 @@ func TestHistories(t *testing.T) {
 	took := time.Since(began)
 	t.Logf("%d histories, %d steps in %s: %.0f steps per second", *histories, steps.Load(), took.Round(time.Millisecond),
 		float64(steps.Load())/took.Seconds())
-	last := int(*histories / 10) //nolint:gosec // a number of histories
+	last := int(*histories / 10)
 	known, added := options.States.Count(last)
 	t.Logf("%d states of a volume, %.2f %% of them reached first by the last %d histories", known, 100*float64(added)/float64(max(known, 1)), last)
 }
