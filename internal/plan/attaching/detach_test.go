@@ -48,6 +48,22 @@ func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 	}
 }
 
+// The condition of an attachment that is being deleted says whether the disk is still attached.
+func TestWhatIsHeldSaysWhetherItIsAttached(t *testing.T) {
+	t.Parallel()
+	for state, want := range map[apiv1.AttachmentState]metav1.ConditionStatus{
+		apiv1.AttachmentAttached: metav1.ConditionTrue, apiv1.AttachmentFailed: metav1.ConditionFalse,
+	} {
+		a := objects.Deleted(objects.NewAttachment("a", apiv1.RolePrimary, 2, state))
+		step := attaching.Next(attaching.Input{Now: objects.Now, Attachment: a, HasFinalizer: true,
+			Volume: objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld))})
+		c := meta.FindStatusCondition(step.Status.Conditions, apiv1.AttachmentConditionAttached)
+		if c == nil || c.Reason != apiv1.ReasonPrimaryHeld || c.Status != want {
+			t.Errorf("%s: got condition %+v, want %s with reason %s", state, c, want, apiv1.ReasonPrimaryHeld)
+		}
+	}
+}
+
 // Issue 11.11: the fence of a lost node began only when the attach in flight had ended, some 13
 // seconds later.
 func TestAFenceStartsWhileAnotherJobOfTheAttachmentIsInFlight(t *testing.T) {

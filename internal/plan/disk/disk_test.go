@@ -78,6 +78,16 @@ func TestVolume(t *testing.T) {
 				Job: ended(operation.WorkCreateDisk, operation.Truth{},
 					provisioner.Errorf(provisioner.InsufficientCapacity, "quota"))},
 			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
+		"failed, although the disk is there": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
+				Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current},
+					provisioner.Errorf(provisioner.Unavailable, "the creation failed"))},
+			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
+		"failed while its source was copied": {
+			disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreating)),
+				Job: ended(operation.WorkCreateDisk, operation.Truth{Disk: current, Filling: true},
+					provisioner.Errorf(provisioner.Unavailable, "the copy failed"))},
+			want{state: apiv1.VolumeCreationFailed, reason: apiv1.ReasonCreationFailed}},
 		"a created one rests": {disk.Input{Volume: objects.NewVolume(state(apiv1.VolumeCreated))},
 			want{state: apiv1.VolumeCreated, reason: apiv1.ReasonCreated}},
 		"deletion takes the replicas first": {disk.Input{Volume: objects.NewVolume(gone), Attachments: replicas},

@@ -2,6 +2,7 @@ package disk_test
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,6 +120,12 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 			want:   changes},
 		"nothing while the request of a process that no longer leads may still reach Azure": {
 			volume: objects.NewVolume(asked(larger), begun, held), want: want{state: apiv1.VolumeUpdating}},
+		"nothing right after another process began to ask": {
+			volume: objects.NewVolume(asked(larger), begun, held, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(0, "") }),
+			want:   want{state: apiv1.VolumeUpdating}},
+		"the outcome of a change that a clock of the future began": {
+			volume: objects.NewVolume(begun, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(-time.Hour, "") }),
+			want:   changes},
 		"the outcome of a change that failed": {
 			volume: objects.NewVolume(failedNow, func(v *apiv1.AzVolume) { v.Status.Error.Time = *objects.Ago(time.Hour) }),
 			want:   changes},
@@ -536,6 +543,18 @@ func TestChangeLeavesOutWhatAnAttachedSharedDiskDoesNotTake(t *testing.T) {
 	}
 	if c := disk.ChangeOf(objects.NewVolume(notShared, asked(larger)), current, false); c.SizeBytes == 0 {
 		t.Fatal("it does not grow")
+	}
+}
+
+func TestTheRefusalOfAChangeNamesTheNode(t *testing.T) {
+	t.Parallel()
+	for want, v := range map[string]*apiv1.AzVolume{
+		"is published to node a": objects.NewVolume(objects.Owned("a", 1, apiv1.OwnershipHeld)),
+		"is published to nodes":  objects.NewVolume(),
+	} {
+		if got := disk.AttachedShared(v).Error(); !strings.HasSuffix(got, want) {
+			t.Errorf("got %q, want it to end with %q", got, want)
+		}
 	}
 }
 
