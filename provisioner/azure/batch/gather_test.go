@@ -53,7 +53,7 @@ func (p *steadyVM) Update(_ context.Context, u Update) (*operation.Operation, er
 	p.updates = append(p.updates, update{time.Since(p.began), len(u.Changes)})
 	p.delay = 0
 	return p.follower.Follow(following(u),
-		&tenSeconds{preemptedPoller{time.Now().Add(10 * time.Second)}, fmt.Sprint(len(p.updates))}), nil
+		&tenSeconds{preemptedPoller{until: time.Now().Add(10 * time.Second)}, fmt.Sprint(len(p.updates))}), nil
 }
 
 // tenSeconds is an operation that succeeds.

@@ -23,6 +23,9 @@ type oneVM struct {
 	disks []provisioner.Attachment
 	state string
 	calls int
+	// code of the error with which an update ends, and stays, whether the disks stay as they were.
+	code  string
+	stays bool
 }
 
 func (p *oneVM) Validate(string, string) error { return nil }
@@ -53,11 +56,13 @@ func (p *oneVM) Update(_ context.Context, u Update) (*operation.Operation, error
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.calls++
-	for i := range p.disks {
-		p.disks[i].Detaching = true
+	if !p.stays {
+		for i := range p.disks {
+			p.disks[i].Detaching = true
+		}
+		p.state = operation.StateUpdating
 	}
-	p.state = operation.StateUpdating
-	return p.follower.Follow(following(u), &preemptedPoller{until: time.Now().Add(time.Second)}), nil
+	return p.follower.Follow(following(u), &preemptedPoller{until: time.Now().Add(time.Second), code: p.code}), nil
 }
 
 // following describes the operation of an update.
@@ -72,7 +77,10 @@ func (p *oneVM) detachAll() {
 }
 
 // preemptedPoller is an operation that another one replaces.
-type preemptedPoller struct{ until time.Time }
+type preemptedPoller struct {
+	until time.Time
+	code  string
+}
 
 func (p *preemptedPoller) Done() bool                   { return !time.Now().Before(p.until) }
 func (p *preemptedPoller) ResumeToken() (string, error) { return "token", nil }
@@ -85,7 +93,7 @@ func (p *preemptedPoller) Poll(context.Context) (operation.Answer, error) {
 }
 
 func (p *preemptedPoller) Outcome(context.Context) (outcome, err error) {
-	return &provisioner.Error{Kind: provisioner.Conflict, Code: operation.CodeOperationPreempted, Message: "preempted"}, nil
+	return &provisioner.Error{Kind: provisioner.Conflict, Code: p.code, Message: "ended"}, nil
 }
 
 // The engine used to lock its mutex twice here, after which no attach or detach of any VM went on.
@@ -98,6 +106,7 @@ func TestAPreemptedForcedDetachGoesOnWhileTheDiskIsDetached(t *testing.T) {
 			follower: operation.NewFollower(ctx, operation.Options{Clock: c, Logger: logr.Discard()}),
 			disks:    []provisioner.Attachment{{DiskID: "disk"}},
 			state:    operation.StateSucceeded,
+			code:     operation.CodeOperationPreempted,
 		}
 		e := New(ctx, Options{Platform: p, Clock: c, Logger: logr.Discard()})
 		op, err := e.ForceDetach(ctx, "vm", "disk")
@@ -110,4 +119,39 @@ func TestAPreemptedForcedDetachGoesOnWhileTheDiskIsDetached(t *testing.T) {
 			t.Errorf("got %v after %d calls, want the end of the other detach after one call", err, p.calls)
 		}
 	})
+}
+
+// No request is to blame for an operation whose outcome Azure has forgotten: the requests of its batch
+// are not tried one by one, and their callers learn what happened.
+func TestAnOperationThatAzureHasForgottenIsNoFaultOfARequest(t *testing.T) {
+	for code, calls := range map[string]int{operation.CodeForgotten: 1, operation.CodeOperationPreempted: 1, "Other": 3} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			c := pacing.NewClock(nil, nil)
+			p := &oneVM{
+				follower: operation.NewFollower(ctx, operation.Options{Clock: c, Logger: logr.Discard()}),
+				disks:    []provisioner.Attachment{{DiskID: "one"}, {DiskID: "two"}},
+				state:    operation.StateSucceeded,
+				code:     code,
+				stays:    true,
+			}
+			e := New(ctx, Options{Platform: p, Sizes: anySize{}, Clock: c, Logger: logr.Discard()})
+			var wg sync.WaitGroup
+			for _, disk := range []string{"one", "two"} {
+				wg.Go(func() {
+					op, err := e.Detach(ctx, "vm", disk)
+					if err == nil {
+						err = op.Wait(ctx)
+					}
+					if provisioner.CodeOf(err) != code {
+						t.Errorf("%s: got %v, want that code", code, err)
+					}
+				})
+			}
+			if wg.Wait(); p.calls != calls {
+				t.Errorf("%s: got %d calls, want %d", code, p.calls, calls)
+			}
+		})
+	}
 }
