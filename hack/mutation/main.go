@@ -2,7 +2,7 @@
 // tests of that package, and then those of the packages that import it. A change that no test
 // notices is a statement that no test makes. Usage:
 //
-//	go run ./hack/mutation [-sample 400] [-seed 1] [-equivalent FILE] [PACKAGE ...]
+//	go run ./hack/mutation [-sample 400] [-seed 1] [-own] [-equivalent FILE] [PACKAGE ...]
 //
 // It prints a table by package, and each survivor with its place, and ends with 1 if one is not in the
 // list of equivalent mutants.
@@ -35,6 +35,7 @@ type options struct {
 	sample     int
 	seed       uint64
 	workers    int
+	own        bool
 	equivalent string
 }
 
@@ -43,6 +44,7 @@ func main() {
 	flag.IntVar(&o.sample, "sample", 400, "number of viable mutants to try; 0 for all")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed by which they are chosen")
 	flag.IntVar(&o.workers, "workers", 1, "mutants to try at once")
+	flag.BoolVar(&o.own, "own", false, "ask the tests of the mutant's own package only")
 	flag.StringVar(&o.equivalent, "equivalent", "hack/mutation/equivalent.txt",
 		"file with the mutants that behave as the code does, one a line, with the reason after #")
 	flag.Parse()
@@ -76,6 +78,9 @@ func measure(ctx context.Context, o options, progress io.Writer) (*report, error
 	l, err := newLab(root)
 	if err != nil {
 		return nil, err
+	}
+	if o.own {
+		clear(l.importers)
 	}
 	equivalent, err := readEquivalent(filepath.Join(root, o.equivalent))
 	if err != nil {

@@ -227,7 +227,7 @@ func TestEveryStatementHasATestThatExists(t *testing.T) {
 		"docs/reference/parity-with-v1.md": 100,
 		"docs/reference/final-codes.md":    14,
 		"docs/explanation/security.md":     20,
-		"docs/explanation/testing.md":      30,
+		"docs/explanation/evidence.md":     30,
 	} {
 		found := statements(page, read(t, page))
 		if len(found) < least {
@@ -241,9 +241,9 @@ func TestEveryStatementHasATestThatExists(t *testing.T) {
 
 var mutant = regexp.MustCompile(`(?m)^\t([A-Z][A-Za-z]*) Mutant = "`)
 
-// TestThePageOnTestingHasEveryMutant compares the page with the constants of the simulation.
-func TestThePageOnTestingHasEveryMutant(t *testing.T) {
-	const page = "docs/explanation/testing.md"
+// TestThePageOnEvidenceHasEveryMutant compares the page with the constants of the simulation.
+func TestThePageOnEvidenceHasEveryMutant(t *testing.T) {
+	const page = "docs/explanation/evidence.md"
 	files, err := filepath.Glob(filepath.Join(tree.Root(), "test/simulation/*.go"))
 	expect.Must(t, err)
 	var mutants []string

@@ -44,23 +44,29 @@ func newData(seed uint64) *data {
 
 func (d *data) now() int64 { d.time++; return d.time }
 
-// use lets pods write, and kernels write back, after a step.
+// use lets a pod write, or a kernel write back, after a step.
 func (w *world) use() {
-	for _, m := range w.machines {
-		for _, target := range m.targets() {
-			mount := m.mounts[target]
-			dev := m.devices[mount.Source]
-			if mount.FSType == "" || dev == nil || !m.on || m.frozen != nil || w.model(mount.volume).several {
-				continue
-			}
-			switch w.data.random.IntN(16) {
-			case 0:
-				w.data.write(m.name, mount.volume, dev)
-			case 1:
-				w.data.writeBack(m, dev, false)
-			case 2:
-				w.data.writeBack(m, dev, true) // the pod calls fsync
-			}
+	random := w.data.random
+	if random.IntN(4) != 0 {
+		return
+	}
+	m := pick(random, w.machines)
+	if len(m.mounts) == 0 || !m.on || m.frozen != nil {
+		return
+	}
+	mount := m.mounts[pick(random, m.targets())]
+	dev, v := m.devices[mount.Source], w.model(mount.volume)
+	if mount.FSType == "" || dev == nil || v.several {
+		return
+	}
+	switch random.IntN(6) {
+	case 0:
+		w.data.writeBack(m, dev, false)
+	case 1:
+		w.data.writeBack(m, dev, true) // the pod calls fsync
+	default:
+		if m.kubelet == nil || m.kubelet.runs(v) {
+			w.data.write(m.name, v.name, dev)
 		}
 	}
 }
@@ -83,7 +89,25 @@ func (d *data) writeBack(m *machine, dev *device, acknowledge bool) {
 	}
 	d.on[volumeOf(dev.disk)] = dev.page.number
 	if acknowledge {
-		dev.page.ended, dev.page = d.now(), nil
+		dev.page.acknowledge(d)
+		dev.page = nil
+	}
+}
+
+func (o *transfer) acknowledge(d *data) {
+	if o.ended == 0 {
+		o.ended = d.now()
+	}
+}
+
+// podGone holds that what the pods of a machine have written to a volume is on the disk before the
+// object of the last of them is gone, because the machine may be deleted then (ADR 0057).
+func (d *data) podGone(m *machine, v *volumeModel) {
+	for _, target := range m.targets() {
+		dev := m.devices[m.mounts[target].Source]
+		if m.mounts[target].volume == v.name && dev != nil && dev.page != nil && m.works(dev.path) {
+			dev.page.acknowledge(d)
+		}
 	}
 }
 

@@ -386,7 +386,7 @@ func (k mounts) Sync(ctx context.Context, target string) error {
 		return err
 	}
 	mount, found := k.m.mounts[target]
-	if !found {
+	if !found || k.m.w.options.Mutant == Unsynced {
 		return nil
 	}
 	d, err := k.device(mount.Source)

@@ -237,8 +237,17 @@ func (k *kubelet) forget(p *localPod) {
 	if !p.gone && !k.reaches() {
 		return
 	}
+	force := p.gone
 	k.m.w.removePod(p.podModel)
 	k.pods = slices.DeleteFunc(k.pods, func(other *localPod) bool { return other == p })
+	if !force && !k.runs(p.v) {
+		k.m.w.data.podGone(k.m, p.v)
+	}
+}
+
+// runs reports whether the processes of a pod of the volume run, with the volume mounted.
+func (k *kubelet) runs(v *volumeModel) bool {
+	return slices.ContainsFunc(k.pods, func(l *localPod) bool { return l.v == v && l.mount == mounted && l.runs() })
 }
 
 // attached reports whether the kubelet may mount the volume: Kubernetes has attached it, or does

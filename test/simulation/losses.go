@@ -14,8 +14,7 @@ import (
 // node plug-in does not unstage it by itself.
 func (w *world) loseKubelet(c *kubernetes, v *volumeModel, m *machine) {
 	next := pick(w.random, w.hosts())
-	runs := slices.ContainsFunc(m.kubelet.pods, func(l *localPod) bool { return l.v == v && l.mount == mounted && l.runs() })
-	if next == m || !runs || !m.kubelet.mayDie() || !next.well() || !w.takesPods(next) {
+	if next == m || !m.kubelet.runs(v) || !m.kubelet.mayDie() || !next.well() || !w.takesPods(next) {
 		return
 	}
 	w.note("the kubelet of %s is to die, and %s to be used on %s", m.name, v.name, next.name)
@@ -23,6 +22,31 @@ func (w *world) loseKubelet(c *kubernetes, v *volumeModel, m *machine) {
 	v.want = next.name
 	w.until("a volume is used on another machine although a kubelet is dead", patience, c.place)
 	m.kubelet.start()
+}
+
+// drainAndCut wants a volume on another machine, and cuts the power of its machine as soon as the object
+// of its last pod there is gone.
+func (w *world) drainAndCut(c *kubernetes, v *volumeModel, m *machine) {
+	next := pick(w.random, w.hosts())
+	if next == m || !m.kubelet.runs(v) || !next.well() || !w.takesPods(next) {
+		return
+	}
+	w.note("%s moves to %s, and the power of %s is cut when its pod is gone", v.name, next.name, m.name)
+	v.want = next.name
+	if !w.within(patience, func() bool {
+		c.place()
+		return !slices.ContainsFunc(w.podsOf(v), func(p *podModel) bool { return p.m == m })
+	}) {
+		return
+	}
+	w.power(m)
+	w.until("a volume moves although its machine dies when its pod is gone", patience, func() string {
+		if complaint := c.place(); !next.mounted(v.name) {
+			return complaint
+		}
+		return ""
+	})
+	w.power(m)
 }
 
 // takeLUN makes a person detach the disk of a volume from the machine that uses it, and attach the

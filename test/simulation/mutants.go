@@ -52,6 +52,8 @@ const (
 	// PublishedUnsaid: a node does not report that a volume is mounted for a pod, so that the next
 	// pod is steered to where a process of the one before still writes (law 1).
 	PublishedUnsaid Mutant = "published is not said"
+	// Unsynced: a pod's object goes before what the pod has written is on the disk (law 3).
+	Unsynced Mutant = "no sync before a pod is gone"
 	// Unprotected: a node does not write-protect the device of a volume that it releases (law 3).
 	Unprotected Mutant = "no write protection"
 )

@@ -61,6 +61,12 @@ func (w *world) playUsed(cluster *kubernetes) {
 	}
 	for _, v := range w.volumes {
 		if m := w.machine(v.want); v.want != "" && w.kubelets && !v.several && m.well() {
+			w.drainAndCut(cluster, v, m)
+			w.until("every volume is where it is wanted after a drain and a power cut", patience, cluster.place)
+		}
+	}
+	for _, v := range w.volumes {
+		if m := w.machine(v.want); v.want != "" && w.kubelets && !v.several && m.well() {
 			w.hangRuntime(cluster, v, m)
 			w.until("every volume is where it is wanted after a runtime hung", patience, cluster.place)
 		}
