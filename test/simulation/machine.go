@@ -280,7 +280,8 @@ func (m *machine) writes(volume string) bool {
 		}
 	}
 	return slices.ContainsFunc(m.leaks, func(l leak) bool {
-		return l.volume == volume && m.works(l.path) && !m.ended(l) && !(l.file && m.devices[l.path].protected)
+		d := m.devices[l.path] // which another disk has by now, if the leak does not hold it
+		return l.volume == volume && m.works(l.path) && volumeOf(d.disk) == volume && !m.ended(l) && !(l.file && d.protected)
 	})
 }
 
