@@ -120,6 +120,24 @@ func TestRepairs(t *testing.T) {
 			t.Errorf("%s: got %+v, want no promotion", name, r)
 		}
 	}
+	for name, a := range map[string]*apiv1.AzVolumeAttachment{
+		"it is being deleted": objects.Deleted(edited.DeepCopy()),
+		"it has a proof":      objects.Proved(edited.DeepCopy(), apiv1.ProofDetached),
+	} {
+		v := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld))
+		if r := ownership.Repairs(v, objects.Attachments(a), objects.Now); r.Promote != nil {
+			t.Errorf("%s: got %+v, want no promotion", name, r)
+		}
+	}
+	former := objects.Proved(objects.NewAttachment("c", apiv1.RoleReplica, 1, apiv1.AttachmentAttached), apiv1.ProofUnstaged)
+	if r := ownership.Repairs(objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipHeld)),
+		objects.Attachments(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached), former),
+		objects.Now); len(r.Demote)+len(r.Remove) != 0 {
+		t.Errorf("a former primary is a replica already: got %+v, want it left alone", r)
+	}
+	if ownership.ProvedReleased(nil, edited) {
+		t.Error("there is no AzVolume: got a proof, want none")
+	}
 	// created by a call that came after its ownership had been released
 	late := objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttached)
 	renewed := objects.NewVolume(objects.Owned("b", 9, apiv1.OwnershipHeld))
