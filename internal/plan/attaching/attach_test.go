@@ -14,6 +14,27 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
+// The proof of an ordinary release does not keep the end of an attach from being recorded: only a fence
+// does.
+func TestTheEndOfAnAttachIsRecordedBesideAProof(t *testing.T) {
+	t.Parallel()
+	for cause, want := range map[apiv1.ReleaseCause]apiv1.AttachmentState{
+		apiv1.CauseUnpublished: apiv1.AttachmentAttached, apiv1.CauseNodeLost: apiv1.AttachmentAttaching,
+	} {
+		a := objects.Proved(objects.NewAttachment("a", apiv1.RolePrimary, 2, apiv1.AttachmentAttaching), apiv1.ProofUnstaged)
+		v := objects.NewVolume(objects.Owned("a", 2, apiv1.OwnershipReleasing))
+		v.Status.Primary.Cause = cause
+		step := attaching.Next(attaching.Input{
+			Now: objects.Now, Attachment: a, Volume: v, VMID: "/vm/a", HasFinalizer: true,
+			Job: operation.Job{Work: operation.WorkAttach, Phase: operation.PhaseEnded, Ended: objects.Now,
+				Truth: operation.Truth{VMID: "/vm/a", Attached: true, LUN: 1}},
+		})
+		if step.Status.State != want {
+			t.Errorf("%s: got %s, want %s", cause, step.Status.State, want)
+		}
+	}
+}
+
 func TestAttachment(t *testing.T) {
 	t.Parallel()
 	held, releasing := objects.Owned("a", 2, apiv1.OwnershipHeld), objects.Owned("a", 2, apiv1.OwnershipReleasing)

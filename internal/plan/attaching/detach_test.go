@@ -380,6 +380,8 @@ func TestSuspects(t *testing.T) {
 			objects.Attachments(to("a", ""), to("b", "/VM/A")), is("a", "/vm/a"), nil, "", nil},
 		"the node's VM without the disk, which was attached to another VM": {nil,
 			objects.Attachments(to("a", "/vm/x"), to("b", "/vm/x")), is("a", "/vm/a"), nil, "", nil},
+		"the node's VM without the disk, while another node's attachment is to a VM of its own": {nil,
+			objects.Attachments(to("a", ""), to("b", "/vm/b")), is("a", "/vm/a", "b", "/vm/b"), []string{"/vm/a"}, "", nil},
 		"two VMs, one of a node without an attachment": {[]string{"/vm/x", "/vm/c"},
 			objects.Attachments(to("a", "")), is("c", "/vm/c"), nil, "c", []string{"/vm/x"}},
 	} {

@@ -62,6 +62,13 @@ func TestTheConditionSaysWhatARequestWaitsFor(t *testing.T) {
 				},
 				Waiting: test.waiting,
 			})
+			reason := apiv1.ReasonAttaching
+			if test.waiting.For == provisioner.WaitingForQuota {
+				reason = apiv1.ReasonWaitingForQuota
+			}
+			if test.want != "" && step.Reason != reason {
+				t.Errorf("got reason %s, want %s", step.Reason, reason)
+			}
 			if step.Message != test.want || step.RequeueAfter != test.again || step.Status.Error != nil {
 				t.Errorf("got message %q, again in %v, error %v; want message %q, again in %v, no error", step.Message,
 					step.RequeueAfter, step.Status.Error, test.want, test.again)

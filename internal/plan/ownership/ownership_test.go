@@ -103,6 +103,16 @@ func TestADiskThatMayHaveBeenDetachedIsNoReplica(t *testing.T) {
 	if got := ownership.Demotion(volume, a, nil); got != ownership.Remove {
 		t.Errorf("after a release in the course of fencing: %s", got)
 	}
+	for name, change := range map[string]func(r *apiv1.ReleaseRecord){
+		"the fence was of another node":    func(r *apiv1.ReleaseRecord) { r.NodeName = "b" },
+		"the fence was of an earlier time": func(r *apiv1.ReleaseRecord) { r.Proof.Epoch = 3 },
+	} {
+		fenced := volume.DeepCopy()
+		change(fenced.Status.LastRelease)
+		if got := ownership.Demotion(fenced, a, nil); got != ownership.Demote {
+			t.Errorf("%s: got %s, want %s", name, got, ownership.Demote)
+		}
+	}
 }
 
 func TestAbsenceFromAReportIsProofOnlyAfterAScan(t *testing.T) {
