@@ -48,7 +48,7 @@ func TestLaw3AnAttachmentThatNamesNoVMIsNoProofThatThereIsNone(t *testing.T) {
 	}
 }
 
-// The condition of an attachment that is being deleted says whether the disk is still attached.
+// The condition of an attachment that is being deleted shows if the disk is still attached.
 func TestWhatIsHeldSaysWhetherItIsAttached(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[apiv1.AttachmentState]metav1.ConditionStatus{

@@ -73,8 +73,13 @@ func TestMayFence(t *testing.T) {
 			}
 		})
 	}
-	if fencing.MayFence("node-2", "vm", apiv1.FenceRequest{NodeName: "node-1"}, &apiv1.AzVolume{}, nil) == "" {
-		t.Error("a node without an attachment may fence, want a refusal")
+	decided := &apiv1.AzVolume{Status: apiv1.AzVolumeStatus{Primary: &apiv1.Ownership{
+		NodeName: "node-1", State: apiv1.OwnershipReleasing, Cause: apiv1.CauseNodeLost,
+	}}}
+	for _, volume := range []*apiv1.AzVolume{{}, decided} {
+		if fencing.MayFence("node-2", "vm", apiv1.FenceRequest{NodeName: "node-1"}, volume, nil) == "" {
+			t.Error("a node without an attachment may fence, want a refusal")
+		}
 	}
 }
 

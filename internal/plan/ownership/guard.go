@@ -19,7 +19,7 @@ func GuardsAgainst(volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment, all []*a
 	first := ""
 	for _, fenced := range all {
 		node := fenced.Spec.NodeName
-		if fenced.Name != a.Name && Preempted(fenced) && mayGuard(volume, a, fenced) && (first == "" || node < first) {
+		if Preempted(fenced) && mayGuard(volume, a, fenced) && (first == "" || node < first) {
 			first = node
 		}
 	}

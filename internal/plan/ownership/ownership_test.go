@@ -99,6 +99,11 @@ func TestADiskThatMayHaveBeenDetachedIsNoReplica(t *testing.T) {
 	if got := ownership.Demotion(volume, a, nil); got != ownership.Demote {
 		t.Errorf("after an ordinary release: %s", got)
 	}
+	detaching := a.DeepCopy()
+	detaching.Status.State = apiv1.AttachmentDetaching
+	if got := ownership.Demotion(volume, detaching, nil); got != ownership.Remove {
+		t.Errorf("while a fence detaches the disk: %s", got)
+	}
 	volume.Status.LastRelease.Cause = apiv1.CauseNodeLost
 	if got := ownership.Demotion(volume, a, nil); got != ownership.Remove {
 		t.Errorf("after a release in the course of fencing: %s", got)

@@ -15,7 +15,8 @@ var vmID = regexp.MustCompile(`^(?i:/subscriptions/)[\w-]+(?i:/resourceGroups/)[
 func FuzzIsVM(f *testing.F) {
 	for _, seed := range []string{
 		vms + "virtualMachines/a", vms + "VIRTUALMACHINES/A.b-c_9", vms + "virtualMachineScaleSets/set/virtualMachines/7",
-		vms + "virtualMachines/a/",
+		vms + "virtualMachines/a/", vms + "sets/set/virtualMachines/7", vms + "virtualMachineScaleSets/%/virtualMachines/7",
+		vms + "virtualMachineScaleSets/set/machines/7", vms + "virtualMachineScaleSets/set/virtualMachines/%",
 		vms + "virtualMachines/.a", vms + "virtualMachines/%62", vms + "virtualMachines/", vms + "disks/a",
 		vms + "virtualMachines/a/extensions/b", vms + "virtualMachines/é",
 		"/subscriptions/s-1/resourceGroups/g.(é)_½/providers/Microsoft.Compute/virtualMachines/a",
