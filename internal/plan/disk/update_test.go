@@ -121,8 +121,9 @@ func TestWhatIsAskedOfADiskThatExists(t *testing.T) {
 		"nothing while the request of a process that no longer leads may still reach Azure": {
 			volume: objects.NewVolume(asked(larger), begun, held), want: want{state: apiv1.VolumeUpdating}},
 		"nothing right after another process began to ask": {
-			volume: objects.NewVolume(asked(larger), begun, held, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(0, "") }),
-			want:   want{state: apiv1.VolumeUpdating}},
+			volume: objects.NewVolume(asked(larger), begun, held,
+				func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(0, "") }),
+			want: want{state: apiv1.VolumeUpdating}},
 		"the outcome of a change that a clock of the future began": {
 			volume: objects.NewVolume(begun, func(v *apiv1.AzVolume) { v.Status.Operation = changeOf(-time.Hour, "") }),
 			want:   changes},
