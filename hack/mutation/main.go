@@ -9,7 +9,6 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -23,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/azuredisk-csi/azuredisk/hack/source"
 )
 
 // decisions are the packages that are measured by default: what decides, and what hands a volume over.
@@ -173,25 +174,11 @@ func (l *lab) greenWithout(ctx context.Context, mutants []mutant) error {
 
 // readEquivalent reads the names of mutants, each with a reason.
 func readEquivalent(path string) (map[string]string, error) {
-	text, err := os.Open(path)
+	found, err := source.Reasons(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return map[string]string{}, nil
-	} else if err != nil {
-		return nil, err
 	}
-	defer text.Close()
-	found := map[string]string{}
-	for lines := bufio.NewScanner(text); lines.Scan(); {
-		name, reason, ok := strings.Cut(lines.Text(), " # ")
-		if lines.Text() == "" {
-			continue
-		}
-		if !ok || reason == "" {
-			return nil, fmt.Errorf("%s: %q has no reason, want one after #", path, lines.Text())
-		}
-		found[name] = reason
-	}
-	return found, nil
+	return found, err
 }
 
 // report is what was found.

@@ -3,10 +3,10 @@ package main
 import (
 	"fmt"
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"os"
 	"strings"
+
+	"github.com/azuredisk-csi/azuredisk/hack/source"
 )
 
 // mutant is one change of one file.
@@ -49,40 +49,18 @@ func (m mutant) apply(source []byte) []byte {
 
 // enumerate returns the mutants of a file.
 func enumerate(pkg, path, file string) ([]mutant, error) {
-	source, err := os.ReadFile(path)
+	read, err := source.Read(path)
 	if err != nil {
 		return nil, err
 	}
-	set := token.NewFileSet()
-	parsed, err := parser.ParseFile(set, path, source, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	e := enumerator{set: set, source: source, base: mutant{Package: pkg, File: file}}
-	for _, d := range parsed.Decls {
+	e := enumerator{set: read.Set, source: read.Text, base: mutant{Package: pkg, File: file}}
+	for _, d := range read.Syntax.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Body != nil {
-			e.base.Func = funcName(f)
+			e.base.Func = source.FuncName(f)
 			ast.Inspect(f.Body, e.visit)
 		}
 	}
 	return e.found, nil
-}
-
-func funcName(f *ast.FuncDecl) string {
-	if f.Recv == nil || len(f.Recv.List) == 0 {
-		return f.Name.Name
-	}
-	of := f.Recv.List[0].Type
-	if star, ok := of.(*ast.StarExpr); ok {
-		of = star.X
-	}
-	if generic, ok := of.(*ast.IndexExpr); ok {
-		of = generic.X
-	}
-	if ident, ok := of.(*ast.Ident); ok {
-		return ident.Name + "." + f.Name.Name
-	}
-	return f.Name.Name
 }
 
 // enumerator collects the mutants of a file.

@@ -9,14 +9,10 @@
 package main
 
 import (
-	"bufio"
-	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"go/ast"
-	"go/parser"
-	"go/token"
 	"io"
 	"maps"
 	"os"
@@ -25,6 +21,8 @@ import (
 	"strings"
 
 	"golang.org/x/tools/cover"
+
+	"github.com/azuredisk-csi/azuredisk/hack/source"
 )
 
 // module is the prefix of the names of files in a profile.
@@ -99,23 +97,15 @@ func report(w io.Writer, root, profile, reasonsFile string) (int, error) {
 
 // names are the names of the blocks of a file that are not reached: file, function and first line.
 func names(path, file string, blocks []cover.ProfileBlock) ([]string, error) {
-	source, err := os.ReadFile(path)
+	read, err := source.Read(path)
 	if err != nil {
 		return nil, err
 	}
-	set := token.NewFileSet()
-	parsed, err := parser.ParseFile(set, path, source, parser.SkipObjectResolution)
-	if err != nil {
-		return nil, err
-	}
-	lines := strings.Split(string(source), "\n")
-	blocks = slices.SortedFunc(slices.Values(blocks), func(a, b cover.ProfileBlock) int {
-		return cmp.Or(cmp.Compare(a.StartLine, b.StartLine), cmp.Compare(a.StartCol, b.StartCol))
-	})
+	lines := strings.Split(string(read.Text), "\n")
 	var found []string
 	for _, b := range blocks {
 		if b.Count == 0 {
-			found = append(found, fmt.Sprintf("%s %s: %s", file, enclosing(set, parsed, b.StartLine), first(lines, b)))
+			found = append(found, fmt.Sprintf("%s %s: %s", file, enclosing(read, b.StartLine), first(lines, b)))
 		}
 	}
 	return found, nil
@@ -131,23 +121,12 @@ func first(lines []string, b cover.ProfileBlock) string {
 }
 
 // enclosing is the function or method of a line.
-func enclosing(set *token.FileSet, parsed *ast.File, line int) string {
-	for _, d := range parsed.Decls {
+func enclosing(read *source.File, line int) string {
+	for _, d := range read.Syntax.Decls {
 		f, ok := d.(*ast.FuncDecl)
-		if !ok || set.Position(f.Pos()).Line > line || set.Position(f.End()).Line < line {
-			continue
+		if ok && read.Set.Position(f.Pos()).Line <= line && line <= read.Set.Position(f.End()).Line {
+			return source.FuncName(f)
 		}
-		if f.Recv == nil {
-			return f.Name.Name
-		}
-		var of string
-		ast.Inspect(f.Recv.List[0].Type, func(n ast.Node) bool {
-			if name, ok := n.(*ast.Ident); ok && of == "" {
-				of = name.Name
-			}
-			return of == ""
-		})
-		return of + "." + f.Name.Name
 	}
 	return "-"
 }
@@ -156,23 +135,12 @@ func enclosing(set *token.FileSet, parsed *ast.File, line int) string {
 type reasons map[string]bool
 
 func readReasons(path string) (reasons, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
+	listed, err := source.Reasons(path)
 	found := reasons{}
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		if lines.Text() == "" {
-			continue
-		}
-		prefix, reason, ok := strings.Cut(lines.Text(), " # ")
-		if !ok || reason == "" {
-			return nil, fmt.Errorf("%s: %q has no reason, want one after #", path, lines.Text())
-		}
+	for prefix := range listed {
 		found[prefix] = false
 	}
-	return found, nil
+	return found, err
 }
 
 func (r reasons) explain(name string) bool {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-const source = `package a
+const goFile = `package a
 
 type T struct{}
 
@@ -49,7 +49,7 @@ func TestReport(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			for path, text := range map[string]string{
-				"internal/a/a.go": source, "profile": profile, "reasons": test.reasons,
+				"internal/a/a.go": goFile, "profile": profile, "reasons": test.reasons,
 			} {
 				path = filepath.Join(dir, path)
 				if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {

@@ -1,7 +1,6 @@
 package cluster_test
 
 import (
-	"context"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +20,7 @@ func TestANodeIsUnscannedUntilItsPluginHasScannedItsMounts(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(metav1.Now().Time)
 	store := memapi.New(fakeapi.Scheme(), clock)
 	objects := memapi.NewCache(store, cache.Options{})
-	api := memapi.NewClient(store, func(_ context.Context, _ memapi.Call, do func() error) error { return do() }, nil)
+	api := memapi.NewClient(store, memapi.Open, nil)
 	watch := cluster.NewWatch()
 	if !watch.AnyUnscanned() {
 		t.Error("without a cache no node is unscanned")

@@ -107,9 +107,6 @@ func (m *machine) boot() {
 	m.boots++
 	m.asleep, m.frozen = nil, nil
 	m.on, m.cutOff, m.silentSince = true, false, time.Time{}
-	for _, d := range m.devices {
-		d.lose()
-	}
 	m.mounts = map[string]mount{}
 	m.devices = map[string]*device{}
 	m.leaks = nil

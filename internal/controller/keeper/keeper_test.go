@@ -54,8 +54,7 @@ func asPrimary(epoch int64) apiv1.AzVolumeAttachmentSpec {
 }
 
 func emptyAPI() client.Client {
-	open := func(_ context.Context, _ memapi.Call, do func() error) error { return do() }
-	return memapi.NewClient(memapi.New(fakeapi.Scheme(), clock.RealClock{}), open, nil)
+	return memapi.NewClient(memapi.New(fakeapi.Scheme(), clock.RealClock{}), memapi.Open, nil)
 }
 
 // stored returns an API server with the attachment, and the attachment as it was read there.

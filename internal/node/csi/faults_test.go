@@ -28,6 +28,14 @@ func (f *faults) access(name string) error {
 	return provisioner.Errorf(provisioner.Unavailable, "%s failed", name)
 }
 
+// do makes an access, unless it is the one that fails.
+func (f *faults) do(name string, access func() error) error {
+	if err := f.access(name); err != nil {
+		return err
+	}
+	return access()
+}
+
 // failing is a host whose accesses fail.
 type failing struct {
 	provisioner.Host
@@ -70,17 +78,11 @@ func (d failingDevices) Rescan(ctx context.Context, path string) (provisioner.De
 }
 
 func (d failingDevices) Flush(ctx context.Context, path string) error {
-	if err := d.access("flush"); err != nil {
-		return err
-	}
-	return d.Devices.Flush(ctx, path)
+	return d.do("flush", func() error { return d.Devices.Flush(ctx, path) })
 }
 
 func (d failingDevices) SetReadOnly(ctx context.Context, device provisioner.Device, readOnly bool) error {
-	if err := d.access("set read-only"); err != nil {
-		return err
-	}
-	return d.Devices.SetReadOnly(ctx, device, readOnly)
+	return d.do("set read-only", func() error { return d.Devices.SetReadOnly(ctx, device, readOnly) })
 }
 
 type failingFilesystems struct {
@@ -97,24 +99,15 @@ func (f failingFilesystems) Probe(ctx context.Context, device string) (provision
 
 func (f failingFilesystems) Make(ctx context.Context, device string, fs provisioner.Filesystem,
 	options provisioner.FilesystemOptions) error {
-	if err := f.access("make"); err != nil {
-		return err
-	}
-	return f.Filesystems.Make(ctx, device, fs, options)
+	return f.do("make", func() error { return f.Filesystems.Make(ctx, device, fs, options) })
 }
 
 func (f failingFilesystems) Check(ctx context.Context, device string, fs provisioner.Filesystem) error {
-	if err := f.access("check"); err != nil {
-		return err
-	}
-	return f.Filesystems.Check(ctx, device, fs)
+	return f.do("check", func() error { return f.Filesystems.Check(ctx, device, fs) })
 }
 
 func (f failingFilesystems) Grow(ctx context.Context, device, path string) error {
-	if err := f.access("grow"); err != nil {
-		return err
-	}
-	return f.Filesystems.Grow(ctx, device, path)
+	return f.do("grow", func() error { return f.Filesystems.Grow(ctx, device, path) })
 }
 
 type failingMounts struct {
@@ -123,31 +116,19 @@ type failingMounts struct {
 }
 
 func (m failingMounts) Mount(ctx context.Context, device, target, fsType string, options []string) error {
-	if err := m.access("mount"); err != nil {
-		return err
-	}
-	return m.Mounts.Mount(ctx, device, target, fsType, options)
+	return m.do("mount", func() error { return m.Mounts.Mount(ctx, device, target, fsType, options) })
 }
 
 func (m failingMounts) Bind(ctx context.Context, source, target string, readOnly bool, options []string) error {
-	if err := m.access("bind"); err != nil {
-		return err
-	}
-	return m.Mounts.Bind(ctx, source, target, readOnly, options)
+	return m.do("bind", func() error { return m.Mounts.Bind(ctx, source, target, readOnly, options) })
 }
 
 func (m failingMounts) Sync(ctx context.Context, target string) error {
-	if err := m.access("sync"); err != nil {
-		return err
-	}
-	return m.Mounts.Sync(ctx, target)
+	return m.do("sync", func() error { return m.Mounts.Sync(ctx, target) })
 }
 
 func (m failingMounts) Unmount(ctx context.Context, target string) error {
-	if err := m.access("unmount"); err != nil {
-		return err
-	}
-	return m.Mounts.Unmount(ctx, target)
+	return m.do("unmount", func() error { return m.Mounts.Unmount(ctx, target) })
 }
 
 func (m failingMounts) List(ctx context.Context) ([]provisioner.MountPoint, error) {
@@ -170,24 +151,15 @@ func (r failingReservations) Read(ctx context.Context, device string) (provision
 }
 
 func (r failingReservations) Register(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	if err := r.access("register"); err != nil {
-		return err
-	}
-	return r.Reservations.Register(ctx, device, key)
+	return r.do("register", func() error { return r.Reservations.Register(ctx, device, key) })
 }
 
 func (r failingReservations) Reserve(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	if err := r.access("reserve"); err != nil {
-		return err
-	}
-	return r.Reservations.Reserve(ctx, device, key)
+	return r.do("reserve", func() error { return r.Reservations.Reserve(ctx, device, key) })
 }
 
 func (r failingReservations) Unregister(ctx context.Context, device string, key provisioner.ReservationKey) error {
-	if err := r.access("unregister"); err != nil {
-		return err
-	}
-	return r.Reservations.Unregister(ctx, device, key)
+	return r.do("unregister", func() error { return r.Reservations.Unregister(ctx, device, key) })
 }
 
 // watchFaults makes the plug-in's requests to the API server fail.
@@ -195,17 +167,11 @@ func (m *machine) watchFaults(f *faults) {
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object,
 			options ...client.GetOption) error {
-			if err := f.access("get"); err != nil {
-				return err
-			}
-			return c.Get(ctx, key, o, options...)
+			return f.do("get", func() error { return c.Get(ctx, key, o, options...) })
 		},
 		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object,
 			options ...client.SubResourceUpdateOption) error {
-			if err := f.access("report"); err != nil {
-				return err
-			}
-			return c.Status().Update(ctx, o, options...)
+			return f.do("report", func() error { return c.Status().Update(ctx, o, options...) })
 		},
 	})
 }

@@ -85,12 +85,7 @@ var scheme = sync.OnceValue(fakeapi.Scheme)
 func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write string)) *machine {
 	t.Helper()
 	store := memapi.New(scheme(), clock.RealClock{})
-	base := memapi.NewClient(store, func(ctx context.Context, _ memapi.Call, do func() error) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		return do()
-	}, nil)
+	base := memapi.NewClient(store, memapi.Open, nil)
 	m := &machine{
 		t:       t,
 		direct:  interceptor.NewClient(base, interceptor.Funcs{Create: withStatus(store)}),

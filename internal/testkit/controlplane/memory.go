@@ -54,21 +54,13 @@ func NewInMemory(t testing.TB, options Options) *ControlPlane {
 
 // client reads from a cache, or from the server if the cache is nil.
 func (m *memory) client(from *memapi.Cache) *memapi.Client {
-	return memapi.NewClient(m.store, open, from)
-}
-
-// open is the gate of the driver's clients.
-func open(ctx context.Context, _ memapi.Call, do func() error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return do()
+	return memapi.NewClient(m.store, memapi.Open, from)
 }
 
 // settle is the gate of the test's client: a write returns when the driver's caches have it, and the
 // driver has done what it does at once. The clock of a bubble goes on only when every goroutine waits.
 func settle(ctx context.Context, call memapi.Call, do func() error) error {
-	err := open(ctx, call, do)
+	err := memapi.Open(ctx, call, do)
 	if call.Writes() {
 		time.Sleep(time.Nanosecond)
 	}

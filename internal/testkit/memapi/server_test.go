@@ -1,7 +1,6 @@
 package memapi_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -31,7 +30,7 @@ func TestMain(m *testing.M) { os.Exit(apiserver.Run(m)) }
 // objects, and the same steps at which something was written.
 func TestARealServerAnswersTheSame(t *testing.T) {
 	const walks, steps = 15, 50
-	mem := memapi.NewClient(memapi.New(apiserver.Scheme(t), clock.RealClock{}), open, nil)
+	mem := memapi.NewClient(memapi.New(apiserver.Scheme(t), clock.RealClock{}), memapi.Open, nil)
 	namespace := apiserver.Namespace(t)
 	for name, k := range kinds(namespace) {
 		for seed := range uint64(walks) {
@@ -49,8 +48,6 @@ func TestARealServerAnswersTheSame(t *testing.T) {
 		}
 	}
 }
-
-func open(_ context.Context, _ memapi.Call, do func() error) error { return do() }
 
 // kind is what is walked on: the driver's own. What a server does beyond the protocol with
 // Kubernetes' kinds, their defaults and its admission, the simulation leaves out.

@@ -51,6 +51,14 @@ func (c Call) Writes() bool { return c.Verb != "get" && c.Verb != "list" && c.Ve
 // Gate decides about a call: it calls do, or does not, and returns the caller's error.
 type Gate func(ctx context.Context, call Call, do func() error) error
 
+// Open is the gate that is open to every call whose context has not ended.
+func Open(ctx context.Context, _ Call, do func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return do()
+}
+
 // Change is a committed change of an object, the store's At-th. Before is nil for a creation, After
 // for a removal.
 type Change struct {

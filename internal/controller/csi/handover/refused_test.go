@@ -163,7 +163,7 @@ func TestTheFirstPublishReadsTheDiskOnlyIfANodeIsUnscanned(t *testing.T) {
 			t.Parallel()
 			store := memapi.New(scheme, clocktesting.NewFakePassiveClock(time.Unix(0, 0)))
 			cache := memapi.NewCache(store, crcache.Options{})
-			api := memapi.NewClient(store, func(_ context.Context, _ memapi.Call, do func() error) error { return do() }, cache)
+			api := memapi.NewClient(store, memapi.Open, cache)
 			v := &apiv1.AzVolume{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vol"}}
 			d := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "b"}}
 			if test.scanned {

@@ -95,7 +95,7 @@ func newWorld(t *testing.T) *world {
 	w.store = memapi.New(scheme, clock.RealClock{})
 	w.cache = memapi.NewCache(w.store, cluster.CacheOptions(namespace))
 	w.must(cluster.AddIndexes(t.Context(), w.cache, driverName))
-	w.api = memapi.NewClient(w.store, func(_ context.Context, _ memapi.Call, do func() error) error { return do() }, nil)
+	w.api = memapi.NewClient(w.store, memapi.Open, nil)
 	w.cloud.AddDisk(provisioner.Disk{
 		ID: diskID, Location: "eastus", SizeBytes: 10 << 30, MaxShares: 2,
 		DiskSettings: provisioner.DiskSettings{SKUName: "Premium_LRS"},
