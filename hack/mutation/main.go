@@ -1,6 +1,7 @@
 // The mutation program measures what the tests know: it changes the code in one place, and runs the
 // tests of that package, and then those of the packages that import it. A change that no test
-// notices is a statement that no test makes. Usage:
+// notices is a statement that no test makes. A package is compiled once, with all its mutants: an
+// environment variable says which of them is in force. Usage:
 //
 //	go run ./hack/mutation [-sample 400] [-seed 1] [-own] [-equivalent FILE] [PACKAGE ...]
 //
@@ -23,6 +24,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/azuredisk-csi/azuredisk/hack/source"
 )
 
@@ -42,7 +45,7 @@ type options struct {
 
 func main() {
 	o := options{root: "."}
-	flag.IntVar(&o.sample, "sample", 400, "number of viable mutants to try; 0 for all")
+	flag.IntVar(&o.sample, "sample", 400, "number of mutants to try; 0 for all")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed by which they are chosen")
 	flag.IntVar(&o.workers, "workers", 1, "mutants to try at once")
 	flag.BoolVar(&o.own, "own", false, "ask the tests of the mutant's own package only")
@@ -91,19 +94,46 @@ func measure(ctx context.Context, o options, progress io.Writer) (*report, error
 	if err != nil {
 		return nil, err
 	}
-	r := &report{seed: o.seed, of: len(mutants), sample: o.sample, equivalent: equivalent}
-	if err := l.greenWithout(ctx, mutants); err != nil {
-		return nil, err
+	r := &report{seed: o.seed, of: len(mutants), equivalent: equivalent}
+	sample := chosen(mutants, o.sample, o.seed)
+	for len(sample) > 0 {
+		pkg := sample[0].Package
+		end := slices.IndexFunc(sample, func(m mutant) bool { return m.Package != pkg })
+		if end < 0 {
+			end = len(sample)
+		}
+		b, err := l.prepare(ctx, pkg, mutants)
+		if err != nil {
+			return nil, err
+		}
+		err = r.try(ctx, o.workers, b, sample[:end], progress)
+		if err := errors.Join(err, os.RemoveAll(b.dir)); err != nil {
+			return nil, err
+		}
+		sample = sample[end:]
 	}
-	random := rand.New(rand.NewPCG(o.seed, 0))
-	random.Shuffle(len(mutants), func(i, j int) { mutants[i], mutants[j] = mutants[j], mutants[i] })
-	return r, r.try(ctx, o, l, mutants, progress)
+	return r, nil
+}
+
+// chosen returns a random sample, or all mutants if n is 0, sorted by package.
+func chosen(mutants []mutant, n int, seed uint64) []mutant {
+	sample := slices.Clone(mutants)
+	random := rand.New(rand.NewPCG(seed, 0))
+	random.Shuffle(len(sample), func(i, j int) { sample[i], sample[j] = sample[j], sample[i] })
+	if n > 0 && n < len(sample) {
+		sample = sample[:n]
+	}
+	slices.SortFunc(sample, func(a, b mutant) int {
+		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.Number, b.Number))
+	})
+	return sample
 }
 
 // all returns the mutants of packages, in the order of their files.
 func all(root string, packages []listed) ([]mutant, error) {
 	var mutants []mutant
 	for _, p := range packages {
+		ofPackage := 0
 		for _, f := range p.GoFiles {
 			path := filepath.Join(p.Dir, f)
 			file, err := filepath.Rel(root, path)
@@ -114,7 +144,11 @@ func all(root string, packages []listed) ([]mutant, error) {
 			if err != nil {
 				return nil, err
 			}
-			mutants = append(mutants, found...)
+			for _, m := range found {
+				ofPackage++
+				m.Number = ofPackage
+				mutants = append(mutants, m)
+			}
 		}
 	}
 	return mutants, nil
@@ -125,7 +159,7 @@ func newLab(root string) (*lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &lab{root: root, importers: map[string][]string{}, dirs: map[string]string{}, slow: map[string]bool{}}
+	l := &lab{root: root, importers: map[string][]string{}, dirs: map[string]string{}}
 	for _, p := range packages {
 		l.dirs[p.ImportPath] = p.Dir
 		if !p.hasTests() || !strings.Contains(p.ImportPath, "/internal/") && !strings.Contains(p.ImportPath, "/provisioner") {
@@ -142,36 +176,6 @@ func newLab(root string) (*lab, error) {
 	return l, nil
 }
 
-// greenWithout returns an error if the own tests of a package fail without a mutant: every mutant of it
-// would count as killed. It notes the packages whose tests take longer than ownTime.
-func (l *lab) greenWithout(ctx context.Context, mutants []mutant) error {
-	dir, err := os.MkdirTemp("", "mutant")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	checked := map[string]bool{}
-	var failures []error
-	for _, m := range mutants {
-		if checked[m.Package] {
-			continue
-		}
-		checked[m.Package] = true
-		ended, err := l.test(ctx, dir, "", m.Package, ownTime)
-		if ended == late {
-			l.slow[m.Package] = true
-			ended, err = l.test(ctx, dir, "", m.Package, importersTime)
-		}
-		switch {
-		case err != nil:
-			return err
-		case ended != passed:
-			failures = append(failures, fmt.Errorf("the tests of %s fail, or take more than %s", m.Package, importersTime))
-		}
-	}
-	return errors.Join(failures...)
-}
-
 // readEquivalent reads the names of mutants, each with a reason.
 func readEquivalent(path string) (map[string]string, error) {
 	found, err := source.Reasons(path)
@@ -185,7 +189,7 @@ func readEquivalent(path string) (map[string]string, error) {
 type report struct {
 	mu         sync.Mutex
 	seed       uint64
-	of, sample int
+	of         int
 	equivalent map[string]string
 	tried      []tried
 }
@@ -195,64 +199,24 @@ type tried struct {
 	result result
 }
 
-// try tries mutants until the sample of viable ones is complete.
-func (r *report) try(ctx context.Context, o options, l *lab, mutants []mutant, progress io.Writer) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	next := make(chan mutant)
-	var wg sync.WaitGroup
-	for range max(o.workers, 1) {
-		wg.Go(func() {
-			for m := range next {
-				v, err := l.try(ctx, m)
-				if err != nil {
-					cancel(err)
-					return
-				}
-				r.add(tried{m, v}, progress)
+// try tries the mutants of a package.
+func (r *report) try(ctx context.Context, workers int, b *bench, mutants []mutant, progress io.Writer) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(max(workers, 1))
+	for _, m := range mutants {
+		group.Go(func() error {
+			v, err := b.try(ctx, m)
+			if err != nil {
+				return err
 			}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.tried = append(r.tried, tried{m, v})
+			fmt.Fprintf(progress, "%d\t%s\t%s:%d\t%s\n", len(r.tried), v, m.File, m.Line, m.name())
+			return nil
 		})
 	}
-	for _, m := range mutants {
-		if r.sample > 0 && r.viable() >= r.sample {
-			break
-		}
-		select {
-		case next <- m:
-		case <-ctx.Done():
-		}
-	}
-	close(next)
-	wg.Wait()
-	return context.Cause(ctx)
-}
-
-func (r *report) add(t tried, progress io.Writer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sample > 0 && r.viableNow() >= r.sample {
-		return // it was begun before the sample was complete
-	}
-	r.tried = append(r.tried, t)
-	if t.result != notViable {
-		fmt.Fprintf(progress, "%d\t%s\t%s:%d\t%s => %s\n", len(r.tried), t.result, t.File, t.Line, t.Was, t.Is)
-	}
-}
-
-func (r *report) viable() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.viableNow()
-}
-
-func (r *report) viableNow() int {
-	n := 0
-	for _, t := range r.tried {
-		if t.result != notViable {
-			n++
-		}
-	}
-	return n
+	return group.Wait()
 }
 
 // survivors are the mutants that no test notices and that are not known to be equivalent.
@@ -267,7 +231,7 @@ func (r *report) survivors() []tried {
 	return found
 }
 
-// score counts the viable mutants of a package.
+// score counts the mutants of a package.
 type score struct{ own, importers, equivalent, survived int }
 
 func (s score) row(name string) string {
@@ -301,7 +265,7 @@ func (r *report) print(w io.Writer) {
 			}
 		}
 	}
-	fmt.Fprintf(w, "Seed %d, %d of %d mutants tried.\n\n", r.seed, r.viable(), r.of)
+	fmt.Fprintf(w, "Seed %d, %d of %d mutants tried.\n\n", r.seed, len(r.tried), r.of)
 	fmt.Fprintf(w, "| package | mutants | killed by its own tests within %s | killed | survived | equivalent |\n|---|---|---|---|---|---|\n", ownTime)
 	names := make([]string, 0, len(scores))
 	for name := range scores {

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"go/ast"
 	"go/token"
+	"slices"
 	"strings"
 
 	"github.com/azuredisk-csi/azuredisk/hack/source"
@@ -11,6 +13,8 @@ import (
 
 // mutant is one change of one file.
 type mutant struct {
+	// Number is above 0, and belongs to one mutant of its package.
+	Number int
 	// Package is the import path, File relative to the root of the module.
 	Package, File string
 	Line          int
@@ -41,10 +45,46 @@ func (m mutant) name() string {
 	return fmt.Sprintf("%s %s: %s: %s => %s", m.File, m.Func, m.Kind, m.Was, m.Is)
 }
 
-// apply returns the file's text with the change.
-func (m mutant) apply(source []byte) []byte {
-	changed := append([]byte{}, source[:m.begin]...)
-	return append(append(changed, m.Is...), source[m.end:]...)
+// switched returns the text of a file with all its mutants, each of which is in force when the variable
+// with this name has its number.
+func switched(text []byte, mutants []mutant, variable string) []byte {
+	mutants = slices.Clone(mutants)
+	slices.SortStableFunc(mutants, func(a, b mutant) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end)) })
+	return switchedIn(text, 0, len(text), mutants, variable)
+}
+
+// switchedIn does it with a part of the text. The mutants are sorted by where they begin, the longest
+// first.
+func switchedIn(text []byte, begin, end int, mutants []mutant, variable string) []byte {
+	var out []byte
+	for len(mutants) > 0 {
+		first := mutants[0]
+		same := slices.IndexFunc(mutants, func(m mutant) bool { return m.begin != first.begin || m.end != first.end })
+		if same < 0 {
+			same = len(mutants)
+		}
+		inside := slices.IndexFunc(mutants, func(m mutant) bool { return m.begin >= first.end })
+		if inside < 0 {
+			inside = len(mutants)
+		}
+		out = append(out, text[begin:first.begin]...)
+		within := mutants[same:inside]
+		if first.Kind == dropped {
+			out = fmt.Appendf(out, "if %s != %d { ", variable, first.Number)
+			out = append(append(out, switchedIn(text, first.begin, first.end, within, variable)...), " }"...)
+		} else {
+			out = append(out, '(')
+			for _, m := range mutants[:same] {
+				out = fmt.Appendf(out, "%s == %d && (%s) || ", variable, m.Number, m.Is)
+			}
+			for _, m := range mutants[:same] {
+				out = fmt.Appendf(out, "%s != %d && ", variable, m.Number)
+			}
+			out = append(append(append(out, '('), switchedIn(text, first.begin, first.end, within, variable)...), "))"...)
+		}
+		begin, mutants = first.end, mutants[inside:]
+	}
+	return append(out, text[begin:end]...)
 }
 
 // enumerate returns the mutants of a file.

@@ -10,7 +10,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
+
+	"github.com/azuredisk-csi/azuredisk/hack/source"
 )
 
 // result is what the tests say of a mutant.
@@ -23,8 +26,6 @@ const (
 	// killedByImporter: a test of a package that imports it does, or of its own if they take longer.
 	killedByImporter result = "importers' tests"
 	survived         result = "survived"
-	// notViable: it does not compile, or the compiled code is the same.
-	notViable result = "not viable"
 )
 
 // ownTime is how long the tests of a mutant's own package may take, without compilation.
@@ -33,14 +34,23 @@ const ownTime = 10 * time.Second
 // importersTime is how long those of another package may.
 const importersTime = 2 * time.Minute
 
-// lab compiles and runs tests of one module.
+// lab knows the packages of one module.
 type lab struct {
 	root string
 	// importers of each package: those whose tests are run for a mutant that its own tests miss.
 	importers map[string][]string
 	dirs      map[string]string // of packages
-	// slow are the packages whose own tests take longer than ownTime.
-	slow map[string]bool
+}
+
+// bench has the tests of one package and of those that import it, compiled with all its mutants.
+type bench struct {
+	*lab
+	pkg, dir, overlay string
+	// slow is true if the package's own tests take longer than ownTime.
+	slow bool
+
+	mu       sync.Mutex
+	compiled map[string]func() (string, error) // the tests by package: the path of the program
 }
 
 type outcome int
@@ -49,60 +59,105 @@ const (
 	passed outcome = iota
 	failed
 	late
-	broken
 )
 
-// try runs the tests that may notice a mutant.
-func (l *lab) try(ctx context.Context, m mutant) (result, error) {
+// prepare compiles the tests of a package. It is an error if they fail without a mutant: every mutant
+// would count as killed.
+func (l *lab) prepare(ctx context.Context, pkg string, mutants []mutant) (*bench, error) {
 	dir, err := os.MkdirTemp("", "mutant")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	overlay, err := l.overlay(dir, m)
-	if err != nil {
-		return "", err
+	b := &bench{lab: l, pkg: pkg, dir: dir, compiled: map[string]func() (string, error){}}
+	if b.overlay, err = l.writeOverlay(dir, pkg, mutants); err != nil {
+		return nil, err
 	}
-	ended, err := l.test(ctx, dir, overlay, m.Package, ownTime)
+	ended, err := b.test(ctx, pkg, 0, ownTime)
+	if err == nil && ended == late {
+		b.slow = true
+		ended, err = b.test(ctx, pkg, 0, importersTime)
+	}
+	if err == nil && ended != passed {
+		err = fmt.Errorf("the tests of %s fail, or take more than %s", pkg, importersTime)
+	}
+	return b, err
+}
+
+// try runs the tests that may notice a mutant.
+func (b *bench) try(ctx context.Context, m mutant) (result, error) {
+	ended, err := b.test(ctx, b.pkg, m.Number, ownTime)
 	switch {
 	case err != nil:
 		return "", err
-	case ended == broken:
-		return notViable, nil
-	case ended == failed || ended == late && !l.slow[m.Package]:
+	case ended == failed || ended == late && !b.slow:
 		return killedByOwn, nil
 	}
+	others := b.importers[b.pkg]
 	if ended == late {
-		if ended, err = l.test(ctx, dir, overlay, m.Package, importersTime); err != nil {
-			return "", err
-		} else if ended != passed {
-			return killedByImporter, nil
-		}
+		others = append([]string{b.pkg}, others...)
 	}
-	for _, importer := range l.importers[m.Package] {
-		ended, err := l.test(ctx, dir, overlay, importer, importersTime)
+	for _, other := range others {
+		ended, err := b.test(ctx, other, m.Number, importersTime)
 		if err != nil {
 			return "", err
 		}
-		if ended == failed || ended == late {
+		if ended != passed {
 			return killedByImporter, nil
 		}
 	}
 	return survived, nil
 }
 
-// overlay writes the changed file, and the file by which the compiler finds it.
-func (l *lab) overlay(dir string, m mutant) (string, error) {
-	path := filepath.Join(l.root, m.File)
-	source, err := os.ReadFile(path)
-	if err != nil {
+// The variables that say which mutant is in force: of the environment, and in the package.
+const (
+	numberInEnvironment = "MUTANT"
+	numberInPackage     = "mutantInForce"
+)
+
+// number is the file that a package with mutants has more.
+const number = `package %s
+
+import (
+	"os"
+	"strconv"
+)
+
+var ` + numberInPackage + ` = func() int {
+	n, _ := strconv.Atoi(os.Getenv("` + numberInEnvironment + `"))
+	return n
+}()
+`
+
+// writeOverlay writes the files with the mutants of a package, and the file by which the compiler finds
+// them.
+func (l *lab) writeOverlay(dir, pkg string, mutants []mutant) (string, error) {
+	ofFile := map[string][]mutant{}
+	for _, m := range mutants {
+		if m.Package == pkg {
+			ofFile[m.File] = append(ofFile[m.File], m)
+		}
+	}
+	replaced := map[string]string{}
+	write := func(path string, text []byte) error {
+		replaced[path] = filepath.Join(dir, filepath.Base(path))
+		return os.WriteFile(replaced[path], text, 0o600)
+	}
+	var name string
+	for file, of := range ofFile {
+		path := filepath.Join(l.root, file)
+		read, err := source.Read(path)
+		if err != nil {
+			return "", err
+		}
+		name = read.Syntax.Name.Name
+		if err := write(path, switched(read.Text, of, numberInPackage)); err != nil {
+			return "", err
+		}
+	}
+	if err := write(filepath.Join(l.dirs[pkg], "mutant_in_force.go"), fmt.Appendf(nil, number, name)); err != nil {
 		return "", err
 	}
-	changed := filepath.Join(dir, "mutant.go")
-	if err := os.WriteFile(changed, m.apply(source), 0o600); err != nil {
-		return "", err
-	}
-	text, err := json.Marshal(map[string]any{"Replace": map[string]string{path: changed}})
+	text, err := json.Marshal(map[string]any{"Replace": replaced})
 	if err != nil {
 		return "", err
 	}
@@ -110,36 +165,40 @@ func (l *lab) overlay(dir string, m mutant) (string, error) {
 	return overlay, os.WriteFile(overlay, text, 0o600)
 }
 
-// test compiles the tests of a package with an overlay, and runs them.
-func (l *lab) test(ctx context.Context, dir, overlay, pkg string, within time.Duration) (outcome, error) {
-	binary := filepath.Join(dir, "tests")
-	args := []string{"test", "-vet=off", "-c", "-o", binary}
-	if overlay != "" {
-		args = append(args, "-overlay", overlay)
+// test runs the tests of a package, of its own or of another, with the mutant with this number in force.
+func (b *bench) test(ctx context.Context, pkg string, number int, within time.Duration) (outcome, error) {
+	b.mu.Lock()
+	if b.compiled[pkg] == nil {
+		program := filepath.Join(b.dir, strconv.Itoa(len(b.compiled))+".test")
+		b.compiled[pkg] = sync.OnceValues(func() (string, error) { return b.compile(ctx, pkg, program) })
 	}
-	compile := exec.CommandContext(ctx, "go", append(args, pkg)...)
-	compile.Dir = l.root
-	if text, err := compile.CombinedOutput(); err != nil {
-		if ctx.Err() != nil {
-			return broken, ctx.Err()
-		}
-		if overlay == "" {
-			return broken, fmt.Errorf("compile the tests of %s: %w\n%s", pkg, err, text)
-		}
-		return broken, nil
+	compiled := b.compiled[pkg]
+	b.mu.Unlock()
+	program, err := compiled()
+	if err != nil || program == "" {
+		return passed, err
 	}
-	if _, err := os.Stat(binary); err != nil { // a package without tests
-		return passed, nil
-	}
-	defer os.Remove(binary)
-	return l.run(ctx, binary, l.dirs[pkg], within)
+	return run(ctx, program, b.dirs[pkg], number, within)
 }
 
-func (l *lab) run(ctx context.Context, binary, dir string, within time.Duration) (outcome, error) {
+// compile returns the path of a package's tests, and none if it has none.
+func (b *bench) compile(ctx context.Context, pkg, program string) (string, error) {
+	compile := exec.CommandContext(ctx, "go", "test", "-vet=off", "-c", "-o", program, "-overlay", b.overlay, pkg)
+	compile.Dir = b.root
+	if text, err := compile.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compile the tests of %s with the mutants of %s: %w\n%s", pkg, b.pkg, err, text)
+	}
+	if _, err := os.Stat(program); err != nil {
+		return "", nil //nolint:nilerr // a package without tests
+	}
+	return program, nil
+}
+
+func run(ctx context.Context, program, dir string, number int, within time.Duration) (outcome, error) {
 	limited, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	run := exec.CommandContext(limited, binary, "-test.failfast", "-test.timeout", within.String())
-	run.Dir = dir
+	run := exec.CommandContext(limited, program, "-test.failfast", "-test.timeout", within.String())
+	run.Dir, run.Env = dir, append(os.Environ(), numberInEnvironment+"="+strconv.Itoa(number))
 	run.WaitDelay = time.Second
 	var text bytes.Buffer
 	run.Stdout, run.Stderr = &text, &text
@@ -147,7 +206,7 @@ func (l *lab) run(ctx context.Context, binary, dir string, within time.Duration)
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return broken, ctx.Err()
+		return failed, ctx.Err()
 	case limited.Err() != nil:
 		return late, nil
 	case err == nil:
@@ -155,7 +214,7 @@ func (l *lab) run(ctx context.Context, binary, dir string, within time.Duration)
 	case errors.As(err, &exit):
 		return failed, nil
 	}
-	return broken, fmt.Errorf("run the tests in %s: %w", dir, err)
+	return failed, fmt.Errorf("run the tests in %s: %w", dir, err)
 }
 
 // list asks go list about packages.
