@@ -20,14 +20,17 @@ func (t *T) Both(x bool) string {
 }
 
 func Never() int { return 1 }
+
+func Fails(err error) error { return fmt.Errorf("fails: %w", err) }
 `
 
-// Never and one block of T.Both are not run.
+// Never, Fails and one block of T.Both are not run.
 const profile = `mode: set
 github.com/azuredisk-csi/azuredisk/internal/a/a.go:5.33,6.7 1 1
 github.com/azuredisk-csi/azuredisk/internal/a/a.go:6.7,8.3 1 0
 github.com/azuredisk-csi/azuredisk/internal/a/a.go:9.2,9.11 1 1
 github.com/azuredisk-csi/azuredisk/internal/a/a.go:12.19,12.29 1 0
+github.com/azuredisk-csi/azuredisk/internal/a/a.go:14.30,14.68 1 0
 `
 
 func TestReport(t *testing.T) {
@@ -67,8 +70,8 @@ func TestReport(t *testing.T) {
 			if missing != test.missing || test.lacks != "" && strings.Contains(out.String(), test.lacks) {
 				t.Errorf("got %d without a reason, want %d:\n%s", missing, test.missing, out.String())
 			}
-			if test.err != "has no reason" && !strings.Contains(out.String(), "| internal/a | 4 | 50.0 % |") {
-				t.Errorf("got\n%s\nwant half of four blocks reached", out.String())
+			if test.err != "has no reason" && !strings.Contains(out.String(), "| internal/a | 5 | 40.0 % | 1 |") {
+				t.Errorf("got\n%s\nwant two of five blocks reached, and one that passes an error on", out.String())
 			}
 		})
 	}

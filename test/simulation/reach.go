@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"hash/fnv"
 	"slices"
 	"sync"
 
@@ -10,9 +9,10 @@ import (
 
 // States are the distinct states that histories have reached. Several may add to it at once.
 //
-// A state is what the protocol of one volume can tell apart: the ownership, and of each machine its
-// attachment, its entry in the report, the disk at Azure, what its kernel has mounted, and whether it
-// is on, in touch, ready and wanted. Names, epochs, times and the order of the machines are left out.
+// A state is what the protocol of one volume and one machine can tell apart: the ownership, and the
+// machine's attachment, its entry in the report, the disk at Azure, what the kernel has mounted, and
+// whether the machine is on, in touch, ready and wanted. Of the other machines it has only how many
+// have the disk, or use it. Names, epochs and times are left out.
 type States struct {
 	mu   sync.Mutex
 	seen map[uint64]struct{}
@@ -33,60 +33,59 @@ func (s *States) add(reached map[uint64]struct{}) {
 	s.after = append(s.after, len(s.seen))
 }
 
-// Count returns how many states are known, and how many of them the last histories have added.
-func (s *States) Count(last int) (known, added int) {
+// Share returns how many states are known, and which part of them, in percent, the last histories have
+// added: 100 if there were no earlier ones.
+func (s *States) Share(last int) (known int, percent float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n := len(s.after); n > last {
-		return len(s.seen), len(s.seen) - s.after[n-last-1]
+	known = len(s.seen)
+	if len(s.after) <= last {
+		return known, 100
 	}
-	return len(s.seen), len(s.seen)
+	return known, 100 * float64(known-s.after[len(s.after)-last-1]) / float64(max(known, 1))
 }
 
 // reach notes the states of the volumes after a step.
 func (w *world) reach() {
-	for _, v := range w.volumes {
-		w.reached[w.state(v)] = struct{}{}
-	}
-}
-
-// state is the state of a volume.
-func (w *world) state(v *volumeModel) uint64 {
-	record := w.volume(v.name)
-	var codes []uint64
-	for _, m := range w.machines {
-		codes = append(codes, w.stateAt(v, record, m))
-	}
-	slices.Sort(codes)
-	var b bits
-	b.is(record != nil, record != nil && record.DeletionTimestamp != nil, w.apiDown, v.several,
-		w.elsewhere != nil && w.elsewhere.volume == v.name)
-	b.one(string(ownershipOf(record).State), string(apiv1.OwnershipHeld), string(apiv1.OwnershipReleasing),
-		string(apiv1.OwnershipReleased))
 	leaders := 0
 	for _, p := range w.processes {
 		if p.leads && !p.dead {
 			leaders++
 		}
 	}
-	b.is(leaders > 0, leaders > 1)
-	hash := fnv.New64a()
-	for _, code := range append(codes, b.code) {
-		for i := range 8 {
-			_, _ = hash.Write([]byte{byte(code >> (8 * i))})
+	for _, v := range w.volumes {
+		record := w.volume(v.name)
+		attached, using := 0, 0
+		for _, m := range w.machines {
+			if w.attachedTo(v, m) {
+				attached++
+			}
+			if m.mounted(v.name) {
+				using++
+			}
+		}
+		for _, m := range w.machines {
+			var b bits
+			b.is(record != nil, record != nil && record.DeletionTimestamp != nil, w.apiDown, v.several,
+				w.elsewhere != nil && w.elsewhere.volume == v.name, leaders > 0, leaders > 1, attached > 0, attached > 1,
+				using > 0, using > 1)
+			w.stateAt(&b, v, ownershipOf(record), m)
+			w.reached[b.code] = struct{}{}
 		}
 	}
-	return hash.Sum64()
 }
 
-// stateAt is the part of a volume's state that is a machine's.
-func (w *world) stateAt(v *volumeModel, record *apiv1.AzVolume, m *machine) uint64 {
-	var b bits
+func (w *world) attachedTo(v *volumeModel, m *machine) bool {
 	_, attached := w.azure.holds(vmOf(m.name), diskOf(v.name))
-	b.is(m.on, m.cutOff, m.frozen != nil, m.asleep != nil, m.plugin == nil || m.plugin.dead, attached, m.mounted(v.name),
+	return attached
+}
+
+// stateAt adds the part of a volume's state that is a machine's.
+func (w *world) stateAt(b *bits, v *volumeModel, owner apiv1.Ownership, m *machine) {
+	b.is(m.on, m.cutOff, m.frozen != nil, m.asleep != nil, m.plugin == nil || m.plugin.dead, w.attachedTo(v, m), m.mounted(v.name),
 		m.writes(v.name), v.want == m.name || slices.Contains(v.wants, m.name))
 	b.one(string(m.told), "True", "False", "Unknown")
-	owner := ownershipOf(record)
+	b.one(string(owner.State), string(apiv1.OwnershipHeld), string(apiv1.OwnershipReleasing), string(apiv1.OwnershipReleased))
 	b.is(owner.NodeName == m.name)
 	var own apiv1.AzVolumeAttachment
 	for _, a := range w.attachments(v.name) {
@@ -107,7 +106,6 @@ func (w *world) stateAt(v *volumeModel, record *apiv1.AzVolume, m *machine) uint
 	}
 	b.is(entry.VolumeName != "", entry.Epoch == owner.Epoch)
 	b.one(string(entry.Phase), string(apiv1.PhaseStaging), string(apiv1.PhaseStaged), string(apiv1.PhaseUnstaging))
-	return b.code
 }
 
 // ownershipOf is the ownership of a volume, empty if there is none.

@@ -26,7 +26,9 @@ var (
 	restores   = flag.Bool("restores", false, "restore all of the driver's objects now and then")
 	everything = flag.Uint64("everything", math.MaxUint64,
 		"histories up to this seed have all behaviours; later ones have none of: "+strings.Join(rare, ", "))
-	states  = flag.Bool("states", false, "count the states that the histories reach")
+	states = flag.Bool("states", false, "count the states that the histories reach")
+	flat   = flag.Float64("flat", 0,
+		"stop before all histories are played, when the last 1,000 have added less than this percentage of the states")
 	mutant  = flag.String("mutant", "", "law that the driver breaks, as in the constants of type Mutant")
 	without = flag.String("without", "",
 		"behaviours that are left out, separated by commas: "+strings.Join(simulation.Behaviours(), ", "))
@@ -67,7 +69,7 @@ func TestHistories(t *testing.T) {
 		Restores:  *restores,
 		Without:   strings.Split(*without, ","),
 	}
-	if *states {
+	if *states || *flat > 0 {
 		options.States = &simulation.States{}
 	}
 	if *seed != 0 {
@@ -79,14 +81,15 @@ func TestHistories(t *testing.T) {
 		}
 		return
 	}
-	var next, steps, failed atomic.Uint64
+	var next, played, steps, failed atomic.Uint64
 	next.Store(*first - 1)
 	began := time.Now()
 	t.Run("all", func(t *testing.T) {
 		for i := range runtime.GOMAXPROCS(0) {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
 				t.Parallel()
-				for n := next.Add(1); n < *first+*histories && failed.Load() < *failures; n = next.Add(1) {
+				for n := next.Add(1); n < *first+*histories && failed.Load() < *failures && !isFlat(options.States); n = next.Add(1) {
+					played.Add(1)
 					options := options
 					if n > *everything {
 						options.Without = slices.Concat(options.Without, rare)
@@ -102,14 +105,24 @@ func TestHistories(t *testing.T) {
 		}
 	})
 	took := time.Since(began)
-	t.Logf("%d histories, %d steps in %s: %.0f steps per second", *histories, steps.Load(), took.Round(time.Millisecond),
+	t.Logf("%d histories, %d steps in %s: %.0f steps per second", played.Load(), steps.Load(), took.Round(time.Millisecond),
 		float64(steps.Load())/took.Seconds())
-	if *states {
-		last := int(*histories / 10)
-		known, added := options.States.Count(last)
-		t.Logf("%d states of a volume, %.2f %% of them reached first by the last %d histories", known,
-			100*float64(added)/float64(max(known, 1)), last)
+	if options.States != nil {
+		known, percent := options.States.Share(lastHistories)
+		t.Logf("%d states of a volume and a node, %.2f %% of them reached first by the last %d histories", known, percent,
+			lastHistories)
 	}
+}
+
+// lastHistories are those whose states say whether more histories would reach others.
+const lastHistories = 1000
+
+func isFlat(states *simulation.States) bool {
+	if *flat <= 0 {
+		return false
+	}
+	_, percent := states.Share(lastHistories)
+	return percent < *flat
 }
 
 // report prints the end of a failed history, and the command that prints all of it.
