@@ -45,8 +45,8 @@ func (m mutant) name() string {
 	return fmt.Sprintf("%s %s: %s: %s => %s", m.File, m.Func, m.Kind, m.Was, m.Is)
 }
 
-// switched returns the text of a file with all its mutants, each of which is in force when the variable
-// with this name has its number.
+// switched returns the text of a file with all its mutants. The one whose number the variable with this
+// name has is in force.
 func switched(text []byte, mutants []mutant, variable string) []byte {
 	mutants = slices.Clone(mutants)
 	slices.SortStableFunc(mutants, func(a, b mutant) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.end, a.end)) })

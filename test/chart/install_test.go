@@ -300,29 +300,40 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		allowed bool
 	}{
 		{"create its own", func() error { return plugIn.Create(t.Context(), own) }, true},
-		{"update its own", func() error { own.Spec.Zone = "1"; return plugIn.Update(t.Context(), own) }, true},
-		{"report on its own", func() error {
-			own.Status.DriverVersion = "v1"
-			return plugIn.Status().Update(t.Context(), own)
+		{"change its own", func() error {
+			before := own.DeepCopy()
+			own.Spec.Zone = "1"
+			return plugIn.Patch(t.Context(), own, client.MergeFrom(before))
 		}, true},
+		{"report on its own", func() error {
+			before := own.DeepCopy()
+			own.Status.DriverVersion = "v1"
+			return plugIn.Status().Patch(t.Context(), own, client.MergeFrom(before))
+		}, true},
+		{"write the whole of its own, with what it does not know", func() error {
+			return plugIn.Update(t.Context(), own.DeepCopy())
+		}, false},
 		{"set a finalizer on its own", func() error {
 			o := own.DeepCopy()
 			o.Finalizers = []string{"example.com/stay"}
-			return plugIn.Update(t.Context(), o)
+			return plugIn.Patch(t.Context(), o, client.MergeFrom(own))
 		}, false},
 		{"set an owner of its own", func() error {
 			o := own.DeepCopy()
 			o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}}
-			return plugIn.Update(t.Context(), o)
+			return plugIn.Patch(t.Context(), o, client.MergeFrom(own))
 		}, false},
 		{"read another's", func() error { return plugIn.Get(t.Context(), client.ObjectKeyFromObject(other), node("")) }, true},
 		{"create another's", func() error { return plugIn.Create(t.Context(), node("node-d")) }, false},
-		{"update another's", func() error { o := other.DeepCopy(); o.Spec.Zone = "9"; return plugIn.Update(t.Context(), o) },
-			false},
+		{"change another's", func() error {
+			o := other.DeepCopy()
+			o.Spec.Zone = "9"
+			return plugIn.Patch(t.Context(), o, client.MergeFrom(other))
+		}, false},
 		{"report on another's", func() error {
 			o := other.DeepCopy()
 			o.Status.DriverVersion = "evil"
-			return plugIn.Status().Update(t.Context(), o)
+			return plugIn.Status().Patch(t.Context(), o, client.MergeFrom(other))
 		}, false},
 		{"delete its own", func() error { return plugIn.Delete(t.Context(), own) }, false},
 		{"create an attachment", func() error {

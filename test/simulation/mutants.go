@@ -133,36 +133,35 @@ func (s tamperedStatus) Patch(ctx context.Context, o client.Object, patch client
 		without.Finalizers = nil
 		return s.t.Client.Patch(ctx, without, client.MergeFrom(a))
 	}
+	if d, ok := o.(*apiv1.AzDriverNode); ok && s.t.node != "" {
+		return s.report(ctx, d, patch, options)
+	}
 	return s.SubResourceWriter.Patch(ctx, o, patch, options...)
 }
 
-// Update implements client.SubResourceWriter.
-func (s tamperedStatus) Update(ctx context.Context, o client.Object, options ...client.SubResourceUpdateOption) error {
-	d, isReport := o.(*apiv1.AzDriverNode)
-	if s.t.w.options.Mutant == EntriesStayAway && isReport && s.t.node != "" {
+// report writes a report as a mutant does.
+func (s tamperedStatus) report(ctx context.Context, d *apiv1.AzDriverNode, patch client.Patch,
+	options []client.SubResourcePatchOption) error {
+	switch s.t.w.options.Mutant {
+	case EntriesStayAway:
 		s.t.keepAway(d)
-	}
-	if s.t.w.options.Mutant == PublishedUnsaid && isReport {
+	case PublishedUnsaid:
 		for i := range d.Status.StagedVolumes {
 			d.Status.StagedVolumes[i].Published = false
 		}
-	}
-	if s.t.w.options.Mutant != NoAnnouncement || !isReport || s.t.node == "" {
-		return s.SubResourceWriter.Update(ctx, o, options...)
-	}
-	// The entry is written when the operation is complete.
-	kept := d.DeepCopy().Status.StagedVolumes
-	d.Status.StagedVolumes, d.Status.ReportDigest = nil, ""
-	for _, e := range kept {
-		if e.Phase != apiv1.PhaseStaging {
-			d.Status.StagedVolumes = append(d.Status.StagedVolumes, e)
+	case NoAnnouncement:
+		// The entry is written when the operation is complete.
+		kept := d.DeepCopy().Status.StagedVolumes
+		d.Status.ReportDigest = ""
+		d.Status.StagedVolumes = slices.DeleteFunc(d.Status.StagedVolumes,
+			func(e apiv1.StagedVolume) bool { return e.Phase == apiv1.PhaseStaging })
+		if err := s.SubResourceWriter.Patch(ctx, d, patch, options...); err != nil {
+			return err
 		}
+		d.Status.StagedVolumes = kept
+		return nil
 	}
-	if err := s.SubResourceWriter.Update(ctx, o, options...); err != nil {
-		return err
-	}
-	d.Status.StagedVolumes = kept
-	return nil
+	return s.SubResourceWriter.Patch(ctx, d, patch, options...)
 }
 
 // absent reports whether a mutant takes it for the end of a detach that the VM does not list the

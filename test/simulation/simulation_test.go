@@ -114,7 +114,7 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// lastHistories are those whose states say whether more histories would reach others.
+// lastHistories are those whose new states tell if more histories would reach others.
 const lastHistories = 1000
 
 func isFlat(states *simulation.States) bool {

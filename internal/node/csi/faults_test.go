@@ -169,9 +169,9 @@ func (m *machine) watchFaults(f *faults) {
 			options ...client.GetOption) error {
 			return f.do("get", func() error { return c.Get(ctx, key, o, options...) })
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object,
-			options ...client.SubResourceUpdateOption) error {
-			return f.do("report", func() error { return c.Status().Update(ctx, o, options...) })
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, o client.Object,
+			patch client.Patch, options ...client.SubResourcePatchOption) error {
+			return f.do("report", func() error { return c.Status().Patch(ctx, o, patch, options...) })
 		},
 	})
 }

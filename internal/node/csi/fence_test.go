@@ -378,13 +378,13 @@ func TestARequestThatIsWithdrawnBeforeItsResultWasWrittenIsLeft(t *testing.T) {
 	tried := make(chan struct{})
 	var once sync.Once
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object,
-			opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, o client.Object,
+			patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			if report, ok := o.(*apiv1.AzDriverNode); ok && len(report.Status.FenceResults) > 0 {
 				once.Do(func() { close(tried) })
 				return errors.New("the API server refuses")
 			}
-			return c.Status().Update(ctx, o, opts...)
+			return c.Status().Patch(ctx, o, patch, opts...)
 		},
 	})
 	m.request(lostRequest)

@@ -25,12 +25,12 @@ import (
 // failReports makes every write of the report fail for which fails returns an error.
 func (m *machine) failReports(fails func() error) {
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, obj client.Object,
-			opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object,
+			patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			if err := fails(); err != nil {
 				return err
 			}
-			return c.SubResource(sub).Update(ctx, obj, opts...)
+			return c.SubResource(sub).Patch(ctx, obj, patch, opts...)
 		},
 	})
 }

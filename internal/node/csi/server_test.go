@@ -176,12 +176,12 @@ func TestAReportThatCannotBeCorrectedIsTriedAgain(t *testing.T) {
 	m.publish(func(v *apiv1.AzVolume, _ *apiv1.AzVolumeAttachment) { v.Status.SizeBytes = 5 })
 	writes := 0
 	m.api = interceptor.NewClient(m.api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object,
-			opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, obj client.Object,
+			patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			if writes++; writes > 1 {
 				return errors.New("the API server is away")
 			}
-			return c.Status().Update(ctx, obj, opts...)
+			return c.Status().Patch(ctx, obj, patch, opts...)
 		},
 	})
 	if err := m.stage(m.start(), mountCapability("ext4")); status.Code(err) != codes.Unavailable {

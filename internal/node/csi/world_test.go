@@ -101,11 +101,11 @@ func newMachine(t *testing.T, host provisioner.Host, dir string, hook func(write
 			defer hook("after create")
 			return c.Create(ctx, obj, opts...)
 		},
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object,
-			opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, obj client.Object,
+			patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			hook("before report")
 			defer hook("after report")
-			return c.Status().Update(ctx, obj, opts...)
+			return c.Status().Patch(ctx, obj, patch, opts...)
 		},
 	})
 	return m

@@ -50,12 +50,12 @@ func TestTheReportSaysWhetherAVolumeIsMountedForAPod(t *testing.T) {
 	api := newAPI(t)
 	fails := false
 	failing := interceptor.NewClient(api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, o client.Object,
-			opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, o client.Object,
+			patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			if fails {
 				return errors.New("no answer")
 			}
-			return c.Status().Update(ctx, o, opts...)
+			return c.Status().Patch(ctx, o, patch, opts...)
 		},
 	})
 	r, _ := newReporter(t, failing, newScanner(t, &mountList{}))

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/plan/ownership"
 )
 
@@ -212,7 +213,7 @@ func (r *Reporter) update(ctx context.Context, mutate func(*apiv1.AzDriverNodeSt
 // write returns done = false if the object has changed and must be read again.
 func (r *Reporter) write(ctx context.Context, next *apiv1.AzDriverNode, scanned metav1.MicroTime) (done bool, err error) {
 	r.promise(&next.Status)
-	err = r.options.Client.Status().Update(ctx, next)
+	err = kube.PatchStatus(ctx, r.options.Client, next, r.last)
 	if err != nil {
 		// Also after an error that does not say whether the write was stored.
 		r.last = nil
@@ -264,8 +265,9 @@ func (r *Reporter) load(ctx context.Context) error {
 		return fmt.Errorf("load AzDriverNode: %w", err)
 	}
 	if node.Spec != r.options.Spec {
+		before := node.DeepCopy()
 		node.Spec = r.options.Spec
-		if err := r.options.Client.Update(ctx, node); err != nil {
+		if err := kube.Patch(ctx, r.options.Client, node, before); err != nil {
 			return fmt.Errorf("write spec of AzDriverNode: %w", err)
 		}
 	}

@@ -45,9 +45,9 @@ func newAPI(t *testing.T, objects ...client.Object) client.WithWatch {
 func losingAnswers(api client.WithWatch) (losing client.WithWatch, loseAnswer func()) {
 	lose := false
 	losing = interceptor.NewClient(api, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object,
-			opts ...client.SubResourceUpdateOption) error {
-			if err := c.Status().Update(ctx, obj, opts...); err != nil || !lose {
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, obj client.Object,
+			patch client.Patch, opts ...client.SubResourcePatchOption) error {
+			if err := c.Status().Patch(ctx, obj, patch, opts...); err != nil || !lose {
 				return err
 			}
 			lose = false
@@ -276,12 +276,12 @@ func TestAnEntryThatIsAnnouncedAgainStaysAtTheNextHeartbeat(t *testing.T) {
 	base := newAPI(t)
 	refuse := false
 	r, clock := newReporter(t, interceptor.NewClient(base, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object,
-			opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, obj client.Object,
+			patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			if refuse {
 				return errors.New("no API server")
 			}
-			return c.Status().Update(ctx, obj, opts...)
+			return c.Status().Patch(ctx, obj, patch, opts...)
 		},
 	}), newScanner(t, &mountList{}))
 	if err := r.Announce(t.Context(), "v", 4, "/p"); err != nil {
@@ -398,12 +398,12 @@ func TestAnUnstageThatWasBegunStaysBegunIfItsWriteFails(t *testing.T) {
 	base := newAPI(t)
 	failing := false
 	r, _ := newReporter(t, interceptor.NewClient(base, interceptor.Funcs{
-		SubResourceUpdate: func(ctx context.Context, c client.Client, sub string, o client.Object,
-			opts ...client.SubResourceUpdateOption) error {
+		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object,
+			patch client.Patch, opts ...client.SubResourcePatchOption) error {
 			if failing {
 				return apierrors.NewServiceUnavailable("the API server is gone")
 			}
-			return c.SubResource(sub).Update(ctx, o, opts...)
+			return c.SubResource(sub).Patch(ctx, o, patch, opts...)
 		},
 	}), newScanner(t, &mountList{}))
 	phase := func() apiv1.StagePhase { return get(t, base).Status.StagedVolumes[0].Phase }

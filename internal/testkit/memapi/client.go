@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"unsafe"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 )
 
 // Client is a client.WithWatch of one process.
@@ -253,12 +253,13 @@ func (s *Store) Patch(o client.Object, patch client.Patch, status bool) error {
 	if err != nil {
 		return err
 	}
-	if from, locked := origin(patch); from != nil && ours(o) {
-		if from.GetResourceVersion() == stored.GetResourceVersion() {
-			// What it was worked out from is what is stored, so the result is what the caller has.
+	if patch, ok := patch.(*kube.FieldPatch); ok && ours(o) {
+		if patch.Before.GetResourceVersion() == stored.GetResourceVersion() {
+			// What it was worked out from is what is stored, so the result is what the caller has. To encode
+			// both objects only to learn it would take most of a simulation's time.
 			return s.replace(k, stored, o, status)
 		}
-		if locked && !s.IgnoreVersions {
+		if !s.IgnoreVersions {
 			return conflict(o)
 		}
 	}
@@ -284,22 +285,6 @@ func ours(o client.Object) bool {
 		return true
 	}
 	return false
-}
-
-// origin returns the object that a merge patch was made from and whether it carries an optimistic
-// lock. controller-runtime shows neither; encoding both objects only to learn it takes most of a
-// simulation's time.
-func origin(patch client.Patch) (client.Object, bool) {
-	v := reflect.ValueOf(patch)
-	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct || patch.Type() != types.MergePatchType {
-		return nil, false
-	}
-	from, opts := v.Elem().FieldByName("from"), v.Elem().FieldByName("opts")
-	if !from.IsValid() || !opts.IsValid() {
-		return nil, false
-	}
-	o, _ := reflect.NewAt(from.Type(), unsafe.Pointer(from.UnsafeAddr())).Elem().Interface().(client.Object)
-	return o, opts.FieldByName("OptimisticLock").Bool()
 }
 
 func merged(stored, o client.Object, patch client.Patch) (client.Object, error) {

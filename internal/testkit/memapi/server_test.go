@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	apiv1 "github.com/azuredisk-csi/azuredisk/api/v1"
+	"github.com/azuredisk-csi/azuredisk/internal/kube"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/apiserver"
 	"github.com/azuredisk-csi/azuredisk/internal/testkit/memapi"
 )
@@ -230,10 +231,7 @@ func (w *walk) access(s *side, a access) error {
 	default:
 		w.change(o, a.to)
 	}
-	patch := client.MergeFrom(from)
-	if a.locked && from.GetResourceVersion() != "" {
-		patch = client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
-	}
+	locked, patch := a.locked && from.GetResourceVersion() != "", client.MergeFrom(from)
 	switch a.verb {
 	case "create":
 		w.tell(o, a.to)
@@ -243,8 +241,14 @@ func (w *walk) access(s *side, a access) error {
 	case "update status":
 		return s.Status().Update(ctx, o)
 	case "patch":
+		if locked {
+			return kube.Patch(ctx, s, o, from)
+		}
 		return s.Patch(ctx, o, patch)
 	case "patch status":
+		if locked {
+			return kube.PatchStatus(ctx, s, o, from)
+		}
 		return s.Status().Patch(ctx, o, patch)
 	}
 	var options []client.DeleteOption

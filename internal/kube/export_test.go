@@ -1,0 +1,4 @@
+package kube
+
+// ListKeys are the lists that a FieldPatch takes for lists with keys.
+var ListKeys = listKeys
