@@ -26,7 +26,7 @@ type AzDriverNode struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec identifies the VM.
+	// Spec identifies the VM, and has the controller's requests to the node.
 	Spec AzDriverNodeSpec `json:"spec"`
 	// Status is the node's half of the hand-over.
 	// +optional
@@ -42,7 +42,8 @@ type AzDriverNodeList struct {
 	Items           []AzDriverNode `json:"items"`
 }
 
-// AzDriverNodeSpec identifies the virtual machine of a node.
+// AzDriverNodeSpec identifies the virtual machine of a node, and has what the controller asks of its
+// node plug-in.
 type AzDriverNodeSpec struct {
 	// VMID is the Azure resource ID of the VM or of the scale-set instance. The controller believes
 	// it only as far as it agrees with the Node's spec.providerID; see the condition VMKnown.
@@ -57,6 +58,42 @@ type AzDriverNodeSpec struct {
 	// Zone is the availability zone within the region, as in "1"; empty for none.
 	// +optional
 	Zone string `json:"zone,omitempty"`
+	// Requests to the node plug-in. Only the controller writes them, the other fields only the node
+	// plug-in: the admission policy refuses anything else.
+	// +optional
+	Requests *NodeRequests `json:"requests,omitempty"`
+}
+
+// NodeRequests are what the controller asks of a node plug-in.
+type NodeRequests struct {
+	// HeartbeatTime is when a controller requested a heartbeat, because a probe of the node had
+	// failed. Every replica of the controller may write it, also one that does not lead.
+	// +optional
+	HeartbeatTime *metav1.MicroTime `json:"heartbeatTime,omitempty"`
+	// Fences ask this node to take the persistent reservation of a volume from a node that was lost
+	// (law 3d). A request remains until the lost node's attachment is gone; until then this node keeps
+	// the reservation that it took.
+	// +optional
+	// +listType=map
+	// +listMapKey=volumeName
+	// +kubebuilder:validation:MaxItems=512
+	Fences []FenceRequest `json:"fences,omitempty"`
+}
+
+// FenceRequests returns the fences that the controller asks of the node.
+func (d *AzDriverNode) FenceRequests() []FenceRequest {
+	if d.Spec.Requests == nil {
+		return nil
+	}
+	return d.Spec.Requests.Fences
+}
+
+// HeartbeatRequestedTime returns when a controller last requested a heartbeat; nil if none did.
+func (d *AzDriverNode) HeartbeatRequestedTime() *metav1.MicroTime {
+	if d.Spec.Requests == nil {
+		return nil
+	}
+	return d.Spec.Requests.HeartbeatTime
 }
 
 // NodeConditionReady reports whether the node plug-in can stage volumes.
@@ -98,13 +135,9 @@ type AzDriverNodeStatus struct {
 	// +optional
 	HeartbeatSeconds int32 `json:"heartbeatSeconds,omitempty"`
 	// HeartbeatOnRequest says that the node plug-in watches this object and reports at once when
-	// HeartbeatRequestedTime changes. It then reports rarely otherwise.
+	// spec.requests.heartbeatTime changes. It then reports rarely otherwise.
 	// +optional
 	HeartbeatOnRequest bool `json:"heartbeatOnRequest,omitempty"`
-	// HeartbeatRequestedTime is when a controller requested a heartbeat, because a probe of the
-	// node had failed. Every replica of the controller may write it, also one that does not lead.
-	// +optional
-	HeartbeatRequestedTime *metav1.MicroTime `json:"heartbeatRequestedTime,omitempty"`
 	// DriverVersion of the node plug-in.
 	// +optional
 	DriverVersion string `json:"driverVersion,omitempty"`
@@ -128,15 +161,7 @@ type AzDriverNodeStatus struct {
 	// versions do not write it.
 	// +optional
 	ReportDigest string `json:"reportDigest,omitempty"`
-	// FenceRequests ask this node to take the persistent reservation of a volume from a node that
-	// was lost (law 3d). Only the controller writes them. A request remains until the lost node's
-	// attachment is gone; until then this node keeps the reservation that it took.
-	// +optional
-	// +listType=map
-	// +listMapKey=volumeName
-	// +kubebuilder:validation:MaxItems=512
-	FenceRequests []FenceRequest `json:"fenceRequests,omitempty"`
-	// FenceResults are this node's answers to FenceRequests. Only the node plug-in writes them. It
+	// FenceResults are this node's answers to spec.requests.fences. Only the node plug-in writes them. It
 	// removes a result after the request was removed and this node's registration with the disk has
 	// ended.
 	// +optional

@@ -11,7 +11,7 @@ const NodeConditionOutOfService = "OutOfService"
 const TaintNodeLost = GroupName + "/node-lost"
 
 // TaintNodeUnresponsive, with the effect NoSchedule, keeps new pods off a node that has not
-// answered a request to fence (AzDriverNode, status.fenceRequests) in time, until a sign of life
+// answered a request to fence (AzDriverNode, spec.requests.fences) in time, until a sign of life
 // comes through the API server. The node may be running, and cut off from the API server: then it
 // starts no new pod, and Kubernetes learns of it much later.
 const TaintNodeUnresponsive = GroupName + "/node-unresponsive"

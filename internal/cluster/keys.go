@@ -50,7 +50,7 @@ const (
 	NodeVolume = "status.stagedVolumes"
 	// NodeFence indexes AzDriverNodes by the attachments of lost nodes about which they are asked
 	// to fence.
-	NodeFence = "status.fenceRequests"
+	NodeFence = "spec.requests.fences"
 )
 
 // fieldIndex is an index of the objects of a kind by the values of a field.
@@ -179,7 +179,7 @@ func nodeFenceKeys(o client.Object) []string {
 		return nil
 	}
 	var keys []string
-	for _, request := range d.Status.FenceRequests {
+	for _, request := range d.FenceRequests() {
 		keys = append(keys, apiv1.AttachmentName(request.VolumeName, request.NodeName))
 	}
 	return keys

@@ -103,8 +103,8 @@ func (d *diff) value(path, name string, before, after any) {
 var listKeys = map[string]string{
 	"conditions":    "type",
 	"events":        "eventID",
-	"fenceRequests": "volumeName",
 	"fenceResults":  "volumeName",
+	"fences":        "volumeName",
 	"lostWrites":    "volumeName",
 	"stagedVolumes": "volumeName",
 }

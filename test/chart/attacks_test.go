@@ -454,10 +454,6 @@ func (w *attacked) flood(t *testing.T) {
 		"staged volumes": func(s *apiv1.AzDriverNodeStatus, i int) {
 			s.StagedVolumes = append(s.StagedVolumes, apiv1.StagedVolume{VolumeName: name(i), Phase: apiv1.PhaseStaged})
 		},
-		"fence requests": func(s *apiv1.AzDriverNodeStatus, i int) {
-			s.FenceRequests = append(s.FenceRequests, apiv1.FenceRequest{VolumeName: name(i), NodeName: "n", Epoch: 1,
-				Time: metav1.NowMicro()})
-		},
 		"fence results": func(s *apiv1.AzDriverNodeStatus, i int) {
 			s.FenceResults = append(s.FenceResults, apiv1.FenceResult{VolumeName: name(i), NodeName: "n", Epoch: 1,
 				RequestTime: metav1.NowMicro(), Time: metav1.NowMicro()})

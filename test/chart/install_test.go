@@ -18,6 +18,7 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -312,6 +313,29 @@ func nodeWritesItsOwn(t *testing.T, kube client.Client) {
 		}, true},
 		{"write the whole of its own, with what it does not know", func() error {
 			return plugIn.Update(t.Context(), own.DeepCopy())
+		}, false},
+		{"say that it is ready", func() error {
+			before := own.DeepCopy()
+			meta.SetStatusCondition(&own.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReady, Status: metav1.ConditionTrue,
+				Reason: apiv1.ReasonStarting})
+			return plugIn.Status().Patch(t.Context(), own, client.MergeFrom(before))
+		}, true},
+		{"ask itself to fence another", func() error {
+			o := own.DeepCopy()
+			o.Spec.Requests = &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{{VolumeName: "v", NodeName: "node-b", Epoch: 1,
+				Time: metav1.NowMicro()}}}
+			return plugIn.Patch(t.Context(), o, client.MergeFrom(own))
+		}, false},
+		{"say how many disks it can have", func() error {
+			o := own.DeepCopy()
+			o.Status.Capacity = &apiv1.NodeCapacity{MaxDataDisks: 64}
+			return plugIn.Status().Patch(t.Context(), o, client.MergeFrom(own))
+		}, false},
+		{"say that it is reachable", func() error {
+			o := own.DeepCopy()
+			meta.SetStatusCondition(&o.Status.Conditions, metav1.Condition{Type: apiv1.NodeConditionReachable,
+				Status: metav1.ConditionTrue, Reason: apiv1.ReasonStarting})
+			return plugIn.Status().Patch(t.Context(), o, client.MergeFrom(own))
 		}, false},
 		{"set a finalizer on its own", func() error {
 			o := own.DeepCopy()

@@ -113,21 +113,29 @@ func setStatus[T client.Object](f *failover, object T, edit func(T)) {
 	expect.Must(f.T, api.Status().Patch(f.Context(), object, client.MergeFrom(before)))
 }
 
+// request makes the controller's requests to node-b.
+func (f *failover) request(requests *apiv1.NodeRequests) {
+	f.Helper()
+	api, node := f.nodes[0].api, f.nodes[1].report()
+	expect.Must(f.T, api.Get(f.Context(), client.ObjectKeyFromObject(node), node))
+	before := node.DeepCopy()
+	node.Spec.Requests = requests
+	expect.Must(f.T, api.Patch(f.Context(), node, client.MergeFrom(before)))
+}
+
 // ask asks node-b to fence node-a.
 func (f *failover) ask() apiv1.FenceResult {
 	f.Helper()
 	setStatus(f, f.volume, func(v *apiv1.AzVolume) {
 		v.Status.Primary.State, v.Status.Primary.Cause = apiv1.OwnershipReleasing, apiv1.CauseNodeLost
 	})
-	setStatus(f, f.nodes[1].report(), func(n *apiv1.AzDriverNode) {
-		n.Status.FenceRequests = []apiv1.FenceRequest{{
-			VolumeName: volume,
-			VolumeUID:  f.volume.UID,
-			NodeName:   nodeName,
-			Epoch:      1,
-			Time:       metav1.NowMicro(),
-		}}
-	})
+	f.request(&apiv1.NodeRequests{Fences: []apiv1.FenceRequest{{
+		VolumeName: volume,
+		VolumeUID:  f.volume.UID,
+		NodeName:   nodeName,
+		Epoch:      1,
+		Time:       metav1.NowMicro(),
+	}}})
 	var results []apiv1.FenceResult
 	f.nodes[1].await("the result of the fence", func() bool {
 		results = f.nodes[1].report().Status.FenceResults
@@ -165,7 +173,7 @@ func (f *failover) detach() {
 	f.Helper()
 	f.disk.Detach(f.T, 0)
 	expect.Must(f.T, f.nodes[0].api.Delete(f.Context(), f.attachment[0]))
-	setStatus(f, f.nodes[1].report(), func(n *apiv1.AzDriverNode) { n.Status.FenceRequests = nil })
+	f.request(nil)
 }
 
 // expectHolder expects that the disk is reserved with the key of a node alone, or with none if

@@ -147,7 +147,7 @@ func (f *filler) answerRequests(t testing.TB) {
 	go func() {
 		for event := range watching.ResultChan() {
 			d, ok := event.Object.(*apiv1.AzDriverNode)
-			if !ok || d.Status.HeartbeatRequestedTime == nil || !d.Status.HeartbeatTime.Before(d.Status.HeartbeatRequestedTime) ||
+			if !ok || d.HeartbeatRequestedTime() == nil || !d.Status.HeartbeatTime.Before(d.HeartbeatRequestedTime()) ||
 				f.isOff(d.Name) {
 				continue
 			}

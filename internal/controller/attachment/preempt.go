@@ -73,7 +73,7 @@ func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.A
 		if err != nil || node == nil || attaching.HelperOf(node, volume, a).Request != nil {
 			return err
 		}
-		patch, err := addRequest(node.Status.FenceRequests, apiv1.FenceRequest{
+		patch, err := addRequest(node.Spec.Requests, apiv1.FenceRequest{
 			VolumeName: volume.Name,
 			VolumeUID:  volume.UID,
 			NodeName:   a.Spec.NodeName,
@@ -83,7 +83,7 @@ func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.A
 		if err != nil {
 			return err
 		}
-		return r.Client.Status().Patch(ctx, node, patch)
+		return r.Client.Patch(ctx, node, patch)
 	})
 	if err != nil {
 		return fmt.Errorf("ask node %s to fence node %s from volume %s: %w", helper, a.Spec.NodeName, a.Spec.VolumeName, err)
@@ -98,19 +98,26 @@ func (r *Reconciler) ask(ctx context.Context, volume *apiv1.AzVolume, a *apiv1.A
 // asked for, as happens all the time when a node with many volumes is lost. The API server refuses
 // the patch as invalid if what it replaces has changed, and if there is a request for the volume
 // already, because the requests are a map by volume.
-func addRequest(old []apiv1.FenceRequest, request apiv1.FenceRequest) (client.Patch, error) {
+func addRequest(old *apiv1.NodeRequests, request apiv1.FenceRequest) (client.Patch, error) {
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
 		Value any    `json:"value"`
 	}
-	const path = "/status/fenceRequests"
-	operations := []operation{{"add", path + "/-", request}}
-	if i := slices.IndexFunc(old, func(r apiv1.FenceRequest) bool { return r.VolumeName == request.VolumeName }); i >= 0 {
+	const requests, path = "/spec/requests", "/spec/requests/fences"
+	only := []apiv1.FenceRequest{request}
+	operations := []operation{{"test", requests, nil}, {"add", requests, apiv1.NodeRequests{Fences: only}}}
+	if old != nil {
+		i := slices.IndexFunc(old.Fences, func(r apiv1.FenceRequest) bool { return r.VolumeName == request.VolumeName })
 		at := fmt.Sprintf("%s/%d", path, i)
-		operations = []operation{{"test", at, old[i]}, {"replace", at, request}}
-	} else if len(old) == 0 {
-		operations = []operation{{"test", path, nil}, {"add", path, []apiv1.FenceRequest{request}}}
+		switch {
+		case i >= 0:
+			operations = []operation{{"test", at, old.Fences[i]}, {"replace", at, request}}
+		case len(old.Fences) > 0:
+			operations = []operation{{"add", path + "/-", request}}
+		default:
+			operations = []operation{{"test", path, nil}, {"add", path, only}}
+		}
 	}
 	data, err := json.Marshal(operations)
 	return client.RawPatch(types.JSONPatchType, data), err

@@ -69,7 +69,7 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 		// The client of this test writes to the cache; the object at the API server follows.
 		expect.Must(t, d.cache.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: helper}, asked))
 	}
-	if r := asked.Status.FenceRequests; len(r) != 1 || r[0].VolumeName != desertedVolume || r[0].NodeName != desertedNode ||
+	if r := asked.FenceRequests(); len(r) != 1 || r[0].VolumeName != desertedVolume || r[0].NodeName != desertedNode ||
 		r[0].Epoch != 1 {
 		t.Fatalf("got requests %+v, want one for the lost node's epoch", r)
 	}
@@ -78,7 +78,7 @@ func TestTheNodeWithAReplicaIsAskedToFence(t *testing.T) {
 	if a.Status.Proof != nil || d.Jobs.Job(a).Work != operation.WorkFence {
 		t.Fatalf("got proof %+v and work %q, want no proof yet, and the forced detach begun", a.Status.Proof, d.Jobs.Job(a).Work)
 	}
-	request := asked.Status.FenceRequests[0]
+	request := asked.FenceRequests()[0]
 	asked.Status.FenceResults = []apiv1.FenceResult{{
 		VolumeName: desertedVolume, VolumeUID: request.VolumeUID, NodeName: desertedNode, Epoch: 1, RequestTime: request.Time,
 		Key: "0xad1d540000010003", Generation: 7,
@@ -104,18 +104,16 @@ func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 	const volumes, helper = 50, "b"
 	api := fakeapi.With().WithObjects(&apiv1.AzDriverNode{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: helper},
-		Status: apiv1.AzDriverNodeStatus{FenceRequests: []apiv1.FenceRequest{{
-			VolumeName: "other",
-			NodeName:   "a",
-			Epoch:      1,
-		}, {VolumeName: "v0", NodeName: "c", Epoch: 1}}},
+		Spec: apiv1.AzDriverNodeSpec{Requests: &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{
+			{VolumeName: "other", NodeName: "a", Epoch: 1},
+			{VolumeName: "v0", NodeName: "c", Epoch: 1},
+		}}},
 	}).Build()
 	var writes atomic.Int32
 	counting := interceptor.NewClient(api, interceptor.Funcs{
-		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, patch client.Patch,
-			options ...client.SubResourcePatchOption) error {
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
 			writes.Add(1)
-			return c.SubResource(sub).Patch(ctx, o, patch, options...)
+			return c.Patch(ctx, o, patch, options...)
 		},
 	})
 	r := &Reconciler{Options: Options{Client: counting, Reader: api, Clock: clock.RealClock{}}}
@@ -131,10 +129,10 @@ func TestRequestsToOneNodeDoNotConflict(t *testing.T) {
 	expect.Must(t, group.Wait())
 	asked := &apiv1.AzDriverNode{}
 	expect.Must(t, api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: helper}, asked))
-	if got := len(asked.Status.FenceRequests); got != volumes+1 || writes.Load() != volumes {
+	if got := len(asked.FenceRequests()); got != volumes+1 || writes.Load() != volumes {
 		t.Errorf("got %d requests after %d writes, want %d more by as many writes", got, writes.Load(), volumes-1)
 	}
-	if replaced := asked.Status.FenceRequests[1]; replaced.VolumeName != "v0" || replaced.NodeName != "a" {
+	if replaced := asked.FenceRequests()[1]; replaced.VolumeName != "v0" || replaced.NodeName != "a" {
 		t.Errorf("got request %+v, want the older one of volume v0 replaced", replaced)
 	}
 }

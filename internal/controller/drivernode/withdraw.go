@@ -18,7 +18,7 @@ import (
 // withdraw removes the requests to fence that a node has and that are over. The node then gives up
 // the reservation that it took.
 func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error {
-	if len(d.Status.FenceRequests) == 0 {
+	if len(d.FenceRequests()) == 0 {
 		return nil
 	}
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -26,9 +26,8 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 		if err != nil || current == nil {
 			return err
 		}
-		changed := current.DeepCopy()
-		changed.Status.FenceRequests = nil
-		for _, request := range current.Status.FenceRequests {
+		var left []apiv1.FenceRequest
+		for _, request := range current.FenceRequests() {
 			key := client.ObjectKey{Namespace: d.Namespace, Name: apiv1.AttachmentName(request.VolumeName, request.NodeName)}
 			lost, err := kube.Find[apiv1.AzVolumeAttachment](ctx, r.Reader, key)
 			if err != nil {
@@ -39,12 +38,14 @@ func (r *Reconciler) withdraw(ctx context.Context, d *apiv1.AzDriverNode) error 
 					request.NodeName, "helper", d.Name)
 				continue
 			}
-			changed.Status.FenceRequests = append(changed.Status.FenceRequests, request)
+			left = append(left, request)
 		}
-		if len(changed.Status.FenceRequests) == len(current.Status.FenceRequests) {
+		if len(left) == len(current.FenceRequests()) {
 			return nil
 		}
-		return kube.PatchStatus(ctx, r.Client, changed, current)
+		changed := current.DeepCopy()
+		changed.Spec.Requests.Fences = left
+		return kube.Patch(ctx, r.Client, changed, current)
 	})
 	if err != nil {
 		return fmt.Errorf("withdraw requests to fence from node %s: %w", d.Name, err)

@@ -26,19 +26,20 @@ func TestARequestToFenceIsWithdrawnWhenTheAttachmentIsGone(t *testing.T) {
 	}
 	helper := &apiv1.AzDriverNode{}
 	expect.Must(t, w.api.Get(t.Context(), w.request().NamespacedName, helper))
+	helper.Spec.Requests = &apiv1.NodeRequests{}
 	for _, volume := range []string{"kept", "gone"} {
-		helper.Status.FenceRequests = append(helper.Status.FenceRequests, apiv1.FenceRequest{
+		helper.Spec.Requests.Fences = append(helper.Spec.Requests.Fences, apiv1.FenceRequest{
 			VolumeName: named(volume),
 			NodeName:   "lost",
 			Epoch:      epoch,
 			Time:       metav1.NowMicro(),
 		})
 	}
-	expect.Must(t, w.api.Status().Update(t.Context(), helper))
+	expect.Must(t, w.api.Update(t.Context(), helper))
 	left := func() (volumes []string) {
 		w.reconcile()
 		expect.Must(t, w.api.Get(t.Context(), w.request().NamespacedName, helper))
-		for _, request := range helper.Status.FenceRequests {
+		for _, request := range helper.FenceRequests() {
 			volumes = append(volumes, request.VolumeName)
 		}
 		return volumes

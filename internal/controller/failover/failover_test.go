@@ -84,7 +84,7 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 			Epoch:      v.Status.Primary.Epoch,
 			Time:       metav1.NowMicro(),
 		}
-		l.Report(b, func(s *apiv1.AzDriverNodeStatus) { s.FenceRequests = []apiv1.FenceRequest{request} })
+		l.Ask(b, request)
 		l.Eventually("no new pods, and no advice", func() string {
 			if !l.tainted(b, apiv1.TaintNodeUnresponsive) || l.podThere("scheduler-there") {
 				return fmt.Sprintf("taints %v", l.Node(b).Spec.Taints)
@@ -100,7 +100,7 @@ func TestAnUnresponsiveNodeIsKeptFreeOfNewPodsUntilItAnswers(t *testing.T) {
 		l.Report(b, func(s *apiv1.AzDriverNodeStatus) {
 			s.FenceResults = []apiv1.FenceResult{{
 				VolumeName: request.VolumeName, VolumeUID: request.VolumeUID, NodeName: a, Epoch: request.Epoch,
-				RequestTime: s.FenceRequests[0].Time, Message: "late", Time: metav1.NowMicro(),
+				RequestTime: request.Time, Message: "late", Time: metav1.NowMicro(),
 			}}
 		})
 		l.back(b, l.Eventually)

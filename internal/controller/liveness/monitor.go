@@ -16,7 +16,8 @@ import (
 	"github.com/azuredisk-csi/azuredisk/provisioner"
 )
 
-// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes;azvolumeattachments,verbs=get;list;watch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azdrivernodes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=disk.csi.azure.com,namespace=azure-disk-csi,resources=azvolumeattachments,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 
 // ProbeResult is the result of a probe.
@@ -53,7 +54,7 @@ type Options struct {
 	Reader    client.Reader
 	APIReader client.Reader
 	// Writer writes requests for heartbeats.
-	Writer client.StatusClient
+	Writer client.Writer
 	// Instances is asked for the power state of VMs; nil for never.
 	Instances provisioner.Instances
 	// Namespace of the custom resources.

@@ -92,8 +92,8 @@ func (m *Monitor) requestHeartbeat(ctx context.Context, look nodehealth.Look) no
 	defer cancel()
 	before := &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Namespace: m.Namespace, Name: look.Node}}
 	after := before.DeepCopy()
-	after.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: m.Clock.Now()}
-	err := m.Writer.Status().Patch(ctx, after, client.MergeFrom(before))
+	after.Spec.Requests = &apiv1.NodeRequests{HeartbeatTime: &metav1.MicroTime{Time: m.Clock.Now()}}
+	err := m.Writer.Patch(ctx, after, client.MergeFrom(before))
 	m.metrics.requests.Inc()
 	return nodehealth.HeartbeatRequested{Look: look, Written: err == nil}
 }

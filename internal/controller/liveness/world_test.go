@@ -99,7 +99,7 @@ func newWorld(t *testing.T, change ...func(*liveness.Options)) *world {
 			},
 		}),
 	}
-	w.options.Writer = interceptor.NewClient(w.client, interceptor.Funcs{SubResourcePatch: w.request})
+	w.options.Writer = interceptor.NewClient(w.client, interceptor.Funcs{Patch: w.request})
 	for _, c := range change {
 		c(&w.options)
 	}
@@ -142,8 +142,7 @@ func (c connection) Ended() (ended, unanswered bool) { return !c.answers, !c.ans
 func (c connection) Close() { c.closed++ }
 
 // request is the API server, when a heartbeat is requested.
-func (w *world) request(_ context.Context, _ client.Client, _ string, o client.Object, _ client.Patch,
-	_ ...client.SubResourcePatchOption) error {
+func (w *world) request(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 	if w.outage {
 		return errors.New("no API server")
 	}
@@ -151,7 +150,7 @@ func (w *world) request(_ context.Context, _ client.Client, _ string, o client.O
 	w.requests[name]++
 	before := w.drivers[name]
 	after := before.DeepCopy()
-	after.Status.HeartbeatRequestedTime = o.(*apiv1.AzDriverNode).Status.HeartbeatRequestedTime
+	after.Spec.Requests = o.(*apiv1.AzDriverNode).Spec.Requests
 	w.drivers[name] = after
 	w.monitor.Handler().OnUpdate(before, after)
 	if w.machines[name].beats {

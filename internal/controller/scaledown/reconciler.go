@@ -125,7 +125,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager, namespace string) error {
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("scaledown").
 		For(&apiv1.AzDriverNode{}, builder.WithPredicates(cluster.Changed(func(d *apiv1.AzDriverNode) any {
-			return []any{d.Status.FenceRequests, d.Status.FenceResults}
+			return []any{d.FenceRequests(), d.Status.FenceResults}
 		}))).
 		Watches(&apiv1.AzVolumeAttachment{}, handler.EnqueueRequestsFromMapFunc(r.onAttachment)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Workers}).

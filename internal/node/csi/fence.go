@@ -35,7 +35,7 @@ const (
 	fencesAtOnce = 4
 )
 
-// fences are the volumes whose FenceRequests the process works on.
+// fences are the volumes whose requests to fence the process works on.
 type fences struct {
 	queue workqueue.TypedRateLimitingInterface[string]
 	// tries are the durations of tries to fence, by result.
@@ -56,7 +56,7 @@ const (
 	tryFailed = "failed"
 )
 
-// AnswerFences follows the FenceRequests in this node's AzDriverNode until ctx ends: it takes the
+// AnswerFences follows the requests to fence in this node's AzDriverNode until ctx ends: it takes the
 // reservation of a volume from a lost node, reports the result, and ends this node's registration
 // after the request was withdrawn (law 3d). It is called once. registerer may be nil.
 func (s *Server) AnswerFences(ctx context.Context, registerer prometheus.Registerer) error {

@@ -95,8 +95,8 @@ func (m *machine) request(requests ...apiv1.FenceRequest) {
 	m.t.Helper()
 	for {
 		node := m.node()
-		node.Status.FenceRequests = requests
-		if err := m.direct.Status().Update(m.t.Context(), node); err == nil {
+		node.Spec.Requests = &apiv1.NodeRequests{Fences: requests}
+		if err := m.direct.Update(m.t.Context(), node); err == nil {
 			return
 		} else if m.t.Context().Err() != nil {
 			m.t.Fatal(err)

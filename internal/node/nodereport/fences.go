@@ -53,8 +53,8 @@ func fenceOf(volume string) func(apiv1.FenceResult) bool {
 
 // setRequests stores the requests of an object that was read. The caller holds mu.
 func (r *Reporter) setRequests(read *apiv1.AzDriverNode) {
-	if !apiequality.Semantic.DeepEqual(r.requests, read.Status.FenceRequests) {
-		r.requests = read.DeepCopy().Status.FenceRequests
+	if !apiequality.Semantic.DeepEqual(r.requests, read.FenceRequests()) {
+		r.requests = read.DeepCopy().FenceRequests()
 		r.announceFences()
 	}
 }

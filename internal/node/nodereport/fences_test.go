@@ -12,7 +12,7 @@ func TestTheWatchShowsRequestsToFence(t *testing.T) {
 	want := []apiv1.FenceRequest{{VolumeName: "v", NodeName: "lost", Epoch: 6}}
 	for _, requests := range [][]apiv1.FenceRequest{want, nil} {
 		_, _, changed := r.Fences()
-		edit(t, api, func(s *apiv1.AzDriverNodeStatus) { s.FenceRequests = requests })
+		ask(t, api, &apiv1.NodeRequests{Fences: requests})
 		await(t, api, clock, "the requests changed", func(*apiv1.AzDriverNode) bool {
 			select {
 			case <-changed:
@@ -49,15 +49,15 @@ func TestResultsOfFencesOutliveTheProcessAndEdits(t *testing.T) {
 		t.Errorf("after a restart: got results %+v, want %+v", results, result)
 	}
 	request := apiv1.FenceRequest{VolumeName: "u", NodeName: "lost", Epoch: 3}
-	edit(t, api, func(s *apiv1.AzDriverNodeStatus) {
-		s.FenceResults, s.FenceRequests = nil, []apiv1.FenceRequest{request}
-	})
+	ask(t, api, &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{request}})
+	edit(t, api, func(s *apiv1.AzDriverNodeStatus) { s.FenceResults = nil })
 	if err := r.Forget(t.Context(), "w"); err != nil {
 		t.Fatal(err)
 	}
-	if got := get(t, api).Status; len(got.FenceResults) != 1 || got.FenceResults[0] != result || len(got.FenceRequests) != 1 {
-		t.Errorf("after an edit: got results %+v and requests %+v, want %+v and the edited requests", got.FenceResults,
-			got.FenceRequests, result)
+	got := get(t, api)
+	if r := got.Status.FenceResults; len(r) != 1 || r[0] != result || len(got.FenceRequests()) != 1 {
+		t.Errorf("after an edit: got results %+v and requests %+v, want %+v and the edited requests",
+			got.Status.FenceResults, got.FenceRequests(), result)
 	}
 	if requests, _, _ := r.Fences(); len(requests) != 1 || requests[0] != request {
 		t.Errorf("without a watch: got requests %+v, want those that the write has read", requests)

@@ -264,9 +264,11 @@ func (r *Reporter) load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("load AzDriverNode: %w", err)
 	}
-	if node.Spec != r.options.Spec {
+	spec := r.options.Spec
+	spec.Requests = node.Spec.Requests
+	if node.Spec != spec {
 		before := node.DeepCopy()
-		node.Spec = r.options.Spec
+		node.Spec = spec
 		if err := kube.Patch(ctx, r.options.Client, node, before); err != nil {
 			return fmt.Errorf("write spec of AzDriverNode: %w", err)
 		}

@@ -89,7 +89,7 @@ func (r *Reporter) needsHeartbeat(event apiwatch.EventType, d *apiv1.AzDriverNod
 	r.known, r.seen = d, d
 	return known == nil || !d.Status.HeartbeatTime.Equal(known.Status.HeartbeatTime) ||
 		d.Status.ReportDigest != known.Status.ReportDigest || ownership.ReportDigest(d) != known.Status.ReportDigest ||
-		!d.Status.HeartbeatRequestedTime.Equal(known.Status.HeartbeatRequestedTime) ||
+		!d.HeartbeatRequestedTime().Equal(known.HeartbeatRequestedTime()) ||
 		seconds != d.Status.HeartbeatSeconds || onRequest != d.Status.HeartbeatOnRequest
 }
 

@@ -73,6 +73,19 @@ func await(t *testing.T, api client.Client, clock *clocktesting.FakeClock, what 
 }
 
 // edit changes the status as another writer does.
+// ask makes the controller's requests.
+func ask(t *testing.T, api client.Client, requests *apiv1.NodeRequests) {
+	t.Helper()
+	for {
+		node := get(t, api)
+		before := node.DeepCopy()
+		node.Spec.Requests = requests
+		if err := kube.Patch(t.Context(), api, node, before); err == nil {
+			return
+		}
+	}
+}
+
 func edit(t *testing.T, api client.Client, change func(*apiv1.AzDriverNodeStatus)) {
 	t.Helper()
 	for {
@@ -92,10 +105,10 @@ func TestAHeartbeatComesOnRequest(t *testing.T) {
 	for range 3 {
 		clock.Step(time.Second)
 		now := clock.Now()
-		edit(t, api, func(s *apiv1.AzDriverNodeStatus) { s.HeartbeatRequestedTime = &metav1.MicroTime{Time: now} })
+		ask(t, api, &apiv1.NodeRequests{HeartbeatTime: &metav1.MicroTime{Time: now}})
 		answer := await(t, api, clock, "no answer to the request",
 			func(d *apiv1.AzDriverNode) bool { return !d.Status.HeartbeatTime.Time.Before(now) })
-		if got := answer.Status.HeartbeatRequestedTime; got == nil || !got.Time.Equal(now) {
+		if got := answer.HeartbeatRequestedTime(); got == nil || !got.Time.Equal(now) {
 			t.Errorf("the request: got %s, want it unchanged: %s", got, now)
 		}
 	}

@@ -155,7 +155,7 @@ func TestADiskIsKeptForANodeWhoseReservationMayBeTaken(t *testing.T) {
 			replica := objects.NewAttachment("x", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
 			report := objects.Report("x")
 			if test.request != nil {
-				report.Status.FenceRequests = append(report.Status.FenceRequests, *test.request)
+				report.Spec.Requests = &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{*test.request}}
 			}
 			if test.result != nil {
 				report.Status.FenceResults = append(report.Status.FenceResults, *test.result)

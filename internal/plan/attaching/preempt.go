@@ -28,7 +28,7 @@ type Helper struct {
 // earlier fence, under an AzVolume that was deleted, for example, in which epochs began again.
 func HelperOf(node *apiv1.AzDriverNode, volume *apiv1.AzVolume, a *apiv1.AzVolumeAttachment) Helper {
 	h := Helper{NodeName: node.Name}
-	for _, r := range node.Status.FenceRequests {
+	for _, r := range node.FenceRequests() {
 		if r.VolumeName == a.Spec.VolumeName && r.VolumeUID == volume.UID && r.NodeName == a.Spec.NodeName &&
 			r.Epoch == a.Spec.Epoch {
 			h.Request = &r

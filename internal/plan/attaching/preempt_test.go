@@ -201,13 +201,14 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 			t.Parallel()
 			other := request
 			change(&other)
-			node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
-				FenceRequests: []apiv1.FenceRequest{other}, FenceResults: []apiv1.FenceResult{answerTo(other)},
-			}}
+			node := &apiv1.AzDriverNode{
+				Spec:   apiv1.AzDriverNodeSpec{Requests: &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{other}}},
+				Status: apiv1.AzDriverNodeStatus{FenceResults: []apiv1.FenceResult{answerTo(other)}},
+			}
 			if h := attaching.HelperOf(node, volume, a); h.Request != nil || h.Result != nil {
 				t.Errorf("got %+v, want neither request nor result", h)
 			}
-			node.Status.FenceRequests[0] = request
+			node.Spec.Requests.Fences[0] = request
 			if h := attaching.HelperOf(node, volume, a); h.Request == nil || h.Result != nil {
 				t.Errorf("got %+v, want the request of this fence, and no result", h)
 			}
@@ -224,10 +225,10 @@ func TestRequestsAndResultsOfOtherFencesDoNotCount(t *testing.T) {
 		"the result of a request from before the decision": {[]apiv1.FenceRequest{request}, earlier, false},
 		"a result without a request":                       {nil, request, false},
 	} {
-		node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
-			FenceRequests: test.requests,
-			FenceResults:  []apiv1.FenceResult{answerTo(test.answers)},
-		}}
+		node := &apiv1.AzDriverNode{
+			Spec:   apiv1.AzDriverNodeSpec{Requests: &apiv1.NodeRequests{Fences: test.requests}},
+			Status: apiv1.AzDriverNodeStatus{FenceResults: []apiv1.FenceResult{answerTo(test.answers)}},
+		}
 		in := beingFenced()
 		in.Volume.UID = volume.UID
 		in.Helpers = []attaching.Helper{attaching.HelperOf(node, in.Volume, in.Attachment)}

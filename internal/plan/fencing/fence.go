@@ -135,7 +135,7 @@ func Answers(result apiv1.FenceResult, request apiv1.FenceRequest) bool {
 // Unanswered reports whether a node was asked to fence another one from a volume and has not
 // answered yet.
 func Unanswered(node *apiv1.AzDriverNode, volume string) bool {
-	return slices.ContainsFunc(node.Status.FenceRequests, func(request apiv1.FenceRequest) bool {
+	return slices.ContainsFunc(node.FenceRequests(), func(request apiv1.FenceRequest) bool {
 		return request.VolumeName == volume && !answered(node, request)
 	})
 }
@@ -143,7 +143,7 @@ func Unanswered(node *apiv1.AzDriverNode, volume string) bool {
 // Unresponsive reports whether a node has not answered a request within AnswerTimeout. If it may
 // still answer in time, left is until when; 0 if nothing is asked of it.
 func Unresponsive(node *apiv1.AzDriverNode, now time.Time) (unresponsive bool, left time.Duration) {
-	for _, request := range node.Status.FenceRequests {
+	for _, request := range node.FenceRequests() {
 		if answered(node, request) {
 			continue
 		}

@@ -207,10 +207,10 @@ func TestUnresponsive(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			node := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{
-				FenceRequests: test.requests,
-				FenceResults:  test.results,
-			}}
+			node := &apiv1.AzDriverNode{
+				Spec:   apiv1.AzDriverNodeSpec{Requests: &apiv1.NodeRequests{Fences: test.requests}},
+				Status: apiv1.AzDriverNodeStatus{FenceResults: test.results},
+			}
 			if got, left := fencing.Unresponsive(node, now); got != test.want || left != test.left {
 				t.Errorf("got %t, %s; want %t, %s", got, left, test.want, test.left)
 			}

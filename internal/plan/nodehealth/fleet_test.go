@@ -162,7 +162,9 @@ func (w *fleet) request(name string) bool {
 	if w.outage {
 		return false
 	}
-	w.change(name, func(d *apiv1.AzDriverNode) { d.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.now} })
+	w.change(name, func(d *apiv1.AzDriverNode) {
+		d.Spec.Requests = &apiv1.NodeRequests{HeartbeatTime: &metav1.MicroTime{Time: w.now}}
+	})
 	w.report(name)
 	if w.machines[name].beats {
 		w.beat(name)

@@ -40,7 +40,7 @@ func (r Report) apply(d *Detector, now time.Time) {
 	n.heartbeat = value
 	// The request of another process counts as well. One from before this process saw the node may
 	// have been answered.
-	if asked := timeOf(r.Status.HeartbeatRequestedTime); !asked.Equal(n.request.value) {
+	if asked := timeOf(r.HeartbeatRequestedTime()); !asked.Equal(n.request.value) {
 		n.request.value = asked
 		if known && !beat {
 			n.requested(now)

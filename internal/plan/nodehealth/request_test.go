@@ -107,7 +107,9 @@ func TestARequestThatAnotherProcessWroteCounts(t *testing.T) {
 	w := newFleet(t)
 	victim := w.addProbed(3)[0]
 	w.cut(victim)
-	w.change(victim, func(d *apiv1.AzDriverNode) { d.Status.HeartbeatRequestedTime = &metav1.MicroTime{Time: w.now} })
+	w.change(victim, func(d *apiv1.AzDriverNode) {
+		d.Spec.Requests = &apiv1.NodeRequests{HeartbeatTime: &metav1.MicroTime{Time: w.now}}
+	})
 	w.report(victim)
 	if took, lost := w.pass(20*time.Second, w.is(victim, nodehealth.Lost)); !lost || took > 3*time.Second ||
 		w.requests[victim] != 0 {

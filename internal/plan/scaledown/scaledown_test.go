@@ -63,8 +63,9 @@ func TestWhichNodesAreNeeded(t *testing.T) {
 	helper := objects.NewAttachment("b", apiv1.RoleReplica, 0, apiv1.AttachmentAttached)
 	request := apiv1.FenceRequest{VolumeName: volume.Name, VolumeUID: "uid", NodeName: "a", Epoch: 3}
 	asked := func(results ...apiv1.FenceResult) *apiv1.AzDriverNode {
-		return &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Status: apiv1.AzDriverNodeStatus{
-			FenceRequests: []apiv1.FenceRequest{request}, FenceResults: results}}
+		return &apiv1.AzDriverNode{ObjectMeta: metav1.ObjectMeta{Name: "b"},
+			Spec:   apiv1.AzDriverNodeSpec{Requests: &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{request}}},
+			Status: apiv1.AzDriverNodeStatus{FenceResults: results}}
 	}
 	kept := &apiv1.AzDriverNode{Status: apiv1.AzDriverNodeStatus{Conditions: []metav1.Condition{
 		{Type: apiv1.NodeConditionGuards, Status: metav1.ConditionTrue}}}}

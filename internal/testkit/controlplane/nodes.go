@@ -72,6 +72,15 @@ func (p *ControlPlane) Report(node string, change func(*apiv1.AzDriverNodeStatus
 	p.must(p.Client.Status().Patch(context.Background(), d, client.MergeFrom(before)))
 }
 
+// Ask asks a node to fence another one, as the controller does.
+func (p *ControlPlane) Ask(node string, request apiv1.FenceRequest) {
+	p.t.Helper()
+	d := p.node(node)
+	before := d.DeepCopy()
+	d.Spec.Requests = &apiv1.NodeRequests{Fences: []apiv1.FenceRequest{request}}
+	p.must(p.Client.Patch(context.Background(), d, client.MergeFrom(before)))
+}
+
 // Stage does what NodeStageVolume does with the API (ADR 0001): it announces and reads. If the
 // volume may not be used, it removes the announcement, and the error says why.
 func (p *ControlPlane) Stage(disk, node string) error {

@@ -141,7 +141,7 @@ func awaitAsked(ctx context.Context, e *scenario.Environment, helper string, v o
 	at := make(chan time.Time, 1)
 	go func() {
 		err := e.View.Await(ctx, scenario.FailoverTimeout, helper+" is asked", func() bool {
-			requests, _, _ := unstructured.NestedSlice(e.View.DriverNode(helper).Object, "status", "fenceRequests")
+			requests, _, _ := unstructured.NestedSlice(e.View.DriverNode(helper).Object, "spec", "requests", "fences")
 			return slices.ContainsFunc(requests, func(r any) bool {
 				request, _ := r.(map[string]any)
 				return request["volumeName"] == e.View.AzVolume(v.Name).GetName()
