@@ -43,10 +43,10 @@ func TestAtStage(t *testing.T) {
 		"a disk that was never reserved":                {want: fencing.Register},
 		"keys of others, no reservation":                {state: free(before, otherProgram), want: fencing.Register},
 		"registered, and what it supports is not known": {state: free(own), want: fencing.Ask},
-		"registered":                      {state: free(own), call: asked, want: fencing.Reserve},
-		"registered, and it has no abort": {state: free(own), call: noAbort, want: fencing.GiveUp},
-		"registered by a former path":     {state: free(own), call: refused, want: fencing.Register},
-		"registered anew after a refusal": {state: free(own), call: refusedAgain, want: fencing.Ask},
+		"registered":                       {state: free(own), call: asked, want: fencing.Reserve},
+		"registered, and it has no abort":  {state: free(own), call: noAbort, want: fencing.GiveUp},
+		"registered by a former path":      {state: free(own), call: refused, want: fencing.Register},
+		"registered again after a refusal": {state: free(own), call: refusedAgain, want: fencing.Ask},
 		"reserved in this call": {state: held(own, own), call: fencing.Call{Held: true, Asked: true, Aborts: true},
 			want: fencing.Done},
 		"reserved in this call, and it has no abort": {state: held(own, own), call: fencing.Call{Held: true, Asked: true},
@@ -57,7 +57,7 @@ func TestAtStage(t *testing.T) {
 		"reserved by this key, and this path is refused":  {state: held(own, own), call: refused, want: fencing.Register},
 		"reserved by this key by a former path": {
 			state: held(own, own, own), call: refusedAgain, want: fencing.Preempt},
-		"reserved by this key, registered anew after a refusal": {
+		"reserved by this key, registered again after a refusal": {
 			state: held(own, own), call: refusedAgain, want: fencing.Reserve},
 		"reserved in this call, and a former path is registered": {
 			state: held(own, own, own), call: fencing.Call{Held: true}, want: fencing.Ask},
@@ -139,11 +139,11 @@ func TestAtKeep(t *testing.T) {
 		call  fencing.Call
 		want  fencing.Command
 	}{
-		"this node holds it as the owner":       {state: held(own, own), want: fencing.Register},
-		"a former path holds it as the owner":   {state: held(own, own, keep), call: registered, want: fencing.Preempt},
-		"this node keeps it":                    {state: held(keep, keep, own), want: fencing.Done},
-		"another node has fenced this one":      {state: held(other, other), want: fencing.Done},
-		"the same, and this one was registered": {state: held(other, other, own), call: registered, want: fencing.Done},
+		"this node holds it as the owner":             {state: held(own, own), want: fencing.Register},
+		"a former path holds it as the owner":         {state: held(own, own, keep), call: registered, want: fencing.Preempt},
+		"this node keeps it":                          {state: held(keep, keep, own), want: fencing.Done},
+		"another node has fenced this one":            {state: held(other, other), want: fencing.Done},
+		"another node has fenced this registered one": {state: held(other, other, own), call: registered, want: fencing.Done},
 	} {
 		if got := fencing.AtKeep(test.state, own, keep, test.call); got.Command != test.want {
 			t.Errorf("%s: got %+v, want %s", name, got, test.want)
@@ -166,7 +166,7 @@ func TestAtFence(t *testing.T) {
 			state: held(victim, victim, own), call: recorded, want: fencing.PreemptAndAbort},
 		"registered by a former path": {state: held(victim, victim, own), call: fencing.Call{Recorded: true, Refused: true},
 			want: fencing.Register},
-		"registered anew after a refusal": {state: held(victim, victim, own),
+		"registered again after a refusal": {state: held(victim, victim, own),
 			call: fencing.Call{Recorded: true, Refused: true, Registered: true}, want: fencing.PreemptAndAbort},
 		"this node has taken it":                                {state: held(own, own), call: recorded, want: fencing.Done},
 		"this node's registration has replaced the lost node's": {state: held(own, own)},

@@ -214,7 +214,7 @@ func TestWhichAttachmentTakesTheProofOfItsNodesRelease(t *testing.T) {
 		a    *apiv1.AzVolumeAttachment
 		want bool
 	}{
-		"none":                            {nil, false},
+		"no attachment":                   {nil, false},
 		"the primary of the epoch":        {attachment(primary, 4), true},
 		"a replica of the epoch":          {attachment(replica, 4), false},
 		"the primary of an earlier epoch": {attachment(primary, 3), false},
@@ -514,7 +514,7 @@ func TestNeverPublished(t *testing.T) {
 		"a volume without an AzVolume":                {nil, true},
 		"a volume that only an expansion has adopted": {objects.NewVolume(adopted), true},
 		"a multi-node volume that was adopted":        {objects.NewVolume(adopted, multiNode), true},
-		"the same, and a former version has recorded an ownership": {objects.NewVolume(adopted, multiNode,
+		"a multi-node volume that was adopted, whatever ownership it has": {objects.NewVolume(adopted, multiNode,
 			objects.Owned("m", 1, apiv1.OwnershipHeld)), true},
 		"a volume that was adopted and published": {objects.NewVolume(adopted,
 			objects.Owned("m", 1, apiv1.OwnershipHeld)), false},

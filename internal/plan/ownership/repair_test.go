@@ -58,9 +58,9 @@ func TestInWhichRoleAnAttachmentIsRestored(t *testing.T) {
 			objects.Staged(nil, "vol"), apiv1.RolePrimary, ownership.MultiNodeEpoch},
 		"also where the V1 driver may have published the volume": {objects.NewVolume(multiNode, adopted), inUse,
 			apiv1.RolePrimary, ownership.MultiNodeEpoch},
-		"no ownership counts for a multi-node volume, not the node's own": {
+		"an ownership of the node counts for nothing if the volume is multi-node": {
 			objects.NewVolume(multiNode, objects.Owned("a", 3, apiv1.OwnershipHeld)), done, apiv1.RoleReplica, 0},
-		"law 3: nor another node's": {
+		"law 3: nor does an ownership of another node": {
 			objects.NewVolume(multiNode, objects.Owned("b", 3, apiv1.OwnershipHeld)), unscanned, "", 0},
 		"law 3: nothing is made of a multi-node volume before a scan":    {objects.NewVolume(multiNode), unscanned, "", 0},
 		"law 3: nor where there is no report, which an unpublish leaves": {objects.NewVolume(multiNode), nil, "", 0},
